@@ -1,0 +1,101 @@
+"""The nouns of memory: what a run allocates and frees, in order, and what came of it.
+
+A *measured* snapshot and a *predicted* run are both a `Timeline`, so prediction, replay, diagnosis and charts share
+one path. Three numbers, always named: *allocated* (tensors), *reserved* (what the allocator took from the driver),
+*device* (reserved plus what lies outside the allocator: the CUDA context, NCCL).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+
+class Action(IntEnum):
+    """What an event does."""
+
+    ALLOC = 0
+    FREE = 1
+    EMPTY_CACHE = 2
+    PHASE = 3  # a mark, no memory: the run enters `Timeline.phases[event.tag]`
+
+
+class Event(NamedTuple):
+    """One step of a timeline. A tuple, because a run has a hundred thousand of them."""
+
+    action: int
+    tensor: int  # identity: an ALLOC and its FREE carry the same number; unused by the others
+    size_bytes: int  # the request, unrounded
+    stream: int
+    tag: int  # index into `Timeline.tags` (ALLOC) or `Timeline.phases` (PHASE)
+
+
+class Tag(NamedTuple):
+    """What a block of memory is for: a category for the sums and a label a person can read."""
+
+    category: str  # weights, gradients, optimizer, activations, logits, temporary, workspace, data
+    label: str  # e.g. "layers.7.mlp: gate × up"
+
+
+class Phase(NamedTuple):
+    """A stretch of the run: load, forward, loss, backward, clip, optimizer, eval, save. Steps count from 1; 0 = before."""
+
+    name: str
+    step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """Every allocation and free of a run, in order."""
+
+    events: Sequence[Event]
+    tags: Sequence[Tag]
+    phases: Sequence[Phase]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutOfMemory:
+    """The first request that could not be served."""
+
+    step: int
+    phase: str
+    label: str
+    requested_bytes: int
+    allocated_bytes: int
+    reserved_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhasePeak:
+    """The highest marks within one phase of one step."""
+
+    step: int
+    phase: str
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryReport:
+    """What an allocator made of a timeline."""
+
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+    # outside the allocator: context, kernels, NCCL
+    outside_bytes: int
+    # what the tensors alive at the moment of the highest reserved were for, by category
+    breakdown_bytes: Mapping[str, int]
+    peak_step: int
+    peak_phase: str
+    phases: Sequence[PhasePeak]
+    retries: int
+    out_of_memory: OutOfMemory | None
+    settings: str
+    assumptions: Sequence[str] = field(default_factory=tuple)
+
+    @property
+    def device_bytes(self) -> int:
+        """What the card must hold: reserved plus what lies outside the allocator."""
+        return self.peak_reserved_bytes + self.outside_bytes

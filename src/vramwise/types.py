@@ -1,0 +1,336 @@
+"""The nouns of vramwise: what flows from a config file to a verdict.
+
+Reading order: Place → Document → Config → Target → RunSpec → Finding/Fix, then Event → Timeline → MemoryReport.
+Everything here is data. Nothing here reads files, knows a trainer or does arithmetic beyond its own fields.
+Bytes are `int` and end in `_bytes`; MiB and GiB are 1024-based.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Literal
+
+# A path to a value in a config: mapping keys are str, list positions int. ("datasets", 0, "path")
+KeyPath = tuple[str | int, ...]
+
+
+class Severity(Enum):
+    """How bad a finding is. ERROR: refused by the trainer, or certain to fail or to do something else than written."""
+
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+    @property
+    def rank(self) -> int:
+        """0 for info, 1 for warning, 2 for error."""
+        return ("info", "warning", "error").index(self.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A span of a text. Lines and columns count from 1, columns in characters; the end is exclusive."""
+
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+
+START = Place(line=1, column=1, end_line=1, end_column=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Where one key and its value stand in the text: character offsets, end exclusive. List items have no key."""
+
+    key_start: int
+    key_end: int
+    value_start: int
+    value_end: int
+    # True where the value is written elsewhere: an alias (`*x`) or merged in by `<<`. Such values are never edited.
+    shared: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """A config's text (BOM and line endings as they were), its values, and the span of every key."""
+
+    path: str
+    text: str
+    values: dict[str, Any]
+    spans: Mapping[KeyPath, Span]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a resolved value came from, and why it is what it is."""
+
+    kind: Literal["file", "default", "derived", "option", "environment", "assumed"]
+    why: str
+    key: str | None = None
+    place: Place | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSpec:
+    """A card: what decides memory and dtypes. `capability` is CUDA's (major, minor); None where there is none (AMD)."""
+
+    name: str
+    vendor: Literal["nvidia", "amd"]
+    memory_bytes: int
+    capability: tuple[int, int] | None
+    bf16: bool
+    fp8: bool
+    known: bool = True  # False for a bare size such as "24GB": capability-dependent rules are skipped
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSpec:
+    """The dimensions of a model, under the names of transformers' config.json; what a family implies is spelled out.
+
+    `family` names the block the ghost run builds; `family_assumed` is True where the config's model_type is not known and
+    its llama-like fields were taken at face value.
+    """
+
+    name: str
+    source: str  # where the facts came from: a path, "catalogue", "hub cache"…
+    model_type: str
+    family: str
+    family_assumed: bool = False
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    vocab_size: int
+    tie_word_embeddings: bool
+    max_position_embeddings: int
+    # block details
+    qkv_bias: bool = False
+    attention_out_bias: bool = False
+    mlp_bias: bool = False
+    lm_head_bias: bool = False
+    fused_qkv: bool = False
+    fused_gate_up: bool = False
+    gated_mlp: bool = True
+    activation: str = "silu"
+    norm: Literal["rms", "layer", "layer_no_affine"] = "rms"
+    norms_per_block: int = 2
+    qk_norm: Literal["none", "head", "full"] = "none"
+    parallel_residual: bool = False
+    rotary_fraction: float = 1.0
+    sliding_window: int | None = None
+    layer_types: tuple[str, ...] = ()
+    attn_logit_softcapping: float | None = None
+    final_logit_softcapping: float | None = None
+    attention_dropout: float = 0.0
+    # mixture of experts; num_experts 0 = dense
+    num_experts: int = 0
+    num_experts_per_tok: int = 0
+    moe_intermediate_size: int = 0
+    shared_expert_intermediate_size: int = 0
+    dense_layers: tuple[int, ...] = ()  # layers of an MoE model that have an ordinary MLP
+    # what else changes the tensors of a block
+    hidden_dropout: float = 0.0  # on the outputs of attention and MLP
+    embedding_dropout: float = 0.0
+    nope_layers: tuple[int, ...] = ()  # layers whose attention applies no rotary embedding
+    # how the checkpoint itself is stored: config.json's quantization_config.quant_method (gptq, mxfp4, bitsandbytes…), None = plain
+    checkpoint_quantization: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The machine the run is meant for: card, how many, torch version, allocator variables, how it is launched."""
+
+    gpu: GpuSpec | None
+    gpus: int
+    torch: tuple[int, int]
+    torch_origin: Origin
+    # The PYTORCH_*ALLOC_CONF variables that the training process inherits (absent = unset; "" = set and empty).
+    alloc_env: Mapping[str, str]
+    # Settings forced by --alloc-conf: effective whatever trainer and environment say. None = not forced.
+    alloc_conf: str | None = None
+    launcher: Literal["cli", "module"] = "cli"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSpec:
+    """The run as it will really happen: trainer-neutral, fully resolved; None means "there is none", never "a default".
+
+    `origins` says for each field where its value came from. `config` is what was written (rules about the file
+    itself use it); `target` is the machine.
+    """
+
+    trainer: str
+    config: Config
+    target: Target
+    origins: Mapping[str, Origin] = field(default_factory=dict)
+
+    # model
+    base_model: str | None
+    # batch
+    gpus: int
+    data_parallel: int
+    micro_batch_size: int
+    gradient_accumulation_steps: int
+    effective_batch_size: int
+    # shapes
+    sequence_len: int
+    sample_packing: bool
+    packing_rows: Literal["none", "one", "micro"]  # "one": one row of micro × sequence_len tokens (varlen attention)
+    pad_to_sequence_len: bool
+    pad_multiple: int  # batch widths are rounded up to a multiple of this; 1 = not rounded
+    constant_shapes: bool
+    group_by_length: bool
+    # eval
+    evaluates: bool
+    eval_batch_size: int | None  # None: no eval happens
+    eval_sequence_len: int | None
+    eval_sample_packing: bool
+    eval_on_start: bool
+    eval_steps: float | None
+    # dtypes
+    precision: Literal["bf16", "fp16", "fp32", "fp8"]
+    weights_dtype: Literal["bf16", "fp16", "fp32"]
+    autocast: bool  # False: pure bfloat16/float16 without AMP
+    fp32_embeddings: bool  # norms, embeddings and head stay in fp32
+    # method
+    adapter: str | None
+    lora_r: int | None
+    lora_alpha: float | None
+    lora_dropout: float
+    lora_target_linear: bool
+    lora_target_modules: tuple[str, ...]
+    lora_modules_to_save: tuple[str, ...]
+    use_dora: bool
+    use_rslora: bool
+    lora_kernels: bool
+    quantization: Literal["4bit", "8bit", "gptq"] | None
+    rl: str | None
+    # optimizer
+    optimizer: str
+    max_grad_norm: float
+    # memory savers
+    gradient_checkpointing: bool  # asked for
+    recompute: bool  # really done: offloading with an adapter replaces it
+    checkpointing_reentrant: bool
+    activation_offloading: Literal["off", "stream", "legacy", "hidden_states"]
+    layer_offloading: bool
+    attn_implementation: str
+    loss_kernel: Literal["stock", "liger_fused_linear", "liger", "cut", "chunked"]
+    liger: tuple[str, ...]  # liger kernels in use besides the loss: rope, rms_norm, glu_activation…
+    tiled_mlp: bool
+    torch_compile: bool
+    # sharding
+    sharding: Literal["none", "ddp", "fsdp1", "fsdp2", "zero1", "zero2", "zero3"]
+    offload_params: bool
+    offload_optimizer: bool
+    tensor_parallel_size: int
+    context_parallel_size: int
+    # allocator: the settings string the CUDA allocator really gets; "" = torch's defaults
+    allocator: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edit:
+    """One change of a config value. `beside`: where to insert a key that is not there yet (after that key)."""
+
+    op: Literal["set", "insert", "delete"]
+    key: str
+    value: Any = None
+    beside: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fix:
+    """A remedy. Safe = the training result stays the same: same effective batch, same numerics, same data."""
+
+    title: str
+    safe: bool
+    edits: tuple[Edit, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What a rule found, where, and how to mend it."""
+
+    rule: str
+    severity: Severity
+    message: str
+    key: str | None
+    place: Place
+    fix: Fix | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """A rule that could not judge, and what it would have needed."""
+
+    rule: str
+    needs: str
+
+
+class Config:
+    """What was written in the file, by dotted key: `config.get("fsdp_config.offload_params")`, `config.place("bf16")`.
+
+    `values` is the file after the trainer's own coercions and renaming of old spellings (prefixes); `sources` says under
+    which key of the file a renamed value stands, so that places and edits point at what the user wrote.
+    """
+
+    __slots__ = ("_sources", "document", "values")
+
+    def __init__(self, document: Document, values: Mapping[str, Any], sources: Mapping[str, str]) -> None:
+        self.document = document
+        self.values = values
+        self._sources = sources
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value of a dotted key, or the default where it is absent or null."""
+        found: Any = self.values
+        for part in split_key(key):
+            try:
+                found = found[part]
+            except (KeyError, IndexError, TypeError):
+                return default
+        return default if found is None else found
+
+    def __contains__(self, key: str) -> bool:
+        """Whether the key is written, null included."""
+        return self.path(key) in self.document.spans
+
+    def path(self, key: str) -> KeyPath:
+        """The path in the file of a dotted key: under the spelling that the file uses."""
+        return split_key(self._sources.get(key, key))
+
+    def place(self, key: str) -> Place | None:
+        """Where the key stands, or None."""
+        span = self.document.spans.get(self.path(key))
+        return None if span is None else place_of(self.document.text, span.key_start, span.value_end)
+
+
+def place_of(text: str, start: int, end: int) -> Place:
+    """Line and column of a span of the text."""
+    line, column = _line_and_column(text, start)
+    end_line, end_column = _line_and_column(text, end)
+    return Place(line=line, column=column, end_line=end_line, end_column=end_column)
+
+
+def _line_and_column(text: str, offset: int) -> tuple[int, int]:
+    head = text[:offset].replace("\r\n", "\n").replace("\r", "\n")
+    bom = 1 if head.startswith("\ufeff") and "\n" not in head else 0
+    return head.count("\n") + 1, len(head) - (head.rfind("\n") + 1) + 1 - bom
+
+
+def split_key(key: str) -> KeyPath:
+    r"""Split a dotted key. Digits are list positions; `\.` is a dot inside a key: `options.triton\.cudagraphs`."""
+    parts = key.replace("\\.", "\0").split(".")
+    return tuple(int(part) if part.isdigit() else part.replace("\0", ".") for part in parts)
+
+
+def join_key(path: KeyPath) -> str:
+    """The inverse of `split_key`."""
+    return ".".join(str(part).replace(".", "\\.") for part in path)

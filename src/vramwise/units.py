@@ -1,0 +1,31 @@
+"""Bytes for people: MiB and GiB (1024-based), and reading sizes such as "24GB" or "29000MiB"."""
+
+from __future__ import annotations
+
+import re
+
+from vramwise.errors import VramwiseError
+
+MIB = 1024**2
+GIB = 1024**3
+
+_UNITS = {"b": 1, "k": 1024, "m": MIB, "g": GIB, "t": 1024**4}
+_SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?b)?\s*$", re.IGNORECASE)
+
+
+def gib(size_bytes: int) -> str:
+    """`23.9 GiB`"""
+    return f"{size_bytes / GIB:.1f} GiB"
+
+
+def mib(size_bytes: int) -> str:
+    """`512 MiB`"""
+    return f"{size_bytes / MIB:.0f} MiB"
+
+
+def parse_size(text: str) -> int:
+    """Bytes from "24GB", "24 GiB", "29000MiB", "1.5g". Card makers' GB are 1024-based, so GB and GiB mean the same."""
+    match = _SIZE.match(text)
+    if match is None or not (match[2] or match[3]):
+        raise VramwiseError(f"'{text}' is not a size: write it like 24GB or 29000MiB (units are 1024-based)")
+    return int(float(match[1]) * _UNITS[(match[2] or "b").lower()])

@@ -1,0 +1,49 @@
+"""Resolved values while a RunSpec is being built: each with its origin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramwise.types import Config, Origin
+
+
+class Fields:
+    """Collects the fields of a RunSpec. Every field says where its value came from."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.values: dict[str, Any] = {}
+        self.origins: dict[str, Origin] = {}
+
+    def take(self, name: str, default: Any, *, key: str | None = None, why: str = "Axolotl's default") -> Any:
+        """The value written in the file under `key` (the field's own name unless said), else the trainer's default."""
+        key = key or name
+        value = self.config.get(key)
+        if value is None:
+            return self.put(name, default, Origin(kind="default", why=why))
+        return self.put(name, value, self.written(key))
+
+    def at_least_one(self, name: str, default: int, *, key: str | None = None, why: str = "Axolotl's default") -> int:
+        """A count: nonsense below 1 (the rule `not-positive` reports it) counts as 1, so that arithmetic goes on."""
+        value = max(1, self.take(name, default, key=key, why=why))
+        self.values[name] = value
+        return int(value)
+
+    def derive(self, name: str, value: Any, why: str, *, key: str | None = None) -> Any:
+        """A value that follows from others; `key` names the written key that decided it, if one did."""
+        place = self.config.place(key) if key else None
+        return self.put(name, value, Origin(kind="derived", why=why, key=key if place else None, place=place))
+
+    def assume(self, name: str, value: Any, why: str) -> Any:
+        """A value that the file and the target leave open."""
+        return self.put(name, value, Origin(kind="assumed", why=why))
+
+    def written(self, key: str) -> Origin:
+        """The origin of a value that stands in the file."""
+        return Origin(kind="file", why="set in the file", key=key, place=self.config.place(key))
+
+    def put(self, name: str, value: Any, origin: Origin) -> Any:
+        """Record a value with its origin and give it back."""
+        self.values[name] = value
+        self.origins[name] = origin
+        return value

@@ -1,0 +1,92 @@
+"""`[tool.vramwise]` of the closest pyproject.toml: which rules to use and which machine is meant.
+
+Knows: select, ignore, min-severity, gpu, gpus, torch, alloc-conf, launcher. Anything else there is an error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vramwise.errors import VramwiseError
+
+_LISTS = ("select", "ignore")
+_WORDS = ("min-severity", "gpu", "torch", "alloc-conf", "launcher")
+_CHOICES = {"min-severity": ("info", "warning", "error"), "launcher": ("cli", "module")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectSettings:
+    """What a project asks for; None or empty = not said. Command-line options win over it."""
+
+    path: str | None = None
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    min_severity: str | None = None
+    gpu: str | None = None
+    gpus: int | None = None
+    torch: str | None = None
+    alloc_conf: str | None = None
+    launcher: str | None = None
+
+
+def project_settings(folder: Path) -> ProjectSettings:
+    """Settings from the closest pyproject.toml at or above the folder that has a [tool.vramwise] table."""
+    folder = folder.resolve()
+    for parent in (folder, *folder.parents):
+        path = parent / "pyproject.toml"
+        if path.is_file():
+            table = _table(path)
+            if table is not None:
+                return _settings(path, table)
+    return ProjectSettings()
+
+
+def _table(path: Path) -> dict[str, Any] | None:
+    import tomllib  # only where a pyproject.toml exists: it costs start-up time
+
+    try:
+        text = path.read_text(encoding="utf-8")
+        if "vramwise" not in text:
+            return None
+        content = tomllib.loads(text)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise VramwiseError(f"{path} cannot be read: {error}") from error
+    tool = content.get("tool")
+    table = tool.get("vramwise") if isinstance(tool, dict) else None
+    if table is not None and not isinstance(table, dict):
+        raise VramwiseError(f"{path}: tool.vramwise must be a table")
+    return table
+
+
+def _settings(path: Path, table: dict[str, Any]) -> ProjectSettings:
+    for key, value in table.items():
+        problem = _problem(key, value)
+        if problem:
+            raise VramwiseError(f"{path}: tool.vramwise.{key} {problem}")
+    return ProjectSettings(
+        path=str(path),
+        select=tuple(table.get("select", ())),
+        ignore=tuple(table.get("ignore", ())),
+        min_severity=table.get("min-severity"),
+        gpu=table.get("gpu"),
+        gpus=table.get("gpus"),
+        torch=table.get("torch"),
+        alloc_conf=table.get("alloc-conf"),
+        launcher=table.get("launcher"),
+    )
+
+
+def _problem(key: str, value: Any) -> str | None:
+    if key in _LISTS:
+        listed = isinstance(value, list) and all(isinstance(item, str) for item in value)
+        return None if listed else "must be a list of rule ids"
+    if key == "gpus":
+        return None if type(value) is int and value >= 1 else "must be a whole number of at least 1"
+    if key not in _WORDS:
+        return f"is not a setting: use {', '.join((*_LISTS, 'gpus', *_WORDS))}"
+    if not isinstance(value, str):
+        return 'must be a string, e.g. "2.8"'
+    choices = _CHOICES.get(key)
+    return None if choices is None or value in choices else f"must be one of {', '.join(choices)}"

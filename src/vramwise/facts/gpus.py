@@ -1,0 +1,138 @@
+"""Cards by name: memory, CUDA capability, and which dtypes they compute natively.
+
+The catalogue is gpus.json. Forgiving about how a name is written; a bare size such as 24GB is a card of which nothing
+else is known. Does not know which card this machine has (nvml.py) nor how fast a card is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from vramwise.errors import VramwiseError
+from vramwise.facts.bundled import bundled_json
+from vramwise.types import GpuSpec
+from vramwise.units import GIB, MIB, parse_size
+
+# Where no total was seen, what driver and firmware keep is taken as 1.5 % and 0.35 GiB (7.5 % where error correction
+# lives in the same memory). It is the lower edge of the totals that were seen: below every one of them, by at most 5 %.
+_KEPT_SHARE = 0.015
+_KEPT_SHARE_ECC = 0.075
+_KEPT_GIB = 0.35
+
+# Words that makers, drivers and shops put around a name. They never tell two cards apart.
+_NOISE = re.compile(r"\b(nvidia|geforce|amd|instinct|radeon|tesla|gpu|graphics|card|generation)\b|\((tm|r)\)")
+_SERIES = re.compile(r"^(rtx|gtx|rx)(?=\d{4})")
+_SIZE = re.compile(r"^\s*\d+(\.\d+)?\s*[kmg]i?b?\s*$", re.IGNORECASE)
+
+
+def find_gpu(name: str) -> GpuSpec:
+    """The card that a name means, or for a size such as 24GB a card of that much memory (`known=False`)."""
+    card = _cards_by_spelling().get(_squashed(name))
+    if card is not None:
+        return _spec(card)
+    if _SIZE.match(name):
+        return _bare_size(name)
+    raise VramwiseError(_unknown(name))
+
+
+def all_gpus() -> tuple[GpuSpec, ...]:
+    """Every card of the catalogue, in its order."""
+    return tuple(_spec(card) for card in _catalogue()["cards"])
+
+
+def nvidia_spec(*, name: str, memory_bytes: int, capability: tuple[int, int]) -> GpuSpec:
+    """An NVIDIA card of this capability: bf16 is native from 8.0 on, fp8 from 8.9 on."""
+    return GpuSpec(
+        name=name,
+        vendor="nvidia",
+        memory_bytes=memory_bytes,
+        capability=capability,
+        bf16=capability >= (8, 0),
+        fp8=capability >= (8, 9),
+    )
+
+
+def usable_bytes(card: dict[str, Any]) -> int:
+    """What torch can count on: the total it was seen to report, else the stated memory less what is kept."""
+    if "usable_mib" in card:
+        return int(card["usable_mib"]) * MIB
+    return derived_bytes(card)
+
+
+def derived_bytes(card: dict[str, Any]) -> int:
+    """The conservative estimate from the stated memory alone."""
+    share = _KEPT_SHARE_ECC if card.get("ecc") else _KEPT_SHARE
+    return int((card["memory_gib"] * (1 - share) - _KEPT_GIB) * 1024) * MIB
+
+
+def _spec(card: dict[str, Any]) -> GpuSpec:
+    arch = card["arch"]
+    if arch.startswith("sm_"):
+        capability = (int(arch[3:-1]), int(arch[-1]))
+        return nvidia_spec(name=card["name"], memory_bytes=usable_bytes(card), capability=capability)
+    return GpuSpec(
+        name=card["name"],
+        vendor="amd",
+        memory_bytes=usable_bytes(card),
+        capability=None,
+        **_catalogue()["amd_architectures"][arch],
+    )
+
+
+def _bare_size(text: str) -> GpuSpec:
+    size_bytes = parse_size(text)
+    if size_bytes < GIB:
+        raise VramwiseError(f"'{text}' is too little for a GPU: write its memory like 24GB")
+    shown = f"{size_bytes / GIB:g}GB"
+    return GpuSpec(
+        name=shown, vendor="nvidia", memory_bytes=size_bytes, capability=None, bf16=True, fp8=False, known=False
+    )
+
+
+@cache
+def _catalogue() -> dict[str, Any]:
+    found: dict[str, Any] = bundled_json("gpus.json")
+    return found
+
+
+@cache
+def _cards_by_spelling() -> dict[str, dict[str, Any]]:
+    """Squashed spelling → card. Exact spellings win over those that leave a series or add a size."""
+    cards: list[dict[str, Any]] = _catalogue()["cards"]
+    exact = {_squashed(written): card for card in cards for written in [card["name"], *card.get("aliases", [])]}
+    loose: dict[str, dict[str, Any]] = {}
+    for spelling, card in exact.items():
+        for other in _variants(spelling, card):
+            loose.setdefault(other, card)
+    return loose | exact
+
+
+def _variants(spelling: str, card: dict[str, Any]) -> Iterator[str]:
+    """`rtx4090` is also `4090`, `rtx409024gb`, `409024gb`."""
+    size = f"{card['memory_gib']}gb"
+    for base in {spelling, _SERIES.sub("", spelling)}:
+        yield base
+        if not base.endswith("gb"):
+            yield base + size
+
+
+def _squashed(name: str) -> str:
+    """Lower case, without noise words, spaces, dashes: `NVIDIA GeForce RTX 4090` → `rtx4090`; sizes end in gb."""
+    words = _NOISE.sub(" ", name.lower().replace("_", " ").replace("-", " "))
+    squashed = re.sub(r"[^a-z0-9]", "", words)
+    return re.sub(r"(\d)gi?b?$", r"\1gb", squashed)
+
+
+def _unknown(name: str) -> str:
+    from difflib import get_close_matches
+
+    wanted = _SERIES.sub("", _squashed(name))
+    names_by_spelling = {_SERIES.sub("", _squashed(card["name"])): card["name"] for card in _catalogue()["cards"]}
+    names_by_spelling |= {key: card["name"] for key, card in _cards_by_spelling().items() if not key.endswith("gb")}
+    close = get_close_matches(wanted, names_by_spelling, n=12, cutoff=0.65)
+    names = list(dict.fromkeys(names_by_spelling[spelling] for spelling in close))[:3]
+    meant = f" Did you mean {' or '.join(names)}?" if names else ""
+    return f"GPU '{name}' is not in the catalogue.{meant} A size works too: 24GB"

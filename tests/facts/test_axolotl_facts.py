@@ -1,0 +1,311 @@
+"""Axolotl's vocabulary and what its schema accepts: our own cases and, where present, real verdicts on configs."""
+
+import datetime
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from vramwise.facts import axolotl
+from vramwise.facts.value_types import accepts, describe, describe_value, parse_type
+
+CORPUS = Path(__file__).parents[3] / "shared" / "corpus"
+TYPE_ERRORS = {"list_type", "int_from_float", "string_type"}
+
+
+def test_all_top_level_keys_and_aliases_are_known() -> None:
+    assert len(axolotl.keys()) == 390 + 4
+    assert {"model_type", "type_of_model", "micro_batch_size", "fsdp_config", "trl"} <= axolotl.keys()
+    assert axolotl.keys().isdisjoint({"context_parapllel_size", "unsloth_rope"})
+
+
+def test_every_written_type_is_in_the_grammar() -> None:
+    facts = axolotl._facts()
+    groups = [facts["keys"], *facts["blocks"].values(), *facts["plugins"].values()]
+    types = [written for group in groups for written in group.values()]
+    assert len(types) > 600
+    for written in types:
+        alternatives, _ = parse_type(written)
+        assert alternatives
+        assert describe(written)
+
+
+def test_every_block_that_a_type_names_is_listed() -> None:
+    facts = axolotl._facts()
+    groups = [facts["keys"], *facts["blocks"].values(), *facts["plugins"].values()]
+    for written in (written for group in groups for written in group.values()):
+        for one in parse_type(written)[0]:
+            if one.kind in ("block", "open"):
+                assert one.limits[0] in axolotl.blocks()
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("micro_batch_size", "int?"),
+        ("base_model", "str"),
+        ("bf16", "one_of(auto)|bool?"),
+        ("model_type", "str?"),
+        ("fsdp_config.offload_params", "bool?"),
+        ("fsdp_config.fsdp_offload_params", "bool?"),
+        ("fsdp_config.version", "int?"),
+        ("fsdp_config.fsdp_version", "int?"),
+        ("peft.loftq_config", "block(peft.loftq_config)?"),
+        ("peft.loftq_config.loftq_bits", "int"),
+        ("liger_rope", "bool?"),
+        ("no_such_key", None),
+        ("fsdp_config.no_such_key", None),
+    ],
+)
+def test_key_type(key: str, expected: str | None) -> None:
+    assert axolotl.key_type(key) == expected
+
+
+def test_nested_keys_include_the_prefixed_spelling_of_fsdp_config() -> None:
+    known = axolotl.nested_keys("fsdp_config")
+    assert {"offload_params", "fsdp_offload_params", "fsdp_version", "version", "reshard_after_forward"} <= known
+    assert "fsdp_fsdp_version" not in known
+    assert axolotl.nested_keys("no_such_block") == frozenset()
+    assert "use_reentrant" in axolotl.nested_keys("gradient_checkpointing_kwargs")
+    assert {"path", "type", "chat_template"} <= axolotl.nested_keys("datasets[]")
+    assert axolotl.nested_name("fsdp_config", "fsdp_offload_params") == "offload_params"
+
+
+def test_blocks_that_refuse_unknown_keys() -> None:
+    assert axolotl.refuses_unknown("fp8_config")
+    assert axolotl.refuses_unknown("torch_compile_options")
+    assert not axolotl.refuses_unknown("fsdp_config")
+
+
+def test_defaults() -> None:
+    defaults = axolotl.defaults()
+    assert defaults["bf16"] == "auto"
+    assert defaults["gradient_accumulation_steps"] == 1
+    assert defaults["optimizer"] == "adamw_torch_fused"
+    assert "eval_batch_size" not in defaults
+    assert set(defaults) <= axolotl.keys()
+
+
+def test_defaults_are_accepted_by_their_own_types() -> None:
+    assert [key for key, value in axolotl.defaults().items() if axolotl.check_type(key, value)] == []
+
+
+def test_plugins_and_their_keys() -> None:
+    assert axolotl.plugin_keys()["cut_cross_entropy"] == "axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin"
+    assert axolotl.plugin_keys()["liger_fused_linear_cross_entropy"] == "axolotl.integrations.liger.LigerPlugin"
+    assert len(axolotl.known_plugins()) == 15
+    assert not set(axolotl.plugin_keys()) & axolotl.keys()
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["axolotl.integrations.liger.LigerPlugin", "liger.LigerPlugin", "axolotl.integrations.liger.plugin.LigerPlugin"],
+)
+def test_plugin_spellings(written: str) -> None:
+    assert axolotl.plugin_named(written) == "axolotl.integrations.liger.LigerPlugin"
+
+
+@pytest.mark.parametrize("written", ["axolotl.integrations.liger.LigrPlugin", "liger", "", "my.own.Plugin"])
+def test_plugins_of_others(written: str) -> None:
+    assert axolotl.plugin_named(written) is None
+
+
+def test_optimizer_groups_hold_known_names_only() -> None:
+    for group in axolotl._facts()["optimizer_groups"]:
+        assert axolotl.optimizer_group(group) <= axolotl.optimizers()
+    assert set(axolotl._facts()["optimizer_packages"]) <= axolotl.optimizers()
+    assert len(axolotl.optimizers()) == 41 + 17
+    assert axolotl.optimizer_group("raises_later") == {"ao_adamw_4bit", "ao_adamw_8bit"}
+    assert axolotl.optimizer_package("came_pytorch") == "came_pytorch"
+    assert axolotl.optimizer_package("adamw_torch") is None
+
+
+def test_attention_names() -> None:
+    assert {"flash_attention_2", "sdpa", "eager", "flex_attention"} <= axolotl.attn_implementations()
+    assert axolotl.legacy_attention_flags()["flash_attention"] == "flash_attention_2"
+    assert axolotl.attention_facts()["refused_short_names"]["flash"] == "flash_attention_2"
+    mapped = set(axolotl.legacy_attention_flags().values())
+    assert mapped <= axolotl.attn_implementations()
+
+
+def test_deprecations_name_successors_that_exist() -> None:
+    known = axolotl.keys() | set(axolotl.plugin_keys())
+    for key, fact in axolotl.deprecations().items():
+        if fact.successor:
+            assert fact.successor.partition(".")[0] in known, key
+    assert axolotl.deprecations()["dataset_processes"].successor == "dataset_num_proc"
+    assert axolotl.deprecations()["max_packed_sequence_len"].effect == "refused"
+
+
+def test_adapters_and_schedulers() -> None:
+    assert axolotl.adapters() == {"lora", "qlora", "llama-adapter"}
+    assert axolotl.plugin_adapters()["mora"] in axolotl.known_plugins()
+    assert {"cosine", "rex", "one_cycle"} <= axolotl.lr_schedulers()
+
+
+@pytest.mark.parametrize(
+    ("word", "among", "first"),
+    [
+        ("context_parapllel_size", axolotl.keys(), "context_parallel_size"),
+        ("adamw_8bt", axolotl.optimizers(), "adamw_8bit"),
+        ("Adamw-Torch-Fused", axolotl.optimizers(), "adamw_torch_fused"),
+        ("mciro_batch_size", axolotl.keys(), "micro_batch_size"),
+        ("gradient_acumulation_steps", axolotl.keys(), "gradient_accumulation_steps"),
+        ("flash_attention2", axolotl.attn_implementations(), "flash_attention_2"),
+    ],
+)
+def test_suggestions(word: str, among: frozenset[str], first: str) -> None:
+    assert axolotl.suggest(word, sorted(among))[0] == first
+
+
+def test_no_suggestion_for_a_word_that_is_like_nothing() -> None:
+    assert axolotl.suggest("zzzzqqq", axolotl.keys()) == ()
+
+
+ACCEPTED = [
+    ("micro_batch_size", 8),
+    ("micro_batch_size", "8"),
+    ("micro_batch_size", " 8 "),
+    ("micro_batch_size", 8.0),
+    ("micro_batch_size", "8.0"),
+    ("micro_batch_size", True),
+    ("micro_batch_size", None),
+    ("learning_rate", "5e-5"),
+    ("learning_rate", 2),
+    ("weight_decay", "1e-2"),
+    ("weight_decay", True),
+    ("sample_packing", "yes"),
+    ("sample_packing", "TRUE"),
+    ("sample_packing", 0),
+    ("sample_packing", 1.0),
+    ("bf16", "auto"),
+    ("bf16", "on"),
+    ("lora_target_modules", "all-linear"),
+    ("lora_target_modules", ["q_proj"]),
+    ("eval_steps", 0.1),
+    ("deepspeed", {"zero_optimization": {}}),
+    ("deepspeed", "deepspeed_configs/zero2.json"),
+    ("datasets", [{"path": "x"}]),
+    ("fsdp_config", {}),
+    ("fsdp_config.offload_params", "true"),
+    ("gradient_checkpointing", "offload"),
+    ("image_size", [224, 224]),
+    ("max_memory", {0: "10GiB", "cpu": "60GiB"}),
+    ("flash_attention", "whatever"),
+    ("no_such_key", object()),
+    ("output_dir", b"out"),
+]
+REFUSED = [
+    ("micro_batch_size", 0.1),
+    ("micro_batch_size", "8.5"),
+    ("micro_batch_size", "1e3"),
+    ("micro_batch_size", "eight"),
+    ("micro_batch_size", "1."),
+    ("micro_batch_size", [8]),
+    ("micro_batch_size", float("inf")),
+    ("micro_batch_size", datetime.date(2026, 1, 1)),
+    ("learning_rate", "fast"),
+    ("learning_rate", None),
+    ("base_model", 7),
+    ("output_dir", None),
+    ("sequence_len", None),
+    ("sample_packing", "maybe"),
+    ("sample_packing", 2),
+    ("bf16", "AUTO"),
+    ("rl", "DPO"),
+    ("gradient_checkpointing", "unsloth"),
+    ("tokens", {"bos": "<s>"}),
+    ("lora_target_modules", [1]),
+    ("datasets", []),
+    ("datasets", {"path": "x"}),
+    ("datasets", ["x"]),
+    ("fsdp_config", ["full_shard"]),
+    ("fsdp_config.offload_params", "maybe"),
+    ("fsdp_config.fsdp_state_dict_type", "FULL"),
+    ("fsdp_config.min_num_params", 0),
+    ("image_size", [224]),
+    ("lora_rank_pattern", {"q_proj": 0}),
+    ("overrides_of_model_config", {1: 2}),
+    ("relora_prune_ratio", 1.5),
+]
+
+
+@pytest.mark.parametrize(("key", "value"), ACCEPTED)
+def test_accepted(key: str, value: object) -> None:
+    assert axolotl.check_type(key, value) is None
+
+
+@pytest.mark.parametrize(("key", "value"), REFUSED)
+def test_refused(key: str, value: object) -> None:
+    sentence = axolotl.check_type(key, value)
+    assert sentence is not None
+    assert sentence.startswith(f"{key} takes ")
+    assert sentence.endswith(f"found {describe_value(value)}")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "sentence"),
+    [
+        ("warmup_steps", 0.1, "warmup_steps takes a whole number, found the number 0.1"),
+        ("output_dir", None, "output_dir takes text, found null"),
+        ("tokens", {"bos": "<s>"}, "tokens takes a list of texts, found a mapping"),
+        ("bf16", "fast", "bf16 takes 'auto', true or false, found the text 'fast'"),
+        (
+            "fsdp_config.min_num_params",
+            0,
+            "fsdp_config.min_num_params takes a whole number at least 1, found the number 0",
+        ),
+        ("datasets", [], "datasets takes a non-empty list of mappings, found an empty list"),
+    ],
+)
+def test_sentences(key: str, value: object, sentence: str) -> None:
+    assert axolotl.check_type(key, value) == sentence
+
+
+def test_type_errors_walks_blocks_and_skips_plugins_that_are_not_listed() -> None:
+    values = {
+        "warmup_steps": 0.5,
+        "fsdp_config": {"fsdp_offload_params": "maybe", "unknown": 1, 3: 4},
+        "liger_rope": "maybe",
+        "unknown": 1,
+    }
+    assert [key for key, _ in axolotl.type_errors(values)] == ["warmup_steps", "fsdp_config.fsdp_offload_params"]
+    listed = {"plugins": ["liger.LigerPlugin"], "liger_rope": "maybe"}
+    assert [key for key, _ in axolotl.type_errors(listed)] == ["liger_rope"]
+
+
+def test_type_errors_survives_odd_values() -> None:
+    assert dict(axolotl.type_errors({"plugins": "liger", 3: 4})) == {
+        "plugins": "plugins takes a list of texts, found the text 'liger'"
+    }
+
+
+def test_choices_are_exact_and_numbers_stay_in_bounds() -> None:
+    assert accepts("one_of(a,b)", "a")
+    assert not accepts("one_of(a,b)", "A")
+    assert accepts("caseless_one_of(a,b)", "A")
+    assert accepts("int(ge=1,le=3)", "3")
+    assert not accepts("int(ge=1,le=3)", 4)
+    assert not accepts("int", "1" * 5000)
+    assert not accepts("float", 10**400)
+
+
+def test_a_type_outside_the_grammar_is_an_error() -> None:
+    with pytest.raises(ValueError, match="not a type"):
+        parse_type("integer?")
+
+
+@pytest.mark.skipif(not CORPUS.is_dir(), reason="needs the corpus of Axolotl configs and verdicts beside the checkout")
+@pytest.mark.parametrize("verdicts", ["sm90-1gpu", "sm75-2gpu"])
+def test_agrees_with_axolotl_on_real_configs(verdicts: str) -> None:
+    flagged = 0
+    for record in json.loads((CORPUS / f"axolotl-verdicts-{verdicts}.json").read_text(encoding="utf-8")):
+        values = yaml.safe_load((CORPUS / "axolotl" / record["file"]).read_text(encoding="utf-8"))
+        ours = {key for key, _ in axolotl.type_errors(values)}
+        theirs = {place for kind, place, _ in record["errors"] if kind in TYPE_ERRORS}
+        assert theirs <= ours, record["file"]
+        if record["ok"]:
+            assert not ours, record["file"]
+        flagged += bool(theirs)
+    assert flagged == 8

@@ -40,7 +40,7 @@ class Tag(NamedTuple):
 
 
 class Phase(NamedTuple):
-    """A stretch of the run: load, forward, loss, backward, clip, optimizer, eval, save. Steps count from 1; 0 = before."""
+    """A stretch of the run: load, forward, loss, backward, clip, optimizer, eval, save. Steps count from 1."""
 
     name: str
     step: int

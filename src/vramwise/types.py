@@ -91,8 +91,8 @@ class GpuSpec:
 class ModelSpec:
     """The dimensions of a model, under the names of transformers' config.json; what a family implies is spelled out.
 
-    `family` names the block the ghost run builds; `family_assumed` is True where the config's model_type is not known and
-    its llama-like fields were taken at face value.
+    `family` names the block the ghost run builds; `family_assumed` is True where the config's model_type is not known
+    and its llama-like fields were taken at face value.
     """
 
     name: str
@@ -138,8 +138,13 @@ class ModelSpec:
     hidden_dropout: float = 0.0  # on the outputs of attention and MLP
     embedding_dropout: float = 0.0
     nope_layers: tuple[int, ...] = ()  # layers whose attention applies no rotary embedding
-    # how the checkpoint itself is stored: config.json's quantization_config.quant_method (gptq, mxfp4, bitsandbytes…), None = plain
+    # how the checkpoint is stored: the quant_method of its config (gptq, mxfp4, bitsandbytes_4bit…), None = plain
     checkpoint_quantization: str | None = None
+    # a multimodal model: the name its text model has inside it ("" = it is the text model), (name, shape, kind) of the
+    # parameters before the text model (vision tower, projector), and what is known to be missing there ("" = nothing)
+    text_part: str = ""
+    tower: tuple[tuple[str, tuple[int, ...], str], ...] = ()
+    left_out: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,8 +282,8 @@ class Skipped:
 class Config:
     """What was written in the file, by dotted key: `config.get("fsdp_config.offload_params")`, `config.place("bf16")`.
 
-    `values` is the file after the trainer's own coercions and renaming of old spellings (prefixes); `sources` says under
-    which key of the file a renamed value stands, so that places and edits point at what the user wrote.
+    `values` is the file after the trainer's own coercions and renaming of old spellings (prefixes); `sources` says
+    under which key of the file a renamed value stands, so that places and edits point at what the user wrote.
     """
 
     __slots__ = ("_sources", "document", "values")

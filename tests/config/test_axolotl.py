@@ -61,7 +61,12 @@ def test_padding(text, padded, multiple, constant):
 
 @pytest.mark.parametrize(
     ("attention", "rows"),
-    [("flash_attention_2", "one"), ("sdpa", "micro"), ("flex_attention", "one"), ("kernels-community/flash-attn3", "one")],
+    [
+        ("flash_attention_2", "one"),
+        ("sdpa", "micro"),
+        ("flex_attention", "one"),
+        ("kernels-community/flash-attn3", "one"),
+    ],
 )
 def test_packing_rows_follow_the_attention_backend(attention, rows):
     assert run_of(f"sample_packing: true\nattn_implementation: {attention}\n").packing_rows == rows
@@ -126,7 +131,10 @@ def test_lora_with_4bit_is_an_fp32_base():
         ("micro_batch_size: 4\neval_batch_size: 8\n", None),
         ("micro_batch_size: 4\ntest_datasets:\n  - path: x\neval_batch_size: 8\n", 8),
         ("micro_batch_size: 4\nval_set_size: 0.1\neval_batch_size: 8\nsample_packing: true\n", 4),
-        ("micro_batch_size: 4\nval_set_size: 0.1\neval_batch_size: 8\nsample_packing: true\neval_sample_packing: false\n", 8),
+        (
+            "micro_batch_size: 4\nval_set_size: 0.1\neval_batch_size: 8\nsample_packing: true\neval_sample_packing: false\n",
+            8,
+        ),
         ("micro_batch_size: 4\nval_set_size: 0.1\neval_batch_size: 8\neval_strategy: 'no'\n", None),
     ],
 )
@@ -173,9 +181,15 @@ def test_a_broken_deepspeed_file_does_not_stop_the_check(content, tmp_path, monk
     [
         ("base_model: x\n", "stock"),
         ("liger_fused_linear_cross_entropy: true\n", "stock"),
-        ("plugins: [axolotl.integrations.liger.LigerPlugin]\nliger_fused_linear_cross_entropy: true\n", "liger_fused_linear"),
+        (
+            "plugins: [axolotl.integrations.liger.LigerPlugin]\nliger_fused_linear_cross_entropy: true\n",
+            "liger_fused_linear",
+        ),
         ("plugins: [axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin]\n", "cut"),
-        ("plugins: [axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin]\ncut_cross_entropy: false\n", "stock"),
+        (
+            "plugins: [axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin]\ncut_cross_entropy: false\n",
+            "stock",
+        ),
         ("chunked_cross_entropy: true\n", "chunked"),
     ],
 )
@@ -188,7 +202,13 @@ def test_loss_kernel(text, loss):
     [
         ("gradient_checkpointing: true\n", True, True, True, "off"),
         ("gradient_checkpointing: true\nrl: dpo\n", True, True, False, "off"),
-        ("gradient_checkpointing: true\ngradient_checkpointing_kwargs:\n  use_reentrant: false\n", True, True, False, "off"),
+        (
+            "gradient_checkpointing: true\ngradient_checkpointing_kwargs:\n  use_reentrant: false\n",
+            True,
+            True,
+            False,
+            "off",
+        ),
         ("gradient_checkpointing: offload\nadapter: lora\n", True, False, True, "stream"),
         ("gradient_checkpointing: true\nactivation_offloading: disk\n", True, True, True, "stream"),
         ("gradient_checkpointing: true\nactivation_offloading: true\nadapter: lora\n", True, False, True, "stream"),
@@ -230,7 +250,9 @@ def test_alloc_conf_wins_over_everything():
 
 
 def test_numbers_in_quotes_count_as_the_schema_reads_them():
-    run = run_of("micro_batch_size: '4'\nsequence_len: 2048.0\nbf16: 'true'\nsample_packing: 'yes'\nlora_dropout: '5e-2'\n")
+    run = run_of(
+        "micro_batch_size: '4'\nsequence_len: 2048.0\nbf16: 'true'\nsample_packing: 'yes'\nlora_dropout: '5e-2'\n"
+    )
     assert (run.micro_batch_size, run.sequence_len) == (4, 2048)
     assert run.precision == "bf16"
     assert run.sample_packing is True

@@ -1,6 +1,6 @@
 """The catalogue of cards, how names are understood, what NVML is asked, and torch versions."""
 
-import importlib.metadata
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -280,16 +280,15 @@ def test_versions_out_of_range_name_the_range(text: str) -> None:
     [("2.8.0+cu128", (2, 8)), ("2.20.0", torch.NEWEST_TORCH), ("1.12", torch.OLDEST_TORCH), ("unknown", None)],
 )
 def test_the_installed_version_comes_from_metadata(
-    monkeypatch: pytest.MonkeyPatch, installed: str, version: tuple[int, int] | None
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, installed: str, version: tuple[int, int] | None
 ) -> None:
-    monkeypatch.setattr(importlib.metadata, "version", lambda name: {"torch": installed}[name])
+    (tmp_path / f"torch-{installed}.dist-info").mkdir()
+    (tmp_path / "torchvision-0.1.dist-info").mkdir()
+    monkeypatch.setattr("sys.path", ["/nowhere/at.zip", str(tmp_path)])
     assert installed_torch() == version
 
 
-def test_no_installed_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> str:
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(importlib.metadata, "version", missing)
+def test_no_installed_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
     assert installed_torch() is None
     assert torch.OLDEST_TORCH <= torch.ASSUMED_TORCH <= torch.NEWEST_TORCH

@@ -14,7 +14,8 @@ def resolve_dtypes(fields: Fields, target: Target) -> None:
     if config.get("fp8"):
         fields.put("precision", "fp8", fields.written("fp8"))
     _weights(fields, half)
-    pure = not config.get("fp8") and half == "fp32" and bool(config.get("bfloat16") or config.get("float16"))
+    # bfloat16: true still reaches the trainer as bf16, with autocast; only float16 goes without.
+    pure = not config.get("fp8") and fields.values["precision"] == "fp16" and half == "fp32"
     amp = fields.values["precision"] != "fp32" and not pure
     why = "mixed precision: autocast around the model" if amp else "no autocast"
     fields.derive("autocast", amp, why)
@@ -36,7 +37,7 @@ def _half_precision(fields: Fields, target: Target) -> str:
         return str(fields.derive("precision", "fp16", why, key="fp16"))
     for key, name in (("bfloat16", "bf16"), ("float16", "fp16")):
         if config.get(key):
-            fields.derive("precision", name, f"{key}: weights without mixed precision", key=key)
+            fields.derive("precision", name, f"{key}: weights in {name}", key=key)
             return "fp32"
     return str(fields.derive("precision", "fp32", "neither bf16 nor fp16", key="bf16"))
 
@@ -69,9 +70,20 @@ def _weights(fields: Fields, half: str) -> None:
 
 
 def _lora_4bit_upcast(fields: Fields) -> bool:
+    """Axolotl prepares the unquantised base as if it were quantised, which casts it to fp32; some paths skip that."""
     config = fields.config
-    prequantised = "bnb-4bit" in str(config.get("base_model", "")).lower() or config.get("gptq")
-    return config.get("adapter") == "lora" and config.get("load_in_4bit") is True and not prequantised
+    if config.get("adapter") != "lora" or config.get("load_in_4bit") is not True:
+        return False
+    fsdp = str(fields.values["sharding"]).startswith("fsdp")
+    skipped = (
+        "bnb-4bit" in str(config.get("base_model", "")).lower(),
+        config.get("gptq"),
+        config.get("quantize_moe_experts"),
+        config.get("peft.loftq_config.loftq_bits"),
+        fields.values["sharding"] == "zero3",
+        fsdp and config.get("fsdp_config.cpu_ram_efficient_loading"),
+    )
+    return not any(skipped)
 
 
 def _embeddings(fields: Fields) -> None:
@@ -82,6 +94,7 @@ def _embeddings(fields: Fields) -> None:
     back = (
         (values["adapter"] is not None, "an adapter is trained"),
         (str(values["sharding"]).startswith("fsdp"), "FSDP"),
+        (str(values["sharding"]).startswith("zero"), "DeepSpeed casts the whole model"),
         (not keeps_embeddings_fp32(values["attn_implementation"]), f"attention {values['attn_implementation']}"),
         (values["loss_kernel"] == "cut", "cut cross entropy"),
     )

@@ -99,6 +99,7 @@ def _lora_kernels(fields: Fields, target: Target) -> None:
         (config.get("rl") is not None, "not enabled for RL"),
         (config.get("adapter") == "lora" and config.get("load_in_8bit"), "not for 8-bit LoRA"),
         (config.get("trust_remote_code"), "not with trust_remote_code"),
+        (config.get("nvfp4_merge_aware"), "not with nvfp4_merge_aware"),
         (fields.values["sharding"] == "fsdp1" and target.gpus > 1, "not under FSDP1"),
     )
     for applies, why in blocked:

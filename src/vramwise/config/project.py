@@ -44,14 +44,17 @@ def project_settings(folder: Path) -> ProjectSettings:
 
 
 def _table(path: Path) -> dict[str, Any] | None:
-    import tomllib  # only where a pyproject.toml exists: it costs start-up time
-
     try:
         text = path.read_text(encoding="utf-8")
-        if "vramwise" not in text:
-            return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise VramwiseError(f"{path} cannot be read: {error}") from error
+    if "tool.vramwise" not in text:
+        return None
+    import tomllib  # only where there is such a table: it costs start-up time
+
+    try:
         content = tomllib.loads(text)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except tomllib.TOMLDecodeError as error:
         raise VramwiseError(f"{path} cannot be read: {error}") from error
     tool = content.get("tool")
     table = tool.get("vramwise") if isinstance(tool, dict) else None

@@ -1,0 +1,52 @@
+# Two commands matter: `make demo` and `make test`. Each makes its own virtual environment; only Python >= 3.11 and
+# make are needed.
+PYTHON ?= python3
+DEMO := .venv-demo
+DEV := .venv-dev
+
+.PHONY: demo test lint unit docs clean bench
+
+demo: $(DEMO)/.ready
+	@echo '$$ vramwise check examples/mistakes.yml --gpu rtx-4090'
+	@$(DEMO)/bin/vramwise check examples/mistakes.yml --gpu rtx-4090; true
+	@echo
+	@echo '$$ vramwise fix --diff examples/mistakes.yml --gpu rtx-4090'
+	@$(DEMO)/bin/vramwise fix --diff examples/mistakes.yml --gpu rtx-4090 2>/dev/null; true
+	@echo
+	@echo '$$ vramwise check examples/qlora.yml examples/full.yml --gpu rtx-4090'
+	@$(DEMO)/bin/vramwise check examples/qlora.yml examples/full.yml --gpu rtx-4090
+	@echo
+	@echo 'Now yours:  $(DEMO)/bin/vramwise check your-config.yml --gpu YOUR-CARD'
+
+test: lint unit
+
+lint: $(DEV)/.ready
+	$(DEV)/bin/ruff check .
+	$(DEV)/bin/ruff format --check .
+	$(DEV)/bin/mypy
+	$(DEV)/bin/python scripts/rule_pages.py --check
+
+unit: $(DEV)/.ready
+	$(DEV)/bin/python -m pytest
+
+# Rule pages are generated from the rules.
+docs: $(DEV)/.ready
+	$(DEV)/bin/python scripts/rule_pages.py
+
+bench: $(DEV)/.ready
+	$(DEV)/bin/python bench/startup.py
+	$(DEV)/bin/python bench/corpus.py
+
+$(DEMO)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(DEMO)
+	$(DEMO)/bin/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(DEV)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(DEV)
+	$(DEV)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	$(DEV)/bin/python -m pip install --quiet --disable-pip-version-check -e . --group dev
+	@touch $@
+
+clean:
+	rm -rf $(DEMO) $(DEV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

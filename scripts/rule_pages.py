@@ -1,0 +1,79 @@
+"""Write docs/rules/: one page a rule and an index, from the rules. `--check` only says whether they are current."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from vramwise.rules import RULES
+from vramwise.rules.base import TOPICS, Rule
+
+FOLDER = Path(__file__).parent.parent / "docs" / "rules"
+
+
+def page(rule: Rule) -> str:
+    """One rule's page."""
+    parts = [
+        f"# {rule.id}",
+        f"**{rule.severity.value}** · {rule.topic}{_needs(rule)}",
+        rule.title,
+        rule.documentation,
+    ]
+    if rule.beyond_axolotl:
+        parts.append(f"**Beyond Axolotl's own checks.** {rule.beyond_axolotl}")
+    parts.append("## Example")
+    parts.append(_example("Bad", rule.bad, rule.options))
+    parts.append(_example("Good", rule.good, rule.good_options))
+    parts.append(f"Silence it on its line: `# vramwise: ignore[{rule.id}] reason`")
+    return "\n\n".join(parts) + "\n"
+
+
+def _needs(rule: Rule) -> str:
+    words = {"gpu": "a named card (`--gpu`)", "memory": "a prediction", "model": "a known model"}
+    return f" · needs {' and '.join(words[need] for need in sorted(rule.needs))}" if rule.needs else ""
+
+
+def _example(title: str, text: str, options: str) -> str:
+    under = f" (`{options}`)" if options else ""
+    return f"{title}{under}:\n```yaml\n{text.rstrip()}\n```"
+
+
+def index() -> str:
+    """The list of all rules, by topic."""
+    parts = [
+        "# Rules",
+        f"{len(RULES)} rules. Generated from the rules by `make docs`; `vramwise explain ID` prints a page.",
+    ]
+    for topic in TOPICS:
+        rows = [rule for rule in RULES if rule.topic == topic]
+        if rows:
+            table = ["| rule | severity | finds |", "|---|---|---|"]
+            table += [f"| [{rule.id}]({rule.id}.md) | {rule.severity.value} | {rule.title} |" for rule in rows]
+            parts += [f"## {topic.capitalize()}", "\n".join(table)]
+    beyond = [rule for rule in RULES if rule.beyond_axolotl]
+    parts.append("## Beyond Axolotl")
+    parts.append("What Axolotl accepts and these rules report all the same, with the reason:")
+    parts.append("\n".join(f"- [{rule.id}]({rule.id}.md): {rule.beyond_axolotl}" for rule in beyond))
+    return "\n\n".join(parts) + "\n"
+
+
+def main() -> int:
+    """Write the pages, or with --check compare them."""
+    wanted = {f"{rule.id}.md": page(rule) for rule in RULES} | {"README.md": index()}
+    there = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")} if FOLDER.is_dir() else {}
+    if "--check" in sys.argv:
+        stale = sorted(name for name in wanted.keys() | there.keys() if wanted.get(name) != there.get(name))
+        if stale:
+            print(f"docs/rules is not current ({', '.join(stale[:5])}…): run `make docs`")
+        return 1 if stale else 0
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name in there.keys() - wanted.keys():
+        (FOLDER / name).unlink()
+    for name, text in wanted.items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
+    print(f"{len(wanted)} pages written")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The command line: `main` wires, one file a command."""

@@ -1,0 +1,121 @@
+"""`vramwise check`: judge configs; `--fix` mends them first."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+
+import click
+
+from vramwise.api import FileReport, FixReport, Options
+from vramwise.api import check as check_paths
+from vramwise.api import fix as fix_paths
+from vramwise.cli.options import FORMATS, rule_options, target_options, terminal_width
+
+
+@click.command("check")
+@click.argument("paths", nargs=-1, required=True, metavar="CONFIG...")
+@target_options
+@rule_options
+@click.option("--format", "output_format", type=click.Choice(FORMATS), default="text", show_default=True)
+@click.option("--show-resolved", is_flag=True, help="Show what will really happen: every value and where it came from.")
+@click.option("--fix", "mend", is_flag=True, help="Mend what can be mended safely, then report what remains.")
+@click.option("--unsafe-fixes", is_flag=True, help="With --fix: also fixes that change the training.")
+def command(
+    paths: tuple[str, ...],
+    gpu: str | None,
+    gpus: int | None,
+    torch: str | None,
+    alloc_conf: str | None,
+    launcher: str,
+    select: tuple[str, ...],
+    ignore: tuple[str, ...],
+    min_severity: str | None,
+    output_format: str,
+    show_resolved: bool,
+    mend: bool,
+    unsafe_fixes: bool,
+) -> None:
+    """Judge configs against the memory rules.
+
+    CONFIG is an Axolotl YAML file, a folder (every YAML in it) or - for standard input.
+
+    Exit code: 0 clean, 1 findings, 2 unreadable input or bad usage.
+    """
+    options = Options(
+        gpu=gpu,
+        gpus=gpus,
+        torch=torch,
+        alloc_conf=alloc_conf,
+        launcher=launcher,
+        select=select,
+        ignore=ignore,
+        min_severity=min_severity,
+    )
+    if mend:
+        reports: Iterator[FileReport] = _mended(fix_paths(paths, options, unsafe=unsafe_fixes))
+    else:
+        reports = check_paths(paths, options)
+    write = {"json": _write_json, "sarif": _write_sarif, "github": _write_github}.get(output_format)
+    done = write(reports) if write else _write_text(reports, show_resolved=show_resolved)
+    sys.exit(exit_code(done))
+
+
+def exit_code(reports: Sequence[FileReport]) -> int:
+    """2 if a file could not be used, 1 if something was found, else 0."""
+    if any(report.error for report in reports):
+        return 2
+    return 1 if any(report.failing for report in reports) else 0
+
+
+def _mended(fixes: Iterator[FixReport]) -> Iterator[FileReport]:
+    from vramwise.render.fixes import describe_fix
+
+    for report in fixes:
+        text = describe_fix(report)
+        if text:
+            click.echo(text, err=True)
+        yield report.remaining
+
+
+def _write_text(reports: Iterator[FileReport], *, show_resolved: bool) -> list[FileReport]:
+    from vramwise.render.text import render_text, summary
+
+    done = []
+    for report in reports:
+        text = render_text(report, width=terminal_width())
+        if text:
+            click.echo(text + "\n")
+        if show_resolved and report.run is not None:
+            from vramwise.render.resolved import render_resolved
+
+            click.echo(render_resolved(report.run, report.path) + "\n")
+        done.append(report)
+    click.echo(summary(done))
+    return done
+
+
+def _write_json(reports: Iterator[FileReport]) -> list[FileReport]:
+    from vramwise.render.report_json import render_json
+
+    done = list(reports)
+    click.echo(render_json(done))
+    return done
+
+
+def _write_sarif(reports: Iterator[FileReport]) -> list[FileReport]:
+    from vramwise.render.sarif import render_sarif
+
+    done = list(reports)
+    click.echo(render_sarif(done))
+    return done
+
+
+def _write_github(reports: Iterator[FileReport]) -> list[FileReport]:
+    from vramwise.render.github import render_github
+
+    done = list(reports)
+    text = render_github(done)
+    if text:
+        click.echo(text)
+    return done

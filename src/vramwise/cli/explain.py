@@ -1,0 +1,35 @@
+"""`vramwise explain ID`: one rule, as its documentation page has it."""
+
+from __future__ import annotations
+
+import textwrap
+
+import click
+
+from vramwise.api import explain
+from vramwise.rules.base import Rule
+
+
+@click.command("explain")
+@click.argument("rule_id", metavar="ID")
+def command(rule_id: str) -> None:
+    """Explain one rule: why it hurts, an example, the remedy."""
+    click.echo(_page(explain(rule_id)))
+
+
+def _page(rule: Rule) -> str:
+    parts = [
+        f"{click.style(rule.id, bold=True)} ({rule.severity.value}): {rule.title}",
+        rule.documentation,
+    ]
+    if rule.beyond_axolotl:
+        parts.append(f"Beyond Axolotl's own checks: {rule.beyond_axolotl}")
+    parts.append(_example("Bad", rule.bad, rule.options))
+    parts.append(_example("Good", rule.good, rule.good_options))
+    parts.append(f"Silence it on its line with: # vramwise: ignore[{rule.id}] reason")
+    return "\n\n".join(parts)
+
+
+def _example(title: str, text: str, options: str) -> str:
+    under = f" (under {options})" if options else ""
+    return f"{click.style(title, bold=True)}{under}:\n{textwrap.indent(text.rstrip(), '    ')}"

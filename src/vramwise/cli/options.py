@@ -1,0 +1,64 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+Decorated = Callable[..., Any]
+
+FORMATS = ("text", "json", "sarif", "github")
+SEVERITIES = ("error", "warning", "info")
+
+
+def terminal_width() -> int | None:
+    """Columns of the terminal; None where the output is not one, so that a line stays a line for other programs."""
+    if not sys.stdout.isatty():
+        return None
+    return max(40, shutil.get_terminal_size().columns)
+
+
+def target_options(command: Decorated) -> Decorated:
+    """--gpu, --gpus, --torch, --alloc-conf, --launcher: the machine the run is meant for."""
+    for option in reversed(
+        (
+            click.option("--gpu", metavar="NAME|SIZE", help="Card, e.g. rtx-4090, a100-80gb, t4; or a size: 24GB."),
+            click.option("--gpus", type=click.IntRange(min=1), metavar="N", help="How many of them (default 1)."),
+            click.option("--torch", metavar="VERSION", help="torch version of the run, e.g. 2.8."),
+            click.option(
+                "--alloc-conf",
+                metavar="SETTINGS",
+                help="Allocator settings of the run; '' means torch's defaults. Unset: PYTORCH_*ALLOC_CONF as found.",
+            ),
+            click.option(
+                "--launcher",
+                type=click.Choice(["cli", "module"]),
+                default="cli",
+                show_default=True,
+                help="How training starts: the axolotl command, or the module (python -m, accelerate launch -m).",
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def rule_options(command: Decorated) -> Decorated:
+    """--select, --ignore, --min-severity: which findings count."""
+    for option in reversed(
+        (
+            click.option("--select", metavar="ID,ID", multiple=True, help="Only these rules."),
+            click.option("--ignore", metavar="ID,ID", multiple=True, help="All rules but these."),
+            click.option(
+                "--min-severity",
+                type=click.Choice(SEVERITIES),
+                help="Report and fail from this severity up (default: report info, fail from warning).",
+            ),
+        )
+    ):
+        command = option(command)
+    return command

@@ -1,0 +1,38 @@
+"""`vramwise rules`: the list of rules."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from vramwise.rules import RULES
+from vramwise.rules.base import TOPICS, Rule
+
+
+@click.command("rules")
+@click.option("--format", "output_format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def command(output_format: str) -> None:
+    """List the rules, by topic. `vramwise explain ID` tells more."""
+    if output_format == "json":
+        click.echo(json.dumps({"version": 1, "rules": [_json(rule) for rule in RULES]}, indent=2))
+        return
+    width = max(len(rule.id) for rule in RULES)
+    for topic in TOPICS:
+        listed = [rule for rule in RULES if rule.topic == topic]
+        if listed:
+            click.secho(topic, bold=True)
+            for rule in listed:
+                click.echo(f"  {rule.id.ljust(width)}  {rule.severity.value.ljust(7)}  {rule.title}")
+    click.echo(f"{len(RULES)} rules")
+
+
+def _json(rule: Rule) -> dict[str, object]:
+    return {
+        "id": rule.id,
+        "severity": rule.severity.value,
+        "topic": rule.topic,
+        "title": rule.title,
+        "needs": sorted(rule.needs),
+        "beyond_axolotl": rule.beyond_axolotl or None,
+    }

@@ -1,0 +1,66 @@
+"""The JSON contract, version 1. A golden file in the tests guards it: fields are added, never changed or removed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any
+
+from vramwise.api import FileReport
+from vramwise.types import Edit, Finding, Fix, RunSpec
+
+VERSION = 1
+_NOT_VALUES = frozenset({"trainer", "config", "target", "origins"})
+
+
+def render_json(reports: Iterable[FileReport]) -> str:
+    """All reports as one JSON document."""
+    return json.dumps({"version": VERSION, "files": [file_json(report) for report in reports]}, indent=2)
+
+
+def file_json(report: FileReport) -> dict[str, Any]:
+    """One file."""
+    error = report.error
+    return {
+        "path": report.path,
+        "trainer": "axolotl",
+        "error": error and {"message": error.message, "line": error.line, "column": error.column},
+        "findings": [finding_json(found) for found in report.findings],
+        "skipped": [{"rule": skipped.rule, "needs": skipped.needs} for skipped in report.skipped],
+        "resolved": report.run and resolved_json(report.run),
+    }
+
+
+def finding_json(found: Finding) -> dict[str, Any]:
+    """One finding."""
+    place = found.place
+    return {
+        "rule": found.rule,
+        "severity": found.severity.value,
+        "message": found.message,
+        "key": found.key,
+        "line": place.line,
+        "column": place.column,
+        "end_line": place.end_line,
+        "end_column": place.end_column,
+        "fix": found.fix and fix_json(found.fix),
+    }
+
+
+def fix_json(fix: Fix) -> dict[str, Any]:
+    """One fix."""
+    return {"title": fix.title, "safe": fix.safe, "edits": [_edit(edit) for edit in fix.edits]}
+
+
+def _edit(edit: Edit) -> dict[str, Any]:
+    return {"op": edit.op, "key": edit.key, "value": edit.value}
+
+
+def resolved_json(run: RunSpec) -> dict[str, Any]:
+    """The RunSpec as plain values, and the target it was resolved for."""
+    values = {field.name: getattr(run, field.name) for field in fields(run) if field.name not in _NOT_VALUES}
+    gpu = run.target.gpu
+    values["gpu"] = gpu and gpu.name
+    values["torch"] = f"{run.target.torch[0]}.{run.target.torch[1]}"
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}

@@ -1,0 +1,53 @@
+"""`check --show-resolved`: what will really happen, field by field, and why."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import PurePath
+
+from click import style
+
+from vramwise.types import Origin, RunSpec
+
+_NOT_VALUES = frozenset({"trainer", "config", "target", "origins"})
+
+
+def render_resolved(run: RunSpec, path: str) -> str:
+    """One aligned line a field: name, value, origin."""
+    names_shown = [field.name for field in fields(run) if field.name not in _NOT_VALUES]
+    rows = [("gpu", *_gpu(run)), ("torch", *_torch(run))]
+    rows += [(name, _shown(getattr(run, name)), _why(run.origins[name], path)) for name in names_shown]
+    names = max(len(name) for name, _, _ in rows)
+    values = min(44, max(len(value) for _, value, _ in rows))
+    return "\n".join(
+        f"{style(name.ljust(names), bold=True)}  {value.ljust(values)}  {style(why, dim=True)}"
+        for name, value, why in rows
+    )
+
+
+def _gpu(run: RunSpec) -> tuple[str, str]:
+    gpu = run.target.gpu
+    return (gpu.name, "the target") if gpu else ("none", "name one with --gpu to judge what depends on the card")
+
+
+def _torch(run: RunSpec) -> tuple[str, str]:
+    return f"{run.target.torch[0]}.{run.target.torch[1]}", run.target.torch_origin.why
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return ", ".join(str(item) for item in value) or "none"
+    return str(value) if value != "" else "torch's defaults"
+
+
+def _why(origin: Origin, path: str) -> str:
+    where = f"{PurePath(path).name}:{origin.place.line}" if origin.place else ""
+    if origin.kind == "file":
+        return where or origin.why
+    if origin.kind == "assumed":
+        return f"assumed: {origin.why}"
+    return f"{origin.why} ({where})" if where else origin.why

@@ -1,0 +1,77 @@
+"""SARIF 2.1.0, for code scanning: every rule that reported, every finding, unreadable files as notifications."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import PurePath
+from typing import Any
+from urllib.parse import quote
+
+from vramwise import __version__
+from vramwise.api import FileReport
+from vramwise.rules import RULES
+from vramwise.rules.base import Rule
+from vramwise.types import Finding
+
+_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+_LEVELS = {"error": "error", "warning": "warning", "info": "note"}
+
+
+def render_sarif(reports: Iterable[FileReport]) -> str:
+    """All reports as one SARIF run."""
+    reports = list(reports)
+    used = {found.rule for report in reports for found in report.findings}
+    rules = [rule for rule in RULES if rule.id in used]
+    run = {
+        "tool": {"driver": {"name": "vramwise", "version": __version__, "rules": [_rule(rule) for rule in rules]}},
+        "columnKind": "unicodeCodePoints",
+        "invocations": [_invocation(reports)],
+        "results": [_result(report.path, found, rules) for report in reports for found in report.findings],
+    }
+    return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2)
+
+
+def _rule(rule: Rule) -> dict[str, Any]:
+    return {
+        "id": rule.id,
+        "shortDescription": {"text": rule.title},
+        "fullDescription": {"text": rule.documentation},
+        "help": {"text": f"{rule.documentation}\n\nMore: vramwise explain {rule.id}"},
+        "defaultConfiguration": {"level": _LEVELS[rule.severity.value]},
+        "properties": {"tags": [rule.topic]},
+    }
+
+
+def _result(path: str, found: Finding, rules: Sequence[Rule]) -> dict[str, Any]:
+    message = found.message if found.fix is None else f"{found.message}. Fix: {found.fix.title}"
+    return {
+        "ruleId": found.rule,
+        "ruleIndex": [rule.id for rule in rules].index(found.rule),
+        "level": _LEVELS[found.severity.value],
+        "message": {"text": message},
+        "locations": [
+            _location(path, found.place.line, found.place.column, found.place.end_line, found.place.end_column)
+        ],
+    }
+
+
+def _location(path: str, line: int, column: int, end_line: int, end_column: int) -> dict[str, Any]:
+    region = {"startLine": line, "startColumn": column, "endLine": end_line, "endColumn": end_column}
+    return {"physicalLocation": {"artifactLocation": {"uri": _uri(path)}, "region": region}}
+
+
+def _uri(path: str) -> str:
+    return "stdin" if path == "-" else quote(PurePath(path).as_posix())
+
+
+def _invocation(reports: Sequence[FileReport]) -> dict[str, Any]:
+    unreadable = [report for report in reports if report.error and not report.findings]
+    notes = []
+    for report in unreadable:
+        error = report.error
+        line, column = (error.line or 1, error.column or 1) if error else (1, 1)
+        message = {"text": error.message if error else ""}
+        location = _location(report.path, line, column, line, column)
+        notes.append({"level": "error", "message": message, "locations": [location]})
+    return {"executionSuccessful": not unreadable, "toolExecutionNotifications": notes}

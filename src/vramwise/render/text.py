@@ -1,0 +1,117 @@
+"""For people: the gravest finding first, each with its place, the source line with a caret, the fix; a summary last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from click import style, unstyle
+
+from vramwise.api import FileReport
+from vramwise.types import Finding, Severity
+
+_COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
+_MAX_SOURCE = 100
+
+
+def render_text(report: FileReport, *, width: int | None = None) -> str:
+    """One file: everything that was found in it; empty where there is nothing to say. `width` folds long lines."""
+    blocks = []
+    if report.error and not report.findings:
+        blocks.append(fold(_error(report), width))
+    ranked = sorted(report.findings, key=lambda found: -found.severity.rank)
+    blocks.extend(_finding(report, found, width) for found in ranked)
+    return "\n\n".join(blocks)
+
+
+def fold(text: str, width: int | None) -> str:
+    """Break a long line at spaces, further lines indented; colour codes do not count. None leaves it whole."""
+    if width is None:
+        return text
+    lines, line = [], ""
+    for word in text.split(" "):
+        longer = f"{line} {word}" if line else word
+        if line and len(unstyle(longer)) > width:
+            lines.append(line)
+            longer = f"    {word}"
+        line = longer
+    return "\n".join([*lines, line])
+
+
+def summary(reports: Sequence[FileReport], *, fix_hint: bool = True) -> str:
+    """The last line: how many of what, what can be fixed, what could not be judged."""
+    findings = [found for report in reports for found in report.findings]
+    parts = [f"{_counts(findings)} in {_files(len(reports))}"]
+    unreadable = sum(report.error is not None for report in reports)
+    if unreadable:
+        parts.append(f"{_files(unreadable)} unusable")
+    if fix_hint:
+        parts.extend(_fixable(findings))
+    skipped = max((len(report.skipped) for report in reports), default=0)
+    if skipped:
+        parts.append(f"{skipped} rules skipped for lack of a named card (--gpu)")
+    return "; ".join(parts)
+
+
+def _counts(findings: Sequence[Finding]) -> str:
+    if not findings:
+        return style("nothing found", fg="green")
+    words = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
+    counted = [(severity, sum(found.severity is severity for found in findings)) for severity in words]
+    return ", ".join(
+        style(f"{count} {words[severity]}{'s' * (count != 1)}", fg=_COLOURS[severity])
+        for severity, count in counted
+        if count
+    )
+
+
+def _files(count: int) -> str:
+    return f"{count} file{'s' * (count != 1)}"
+
+
+def _fixable(findings: Sequence[Finding]) -> Iterator[str]:
+    safe = sum(found.fix is not None and found.fix.safe for found in findings)
+    unsafe = sum(found.fix is not None and not found.fix.safe for found in findings)
+    if safe:
+        yield f"{safe} fixable with `vramwise fix`"
+    if unsafe:
+        yield f"{unsafe} {'more ' if safe else ''}with --unsafe-fixes"
+
+
+def _error(report: FileReport) -> str:
+    error = report.error
+    assert error is not None
+    place = "" if error.line is None else f":{error.line}:{error.column or 1}"
+    return f"{style(report.path + place, bold=True)} {style('error', fg='red', bold=True)}: {error.message}"
+
+
+def _finding(report: FileReport, found: Finding, width: int | None) -> str:
+    place = style(f"{report.path}:{found.place.line}:{found.place.column}", bold=True)
+    severity = style(found.severity.value, fg=_COLOURS[found.severity], bold=True)
+    lines = [fold(f"{place} {severity} {style(found.rule, bold=True)}: {found.message}", width)]
+    lines.extend(_source(report, found))
+    if found.fix is not None:
+        unsafe = "" if found.fix.safe else style(" (changes the training: --unsafe-fixes)", dim=True)
+        lines.append(f"  {style('fix', fg='green')}: {found.fix.title}{unsafe}")
+    return "\n".join(lines)
+
+
+def _source(report: FileReport, found: Finding) -> Iterator[str]:
+    """The line in question and carets under the part that is meant; nothing where the finding is about no line."""
+    if found.key is None or report.document is None:
+        return
+    lines = report.document.text.lstrip("\ufeff").replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    place = found.place
+    if place.line > len(lines) or not lines[place.line - 1].strip():
+        return
+    line = lines[place.line - 1]
+    end = place.end_column if place.end_line == place.line else len(line) + 1
+    number = str(place.line)
+    shown = line[:_MAX_SOURCE] + ("…" if len(line) > _MAX_SOURCE else "")
+    width = max(1, min(end, len(shown) + 1) - place.column)
+    yield f"  {style(number + ' |', dim=True)} {_printable(shown)}"
+    yield f"  {' ' * len(number)} {style('|', dim=True)} {' ' * (place.column - 1)}{style('^' * width, fg='green')}"
+
+
+def _printable(line: str) -> str:
+    """A stranger's file must not move the cursor or colour the terminal."""
+    return "".join(char if char.isprintable() else "�" for char in line)

@@ -1,0 +1,39 @@
+"""Shared by all tests: the command line in-process, and an environment without a user's own settings."""
+
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+ROOT = Path(__file__).parent.parent
+SHARED = ROOT.parent / "shared"
+
+
+@pytest.fixture(autouse=True)
+def _quiet_environment(monkeypatch):
+    """No allocator variable, no local card and no colour setting of the developer's machine reaches a test."""
+    for name in [name for name in os.environ if name.endswith("ALLOC_CONF")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr("vramwise.facts.nvml.local_gpu", lambda **_: None)
+    monkeypatch.setattr("vramwise.facts.torch.installed_torch", lambda: None)
+    from vramwise.api import _plan
+
+    _plan.cache_clear()
+
+
+@pytest.fixture
+def vramwise():
+    """Run the command line; a VramwiseError becomes exit code 2, as in `main`."""
+    from vramwise.cli.main import cli
+    from vramwise.errors import VramwiseError
+
+    def run(*words, stdin=None):
+        result = CliRunner().invoke(cli, [str(word) for word in words], input=stdin)
+        if isinstance(result.exception, VramwiseError):
+            result.exit_code = 2
+        elif result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result
+
+    return run

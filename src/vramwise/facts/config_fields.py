@@ -1,0 +1,131 @@
+"""Reading a `config.json` field by field: types are checked, and every complaint names the field and the file.
+
+Knows how such files spell things (null for "not set", older names beside newer ones); does not know what a field means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vramwise.errors import VramwiseError
+
+# Larger than any real model by orders of magnitude; keeps a hostile file from asking for a billion layers.
+_LARGEST = 2**31
+MANY = 4096
+
+
+class Fields:
+    """The fields of one config.json, with the values transformers takes for those that are absent."""
+
+    __slots__ = ("_defaults", "_values", "source")
+
+    def __init__(self, values: Mapping[str, Any], defaults: Mapping[str, Any], source: str) -> None:
+        self._values = values
+        self._defaults = defaults
+        self.source = source
+
+    def get(self, *names: str) -> Any:
+        """The first of these names that is set and not null, else the default of the first that has one, else None.
+
+        A field that is written as null counts as null: transformers does not put its default in its place.
+        """
+        for name in names:
+            if name in self._values:
+                return self._values[name]
+        for name in names:
+            if name in self._defaults:
+                return self._defaults[name]
+        return None
+
+    def wrong(self, name: str, what: str) -> VramwiseError:
+        """The error for a field that cannot be used."""
+        return VramwiseError(f"{self.source}: '{name}' {what}")
+
+    def optional_integer(self, *names: str, most: int = _LARGEST) -> int | None:
+        """A positive whole number, or None where there is none."""
+        value = self.get(*names)
+        if value is None:
+            return None
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self.wrong(names[0], f"must be a whole number, not {_shown(value)}")
+        if not 0 < value <= most:
+            raise self.wrong(names[0], f"must be between 1 and {most}, not {_shown(value)}")
+        return value
+
+    def integer(self, *names: str, most: int = _LARGEST) -> int:
+        """A positive whole number that must be there."""
+        value = self.optional_integer(*names, most=most)
+        if value is None:
+            raise self.wrong(names[0], "is missing")
+        return value
+
+    def count(self, *names: str) -> int:
+        """A whole number that may be zero or absent (= 0)."""
+        return 0 if self.get(*names) in (None, 0) else self.integer(*names)
+
+    def optional_number(self, *names: str) -> float | None:
+        """A number, or None where there is none."""
+        value = self.get(*names)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self.wrong(names[0], f"must be a number, not {_shown(value)}")
+        return float(value)
+
+    def fraction(self, *names: str) -> float:
+        """A number from 0 to 1, such as a dropout; absent = 0."""
+        value = self.optional_number(*names) or 0.0
+        if not 0 <= value <= 1:
+            raise self.wrong(names[0], f"must be between 0 and 1, not {_shown(value)}")
+        return value
+
+    def flag(self, *names: str) -> bool:
+        """True or false; absent = false."""
+        value = self.get(*names)
+        if value is None:
+            return False
+        if not isinstance(value, bool):
+            raise self.wrong(names[0], f"must be true or false, not {_shown(value)}")
+        return value
+
+    def text(self, *names: str) -> str | None:
+        """A string, or None where there is none."""
+        value = self.get(*names)
+        if value is not None and not isinstance(value, str):
+            raise self.wrong(names[0], f"must be a string, not {_shown(value)}")
+        return value
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        """A list of whole numbers; absent = empty."""
+        value = self.get(name)
+        if value is None:
+            return ()
+        if not isinstance(value, list | tuple) or any(isinstance(i, bool) or not isinstance(i, int) for i in value):
+            raise self.wrong(name, f"must be a list of whole numbers, not {_shown(value)}")
+        return tuple(value)
+
+    def texts(self, name: str) -> tuple[str, ...] | None:
+        """A list of strings, or None where there is none."""
+        value = self.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
+            raise self.wrong(name, f"must be a list of strings, not {_shown(value)}")
+        return tuple(value)
+
+    def mapping(self, name: str) -> Mapping[str, Any]:
+        """A mapping; absent = empty."""
+        value = self.get(name)
+        if value is None:
+            return {}
+        if not isinstance(value, Mapping):
+            raise self.wrong(name, f"must be a mapping, not {_shown(value)}")
+        return value
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}…"

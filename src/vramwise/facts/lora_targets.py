@@ -1,0 +1,106 @@
+"""Which modules and parameters an adapter is put on, for a spelling of the targets: as PEFT 0.21 on transformers 5.
+
+Knows PEFT's matching (whole name or its end after a dot; one string = a regular expression; "all-linear") and how PEFT
+redirects the projections of experts, which transformers 5 stores as 3-D parameters. Does not know ranks or dtypes.
+Source: peft `tuners_utils.py` and `utils/transformers_weight_conversion.py`; the tests compare with PEFT itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
+
+from vramwise.facts.parameters import linear_modules, parameters
+from vramwise.types import ModelSpec
+
+ALL_LINEAR = "all-linear"
+
+# Model types whose expert projections PEFT redirects to the fused 3-D parameters: what the old name became.
+_QWEN_STYLE = {"gate": "gate.weight", "gate_proj": "gate_up_proj", "up_proj": "gate_up_proj", "down_proj": "down_proj"}
+_MIXTRAL_STYLE = {"gate": "gate.weight", "w1": "gate_up_proj", "w3": "gate_up_proj", "w2": "down_proj"}
+_REDIRECTS = {
+    "mixtral": _MIXTRAL_STYLE,
+    "olmoe": _QWEN_STYLE,
+    "qwen3_moe": _QWEN_STYLE,
+    "glm4_moe": _QWEN_STYLE,
+}
+
+
+class LoraTarget(NamedTuple):
+    """One place an adapter is put: A is (rank × experts × in), B is (out × rank × experts)."""
+
+    name: str
+    kind: Literal["linear", "embedding", "parameter"]
+    in_features: int
+    out_features: int
+    layer: int | None
+    experts: int = 1
+    rank_factor: int = 1  # 2 where two old projections were fused into this one: PEFT doubles the rank
+
+
+def linear_leaf_names(model: ModelSpec) -> tuple[str, ...]:
+    """The last parts of the names of all linear modules but the head: Axolotl's lora_target_linear gives PEFT these."""
+    return tuple(dict.fromkeys(_leaf(module.name) for module in linear_modules(model) if not module.head))
+
+
+def lora_targets(model: ModelSpec, targets: Sequence[str] | str) -> Sequence[LoraTarget]:
+    """Where the adapters go, in the order of the model. Targets that address nothing add nothing."""
+    redirects = _REDIRECTS.get(model.model_type, {}) if model.num_experts else {}
+    if redirects:
+        return tuple(_redirected(model, redirects, targets))
+    return tuple(_plain(model, targets))
+
+
+def _plain(model: ModelSpec, targets: Sequence[str] | str) -> Iterator[LoraTarget]:
+    for parameter in parameters(model):
+        # The position table of GPT-2 is an embedding like the token table.
+        if parameter.kind == "embedding" and targets != ALL_LINEAR:
+            name = parameter.name.removesuffix(".weight")
+            if _matches(name, targets):
+                rows, hidden = parameter.shape
+                yield LoraTarget(name, "embedding", rows, hidden, None)
+    for module in linear_modules(model):
+        if (targets == ALL_LINEAR and not module.head) or (targets != ALL_LINEAR and _matches(module.name, targets)):
+            yield LoraTarget(module.name, "linear", module.in_features, module.out_features, module.layer)
+
+
+def _redirected(model: ModelSpec, redirects: dict[str, str], targets: Sequence[str] | str) -> Iterator[LoraTarget]:
+    """Names of expert projections become parameters; modules that merely share such a name are no longer addressed."""
+    names = _leaves(model, redirects, targets) if isinstance(targets, str) else targets
+    kept = [name for name in names if _leaf(name) not in redirects]
+    moved = [redirects[_leaf(name)] for name in names if _leaf(name) in redirects]
+    yield from _plain(model, kept)
+    for parameter in parameters(model):
+        wanted = [new for new in set(moved) if parameter.name.endswith(f".{new}")]
+        if parameter.kind == "router" and wanted:
+            experts, hidden = parameter.shape
+            yield LoraTarget(parameter.name, "parameter", hidden, experts, parameter.layer)
+        elif parameter.kind == "experts" and wanted:
+            experts, outputs, inputs = parameter.shape
+            factor = 2 if wanted == ["gate_up_proj"] else 1
+            yield LoraTarget(parameter.name, "parameter", inputs, outputs, parameter.layer, experts, factor)
+
+
+def _leaves(model: ModelSpec, redirects: dict[str, str], pattern: str) -> list[str]:
+    """The leaf names that "all-linear" or a regular expression stands for."""
+    if pattern == ALL_LINEAR:
+        return list(dict.fromkeys((*linear_leaf_names(model), *redirects)))
+    found = {_leaf(module.name) for module in linear_modules(model) if re.fullmatch(pattern, module.name)}
+    for parameter in parameters(model):
+        if re.fullmatch(pattern, parameter.name) or re.fullmatch(pattern, parameter.name.removesuffix(".weight")):
+            found.add(_leaf(parameter.name.removesuffix(".weight")))
+        # The projections as they were named before they were fused: experts.gate_proj for experts.gate_up_proj.
+        container, _, leaf = parameter.name.rpartition(".")
+        found |= {old for old, new in redirects.items() if new == leaf and re.fullmatch(pattern, f"{container}.{old}")}
+    return sorted(found)
+
+
+def _matches(name: str, targets: Sequence[str] | str) -> bool:
+    if isinstance(targets, str):
+        return re.fullmatch(targets, name) is not None
+    return any(name == target or name.endswith(f".{target}") for target in targets)
+
+
+def _leaf(name: str) -> str:
+    return name.rpartition(".")[2]

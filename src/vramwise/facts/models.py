@@ -1,0 +1,194 @@
+"""Find a model: a config.json on disk, the bundled catalogue, the local Hugging Face cache, or (when allowed) the hub.
+
+The catalogue (`models.json`) lists shapes: the fields of a config.json that matter, the hub ids with that shape, where
+the facts come from and how far they were checked, and the parameter count commonly published, as a check on the fields.
+`stored` lists ids whose checkpoint is quantised. A config.json on disk goes first: it is the model itself.
+Reading the fields is `model_config.py`'s business. Nothing is downloaded unless the caller says `online=True`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from vramwise.errors import VramwiseError
+from vramwise.facts.bundled import bundled_json
+from vramwise.facts.model_config import model_from_config
+from vramwise.types import ModelSpec
+
+# A config.json is a few kilobytes; the largest on the hub (long quantisation lists) stay below this.
+_LARGEST_CONFIG_BYTES = 16 * 2**20
+
+
+def find_model(name_or_path: str, *, base_dir: Path | None = None, online: bool = False) -> ModelSpec:
+    """The model that a config's `base_model` names. Relative paths start at `base_dir`, default the working folder."""
+    local = _local_config(name_or_path, base_dir or Path())
+    if local is not None:
+        return read_model(local, name=name_or_path)
+    known = from_catalogue(name_or_path)
+    if known is not None:
+        return known
+    cached = _cached_config(name_or_path) or (_download_config(name_or_path) if online else None)
+    if cached is not None:
+        return read_model(cached, name=name_or_path)
+    raise VramwiseError(_unknown(name_or_path, online))
+
+
+def read_model(path: Path, *, name: str | None = None) -> ModelSpec:
+    """The model of one config.json file."""
+    return model_from_config(_read_json(path), name=name or str(path.parent), source=str(path))
+
+
+def from_catalogue(name: str) -> ModelSpec | None:
+    """The model of this hub id, in any case, or None where it is not in the catalogue."""
+    found = _catalogue().get(name.strip().lower())
+    if found is None:
+        return None
+    shape, method = found
+    config = shape["config"]
+    if method is not None:
+        config = config | {"quantization_config": _quantization(method)}
+    return model_from_config(config, name=name.strip(), source="catalogue")
+
+
+def catalogue_ids() -> list[str]:
+    """Every hub id of the catalogue, as the hub spells it."""
+    return sorted((name for shape in _shapes() for name, _ in _ids(shape)), key=str.lower)
+
+
+def catalogue_shapes() -> list[Mapping[str, Any]]:
+    """The catalogue's entries, as in models.json."""
+    return _shapes()
+
+
+@cache
+def _shapes() -> list[Mapping[str, Any]]:
+    shapes: list[Mapping[str, Any]] = bundled_json("models.json")["shapes"]
+    return shapes
+
+
+def _ids(shape: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
+    """The ids of a shape, each with how its checkpoint is quantised."""
+    for name in shape["ids"]:
+        yield name, None
+    for method, names in shape.get("stored", {}).items():
+        for name in names:
+            yield name, method
+
+
+@cache
+def _catalogue() -> Mapping[str, tuple[Mapping[str, Any], str | None]]:
+    return {name.lower(): (shape, method) for shape in _shapes() for name, method in _ids(shape)}
+
+
+def _quantization(method: str) -> Mapping[str, Any]:
+    if method == "bitsandbytes_4bit":
+        return {"quant_method": "bitsandbytes", "load_in_4bit": True}
+    return {"quant_method": method}
+
+
+def _local_config(name_or_path: str, base_dir: Path) -> Path | None:
+    """The config.json this path leads to: itself, or in the folder it names. None where there is no such path."""
+    try:
+        path = base_dir / Path(name_or_path).expanduser()
+        if path.is_file():
+            return path if path.suffix == ".json" else None
+        if not path.is_dir():
+            return None
+    except (OSError, ValueError, RuntimeError):  # too long, a NUL inside, no home folder: not a path
+        return None
+    config = path / "config.json"
+    if config.is_file():
+        return config
+    # A folder that merely has the name of a hub id ("gpt2") must not hide the id.
+    if from_catalogue(name_or_path) is not None or _cached_config(name_or_path) is not None:
+        return None
+    raise VramwiseError(f"the folder {path} has no config.json: point to the folder of a model, or to its config.json")
+
+
+def _cached_config(name: str) -> Path | None:
+    """The config.json of this id in the local Hugging Face cache: of refs/main, else of the newest snapshot."""
+    if name.count("/") > 1 or any(part in ("", ".", "..") for part in name.split("/")) or "\0" in name:
+        return None
+    folder = _hub_cache() / f"models--{name.replace('/', '--')}"
+    try:
+        revision = (folder / "refs" / "main").read_text(encoding="utf-8").strip()
+        config = folder / "snapshots" / revision / "config.json"
+        if config.is_file():
+            return config
+    except (OSError, ValueError):
+        pass
+    try:
+        found = [path for path in (folder / "snapshots").glob("*/config.json") if path.is_file()]
+        return max(found, key=lambda path: path.stat().st_mtime, default=None)
+    except OSError:
+        return None
+
+
+def _hub_cache() -> Path:
+    """Where huggingface_hub keeps its cache; the same variables, in the same order."""
+    for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
+        if os.environ.get(variable):
+            return Path(os.environ[variable]).expanduser()
+    if os.environ.get("HF_HOME"):
+        return Path(os.environ["HF_HOME"]).expanduser() / "hub"
+    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(home).expanduser() / "huggingface" / "hub"
+
+
+def _download_config(name: str) -> Path:
+    """config.json from the hub. Needs huggingface_hub; only ever called when the user asked to go online."""
+    try:
+        hub: Any = import_module("huggingface_hub")
+    except ImportError as error:
+        raise VramwiseError(
+            f"fetching {name} from the hub needs huggingface_hub: pip install huggingface_hub"
+        ) from error
+    try:
+        return Path(hub.hf_hub_download(name, "config.json"))
+    except Exception as error:  # its errors share no base class: network, gated, absent, invalid name
+        reason = str(error).strip().split("\n")[0]
+        raise VramwiseError(f"the hub did not give config.json of {name}: {reason}") from error
+
+
+def _read_json(path: Path) -> Mapping[str, Any]:
+    try:
+        size = path.stat().st_size
+        if size > _LARGEST_CONFIG_BYTES:
+            raise VramwiseError(f"{path}: {size} bytes is too large for a config.json")
+        parsed = json.loads(path.read_bytes())
+    except OSError as error:
+        raise VramwiseError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise VramwiseError(f"{path}: is not valid JSON: {error}") from error
+    if not isinstance(parsed, dict):
+        raise VramwiseError(f"{path}: must hold a JSON object, not {type(parsed).__name__}")
+    return parsed
+
+
+def _unknown(name: str, online: bool) -> str:
+    text = f"model '{name}' is not known: not a folder or file here, not in the catalogue, not in {_hub_cache()}"
+    near = near_ids(name)
+    if near:
+        text += f". Did you mean {' or '.join(near)}?"
+    else:
+        text += "."
+    return f"{text} Point to its config.json or the folder that holds it{'' if online else ', or allow going online'}"
+
+
+def near_ids(name: str) -> list[str]:
+    """Catalogue ids that look like this one, best first."""
+    from difflib import get_close_matches  # only wanted when a name is wrong
+
+    spelled = {known.lower(): known for known in catalogue_ids()}
+    wanted = name.strip().lower()
+    found = get_close_matches(wanted, spelled, n=3, cutoff=0.8)
+    if not found:  # the right model under the wrong owner, or without one
+        leaves = {known.rpartition("/")[2]: known for known in spelled}
+        found = [leaves[leaf] for leaf in get_close_matches(wanted.rpartition("/")[2], leaves, n=3, cutoff=0.85)]
+    return [spelled[known] for known in found]

@@ -1,0 +1,72 @@
+"""The parameters of a model, one by one: names, shapes and order as `named_parameters()` of transformers 5 gives them.
+
+Tied weights appear once, as they do there. Experts are one 3-D tensor a projection, as transformers 5 stores them. Does
+not know dtypes, adapters or quantisation: those belong to a run. Does not know buffers (rotary tables, router
+corrections). The layouts are in `layouts.py`; the tests compare every family with transformers on the meta device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple, cast
+
+from vramwise.facts.layouts import LAYOUTS, Kind, Parameter, layout_of
+from vramwise.types import ModelSpec
+
+__all__ = ["LAYOUTS", "Linear", "Parameter", "linear_modules", "parameter_count", "parameters"]
+
+
+class Linear(NamedTuple):
+    """A linear module, by the name PEFT and bitsandbytes see: `model.layers.3.mlp.up_proj`."""
+
+    name: str
+    in_features: int
+    out_features: int
+    bias: bool
+    layer: int | None
+    head: bool = False  # the output head: PEFT's all-linear and bitsandbytes leave it alone
+
+
+@lru_cache(maxsize=64)
+def parameters(model: ModelSpec) -> Sequence[Parameter]:
+    """Every parameter, in the order of `model.named_parameters()`."""
+    layout = layout_of(model)
+    found = [Parameter(name, shape, cast(Kind, kind)) for name, shape, kind in model.tower]
+    found += layout.embeddings(model)
+    layers = layout.inside(model, layout.layers)
+    blocks: dict[bool, list[Parameter]] = {}
+    for layer in range(model.num_hidden_layers):
+        sparse = model.num_experts > 0 and layer not in model.dense_layers
+        if sparse not in blocks:
+            blocks[sparse] = list(layout.block(model, sparse))
+        start = f"{layers}.{layer}."
+        found += [Parameter(start + name, shape, kind, layer) for name, shape, kind, _ in blocks[sparse]]
+    found += layout.final(model)
+    return tuple(found)
+
+
+@lru_cache(maxsize=64)
+def parameter_count(model: ModelSpec) -> int:
+    """How many numbers the model holds; tied weights count once."""
+    return sum(parameter.numel for parameter in parameters(model))
+
+
+@lru_cache(maxsize=64)
+def linear_modules(model: ModelSpec) -> Sequence[Linear]:
+    """Every linear module in order, the output head last (also where its weight is tied to the embeddings).
+
+    Routers and 3-D experts are not linear modules in transformers 5: bitsandbytes does not quantise them.
+    """
+    found = parameters(model)
+    biased = {parameter.name.removesuffix(".bias") for parameter in found if parameter.kind == "bias"}
+    modules = []
+    for parameter in found:
+        if parameter.kind not in ("linear", "conv1d"):
+            continue
+        name = parameter.name.removesuffix(".weight")
+        # GPT-2's Conv1D stores its weight as (in, out), nn.Linear as (out, in).
+        size = parameter.shape if parameter.kind == "conv1d" else parameter.shape[::-1]
+        modules.append(Linear(name, size[0], size[1], name in biased, parameter.layer))
+    modules.append(Linear("lm_head", model.hidden_size, model.vocab_size, model.lm_head_bias, None, head=True))
+    return tuple(modules)

@@ -1,0 +1,115 @@
+"""The same comparison against the installed transformers and PEFT, where they are installed."""
+
+import pytest
+
+pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers", minversion="5.0")
+
+from scripts_path import golden_parameters  # noqa: E402
+
+from vramwise.facts.lora_targets import ALL_LINEAR, lora_targets  # noqa: E402
+from vramwise.facts.model_config import model_from_config  # noqa: E402
+from vramwise.facts.models import catalogue_shapes  # noqa: E402
+from vramwise.facts.parameters import parameters  # noqa: E402
+
+TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+SMALL = [case if "text_config" in case else {**case, **TOKENS} for case in golden_parameters.small_cases()]
+TARGETS = [
+    ALL_LINEAR,
+    ["q_proj", "down_proj", "query_key_value", "c_attn"],
+    [
+        "q_proj",
+        "v_proj",
+        "qkv_proj",
+        "dense",
+        "gate_proj",
+        "up_proj",
+        "down_proj",
+        "w1",
+        "w2",
+        "w3",
+        "embed_tokens",
+        "lm_head",
+    ],
+    r".*\.(q_proj|qkv_proj|query_key_value|c_attn)",
+    r".*layers\.[02]\.(mlp|self_attn)\.(experts\.)?(gate|up|down|w1|w2|w3)_proj",
+]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _quiet():
+    transformers.utils.logging.set_verbosity_error()
+
+
+def ours(config):
+    model = model_from_config(config, name="case", source="config.json")
+    return [(parameter.name, parameter.shape) for parameter in parameters(model)]
+
+
+@pytest.mark.parametrize("config", SMALL, ids=lambda config: config["model_type"])
+def test_small_models(config):
+    assert ours(config) == golden_parameters.named_shapes(config)
+
+
+@pytest.mark.parametrize("shape", catalogue_shapes(), ids=lambda shape: shape["ids"][0])
+def test_real_models(shape):
+    assert ours(shape["config"]) == golden_parameters.named_shapes(shape["config"])
+
+
+@pytest.mark.parametrize("config", SMALL, ids=lambda config: config["model_type"])
+def test_a_saved_config_means_the_same(config):
+    """What `save_pretrained` writes (defaults left out) reads as what was meant."""
+    fields = {key: value for key, value in config.items() if key != "model_type"}
+    saved = transformers.CONFIG_MAPPING[config["model_type"]](**fields).to_diff_dict()
+    if "text_config" in config:
+        saved["tie_word_embeddings"] = config.get("tie_word_embeddings", config["model_type"] == "gemma3")
+    assert ours(saved) == ours(config)
+
+
+@pytest.mark.parametrize("config", SMALL, ids=lambda config: config["model_type"])
+def test_windows_equal_transformers(config):
+    if "text_config" in config:
+        pytest.skip("the text model is checked on its own")
+    fields = {key: value for key, value in config.items() if key != "model_type"}
+    made = transformers.CONFIG_MAPPING[config["model_type"]](**fields)
+    model = model_from_config(config, name="", source="")
+    assert model.sliding_window == (getattr(made, "sliding_window", None) or None)
+    if getattr(made, "layer_types", None):
+        assert model.layer_types == tuple(made.layer_types)
+
+
+@pytest.mark.parametrize("targets", TARGETS, ids=["all-linear", "few", "many", "regex", "expert-regex"])
+@pytest.mark.parametrize("config", SMALL, ids=lambda config: config["model_type"])
+def test_adapters_go_where_peft_puts_them(config, targets):
+    peft = pytest.importorskip("peft", minversion="0.21")
+    expected = peft_targets(peft, config, targets)
+    model = model_from_config(config, name="", source="")
+    found = []
+    for target in lora_targets(model, targets):
+        rank = 8 * target.experts * target.rank_factor
+        module = target.name.rpartition(".")[0] if target.kind == "parameter" else target.name
+        found.append((module, *sorted([(rank, target.in_features), (target.out_features, rank)])))
+    assert sorted(found) == expected
+
+
+def peft_targets(peft, config, targets):
+    """Module and shapes of every adapter PEFT makes; nested wrappers of parameters go by the module's name."""
+    import torch
+
+    fields = {key: value for key, value in config.items() if key != "model_type"}
+    made = transformers.CONFIG_MAPPING[config["model_type"]](**fields)
+    auto = transformers.AutoModelForImageTextToText if "text_config" in config else transformers.AutoModelForCausalLM
+    with torch.device("meta"):
+        model = auto.from_config(made)
+    try:
+        wrapped = peft.get_peft_model(model, peft.LoraConfig(target_modules=targets, r=8, task_type="CAUSAL_LM"))
+    except ValueError as error:
+        if "not found in the base model" in str(error) or "No modules were targeted" in str(error):
+            return []
+        raise
+    shapes = {}
+    for name, parameter in wrapped.named_parameters():
+        if "lora_" in name:
+            module = name.removeprefix("base_model.model.").split(".lora_")[0]
+            shapes.setdefault(module, []).append(tuple(parameter.shape))
+    return sorted((module.replace(".base_layer", ""), *sorted(pair)) for module, pair in shapes.items())

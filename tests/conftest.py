@@ -17,7 +17,7 @@ def _quiet_environment(monkeypatch):
         monkeypatch.delenv(name)
     monkeypatch.setattr("vramwise.facts.nvml.local_gpu", lambda **_: None)
     monkeypatch.setattr("vramwise.facts.torch.installed_torch", lambda: None)
-    from vramwise.api import _plan
+    from vramwise.checking import _plan
 
     _plan.cache_clear()
 

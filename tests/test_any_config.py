@@ -4,7 +4,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from vramwise.api import check_document
+from vramwise.checking import check_document
 from vramwise.config.document import parse_document
 from vramwise.errors import ConfigError
 from vramwise.facts import axolotl as facts

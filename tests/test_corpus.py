@@ -152,7 +152,7 @@ def _value(document, key):
 
 
 def test_fix_twice_is_once():
-    from vramwise.api import _judge, _plan
+    from vramwise.checking import _judge, _plan
     from vramwise.fixing import mend
 
     plan = _plan(".", CARDS["sm90-1gpu"])

@@ -1,105 +1,49 @@
-"""One function a verb: the glue between reading, judging and writing. The CLI and other programs call these."""
+"""One function a verb: what the command line and other programs call. Glue only; heavy rooms are imported on use."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from vramwise.allocator.settings import parse_settings
-from vramwise.config.axolotl import resolve_axolotl
-from vramwise.config.axolotl_values import axolotl_config
-from vramwise.config.document import parse_document
-from vramwise.config.files import config_files, read_config_bytes, write_atomic
-from vramwise.config.project import ProjectSettings, project_settings
-from vramwise.config.sidecar import read_deepspeed_file
-from vramwise.errors import ConfigError, VramwiseError
+from vramwise.checking import FileReport, FixReport, Options, check, check_document, fix, read_run, resolve
+from vramwise.errors import VramwiseError
 from vramwise.rules import RULES
 from vramwise.rules.base import Rule
-from vramwise.rules.judge import judge
-from vramwise.rules.selection import find_rule, select_rules
-from vramwise.rules.suppress import drop_suppressed
-from vramwise.targets import make_target
-from vramwise.types import Document, Finding, RunSpec, Severity, Skipped, Target
+from vramwise.rules.selection import find_rule
 
-WRONG_TYPE = "wrong-type"
+if TYPE_CHECKING:
+    from vramwise.batching import Lengths
+    from vramwise.predicting import Prediction
 
+__all__ = [
+    "FileReport",
+    "FixReport",
+    "Options",
+    "PredictOptions",
+    "check",
+    "check_document",
+    "explain",
+    "fix",
+    "predict",
+    "resolve",
+]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What the caller asks for; None = not said, then the project's pyproject.toml decides, then this machine."""
-
-    gpu: str | None = None
-    gpus: int | None = None
-    torch: str | None = None
-    alloc_conf: str | None = None
-    launcher: str | None = None
-    select: tuple[str, ...] = ()
-    ignore: tuple[str, ...] = ()
-    min_severity: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileReport:
-    """What was found in one file. With an `error` it is unusable: wrong types leave findings, other errors nothing."""
-
-    path: str
-    error: ConfigError | None = None
-    document: Document | None = None
-    run: RunSpec | None = None
-    findings: Sequence[Finding] = field(default_factory=tuple)
-    skipped: Sequence[Skipped] = field(default_factory=tuple)
-    # From this severity up a finding makes the command fail.
-    fail_from: Severity = Severity.WARNING
-
-    @property
-    def failing(self) -> int:
-        """How many findings are at or above the severity that counts."""
-        return sum(found.severity.rank >= self.fail_from.rank for found in self.findings)
+_LENGTHS_LIMIT_BYTES = 512 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FixReport:
-    """What `fix` did to one file: the text before and after, what was mended, refused, and what remains."""
+class PredictOptions:
+    """What to predict: whose semantics, which model, which data, how long, under which limit."""
 
-    path: str
-    before: Document | None
-    after: Document | None
-    applied: Sequence[Finding]
-    refused: Sequence[tuple[Finding, str]]
-    remaining: FileReport
-
-    @property
-    def changed(self) -> bool:
-        """Whether the text differs."""
-        return self.before is not None and self.after is not None and self.before.text != self.after.text
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
-    """How one folder's files are judged."""
-
-    target: Target
-    rules: Sequence[Rule]
-    report_from: Severity
-    fail_from: Severity
-
-
-def check(paths: Sequence[str], options: Options | None = None) -> Iterator[FileReport]:
-    """Judge every config under the paths ("-" is standard input, a folder means every YAML file in it)."""
-    options = options or Options()
-    for path, error in _files(paths):
-        yield FileReport(path=path, error=error) if error else _check_file(path, options)
-
-
-def fix(
-    paths: Sequence[str], options: Options | None = None, *, unsafe: bool = False, write: bool = True
-) -> Iterator[FixReport]:
-    """Mend every config under the paths; `write=False` leaves the files alone (standard input is never written)."""
-    options = options or Options()
-    for path, error in _files(paths):
-        yield _unfixed(path, error) if error else _fix_file(path, options, unsafe=unsafe, write=write)
+    engine: str = "axolotl"
+    model: str | None = None
+    online: bool = False
+    steps: int | None = None
+    lengths: str | None = None
+    eval_lengths: str | None = None
+    limit_bytes: int | None = None
 
 
 def explain(rule_id: str) -> Rule:
@@ -107,126 +51,61 @@ def explain(rule_id: str) -> Rule:
     return find_rule(RULES, rule_id)
 
 
-def check_document(document: Document, target: Target, rules: Sequence[Rule] = RULES) -> FileReport:
-    """Judge a config that has been read, against a target."""
-    run = resolve(document, target)
-    findings, skipped = judge(run, None, rules)
-    findings = drop_suppressed(findings, document.text)
-    return FileReport(
-        path=document.path,
-        error=_type_error(findings),
-        document=document,
-        run=run,
-        findings=findings,
-        skipped=skipped,
+def predict(
+    path: str, options: Options | None = None, ask: PredictOptions | None = None, *, changes: Sequence[str] = ()
+) -> Prediction:
+    """What the run will allocate and reserve; `changes` are key=value words applied to the config first."""
+    from vramwise.facts.models import find_model
+    from vramwise.predicting import predict_run
+
+    ask = ask or PredictOptions()
+    document, run = read_run(path, options or Options())
+    if changes:
+        from vramwise.config.change import with_changes
+
+        run = resolve(with_changes(document, changes), run.target)
+    name = ask.model or run.base_model
+    if name is None:
+        raise VramwiseError(f"{path} names no base_model: add one, or use --model with a hub id or a config.json")
+    folder = Path() if path == "-" else Path(path).parent
+    return predict_run(
+        run,
+        find_model(name, base_dir=folder, online=ask.online),
+        engine=ask.engine,
+        lengths=_lengths(ask.lengths),
+        eval_lengths=_lengths(ask.eval_lengths),
+        steps=ask.steps,
+        limit_bytes=ask.limit_bytes,
     )
 
 
-def resolve(document: Document, target: Target) -> RunSpec:
-    """What this config will really do on this target."""
-    config = axolotl_config(document)
-    return resolve_axolotl(config, target, read_deepspeed_file(config))
-
-
-def _check_file(path: str, options: Options) -> FileReport:
-    plan = _plan(_folder(path), options)
-    try:
-        document = parse_document(path, read_config_bytes(path))
-    except ConfigError as error:
-        return FileReport(path=path, error=error)
-    return _judge(document, plan)
-
-
-def _judge(document: Document, plan: _Plan) -> FileReport:
-    report = check_document(document, plan.target, plan.rules)
-    shown = [found for found in report.findings if found.severity.rank >= plan.report_from.rank]
-    return replace(report, findings=shown, fail_from=plan.fail_from)
-
-
-def _fix_file(path: str, options: Options, *, unsafe: bool, write: bool) -> FixReport:
-    from vramwise.fixing import mend
-
-    plan = _plan(_folder(path), options)
-    try:
-        data = read_config_bytes(path)
-        before = parse_document(path, data)
-    except ConfigError as error:
-        return _unfixed(path, error)
-    mending = mend(before, lambda document: _judge(document, plan).findings, unsafe=unsafe)
-    after = mending.document
-    if write and path != "-" and after.text != before.text:
-        write_atomic(path, after.text.encode("utf-8"), expected=data)
-    return FixReport(
-        path=path,
-        before=before,
-        after=after,
-        applied=mending.applied,
-        refused=mending.refused,
-        remaining=_judge(after, plan),
-    )
-
-
-def _unfixed(path: str, error: ConfigError) -> FixReport:
-    remaining = FileReport(path=path, error=error)
-    return FixReport(path=path, before=None, after=None, applied=(), refused=(), remaining=remaining)
-
-
-def _files(paths: Sequence[str]) -> Iterator[tuple[str, ConfigError | None]]:
-    """Every file the paths name, once; a path that names none comes with its error, and the others go on."""
-    seen: set[str] = set()
-    for path in paths:
-        try:
-            found = config_files([path])
-        except ConfigError as error:
-            yield path, error
-            continue
-        for name in found:
-            if name not in seen:
-                seen.add(name)
-                yield name, None
-
-
-def _type_error(findings: Sequence[Finding]) -> ConfigError | None:
-    """Values of a wrong type are findings, all of them; the first is also why the file as a whole is unusable."""
-    wrong = [found for found in findings if found.rule == WRONG_TYPE]
-    if not wrong:
+def _lengths(name: str | None) -> Lengths | None:
+    if name is None:
         return None
-    more = f" (and {len(wrong) - 1} more of a wrong type)" if len(wrong) > 1 else ""
-    return ConfigError(wrong[0].message + more, line=wrong[0].place.line, column=wrong[0].place.column)
+    from vramwise.batching import parse_lengths
 
-
-def _folder(path: str) -> str:
-    return "." if path == "-" else str(Path(path).parent)
-
-
-@lru_cache(maxsize=256)
-def _plan(folder: str, options: Options) -> _Plan:
-    project = project_settings(Path(folder))
-    severity = options.min_severity or project.min_severity
-    return _Plan(
-        target=_target(options, project),
-        rules=select_rules(
-            RULES,
-            select=options.select or project.select,
-            ignore=(*options.ignore, *project.ignore),
-        ),
-        report_from=Severity(severity or "info"),
-        fail_from=Severity(severity or "warning"),
-    )
-
-
-def _target(options: Options, project: ProjectSettings) -> Target:
-    alloc_conf = options.alloc_conf if options.alloc_conf is not None else project.alloc_conf
     try:
-        target = make_target(
-            gpu=options.gpu or project.gpu,
-            gpus=options.gpus or project.gpus,
-            torch=options.torch or project.torch,
-            alloc_conf=alloc_conf,
-            launcher=options.launcher or project.launcher or "cli",
-        )
-        if alloc_conf:
-            parse_settings(alloc_conf, target.torch)  # a typo is an error here, as it would be in torch
-    except VramwiseError as error:
-        raise VramwiseError(f"{error} (see also {project.path})" if project.path else str(error)) from error
-    return target
+        with Path(name).open("rb") as file:
+            data = file.read(_LENGTHS_LIMIT_BYTES + 1)
+    except OSError as error:
+        raise VramwiseError(f"{name} cannot be read: {error.strerror}") from error
+    if len(data) > _LENGTHS_LIMIT_BYTES:
+        raise VramwiseError(f"{name} is larger than {_LENGTHS_LIMIT_BYTES // 1024**2} MiB: give the lengths, one a line")
+    return parse_lengths(data.decode("utf-8", "replace"), name)
+
+
+def html_report(prediction: Prediction, path: str) -> str:
+    """The prediction as one self-contained page, with the config's findings beside it."""
+    from vramwise.allocator.profile import profile
+    from vramwise.render.html import render_html
+
+    raise NotImplementedError
+
+
+def snapshot_bytes(prediction: Prediction) -> bytes:
+    """The predicted run in torch's snapshot form, for PyTorch's own viewer."""
+    from vramwise.allocator.settings import parse_settings
+    from vramwise.allocator.snapshot import write_snapshot
+
+    run = prediction.run
+    return write_snapshot(prediction.timeline, parse_settings(run.allocator, run.target.torch), torch=run.target.torch)

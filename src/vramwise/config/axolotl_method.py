@@ -65,8 +65,15 @@ def _attention(fields: Fields) -> None:
 def _loss(fields: Fields) -> None:
     config = fields.config
     plugins = " ".join(str(plugin) for plugin in config.get("plugins", ()))
-    cut = "CutCrossEntropyPlugin" in plugins and config.get("cut_cross_entropy") is not False
+    # Listing the plugin turns it on; an explicit false or null turns it off again.
+    cut = "CutCrossEntropyPlugin" in plugins and bool(config.get("cut_cross_entropy", "cut_cross_entropy" not in config))
     liger = "LigerPlugin" in plugins
+    # Both patch the same forward; the plugin that is listed last wins.
+    cut = cut and not (
+        liger
+        and config.get("liger_fused_linear_cross_entropy")
+        and plugins.rindex("LigerPlugin") > plugins.rindex("CutCrossEntropyPlugin")
+    )
     choices = (
         (cut, "cut", "CutCrossEntropyPlugin is listed", "plugins"),
         (
@@ -125,7 +132,7 @@ def resolve_memory_savers(fields: Fields, target: Target) -> None:
     compiles = config.get("torch_compile", False)
     if compiles == "auto":
         version = f"{target.torch[0]}.{target.torch[1]}"
-        fields.derive("torch_compile", target.torch >= (2, 6), f"auto on torch {version}", key="torch_compile")
+        fields.derive("torch_compile", target.torch >= (2, 5), f"auto on torch {version}", key="torch_compile")
     else:
         fields.take("torch_compile", False)
 
@@ -157,6 +164,9 @@ def _recompute(fields: Fields, asked: bool, offload: str) -> None:
     elif config.get(key) is not None:
         fields.derive("checkpointing_reentrant", True, "kwargs without use_reentrant: torch's default", key=key)
     else:
-        reentrant = config.get("rl") is None and not config.get("unfrozen_parameters")
-        why = "Axolotl's default for SFT" if reentrant else "Axolotl's default for RL and partly frozen models"
-        fields.derive("checkpointing_reentrant", reentrant, why)
+        exceptions = ("rl", "unfrozen_parameters", "selective_checkpointing")
+        except_for = [name for name in exceptions if config.get(name)]
+        if config.get("activation_offloading") == "hidden_states":
+            except_for.append("activation_offloading: hidden_states")
+        why = f"Axolotl's default with {except_for[0]}" if except_for else "Axolotl's default for SFT"
+        fields.derive("checkpointing_reentrant", not except_for, why)

@@ -64,6 +64,8 @@ def _unprefix_fsdp(values: dict[str, Any]) -> dict[str, str]:
         renamed[short] = value
         if short != key:
             sources[f"fsdp_config.{short}"] = f"fsdp_config.{key}"
+        else:  # both spellings: the later one wins
+            sources.pop(f"fsdp_config.{short}", None)
     values["fsdp_config"] = renamed
     if values.get("fsdp_version") is None and renamed.get("version") is not None:
         values["fsdp_version"] = renamed["version"]

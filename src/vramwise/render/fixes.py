@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from click import style
 
-from vramwise.api import FixReport
+from vramwise.checking import FixReport
 
 
 def describe_fix(report: FixReport) -> str:

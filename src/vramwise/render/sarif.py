@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from vramwise import __version__
-from vramwise.api import FileReport
+from vramwise.checking import FileReport
 from vramwise.rules import RULES
 from vramwise.rules.base import Rule
 from vramwise.types import Finding

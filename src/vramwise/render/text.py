@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from click import style, unstyle
 
-from vramwise.api import FileReport
+from vramwise.checking import FileReport
 from vramwise.types import Finding, Severity
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}

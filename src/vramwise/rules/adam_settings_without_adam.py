@@ -1,0 +1,72 @@
+"""adam-settings-without-adam"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramwise.facts.axolotl import optimizers
+from vramwise.rules.base import Hit, delete_key, rule, safe
+from vramwise.timeline import MemoryReport
+from vramwise.types import RunSpec, Severity
+
+_SETTINGS = ("adam_beta1", "adam_beta2", "adam_epsilon")
+# Built without any of the three: transformers 5 (trainer_optimizer.py), Axolotl 0.19 (core/builders/base.py).
+_READ_NONE = frozenset(
+    {
+        "sgd",
+        "adagrad",
+        "adafactor",
+        "rmsprop",
+        "rmsprop_bnb",
+        "rmsprop_bnb_8bit",
+        "rmsprop_bnb_32bit",
+        "lomo",
+        "adalomo",
+        "grokadamw",
+        "polora",
+        "schedule_free_sgd",
+        "flash_sgd",
+        "flash_sgdw",
+    }
+)
+
+
+@rule(
+    id="adam-settings-without-adam",
+    severity=Severity.WARNING,
+    topic="optimizer",
+    bad="base_model: meta-llama/Llama-3.2-1B\noptimizer: adafactor\nadam_beta2: 0.95\n",
+    good="base_model: meta-llama/Llama-3.2-1B\noptimizer: adamw_torch_fused\nadam_beta2: 0.95\n",
+    beyond_axolotl="Axolotl goes by `adamw` in the name, which GaLore and GrokAdamW have without reading the settings.",
+)
+def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """AdamW's settings are written for an optimizer that is not AdamW.
+
+    `adam_beta1`, `adam_beta2` and `adam_epsilon` configure the AdamW family. SGD, Adafactor, RMSprop, LOMO and GaLore
+    are built without them: what is written has no effect, and the run differs from what the file suggests. Lion,
+    Muon, AdEMAMix and a few others read some of them for moments of their own, where AdamW's usual values may not
+    fit: that is only pointed out.
+    """
+    name = run.optimizer
+    if name not in optimizers():
+        return
+    for key in _SETTINGS:
+        value = run.config.get(key)
+        if not value:
+            continue
+        if _ignores(name, key):
+            yield Hit(
+                key=key,
+                message=f"{key} {value} has no effect: optimizer {name} does not read it",
+                fix=safe(f"Remove {key}, which is not read", delete_key(key)),
+            )
+        elif "adamw" not in name:
+            yield Hit(
+                key=key,
+                severity=Severity.INFO,
+                message=f"{key} {value} is AdamW's setting, read by optimizer {name} too: is the value meant for it?",
+            )
+
+
+def _ignores(name: str, key: str) -> bool:
+    return name in _READ_NONE or name.startswith("galore_") or ("lion" in name and key == "adam_epsilon")

@@ -1,0 +1,132 @@
+"""What a rule is: a check with its severity, its examples and its documentation in one place.
+
+A rule module holds one function, decorated with `@rule(...)`, named `check`; its docstring is the documentation page
+and what `vramwise explain` prints. `bad` and `good` are the test, the page's example and the explanation in one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from inspect import cleandoc
+
+from vramwise.timeline import MemoryReport
+from vramwise.types import Edit, Fix, RunSpec, Severity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
+    """What a check yields: the fact with its numbers, then the consequence. The engine adds rule, severity and place.
+
+    `key` is the dotted key the message is about; where it is not written in the file, the finding stands at the first
+    of `near` that is, else at the start of the file. `severity` overrides the rule's own for a weaker or stronger case.
+    """
+
+    message: str
+    key: str | None = None
+    near: tuple[str, ...] = ()
+    fix: Fix | None = None
+    severity: Severity | None = None
+
+
+Check = Callable[[RunSpec, MemoryReport | None], Iterator[Hit]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A check and everything a person needs to know about it."""
+
+    id: str
+    severity: Severity
+    topic: str
+    needs: frozenset[str]
+    bad: str
+    good: str
+    # Command-line options under which the examples are judged, e.g. "--gpu t4"; good_options replaces them for `good`.
+    options: str
+    good_options: str
+    # Why this is an error or trap although Axolotl accepts the file; "" where Axolotl itself complains.
+    beyond_axolotl: str
+    title: str
+    documentation: str
+    run: Check
+
+
+TOPICS: tuple[str, ...] = (
+    "batch",
+    "shapes",
+    "eval",
+    "precision",
+    "method",
+    "optimizer",
+    "checkpointing",
+    "attention",
+    "loss",
+    "sharding",
+    "allocator",
+    "host",
+    "config",
+)
+NEEDS = frozenset({"gpu", "model", "memory"})
+
+
+def rule(
+    *,
+    id: str,  # noqa: A002 - the word rule authors expect
+    severity: Severity,
+    topic: str,
+    bad: str,
+    good: str,
+    needs: frozenset[str] | set[str] = frozenset(),
+    options: str = "",
+    good_options: str | None = None,
+    beyond_axolotl: str = "",
+) -> Callable[[Check], Rule]:
+    """Turn a check function into a Rule; its docstring's first line is the title, the rest the documentation."""
+    if topic not in TOPICS or not needs <= NEEDS:
+        raise ValueError(f"rule {id}: unknown topic or need")
+
+    def wrap(check: Check) -> Rule:
+        text = cleandoc(check.__doc__ or "")
+        title, _, documentation = text.partition("\n")
+        return Rule(
+            id=id,
+            severity=severity,
+            topic=topic,
+            needs=frozenset(needs),
+            bad=bad,
+            good=good,
+            options=options,
+            good_options=options if good_options is None else good_options,
+            beyond_axolotl=beyond_axolotl,
+            title=title.strip(),
+            documentation=documentation.strip(),
+            run=check,
+        )
+
+    return wrap
+
+
+def set_key(key: str, value: object) -> Edit:
+    """Change the value of a key that is in the file."""
+    return Edit(op="set", key=key, value=value)
+
+
+def insert_key(key: str, value: object, *, beside: str) -> Edit:
+    """Add a key after a related one (a key that turns out to be there already is set)."""
+    return Edit(op="insert", key=key, value=value, beside=beside)
+
+
+def delete_key(key: str) -> Edit:
+    """Remove a key and its value."""
+    return Edit(op="delete", key=key)
+
+
+def safe(title: str, *edits: Edit) -> Fix:
+    """A fix after which training gives the same result."""
+    return Fix(title=title, safe=True, edits=edits)
+
+
+def unsafe(title: str, *edits: Edit) -> Fix:
+    """A fix that changes numerics, data or speed in a way the user must want."""
+    return Fix(title=title, safe=False, edits=edits)

@@ -1,0 +1,135 @@
+"""batch-size-set"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from vramwise.rules.base import Hit, delete_key, insert_key, rule, safe, set_key, unsafe
+from vramwise.timeline import MemoryReport
+from vramwise.types import Edit, Fix, RunSpec, Severity
+
+_ACCUMULATION = "gradient_accumulation_steps"
+
+
+@rule(
+    id="batch-size-set",
+    severity=Severity.WARNING,
+    topic="batch",
+    bad="micro_batch_size: 2\nbatch_size: 32\nsequence_len: 2048\n",
+    good="micro_batch_size: 2\ngradient_accumulation_steps: 8\nsequence_len: 2048\n",
+    options="--gpus 2",
+)
+def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """`batch_size` does not set the batch that a step takes.
+
+    A step takes `micro_batch_size` × `gradient_accumulation_steps` × data-parallel ranks samples. Axolotl fills the
+    accumulation with its default of 1 before it looks at `batch_size`, so `batch_size: 8` with `micro_batch_size: 1`
+    trains with accumulation 1. The number of steps, however, is planned as if every step took `batch_size` samples on
+    each rank: the run stops after 1/8 of the data, with a learning-rate schedule made for that length.
+
+    Only an explicit `gradient_accumulation_steps: null` makes Axolotl divide, and then by the micro-batch alone: the
+    ranks come on top. Both keys set is refused, and so is `batch_size` without any other batch key.
+
+    Leave `batch_size` out and write gradient_accumulation_steps = batch_size / micro_batch_size / gpus. The fix does
+    that where the division comes out even. Under tensor or context parallelism only the data-parallel ranks count.
+    """
+    batch = run.config.get("batch_size")
+    if not batch or batch < 1:
+        return
+    accumulation = run.config.get(_ACCUMULATION)
+    if accumulation:
+        yield _both_set(run, batch, accumulation)
+    elif not run.config.get("micro_batch_size"):
+        yield Hit(key="batch_size", message=_alone(run, batch), severity=Severity.ERROR, fix=_fix(run, batch))
+    else:
+        message = _divided(run, batch) if _ACCUMULATION in run.config else _undivided(run, batch)
+        yield Hit(key="batch_size", message=message, fix=_fix(run, batch))
+
+
+def _both_set(run: RunSpec, batch: int, accumulation: int) -> Hit:
+    total = run.micro_batch_size * accumulation * run.data_parallel
+    sign = "=" if total == batch else "≠"
+    drop = safe if total == batch else unsafe
+    product = f"micro {run.micro_batch_size} × accumulation {accumulation} × {_ranks(run)} = {total}"
+    return Hit(
+        key="batch_size",
+        message=(f"{product} {sign} batch_size {batch}: Axolotl refuses {_ACCUMULATION} and batch_size together"),
+        severity=Severity.ERROR,
+        fix=drop(f"Delete batch_size; the effective batch is {total}", delete_key("batch_size")),
+    )
+
+
+def _alone(run: RunSpec, batch: int) -> str:
+    refused = f"Axolotl refuses batch_size {batch} without micro_batch_size and {_ACCUMULATION}"
+    return f"{refused}; {_arithmetic(run, batch)}"
+
+
+def _undivided(run: RunSpec, batch: int) -> str:
+    ranks = run.data_parallel
+    step = run.micro_batch_size * ranks
+    taken = f"micro {run.micro_batch_size} × {_ranks(run)} = {step}"
+    planned = str(batch) if ranks == 1 else f"{batch} × {ranks} = {batch * ranks}"
+    share = Fraction(run.micro_batch_size, batch)
+    but = f" but the steps are planned for {planned}" if share != 1 else ""
+    length = f", so the run ends after {share} of the data" if share < 1 and _length_is_planned(run) else ""
+    return (
+        f"batch_size {batch} leaves accumulation at 1: a step takes {taken} samples{but}{length}; "
+        f"{_arithmetic(run, batch)}"
+    )
+
+
+def _divided(run: RunSpec, batch: int) -> str:
+    accumulation = run.gradient_accumulation_steps
+    return (
+        f"batch_size {batch} with {_ACCUMULATION} null gives accumulation {batch} // micro {run.micro_batch_size} = "
+        f"{accumulation} on each rank: effective batch {run.effective_batch_size}; {_arithmetic(run, batch)}"
+    )
+
+
+def _length_is_planned(run: RunSpec) -> bool:
+    return not any(run.config.get(key) for key in ("max_steps", "pretraining_dataset", "streaming"))
+
+
+def _arithmetic(run: RunSpec, batch: int) -> str:
+    """`accumulation for 32 is 32 / micro 2 / gpus 2 = 8`"""
+    micro, ranks = run.micro_batch_size, run.data_parallel
+    wanted = Fraction(batch, micro * ranks)
+    sum_up = f"accumulation for {batch} is {batch} / micro {micro} / {_ranks(run)} = "
+    if wanted.denominator == 1:
+        return f"{sum_up}{wanted}"
+    nearest = " or ".join(f"{count} (batch {count * micro * ranks})" for count in _neighbours(wanted))
+    return f"{sum_up}{float(wanted):.2f}, no whole number: {nearest}"
+
+
+def _neighbours(wanted: Fraction) -> list[int]:
+    lower = int(wanted)
+    return [count for count in (lower, lower + 1) if count >= 1]
+
+
+def _ranks(run: RunSpec) -> str:
+    if run.data_parallel == run.gpus:
+        return f"gpus {run.gpus}"
+    return f"data-parallel ranks {run.data_parallel} (of {run.gpus} gpus)"
+
+
+def _fix(run: RunSpec, batch: int) -> Fix:
+    wanted = Fraction(batch, run.micro_batch_size * run.data_parallel)
+    count = min(_neighbours(wanted), key=lambda near: abs(near - wanted))
+    total = count * run.micro_batch_size * run.data_parallel
+    title = f"Write {_ACCUMULATION} {count} instead: effective batch {total}"
+    # An explicit null really runs at batch_size on every rank: with several, the batch named here is another one.
+    as_asked = wanted == count and (_ACCUMULATION not in run.config or run.data_parallel == 1)
+    return (safe if as_asked else unsafe)(title, *_edits(run, count))
+
+
+def _edits(run: RunSpec, accumulation: int) -> Iterator[Edit]:
+    if "micro_batch_size" not in run.config:
+        yield insert_key("micro_batch_size", run.micro_batch_size, beside="batch_size")
+    elif run.config.get("micro_batch_size") is None:
+        yield set_key("micro_batch_size", run.micro_batch_size)
+    if _ACCUMULATION in run.config:
+        yield set_key(_ACCUMULATION, accumulation)
+    else:
+        yield insert_key(_ACCUMULATION, accumulation, beside="micro_batch_size")
+    yield delete_key("batch_size")

@@ -1,0 +1,40 @@
+"""bf16-left-off"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramwise.rules.base import Hit, delete_key, insert_key, rule, unsafe
+from vramwise.timeline import MemoryReport
+from vramwise.types import RunSpec, Severity
+
+
+@rule(
+    id="bf16-left-off",
+    severity=Severity.INFO,
+    topic="precision",
+    needs={"gpu"},
+    options="--gpu rtx-4090",
+    bad="base_model: meta-llama/Llama-3.2-1B\nadapter: lora\nfp16: true\n",
+    good="base_model: meta-llama/Llama-3.2-1B\nadapter: lora\nbf16: auto\n",
+)
+def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """The card has bf16, but the run uses fp16.
+
+    fp16 and bf16 take the same memory and run at the same speed. fp16 reaches only to 65504, so it needs loss scaling,
+    skips steps that overflow and can diverge on models that were trained in bf16; bf16 has the range of fp32 and needs
+    none of that. Keep fp16 only for a model that was made in fp16 or for a file that must also serve older cards
+    (`bf16: auto` does that by itself).
+    """
+    gpu = run.target.gpu
+    if gpu is None or not gpu.bf16 or run.precision != "fp16":
+        return
+    keys = [key for key in ("fp16", "float16") if key in run.config]
+    key = keys[0] if keys else "fp16"
+    yield Hit(
+        key=key,
+        message=(
+            f"{gpu.name} has bf16, but the run uses fp16: same memory, smaller range, loss scaling and skipped steps"
+        ),
+        fix=unsafe("Train in bf16", insert_key("bf16", "auto", beside=key), *(delete_key(name) for name in keys)),
+    )

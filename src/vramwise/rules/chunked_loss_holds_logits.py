@@ -1,0 +1,41 @@
+"""chunked-loss-holds-logits"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramwise.rules.base import Hit, rule
+from vramwise.timeline import MemoryReport
+from vramwise.types import RunSpec, Severity
+
+
+@rule(
+    id="chunked-loss-holds-logits",
+    severity=Severity.INFO,
+    topic="loss",
+    bad="base_model: meta-llama/Llama-3.2-1B\nsequence_len: 4096\nmicro_batch_size: 2\nchunked_cross_entropy: true\n",
+    good=(
+        "base_model: meta-llama/Llama-3.2-1B\nsequence_len: 4096\nmicro_batch_size: 2\n"
+        "plugins:\n  - axolotl.integrations.liger.LigerPlugin\nliger_fused_linear_cross_entropy: true\n"
+    ),
+    beyond_axolotl="Its name promises more than it saves: only the fp32 copy of the logits is made in chunks.",
+)
+def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """Chunked cross entropy still holds the whole logits.
+
+    The model computes the logits of all tokens, tokens × vocabulary in the compute dtype, and their gradient in
+    backward. Chunking splits only the fp32 copy that the loss is computed from, in 8 parts by default. Cut cross
+    entropy (CutCrossEntropyPlugin) and Liger's fused linear cross entropy (LigerPlugin) never hold the logits at all.
+    """
+    if run.loss_kernel != "chunked":
+        return
+    micro, length = run.micro_batch_size, run.sequence_len
+    chunks = run.config.get("chunked_cross_entropy_num_chunks", 8)
+    width = 4 if run.precision == "fp32" else 2
+    yield Hit(
+        key="chunked_cross_entropy",
+        message=(
+            f"chunked_cross_entropy splits only the fp32 copy in {chunks}: the logits, micro {micro} × length {length} "
+            f"= {micro * length} tokens × vocabulary × {width} bytes, stay whole"
+        ),
+    )

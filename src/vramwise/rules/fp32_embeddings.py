@@ -1,0 +1,55 @@
+"""fp32-embeddings"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramwise.rules.base import Hit, delete_key, insert_key, rule, unsafe
+from vramwise.timeline import MemoryReport
+from vramwise.types import Fix, RunSpec, Severity
+
+_FLASH = "flash_attention_2"
+
+
+@rule(
+    id="fp32-embeddings",
+    severity=Severity.WARNING,
+    topic="precision",
+    bad="base_model: meta-llama/Llama-3.2-1B\nbf16: true\nattn_implementation: sdpa\n",
+    good="base_model: meta-llama/Llama-3.2-1B\nbf16: true\nattn_implementation: flash_attention_2\n",
+    beyond_axolotl="Axolotl does it without a word (run and verified).",
+)
+def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """A full fine-tune under sdpa or eager attention keeps embeddings, head and norms in fp32.
+
+    Axolotl first upcasts norms, embeddings and lm_head to fp32 and casts them back to bf16 only with an adapter, under
+    FSDP, with cut cross entropy, or with an attention backend other than sdpa and eager (unset means sdpa). In a plain
+    full fine-tune they stay fp32, and so do their gradients and optimizer states: 16 bytes a parameter with Adam
+    instead of 8. With a large vocabulary that is much of the model: 128256 × 2048, the embeddings of Llama-3.2-1B, take
+    3.9 GiB instead of 2.0.
+
+    Use flash attention where the card has it (sm_80 and newer), or the cut cross entropy plugin. DeepSpeed casts the
+    whole model itself, so the rule is silent there.
+    """
+    if run.adapter or not run.fp32_embeddings or run.weights_dtype != "bf16" or run.sharding not in ("none", "ddp"):
+        return
+    if not run.base_model:
+        return  # no training config
+    yield Hit(
+        key="attn_implementation",
+        near=("sdp_attention", "eager_attention", "base_model"),
+        message=(
+            f"full fine-tune under {run.attn_implementation}: Axolotl keeps embeddings, lm_head and norms in fp32, "
+            "with their gradients and optimizer states: 16 bytes a parameter with Adam instead of 8"
+        ),
+        fix=_fix(run),
+    )
+
+
+def _fix(run: RunSpec) -> Fix | None:
+    gpu = run.target.gpu
+    if gpu is not None and gpu.capability is not None and gpu.capability < (8, 0):
+        return None  # FlashAttention 2 starts with Ampere
+    flags = [key for key in ("sdp_attention", "eager_attention") if key in run.config]
+    edits = (insert_key("attn_implementation", _FLASH, beside=flags[0] if flags else "base_model"),)
+    return unsafe(f"Use {_FLASH}", *edits, *(delete_key(key) for key in flags))

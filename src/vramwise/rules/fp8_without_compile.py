@@ -1,0 +1,34 @@
+"""fp8-without-compile"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramwise.rules.base import Hit, insert_key, rule, unsafe
+from vramwise.timeline import MemoryReport
+from vramwise.types import RunSpec, Severity
+
+
+@rule(
+    id="fp8-without-compile",
+    severity=Severity.WARNING,
+    topic="precision",
+    bad="base_model: meta-llama/Llama-3.2-1B\nfp8: true\n",
+    good="base_model: meta-llama/Llama-3.2-1B\nfp8: true\ntorch_compile: true\n",
+)
+def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """fp8 without torch.compile brings no speed.
+
+    In fp8 every linear first measures and casts its input, weight and gradient. Run one by one, those extra passes over
+    memory eat what the faster matrix product gains; torch.compile fuses them into their neighbours. Weights stay in
+    bf16 as stored, so fp8 saves no weight memory either: without compilation nothing is won.
+
+    Set `torch_compile: true`, or drop fp8. `torch_compile: auto` counts where the torch version allows it.
+    """
+    if run.precision != "fp8" or run.torch_compile:
+        return
+    message = (
+        "fp8: true without torch_compile: the casts around every linear are not fused, so fp8 runs no faster than bf16"
+    )
+    fix = unsafe("Compile the model: torch_compile true", insert_key("torch_compile", True, beside="fp8"))
+    yield Hit(key="fp8", near=("torch_compile",), message=message, fix=fix)

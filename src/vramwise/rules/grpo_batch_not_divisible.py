@@ -1,0 +1,74 @@
+"""grpo-batch-not-divisible"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import gcd
+
+from vramwise.rules.base import Hit, insert_key, rule, set_key, unsafe
+from vramwise.timeline import MemoryReport
+from vramwise.types import Fix, RunSpec, Severity
+
+_GENERATIONS = "trl.num_generations"
+_EXPLICIT = "trl.generation_batch_size"
+_ACCUMULATION = "gradient_accumulation_steps"
+
+
+@rule(
+    id="grpo-batch-not-divisible",
+    severity=Severity.ERROR,
+    topic="batch",
+    bad="rl: grpo\nmicro_batch_size: 2\ngradient_accumulation_steps: 3\ntrl:\n  num_generations: 4\n",
+    good="rl: grpo\nmicro_batch_size: 2\ngradient_accumulation_steps: 4\ntrl:\n  num_generations: 4\n",
+)
+def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """GRPO's generation batch does not hold whole groups of answers.
+
+    GRPO generates `trl.num_generations` answers a prompt and compares them within the group. The generation batch
+    (`trl.generation_batch_size`, else micro_batch_size × gradient_accumulation_steps) must be a multiple of that
+    number, and on several GPUs hold at least one whole group for each. One answer a prompt has nothing to be compared
+    with.
+
+    The fix raises the accumulation to the next value that works. This changes the effective batch.
+    """
+    size = run.config.get(_GENERATIONS)
+    if run.rl != "grpo" or not isinstance(size, int) or isinstance(size, bool):
+        return
+    if size < 2:
+        message = f"{_GENERATIONS} {size}: fewer than 2 answers give nothing to compare; Axolotl refuses it"
+        yield Hit(key=_GENERATIONS, message=message)
+        return
+    batch, words = _generation_batch(run)
+    least = size * run.gpus if run.gpus > 1 else size
+    if batch % size:
+        message = f"{words} is no multiple of num_generations {size} (remainder {batch % size}): groups would break"
+    elif batch < least:
+        message = (
+            f"{words} < num_generations {size} × gpus {run.gpus} = {least}: Axolotl wants one whole group for each GPU"
+        )
+    else:
+        return
+    yield Hit(key=_GENERATIONS, near=("trl", "rl"), message=message, fix=_fix(run, size, least))
+
+
+def _generation_batch(run: RunSpec) -> tuple[int, str]:
+    explicit = run.config.get(_EXPLICIT)
+    if isinstance(explicit, int):
+        return explicit, f"{_EXPLICIT} {explicit}"
+    micro, accumulation = run.micro_batch_size, run.gradient_accumulation_steps
+    return micro * accumulation, f"micro {micro} × accumulation {accumulation} = {micro * accumulation}"
+
+
+def _fix(run: RunSpec, size: int, least: int) -> Fix:
+    if isinstance(run.config.get(_EXPLICIT), int):
+        batch = max(least, -(-int(run.config.get(_EXPLICIT)) // size) * size)
+        return unsafe(f"Generate {batch} answers at a time", set_key(_EXPLICIT, batch))
+    micro = run.micro_batch_size
+    stride = size // gcd(size, micro)  # the smallest accumulation that makes whole groups
+    wanted = max(run.gradient_accumulation_steps, -(-least // micro))
+    accumulation = -(-wanted // stride) * stride
+    beside = "micro_batch_size" if "micro_batch_size" in run.config else "rl"
+    return unsafe(
+        f"Set accumulation to {accumulation}: micro {micro} × {accumulation} = {micro * accumulation}",
+        insert_key(_ACCUMULATION, accumulation, beside=beside),
+    )

@@ -1,0 +1,46 @@
+"""lora-4bit-not-qlora"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramwise.rules.base import Hit, rule, set_key, unsafe
+from vramwise.timeline import MemoryReport
+from vramwise.types import RunSpec, Severity
+
+
+@rule(
+    id="lora-4bit-not-qlora",
+    severity=Severity.ERROR,
+    topic="method",
+    bad="base_model: meta-llama/Llama-3.2-1B\nadapter: lora\nload_in_4bit: true\n",
+    good="base_model: meta-llama/Llama-3.2-1B\nadapter: qlora\nload_in_4bit: true\n",
+    beyond_axolotl="Axolotl accepts it, quantises nothing and upcasts every base linear to fp32 (run and verified).",
+)
+def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """`adapter: lora` with `load_in_4bit` quantises nothing and loads the base in fp32.
+
+    Axolotl builds a 4-bit configuration only for `adapter: qlora`. With `adapter: lora` the weights are loaded
+    unquantised and then prepared as if they were quantised, which upcasts every base linear to fp32: 4 bytes a
+    parameter instead of about 0.5, eight times what was meant. Under ZeRO 3, under FSDP with cpu_ram_efficient_loading
+    and with LoftQ that preparation is skipped: the base stays in 16 bit, four times what was meant.
+
+    Write `adapter: qlora`. A checkpoint that is itself quantised (bnb-4bit) and `quantize_moe_experts` are not
+    affected.
+    """
+    if run.adapter != "lora" or run.config.get("load_in_4bit") is not True or _quantised_otherwise(run):
+        return
+    cost = "upcasts the base to fp32, 4 bytes" if run.weights_dtype == "fp32" else "keeps the base in 16 bit, 2 bytes"
+    yield Hit(
+        key="adapter",
+        message=(
+            f"adapter: lora with load_in_4bit: true quantises nothing: Axolotl {cost} a parameter instead of about 0.5"
+        ),
+        fix=unsafe("Quantise the base: adapter qlora", set_key("adapter", "qlora")),
+    )
+
+
+def _quantised_otherwise(run: RunSpec) -> bool:
+    """The checkpoint is itself quantised, or its experts are."""
+    prequantised = "bnb-4bit" in str(run.base_model).lower()
+    return prequantised or run.quantization is not None or bool(run.config.get("quantize_moe_experts"))

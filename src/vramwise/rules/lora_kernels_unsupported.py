@@ -1,0 +1,45 @@
+"""lora-kernels-unsupported"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramwise.rules.base import Hit, rule, safe, set_key
+from vramwise.timeline import MemoryReport
+from vramwise.types import RunSpec, Severity
+
+_LINEAR_KERNELS = ("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel")
+_KERNELS = (*_LINEAR_KERNELS, "lora_embedding_kernel")
+
+
+@rule(
+    id="lora-kernels-unsupported",
+    severity=Severity.ERROR,
+    topic="method",
+    bad="adapter: lora\nload_in_8bit: true\nlora_mlp_kernel: true\nlora_qkv_kernel: true\n",
+    good="adapter: lora\nload_in_8bit: true\nlora_mlp_kernel: false\nlora_qkv_kernel: false\n",
+)
+def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """Fused LoRA kernels are switched on where they do not work.
+
+    The `lora_*_kernel` keys fuse LoRA with the projections of attention and MLP. They cannot read 8-bit base weights,
+    do not know the layers of a model's own remote code, and cannot reach parameters that FSDP1 has flattened; Axolotl
+    refuses the file in those cases. Left unset, the kernels go on by themselves wherever they work.
+
+    Set them to false, or leave them out. The result is the same; the fused kernels are faster and keep fewer
+    activations.
+    """
+    for kernels, why in _conflicts(run):
+        on = [kernel for kernel in kernels if run.config.get(kernel)]
+        if on:
+            fix = safe("Leave the kernels off", *(set_key(kernel, False) for kernel in on))
+            yield Hit(key=on[0], message=f"{', '.join(on)} with {why}: Axolotl refuses the file", fix=fix)
+
+
+def _conflicts(run: RunSpec) -> Iterator[tuple[tuple[str, ...], str]]:
+    if run.adapter == "lora" and run.config.get("load_in_8bit"):
+        yield _LINEAR_KERNELS, "load_in_8bit: the kernels cannot read 8-bit weights"
+    if run.config.get("trust_remote_code"):
+        yield _LINEAR_KERNELS, "trust_remote_code: the kernels do not know the model's own layers"
+    if run.gpus > 1 and run.sharding == "fsdp1" and run.config.get("fsdp_config") is not None:
+        yield _KERNELS, f"FSDP1 on {run.gpus} GPUs: the kernels cannot reach flattened parameters"

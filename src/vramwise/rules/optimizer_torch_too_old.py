@@ -1,0 +1,38 @@
+"""optimizer-torch-too-old"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramwise.rules.base import Hit, rule, set_key, unsafe
+from vramwise.timeline import MemoryReport
+from vramwise.types import RunSpec, Severity
+
+# ADOPT needs torch 2.5.1; a target names minor versions only, so 2.5 itself gets the benefit of the doubt.
+_OLDEST = {"adopt_adamw": (2, 5)}
+
+
+@rule(
+    id="optimizer-torch-too-old",
+    severity=Severity.ERROR,
+    topic="optimizer",
+    bad="base_model: meta-llama/Llama-3.2-1B\noptimizer: adopt_adamw\n",
+    good="base_model: meta-llama/Llama-3.2-1B\noptimizer: adopt_adamw\n",
+    options="--torch 2.4",
+    good_options="--torch 2.8",
+)
+def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """The optimizer needs a newer torch than the target has.
+
+    ADOPT (`adopt_adamw`) uses functions that torch has from 2.5.1 on; Axolotl stops on anything older. Upgrade torch,
+    or train with AdamW.
+    """
+    oldest = _OLDEST.get(run.optimizer)
+    if oldest is None or run.target.torch >= oldest:
+        return
+    have = ".".join(str(part) for part in run.target.torch)
+    yield Hit(
+        key="optimizer",
+        message=f"optimizer {run.optimizer} needs torch 2.5.1, the target has {have}: Axolotl stops",
+        fix=unsafe("Train with AdamW: adamw_torch_fused", set_key("optimizer", "adamw_torch_fused")),
+    )

@@ -1,0 +1,30 @@
+"""Which plugins a config lists: a plugin's keys and checks exist only then."""
+
+from __future__ import annotations
+
+from vramwise.facts.axolotl import plugin_named
+from vramwise.types import RunSpec
+
+LIGER = "axolotl.integrations.liger.LigerPlugin"
+CUT_CROSS_ENTROPY = "axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin"
+
+
+def listed_plugins(run: RunSpec) -> tuple[str, ...]:
+    """Class paths of Axolotl's own plugins under `plugins:`, in the order in which they are applied."""
+    return tuple(plugin for plugin in _named(run) if plugin is not None)
+
+
+def lists_plugin(run: RunSpec, name: str) -> bool:
+    """Whether one of Axolotl's own plugins, by class name, is listed."""
+    return any(plugin.endswith(f".{name}") for plugin in listed_plugins(run))
+
+
+def lists_foreign_plugin(run: RunSpec) -> bool:
+    """Whether a plugin is listed that is not Axolotl's own: it may bring adapters and keys that we cannot know."""
+    return None in _named(run)
+
+
+def _named(run: RunSpec) -> list[str | None]:
+    """For each entry the class path of Axolotl's own plugin, or None for somebody else's."""
+    written = run.config.get("plugins", ())
+    return [plugin_named(item) for item in written if isinstance(item, str)] if isinstance(written, list) else []

@@ -1,0 +1,70 @@
+"""prefetch-host-memory"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramwise.rules.base import Hit, insert_key, rule, safe
+from vramwise.timeline import MemoryReport
+from vramwise.types import Fix, RunSpec, Severity
+from vramwise.units import GIB, gib
+
+_KEYS = ("dataloader_num_workers", "dataloader_pin_memory", "dataloader_prefetch_factor")
+_PREFETCH = 256  # batches for each worker
+_TENSORS = 3  # input_ids, labels, and attention_mask or position_ids
+_INT64 = 8
+_MODEST_PREFETCH = 8
+
+
+@rule(
+    id="prefetch-host-memory",
+    severity=Severity.WARNING,
+    topic="host",
+    bad="sequence_len: 8192\nmicro_batch_size: 4\nsample_packing: true\n",
+    good=(
+        "sequence_len: 8192\nmicro_batch_size: 4\nsample_packing: true\n"
+        "dataloader_num_workers: 1\ndataloader_prefetch_factor: 8\n"
+    ),
+    options="--gpus 8",
+    beyond_axolotl="Axolotl fills in these values by itself and says nothing.",
+)
+def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """The default data loader keeps very many batches in host memory.
+
+    With none of `dataloader_num_workers`, `dataloader_pin_memory` and `dataloader_prefetch_factor` written, Axolotl
+    starts as many workers as there are GPUs, in every process, and each prefetches 256 batches into pinned memory. A
+    batch of text is micro × sequence_len × 3 tensors × 8 bytes: small on one GPU, but it grows with the square of the
+    GPUs. The rule speaks up above 1 GiB.
+
+    A multimodal batch holds the pixels as well, as many as the images have: 256 of them have no upper bound.
+
+    Setting any of the three keys turns all three defaults off. A few batches ahead are enough; the data and its order
+    stay the same. Reckoned as if all GPUs were on one host.
+    """
+    if run.rl or any(run.config.get(key) is not None for key in _KEYS):
+        return
+    batches = run.gpus * run.gpus * _PREFETCH
+    ahead = f"gpus {run.gpus} × workers {run.gpus} × prefetch {_PREFETCH} = {batches:,} batches"
+    if run.config.get("processor_type"):
+        message = (
+            f"{ahead} of micro {run.micro_batch_size} wait in host memory with all their images, without any bound"
+        )
+        yield _hit(run, message)
+        return
+    size_bytes = batches * run.micro_batch_size * run.sequence_len * _TENSORS * _INT64
+    if size_bytes > GIB:
+        per_batch = f"micro {run.micro_batch_size} × sequence_len {run.sequence_len} × {_TENSORS} × {_INT64} bytes"
+        yield _hit(run, f"{ahead} of {per_batch} = {gib(size_bytes)} of host memory, by the data loader's defaults")
+
+
+def _hit(run: RunSpec, message: str) -> Hit:
+    return Hit(key=_KEYS[2], near=("micro_batch_size", "sequence_len"), message=message, fix=_fix(run))
+
+
+def _fix(run: RunSpec) -> Fix:
+    beside = next((key for key in ("micro_batch_size", "sequence_len") if key in run.config), "base_model")
+    return safe(
+        f"Prefetch {_MODEST_PREFETCH} batches with one worker",
+        insert_key("dataloader_num_workers", 1, beside=beside),
+        insert_key("dataloader_prefetch_factor", _MODEST_PREFETCH, beside="dataloader_num_workers"),
+    )

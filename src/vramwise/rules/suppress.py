@@ -1,0 +1,29 @@
+"""Suppression in the file itself: `# vramwise: ignore[rule-id] reason` on the line of the finding."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from vramwise.types import Finding
+
+_COMMENT = re.compile(r"#\s*vramwise:\s*ignore\[([^\]]*)\]")
+
+
+def drop_suppressed(findings: Iterable[Finding], text: str) -> list[Finding]:
+    """The findings that no comment on their line silences."""
+    ignored = ignored_by_line(text)
+    return [found for found in findings if found.rule not in ignored.get(found.place.line, frozenset())]
+
+
+def ignored_by_line(text: str) -> dict[int, frozenset[str]]:
+    """Line number → the rule ids that a comment on it names."""
+    if "vramwise:" not in text:
+        return {}
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    found = ((number, _COMMENT.search(line)) for number, line in enumerate(lines, 1))
+    return {number: _ids(match[1]) for number, match in found if match}
+
+
+def _ids(names: str) -> frozenset[str]:
+    return frozenset(name.strip() for name in names.split(","))

@@ -1,0 +1,53 @@
+"""unknown-attention"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramwise.facts.axolotl import attention_facts, attn_implementations, suggest
+from vramwise.rules.base import Hit, rule, safe, set_key, unsafe
+from vramwise.timeline import MemoryReport
+from vramwise.types import RunSpec, Severity
+
+_KEY = "attn_implementation"
+# What is often written for FlashAttention, without the underscore or the version that Axolotl wants.
+_CALLED_TODAY = {
+    "fa2": "flash_attention_2",
+    "flash_attention": "flash_attention_2",
+    "flash_attn": "flash_attention_2",
+    "flash_attn_2": "flash_attention_2",
+    "flash_attention2": "flash_attention_2",
+    "fa3": "flash_attention_3",
+    "flash_attn_3": "flash_attention_3",
+    "flash_attention3": "flash_attention_3",
+}
+
+
+@rule(
+    id="unknown-attention",
+    severity=Severity.ERROR,
+    topic="attention",
+    bad="base_model: meta-llama/Llama-3.2-1B\nattn_implementation: flash\n",
+    good="base_model: meta-llama/Llama-3.2-1B\nattn_implementation: flash_attention_2\n",
+)
+def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """`attn_implementation` names no backend that Axolotl knows.
+
+    It takes the full names (`flash_attention_2`, `sdpa`, `flex_attention`…) or the path of a kernel on the Hugging
+    Face hub, which has a slash. The short forms `flash`, `flex` and `sdp` are refused, and so is a typo.
+    """
+    name = run.config.get(_KEY)
+    if not isinstance(name, str) or "/" in name or name in attn_implementations():
+        return
+    short = attention_facts()["refused_short_names"].get(name)
+    if short:
+        fix = safe(f"Write the full name: {short}", set_key(_KEY, short))
+        yield Hit(key=_KEY, message=f"{_KEY}: {name} is a short form: Axolotl stops and wants {short}", fix=fix)
+        return
+    close = (_CALLED_TODAY[name],) if name in _CALLED_TODAY else suggest(name, attn_implementations())
+    hint = f"did you mean {' or '.join(close)}?" if close else f"known are {', '.join(sorted(attn_implementations()))}"
+    yield Hit(
+        key=_KEY,
+        message=f"{_KEY}: {name} is no backend that Axolotl knows, it stops; {hint}",
+        fix=unsafe(f"Use {close[0]}", set_key(_KEY, close[0])) if len(close) == 1 else None,
+    )

@@ -1,0 +1,127 @@
+"""unknown-key"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from difflib import SequenceMatcher
+from typing import Any
+
+from vramwise.facts import axolotl as facts
+from vramwise.rules.base import Hit, delete_key, insert_key, rule, unsafe
+from vramwise.timeline import MemoryReport
+from vramwise.types import Fix, RunSpec, Severity, join_key
+
+# Names from other trainers, and Axolotl's own word for the same thing.
+_ELSEWHERE = {
+    "adam_eps": "adam_epsilon",
+    "epochs": "num_epochs",
+    "gradient_accumulation": "gradient_accumulation_steps",
+    "lora_rank": "lora_r",
+    "lr": "learning_rate",
+    "lr_scheduler_type": "lr_scheduler",
+    "max_length": "sequence_len",
+    "max_seq_len": "sequence_len",
+    "max_seq_length": "sequence_len",
+    "model_name_or_path": "base_model",
+    "num_train_epochs": "num_epochs",
+    "optim": "optimizer",
+    "packing": "sample_packing",
+    "per_device_eval_batch_size": "eval_batch_size",
+    "per_device_train_batch_size": "micro_batch_size",
+}
+# Settings of fsdp_config that are dropped too, and the value that is in force anyway.
+_IN_FORCE = {"sharding_strategy": "FULL_SHARD", "limit_all_gathers": True, "forward_prefetch": False}
+# From here on a misspelt word is taken for the one it resembles.
+_VERY_CLOSE = 0.88
+# Keys that hold YAML anchors for use elsewhere in the file; dropping them is what their author wants.
+_HOLDERS = ("x-", "_", ".")
+
+
+@rule(
+    id="unknown-key",
+    severity=Severity.WARNING,
+    topic="config",
+    bad="base_model: meta-llama/Llama-3.2-1B\ngradient_acumulation_steps: 8\nmicro_batch_size: 1\n",
+    good="base_model: meta-llama/Llama-3.2-1B\ngradient_accumulation_steps: 8\nmicro_batch_size: 1\n",
+    beyond_axolotl="Axolotl drops keys it does not know without a word.",
+)
+def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """A key that Axolotl does not know.
+
+    Axolotl ignores unknown keys silently, at the top level and inside blocks such as `fsdp_config` and `trl`: a
+    misspelt memory setting is simply not there. One of Axolotl's own examples runs without context parallelism because
+    of `context_parapllel_size`. A few blocks (`fp8_config`) refuse unknown keys instead.
+
+    Correct the name, or delete the key. Where a plugin that is not Axolotl's own is listed, the key may be that
+    plugin's, so the finding is only a hint; an unknown key without a value is one as well. Keys that start with `x-`,
+    `_` or `.` are taken for holders of YAML anchors and left alone.
+    """
+    values = run.config.document.values
+    weak = Severity.INFO if _lists_foreign_plugin(values) else None
+    known = facts.keys() | facts.plugin_keys().keys()
+    for key, value in values.items():
+        if key in known:
+            yield from _inside(key, value)
+        elif key not in facts.deprecations() and not key.startswith(_HOLDERS):
+            hint = Severity.INFO if value is None else weak
+            yield Hit(
+                key=join_key((key,)), message=_message(key, known), severity=hint, fix=_fix(key, value, known, values)
+            )
+
+
+def _inside(key: str, value: Any) -> Iterator[Hit]:
+    if not isinstance(value, Mapping) or f"block({key})" not in (facts.key_type(key) or ""):
+        return
+    known = facts.nested_keys(key)
+    for name, held in value.items():
+        if isinstance(name, str) and name not in known:
+            severity = _severity(key, name, held)
+            message = _message(name, known, block=key, refused=severity is Severity.ERROR)
+            if severity is Severity.INFO:
+                message += f"; {held} is in force anyway"
+            fix = _fix(name, held, known, value, block=key)
+            yield Hit(key=join_key((key, name)), near=(key,), message=message, severity=severity, fix=fix)
+
+
+def _severity(block: str, name: str, value: Any) -> Severity | None:
+    if facts.refuses_unknown(block):
+        return Severity.ERROR
+    harmless = block == "fsdp_config" and value == _IN_FORCE.get(name.removeprefix("fsdp_"), _IN_FORCE)
+    return Severity.INFO if harmless else None
+
+
+def _lists_foreign_plugin(values: Mapping[str, Any]) -> bool:
+    listed = values.get("plugins")
+    named = [item for item in listed if isinstance(item, str)] if isinstance(listed, list) else []
+    return any(not item.startswith("axolotl.") and facts.plugin_named(item) is None for item in named)
+
+
+def _message(name: str, known: frozenset[str], *, block: str = "", refused: bool = False) -> str:
+    place = f" of {block}" if block else ""
+    effect = "refuses it" if refused else "drops it without a word"
+    close = _very_close(name, known) or _close(name, known)
+    hint = f"; did you mean {' or '.join(close)}?" if close else ""
+    return f"{name} is no key{place} that Axolotl knows: it {effect}{hint}"
+
+
+def _close(name: str, known: frozenset[str]) -> tuple[str, ...]:
+    meant = _ELSEWHERE.get(name)
+    return (meant,) if meant in known else facts.suggest(name, known)
+
+
+def _very_close(name: str, known: frozenset[str]) -> tuple[str, ...]:
+    meant = _ELSEWHERE.get(name)
+    return tuple(word for word in _close(name, known) if word == meant or _resembles(name, word))
+
+
+def _resembles(name: str, word: str) -> bool:
+    return SequenceMatcher(None, name.lower(), word).ratio() >= _VERY_CLOSE
+
+
+def _fix(name: str, value: Any, known: frozenset[str], siblings: Mapping[str, Any], *, block: str = "") -> Fix | None:
+    close = _very_close(name, known)
+    if len(close) != 1 or close[0] in siblings or value is None:
+        return None
+    prefix = (block,) if block else ()
+    old, new = join_key((*prefix, name)), join_key((*prefix, close[0]))
+    return unsafe(f"Rename it to {close[0]}", insert_key(new, value, beside=old), delete_key(old))

@@ -1,0 +1,75 @@
+"""unknown-optimizer"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramwise.facts.axolotl import optimizer_group, optimizers, suggest
+from vramwise.rules.base import Hit, delete_key, rule, set_key, unsafe
+from vramwise.timeline import MemoryReport
+from vramwise.types import RunSpec, Severity
+
+# What is often written, or was a name in transformers 4 or an earlier Axolotl, and what it is called today.
+_CALLED_TODAY = {
+    "adam": "adamw_torch",
+    "adamw": "adamw_torch",
+    "adamw_hf": "adamw_torch",
+    "adamw_apex_fused": "adamw_torch_fused",
+    "ademamix_32bit": "ademamix",
+    "adopt": "adopt_adamw",
+    "came": "came_pytorch",
+    "lion": "lion_32bit",
+    "lion_pytorch": "lion_32bit",
+    "paged_adamw": "paged_adamw_32bit",
+}
+
+
+@rule(
+    id="unknown-optimizer",
+    severity=Severity.ERROR,
+    topic="optimizer",
+    bad="base_model: meta-llama/Llama-3.2-1B\noptimizer: adamw_torch_fuse\nlearning_rate: 0.0002\n",
+    good="base_model: meta-llama/Llama-3.2-1B\noptimizer: adamw_torch_fused\nlearning_rate: 0.0002\n",
+    beyond_axolotl="Axolotl's schema takes any text; transformers refuses the name after the model has been loaded.",
+)
+def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """The optimizer's name is none that Axolotl or transformers knows.
+
+    Axolotl checks only that `optimizer` is text. What is not one of its own optimizers is handed to transformers, which
+    looks the name up when the trainer is built: after the data has been tokenised and the model loaded. A typo costs
+    that whole start. An `optimizer:` that is written but empty is handed over as no name at all and fails the same
+    way; leaving the key out gives the default, adamw_torch_fused.
+    """
+    if "optimizer" not in run.config:
+        return
+    name = run.config.document.values.get("optimizer")
+    if name is None:
+        yield Hit(
+            key="optimizer",
+            message="optimizer is written but empty: transformers gets no name and stops after the model has loaded",
+            fix=unsafe("Leave it out: the default is adamw_torch_fused", delete_key("optimizer")),
+        )
+    elif isinstance(name, str) and name not in optimizers():
+        yield _unknown(name)
+
+
+def _unknown(name: str) -> Hit:
+    working = optimizers() - optimizer_group("raises_later")
+    close = (_CALLED_TODAY[name],) if name in _CALLED_TODAY else suggest(name, working)
+    sure = close if len(close) == 1 else tuple(found for found in close if _is_a_slip(name, found))
+    hint = f"; did you mean {' or '.join(close)}?" if close else ""
+    return Hit(
+        key="optimizer",
+        message=f"optimizer {name!r} is not known: Axolotl takes any text, the run stops after loading the model{hint}",
+        fix=unsafe(f"Use {sure[0]}", set_key("optimizer", sure[0])) if len(sure) == 1 else None,
+    )
+
+
+def _is_a_slip(written: str, meant: str) -> bool:
+    """Same letters but for case and separators, or one letter too many or too few."""
+    long, short = (name.lower().replace("-", "").replace("_", "") for name in (written, meant))
+    if len(long) < len(short):
+        long, short = short, long
+    if len(long) == len(short):
+        return long == short
+    return any(long[:place] + long[place + 1 :] == short for place in range(len(long)))

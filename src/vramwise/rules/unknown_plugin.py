@@ -1,0 +1,69 @@
+"""unknown-plugin"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramwise.facts.axolotl import known_plugins, plugin_named, suggest
+from vramwise.rules.base import Hit, rule, set_key, unsafe
+from vramwise.timeline import MemoryReport
+from vramwise.types import Fix, RunSpec, Severity
+
+_PREFIX = "axolotl.integrations."
+
+
+@rule(
+    id="unknown-plugin",
+    severity=Severity.ERROR,
+    topic="config",
+    bad="base_model: meta-llama/Llama-3.2-1B\nplugins:\n  - axolotl.integrations.liger.LigerKernelPlugin\n",
+    good="base_model: meta-llama/Llama-3.2-1B\nplugins:\n  - axolotl.integrations.liger.LigerPlugin\n",
+    beyond_axolotl="A plugin whose module is missing is logged and dropped; a missing class or bare name ends the run.",
+)
+def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """A plugin that Axolotl does not have.
+
+    A module that cannot be found is logged, dropped, and training goes on without it: its keys are then unknown and
+    dropped too, so the kernels and losses that were to save memory are not there. A class that is not in the module, or
+    a name without a dot, ends the run with an exception.
+
+    Only names of Axolotl's own plugins can be judged, and names without a dot; plugins of other packages are not looked
+    at.
+    """
+    for index, written in enumerate(run.config.get("plugins", ())):
+        if plugin_named(written) is not None:
+            continue
+        if "." not in written:
+            effect, severity = "a plugin is named by module and class, so this ends the run", Severity.ERROR
+        elif not written.startswith(_PREFIX):
+            continue
+        elif _module_exists(written):
+            effect, severity = "the module has no such class, so this ends the run", Severity.ERROR
+        else:
+            effect, severity = "it is logged and dropped, and so are the keys it was to bring", Severity.WARNING
+        close = _close(written)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        yield Hit(
+            key=f"plugins.{index}",
+            near=("plugins",),
+            message=f"{written} is none of Axolotl's plugins: {effect}{hint}",
+            severity=severity,
+            fix=_fix(index, close),
+        )
+
+
+def _module_exists(written: str) -> bool:
+    folder = written.removeprefix(_PREFIX).split(".")[0]
+    return any(plugin.startswith(f"{_PREFIX}{folder}.") for plugin in known_plugins())
+
+
+def _close(written: str) -> tuple[str, ...]:
+    """The plugin that is meant: the only one of its folder, or one whose name resembles what was written."""
+    folder = written.removeprefix(_PREFIX).split(".")[0]
+    at_home = tuple(plugin for plugin in known_plugins() if plugin.startswith(f"{_PREFIX}{folder}."))
+    by_class = {plugin.rpartition(".")[2]: plugin for plugin in known_plugins()}
+    return at_home or tuple(by_class[name] for name in suggest(written.rpartition(".")[2], by_class))
+
+
+def _fix(index: int, close: tuple[str, ...]) -> Fix | None:
+    return unsafe(f"List {close[0]}", set_key(f"plugins.{index}", close[0])) if len(close) == 1 else None

@@ -1,0 +1,62 @@
+"""vllm-colocate-shares-memory"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramwise.rules.base import Hit, insert_key, rule, unsafe
+from vramwise.timeline import MemoryReport
+from vramwise.types import Edit, RunSpec, Severity
+from vramwise.units import gib
+
+_KEY = "vllm.gpu_memory_utilization"
+_AXOLOTL_DEFAULT = 0.9
+_TRL_DEFAULT = 0.3
+
+
+@rule(
+    id="vllm-colocate-shares-memory",
+    severity=Severity.WARNING,
+    topic="sharding",
+    bad="rl: grpo\ntrl:\n  use_vllm: true\n  vllm_mode: colocate\n",
+    good="rl: grpo\ntrl:\n  use_vllm: true\n  vllm_mode: colocate\nvllm:\n  gpu_memory_utilization: 0.3\n",
+    beyond_axolotl="Axolotl accepts it and hands vLLM 0.9 of the card by default, where TRL's own default is 0.3.",
+)
+def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """vLLM takes most of the card that trains.
+
+    With `trl.vllm_mode: colocate` vLLM reserves `vllm.gpu_memory_utilization` of the whole card for its weights and
+    cache, and training has to fit into the rest. Left unset, Axolotl passes 0.9: next to the model that is loaded for
+    training that hardly ever fits. TRL's own default is 0.3. The rule speaks up when vLLM gets more than half. With
+    `trl.vllm_enable_sleep_mode: true` vLLM hands its share back while training, and this is only a note. `vllm_mode:
+    server` moves vLLM to other cards.
+    """
+    if not run.config.get("trl.use_vllm") or run.config.get("trl.vllm_mode") != "colocate":
+        return
+    share = run.config.get(_KEY, _AXOLOTL_DEFAULT)
+    if not isinstance(share, int | float) or share <= 0.5:
+        return
+    sleeps = run.config.get("trl.vllm_enable_sleep_mode") is True
+    default = ", the default" if run.config.get(_KEY) is None else ""
+    yield Hit(
+        key=_KEY,
+        near=("trl.vllm_mode",),
+        severity=Severity.INFO if sleeps else Severity.WARNING,
+        message=(
+            f"vllm_mode colocate: vLLM takes {share:g} of the card{_size(run, share)}{default}, training has to "
+            f"fit into the other {1 - share:.2g}{' whenever vLLM is awake' if sleeps else ''}"
+        ),
+        fix=unsafe(f"Give vLLM {_TRL_DEFAULT}, TRL's default", _give(run)),
+    )
+
+
+def _size(run: RunSpec, share: float) -> str:
+    gpu = run.target.gpu
+    return "" if gpu is None else f" ({share:g} × {gib(gpu.memory_bytes)} = {gib(int(share * gpu.memory_bytes))})"
+
+
+def _give(run: RunSpec) -> Edit:
+    block = run.config.get("vllm")
+    if block:
+        return insert_key(_KEY, _TRL_DEFAULT, beside=f"vllm.{next(iter(block))}")
+    return insert_key("vllm", {"gpu_memory_utilization": _TRL_DEFAULT}, beside="trl")

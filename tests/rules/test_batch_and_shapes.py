@@ -1,0 +1,360 @@
+"""The rules about batches, shapes, evaluation and packing: their cases, where they stay silent, what their fixes write."""
+
+import pytest
+
+from vramwise.checking import check_document
+from vramwise.config.document import parse_document
+from vramwise.config.edit import apply_edits
+from vramwise.rules import (
+    batch_flattening_misused,
+    batch_key_null,
+    batch_size_set,
+    cudagraphs_with_packing,
+    early_stopping_without_steps,
+    eval_batch_differs,
+    eval_never_scheduled,
+    eval_packing_conflict,
+    eval_schedule_conflict,
+    grpo_batch_not_divisible,
+    kto_unused_columns,
+    packing_leaks_across_samples,
+    packing_sdpa_bf16,
+    packing_with_rl,
+    prefetch_host_memory,
+    prefetch_without_workers,
+    save_schedule_conflict,
+    sdpa_varlen_ignored,
+    unpadded_sequences,
+    val_set_with_test_datasets,
+)
+from vramwise.targets import make_target
+
+
+def judge(rule, text, **options):
+    target = make_target(env={}, look_around=False, **options)
+    document = parse_document("config.yml", text.encode())
+    return document, check_document(document, target, [rule.check]).findings
+
+
+def messages(rule, text, **options):
+    return [found.message for found in judge(rule, text, **options)[1]]
+
+
+def severities(rule, text, **options):
+    return [found.severity.value for found in judge(rule, text, **options)[1]]
+
+
+def fixed(rule, text, **options):
+    """The text after the only finding's fix, and whether the fix is safe."""
+    document, [found] = judge(rule, text, **options)
+    return apply_edits(document, found.fix.edits).text, found.fix.safe
+
+
+class TestBatchSizeSet:
+    def test_says_what_happens_with_the_arithmetic(self):
+        [message] = messages(batch_size_set, "micro_batch_size: 1\nbatch_size: 8\n", gpus=2)
+        assert "accumulation at 1" in message
+        assert "micro 1 × gpus 2 = 2 samples" in message
+        assert "planned for 8 × 2 = 16" in message
+        assert "1/8 of the data" in message
+        assert "8 / micro 1 / gpus 2 = 4" in message
+
+    def test_max_steps_fixes_the_length_so_no_share_is_named(self):
+        [message] = messages(batch_size_set, "micro_batch_size: 1\nbatch_size: 8\nmax_steps: 10\n")
+        assert "of the data" not in message
+
+    def test_fix_keeps_the_batch(self):
+        text, safe = fixed(batch_size_set, "micro_batch_size: 2\nbatch_size: 32\n", gpus=2)
+        assert text == "micro_batch_size: 2\ngradient_accumulation_steps: 8\n"
+        assert safe
+
+    def test_not_divisible_offers_the_nearest(self):
+        text, safe = fixed(batch_size_set, "micro_batch_size: 3\nbatch_size: 32\n")
+        assert text == "micro_batch_size: 3\ngradient_accumulation_steps: 11\n"
+        assert not safe
+        [message] = messages(batch_size_set, "micro_batch_size: 3\nbatch_size: 32\n")
+        assert "10.67, no whole number: 10 (batch 30) or 11 (batch 33)" in message
+
+    def test_batch_smaller_than_one_step(self):
+        [message] = messages(batch_size_set, "micro_batch_size: 4\nbatch_size: 4\n", gpus=2)
+        assert message.endswith("0.50, no whole number: 1 (batch 8)")
+
+    @pytest.mark.parametrize(("batch", "sign", "safe"), [(32, "≠", False), (24, "=", True)])
+    def test_both_set_is_refused(self, batch, sign, safe):
+        text = f"micro_batch_size: 4\ngradient_accumulation_steps: 2\nbatch_size: {batch}\n"
+        _, [found] = judge(batch_size_set, text, gpus=3)
+        assert found.severity.value == "error"
+        assert found.message.startswith(f"micro 4 × accumulation 2 × gpus 3 = 24 {sign} batch_size {batch}")
+        after, is_safe = fixed(batch_size_set, text, gpus=3)
+        assert after == "micro_batch_size: 4\ngradient_accumulation_steps: 2\n"
+        assert is_safe is safe
+
+    def test_alone_is_refused(self):
+        assert severities(batch_size_set, "batch_size: 8\n") == ["error"]
+        text, safe = fixed(batch_size_set, "batch_size: 8\n", gpus=2)
+        assert text == "micro_batch_size: 1\ngradient_accumulation_steps: 4\n"
+        assert safe
+
+    def test_explicit_null_divides_without_the_gpus(self):
+        text = "micro_batch_size: 1\ngradient_accumulation_steps: null\nbatch_size: 8\n"
+        [message] = messages(batch_size_set, text, gpus=2)
+        assert "8 // micro 1 = 8 on each rank: effective batch 16" in message
+        assert fixed(batch_size_set, text, gpus=2)[1] is False
+        assert fixed(batch_size_set, text) == ("micro_batch_size: 1\ngradient_accumulation_steps: 8\n", True)
+
+    def test_counts_data_parallel_ranks(self):
+        text = "micro_batch_size: 1\nbatch_size: 8\ntensor_parallel_size: 2\n"
+        [message] = messages(batch_size_set, text, gpus=4)
+        assert "8 / micro 1 / data-parallel ranks 2 (of 4 gpus) = 4" in message
+
+    def test_silent_without_it(self):
+        assert messages(batch_size_set, "micro_batch_size: 1\nbatch_size: null\n") == []
+
+
+class TestBatchKeyNull:
+    def test_both_keys_are_reported(self):
+        assert len(messages(batch_key_null, "micro_batch_size:\ngradient_accumulation_steps:\n")) == 2
+
+    def test_left_out_or_with_batch_size_is_another_matter(self):
+        assert messages(batch_key_null, "sequence_len: 512\n") == []
+        assert messages(batch_key_null, "batch_size: 8\nmicro_batch_size: 1\ngradient_accumulation_steps:\n") == []
+
+
+class TestEvalBatchDiffers:
+    BAD = "micro_batch_size: 4\neval_batch_size: 16\nval_set_size: 0.05\nevals_per_epoch: 2\n"
+
+    def test_fires_and_is_fixed(self):
+        assert fixed(eval_batch_differs, self.BAD) == (self.BAD.replace("16", "4"), True)
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            ("val_set_size: 0.05", "val_set_size: 0"),
+            ("eval_batch_size: 16", "eval_batch_size: 4"),
+            ("eval_batch_size: 16\n", ""),
+            ("evals_per_epoch: 2", "evals_per_epoch: 2\nsample_packing: true"),
+        ],
+    )
+    def test_silent(self, change):
+        assert messages(eval_batch_differs, self.BAD.replace(*change)) == []
+
+    def test_unpacked_eval_beside_packed_training_counts(self):
+        text = self.BAD + "sample_packing: true\neval_sample_packing: false\n"
+        assert len(messages(eval_batch_differs, text)) == 1
+
+    def test_test_datasets_count_as_eval_data(self):
+        text = self.BAD.replace("val_set_size: 0.05", "test_datasets:\n  - path: test.jsonl")
+        assert len(messages(eval_batch_differs, text)) == 1
+
+
+class TestUnpaddedSequences:
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "sequence_len: 2048\n",
+            "sequence_len: 2048\npad_to_sequence_len: false\n",
+            "sequence_len: 2048\nsample_packing: true\npad_to_sequence_len: false\n",
+            "sequence_len: 2048\nreward_model: true\npad_to_sequence_len: false\n",
+            "micro_batch_size: 4\n",
+        ],
+    )
+    def test_fires_and_padding_mends_it(self, text):
+        after, safe = fixed(unpadded_sequences, text)
+        assert "pad_to_sequence_len: true\n" in after
+        assert safe
+        assert severities(unpadded_sequences, text) == ["warning"]
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "sample_packing: true\n",
+            "pad_to_sequence_len: true\n",
+            "reward_model: true\n",
+            "rl: dpo\n",
+            "pretraining_dataset:\n  - path: allenai/c4\nmax_steps: 10\n",
+            "processor_type: AutoProcessor\n",
+            "batch_flattening: true\nattn_implementation: flash_attention_2\nmicro_batch_size: 4\n",
+        ],
+    )
+    def test_silent(self, text):
+        assert messages(unpadded_sequences, text) == []
+
+    def test_says_whether_the_allocator_softens_it(self):
+        [soft] = messages(unpadded_sequences, "sequence_len: 2048\n", torch="2.11")
+        [hard] = messages(unpadded_sequences, "sequence_len: 2048\n", torch="2.11", launcher="module")
+        assert "expandable segments soften" in soft
+        assert "expandable" not in hard
+        assert "rounded up to 64" in soft
+
+
+class TestEvalSchedules:
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("val_set_size: 0.1\n", ["info"]),
+            ("test_datasets:\n  - path: t\n", ["info"]),
+            ("val_set_size: 0.1\nevals_per_epoch: 1\n", ["warning"]),
+            ("val_set_size: 0.1\nevals_per_epoch: 1\nnum_epochs: 0.5\n", ["warning"]),
+            ("val_set_size: 0.1\nevals_per_epoch: 1\nnum_epochs: 2\n", []),
+            ("val_set_size: 0.1\nevals_per_epoch: 1\neval_strategy: steps\n", []),
+            ("val_set_size: 0.1\nevaluation_strategy: epoch\n", []),
+            ("val_set_size: 0.1\neval_strategy: 'no'\n", []),
+            ("val_set_size: 0\n", []),
+        ],
+    )
+    def test_never_scheduled(self, text, expected):
+        assert severities(eval_never_scheduled, text) == expected
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("val_set_size: 0.1\neval_strategy: epoch\neval_steps: 5\n", ["error"]),
+            ("val_set_size: 0.1\nevaluation_strategy: epoch\neval_steps: 5\n", ["error"]),
+            ("val_set_size: 0.1\neval_strategy: epoch\nevals_per_epoch: 2\n", ["error"]),
+            ("val_set_size: 0\neval_steps: 5\n", ["error"]),
+            ("val_set_size: 0\nevals_per_epoch: 5\n", ["info"]),
+            ("eval_steps: 5\n", ["info"]),
+            ("val_set_size: 0\neval_strategy: 'no'\n", []),
+            ("val_set_size: 0\neval_steps: 5\ntest_datasets:\n  - path: t\n", []),
+            ("val_set_size: 0.1\ndo_bench_eval: true\n", ["error"]),
+            ("do_bench_eval: true\nevals_per_epoch: 2\n", ["warning"]),
+        ],
+    )
+    def test_conflicts(self, text, expected):
+        assert severities(eval_schedule_conflict, text) == expected
+
+    def test_all_cases_at_once(self):
+        text = "val_set_size: 0.1\neval_strategy: epoch\neval_steps: 5\nevals_per_epoch: 2\n"
+        assert severities(eval_schedule_conflict, text) == ["error", "error"]
+
+    @pytest.mark.parametrize(
+        ("text", "count"),
+        [
+            ("save_strategy: steps\nsave_steps: 5\n", 0),
+            ("save_strategy: best\n", 1),
+            ("save_strategy: best\nmetric_for_best_model: eval_loss\n", 0),
+            ("saves_per_epoch: 1\nsave_steps: 5\nsave_strategy: 'no'\n", 2),
+        ],
+    )
+    def test_saves(self, text, count):
+        assert severities(save_schedule_conflict, text) == ["error"] * count
+
+    def test_early_stopping_names_the_remainder(self):
+        [message] = messages(
+            early_stopping_without_steps, "early_stopping_patience: 3\nsave_steps: 70\neval_steps: 50\n"
+        )
+        assert "save_steps 70 is no multiple of eval_steps 50 (remainder 20)" in message
+
+    def test_early_stopping_replaces_the_rival_schedule(self):
+        text = "early_stopping_patience: 3\neval_steps: 50\nsaves_per_epoch: 2\n"
+        after, safe = fixed(early_stopping_without_steps, text)
+        assert after == "early_stopping_patience: 3\neval_steps: 50\nsave_steps: 50\n"
+        assert not safe
+
+    def test_streams_cannot_be_split(self):
+        assert severities(val_set_with_test_datasets, "streaming: true\nval_set_size: 0.1\n") == ["error"]
+        assert severities(val_set_with_test_datasets, "val_set_size: 0.1\n") == []
+
+
+class TestPacking:
+    @pytest.mark.parametrize(
+        ("text", "leaks"),
+        [
+            ("sample_packing: true\n", True),
+            ("sample_packing: true\nattn_implementation: sdpa\n", False),
+            ("sample_packing: true\nsdp_attention: true\n", False),
+            ("sample_packing: true\nflash_attention: true\n", False),
+            ("sample_packing: true\nattn_implementation: kernels-community/vllm-flash-attn3\n", True),
+            ("sample_packing: true\nattn_implementation: kernels-community/flash-attn3@v1\n", False),
+            ("sample_packing: false\n", False),
+        ],
+    )
+    def test_leaks(self, text, leaks):
+        assert bool(messages(packing_leaks_across_samples, text)) is leaks
+
+    def test_an_old_card_is_offered_sdpa(self):
+        after, _ = fixed(packing_leaks_across_samples, "sample_packing: true\n", gpu="t4")
+        assert after == "sample_packing: true\nattn_implementation: sdpa\n"
+
+    @pytest.mark.parametrize(("gpu", "count"), [("a100-80gb", 1), ("h100", 0), ("t4", 0)])
+    def test_sdpa_bf16_depends_on_the_card(self, gpu, count):
+        text = "sample_packing: true\nattn_implementation: sdpa\nbf16: auto\n"
+        assert len(messages(packing_sdpa_bf16, text, gpu=gpu)) == count
+
+    def test_sdpa_bf16_fix_replaces_the_old_flag(self):
+        text = "sample_packing: true\nsdp_attention: true\nbf16: true\n"
+        after, _ = fixed(packing_sdpa_bf16, text, gpu="a100-80gb")
+        assert after == "sample_packing: true\nattn_implementation: flash_attention_2\nbf16: true\n"
+
+    def test_kto_packs_neither_training_nor_eval(self):
+        assert severities(packing_with_rl, "rl: kto\neval_sample_packing: true\n") == ["error"]
+        assert severities(packing_with_rl, "rl: dpo\neval_sample_packing: true\n") == []
+
+    def test_causal_lm_eval_needs_unpacked_rows_even_where_packing_is_inherited(self):
+        assert severities(eval_packing_conflict, "sample_packing: true\ndo_causal_lm_eval: true\n") == ["error"]
+        assert severities(eval_packing_conflict, "do_causal_lm_eval: true\n") == []
+        assert severities(eval_packing_conflict, "eval_causal_lm_metrics: [bleu, ter]\n") == ["error"]
+
+    def test_cudagraphs_without_compilation_are_another_rules_matter(self):
+        text = "sample_packing: true\ntorch_compile_options:\n  triton.cudagraphs: true\n"
+        assert messages(cudagraphs_with_packing, text) == []
+
+    @pytest.mark.parametrize(
+        ("text", "torch", "reason"),
+        [
+            ("sdpa_varlen: true\nattn_implementation: sdpa\n", "2.11", "sample_packing is off"),
+            ("sdpa_varlen: true\nsample_packing: true\nattn_implementation: sdpa\n", "2.9", "torch 2.9"),
+            ("sdpa_varlen: true\nsample_packing: true\nflash_attention: true\n", "2.11", "flash_attention_2"),
+        ],
+    )
+    def test_sdpa_varlen(self, text, torch, reason):
+        [message] = messages(sdpa_varlen_ignored, text, torch=torch)
+        assert reason in message
+
+    def test_flattening_reports_every_obstacle_and_auto_clears_them(self):
+        text = "batch_flattening: true\nsample_packing: true\nmicro_batch_size: 1\n"
+        assert severities(batch_flattening_misused, text) == ["error", "error", "warning"]
+        assert messages(batch_flattening_misused, text.replace("flattening: true", "flattening: auto")) == []
+
+
+class TestRlBatches:
+    def test_grpo_on_several_gpus_needs_a_group_for_each(self):
+        text = "rl: grpo\nmicro_batch_size: 4\ntrl:\n  num_generations: 4\n"
+        assert messages(grpo_batch_not_divisible, text) == []
+        [message] = messages(grpo_batch_not_divisible, text, gpus=2)
+        assert "= 4 < num_generations 4 × gpus 2 = 8" in message
+        after, safe = fixed(grpo_batch_not_divisible, text, gpus=2)
+        assert "gradient_accumulation_steps: 2\n" in after
+        assert not safe
+
+    def test_grpo_explicit_generation_batch(self):
+        text = "rl: grpo\ntrl:\n  num_generations: 4\n  generation_batch_size: 6\n"
+        assert "generation_batch_size: 8\n" in fixed(grpo_batch_not_divisible, text)[0]
+
+    def test_kto_columns_are_kept_by_skip_prepare(self):
+        assert severities(kto_unused_columns, "rl: kto\nremove_unused_columns: true\n") == ["error"]
+        assert messages(kto_unused_columns, "rl: kto\nskip_prepare_dataset: true\n") == []
+
+
+class TestDataLoader:
+    def test_text_speaks_up_above_a_gibibyte(self):
+        small = "sequence_len: 8192\nmicro_batch_size: 4\n"
+        assert messages(prefetch_host_memory, small) == []
+        [message] = messages(prefetch_host_memory, small, gpus=8)
+        # 8 × 8 × 256 × 4 × 8192 × 3 × 8 bytes
+        assert "16,384 batches" in message
+        assert "12.0 GiB" in message
+
+    def test_images_have_no_bound(self):
+        [message] = messages(prefetch_host_memory, "processor_type: AutoProcessor\n")
+        assert "without any bound" in message
+
+    def test_any_loader_key_turns_the_defaults_off(self):
+        text = "processor_type: AutoProcessor\ndataloader_pin_memory: false\n"
+        assert messages(prefetch_host_memory, text) == []
+
+    def test_prefetch_needs_a_worker(self):
+        assert severities(prefetch_without_workers, "dataloader_prefetch_factor: 2\ndataloader_num_workers: 0\n") == [
+            "error"
+        ]
+        assert messages(prefetch_without_workers, "dataloader_num_workers: 2\n") == []

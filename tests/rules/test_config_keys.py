@@ -1,0 +1,277 @@
+"""The rules about the file itself: unknown, removed, renamed and mistyped keys, and plugins."""
+
+import pytest
+
+from vramwise.checking import check_document
+from vramwise.config.document import parse_document
+from vramwise.config.edit import apply_edits
+from vramwise.rules import (
+    deprecated_key,
+    number_as_string,
+    plugin_key_without_plugin,
+    refused_combination,
+    removed_key,
+    stream_without_max_steps,
+    unknown_key,
+    unknown_plugin,
+    wrong_type,
+)
+from vramwise.targets import make_target
+
+LIGER = "axolotl.integrations.liger.LigerPlugin"
+
+
+def judge(rule, text):
+    document = parse_document("config.yml", text.encode())
+    return document, check_document(document, make_target(env={}, look_around=False), [rule.check]).findings
+
+
+def found_keys(rule, text):
+    return {found.key: found.severity.value for found in judge(rule, text)[1]}
+
+
+def fixed(rule, text):
+    """The text after the fixes of all findings, and whether all of them are safe."""
+    document, findings = judge(rule, text)
+    for found in findings:
+        document = apply_edits(document, found.fix.edits)
+    return document.text, all(found.fix.safe for found in findings)
+
+
+class TestUnknownKey:
+    def test_typo_is_renamed_in_place(self):
+        text = "a_base: 1\ncontext_parapllel_size: 2  # cp\nmicro_batch_size: 1\n"
+        document, findings = judge(unknown_key, text)
+        typo = next(found for found in findings if found.key == "context_parapllel_size")
+        assert typo.message.endswith("did you mean context_parallel_size?")
+        assert typo.place.line == 2
+        assert not typo.fix.safe
+        after = apply_edits(document, typo.fix.edits).text
+        assert "context_parallel_size: 2" in after
+        assert "parapllel" not in after
+
+    def test_no_rename_onto_a_key_that_is_there(self):
+        _, [found] = judge(unknown_key, "micro_batch_sise: 2\nmicro_batch_size: 1\n")
+        assert found.fix is None
+
+    def test_names_of_other_trainers(self):
+        after, safe = fixed(unknown_key, "per_device_train_batch_size: 4\n")
+        assert after == "micro_batch_size: 4\n"
+        assert not safe
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("qqqq_zzzz: 1\n", {"qqqq_zzzz": "warning"}),
+            ("qqqq_zzzz:\n", {"qqqq_zzzz": "info"}),
+            ("qqqq_zzzz: 1\nplugins:\n  - my_package.MyPlugin\n", {"qqqq_zzzz": "info"}),
+            (f"qqqq_zzzz: 1\nplugins:\n  - {LIGER}\n", {"qqqq_zzzz": "warning"}),
+            ("fsdp_config:\n  ofload_params: true\n", {"fsdp_config.ofload_params": "warning"}),
+            ("fsdp_config:\n  fsdp_limit_all_gathers: true\n", {"fsdp_config.fsdp_limit_all_gathers": "info"}),
+            ("fsdp_config:\n  sharding_strategy: SHARD_GRAD_OP\n", {"fsdp_config.sharding_strategy": "warning"}),
+            ("fp8: true\nfp8_config:\n  recipee: rowwise\n", {"fp8_config.recipee": "error"}),
+            ("fsdp_config:\n  fsdp_offload_params: true\n", {}),
+            ("x-defaults: &d\n  a: 1\n_shared: 2\n", {}),
+            ("model_type: LlamaForCausalLM\nliger_rope: true\nunsloth_rope: true\n", {}),
+            ("trl:\n  num_generation: 2\n", {"trl.num_generation": "warning"}),
+        ],
+    )
+    def test_cases(self, text, expected):
+        assert found_keys(unknown_key, text) == expected
+
+
+class TestPlugins:
+    def test_appended_to_the_list(self):
+        other = "axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin"
+        after, safe = fixed(plugin_key_without_plugin, f"plugins:\n  - {other}\nliger_rope: true\n")
+        assert after == f"plugins:\n  - {other}\n  - {LIGER}\nliger_rope: true\n"
+        assert not safe
+
+    def test_one_finding_for_each_plugin(self):
+        text = "liger_rope: true\nliger_rms_norm: true\nliger_layer_norm: false\ncut_cross_entropy: true\n"
+        _, findings = judge(plugin_key_without_plugin, text)
+        assert [found.key for found in findings] == ["liger_rope", "cut_cross_entropy"]
+        assert findings[0].message.startswith("liger_rope and liger_rms_norm are dropped")
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "liger_rope: false\ncut_cross_entropy:\n",
+            "plugins:\n  - liger.LigerPlugin\nliger_rope: true\n",
+            f"plugins:\n  - {LIGER}\nliger_rope: true\n",
+        ],
+    )
+    def test_silent(self, text):
+        assert found_keys(plugin_key_without_plugin, text) == {}
+
+    @pytest.mark.parametrize(
+        ("plugin", "severity"),
+        [
+            ("axolotl.integrations.ligr.LigerPlugin", "warning"),
+            ("axolotl.integrations.liger.Liger", "error"),
+            ("liger", "error"),
+            ("my_package.plugins.Mine", None),
+            ("liger.LigerPlugin", None),
+        ],
+    )
+    def test_unknown_plugin(self, plugin, severity):
+        expected = {} if severity is None else {"plugins.0": severity}
+        assert found_keys(unknown_plugin, f"plugins:\n  - {plugin}\n") == expected
+
+    def test_unknown_plugin_is_replaced(self):
+        after, _ = fixed(unknown_plugin, "plugins:\n  - axolotl.integrations.ligr.LigerPlugin\n")
+        assert after == f"plugins:\n  - {LIGER}\n"
+
+
+class TestTypes:
+    @pytest.mark.parametrize(
+        ("text", "after", "safe"),
+        [
+            ("eval_strategy: no\n", 'eval_strategy: "no"\n', True),
+            ("wandb_name: 12\n", 'wandb_name: "12"\n', True),
+            ("warmup_steps: 0.1\n", "warmup_ratio: 0.1\n", False),
+            ("output_dir:\nbf16: auto\n", "bf16: auto\n", True),
+            ("tokens:\n  pad_token: <p>\n", "special_tokens:\n  pad_token: <p>\n", False),
+        ],
+    )
+    def test_clear_cases_are_mended(self, text, after, safe):
+        written, is_safe = fixed(wrong_type, text)
+        assert parse_document("", written.encode()).values == parse_document("", after.encode()).values
+        assert is_safe is safe
+
+    @pytest.mark.parametrize(
+        "text",
+        ["micro_batch_size: many\n", "fsdp_config:\n  offload_params: perhaps\n", "bf16: full\n", "base_model:\n"],
+    )
+    def test_unclear_cases_are_only_reported(self, text):
+        _, [found] = judge(wrong_type, text)
+        assert found.severity.value == "error"
+        assert found.fix is None
+        assert "takes" in found.message
+
+    @pytest.mark.parametrize(
+        "text", ["micro_batch_size: '8'\n", "bf16: 'true'\n", "learning_rate: 5e-5\n", "liger_rope: x\n"]
+    )
+    def test_what_the_schema_converts_or_never_sees_passes(self, text):
+        assert found_keys(wrong_type, text) == {}
+
+    @pytest.mark.parametrize(
+        ("text", "after"),
+        [
+            ("learning_rate: 5e-5 # lr\n", 5e-5),
+            ("learning_rate: '2e-4'\n", 2e-4),
+            ("micro_batch_size: '8'\n", 8),
+        ],
+    )
+    def test_number_as_string(self, text, after):
+        written, safe = fixed(number_as_string, text)
+        assert list(parse_document("", written.encode()).values.values()) == [after]
+        assert safe
+
+    def test_number_as_string_in_a_mapping_that_is_handed_on(self):
+        text = "lr_scheduler_kwargs:\n  min_lr: 1e-6\n  name: x\n"
+        assert found_keys(number_as_string, text) == {"lr_scheduler_kwargs.min_lr": "warning"}
+
+    def test_text_that_is_meant_as_text(self):
+        assert found_keys(number_as_string, "wandb_name: '12'\nbase_model: '7'\ngpu_memory_limit: '20'\n") == {}
+
+
+class TestOldKeys:
+    @pytest.mark.parametrize(
+        ("text", "after", "safe"),
+        [
+            ("unsloth_lora_qkv: true\n", "lora_qkv_kernel: true\n", True),
+            ("save_safetensors: false\nbf16: auto\n", "bf16: auto\n", True),
+            ("dpo_norm_loss: false\nbf16: auto\n", "bf16: auto\n", True),
+            ("rpo_alpha: 1.0\nbf16: auto\n", "bf16: auto\n", False),
+            ("max_packed_sequence_len: 2048\n", "sequence_len: 2048\nsample_packing: true\n", False),
+            (
+                "rope_scaling:\n  type: linear\n",
+                "overrides_of_model_config:\n  rope_scaling:\n    type: linear\n",
+                True,
+            ),
+            (
+                "datasets:\n  - path: x\n    type: sharegpt\n",
+                "datasets:\n  - path: x\n    type: chat_template\n",
+                False,
+            ),
+        ],
+    )
+    def test_removed(self, text, after, safe):
+        assert set(found_keys(removed_key, text).values()) == {"error"}
+        written, is_safe = fixed(removed_key, text)
+        assert parse_document("", written.encode()).values == parse_document("", after.encode()).values
+        assert is_safe is safe
+
+    @pytest.mark.parametrize(
+        "text",
+        ["flash_attn_rms_norm: false\n", "max_packed_sequence_len:\n", "rpo_alpha:\n", "save_safetensors: true\n"],
+    )
+    def test_removed_but_off(self, text):
+        assert found_keys(removed_key, text) == {}
+
+    @pytest.mark.parametrize(
+        ("text", "after"),
+        [
+            ("evaluation_strategy: steps\n", "eval_strategy: steps\n"),
+            ("gc_steps: 10\n", "torch_empty_cache_steps: 10\ngc_collect_steps: 10\n"),
+            ("gc_steps: -1\n", "gc_collect_steps: -1\n"),
+            ("gradient_checkpointing: offload\n", "gradient_checkpointing: true\nactivation_offloading: true\n"),
+            ("sequence_parallel_degree: 2\n", "context_parallel_size: 2\n"),
+            (
+                "fsdp_config:\n  fsdp_offload_params: true\n  fsdp_state_dict_type: FULL_STATE_DICT\n  fsdp_version: 2\n",
+                "fsdp_config:\n  offload_params: true\n  state_dict_type: FULL_STATE_DICT\n  fsdp_version: 2\n",
+            ),
+            ("flash_attn_d512: true\n", "large_head_attention: auto\n"),
+            ("dataset_processes: 4\ndataset_num_proc: 8\n", "dataset_num_proc: 8\n"),
+        ],
+    )
+    def test_deprecated_is_rewritten_as_axolotl_maps_it(self, text, after):
+        assert fixed(deprecated_key, text) == (after, True)
+
+    @pytest.mark.parametrize(
+        ("text", "severity"),
+        [
+            ("evaluation_strategy: steps\n", "info"),
+            ("evaluation_strategy: steps\neval_strategy: epoch\n", "warning"),
+            ("noisy_embedding_alpha: 5\nneftune_noise_alpha: 5\n", "error"),
+            ("pretrain_multipack_buffer_size: 10\nstreaming_multipack_buffer_size: 20\n", "error"),
+            ("model_type: A\ntype_of_model: B\n", "warning"),
+            ("fsdp_config:\n  fsdp_offload_params: true\n  offload_params: false\n", "warning"),
+            ("fsdp_final_state_dict_type: FULL_STATE_DICT\n", "warning"),
+            ("rl: ipo\n", "info"),
+            ("pretraining_dataset:\n  - path: c4\n", "info"),
+        ],
+    )
+    def test_deprecated_severity(self, text, severity):
+        assert list(found_keys(deprecated_key, text).values()) == [severity]
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("text", "key"),
+        [
+            ("dataset_exact_deduplication: true\nstreaming: true\n", "dataset_exact_deduplication"),
+            ("peft_layers_pattern: [layers]\n", "peft_layers_pattern"),
+            ("rl: simpo\nwarmup_ratio: 0.1\n", "warmup_ratio"),
+            ("rl: dpo\ndpo_loss_type: [ipo]\ndpo_loss_weights: [1.0, 2.0]\n", "dpo_loss_weights"),
+            ("dpo_loss_type: [ipo]\n", "dpo_loss_type"),
+            ("tokenizer_use_mistral_common: true\ntokens: [x]\n", "tokens"),
+            ("lora_target_modules: [q_proj, '(']\n", "lora_target_modules.1"),
+            ("neftune_noise_alpha: 0\n", "neftune_noise_alpha"),
+            ("scaling_softmax: true\nattn_implementation: sdpa\n", "scaling_softmax"),
+        ],
+    )
+    def test_fires(self, text, key):
+        assert found_keys(refused_combination, text) == {key: "error"}
+
+    @pytest.mark.parametrize(
+        "text",
+        ["warmup_steps: 10\nwarmup_ratio: 0\n", "rl: dpo\ndpo_loss_type: [ipo]\n", "lora_target_modules: '('\n"],
+    )
+    def test_silent(self, text):
+        assert found_keys(refused_combination, text) == {}
+
+    def test_a_stream_needs_an_end(self):
+        assert found_keys(stream_without_max_steps, "streaming: true\n") == {"streaming": "error"}
+        assert found_keys(stream_without_max_steps, "streaming: true\nmax_steps: 5\n") == {}

@@ -1,0 +1,79 @@
+"""Every rule's own examples: `bad` fires, `good` does not, and fixing `bad` silences the rule."""
+
+import importlib
+import pkgutil
+import shlex
+
+import pytest
+
+import vramwise.rules
+from vramwise.checking import check_document
+from vramwise.config.document import parse_document
+from vramwise.config.edit import apply_edits
+from vramwise.rules.base import Rule
+from vramwise.targets import make_target
+
+
+def _all_rules() -> list[Rule]:
+    names = [module.name for module in pkgutil.iter_modules(vramwise.rules.__path__)]
+    modules = [importlib.import_module(f"vramwise.rules.{name}") for name in names]
+    return [module.check for module in modules if isinstance(getattr(module, "check", None), Rule)]
+
+
+ALL = _all_rules()
+
+
+def _options(line: str) -> dict:
+    words = shlex.split(line)
+    options = {word[2:].replace("-", "_"): value for word, value in zip(words[::2], words[1::2], strict=True)}
+    if "gpus" in options:
+        options["gpus"] = int(options["gpus"])
+    return options
+
+
+def _judge(rule: Rule, text: str, options: str):
+    target = make_target(env={}, look_around=False, **_options(options))
+    document = parse_document("example.yml", text.encode())
+    return document, target, check_document(document, target, [rule])
+
+
+@pytest.mark.parametrize("rule", ALL, ids=lambda rule: rule.id)
+def test_bad_fires(rule):
+    _, _, report = _judge(rule, rule.bad, rule.options)
+    assert report.error is None or rule.id == "wrong-type"
+    assert [found.rule for found in report.findings], f"{rule.id}: the bad example is not found"
+    for found in report.findings:
+        assert found.message
+        assert not found.message.endswith(".")
+
+
+@pytest.mark.parametrize("rule", ALL, ids=lambda rule: rule.id)
+def test_good_is_silent(rule):
+    _, _, report = _judge(rule, rule.good, rule.good_options)
+    assert report.error is None
+    assert [found.message for found in report.findings] == []
+    assert report.skipped == [], "the good example must be judged, not skipped"
+
+
+@pytest.mark.parametrize("rule", ALL, ids=lambda rule: rule.id)
+def test_fixing_bad_silences_the_rule(rule):
+    document, target, report = _judge(rule, rule.bad, rule.options)
+    fixes = [found.fix for found in report.findings if found.fix is not None]
+    if not fixes:
+        return  # a rule without a fix: nothing to apply
+    for fix in fixes:
+        document = apply_edits(document, fix.edits)
+    unfixable = sum(found.fix is None for found in report.findings)
+    assert len(check_document(document, target, [rule]).findings) <= unfixable
+
+
+@pytest.mark.parametrize("rule", ALL, ids=lambda rule: rule.id)
+def test_is_documented(rule):
+    assert rule.title.endswith(".")
+    assert len(rule.documentation) > 80, "say why it hurts and what to do"
+
+
+def test_ids_are_unique_and_registered():
+    ids = [rule.id for rule in ALL]
+    assert len(set(ids)) == len(ids)
+    assert {rule.id for rule in vramwise.rules.RULES} == set(ids)

@@ -1,0 +1,350 @@
+"""Precision, allocator and method rules beyond their own examples: where they speak, and where they must not."""
+
+import importlib
+from dataclasses import replace
+
+import pytest
+
+from vramwise.checking import check_document
+from vramwise.config.document import parse_document
+from vramwise.config.edit import apply_edits
+from vramwise.targets import make_target
+from vramwise.types import Severity
+
+BASE = "base_model: meta-llama/Llama-3.2-1B\n"
+LORA = f"{BASE}adapter: lora\nlora_r: 8\nlora_alpha: 16\nlora_target_linear: true\n"
+KERNELS = "plugins:\n  - axolotl.integrations.kernels.KernelsPlugin\n"
+
+
+def judge(rule_id: str, text: str, env: dict[str, str] | None = None, **target):
+    rule = importlib.import_module(f"vramwise.rules.{rule_id.replace('-', '_')}").check
+    where = make_target(env=env or {}, look_around=False, **target)
+    return list(check_document(parse_document("t.yml", text.encode()), where, [rule]).findings)
+
+
+def only(findings):
+    assert len(findings) == 1, [found.message for found in findings]
+    return findings[0]
+
+
+class TestFp16FullFinetune:
+    def found(self, text, **target):
+        return judge("fp16-full-finetune", BASE + text, **target)
+
+    @pytest.mark.parametrize(
+        "text", ["fp16: true\n", "fp16: true\nbf16: false\nattn_implementation: flash_attention_2\n"]
+    )
+    def test_fires_without_packing_and_under_flash_attention(self, text):
+        found = only(self.found(text))
+        assert found.severity is Severity.ERROR
+        assert found.key == "fp16"
+        assert "Attempting to unscale FP16 gradients" in found.message
+        assert "expected mat1 and mat2 to have the same dtype" in found.message
+
+    def test_packing_without_flash_attention_is_said(self):
+        plain = only(self.found("fp16: true\n")).message
+        packed = only(self.found("fp16: true\nsample_packing: true\n")).message
+        assert "no flash attention" in packed
+        assert packed != plain
+
+    def test_pure_float16_fails_on_fp32_embeddings(self):
+        assert "expected mat1" in only(self.found("bf16: false\nfloat16: true\n")).message
+        assert self.found("bf16: false\nfloat16: true\nattn_implementation: flash_attention_2\n") == []
+
+    def test_auto_on_an_old_card_warns(self):
+        found = only(self.found("bf16: auto\n", gpu="t4"))
+        assert found.severity is Severity.WARNING
+        assert "emulated" in found.message
+        assert self.found("bf16: auto\n", gpu="h100") == []
+
+    def test_no_fix_towards_bf16_on_a_card_without_it(self):
+        assert only(self.found("fp16: true\n", gpu="t4")).fix is None
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "fp16: true\nadapter: lora\n",
+            "fp16: true\nbf16: true\n",
+            "fp16: true\ndeepspeed: deepspeed_configs/zero2.json\n",
+            "fp16: true\nfsdp_version: 1\nfsdp_config:\n  offload_params: false\n",
+            "fp16: false\n",
+        ],
+    )
+    def test_is_silent_where_no_plain_scaler_meets_fp16_weights(self, text):
+        assert self.found(text, gpus=2) == []
+
+
+class TestBf16:
+    def test_literal_true_by_card(self):
+        assert only(judge("bf16-unsupported", "bfloat16: true\nbf16: false\n", gpu="v100")).key == "bfloat16"
+        assert judge("bf16-unsupported", "bf16: true\n", gpu="rtx-3090") == []
+        assert judge("bf16-unsupported", "bf16: true\n") == []
+
+    def test_unset_counts_as_auto_but_null_does_not(self):
+        assert only(judge("bf16-auto-emulated", LORA, gpu="t4")).severity is Severity.INFO
+        assert judge("bf16-auto-emulated", LORA + "bf16:\n", gpu="t4") == []
+
+    def test_a_full_finetune_is_not_sent_to_fp16(self):
+        assert only(judge("bf16-auto-emulated", BASE, gpu="t4")).fix is None
+
+    def test_null_means_fp32(self):
+        assert "4 bytes a parameter instead of 2" in only(judge("fp32-weights", "bf16:\n")).message
+        assert judge("fp32-weights", "bf16: false\nfp16: true\n") == []
+        assert judge("fp32-weights", "bf16: false\nadapter: lora\nload_in_4bit: true\n") == []
+
+
+class TestFp8:
+    def test_ada_has_fp8_and_is_refused(self):
+        assert "has fp8 units" in only(judge("fp8-unsupported-card", "fp8: true\n", gpu="l40s")).message
+        assert "has no fp8" in only(judge("fp8-unsupported-card", "fp8: true\n", gpu="a100-80gb")).message
+
+    def test_auto_compile_counts_by_torch_version(self):
+        text = "fp8: true\ntorch_compile: auto\n"
+        assert judge("fp8-without-compile", text, torch="2.11") == []
+        assert only(judge("fp8-without-compile", text, torch="2.4"))
+
+    def test_old_spelling_is_the_one_that_is_edited(self):
+        text = "fp8: true\nfsdp_version: 2\nfsdp_config:\n  fsdp_activation_checkpointing: true\n"
+        fix = only(judge("fp8-checkpointing-slow", text)).fix
+        assert fix.edits[0].key == "fsdp_config.fsdp_activation_checkpointing"
+
+    def test_all_gather_needs_tensorwise_scaling(self):
+        text = "fp8: true\nfsdp_version: 2\nfp8_enable_fsdp_float8_all_gather: true\nfp8_config:\n  recipe: rowwise\n"
+        assert "rowwise" in only(judge("fp8-all-gather-without-fsdp2", text)).message
+
+    @pytest.mark.parametrize(
+        ("text", "fires"),
+        [
+            ("micro_batch_size: 16\npad_to_sequence_len: false\n", False),
+            ("micro_batch_size: 8\npad_to_sequence_len: false\n", True),
+            ("sequence_len: 1000\npad_to_sequence_len: true\n", False),
+            ("sequence_len: 1000\npad_to_sequence_len: true\npad_to_multiple_of: 10\n", True),
+            ("micro_batch_size: 2\nsequence_len: 1000\npad_to_sequence_len: true\npad_to_multiple_of: 8\n", False),
+            ("pad_to_multiple_of: 8\n", True),
+            ("pad_to_sequence_len: false\nfp8_config:\n  recipe: rowwise_with_gw_hp\n", False),
+        ],
+    )
+    def test_token_counts(self, text, fires):
+        assert bool(judge("fp8-length-not-divisible", "fp8: true\n" + text)) is fires
+
+
+class TestAllocator:
+    def message(self, env=None, **target):
+        found = judge("allocator-not-expandable", BASE, env, **target)
+        assert all(finding.key is None and finding.fix is None for finding in found)
+        return found[0].message if found else None
+
+    @pytest.mark.parametrize("torch", ["2.2", "2.8", "2.10", "2.11", "2.13"])
+    def test_silent_where_the_axolotl_command_works(self, torch):
+        assert self.message(torch=torch) is None
+
+    def test_torch_2_9_ignores_the_variable(self):
+        message = self.message(torch="2.9")
+        assert "PYTORCH_ALLOC_CONF" in message
+        assert message.endswith("export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True")
+        assert (
+            self.message({"PYTORCH_ALLOC_CONF": "expandable_segments:True"}, torch="2.9") is None
+        )  # Axolotl adds the other
+
+    def test_own_variable_wins(self):
+        message = self.message({"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:512"}, torch="2.11")
+        assert "wins over what Axolotl sets" in message
+        # The line must change the variable that wins, not the one that loses.
+        assert message.endswith("export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True")
+
+    def test_a_variable_set_to_nothing_still_wins(self):
+        assert "PYTORCH_CUDA_ALLOC_CONF=''" in self.message({"PYTORCH_CUDA_ALLOC_CONF": ""}, torch="2.11")
+
+    def test_max_split_contradicts(self):
+        env = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True,max_split_size_mb:512"}
+        assert "max_split_size_mb:512" in self.message(env, torch="2.11")
+
+    def test_module_launcher_bypasses_the_command(self):
+        message = self.message(torch="2.11", launcher="module")
+        assert "bypasses the axolotl command" in message
+        assert message.endswith("export PYTORCH_ALLOC_CONF=expandable_segments:True")
+        env = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+        assert self.message(env, torch="2.11", launcher="module") is None
+
+    def test_old_torch_gets_no_variable(self):
+        rule = importlib.import_module("vramwise.rules.allocator_not_expandable").check
+        target = replace(make_target(env={}, look_around=False), torch=(2, 1))
+        report = check_document(parse_document("t.yml", BASE.encode()), target, [rule])
+        assert "sets no allocator variable for torch 2.1" in only(report.findings).message
+
+    def test_forced_settings(self):
+        assert "--alloc-conf ''" in self.message(torch="2.11", alloc_conf="")
+        assert self.message(torch="2.9", alloc_conf="expandable_segments:True") is None
+
+    def test_other_allocator_and_refused_settings(self):
+        env = {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}
+        assert "backend:cudaMallocAsync" in self.message(env, torch="2.11")
+        assert "refuses" in self.message({"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:yes"}, torch="2.11")
+
+
+class TestAdapters:
+    def test_4bit_lora_costs_by_what_prepares_the_model(self):
+        text = f"{BASE}adapter: lora\nload_in_4bit: true\n"
+        assert "4 bytes" in only(judge("lora-4bit-not-qlora", text)).message
+        zero3 = text + "deepspeed: deepspeed_configs/zero3.json\n"
+        assert "2 bytes" in only(judge("lora-4bit-not-qlora", zero3, gpus=2)).message
+        assert judge("lora-4bit-not-qlora", text + "quantize_moe_experts: true\n") == []
+        assert judge("lora-4bit-not-qlora", text.replace("Llama-3.2-1B", "Llama-3.2-1B-bnb-4bit")) == []
+
+    def test_quantised_base_without_adapter(self):
+        bare = only(judge("quantized-without-adapter", BASE + "load_in_8bit: true\n"))
+        assert bare.fix.edits[0].value is False
+        assert only(judge("quantized-without-adapter", BASE + "gptq: true\n")).fix.edits[0].value == "lora"
+        assert judge("quantized-without-adapter", BASE + "load_in_8bit: false\n") == []
+
+    @pytest.mark.parametrize(
+        ("adapter", "hint"),
+        [("lroa", "did you mean"), ("dora", "peft_use_dora"), ("None", "leave the key out"), ("ia3", "it knows")],
+    )
+    def test_unknown_adapter_hints(self, adapter, hint):
+        assert hint in only(judge("unknown-adapter", f"adapter: {adapter}\n")).message
+
+    def test_adapters_of_plugins(self):
+        assert "MoraPlugin" in only(judge("unknown-adapter", "adapter: mora\n")).message
+        assert judge("unknown-adapter", "adapter: mora\nplugins: [axolotl.integrations.mora.MoraPlugin]\n") == []
+        assert judge("unknown-adapter", "adapter: mine\nplugins: [my_package.MyPlugin]\n") == []
+
+    def test_every_missing_lora_setting_is_named(self):
+        found = judge("lora-without-rank", f"{BASE}adapter: qlora\nload_in_4bit: true\n")
+        assert [finding.key for finding in found] == ["lora_r", "lora_alpha", "lora_target_modules"]
+        assert judge("lora-without-rank", f"{BASE}adapter: lora\nlora_model_dir: ./out\n") == []
+        assert judge("lora-without-rank", BASE) == []
+
+    def test_fixing_every_missing_setting(self):
+        text = f"{BASE}adapter: lora\n"
+        document = parse_document("t.yml", text.encode())
+        for found in judge("lora-without-rank", text):
+            document = apply_edits(document, found.fix.edits)
+        assert document.values == {
+            "base_model": "meta-llama/Llama-3.2-1B",
+            "adapter": "lora",
+            "lora_r": 16,
+            "lora_alpha": 32,
+            "lora_target_linear": True,
+        }
+
+    def test_qlora_cases_are_reported_at_once(self):
+        found = judge("qlora-quantization-mismatch", "adapter: qlora\nload_in_8bit: true\ngptq: true\n")
+        assert [finding.key for finding in found] == ["load_in_8bit", "gptq"]
+        assert only(judge("qlora-quantization-mismatch", "adapter: qlora\n")).key == "load_in_4bit"
+        assert judge("qlora-quantization-mismatch", "adapter: lora\nload_in_8bit: true\n") == []
+
+    def test_kernels_by_sharding(self):
+        text = LORA + "lora_o_kernel: true\nfsdp_version: {}\nfsdp_config:\n  offload_params: false\n"
+        assert only(judge("lora-kernels-unsupported", text.format(1), gpus=2)).key == "lora_o_kernel"
+        assert judge("lora-kernels-unsupported", text.format(1)) == []
+        assert judge("lora-kernels-unsupported", text.format(2), gpus=2) == []
+
+
+class TestFp32Embeddings:
+    def found(self, text, **target):
+        return judge("fp32-embeddings", BASE + text, **target)
+
+    def test_unset_attention_means_sdpa(self):
+        assert only(self.found("")).fix.edits[0].value == "flash_attention_2"
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "adapter: lora\n",
+            "flash_attention: true\n",
+            "plugins: [axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin]\n",
+            "fsdp_version: 2\nfsdp_config:\n  offload_params: false\n",
+            "deepspeed: deepspeed_configs/zero1.json\n",
+            "bf16: false\n",
+        ],
+    )
+    def test_silent_where_they_are_cast_back_or_all_is_fp32(self, text):
+        assert self.found(text, gpus=2) == []
+
+    def test_old_flag_is_replaced(self):
+        text = BASE + "sdp_attention: true\n"
+        document = parse_document("t.yml", text.encode())
+        fixed = apply_edits(document, only(judge("fp32-embeddings", text)).fix.edits)
+        assert "sdp_attention" not in fixed.values
+        assert fixed.values["attn_implementation"] == "flash_attention_2"
+
+
+class TestOtherMethods:
+    def test_new_tokens_have_one_finding(self):
+        text = LORA + "tokens: [<a>, <b>]\n"
+        saved = text + "lora_modules_to_save: [embed_tokens, lm_head]\n"
+        rules = ("new-tokens-untrained", "new-tokens-train-embeddings", "modules-to-save-full-copies")
+        assert [len(judge(rule, text)) for rule in rules] == [1, 0, 0]
+        assert [len(judge(rule, saved)) for rule in rules] == [0, 1, 0]
+        assert [len(judge(rule, LORA + "lora_modules_to_save: [lm_head]\n")) for rule in rules] == [0, 0, 1]
+        assert [len(judge(rule, LORA + "special_tokens:\n  pad_token: <pad>\n")) for rule in rules] == [0, 0, 0]
+
+    @pytest.mark.parametrize("rl", ["dpo", "kto", "simpo", "grpo"])
+    def test_reference_model(self, rl):
+        assert only(judge("reference-model-in-memory", f"{BASE}rl: {rl}\n"))
+        assert judge("reference-model-in-memory", f"{LORA}rl: {rl}\n") == []
+        assert judge("reference-model-in-memory", f"{BASE}rl: orpo\n") == []
+
+    def test_quantize_moe_experts_reports_every_lack(self):
+        assert len(judge("quantize-moe-experts-misused", "quantize_moe_experts: true\nlora_target_linear: true\n")) == 3
+        text = "quantize_moe_experts: true\nadapter: lora\nload_in_8bit: true\n"
+        assert judge("quantize-moe-experts-misused", text, gpu="h100") == []
+        assert "CUDA only" in only(judge("quantize-moe-experts-misused", text, gpu="mi300x")).message
+
+    def test_qat_with_an_adapter_only_warns(self):
+        text = "qat:\n  weight_dtype: int4\n"
+        assert only(judge("qat-with-adapter-or-quantization", text + "adapter: lora\n")).severity is Severity.WARNING
+        assert "2.5" in only(judge("qat-with-adapter-or-quantization", text, torch="2.5")).message
+        assert judge("qat-with-adapter-or-quantization", text) == []
+
+    def test_relora_lists_what_is_wrong(self):
+        found = judge("relora-misused", "relora: true\ndeepspeed: deepspeed_configs/zero1.json\n", gpus=2)
+        assert len(found) == 3
+
+    def test_kernel_keys_without_the_plugin_are_dropped(self):
+        text = "use_scattermoe: true\nuse_sonicmoe: true\nnvfp4_merge_aware: true\n"
+        assert judge("moe-kernel-conflict", text) == []
+        assert judge("nvfp4-merge-aware-misused", text) == []
+        assert only(judge("moe-kernel-conflict", KERNELS + text)).severity is Severity.ERROR
+
+    @pytest.mark.parametrize(
+        ("text", "severity"),
+        [
+            ("expert_backend: fast\n", Severity.ERROR),
+            ("expert_backend: eager\nuse_sonicmoe: true\n", Severity.ERROR),
+            ("experts_implementation: sonicmoe\n", Severity.WARNING),
+            ("experts_implementation: loop\n", Severity.WARNING),
+            ("nonexpert_quantization: int3\n", Severity.ERROR),
+        ],
+    )
+    def test_moe_kernel_choices(self, text, severity):
+        assert only(judge("moe-kernel-conflict", KERNELS + text)).severity is severity
+        assert (
+            judge("moe-kernel-conflict", KERNELS + "expert_backend: SonicMoE\nexperts_implementation: sonicmoe\n") == []
+        )
+
+    @pytest.mark.parametrize(("start", "fires"), [("10", False), ("0.1", False), ("1.5", True), ("-1", True)])
+    def test_nvfp4_start_step(self, start, fires):
+        text = f"{KERNELS}adapter: lora\nuse_sonicmoe: true\nnvfp4_merge_aware: true\n"
+        text += f"nvfp4_merge_aware_start_step: {start}\n"
+        assert bool(judge("nvfp4-merge-aware-misused", text)) is fires
+
+    def test_better_transformer_meets_the_default_bf16(self):
+        found = judge("better-transformer-misused", BASE + "flash_optimum: true\n")
+        assert [finding.severity for finding in found] == [Severity.ERROR, Severity.WARNING]
+        assert "auto (the default)" in found[0].message
+
+    def test_ple_offload_on_several_gpus(self):
+        text = "adapter: lora\nload_in_8bit: true\nple_cpu_offload: true\n"
+        assert judge("ple-offload-misused", text) == []
+        assert only(judge("ple-offload-misused", text, gpus=2)).severity is Severity.WARNING
+
+    def test_layer_offloading_helps_a_partly_frozen_model(self):
+        assert (
+            judge("layer-offloading-without-adapter", "layer_offloading: true\nunfrozen_parameters: [lm_head]\n") == []
+        )
+
+    def test_liger_dpo_uses_the_first_loss_only(self):
+        text = "rl: dpo\ndpo_use_liger_kernel: true\ndpo_loss_type: [sigmoid, ipo]\n"
+        assert only(judge("dpo-liger-loss-unsupported", text)).severity is Severity.WARNING

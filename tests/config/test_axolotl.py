@@ -2,7 +2,7 @@
 
 import pytest
 
-from vramwise.api import resolve
+from vramwise.checking import resolve
 from vramwise.config.document import parse_document
 from vramwise.targets import make_target
 
@@ -135,7 +135,7 @@ def test_lora_with_4bit_is_an_fp32_base():
             "micro_batch_size: 4\nval_set_size: 0.1\neval_batch_size: 8\nsample_packing: true\neval_sample_packing: false\n",
             8,
         ),
-        ("micro_batch_size: 4\nval_set_size: 0.1\neval_batch_size: 8\neval_strategy: 'no'\n", None),
+        ("micro_batch_size: 4\nval_set_size: 0.1\neval_batch_size: 8\neval_strategy: 'no'\n", 8),
     ],
 )
 def test_eval_batch(text, batch):
@@ -257,6 +257,26 @@ def test_numbers_in_quotes_count_as_the_schema_reads_them():
     assert run.precision == "bf16"
     assert run.sample_packing is True
     assert run.lora_dropout == 0.05
+
+
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        ("val_set_size: 0.1\n", False),
+        ("val_set_size: 0.1\nevals_per_epoch: 1\n", False),  # one eval in one epoch: Axolotl drops it
+        ("val_set_size: 0.1\nevals_per_epoch: 1\nnum_epochs: 2\n", True),
+        ("val_set_size: 0.1\neval_steps: 50\n", True),
+        ("val_set_size: 0.1\nevaluation_strategy: epoch\n", True),
+        ("eval_steps: 50\n", False),
+    ],
+)
+def test_an_eval_schedule_brings_an_eval_on_start(text, start):
+    assert run_of(text).eval_on_start is start
+
+
+def test_padding_that_does_not_hold():
+    assert run_of("pad_to_sequence_len: true\nprocessor_type: AutoProcessor\n").constant_shapes is False
+    assert run_of("pad_to_sequence_len: true\nbatch_flattening: true\n").constant_shapes is False
 
 
 def test_nonsense_counts_do_not_break_the_arithmetic():

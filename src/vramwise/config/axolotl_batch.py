@@ -45,12 +45,26 @@ def resolve_shapes(fields: Fields) -> None:
         fields.derive("pad_multiple", 1, "longest row of the batch, not rounded", key="pad_to_sequence_len")
     else:
         fields.derive("pad_multiple", multiple, f"longest row of the batch, up to a multiple of {multiple}")
-    streamed = bool(config.get("pretraining_dataset"))
-    why = "padded to sequence_len" if padded else "widths follow the data"
-    if streamed and not padded:
-        why = "pretraining data is concatenated to full rows"
-    fields.derive("constant_shapes", padded or streamed, why)
+    _constant_shapes(fields, padded)
     fields.take("group_by_length", False)
+
+
+def _constant_shapes(fields: Fields, padded: bool) -> None:
+    config = fields.config
+    if padded and config.get("processor_type"):
+        fields.derive(
+            "constant_shapes", False, "the multimodal collator does not pad to sequence_len", key="processor_type"
+        )
+    elif padded and config.get("batch_flattening") and not fields.values["sample_packing"]:
+        fields.derive("constant_shapes", False, "batch_flattening drops the padding", key="batch_flattening")
+    elif padded:
+        fields.derive("constant_shapes", True, "padded to sequence_len")
+    elif config.get("pretraining_dataset"):
+        fields.derive(
+            "constant_shapes", True, "pretraining data is concatenated to full rows", key="pretraining_dataset"
+        )
+    else:
+        fields.derive("constant_shapes", False, "widths follow the data")
 
 
 def _packing_rows(fields: Fields, packing: bool) -> None:
@@ -90,21 +104,28 @@ def resolve_eval(fields: Fields) -> None:
         else:
             fields.at_least_one("eval_batch_size", micro, why="unset: as micro_batch_size")
         fields.at_least_one("eval_sequence_len", fields.values["sequence_len"], why="unset: as sequence_len")
-    scheduled = config.get("eval_steps") or config.get("eval_strategy") or config.get("evals_per_epoch")
-    why = "an eval runs before the first step" if scheduled else "no eval schedule is written"
+    scheduled = _scheduled(fields)
+    why = "any eval schedule brings an eval before the first step" if scheduled else "no eval is scheduled"
     fields.derive("eval_on_start", bool(evaluates and scheduled), why)
     fields.take("eval_steps", None)
 
 
+def _scheduled(fields: Fields) -> bool:
+    """Whether transformers evaluates at all. `evals_per_epoch` counts only if it gives more than one eval in the run."""
+    config = fields.config
+    if config.get("eval_steps") or config.get("eval_strategy") or config.get("evaluation_strategy"):
+        return True
+    return (config.get("evals_per_epoch") or 0) * config.get("num_epochs", 1) > 1
+
+
 def _evaluates(fields: Fields) -> bool:
     config = fields.config
-    strategy = config.get("eval_strategy", config.get("evaluation_strategy"))
-    if strategy in ("no", False):
-        return bool(fields.derive("evaluates", False, "eval_strategy is no", key="eval_strategy"))
     if config.get("test_datasets"):
         return bool(fields.derive("evaluates", True, "test_datasets", key="test_datasets"))
     share = config.get("val_set_size") or 0
     why = f"val_set_size {share}" if share else "neither val_set_size nor test_datasets"
+    if share and config.get("eval_strategy") == "no":
+        why = "eval_strategy no still evaluates once, before the first step"
     return bool(fields.derive("evaluates", bool(share), why, key="val_set_size"))
 
 

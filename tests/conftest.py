@@ -17,9 +17,10 @@ def _quiet_environment(monkeypatch):
         monkeypatch.delenv(name)
     monkeypatch.setattr("vramwise.facts.nvml.local_gpu", lambda **_: None)
     monkeypatch.setattr("vramwise.facts.torch.installed_torch", lambda: None)
-    from vramwise.checking import _plan
+    from vramwise import resolving
 
-    _plan.cache_clear()
+    resolving._project.cache_clear()
+    resolving._target.cache_clear()
 
 
 @pytest.fixture

@@ -152,10 +152,10 @@ def _value(document, key):
 
 
 def test_fix_twice_is_once():
-    from vramwise.checking import _judge, _plan
+    from vramwise.checking import _judge, plan_for
     from vramwise.fixing import mend
 
-    plan = _plan(".", CARDS["sm90-1gpu"])
+    plan = plan_for("-", CARDS["sm90-1gpu"])
     for path in sorted((CORPUS / "axolotl").glob("*.y*ml")):
         document = parse_document(str(path), path.read_bytes())
         once = mend(document, lambda text: _judge(text, plan).findings, unsafe=True)

@@ -1,34 +1,22 @@
-"""One function a verb: what the command line and other programs call. Glue only; heavy rooms are imported on use."""
+"""One function a verb: what the command line and other programs call. Glue only; rooms are imported on use."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vramwise.checking import FileReport, FixReport, Options, check, check_document, fix, read_run, resolve
 from vramwise.errors import VramwiseError
-from vramwise.rules import RULES
-from vramwise.rules.base import Rule
-from vramwise.rules.selection import find_rule
+from vramwise.resolving import Options, read_run, resolve
 
 if TYPE_CHECKING:
     from vramwise.batching import Lengths
+    from vramwise.checking import FileReport, FixReport
     from vramwise.predicting import Prediction
+    from vramwise.rules.base import Rule
 
-__all__ = [
-    "FileReport",
-    "FixReport",
-    "Options",
-    "PredictOptions",
-    "check",
-    "check_document",
-    "explain",
-    "fix",
-    "predict",
-    "resolve",
-]
+__all__ = ["Options", "PredictOptions", "check", "explain", "fix", "html_report", "predict", "snapshot_bytes"]
 
 _LENGTHS_LIMIT_BYTES = 512 * 1024 * 1024
 
@@ -46,8 +34,27 @@ class PredictOptions:
     limit_bytes: int | None = None
 
 
+def check(paths: Sequence[str], options: Options | None = None) -> Iterator[FileReport]:
+    """Judge every config under the paths ("-" is standard input, a folder means every YAML file in it)."""
+    from vramwise import checking
+
+    return checking.check(paths, options)
+
+
+def fix(
+    paths: Sequence[str], options: Options | None = None, *, unsafe: bool = False, write: bool = True
+) -> Iterator[FixReport]:
+    """Mend every config under the paths; `write=False` leaves the files alone."""
+    from vramwise import checking
+
+    return checking.fix(paths, options, unsafe=unsafe, write=write)
+
+
 def explain(rule_id: str) -> Rule:
     """One rule with its documentation and examples."""
+    from vramwise.rules import RULES
+    from vramwise.rules.selection import find_rule
+
     return find_rule(RULES, rule_id)
 
 
@@ -90,14 +97,14 @@ def _lengths(name: str | None) -> Lengths | None:
     except OSError as error:
         raise VramwiseError(f"{name} cannot be read: {error.strerror}") from error
     if len(data) > _LENGTHS_LIMIT_BYTES:
-        raise VramwiseError(f"{name} is larger than {_LENGTHS_LIMIT_BYTES // 1024**2} MiB: give the lengths, one a line")
+        raise VramwiseError(
+            f"{name} is larger than {_LENGTHS_LIMIT_BYTES // 1024**2} MiB: give the lengths, one a line"
+        )
     return parse_lengths(data.decode("utf-8", "replace"), name)
 
 
 def html_report(prediction: Prediction, path: str) -> str:
     """The prediction as one self-contained page, with the config's findings beside it."""
-    from vramwise.allocator.profile import profile
-    from vramwise.render.html import render_html
 
     raise NotImplementedError
 

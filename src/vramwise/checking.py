@@ -4,40 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from pathlib import Path
 
-from vramwise.allocator.settings import parse_settings
-from vramwise.config.axolotl import resolve_axolotl
-from vramwise.config.axolotl_values import axolotl_config
 from vramwise.config.document import parse_document
 from vramwise.config.files import config_files, read_config_bytes, write_atomic
-from vramwise.config.project import ProjectSettings, project_settings
-from vramwise.config.sidecar import read_deepspeed_file
-from vramwise.errors import ConfigError, VramwiseError
+from vramwise.errors import ConfigError
+from vramwise.resolving import Options, project_for, resolve, target_for
 from vramwise.rules import RULES
 from vramwise.rules.base import Rule
 from vramwise.rules.judge import judge
 from vramwise.rules.selection import select_rules
 from vramwise.rules.suppress import drop_suppressed
-from vramwise.targets import make_target
-from vramwise.types import Document, Finding, RunSpec, Severity, Skipped, Target
+from vramwise.types import Document, Finding, ModelSpec, RunSpec, Severity, Skipped, Target
 
 WRONG_TYPE = "wrong-type"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What the caller asks for; None = not said, then the project's pyproject.toml decides, then this machine."""
-
-    gpu: str | None = None
-    gpus: int | None = None
-    torch: str | None = None
-    alloc_conf: str | None = None
-    launcher: str | None = None
-    select: tuple[str, ...] = ()
-    ignore: tuple[str, ...] = ()
-    min_severity: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +68,10 @@ class Plan:
 def check(paths: Sequence[str], options: Options | None = None) -> Iterator[FileReport]:
     """Judge every config under the paths ("-" is standard input, a folder means every YAML file in it)."""
     options = options or Options()
-    for path, error in _files(paths):
-        yield FileReport(path=path, error=error) if error else _check_file(path, options)
+    files = list(_files(paths))
+    predicts = len(files) == 1 if options.predict is None else options.predict
+    for path, error in files:
+        yield FileReport(path=path, error=error) if error else _check_file(path, options, predicts)
 
 
 def fix(
@@ -102,11 +83,23 @@ def fix(
         yield _unfixed(path, error) if error else _fix_file(path, options, unsafe=unsafe, write=write)
 
 
-def check_document(document: Document, target: Target, rules: Sequence[Rule] = RULES) -> FileReport:
-    """Judge a config that has been read, against a target."""
+def check_document(
+    document: Document, target: Target, rules: Sequence[Rule] = RULES, *, predicts: bool = False
+) -> FileReport:
+    """Judge a config that has been read, against a target; with `predicts` also what the run will need."""
     run = resolve(document, target)
-    findings, skipped = judge(run, None, rules)
+    model = _known_model(run) if predicts else None
+    memory = None
+    if model is not None:
+        from vramwise.forecasting import forecast
+
+        memory = forecast(run, model)
+    findings, skipped = judge(run, memory, rules)
     findings = drop_suppressed(findings, document.text)
+    if model is not None:
+        from vramwise.forecasting import with_figures
+
+        findings = with_figures(findings, document, run, model, lambda changed: resolve(changed, target))
     return FileReport(
         path=document.path,
         error=_type_error(findings),
@@ -117,35 +110,42 @@ def check_document(document: Document, target: Target, rules: Sequence[Rule] = R
     )
 
 
-def resolve(document: Document, target: Target) -> RunSpec:
-    """What this config will really do on this target."""
-    config = axolotl_config(document)
-    return resolve_axolotl(config, target, read_deepspeed_file(config))
+def _known_model(run: RunSpec) -> ModelSpec | None:
+    """The model, where the card is named too: then the run can be predicted."""
+    if run.target.gpu is None:
+        return None
+    from vramwise.forecasting import model_of
 
-
-def read_run(path: str, options: Options) -> tuple[Document, RunSpec]:
-    """One config, read and resolved; a ConfigError where it cannot be used."""
-    plan = plan_for(path, options)
-    document = parse_document(path, read_config_bytes(path))
-    return document, resolve(document, plan.target)
+    return model_of(run, run.config.document.path)
 
 
 def plan_for(path: str, options: Options) -> Plan:
     """How a file is judged: the options, the closest pyproject.toml, this machine."""
-    return _plan("." if path == "-" else str(Path(path).parent), options)
+    project = project_for(path)
+    severity = options.min_severity or project.min_severity
+    return Plan(
+        target=target_for(path, options),
+        rules=select_rules(
+            RULES,
+            select=options.select or project.select,
+            ignore=(*options.ignore, *project.ignore),
+        ),
+        report_from=Severity(severity or "info"),
+        fail_from=Severity(severity or "warning"),
+    )
 
 
-def _check_file(path: str, options: Options) -> FileReport:
+def _check_file(path: str, options: Options, predicts: bool) -> FileReport:
     plan = plan_for(path, options)
     try:
         document = parse_document(path, read_config_bytes(path))
     except ConfigError as error:
         return FileReport(path=path, error=error)
-    return _judge(document, plan)
+    return _judge(document, plan, predicts=predicts)
 
 
-def _judge(document: Document, plan: Plan) -> FileReport:
-    report = check_document(document, plan.target, plan.rules)
+def _judge(document: Document, plan: Plan, *, predicts: bool = False) -> FileReport:
+    report = check_document(document, plan.target, plan.rules, predicts=predicts)
     shown = [found for found in report.findings if found.severity.rank >= plan.report_from.rank]
     return replace(report, findings=shown, fail_from=plan.fail_from)
 
@@ -200,36 +200,3 @@ def _type_error(findings: Sequence[Finding]) -> ConfigError | None:
         return None
     more = f" (and {len(wrong) - 1} more of a wrong type)" if len(wrong) > 1 else ""
     return ConfigError(wrong[0].message + more, line=wrong[0].place.line, column=wrong[0].place.column)
-
-
-@lru_cache(maxsize=256)
-def _plan(folder: str, options: Options) -> Plan:
-    project = project_settings(Path(folder))
-    severity = options.min_severity or project.min_severity
-    return Plan(
-        target=_target(options, project),
-        rules=select_rules(
-            RULES,
-            select=options.select or project.select,
-            ignore=(*options.ignore, *project.ignore),
-        ),
-        report_from=Severity(severity or "info"),
-        fail_from=Severity(severity or "warning"),
-    )
-
-
-def _target(options: Options, project: ProjectSettings) -> Target:
-    alloc_conf = options.alloc_conf if options.alloc_conf is not None else project.alloc_conf
-    try:
-        target = make_target(
-            gpu=options.gpu or project.gpu,
-            gpus=options.gpus or project.gpus,
-            torch=options.torch or project.torch,
-            alloc_conf=alloc_conf,
-            launcher=options.launcher or project.launcher or "cli",
-        )
-        if alloc_conf:
-            parse_settings(alloc_conf, target.torch)  # a typo is an error here, as it would be in torch
-    except VramwiseError as error:
-        raise VramwiseError(f"{error} (see also {project.path})" if project.path else str(error)) from error
-    return target

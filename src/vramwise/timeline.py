@@ -93,6 +93,8 @@ class MemoryReport:
     retries: int
     out_of_memory: OutOfMemory | None
     settings: str
+    # What the allocator may reserve on the card that is meant; None where none is named
+    capacity_bytes: int | None = None
     assumptions: Sequence[str] = field(default_factory=tuple)
 
     @property

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 GOOD = """\
-base_model: meta-llama/Llama-3.2-1B
+base_model: my/own-model
 adapter: lora
 lora_r: 16
 lora_alpha: 32

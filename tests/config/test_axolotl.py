@@ -2,7 +2,7 @@
 
 import pytest
 
-from vramwise.checking import resolve
+from vramwise.resolving import resolve
 from vramwise.config.document import parse_document
 from vramwise.targets import make_target
 

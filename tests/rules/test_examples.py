@@ -34,7 +34,7 @@ def _options(line: str) -> dict:
 def _judge(rule: Rule, text: str, options: str):
     target = make_target(env={}, look_around=False, **_options(options))
     document = parse_document("example.yml", text.encode())
-    return document, target, check_document(document, target, [rule])
+    return document, target, check_document(document, target, [rule], predicts="memory" in rule.needs)
 
 
 @pytest.mark.parametrize("rule", ALL, ids=lambda rule: rule.id)

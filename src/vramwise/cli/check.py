@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from vramwise.api import FileReport, FixReport, Options
-from vramwise.api import check as check_paths
-from vramwise.api import fix as fix_paths
+from vramwise.checking import FileReport, FixReport, Options
+from vramwise.checking import check as check_paths
+from vramwise.checking import fix as fix_paths
 from vramwise.cli.options import FORMATS, rule_options, target_options, terminal_width
 
 
@@ -19,6 +19,11 @@ from vramwise.cli.options import FORMATS, rule_options, target_options, terminal
 @rule_options
 @click.option("--format", "output_format", type=click.Choice(FORMATS), default="text", show_default=True)
 @click.option("--show-resolved", is_flag=True, help="Show what will really happen: every value and where it came from.")
+@click.option(
+    "--predict/--no-predict",
+    default=None,
+    help="Judge what the run will need (default: for a single file whose model is known, with a card named).",
+)
 @click.option("--fix", "mend", is_flag=True, help="Mend what can be mended safely, then report what remains.")
 @click.option("--unsafe-fixes", is_flag=True, help="With --fix: also fixes that change the training.")
 def command(
@@ -33,6 +38,7 @@ def command(
     min_severity: str | None,
     output_format: str,
     show_resolved: bool,
+    predict: bool | None,
     mend: bool,
     unsafe_fixes: bool,
 ) -> None:
@@ -51,6 +57,7 @@ def command(
         select=select,
         ignore=ignore,
         min_severity=min_severity,
+        predict=predict,
     )
     if mend:
         reports: Iterator[FileReport] = _mended(fix_paths(paths, options, unsafe=unsafe_fixes))

@@ -6,8 +6,8 @@ import sys
 
 import click
 
-from vramwise.api import FixReport, Options
-from vramwise.api import fix as fix_paths
+from vramwise.checking import FixReport, Options
+from vramwise.checking import fix as fix_paths
 from vramwise.cli.check import exit_code
 from vramwise.cli.options import rule_options, target_options, terminal_width
 

@@ -15,6 +15,8 @@ from vramwise.errors import VramwiseError
 COMMANDS = {
     "check": "Judge configs against the memory rules.",
     "fix": "Mend configs: only the lines that must change.",
+    "predict": "Predict what a run will allocate and reserve, without a GPU.",
+    "replay": "Replay a torch memory snapshot, also under other allocator settings.",
     "rules": "List the rules.",
     "explain": "Explain one rule: why it hurts, an example, the remedy.",
     "gpus": "List the cards vramwise knows.",

@@ -48,8 +48,15 @@ def summary(reports: Sequence[FileReport], *, fix_hint: bool = True) -> str:
         parts.extend(_fixable(findings))
     skipped = max((len(report.skipped) for report in reports), default=0)
     if skipped:
-        parts.append(f"{skipped} rules skipped for lack of a named card (--gpu)")
+        parts.append(_skipped(reports))
     return "; ".join(parts)
+
+
+def _skipped(reports: Sequence[FileReport]) -> str:
+    needs = {need for report in reports for skipped in report.skipped for need in skipped.needs.split(", ")}
+    count = max(len(report.skipped) for report in reports)
+    lacks = {"gpu": "a named card (--gpu)", "memory": "a prediction (--predict)", "model": "a known model"}
+    return f"{count} rules skipped for lack of {' and '.join(lacks[need] for need in sorted(needs))}"
 
 
 def _counts(findings: Sequence[Finding]) -> str:

@@ -1,0 +1,128 @@
+"""Sample lengths → the shapes of micro-batches, as the trainer's collator forms them; without data, the worst case.
+
+Knows padding and packing. Does not know tokenizers: lengths are given in tokens, or estimated from text and said so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from vramwise.errors import VramwiseError
+from vramwise.ghost.trainer import BatchShape
+from vramwise.types import RunSpec
+
+# UTF-8 bytes a token in English text; only for samples that come as text.
+_BYTES_PER_TOKEN = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lengths:
+    """Sample lengths in tokens, in training order, and what had to be assumed to get them."""
+
+    tokens: Sequence[int]
+    assumptions: tuple[str, ...] = ()
+
+
+def parse_lengths(text: str, name: str) -> Lengths:
+    """One length a line; or JSON lines of samples, with `length`, `input_ids` or text."""
+    lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    if not lines:
+        raise VramwiseError(f"{name} holds no lengths: write one sample length a line")
+    if not lines[0][1].startswith("{"):
+        return Lengths(tokens=[_whole(line, name, number) for number, line in lines])
+    estimated = False
+    tokens = []
+    for number, line in lines:
+        count, guessed = _sample_length(line, name, number)
+        tokens.append(count)
+        estimated |= guessed
+    note = f"{name}: lengths of text samples estimated at {_BYTES_PER_TOKEN} bytes a token"
+    return Lengths(tokens=tokens, assumptions=(note,) if estimated else ())
+
+
+def _whole(line: str, name: str, number: int) -> int:
+    if not line.isascii() or not line.isdigit() or not 0 < int(line) < 2**31:
+        raise VramwiseError(f"{name}:{number}: '{line[:40]}' is not a length: write one whole number of tokens a line")
+    return int(line)
+
+
+def _sample_length(line: str, name: str, number: int) -> tuple[int, bool]:
+    try:
+        sample = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise VramwiseError(f"{name}:{number}: not JSON: every line must be one sample") from error
+    if not isinstance(sample, dict):
+        raise VramwiseError(f"{name}:{number}: a sample must be a JSON object")
+    if isinstance(sample.get("length"), int):
+        return max(1, sample["length"]), False
+    if isinstance(sample.get("input_ids"), list):
+        return max(1, len(sample["input_ids"])), False
+    size = sum(len(text.encode("utf-8", "surrogatepass")) for text in _texts(sample))
+    return max(1, -(-size // _BYTES_PER_TOKEN)), True
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _texts(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item)
+
+
+def train_shapes(run: RunSpec, lengths: Lengths | None) -> list[BatchShape]:
+    """The micro-batches of training, in order; one that stands for all where every batch has the same shape."""
+    if run.packing_rows == "one":
+        return [BatchShape(1, run.micro_batch_size * run.sequence_len, False)]
+    if run.packing_rows == "micro":
+        return [BatchShape(run.micro_batch_size, full_width(run), False)]
+    if lengths is None:
+        return [BatchShape(run.micro_batch_size, full_width(run), not run.constant_shapes)]
+    return _batches(run, lengths, run.micro_batch_size, run.sequence_len)
+
+
+def eval_shapes(run: RunSpec, lengths: Lengths | None) -> list[BatchShape]:
+    """The batches of one evaluation; empty where none happens."""
+    if run.eval_batch_size is None or run.eval_sequence_len is None:
+        return []
+    if run.eval_sample_packing:
+        return train_shapes(run, None)
+    if lengths is None:
+        return [BatchShape(run.eval_batch_size, full_width(run, run.eval_sequence_len), not run.constant_shapes)]
+    return _batches(run, lengths, run.eval_batch_size, run.eval_sequence_len)
+
+
+def full_width(run: RunSpec, length: int | None = None) -> int:
+    """The widest batch the config allows."""
+    return _rounded(run.sequence_len if length is None else length, run.pad_multiple)
+
+
+def _batches(run: RunSpec, lengths: Lengths, rows: int, longest: int) -> list[BatchShape]:
+    kept = [tokens for tokens in lengths.tokens if tokens <= longest]  # longer samples are dropped
+    if not kept:
+        raise VramwiseError(f"every sample is longer than sequence_len {longest}: nothing would be trained")
+    groups = [kept[start : start + rows] for start in range(0, len(kept), rows)]
+    return [_shape(run, group) for group in groups]
+
+
+def _shape(run: RunSpec, group: Sequence[int]) -> BatchShape:
+    width = _rounded(max(group), run.pad_multiple)
+    return BatchShape(len(group), width, any(tokens < width for tokens in group))
+
+
+def _rounded(tokens: int, multiple: int) -> int:
+    return multiple * -(-tokens // multiple)
+
+
+def varied_lengths(run: RunSpec, batches: int = 8) -> Lengths:
+    """Lengths between an eighth and the whole of sequence_len, spread evenly and well mixed: data where none is given."""
+    longest = run.sequence_len
+    shortest = max(1, longest // 8)
+    count = batches * run.micro_batch_size * run.gradient_accumulation_steps
+    golden = 0.6180339887498949  # multiples of it, modulo 1, are the most evenly mixed sequence there is
+    tokens = [shortest + round((longest - shortest) * (number * golden % 1)) for number in range(1, count)]
+    return Lengths(tokens=[longest, *tokens], assumptions=("lengths spread evenly up to sequence_len",))

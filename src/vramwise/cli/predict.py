@@ -1,0 +1,132 @@
+"""`vramwise predict`: what a run will allocate and reserve, without a GPU."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from vramwise.api import Options, PredictOptions, predict
+from vramwise.cli.options import target_options
+from vramwise.errors import VramwiseError
+from vramwise.predicting import ENGINES, Prediction
+from vramwise.units import parse_size
+
+# Cards people rent or own, by memory: what --cards compares.
+CARDS = (
+    *("t4", "rtx-3060", "rtx-3080", "rtx-4070-ti", "rtx-4080", "rtx-3090", "rtx-4090", "l4", "a10g", "rtx-5090"),
+    *("a100-40gb", "l40s", "rtx-a6000", "a100-80gb", "h100", "rtx-pro-6000", "h200", "b200", "mi300x"),
+)
+
+
+@click.command("predict")
+@click.argument("path", metavar="CONFIG")
+@target_options
+@click.option("--engine", type=click.Choice(ENGINES), default="axolotl", show_default=True, help="Whose semantics.")
+@click.option("--model", metavar="ID|PATH", help="Model instead of base_model: a hub id, a folder or a config.json.")
+@click.option("--online", is_flag=True, help="Ask the hub for an unknown model's config.json (needs huggingface_hub).")
+@click.option("--steps", type=click.IntRange(min=1, max=10_000), metavar="N", help="Optimizer steps to simulate.")
+@click.option("--lengths", metavar="FILE", help="Sample lengths, one a line in training order; or JSON lines.")
+@click.option("--eval-lengths", metavar="FILE", help="The same for evaluation.")
+@click.option("--memory-limit", metavar="SIZE", help="The allocator may reserve no more, e.g. 29000MiB.")
+@click.option("--what-if", metavar="KEY=VALUE", multiple=True, help="Show the effect of a change; repeatable.")
+@click.option("--cards", is_flag=True, help="Show which cards it would fit.")
+@click.option("--html", metavar="FILE", help="Write a report with the memory timeline.")
+@click.option("--snapshot", metavar="FILE", help="Write the predicted run as a torch memory snapshot.")
+@click.option("--format", "output_format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def command(
+    path: str,
+    gpu: str | None,
+    gpus: int | None,
+    torch: str | None,
+    alloc_conf: str | None,
+    launcher: str,
+    what_if: tuple[str, ...],
+    cards: bool,
+    html: str | None,
+    snapshot: str | None,
+    output_format: str,
+    memory_limit: str | None,
+    engine: str,
+    model: str | None,
+    online: bool,
+    steps: int | None,
+    lengths: str | None,
+    eval_lengths: str | None,
+) -> None:
+    """Predict what a run will allocate and reserve, without a GPU.
+
+    Exit code: 0 fits (or no card named), 1 does not fit, 2 bad usage or unreadable input.
+    """
+    options = Options(gpu=gpu, gpus=gpus, torch=torch, alloc_conf=alloc_conf, launcher=launcher)
+    ask = PredictOptions(
+        engine=engine,
+        model=model,
+        online=online,
+        steps=steps,
+        lengths=lengths,
+        eval_lengths=eval_lengths,
+        limit_bytes=None if memory_limit is None else parse_size(memory_limit),
+    )
+    prediction = predict(path, options, ask)
+    changed = predict(path, options, ask, changes=what_if) if what_if else None
+    by_card = predict_cards(prediction, CARDS) if cards else []
+    _write_files(prediction, path, html, snapshot)
+    if output_format == "json":
+        _write_json(prediction, changed, by_card)
+    else:
+        _write_text(prediction, changed, what_if, by_card)
+    sys.exit(1 if prediction.fits is False else 0)
+
+
+def predict_cards(prediction: Prediction, names: Sequence[str]) -> list[tuple[str, Prediction]]:
+    """The same run on other cards."""
+    from vramwise.facts.gpus import find_gpu
+    from vramwise.predicting import on_card
+
+    return [(card.name, on_card(prediction, card)) for card in map(find_gpu, names)]
+
+
+def _write_text(
+    prediction: Prediction, changed: Prediction | None, what_if: Sequence[str], by_card: list[tuple[str, Prediction]]
+) -> None:
+    from vramwise.render.prediction_text import render_cards, render_change, render_prediction
+
+    click.echo(render_prediction(prediction))
+    if changed is not None:
+        click.echo("\n" + render_change(prediction, changed, what_if))
+    if by_card:
+        click.echo("\n" + render_cards(by_card))
+
+
+def _write_json(prediction: Prediction, changed: Prediction | None, by_card: list[tuple[str, Prediction]]) -> None:
+    from vramwise.render.prediction_json import prediction_json
+
+    document = prediction_json(prediction)
+    if changed is not None:
+        document["what_if"] = prediction_json(changed)
+    if by_card:
+        document["cards"] = [{"gpu": name, "fits": on.fits, "retries": on.report.retries} for name, on in by_card]
+    click.echo(json.dumps(document, indent=2))
+
+
+def _write_files(prediction: Prediction, path: str, html: str | None, snapshot: str | None) -> None:
+    if html is not None:
+        from vramwise.api import html_report
+
+        _write(html, html_report(prediction, path).encode("utf-8"))
+    if snapshot is not None:
+        from vramwise.api import snapshot_bytes
+
+        _write(snapshot, snapshot_bytes(prediction))
+
+
+def _write(name: str, data: bytes) -> None:
+    try:
+        Path(name).write_bytes(data)
+    except OSError as error:
+        raise VramwiseError(f"{name} cannot be written: {error.strerror}") from error
+    click.echo(f"wrote {name}", err=True)

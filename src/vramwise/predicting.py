@@ -1,0 +1,145 @@
+"""Predict a run: model and config → ghost run → allocator → will it fit, what takes the memory, when.
+
+The glue of `vramwise predict`. Reads nothing itself; the caller gives the model and the lengths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from vramwise.allocator.run import simulate
+from vramwise.allocator.settings import parse_settings
+from vramwise.batching import Lengths, eval_shapes, train_shapes
+from vramwise.facts.accuracy import ExpectedError, expected_error
+from vramwise.facts.context import outside_bytes
+from vramwise.ghost.trainer import ghost_run
+from vramwise.timeline import MemoryReport, Timeline
+from vramwise.types import GpuSpec, ModelSpec, RunSpec
+
+ENGINES = ("axolotl", "transformers")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """What a run will need. `report` is the run on the card (or under the limit); `needs` the run with memory to spare."""
+
+    run: RunSpec
+    model: ModelSpec
+    engine: str
+    timeline: Timeline
+    needs: MemoryReport
+    report: MemoryReport
+    limit_bytes: int | None
+    assumptions: Sequence[str]
+    expected_error: ExpectedError
+
+    @property
+    def gpu(self) -> GpuSpec | None:
+        """The card it is meant for."""
+        return self.run.target.gpu
+
+    @property
+    def capacity_bytes(self) -> int | None:
+        """What the allocator may reserve: the card less what lies outside, or the limit if that is lower."""
+        room = None if self.gpu is None else self.gpu.memory_bytes - self.report.outside_bytes
+        bounds = [bound for bound in (room, self.limit_bytes) if bound is not None]
+        return min(bounds, default=None)
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether it runs; None where no card and no limit is named."""
+        if self.capacity_bytes is None:
+            return None
+        return self.report.out_of_memory is None
+
+
+def predict_run(
+    run: RunSpec,
+    model: ModelSpec,
+    *,
+    engine: str = "axolotl",
+    lengths: Lengths | None = None,
+    eval_lengths: Lengths | None = None,
+    steps: int | None = None,
+    limit_bytes: int | None = None,
+) -> Prediction:
+    """Ghost run and allocator for one resolved config."""
+    if engine == "transformers":
+        run = as_transformers(run)
+    gpu = run.target.gpu
+    shapes, evals = train_shapes(run, lengths), eval_shapes(run, eval_lengths)
+    timeline, assumed = ghost_run(
+        run,
+        model,
+        engine=engine,
+        widths=shapes,
+        eval_widths=evals,
+        steps=steps or _steps(run, shapes, lengths),
+        gpu=gpu,
+    )
+    settings = parse_settings(run.allocator, run.target.torch)
+    outside = outside_bytes(run)
+    needs = simulate(timeline, settings, torch=run.target.torch, outside_bytes=outside)
+    prediction = Prediction(
+        run=run,
+        model=model,
+        engine=engine,
+        timeline=timeline,
+        needs=needs,
+        report=needs,
+        limit_bytes=limit_bytes,
+        assumptions=(*_assumptions(run, model, lengths, eval_lengths), *assumed),
+        expected_error=expected_error(),
+    )
+    return _within_capacity(prediction)
+
+
+def _within_capacity(prediction: Prediction) -> Prediction:
+    """Where it does not fit with all caches kept: see whether released caches and retries carry it through."""
+    capacity = prediction.capacity_bytes
+    if capacity is None or prediction.needs.peak_reserved_bytes <= capacity:
+        return prediction
+    run = prediction.run
+    report = simulate(
+        prediction.timeline,
+        parse_settings(run.allocator, run.target.torch),
+        torch=run.target.torch,
+        total_bytes=None if prediction.gpu is None else prediction.gpu.memory_bytes,
+        limit_bytes=prediction.limit_bytes,
+        outside_bytes=prediction.needs.outside_bytes,
+    )
+    return replace(prediction, report=report)
+
+
+def as_transformers(run: RunSpec) -> RunSpec:
+    """The same run under transformers' plain Trainer: all weights in the resolved dtype, no LoRA kernels of Axolotl's."""
+    return replace(run, fp32_embeddings=run.weights_dtype == "fp32", lora_kernels=False, eval_on_start=False)
+
+
+def _steps(run: RunSpec, shapes: Sequence[object], lengths: Lengths | None) -> int:
+    """Enough to reach the steady peak; with lengths, one pass over them."""
+    if lengths is None:
+        return 3
+    return max(3, len(shapes) // run.gradient_accumulation_steps)
+
+
+def _assumptions(run: RunSpec, model: ModelSpec, lengths: Lengths | None, eval_lengths: Lengths | None) -> list[str]:
+    notes = [f"model: {model.name} ({model.source})"]
+    if model.family_assumed:
+        notes.append(f"family of '{model.model_type}' is not known: a llama-like block is assumed")
+    notes.append(f"torch {run.target.torch[0]}.{run.target.torch[1]} ({run.target.torch_origin.why})")
+    if run.origins["precision"].kind == "assumed":
+        notes.append(run.origins["precision"].why)
+    if lengths is None and not run.constant_shapes:
+        notes.append("no --lengths: every batch at full sequence_len; varying widths may reserve more than this")
+    for given in (lengths, eval_lengths):
+        notes.extend(given.assumptions if given else ())
+    return notes
+
+
+def on_card(prediction: Prediction, gpu: GpuSpec) -> Prediction:
+    """The same run on another card: the same requests (card-dependent workspaces aside), another capacity."""
+    run = replace(prediction.run, target=replace(prediction.run.target, gpu=gpu))
+    moved = replace(prediction, run=run, report=prediction.needs)
+    return _within_capacity(moved)

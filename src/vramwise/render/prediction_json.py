@@ -1,0 +1,56 @@
+"""The JSON contract of `predict`, version 1, guarded by a golden file."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from vramwise.predicting import Prediction
+from vramwise.render.prediction_text import breakdown_rows
+from vramwise.timeline import MemoryReport
+
+VERSION = 1
+
+
+def prediction_json(prediction: Prediction) -> dict[str, Any]:
+    """One prediction. Peaks are of the run with memory to spare; `out_of_memory` and `retries` of the run on the card."""
+    report, needs = prediction.report, prediction.needs
+    failure = report.out_of_memory
+    return {
+        "version": VERSION,
+        "engine": prediction.engine,
+        "model": prediction.model.name,
+        "gpu": prediction.gpu and prediction.gpu.name,
+        "fits": prediction.fits,
+        "peak_allocated_bytes": needs.peak_allocated_bytes,
+        "peak_reserved_bytes": needs.peak_reserved_bytes,
+        "device_bytes": needs.device_bytes,
+        "capacity_bytes": prediction.capacity_bytes,
+        "out_of_memory": failure
+        and {
+            "step": failure.step,
+            "phase": failure.phase,
+            "requested_bytes": failure.requested_bytes,
+            "label": failure.label,
+            "allocated_bytes": failure.allocated_bytes,
+            "reserved_bytes": failure.reserved_bytes,
+        },
+        "retries": report.retries,
+        "phases": _phases(needs),
+        "breakdown": {name.replace(" ", "_").lower(): size for name, size in breakdown_rows(needs)},
+        "allocator": needs.settings,
+        "assumptions": list(prediction.assumptions),
+        "expected_error": asdict(prediction.expected_error),
+    }
+
+
+def _phases(report: MemoryReport) -> dict[str, dict[str, int]]:
+    """Peaks by phase name, the highest over all steps, and each step's own under `steps`."""
+    phases: dict[str, dict[str, int]] = {}
+    for peak in report.phases:
+        seen = phases.setdefault(
+            peak.phase, {"peak_allocated_bytes": 0, "peak_reserved_bytes": 0, "first_step": peak.step}
+        )
+        seen["peak_allocated_bytes"] = max(seen["peak_allocated_bytes"], peak.peak_allocated_bytes)
+        seen["peak_reserved_bytes"] = max(seen["peak_reserved_bytes"], peak.peak_reserved_bytes)
+    return phases

@@ -1,0 +1,119 @@
+"""A prediction for people: the verdict first, then what takes the memory, phase by phase, assumptions, expected error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from click import style
+
+from vramwise.predicting import Prediction
+from vramwise.timeline import MemoryReport
+from vramwise.units import GIB, gib
+
+_ORDER = ("weights", "gradients", "optimizer", "activations", "logits", "temporary", "workspace", "data")
+_BAR = 30
+
+
+def render_prediction(prediction: Prediction) -> str:
+    """All of it."""
+    blocks = [verdict(prediction), _what(prediction), _breakdown(prediction), _phases(prediction.report)]
+    blocks.append("\n".join([style("Assumptions", bold=True), *(f"  {note}" for note in prediction.assumptions)]))
+    blocks.append(f"{style('Expected error', bold=True)}: {prediction.expected_error}")
+    return "\n\n".join(blocks)
+
+
+def verdict(prediction: Prediction) -> str:
+    """One line: needs how much of what, fits or not, and where it breaks."""
+    needs = prediction.needs
+    figures = f"needs {gib(needs.peak_reserved_bytes)} reserved ({gib(needs.peak_allocated_bytes)} allocated)"
+    if prediction.capacity_bytes is None:
+        return f"{figures}; name a card with --gpu to see whether it fits"
+    return f"{figures} of {_room(prediction)}: {_judgement(prediction)}"
+
+
+def _room(prediction: Prediction) -> str:
+    capacity = prediction.capacity_bytes or 0
+    if prediction.gpu is None or capacity == prediction.limit_bytes:
+        return f"the limit {gib(capacity)}"
+    outside = gib(prediction.report.outside_bytes)
+    return f"{gib(capacity)} ({prediction.gpu.name}: {gib(prediction.gpu.memory_bytes)} less {outside} CUDA context)"
+
+
+def _judgement(prediction: Prediction) -> str:
+    report, capacity = prediction.report, prediction.capacity_bytes or 0
+    failure = report.out_of_memory
+    if failure is not None:
+        where = f"step {failure.step}, {failure.phase}" if failure.step else failure.phase
+        asked = f"asking for {_size(failure.requested_bytes)} ({failure.label})"
+        held = f"with {gib(failure.allocated_bytes)} allocated and {gib(failure.reserved_bytes)} reserved"
+        return f"{style('does not fit', fg='red', bold=True)}: out of memory in {where}, {asked} {held}"
+    if report.retries:
+        return style("fits only by releasing caches", fg="yellow", bold=True) + f" ({report.retries} retries: slow)"
+    spare = capacity - report.peak_reserved_bytes
+    return style("fits", fg="green", bold=True) + f", {gib(spare)} spare"
+
+
+def _what(prediction: Prediction) -> str:
+    run, model = prediction.run, prediction.model
+    method = run.adapter or "full fine-tune"
+    if run.quantization:
+        method += f" on a {run.quantization} base"
+    shape = f"micro {run.micro_batch_size} × {run.sequence_len} tokens"
+    cards = f", {run.gpus} GPUs ({run.sharding})" if run.gpus > 1 else ""
+    allocator = run.allocator or "torch's defaults"
+    return f"{model.name}: {method}, {run.precision}, {shape}, {run.optimizer}{cards}; allocator: {allocator}"
+
+
+def _breakdown(prediction: Prediction) -> str:
+    report = prediction.report
+    where = f"step {report.peak_step}, {report.peak_phase}" if report.peak_step else report.peak_phase
+    title = f"{style('At the peak', bold=True)} ({where})"
+    rows = list(breakdown_rows(report))
+    most = max((size for _, size in rows), default=1)
+    lines = [f"  {name:<14}{_size(size):>10}  {'█' * round(_BAR * size / most)}".rstrip() for name, size in rows]
+    return "\n".join([title, *lines, f"  {'on the device':<14}{_size(report.device_bytes):>10}"])
+
+
+def breakdown_rows(report: MemoryReport) -> Iterator[tuple[str, int]]:
+    """Category and bytes at the peak: tensors, then what no tensor holds, then what lies outside the allocator."""
+    held = report.breakdown_bytes
+    for name in (*_ORDER, *sorted(set(held) - set(_ORDER))):
+        if held.get(name):
+            yield name, held[name]
+    yield "fragmentation", max(0, report.peak_reserved_bytes - sum(held.values()))
+    yield "CUDA context", report.outside_bytes
+
+
+def _phases(report: MemoryReport) -> str:
+    lines = [style("Phase by phase", bold=True), f"  {'':<22}{'allocated':>11}{'reserved':>11}   peak GiB"]
+    for peak in report.phases:
+        name = f"step {peak.step} {peak.phase}" if peak.step else peak.phase
+        allocated, reserved = peak.peak_allocated_bytes / GIB, peak.peak_reserved_bytes / GIB
+        lines.append(f"  {name:<22}{allocated:>11.2f}{reserved:>11.2f}")
+    return "\n".join(lines)
+
+
+def _size(size_bytes: int) -> str:
+    return gib(size_bytes) if size_bytes >= GIB else f"{size_bytes / 1024**2:.0f} MiB"
+
+
+def render_cards(rows: Sequence[tuple[str, Prediction]]) -> str:
+    """Which cards it would fit: one line each."""
+    width = max(len(name) for name, _ in rows)
+    lines = [style("Cards", bold=True)]
+    for name, prediction in rows:
+        lines.append(f"  {name.ljust(width)}  {_judgement(prediction)}")
+    return "\n".join(lines)
+
+
+def render_change(before: Prediction, after: Prediction, changes: Sequence[str]) -> str:
+    """What-if: the change beside what it changes."""
+    rows = (
+        ("reserved", before.needs.peak_reserved_bytes, after.needs.peak_reserved_bytes),
+        ("allocated", before.needs.peak_allocated_bytes, after.needs.peak_allocated_bytes),
+    )
+    lines = [f"{style('What if', bold=True)} {', '.join(changes)}"]
+    for name, old, new in rows:
+        lines.append(f"  {name:<10}{gib(old):>10} → {gib(new):>10}  ({(new - old) / GIB:+.1f} GiB)")
+    lines.append(f"  {verdict(after)}")
+    return "\n".join(lines)

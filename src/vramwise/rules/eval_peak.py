@@ -1,0 +1,50 @@
+"""eval-peak"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramwise.rules.base import Hit, rule
+from vramwise.timeline import MemoryReport
+from vramwise.types import RunSpec, Severity
+from vramwise.units import gib
+
+
+@rule(
+    id="eval-peak",
+    severity=Severity.INFO,
+    topic="eval",
+    needs={"memory"},
+    bad=(
+        "base_model: meta-llama/Llama-3.2-1B\nsequence_len: 2048\npad_to_sequence_len: true\nmicro_batch_size: 1\n"
+        "eval_batch_size: 16\nval_set_size: 0.05\neval_steps: 2\nbf16: true\nadapter: lora\nlora_r: 16\nlora_alpha: 32\n"
+        "lora_target_linear: true\ngradient_checkpointing: true\nattn_implementation: flash_attention_2\n"
+    ),
+    good=(
+        "base_model: meta-llama/Llama-3.2-1B\nsequence_len: 2048\npad_to_sequence_len: true\nmicro_batch_size: 1\n"
+        "eval_batch_size: 1\nval_set_size: 0.05\neval_steps: 2\nbf16: true\nadapter: lora\nlora_r: 16\nlora_alpha: 32\n"
+        "lora_target_linear: true\ngradient_checkpointing: true\nattn_implementation: flash_attention_2\n"
+    ),
+    options="--gpu h100",
+    beyond_axolotl="Axolotl does not look at memory; the run is simulated here.",
+)
+def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """Evaluation, not training, decides how much memory the run needs.
+
+    An eval keeps no graph, yet its logits alone can exceed a checkpointed training step when its batch is larger. The run
+    then trains happily and fails at the first eval. Evaluate at the training micro-batch, or use a loss kernel that does
+    not hold the logits.
+    """
+    if memory is None or run.eval_batch_size is None:
+        return
+    evals = [peak.peak_allocated_bytes for peak in memory.phases if peak.phase == "eval"]
+    training = [peak.peak_allocated_bytes for peak in memory.phases if peak.phase not in ("eval", "load")]
+    if evals and training and max(evals) > max(training):
+        yield Hit(
+            key="eval_batch_size",
+            near=("val_set_size", "test_datasets"),
+            message=(
+                f"evaluation at batch {run.eval_batch_size} allocates {gib(max(evals))}, training {gib(max(training))}: "
+                "the run fits or fails by its evals"
+            ),
+        )

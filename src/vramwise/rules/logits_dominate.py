@@ -1,0 +1,64 @@
+"""logits-dominate"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramwise.rules.base import Hit, insert_key, rule, unsafe
+from vramwise.timeline import MemoryReport
+from vramwise.types import RunSpec, Severity
+from vramwise.units import gib
+
+_SHARE = 0.3
+_LIGER = "axolotl.integrations.liger.LigerPlugin"
+
+
+@rule(
+    id="logits-dominate",
+    severity=Severity.WARNING,
+    topic="loss",
+    needs={"memory"},
+    bad=(
+        "base_model: meta-llama/Llama-3.2-1B\nsequence_len: 2048\npad_to_sequence_len: true\nmicro_batch_size: 4\n"
+        "bf16: true\nadapter: lora\nlora_r: 16\nlora_alpha: 32\nlora_target_linear: true\n"
+        "gradient_checkpointing: true\nattn_implementation: flash_attention_2\n"
+    ),
+    good=(
+        "base_model: meta-llama/Llama-3.2-1B\nsequence_len: 2048\npad_to_sequence_len: true\nmicro_batch_size: 4\n"
+        "bf16: true\nadapter: lora\nlora_r: 16\nlora_alpha: 32\nlora_target_linear: true\n"
+        "gradient_checkpointing: true\nattn_implementation: flash_attention_2\n"
+        "plugins:\n  - axolotl.integrations.liger.LigerPlugin\nliger_fused_linear_cross_entropy: true\n"
+    ),
+    options="--gpu h100",
+    beyond_axolotl="Axolotl does not look at memory; the run is simulated here.",
+)
+def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """The logits take a large part of the memory at the peak.
+
+    The loss needs tokens × vocabulary numbers, first in bf16, then several times in fp32: with a large vocabulary that
+    is more than all activations of a checkpointed model. Llama-3 shape, 4,096 tokens: the peak stands three times
+    2.0 GiB above the state before the loss.
+
+    Liger's fused linear cross entropy and cut cross entropy compute the loss piece by piece and never hold them; the
+    loss stays the same up to rounding. Chunked cross entropy still holds the bf16 logits.
+    """
+    if memory is None or run.loss_kernel != "stock" or run.rl is not None:
+        return
+    logits = memory.breakdown_bytes.get("logits", 0)
+    total = sum(memory.breakdown_bytes.values())
+    if not total or logits / total < _SHARE:
+        return
+    plugins = [*run.config.get("plugins", ()), _LIGER]
+    yield Hit(
+        key="micro_batch_size",
+        near=("sequence_len", "base_model"),
+        message=(
+            f"{gib(logits)} of {gib(total)} at the peak are logits in the stock loss: Liger's fused linear cross entropy "
+            "or cut cross entropy never hold them"
+        ),
+        fix=unsafe(
+            "Use Liger's fused linear cross entropy",
+            insert_key("plugins", plugins, beside="base_model"),
+            insert_key("liger_fused_linear_cross_entropy", True, beside="plugins"),
+        ),
+    )

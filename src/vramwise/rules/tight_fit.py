@@ -1,0 +1,61 @@
+"""tight-fit"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramwise.rules.base import Hit, rule
+from vramwise.timeline import MemoryReport
+from vramwise.types import RunSpec, Severity
+from vramwise.units import gib
+
+# A run within this share of the card is within what drivers, other processes and the prediction's own error can take.
+_MARGIN = 0.05
+
+
+@rule(
+    id="tight-fit",
+    severity=Severity.WARNING,
+    topic="allocator",
+    needs={"memory"},
+    bad=(
+        "base_model: meta-llama/Llama-3.2-1B\nsequence_len: 2048\npad_to_sequence_len: true\nmicro_batch_size: 3\n"
+        "bf16: true\nadapter: lora\nlora_r: 16\nlora_alpha: 32\nlora_target_linear: true\n"
+        "attn_implementation: flash_attention_2\n"
+    ),
+    good=(
+        "base_model: meta-llama/Llama-3.2-1B\nsequence_len: 2048\npad_to_sequence_len: true\nmicro_batch_size: 1\n"
+        "bf16: true\nadapter: lora\nlora_r: 16\nlora_alpha: 32\nlora_target_linear: true\n"
+        "attn_implementation: flash_attention_2\n"
+    ),
+    options="--gpu 24GB",
+    beyond_axolotl="Axolotl does not look at memory.",
+)
+def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """The run is predicted to fit, with almost nothing to spare.
+
+    Less than 5 % of the card is left at the peak, or it fits only because the allocator gives cached blocks back and
+    asks again, which costs time at every retry. A desktop, another process or a longer sample can take that much, and
+    the prediction itself has an error. Lower the micro-batch and raise accumulation, or save memory elsewhere.
+    """
+    if memory is None or memory.out_of_memory is not None or not memory.capacity_bytes:
+        return
+    spare = memory.capacity_bytes - memory.peak_reserved_bytes
+    if memory.retries:
+        yield Hit(
+            key="micro_batch_size",
+            near=("base_model",),
+            message=(
+                f"predicted to run in {gib(memory.capacity_bytes)} only by giving cached blocks back "
+                f"({memory.retries} retries): each costs time, and a little more memory ends the run"
+            ),
+        )
+    elif spare < _MARGIN * memory.capacity_bytes:
+        yield Hit(
+            key="micro_batch_size",
+            near=("base_model",),
+            message=(
+                f"predicted to reserve {gib(memory.peak_reserved_bytes)} of {gib(memory.capacity_bytes)}: "
+                f"{spare / 1024**2:.0f} MiB to spare, less than other processes or a longer sample can take"
+            ),
+        )

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from vramwise.checking import FileReport, FixReport, Options
+from vramwise.checking import FileReport, FixReport
 from vramwise.checking import check as check_paths
 from vramwise.checking import fix as fix_paths
 from vramwise.cli.options import FORMATS, rule_options, target_options, terminal_width
+from vramwise.resolving import Options
 
 
 @click.command("check")

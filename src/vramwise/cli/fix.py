@@ -6,10 +6,11 @@ import sys
 
 import click
 
-from vramwise.checking import FixReport, Options
+from vramwise.checking import FixReport
 from vramwise.checking import fix as fix_paths
 from vramwise.cli.check import exit_code
 from vramwise.cli.options import rule_options, target_options, terminal_width
+from vramwise.resolving import Options
 
 
 @click.command("fix")

@@ -115,7 +115,7 @@ def _scheduled(fields: Fields) -> bool:
     config = fields.config
     if config.get("eval_steps") or config.get("eval_strategy") or config.get("evaluation_strategy"):
         return True
-    return (config.get("evals_per_epoch") or 0) * config.get("num_epochs", 1) > 1
+    return bool((config.get("evals_per_epoch") or 0) * config.get("num_epochs", 1) > 1)
 
 
 def _evaluates(fields: Fields) -> bool:

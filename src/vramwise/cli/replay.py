@@ -1,0 +1,147 @@
+"""`vramwise replay`: a recorded run through the simulated allocator, under its own settings or under others."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import click
+
+from vramwise.allocator.reader import read_recording
+from vramwise.allocator.replay import ReplayResult, replay
+from vramwise.units import gib, mib, parse_size
+
+
+@click.command("replay")
+@click.argument("path", metavar="FILE")
+@click.option("--alloc-conf", metavar="SETTINGS", help="Replay under these allocator settings; '' is torch's default.")
+@click.option(
+    "--torch", metavar="VERSION", help="torch version of the allocator, e.g. 2.11 (default: the recording's)."
+)
+@click.option("--memory-limit", metavar="SIZE", help="The allocator may reserve no more, e.g. 29000MiB.")
+@click.option("--device", type=click.IntRange(min=0), metavar="N", help="Which device of the recording.")
+@click.option("--format", "output_format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def command(
+    path: str,
+    alloc_conf: str | None,
+    torch: str | None,
+    memory_limit: str | None,
+    device: int | None,
+    output_format: str,
+) -> None:
+    """Replay a recording of torch's CUDA allocator.
+
+    FILE is a snapshot written by torch.cuda.memory._dump_snapshot() or a trace (JSON); either may be gzipped. With
+    --alloc-conf: what would this run have reserved under other settings?
+
+    Exit code: 0 replayed, 1 mismatches or out of memory, 2 bad usage or unreadable input.
+    """
+    from vramwise.facts.torch import parse_torch_version
+
+    result = replay(
+        read_recording(path, device),
+        settings=alloc_conf,
+        torch=None if torch is None else parse_torch_version(torch),
+        limit_bytes=None if memory_limit is None else parse_size(memory_limit),
+    )
+    click.echo(json.dumps(as_json(result), indent=2) if output_format == "json" else as_text(result))
+    sys.exit(1 if result.failure or (result.checks and result.mismatches) else 0)
+
+
+def as_json(result: ReplayResult) -> dict[str, Any]:
+    """The contract of `--format json`."""
+    mismatch, failure = result.first_mismatch, result.failure
+    return {
+        "version": 1,
+        "file": result.name,
+        "device": result.device,
+        "torch": f"{result.torch[0]}.{result.torch[1]}",
+        "settings": result.settings,
+        "recorded_settings": result.recorded_settings,
+        "own_settings": result.own_settings,
+        "limit_bytes": result.limit_bytes,
+        "events": result.events,
+        "allocations": result.allocations,
+        "mismatches": result.mismatches,
+        "first_mismatch": None
+        if mismatch is None
+        else {
+            "event": mismatch.event,
+            "requested_bytes": mismatch.requested_bytes,
+            "reserved_bytes": mismatch.reserved_bytes,
+            "recorded_reserved_bytes": mismatch.recorded_reserved_bytes,
+        },
+        "peak_allocated_bytes": result.peak_allocated_bytes,
+        "peak_reserved_bytes": result.peak_reserved_bytes,
+        "recorded_peak_reserved_bytes": result.recorded_peak_reserved_bytes,
+        "initial_reserved_bytes": result.initial_reserved_bytes,
+        "retries": result.retries,
+        "recorded_out_of_memory": result.recorded_failures,
+        "recorded_out_of_memory_served": result.failures_served,
+        "out_of_memory": None
+        if failure is None
+        else {
+            "event": failure.event,
+            "requested_bytes": failure.requested_bytes,
+            "allocated_bytes": failure.allocated_bytes,
+            "reserved_bytes": failure.reserved_bytes,
+        },
+    }
+
+
+def as_text(result: ReplayResult) -> str:
+    """The line that matters, then the figures behind it."""
+    lines = [_verdict(result), ""]
+    lines += [
+        f"peak reserved   {gib(result.peak_reserved_bytes):>10}   recorded {gib(result.recorded_peak_reserved_bytes)}",
+        f"peak allocated  {gib(result.peak_allocated_bytes):>10}",
+        f"settings        {_shown(result.settings)}",
+    ]
+    if not result.own_settings:
+        lines.append(f"recorded under  {_shown(result.recorded_settings)}")
+    if result.initial_reserved_bytes:
+        lines.append(f"at the start    {mib(result.initial_reserved_bytes)} reserved before the recording began")
+    if result.retries:
+        lines.append(f"retries         {result.retries}: the cache was given back to make room")
+    if result.recorded_failures:
+        lines.append(f"out of memory   {result.recorded_failures} in the recording{_served(result)}")
+    lines.append(
+        f"torch           {result.torch[0]}.{result.torch[1]}, device {result.device}, {result.events:,} events"
+    )
+    return "\n".join(lines)
+
+
+def _verdict(result: ReplayResult) -> str:
+    failure, mismatch = result.failure, result.first_mismatch
+    if failure is not None:
+        return (
+            f"runs out of memory at event {failure.event}: {mib(failure.requested_bytes)} requested with "
+            f"{gib(failure.allocated_bytes)} allocated and {gib(failure.reserved_bytes)} reserved"
+        )
+    if not result.checks:
+        return _what_if(result)
+    if mismatch is not None:
+        return (
+            f"{result.mismatches:,} of {result.allocations:,} allocations differ from the recording, first at event "
+            f"{mismatch.event}: {mib(mismatch.reserved_bytes)} reserved, not {mib(mismatch.recorded_reserved_bytes)}"
+        )
+    return f"all {result.allocations:,} allocations replayed, reserved bytes as recorded after each"
+
+
+def _what_if(result: ReplayResult) -> str:
+    reserved, recorded = result.peak_reserved_bytes, result.recorded_peak_reserved_bytes
+    limit = "" if result.limit_bytes is None else f" within {gib(result.limit_bytes)}"
+    sign = "+" if reserved > recorded else "−"
+    return (
+        f"with {_shown(result.settings)}{limit} this run would have reserved {gib(reserved)} "
+        f"instead of {gib(recorded)} ({sign}{gib(abs(reserved - recorded))})"
+    )
+
+
+def _served(result: ReplayResult) -> str:
+    return f"; {result.failures_served} of these requests would be served" if result.failures_served else ""
+
+
+def _shown(settings: str) -> str:
+    return settings or "torch's default settings"

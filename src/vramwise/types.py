@@ -50,7 +50,7 @@ class Span:
     key_end: int
     value_start: int
     value_end: int
-    # True where the value is written elsewhere: an alias (`*x`) or merged in by `<<`. Such values are never edited.
+    # True where the value is written elsewhere: an alias (`*x`) or merged in by `<<`. What others share is never edited.
     shared: bool = False
 
 
@@ -333,7 +333,7 @@ def _line_and_column(text: str, offset: int) -> tuple[int, int]:
 def split_key(key: str) -> KeyPath:
     r"""Split a dotted key. Digits are list positions; `\.` is a dot inside a key: `options.triton\.cudagraphs`."""
     parts = key.replace("\\.", "\0").split(".")
-    return tuple(int(part) if part.isdigit() else part.replace("\0", ".") for part in parts)
+    return tuple(int(part) if part.isascii() and part.isdigit() else part.replace("\0", ".") for part in parts)
 
 
 def join_key(path: KeyPath) -> str:

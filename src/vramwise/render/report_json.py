@@ -16,7 +16,7 @@ _NOT_VALUES = frozenset({"trainer", "config", "target", "origins"})
 
 def render_json(reports: Iterable[FileReport]) -> str:
     """All reports as one JSON document."""
-    return json.dumps({"version": VERSION, "files": [file_json(report) for report in reports]}, indent=2)
+    return json.dumps({"version": VERSION, "files": [file_json(report) for report in reports]}, indent=2, default=str)
 
 
 def file_json(report: FileReport) -> dict[str, Any]:

@@ -1,0 +1,15 @@
+"""How large a config file may be, and the sentence for one that is larger."""
+
+from __future__ import annotations
+
+from vramwise.errors import ConfigError
+
+MAX_BYTES = 1024 * 1024
+
+
+def too_large() -> ConfigError:
+    """The refusal of a file beyond MAX_BYTES."""
+    return ConfigError(
+        f"this file is larger than {MAX_BYTES // 1024 // 1024} MiB; a config is a few kilobytes: "
+        "name the config, not the data"
+    )

@@ -50,7 +50,7 @@ class Span:
     key_end: int
     value_start: int
     value_end: int
-    # True where the value is written elsewhere: an alias (`*x`) or merged in by `<<`. What others share is never edited.
+    # True where the value is written elsewhere: an alias (`*x`) or merged in by `<<`. What others share stays.
     shared: bool = False
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from vramwise.resolving import resolve
 from vramwise.config.document import parse_document
+from vramwise.resolving import resolve
 from vramwise.targets import make_target
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from vramwise.config.scalar import inline
 from vramwise.facts import axolotl as facts
 from vramwise.facts.value_types import parse_type
 from vramwise.rules.base import Hit, rule, safe, set_key
@@ -54,7 +55,7 @@ def _typed(path: tuple[str, ...], value: Any) -> Iterator[Hit]:
     yield Hit(
         key=key,
         message=f"{path[-1]} {value!r} is text to YAML 1.1, not a number; Axolotl converts it, other readers do not",
-        fix=safe(f"Write the number {number!r}", set_key(key, number)),
+        fix=safe(f"Write it as a number: {inline(number)}", set_key(key, number)),
     )
 
 
@@ -67,7 +68,7 @@ def _handed_on(key: str, block: dict[Any, Any]) -> Iterator[Hit]:
                 key=path,
                 message=f"{name} {value!r} is text to YAML 1.1, and {key} is handed on as it is: it needs a number",
                 severity=Severity.WARNING,
-                fix=safe(f"Write the number {number!r}", set_key(path, number)),
+                fix=safe(f"Write it as a number: {inline(number)}", set_key(path, number)),
             )
 
 

@@ -1,0 +1,317 @@
+"""PyTorch's CUDA caching allocator: every step between a request for bytes and the bytes reserved from the driver.
+
+Follows CUDACachingAllocator.cpp of torch 2.2 to 2.13 (the default pools; no graph captures, no MemPool). It knows
+sizes, streams and settings, not tensors: who asks keeps the block. `malloc` and `free` are the hot path, written out
+for speed; growing and giving back are rare and live in `expandable` and `release`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+
+from vramwise.allocator import expandable, release
+from vramwise.allocator.blocks import (
+    ADDRESS_BITS,
+    FREE,
+    UNMAPPED,
+    USED,
+    WAITING,
+    AllocationError,
+    Block,
+    Pool,
+    Segment,
+    Shelf,
+    link,
+)
+from vramwise.allocator.driver import AscendingPlaces, Places, TopDownPlaces
+from vramwise.allocator.rounding import MIN_BLOCK, SMALL, round_request, segment_size
+from vramwise.allocator.settings import NO_SPLIT_LIMIT, AllocatorSettings, TorchVersion
+from vramwise.errors import VramwiseError
+
+NEWEST: TorchVersion = (2, 13)
+UNLIMITED = 1 << 60
+
+# The stream a held block waits for, when nobody said which.
+_UNNAMED = -1
+
+# Told of every segment taken, mapped, given back or unmapped: (torch's name for it, address, size, stream).
+SegmentWatcher = Callable[[str, int, int, int], None]
+
+
+class CachingAllocator:
+    """One device's allocator.
+
+    `total_bytes` is the card's memory, of which `outside_bytes` are taken by others; `limit_bytes` is what the
+    allocator may reserve (torch's per-process memory fraction, which the settings may carry too). `places` says where
+    plain segments go; by default as the driver does it, which up to torch 2.12 decides between equally good blocks.
+    """
+
+    def __init__(
+        self,
+        settings: AllocatorSettings,
+        *,
+        torch: TorchVersion = NEWEST,
+        total_bytes: int | None = None,
+        limit_bytes: int | None = None,
+        outside_bytes: int = 0,
+        places: Places | None = None,
+        watch: SegmentWatcher | None = None,
+    ) -> None:
+        self.torch = torch
+        self.allocated_bytes = 0
+        self.reserved_bytes = 0
+        self.peak_allocated_bytes = 0
+        self.peak_reserved_bytes = 0
+        self.retries = 0
+        self.segments: dict[Segment, None] = {}  # in order of creation
+        self.small = Pool(small=True)
+        self.large = Pool(small=False)
+        self.ranges = 0  # address ranges handed to expandable segments so far
+        self.places: Places = places or (AscendingPlaces() if torch >= (2, 13) else TopDownPlaces())
+        self.watch = watch
+        self.total_bytes = total_bytes
+        self.capacity_bytes = UNLIMITED if total_bytes is None else total_bytes - outside_bytes
+        self._limit_bytes = limit_bytes
+        self._users: dict[Block, set[int]] = {}  # other streams that use a block
+        self._waiting: dict[Block, set[int]] = {}  # freed blocks and the streams they wait for
+        self._finished: list[Block] = []  # freed blocks that wait for nothing any more
+        self.change_settings(settings)
+
+    def change_settings(self, settings: AllocatorSettings) -> None:
+        """Go on under other settings, as torch.cuda.memory._set_allocator_settings does."""
+        if settings.backend != "native":
+            raise VramwiseError(
+                f"backend:{settings.backend} leaves memory to the driver's own pool; "
+                "only torch's native allocator is simulated"
+            )
+        self.settings = settings
+        limit = self._limit_bytes
+        if limit is None and settings.memory_fraction < 1.0 and self.total_bytes is not None:
+            limit = int(settings.memory_fraction * self.total_bytes)
+        self.limit_bytes = UNLIMITED if limit is None else limit
+        self.collects = limit is not None and settings.garbage_collection_threshold > 0.0
+        self._expandable = settings.expandable_segments
+        self._max_split = settings.max_split_bytes
+        self._rounds_by_divisions = any(settings.roundup_divisions)
+        self._first_fit_may_not_do = self._max_split < NO_SPLIT_LIMIT or (
+            not self._expandable and any(segment.granule for segment in self.segments)
+        )
+
+    def malloc(self, request_bytes: int, stream: int = 0) -> Block | None:
+        """Serve a request; None for a request of nothing. Raises AllocationError."""
+        if request_bytes <= 0:
+            return None
+        if self._finished:
+            self._complete_finished()
+        if self._rounds_by_divisions:
+            size = round_request(request_bytes, self.settings, self.torch)
+        else:
+            size = (request_bytes + 511) & -512
+        pool = self.small if size <= SMALL else self.large
+        shelf = pool.shelves.get(stream) or pool.shelf(stream)
+        if self.collects:
+            pool.searches += 1
+
+        keys, blocks = shelf.keys, shelf.blocks
+        at = bisect_left(keys, size << ADDRESS_BITS)
+        if at == len(keys):
+            return self._malloc_new(request_bytes, size, shelf)
+        block = blocks[at]
+        if self._first_fit_may_not_do or block.next.state == UNMAPPED:
+            at = self._best_fit(shelf, at, size)
+            if at < 0:
+                return self._malloc_new(request_bytes, size, shelf)
+            block = blocks[at]
+
+        rest = block.size - size
+        if rest >= MIN_BLOCK and (self._expandable or pool.small or (rest > SMALL and size < self._max_split)):
+            # The request gets the low addresses, in a block of its own; what is left stays on the shelf, further down.
+            address = block.address
+            left, block = block, Block(address, size, USED, block.segment)
+            block.prev = before = left.prev
+            before.next = left.prev = block
+            block.next = left
+            left.address = address = address + size
+            left.size = rest
+            if self.collects:
+                left.born = pool.searches
+            key = rest << ADDRESS_BITS | address
+            if at and keys[at - 1] > key:
+                del keys[at], blocks[at]
+                at = bisect_left(keys, key, 0, at)
+                keys.insert(at, key)
+                blocks.insert(at, left)
+            else:
+                keys[at] = key
+        else:
+            del keys[at], blocks[at]
+            block.state = USED
+        allocated = self.allocated_bytes = self.allocated_bytes + block.size
+        if allocated > self.peak_allocated_bytes:
+            self.peak_allocated_bytes = allocated
+        return block
+
+    def free(self, block: Block) -> None:
+        """Give a block back; if another stream used it, only once that stream is done (`finish`)."""
+        self.allocated_bytes -= block.size
+        if self._users and block in self._users:
+            block.state = WAITING
+            self._waiting[block] = self._users.pop(block)
+        else:
+            self._shelve(block)
+
+    def _shelve(self, block: Block) -> None:
+        """Merge a block with its free neighbours and put it on its shelf."""
+        shelf = block.segment.shelf
+        keys, blocks = shelf.keys, shelf.blocks
+        size = block.size
+        neighbour = block.prev
+        if neighbour.state == FREE:
+            at = bisect_left(keys, neighbour.size << ADDRESS_BITS | neighbour.address)
+            del keys[at], blocks[at]
+            block.address = neighbour.address
+            size += neighbour.size
+            block.prev = neighbour = neighbour.prev
+            neighbour.next = block
+        neighbour = block.next
+        if neighbour.state == FREE:
+            at = bisect_left(keys, neighbour.size << ADDRESS_BITS | neighbour.address)
+            del keys[at], blocks[at]
+            size += neighbour.size
+            block.next = neighbour = neighbour.next
+            neighbour.prev = block
+        block.size = size
+        block.state = FREE
+        block.born = shelf.pool.searches
+        key = size << ADDRESS_BITS | block.address
+        at = bisect_left(keys, key)
+        keys.insert(at, key)
+        blocks.insert(at, block)
+
+    def empty_cache(self) -> None:
+        """Give back to the driver whatever is wholly free."""
+        release.release_all(self)
+
+    def reset_peaks(self) -> None:
+        """Start counting the peaks anew, from what is there now."""
+        self.peak_allocated_bytes = self.allocated_bytes
+        self.peak_reserved_bytes = self.reserved_bytes
+
+    def record_stream(self, block: Block, stream: int) -> None:
+        """Another stream uses the block: freeing it will wait for that stream."""
+        if stream != block.segment.shelf.stream:
+            self._users.setdefault(block, set()).add(stream)
+
+    def finish(self, stream: int) -> None:
+        """The stream's work so far is done: blocks that waited for nothing else are free at the next request."""
+        for block, streams in list(self._waiting.items()):
+            streams.discard(stream)
+            if not streams:
+                del self._waiting[block]
+                self._finished.append(block)
+
+    def hold(self, block: Block) -> None:
+        """Free a block that is said to be in use elsewhere; `complete` tells when it no longer is."""
+        self.allocated_bytes -= block.size
+        block.state = WAITING
+        self._users.pop(block, None)
+        self._waiting[block] = {_UNNAMED}
+
+    def complete(self, block: Block) -> None:
+        """A held block is free now (nothing happens if giving memory back has completed it before)."""
+        if self._waiting.pop(block, None) is not None:
+            self._shelve(block)
+
+    def complete_all(self) -> None:
+        """Wait for all streams."""
+        self._finished.extend(self._waiting)
+        self._waiting.clear()
+        self._complete_finished()
+
+    def _complete_finished(self) -> None:
+        for block in self._finished:
+            self._shelve(block)
+        self._finished.clear()
+
+    def _best_fit(self, shelf: Shelf, at: int, size: int) -> int:
+        """The position of the free block to use, from the first that is large enough on; -1 if none may be used."""
+        blocks = shelf.blocks
+        if self._expandable:
+            # The tail of an expandable segment counts with the room it can grow into, so that it is used last.
+            while at + 1 < len(blocks) and blocks[at].segment.granule:
+                if expandable.room(blocks[at + 1]) >= expandable.room(blocks[at]):
+                    break
+                at += 1
+        else:
+            while at < len(blocks) and blocks[at].segment.granule:
+                at += 1
+            if at == len(blocks):
+                return -1
+        max_split = self._max_split
+        bound = max_split if size < max_split else size + self.settings.max_non_split_rounding_bytes
+        return at if blocks[at].size < bound else -1
+
+    def finds(self, request_bytes: int, stream: int = 0) -> bool:
+        """Whether a request could be served without new memory."""
+        size = round_request(request_bytes, self.settings, self.torch)
+        shelf = (self.small if size <= SMALL else self.large).shelf(stream)
+        at = shelf.first_of(size)
+        return at < len(shelf.blocks) and self._best_fit(shelf, at, size) >= 0
+
+    def malloc_new(self, request_bytes: int, stream: int = 0) -> Block:
+        """Serve a request from new memory, as after a search that found nothing."""
+        size = round_request(request_bytes, self.settings, self.torch)
+        pool = self.small if size <= SMALL else self.large
+        return self._malloc_new(request_bytes, size, pool.shelf(stream))
+
+    def _malloc_new(self, request_bytes: int, size: int, shelf: Shelf) -> Block:
+        block = self._grow_at_any_price(request_bytes, size, shelf)
+        rest = block.size - size
+        if rest >= MIN_BLOCK and (self._expandable or shelf.pool.small or (rest > SMALL and size < self._max_split)):
+            left = Block(block.address + size, rest, FREE, block.segment)
+            link(left, block, block.next)
+            block.size = size
+            shelf.put(left)
+        block.state = USED
+        self.allocated_bytes += block.size
+        self.peak_allocated_bytes = max(self.peak_allocated_bytes, self.allocated_bytes)
+        return block
+
+    def _grow_at_any_price(self, request_bytes: int, size: int, shelf: Shelf) -> Block:
+        if self.collects:
+            release.collect_garbage(self)
+        block = self._grow(size, shelf)
+        if block is None and release.release_oversize(self, shelf, size):
+            block = self._grow(size, shelf)
+        if block is None:
+            release.release_all(self)
+            self.retries += 1
+            block = self._grow(size, shelf)
+        if block is None:
+            raise AllocationError(f"out of memory: {request_bytes} bytes requested, {self.reserved_bytes} reserved")
+        return block
+
+    def _grow(self, size: int, shelf: Shelf) -> Block | None:
+        """A block of at least this size of new memory, on no shelf; None if limit or card do not allow it."""
+        new_bytes = segment_size(size, self.settings)
+        if self.reserved_bytes + new_bytes > self.limit_bytes:
+            return None
+        if self._expandable:
+            return expandable.grow(self, shelf, size)
+        if self.reserved_bytes + new_bytes > self.capacity_bytes:
+            return None
+        segment = Segment(self.places.take(new_bytes), new_bytes, shelf)
+        self.segments[segment] = None
+        self.reserve("segment_alloc", segment.address, new_bytes, shelf.stream)
+        block = Block(segment.address, new_bytes, USED, segment)
+        link(block, segment, segment)
+        return block
+
+    def reserve(self, action: str, address: int, size: int, stream: int) -> None:
+        """Count memory taken from the driver (size > 0) or given back (size < 0), and tell who watches."""
+        self.reserved_bytes += size
+        if self.reserved_bytes > self.peak_reserved_bytes:
+            self.peak_reserved_bytes = self.reserved_bytes
+        if self.watch is not None:
+            self.watch(action, address, abs(size), stream)

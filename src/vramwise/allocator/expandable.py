@@ -1,0 +1,136 @@
+"""Expandable segments: one address range per pool and stream, in which memory is mapped and unmapped in granules.
+
+Knows how a run of free and unmapped blocks becomes one block, and which granules of a free block can be unmapped; when
+to do so is the allocator's business.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vramwise.allocator.blocks import (
+    FREE,
+    UNMAPPED,
+    USED,
+    Block,
+    Segment,
+    Shelf,
+    link,
+    swallow_next,
+    swallow_previous,
+)
+from vramwise.allocator.rounding import SMALL_SEGMENT
+
+if TYPE_CHECKING:
+    from vramwise.allocator.caching import CachingAllocator
+
+# Address space of a segment when the card's size is not known.
+UNKNOWN_TOTAL = 1 << 39
+# Any place does, as long as no plain segment comes there; after hundreds of segments places are used again.
+_FIRST_ADDRESS = 1 << 42
+_SPAN = 1 << 45
+
+
+def room(block: Block) -> int:
+    """The size a free block has or can grow to."""
+    following = block.next
+    return block.size + following.size if following.state == UNMAPPED else block.size
+
+
+def grow(allocator: CachingAllocator, shelf: Shelf, size: int) -> Block | None:
+    """Map what is missing for a block of this size, taken off the shelf; None if the card has no more memory."""
+    block = _run_with_room(shelf, size)
+    if block is None:
+        block = new_segment(allocator, shelf).next
+    if block.state == UNMAPPED and not map_block(allocator, block, min(block.size, size)):
+        return None
+    while block.size < size:
+        block = block.next
+        if not map_block(allocator, block, min(size - block.prev.size, block.size)):
+            return None
+    shelf.take(block)
+    block.state = USED
+    return block
+
+
+def _run_with_room(shelf: Shelf, size: int) -> Block | None:
+    """The first block of the lowest run of free and unmapped blocks that reaches the size."""
+    for unmapped in shelf.unmapped:
+        start = unmapped.prev if unmapped.prev.state == FREE else unmapped
+        block, found = start, 0
+        while found < size and block.state in (FREE, UNMAPPED):
+            found += block.size
+            block = block.next
+        if found >= size:
+            return start
+    return None
+
+
+def new_segment(allocator: CachingAllocator, shelf: Shelf) -> Segment:
+    """A new address range, an eighth larger than the card's memory, all of it unmapped."""
+    granule = SMALL_SEGMENT if shelf.pool.small else allocator.settings.large_segment_bytes
+    length = range_length(allocator, granule)
+    address = _FIRST_ADDRESS + allocator.ranges * length % _SPAN
+    allocator.ranges += 1
+    segment = Segment(address, length, shelf, granule)
+    allocator.segments[segment] = None
+    block = Block(address, length, UNMAPPED, segment)
+    link(block, segment, segment)
+    shelf.put_unmapped(block)
+    return segment
+
+
+def range_length(allocator: CachingAllocator, granule: int) -> int:
+    """The address space a segment gets, in whole granules."""
+    total = allocator.total_bytes or UNKNOWN_TOTAL
+    return -(-(total + total // 8) // granule) * granule
+
+
+def map_block(allocator: CachingAllocator, block: Block, size: int) -> bool:
+    """Put memory behind the start of an unmapped block, merge it with its free neighbours and shelve the result."""
+    segment = block.segment
+    shelf, granule = segment.shelf, segment.granule
+    mapped = -(-size // granule) * granule
+    if allocator.reserved_bytes + mapped > allocator.capacity_bytes:
+        return False
+    shelf.take_unmapped(block)
+    address = block.address
+    if mapped < block.size:
+        rest = Block(address + mapped, block.size - mapped, UNMAPPED, segment)
+        link(rest, block, block.next)
+        shelf.put_unmapped(rest)
+        block.size = mapped
+    for swallow, neighbour in ((swallow_previous, block.prev), (swallow_next, block.next)):
+        if neighbour.state == FREE:
+            shelf.take(neighbour)
+            swallow(block)
+    shelf.put(block)
+    allocator.reserve("segment_map", address, mapped, shelf.stream)
+    return True
+
+
+def unmap_block(allocator: CachingAllocator, block: Block) -> None:
+    """Give back the granules that lie wholly inside a free block; what sticks out on either side stays free."""
+    segment = block.segment
+    shelf, granule = segment.shelf, segment.granule
+    base, end = segment.address, block.address + block.size
+    low = base + -(-(block.address - base) // granule) * granule
+    high = base + (end - base) // granule * granule
+    if low >= high:
+        return
+    shelf.take(block)
+    for address, size, before in ((block.address, low - block.address, True), (high, end - high, False)):
+        if size:
+            kept = Block(address, size, FREE, segment)
+            link(kept, *((block.prev, block) if before else (block, block.next)))
+            shelf.put(kept)
+    block.address, block.size, block.state = low, high - low, UNMAPPED
+    for swallow, neighbour in ((swallow_previous, block.prev), (swallow_next, block.next)):
+        if neighbour.state == UNMAPPED:
+            shelf.take_unmapped(neighbour)
+            swallow(block)
+    shelf.put_unmapped(block)
+    allocator.reserve("segment_unmap", low, low - high, shelf.stream)
+    if block.prev is block.next is segment:
+        shelf.take_unmapped(block)
+        del allocator.segments[segment]

@@ -1,0 +1,122 @@
+"""What torch recorded of one device: the events of its allocator in order, and the segments it had at the end.
+
+The common form of a torch snapshot and of a trace file. Reading those is `snapshot`'s business; what was there before
+the recording began is worked out in `initial`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from vramwise.allocator.blocks import ADDRESS_BITS
+from vramwise.allocator.settings import TorchVersion
+from vramwise.errors import VramwiseError
+
+# torch's actions. FREE is ours: a free_requested with its free_completed right behind it, as nearly all are.
+ALLOC: Final = 0
+FREE: Final = 1
+FREE_REQUESTED: Final = 2
+FREE_COMPLETED: Final = 3
+SEGMENT_ALLOC: Final = 4
+SEGMENT_FREE: Final = 5
+SEGMENT_MAP: Final = 6
+SEGMENT_UNMAP: Final = 7
+OUT_OF_MEMORY: Final = 8
+
+ACTIONS: Final = {
+    "alloc": ALLOC,
+    "free_requested": FREE_REQUESTED,
+    "free_completed": FREE_COMPLETED,
+    "segment_alloc": SEGMENT_ALLOC,
+    "segment_free": SEGMENT_FREE,
+    "segment_map": SEGMENT_MAP,
+    "segment_unmap": SEGMENT_UNMAP,
+    "oom": OUT_OF_MEMORY,
+}
+# Actions that carry no memory: torch's own marks, and whatever later versions add.
+_UNKNOWN: Final = -1
+TOO_LARGE: Final = 1 << ADDRESS_BITS
+
+
+# One event: action, address, size, stream. `size` is the request as it was made (rounded in an out-of-memory, where the
+# address means nothing). A plain tuple, because a recording has a hundred thousand of them.
+RecordedEvent = tuple[int, int, int, int]
+
+
+class RecordedBlock(NamedTuple):
+    """A block in use at the end of a recording; `waiting`: freed, but still used on another stream."""
+
+    address: int
+    size: int
+    requested: int
+    waiting: bool
+
+
+class RecordedSegment(NamedTuple):
+    """A segment at the end of a recording; of an expandable one, one stretch of mapped memory.
+
+    `blocks`: what was in use there, by address; None where the file does not say.
+    """
+
+    address: int
+    size: int
+    small: bool
+    stream: int
+    expandable: bool
+    blocks: tuple[RecordedBlock, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Events:
+    """A recording's events. `landmarks` are the positions of those that are neither an allocation nor a free."""
+
+    rows: Sequence[RecordedEvent]
+    landmarks: Sequence[int]
+    sources: Sequence[int]  # position of each in the file, where free_requested and free_completed are two
+    count: int  # of the file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """A recording of one device."""
+
+    name: str
+    device: int
+    events: Events
+    segments: Sequence[RecordedSegment]
+    settings: str
+    torch: TorchVersion | None  # None where the file does not say
+    entries: Sequence[Mapping[str, Any]] = ()  # a snapshot's own entries, by position in the file
+
+    def stack(self, event: int) -> Any:
+        """The stack an event came from, as torch wrote it, or None."""
+        return self.entries[self.events.sources[event]].get("frames") if self.entries else None
+
+
+def collect_events(rows: Iterable[Sequence[Any]]) -> Events:
+    """Check events one by one (action, address, size, stream) and join each free with its completion."""
+    events: list[RecordedEvent] = []
+    sources: list[int] = []
+    landmarks: list[int] = []
+    number = -1
+    requested = -1  # the address of a free_requested, if that was the event before
+    for number, (action, address, size, stream) in enumerate(rows):
+        code = ACTIONS.get(action, _UNKNOWN)
+        if code == _UNKNOWN:
+            continue
+        if type(address) is not int or type(size) is not int or type(stream) is not int:
+            raise VramwiseError(f"event {number} ({action}) has no usable address, size and stream")
+        if not (0 <= address < TOO_LARGE and 0 <= size < TOO_LARGE):
+            raise VramwiseError(f"event {number} ({action}) has an address or a size that no card has")
+        if code == FREE_COMPLETED and address == requested:
+            events[-1] = (FREE, address, size, stream)
+            requested = -1
+            continue
+        requested = address if code == FREE_REQUESTED else -1
+        if code > FREE_COMPLETED:
+            landmarks.append(len(events))
+        events.append((code, address, size, stream))
+        sources.append(number)
+    return Events(rows=events, landmarks=landmarks, sources=sources, count=number + 1)

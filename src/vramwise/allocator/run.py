@@ -1,0 +1,167 @@
+"""Drive the allocator with a timeline: peaks, where they are, what they are made of, and the first request that fails.
+
+Knows neither where the timeline came from nor how the figures are shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from vramwise.allocator.blocks import AllocationError, Block
+from vramwise.allocator.caching import NEWEST, CachingAllocator
+from vramwise.allocator.settings import AllocatorSettings, TorchVersion
+from vramwise.timeline import Action, Event, MemoryReport, OutOfMemory, Phase, PhasePeak, Timeline
+
+# Where a timeline allocates before its first phase mark.
+BEFORE_ANY_PHASE = Phase("start", 0)
+
+# The loop compares plain integers: an IntEnum comparison would cost as much as a free.
+_ALLOC, _FREE, _EMPTY_CACHE, _PHASE = (
+    int(action) for action in (Action.ALLOC, Action.FREE, Action.EMPTY_CACHE, Action.PHASE)
+)
+
+
+class _Marks(NamedTuple):
+    """The highest allocated and reserved bytes."""
+
+    allocated_bytes: int
+    reserved_bytes: int
+
+
+def simulate(
+    timeline: Timeline,
+    settings: AllocatorSettings,
+    *,
+    torch: TorchVersion = NEWEST,
+    total_bytes: int | None = None,
+    limit_bytes: int | None = None,
+    outside_bytes: int = 0,
+) -> MemoryReport:
+    """What the allocator makes of a timeline. Stops at the first request that cannot be served.
+
+    The breakdown is of the moment when reserved is at its peak; of several such moments, that with the most allocated.
+    """
+    allocator = CachingAllocator(
+        settings, torch=torch, total_bytes=total_bytes, limit_bytes=limit_bytes, outside_bytes=outside_bytes
+    )
+    play = play_timeline(timeline, allocator)
+    return MemoryReport(
+        peak_allocated_bytes=max((peak.peak_allocated_bytes for peak in play.phases), default=0),
+        peak_reserved_bytes=max((peak.peak_reserved_bytes for peak in play.phases), default=0),
+        outside_bytes=outside_bytes,
+        breakdown_bytes=_breakdown(timeline, play),
+        peak_step=play.peak_phase.step,
+        peak_phase=play.peak_phase.name,
+        phases=play.phases,
+        retries=allocator.retries,
+        out_of_memory=play.out_of_memory,
+        settings=settings.text,
+    )
+
+
+@dataclass(slots=True)
+class Play:
+    """What came of playing a timeline: `peak_index` is the event at whose end reserved stood highest."""
+
+    live: dict[int, Block | None] = field(default_factory=dict)
+    block_sizes: list[int] = field(default_factory=list)  # one for each allocation, in order
+    peak_index: int = -1
+    peak_phase: Phase = BEFORE_ANY_PHASE
+    phases: list[PhasePeak] = field(default_factory=list)
+    out_of_memory: OutOfMemory | None = None
+
+
+def play_timeline(timeline: Timeline, allocator: CachingAllocator, until: int | None = None) -> Play:
+    """Play a timeline, or its first events, into an allocator."""
+    play = Play()
+    live, block_sizes = play.live, play.block_sizes
+    malloc, free = allocator.malloc, allocator.free
+    marks = _PhaseMarks(allocator)
+    most_reserved = most_allocated = -1
+    events: Sequence[Event] = timeline.events if until is None else timeline.events[:until]
+    for index, (action, tensor, size_bytes, stream, tag) in enumerate(events):
+        if action == _ALLOC:
+            try:
+                block = malloc(size_bytes, stream)
+            except AllocationError:
+                play.out_of_memory = _failure(allocator, marks.phase, timeline.tags[tag].label, size_bytes)
+                break
+            live[tensor] = block
+            block_sizes.append(0 if block is None else block.size)
+            reserved = allocator.reserved_bytes
+            if reserved >= most_reserved and (reserved > most_reserved or allocator.allocated_bytes > most_allocated):
+                most_reserved, most_allocated = reserved, allocator.allocated_bytes
+                play.peak_index, play.peak_phase = index, marks.phase
+        elif action == _FREE:
+            block = live.pop(tensor)
+            if block is not None:
+                free(block)
+        elif action == _PHASE:
+            marks.enter(timeline.phases[tag])
+        elif action == _EMPTY_CACHE:
+            allocator.empty_cache()
+    play.phases = marks.close()
+    return play
+
+
+class _PhaseMarks:
+    """The highest marks phase by phase: the allocator's own peaks, reset at the start of each phase."""
+
+    def __init__(self, allocator: CachingAllocator) -> None:
+        self.phase = BEFORE_ANY_PHASE
+        self._allocator = allocator
+        self._peaks: dict[Phase, _Marks] = {}
+
+    def enter(self, phase: Phase) -> None:
+        self._note()
+        self.phase = phase
+        self._allocator.reset_peaks()
+
+    def close(self) -> list[PhasePeak]:
+        self._note()
+        return [
+            PhasePeak(
+                step=phase.step,
+                phase=phase.name,
+                peak_allocated_bytes=peak.allocated_bytes,
+                peak_reserved_bytes=peak.reserved_bytes,
+            )
+            for phase, peak in self._peaks.items()
+        ]
+
+    def _note(self) -> None:
+        allocated, reserved = self._allocator.peak_allocated_bytes, self._allocator.peak_reserved_bytes
+        if self.phase is BEFORE_ANY_PHASE and not reserved:
+            return
+        # A phase may come several times in a step (micro-batches): its marks are the highest of them.
+        before = self._peaks.get(self.phase, _Marks(0, 0))
+        self._peaks[self.phase] = _Marks(max(before.allocated_bytes, allocated), max(before.reserved_bytes, reserved))
+
+
+def _failure(allocator: CachingAllocator, phase: Phase, label: str, requested_bytes: int) -> OutOfMemory:
+    return OutOfMemory(
+        step=phase.step,
+        phase=phase.name,
+        label=label,
+        requested_bytes=requested_bytes,
+        allocated_bytes=allocator.allocated_bytes,
+        reserved_bytes=allocator.reserved_bytes,
+    )
+
+
+def _breakdown(timeline: Timeline, play: Play) -> dict[str, int]:
+    """Bytes by category of the blocks alive at the peak, the largest first. They add up to allocated at that moment."""
+    alive: dict[int, tuple[int, int]] = {}
+    sizes = iter(play.block_sizes)
+    for action, tensor, _, _, tag in timeline.events[: play.peak_index + 1]:
+        if action == _ALLOC:
+            alive[tensor] = (tag, next(sizes))
+        elif action == _FREE:
+            del alive[tensor]
+    bytes_by_category: dict[str, int] = {}
+    for tag, size in alive.values():
+        category = timeline.tags[tag].category
+        bytes_by_category[category] = bytes_by_category.get(category, 0) + size
+    return dict(sorted(bytes_by_category.items(), key=lambda item: -item[1]))

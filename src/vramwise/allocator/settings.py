@@ -1,0 +1,243 @@
+"""PYTORCH_*_ALLOC_CONF: which variable torch reads, and what its text means, by torch version.
+
+Behaviour read from PyTorch's sources (CUDAAllocatorConfig.cpp up to 2.9, c10/core/AllocatorConfig.h from 2.10) and
+checked against torch 2.13's own parser. Knows nothing of the trainer that may set the variables. Versions before 2.2
+are read as 2.2, versions after 2.13 as 2.13. Options for pinned host memory and locking are recognised and ignored:
+they move no byte of device memory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from vramwise.errors import VramwiseError
+from vramwise.units import MIB
+
+TorchVersion = tuple[int, int]
+
+CUDA_VARIABLE = "PYTORCH_CUDA_ALLOC_CONF"
+HIP_VARIABLE = "PYTORCH_HIP_ALLOC_CONF"
+GENERIC_VARIABLE = "PYTORCH_ALLOC_CONF"
+
+# roundup_power2_divisions has one slot for each power of two from 1 MiB to 32 GiB.
+DIVISION_SLOTS = 16
+NO_SPLIT_LIMIT = 1 << 62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocatorSettings:
+    """What the CUDA allocator was told. The defaults are torch's own."""
+
+    text: str = ""
+    backend: str = "native"
+    expandable_segments: bool = False
+    max_split_bytes: int = NO_SPLIT_LIMIT  # blocks this large are not split
+    max_non_split_rounding_bytes: int = 20 * MIB
+    roundup_divisions: tuple[int, ...] = (0,) * DIVISION_SLOTS
+    garbage_collection_threshold: float = 0.0  # 0: off
+    large_segment_bytes: int = 20 * MIB
+    memory_fraction: float = 1.0
+
+
+def effective_settings(torch: TorchVersion, env: Mapping[str, str]) -> tuple[str, str | None]:
+    """The settings string the CUDA allocator gets, and the variable it came from (None: unset, torch's defaults).
+
+    A variable that is set but empty counts as found. torch 2.9 parses PYTORCH_ALLOC_CONF, yet its CUDA allocator does
+    not use the result.
+    """
+    names = (CUDA_VARIABLE,) if torch < (2, 10) else (CUDA_VARIABLE, HIP_VARIABLE, GENERIC_VARIABLE)
+    for name in names:
+        if name in env:
+            return env[name], name
+    return "", None
+
+
+def parse_settings(text: str, torch: TorchVersion) -> AllocatorSettings:
+    """Read a settings string as this torch version does; what torch refuses raises VramwiseError."""
+    fields: dict[str, Any] = {}
+    options = _split_options(text)
+    # From 2.11 on torch reads the large segment size before the options whose lower bound it is.
+    options.sort(key=lambda option: option[0] != "large_segment_size_mb")
+    for name, value in options:
+        reader = _READERS.get(name)
+        if reader is None:
+            if name not in _IGNORED:
+                raise VramwiseError(f"'{name}' is not an option of torch's CUDA allocator (in '{text}')")
+            continue
+        since = _SINCE.get(name)
+        if since is not None and torch < since:
+            raise VramwiseError(
+                f"torch {torch[0]}.{torch[1]} does not know the allocator option '{name}': it came with "
+                f"torch {since[0]}.{since[1]} (in '{text}')"
+            )
+        reader(name, value, torch, fields)
+    return AllocatorSettings(text=text, **fields)
+
+
+# A value is one word, or the (key, value) pairs of a bracketed list.
+_Value = str | list[tuple[str, str]]
+_Reader = Callable[[str, _Value, TorchVersion, dict[str, Any]], None]
+
+
+def _split_options(text: str) -> list[tuple[str, _Value]]:
+    """`a:1,b:[c:2]` as [("a", "1"), ("b", [("c", "2")])]. White space means nothing, and a last comma may stay."""
+    rest = re.sub(r"\s+", "", text)
+    options: list[tuple[str, _Value]] = []
+    while rest:
+        match = re.match(r"([^,:\[\]]+):(?:\[([^\[\]]*)\]|([^,:\[\]]+))(?:,|$)", rest)
+        if match is None:
+            raise VramwiseError(
+                f"'{text}' is no allocator setting: expected option:value, separated by commas, at '{rest}'"
+            )
+        name, pairs, word = match.groups()
+        options.append((name, word if pairs is None else _split_pairs(text, pairs)))
+        rest = rest[match.end() :]
+    return options
+
+
+def _split_pairs(text: str, pairs: str) -> list[tuple[str, str]]:
+    split = [tuple(pair.split(":")) for pair in pairs.split(",") if pair]
+    for pair in split:
+        if len(pair) != 2 or not all(pair):
+            raise VramwiseError(f"'{':'.join(pair)}' in '{text}' should read size:divisions")
+    return [(key, value) for key, value in split]
+
+
+def _whole_number(name: str, value: _Value) -> int:
+    """A number as C's strtoull reads it: digits up to the first other character; negative ones wrap around."""
+    match = re.match(r"[+-]?\d+", value) if isinstance(value, str) else None
+    number = int(match[0]) if match else 1 << 64
+    if match is None or abs(number) >= 1 << 64:
+        raise VramwiseError(f"{name} takes a whole number, not '{_shown(value)}'")
+    return number % (1 << 64)
+
+
+def _fraction(name: str, value: _Value) -> float:
+    match = re.match(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", value) if isinstance(value, str) else None
+    if match is None:
+        raise VramwiseError(f"{name} takes a number between 0 and 1, not '{_shown(value)}'")
+    return float(match[0])
+
+
+def _shown(value: _Value) -> str:
+    return value if isinstance(value, str) else "[" + ",".join(f"{key}:{word}" for key, word in value) + "]"
+
+
+def _is_power_of_two(number: int) -> bool:
+    return number > 0 and number & (number - 1) == 0
+
+
+def _read_backend(name: str, value: _Value, torch: TorchVersion, fields: dict[str, Any]) -> None:
+    if value not in ("native", "cudaMallocAsync", "hipMallocAsync"):
+        raise VramwiseError(f"{name} is native or cudaMallocAsync, not '{_shown(value)}'")
+    fields["backend"] = value
+
+
+def _read_expandable(name: str, value: _Value, torch: TorchVersion, fields: dict[str, Any]) -> None:
+    if value not in ("True", "False"):
+        raise VramwiseError(f"{name} takes True or False (spelled so), not '{_shown(value)}'")
+    fields["expandable_segments"] = value == "True"
+
+
+def _read_large_segment(name: str, value: _Value, torch: TorchVersion, fields: dict[str, Any]) -> None:
+    size_mb = _whole_number(name, value)
+    if size_mb <= 10:
+        raise VramwiseError(f"{name} must be above 10, not {size_mb}")
+    fields["large_segment_bytes"] = min(size_mb * MIB, NO_SPLIT_LIMIT)
+
+
+def _size_at_least_a_large_segment(
+    name: str, value: _Value, torch: TorchVersion, fields: dict[str, Any], field: str
+) -> None:
+    size_mb = _whole_number(name, value)
+    least = fields.get("large_segment_bytes", 20 * MIB) // MIB
+    if size_mb < least or (torch < (2, 10) and size_mb == least):
+        raise VramwiseError(f"{name} must be {'above' if torch < (2, 10) else 'at least'} {least}, not {size_mb}")
+    fields[field] = min(size_mb * MIB, NO_SPLIT_LIMIT)
+
+
+def _read_max_split(name: str, value: _Value, torch: TorchVersion, fields: dict[str, Any]) -> None:
+    _size_at_least_a_large_segment(name, value, torch, fields, "max_split_bytes")
+
+
+def _read_max_non_split(name: str, value: _Value, torch: TorchVersion, fields: dict[str, Any]) -> None:
+    _size_at_least_a_large_segment(name, value, torch, fields, "max_non_split_rounding_bytes")
+
+
+def _read_collection(name: str, value: _Value, torch: TorchVersion, fields: dict[str, Any]) -> None:
+    threshold = _fraction(name, value)
+    if not 0.0 < threshold < 1.0:
+        raise VramwiseError(f"{name} must lie between 0 and 1, not {threshold:g}")
+    fields["garbage_collection_threshold"] = threshold
+
+
+def _read_memory_fraction(name: str, value: _Value, torch: TorchVersion, fields: dict[str, Any]) -> None:
+    fraction = _fraction(name, value)
+    if not 0.0 <= fraction <= 1.0:
+        raise VramwiseError(f"{name} must lie between 0 and 1, not {fraction:g}")
+    fields["memory_fraction"] = fraction
+
+
+def _read_roundup(name: str, value: _Value, torch: TorchVersion, fields: dict[str, Any]) -> None:
+    if isinstance(value, str):
+        divisions = _whole_number(name, value)
+        if not _is_power_of_two(divisions):
+            raise VramwiseError(f"{name} must be a power of two, not {divisions}")
+        fields["roundup_divisions"] = (divisions,) * DIVISION_SLOTS
+        return
+    slots = [0] * DIVISION_SLOTS
+    last, first = 0, True
+    for key, word in value:
+        divisions = _whole_number(name, word)
+        if divisions and not _is_power_of_two(divisions):
+            raise VramwiseError(f"{name}: the divisions for '{key}' must be a power of two or 0, not {divisions}")
+        if key == ">":
+            # Up to 2.9 ">" overwrote the last named slot too. With nothing named before it, that slot is the first one.
+            start = last if torch < (2, 10) else last + 1
+            slots[start:] = [divisions] * (DIVISION_SLOTS - start)
+            continue
+        size_mb = _whole_number(name, key)
+        if not _is_power_of_two(size_mb):
+            raise VramwiseError(f"{name}: the size '{key}' must be a power of two (in MiB) or '>'")
+        slot = min(size_mb.bit_length() - 1, DIVISION_SLOTS - 1)
+        if first:
+            slots[:slot] = [divisions] * slot
+        slots[slot] = divisions
+        last, first = slot, False
+    fields["roundup_divisions"] = tuple(slots)
+
+
+_READERS: dict[str, _Reader] = {
+    "backend": _read_backend,
+    "expandable_segments": _read_expandable,
+    "garbage_collection_threshold": _read_collection,
+    "large_segment_size_mb": _read_large_segment,
+    "max_non_split_rounding_mb": _read_max_non_split,
+    "max_split_size_mb": _read_max_split,
+    "per_process_memory_fraction": _read_memory_fraction,
+    "roundup_power2_divisions": _read_roundup,
+}
+_SINCE: dict[str, TorchVersion] = {
+    "max_non_split_rounding_mb": (2, 6),
+    "per_process_memory_fraction": (2, 10),
+    "large_segment_size_mb": (2, 11),
+}
+_IGNORED = frozenset(
+    (
+        "graph_capture_record_stream_reuse",
+        "pinned_free_catch_all",
+        "pinned_max_cached_size_mb",
+        "pinned_max_round_threshold_mb",
+        "pinned_num_register_threads",
+        "pinned_reserve_segment_size_mb",
+        "pinned_use_background_threads",
+        "pinned_use_cuda_host_register",
+        "pinned_use_hip_host_register",
+        "release_lock_on_cudamalloc",
+        "release_lock_on_hipmalloc",
+        "throw_on_cudamalloc_oom",
+    )
+)

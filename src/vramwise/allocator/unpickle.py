@@ -1,0 +1,100 @@
+"""Read a pickle of plain containers: nothing in the file can name, import or call anything, or make loading explode.
+
+Two locks. First the whole file is matched against a grammar of plain data (dicts, lists, numbers, text, pairs of
+numbers); any other opcode is refused before anything is loaded. The grammar also keeps out what would exhaust memory or
+time: lengths beyond the file, huge memo slots, huge numbers, tuples of anything but numbers (a nested tuple as a dict
+key takes forever to hash), more containers than any recording has. Then Python's own unpickler runs with every way to a
+name closed. What a snapshot looks like is not known here.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import re
+from typing import Any, NoReturn
+
+from vramwise.errors import VramwiseError
+
+MAX_CONTAINERS = 10_000_000
+
+# Opcodes that import, build or call.
+_CODE = frozenset(b"ciobRPQ") | {0x81, 0x82, 0x83, 0x84, 0x92, 0x93}
+# Text with a length of four or eight bytes, which no pattern can follow.
+_LONG_TEXT = {ord("X"): 4, 0x8D: 8}
+_LONG_PUT = ord("r")
+_STOP = ord(".")
+
+
+def _of_length(longest: int) -> bytes:
+    """A length byte and that many bytes."""
+    return b"(?:" + b"|".join(rb"\x%02x.{%d}" % (length, length) for length in range(longest + 1)) + b")"
+
+
+_NUMBER = rb"(?:K.|M..|J.{4}|\x8a" + _of_length(8) + b")"
+_PLAIN_OPCODES = re.compile(
+    b"(?:"
+    + b"|".join(
+        (
+            rb"[hq].",  # memo: get and put
+            rb"\x8c" + _of_length(255),  # short text
+            _NUMBER + rb"{2}\x86",  # a pair of numbers
+            _NUMBER,
+            rb"[(}\])uesaN\x88\x89\x94]",  # mark, empty containers, fill them, None, True, False, memoize
+            rb"j.{4}",  # memo: get
+            rb"[G\x95].{8}",  # float, frame
+        )
+    )
+    + b")*+",
+    re.DOTALL,
+)
+
+
+class _NoNames(pickle.Unpickler):
+    """Python's unpickler with every way to a name closed."""
+
+    def find_class(self, module: str, name: str) -> NoReturn:
+        raise VramwiseError(f"refused: the pickle names {module}.{name}")
+
+    def persistent_load(self, identity: Any) -> NoReturn:
+        raise VramwiseError("refused: the pickle refers to something outside itself")
+
+
+def load_plain(data: bytes) -> Any:
+    """The value of a pickle; VramwiseError if it is broken, not a pickle, or more than plain data."""
+    _check(data)
+    try:
+        return _NoNames(io.BytesIO(data)).load()
+    except VramwiseError:
+        raise
+    except Exception as error:
+        # The unpickler has many ways to say that a stream makes no sense; none of them concerns the user.
+        raise VramwiseError(f"not a readable pickle: it is damaged ({type(error).__name__})") from None
+
+
+def _check(data: bytes) -> None:
+    if data[:1] != b"\x80":
+        raise VramwiseError("not a pickle as torch writes it: it does not begin with a protocol number of 2 or more")
+    if data.count(b"}") + data.count(b"]") > MAX_CONTAINERS:
+        raise VramwiseError(f"the pickle may hold more than {MAX_CONTAINERS:,} containers: too large to read")
+    at, end = 2, len(data)
+    while True:
+        match = _PLAIN_OPCODES.match(data, at)
+        at = match.end() if match else at
+        opcode = data[at] if at < end else -1
+        if opcode == _STOP:
+            return
+        if opcode in _LONG_TEXT:
+            width = _LONG_TEXT[opcode]
+            at += 1 + width + int.from_bytes(data[at + 1 : at + 1 + width], "little")
+        elif opcode == _LONG_PUT and int.from_bytes(data[at + 1 : at + 5], "little") <= end:
+            at += 5
+        elif opcode in _CODE:
+            raise VramwiseError(
+                f"refused: at byte {at} the pickle asks to import or call code, which a torch snapshot never does; "
+                "nothing was run"
+            )
+        else:
+            raise VramwiseError(
+                f"not a torch snapshot: damaged, cut off, or more than plain data at byte {min(at, end)}"
+            )

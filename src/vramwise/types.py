@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
 from typing import Any, Literal
 
 # A path to a value in a config: mapping keys are str, list positions int. ("datasets", 0, "path")
@@ -330,6 +331,7 @@ def _line_and_column(text: str, offset: int) -> tuple[int, int]:
     return head.count("\n") + 1, len(head) - (head.rfind("\n") + 1) + 1 - bom
 
 
+@lru_cache(maxsize=4096)
 def split_key(key: str) -> KeyPath:
     r"""Split a dotted key. Digits are list positions; `\.` is a dot inside a key: `options.triton\.cudagraphs`."""
     parts = key.replace("\\.", "\0").split(".")

@@ -107,7 +107,7 @@ def _write_json(reports: Iterator[FileReport]) -> list[FileReport]:
     from vramwise.render.report_json import render_json
 
     done = list(reports)
-    click.echo(render_json(done))
+    click.echo(render_json(done, indent=2 if sys.stdout.isatty() else None))
     return done
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Literal, cast
 
 from vramwise.facts.bundled import bundled_json
@@ -46,6 +46,7 @@ def defaults() -> Mapping[str, Any]:
     return cast(Mapping[str, Any], _facts()["defaults"])
 
 
+@cache
 def key_type(key: str) -> str | None:
     """The type of a top-level, plugin's or block's key (`fsdp_config.offload_params`); None for a key nobody knows."""
     block, dot, name = key.rpartition(".")
@@ -198,9 +199,14 @@ def _texts(value: Any) -> list[str]:
 
 def suggest(word: str, among: Iterable[str], *, limit: int = 3) -> tuple[str, ...]:
     """The names a misspelt word may mean, closest first; case, dashes and swapped letters are forgiven."""
+    return _suggest(word, frozenset(among), limit)
+
+
+@lru_cache(maxsize=1024)
+def _suggest(word: str, among: frozenset[str], limit: int) -> tuple[str, ...]:
     from difflib import get_close_matches
 
-    by_folded = {_folded(name): name for name in among}
+    by_folded = {_folded(name): name for name in sorted(among)}
     return tuple(by_folded[match] for match in get_close_matches(_folded(word), by_folded, n=limit, cutoff=0.75))
 
 

@@ -1,0 +1,78 @@
+"""`vramwise diagnose`: explain a failed run from its log, its config and its memory snapshot."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from vramwise.cli.options import target_options
+from vramwise.errors import VramwiseError
+from vramwise.resolving import Options
+
+if TYPE_CHECKING:
+    from vramwise.diagnose.reading import Reading
+
+
+@click.command("diagnose")
+@click.argument("log", metavar="LOG", required=False)
+@click.option("--config", metavar="FILE", help="The run's config: the ghost run then weighs each cause and each change.")
+@click.option("--snapshot", metavar="FILE", help="A torch memory snapshot of the run (pickle, gzipped or not).")
+@click.option("--model", metavar="ID|PATH", help="Model instead of base_model: a hub id, a folder or a config.json.")
+@target_options
+@click.option("--format", "output_format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--html", metavar="FILE", help="Write the snapshot's memory timeline as a page.")
+def command(
+    log: str | None,
+    config: str | None,
+    snapshot: str | None,
+    model: str | None,
+    gpu: str | None,
+    gpus: int | None,
+    torch: str | None,
+    alloc_conf: str | None,
+    launcher: str,
+    output_format: str,
+    html: str | None,
+) -> None:
+    """Explain an out-of-memory or dtype failure: what happened, the evidence, what to change.
+
+    LOG is a file of any size, or - for standard input. A snapshot alone will do, too.
+
+    Exit code: 0 no failure found, 1 a failure (explained or not), 2 bad usage or unreadable input.
+    """
+    from vramwise.diagnose.reading import read_all
+
+    if log is None and snapshot is None:
+        raise VramwiseError("name a log (or - for standard input), or a snapshot with --snapshot")
+    if html is not None and snapshot is None:
+        raise VramwiseError("--html draws a snapshot: name one with --snapshot")
+    options = Options(gpu=gpu, gpus=gpus, torch=torch, alloc_conf=alloc_conf, launcher=launcher)
+    stream = click.get_binary_stream("stdin") if log == "-" else None
+    reading = read_all(stream or log, config=config, snapshot=snapshot, options=options, model=model)
+    click.echo(_rendered(reading, output_format))
+    if html is not None:
+        _write_page(reading, html)
+    sys.exit(1 if reading.diagnosis.failed else 0)
+
+
+def _rendered(reading: Reading, output_format: str) -> str:
+    if output_format == "json":
+        from vramwise.render.diagnosis_json import render_json
+
+        return render_json(reading.diagnosis)
+    from vramwise.render.diagnosis_text import render_diagnosis
+
+    return render_diagnosis(reading.diagnosis)
+
+
+def _write_page(reading: Reading, name: str) -> None:
+    from vramwise.render.diagnosis_html import diagnosis_page
+
+    try:
+        Path(name).write_text(diagnosis_page(reading), encoding="utf-8")
+    except OSError as error:
+        raise VramwiseError(f"{name} cannot be written: {error.strerror}") from error
+    click.echo(f"wrote {name}", err=True)

@@ -1,0 +1,53 @@
+"""`vramwise train`: run a config with the rules applied, guarded, and recovering."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from vramwise.api import Options
+from vramwise.cli.options import target_options
+from vramwise.train.prepare import ENGINES, TrainOptions
+from vramwise.train.run import train
+from vramwise.units import parse_size
+
+
+@click.command("train")
+@click.argument("path", metavar="CONFIG")
+@target_options
+@click.option("--engine", type=click.Choice(ENGINES), default=ENGINES[0], show_default=True, help="What trains.")
+@click.option("--force", is_flag=True, help="Start although check found errors or the prediction says it does not fit.")
+@click.option("--no-recover", is_flag=True, help="After an out-of-memory, stop instead of restarting smaller.")
+@click.option("--resume", is_flag=True, help="Go on from the last complete checkpoint in output_dir.")
+@click.option("--random-weights", is_flag=True, help="Train from random values: the model folder needs no weights.")
+@click.option("--memory-limit", metavar="SIZE", help="The allocator may reserve no more, e.g. 29000MiB.")
+def command(
+    path: str,
+    gpu: str | None,
+    gpus: int | None,
+    torch: str | None,
+    alloc_conf: str | None,
+    launcher: str,
+    engine: str,
+    force: bool,
+    no_recover: bool,
+    resume: bool,
+    random_weights: bool,
+    memory_limit: str | None,
+) -> None:
+    """Train a config: checked, predicted, guarded, and recovering from an out-of-memory.
+
+    Exit code: 0 trained to the end, 1 stopped before the first step, 2 bad usage or unreadable input, 75 out of memory
+    for good, 130 and 143 after a signal (with a checkpoint); else the engine's own.
+    """
+    options = TrainOptions(
+        target=Options(gpu=gpu, gpus=gpus, torch=torch, alloc_conf=alloc_conf, launcher=launcher),
+        engine=engine,
+        force=force,
+        recover=not no_recover,
+        resume=resume,
+        random_weights=random_weights,
+        memory_limit_bytes=None if memory_limit is None else parse_size(memory_limit),
+    )
+    sys.exit(train(path, options, say=click.echo))

@@ -24,14 +24,17 @@ _EXPORTS = {
     "ConfigError": "vramwise.errors",
 }
 
-__all__ = [*_EXPORTS, "__version__", "rules"]
+# Rooms that are verbs as well: the package itself can be called.
+_VERBS = ("diagnose", "rules")
+
+__all__ = [*_EXPORTS, "__version__", *_VERBS]
 
 
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    if name == "rules":
-        return import_module("vramwise.rules")
+    if name in _VERBS:
+        return import_module(f"vramwise.{name}")
     if name not in _EXPORTS:
         raise AttributeError(f"module 'vramwise' has no attribute '{name}'")
     return getattr(import_module(_EXPORTS[name]), name)

@@ -71,3 +71,10 @@ def main() -> None:
         # The reader went away (`| head`): that is its right.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except Exception:
+        # Exit code 1 means findings; a bug must not look like one.
+        import traceback
+
+        traceback.print_exc()
+        click.echo("this is a bug in vramwise: please report it with the lines above", err=True)
+        sys.exit(2)

@@ -19,6 +19,9 @@ from vramwise.types import GpuSpec, ModelSpec, RunSpec
 
 ENGINES = ("axolotl", "transformers")
 
+# Loading has its own transients, and its cache is emptied before the first step: its peak is told apart from the run's.
+LOADING = frozenset({"load"})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
@@ -80,7 +83,7 @@ def predict_run(
     )
     settings = parse_settings(run.allocator, run.target.torch)
     outside = outside_bytes(run)
-    needs = simulate(timeline, settings, torch=run.target.torch, outside_bytes=outside)
+    needs = simulate(timeline, settings, torch=run.target.torch, outside_bytes=outside, apart=LOADING)
     prediction = Prediction(
         run=run,
         model=model,
@@ -98,7 +101,7 @@ def predict_run(
 def _within_capacity(prediction: Prediction) -> Prediction:
     """Where it does not fit with all caches kept: see whether released caches and retries carry it through."""
     capacity = prediction.capacity_bytes
-    if capacity is None or prediction.needs.peak_reserved_bytes <= capacity:
+    if capacity is None or prediction.needs.highest_reserved_bytes <= capacity:
         return prediction
     run = prediction.run
     report = simulate(
@@ -108,6 +111,7 @@ def _within_capacity(prediction: Prediction) -> Prediction:
         total_bytes=None if prediction.gpu is None else prediction.gpu.memory_bytes,
         limit_bytes=prediction.limit_bytes,
         outside_bytes=prediction.needs.outside_bytes,
+        apart=LOADING,
     )
     return replace(prediction, report=report)
 

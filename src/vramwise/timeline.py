@@ -98,6 +98,11 @@ class MemoryReport:
     assumptions: Sequence[str] = field(default_factory=tuple)
 
     @property
+    def highest_reserved_bytes(self) -> int:
+        """The most that is reserved at any moment, loading included."""
+        return max((peak.peak_reserved_bytes for peak in self.phases), default=self.peak_reserved_bytes)
+
+    @property
     def device_bytes(self) -> int:
-        """What the card must hold: reserved plus what lies outside the allocator."""
-        return self.peak_reserved_bytes + self.outside_bytes
+        """What the card must hold: the most that is reserved plus what lies outside the allocator."""
+        return self.highest_reserved_bytes + self.outside_bytes

@@ -38,18 +38,22 @@ def simulate(
     total_bytes: int | None = None,
     limit_bytes: int | None = None,
     outside_bytes: int = 0,
+    apart: frozenset[str] = frozenset(),
 ) -> MemoryReport:
     """What the allocator makes of a timeline. Stops at the first request that cannot be served.
 
     The breakdown is of the moment when reserved is at its peak; of several such moments, that with the most allocated.
+    Phases named in `apart` have their own peaks in `phases`, but do not count for the run's (loading, for instance).
     """
     allocator = CachingAllocator(
         settings, torch=torch, total_bytes=total_bytes, limit_bytes=limit_bytes, outside_bytes=outside_bytes
     )
-    play = play_timeline(timeline, allocator)
+    play = play_timeline(timeline, allocator, apart=apart)
+    # Where the run ends in a phase that is apart, that phase is all there is.
+    counted = [peak for peak in play.phases if peak.phase not in apart] or play.phases
     return MemoryReport(
-        peak_allocated_bytes=max((peak.peak_allocated_bytes for peak in play.phases), default=0),
-        peak_reserved_bytes=max((peak.peak_reserved_bytes for peak in play.phases), default=0),
+        peak_allocated_bytes=max((peak.peak_allocated_bytes for peak in counted), default=0),
+        peak_reserved_bytes=max((peak.peak_reserved_bytes for peak in counted), default=0),
         outside_bytes=outside_bytes,
         breakdown_bytes=_breakdown(timeline, play),
         peak_step=play.peak_phase.step,
@@ -73,8 +77,14 @@ class Play:
     out_of_memory: OutOfMemory | None = None
 
 
-def play_timeline(timeline: Timeline, allocator: CachingAllocator, until: int | None = None) -> Play:
-    """Play a timeline, or its first events, into an allocator."""
+def play_timeline(
+    timeline: Timeline,
+    allocator: CachingAllocator,
+    until: int | None = None,
+    *,
+    apart: frozenset[str] = frozenset(),
+) -> Play:
+    """Play a timeline, or its first events, into an allocator. A peak within phases that are `apart` gives way."""
     play = Play()
     live, block_sizes = play.live, play.block_sizes
     malloc, free = allocator.malloc, allocator.free
@@ -99,6 +109,8 @@ def play_timeline(timeline: Timeline, allocator: CachingAllocator, until: int | 
             if block is not None:
                 free(block)
         elif action == _PHASE:
+            if marks.phase.name in apart:
+                most_reserved = most_allocated = -1
             marks.enter(timeline.phases[tag])
         elif action == _EMPTY_CACHE:
             allocator.empty_cache()

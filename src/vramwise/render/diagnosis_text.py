@@ -33,7 +33,8 @@ def _evidence(diagnosis: Diagnosis) -> str:
     symptom = diagnosis.symptom
     log = diagnosis.log.name if diagnosis.log else ""
     if symptom is not None and symptom.quote.line:
-        lines.append(f"  {style(f'{log}:{symptom.quote.line}', bold=True)}  {_printable(symptom.quote.text)[:_LONGEST]}")
+        place = style(f"{log}:{symptom.quote.line}", bold=True)
+        lines.append(f"  {place}  {_printable(symptom.quote.text)[:_LONGEST]}")
     if diagnosis.causes:
         first = diagnosis.causes[0]
         lines += [f"  {_printable(said)}" for said in first.evidence]

@@ -16,7 +16,7 @@ _BAR = 30
 
 def render_prediction(prediction: Prediction) -> str:
     """All of it."""
-    blocks = [verdict(prediction), _what(prediction), _breakdown(prediction), _phases(prediction.report)]
+    blocks = [verdict(prediction), describe(prediction), _breakdown(prediction), _phases(prediction.report)]
     blocks.append("\n".join([style("Assumptions", bold=True), *(f"  {note}" for note in prediction.assumptions)]))
     blocks.append(f"{style('Expected error', bold=True)}: {prediction.expected_error}")
     return "\n\n".join(blocks)
@@ -26,6 +26,8 @@ def verdict(prediction: Prediction) -> str:
     """One line: needs how much of what, fits or not, and where it breaks."""
     needs = prediction.needs
     figures = f"needs {gib(needs.peak_reserved_bytes)} reserved ({gib(needs.peak_allocated_bytes)} allocated)"
+    if needs.highest_reserved_bytes > needs.peak_reserved_bytes:
+        figures += f", {gib(needs.highest_reserved_bytes)} while loading,"
     if prediction.capacity_bytes is None:
         return f"{figures}; name a card with --gpu to see whether it fits"
     return f"{figures} of {_room(prediction)}: {_judgement(prediction)}"
@@ -49,11 +51,12 @@ def _judgement(prediction: Prediction) -> str:
         return f"{style('does not fit', fg='red', bold=True)}: out of memory in {where}, {asked} {held}"
     if report.retries:
         return style("fits only by releasing caches", fg="yellow", bold=True) + f" ({report.retries} retries: slow)"
-    spare = capacity - report.peak_reserved_bytes
+    spare = capacity - report.highest_reserved_bytes
     return style("fits", fg="green", bold=True) + f", {gib(spare)} spare"
 
 
-def _what(prediction: Prediction) -> str:
+def describe(prediction: Prediction) -> str:
+    """One line: what is trained, how, and under which allocator settings."""
     run, model = prediction.run, prediction.model
     method = run.adapter or "full fine-tune"
     if run.quantization:
@@ -71,7 +74,8 @@ def _breakdown(prediction: Prediction) -> str:
     rows = list(breakdown_rows(report))
     most = max((size for _, size in rows), default=1)
     lines = [f"  {name:<14}{_size(size):>10}  {'█' * round(_BAR * size / most)}".rstrip() for name, size in rows]
-    return "\n".join([title, *lines, f"  {'on the device':<14}{_size(report.device_bytes):>10}"])
+    together = report.peak_reserved_bytes + report.outside_bytes
+    return "\n".join([title, *lines, f"  {'on the device':<14}{_size(together):>10}"])
 
 
 def breakdown_rows(report: MemoryReport) -> Iterator[tuple[str, int]]:

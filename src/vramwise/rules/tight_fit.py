@@ -40,7 +40,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """
     if memory is None or memory.out_of_memory is not None or not memory.capacity_bytes:
         return
-    spare = memory.capacity_bytes - memory.peak_reserved_bytes
+    spare = memory.capacity_bytes - memory.highest_reserved_bytes
     if memory.retries:
         yield Hit(
             key="micro_batch_size",
@@ -55,7 +55,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
             key="micro_batch_size",
             near=("base_model",),
             message=(
-                f"predicted to reserve {gib(memory.peak_reserved_bytes)} of {gib(memory.capacity_bytes)}: "
+                f"predicted to reserve {gib(memory.highest_reserved_bytes)} of {gib(memory.capacity_bytes)}: "
                 f"{spare / 1024**2:.0f} MiB to spare, less than other processes or a longer sample can take"
             ),
         )

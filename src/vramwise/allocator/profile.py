@@ -1,0 +1,235 @@
+"""A run as a picture needs it: a few thousand moments of a timeline, chosen so that no peak is lost.
+
+Plays a timeline into the allocator and keeps, of a hundred thousand events, the highs and lows that a chart can show:
+what was allocated by category, what was reserved, what had just been asked for; and the segments at the moment that
+matters. Knows neither where the timeline came from nor how it is drawn.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from heapq import nlargest
+from typing import NamedTuple
+
+from vramwise.allocator.blocks import AllocationError, Block
+from vramwise.allocator.caching import NEWEST, UNLIMITED, CachingAllocator
+from vramwise.allocator.moments import choose_moments
+from vramwise.allocator.run import BEFORE_ANY_PHASE, play_timeline
+from vramwise.allocator.segment_map import SegmentBar, segment_bars
+from vramwise.allocator.settings import AllocatorSettings, TorchVersion
+from vramwise.timeline import Action, Event, Phase, Tag, Timeline
+
+# Each stretch gives up to three moments; far more stretches than a screen has columns, so that zooming in pays.
+STRETCHES = 3000
+# How many of the allocations before a moment are named.
+NAMED_ALLOCATIONS = 3
+
+_ALLOC, _FREE, _EMPTY_CACHE, _PHASE = (
+    int(action) for action in (Action.ALLOC, Action.FREE, Action.EMPTY_CACHE, Action.PHASE)
+)
+
+
+class Allocation(NamedTuple):
+    """What was asked for under one label: bytes handed out (rounded as the allocator does) and how often."""
+
+    tag: Tag
+    size_bytes: int
+    times: int
+
+
+class Moment(NamedTuple):
+    """The state after an event. `category_bytes` follows `Profile.categories` and adds up to allocated."""
+
+    event: int
+    reserved_bytes: int
+    category_bytes: tuple[int, ...]
+    # the largest since the moment before, largest first
+    allocations: tuple[Allocation, ...]
+
+    @property
+    def allocated_bytes(self) -> int:
+        """What tensors hold."""
+        return sum(self.category_bytes)
+
+
+class Mark(NamedTuple):
+    """The run enters a phase at this event."""
+
+    event: int
+    phase: Phase
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """What to draw. `peak` and `focus` are positions in `moments`.
+
+    The peak is where reserved stands highest (of several such moments, the one with the most allocated). The focus is
+    the moment whose segments and holdings are kept: the peak, or, where the run ends out of memory, its end.
+    """
+
+    event_count: int  # events played: to the end, or to the request that failed, which is counted
+    categories: tuple[str, ...]
+    marks: Sequence[Mark]
+    moments: Sequence[Moment]
+    peak: int
+    focus: int
+    # what is alive at the focus, by label, largest first
+    holdings: Sequence[Allocation]
+    segments: Sequence[SegmentBar]
+    failed: Allocation | None  # the request that could not be served, as requested
+    # what the allocator may reserve: the card less what lies outside, or a lower limit; None: no bound
+    bound_bytes: int | None
+
+    def phase_at(self, event: int) -> Phase:
+        """The phase in which an event lies."""
+        found = BEFORE_ANY_PHASE
+        for mark in self.marks:
+            if mark.event > event:
+                break
+            found = mark.phase
+        return found
+
+
+def profile_timeline(
+    timeline: Timeline,
+    settings: AllocatorSettings,
+    *,
+    torch: TorchVersion = NEWEST,
+    total_bytes: int | None = None,
+    limit_bytes: int | None = None,
+    outside_bytes: int = 0,
+    stretches: int = STRETCHES,
+) -> Profile:
+    """The sampled run and its segments, under the same conditions as `run.simulate`."""
+
+    def new_allocator() -> CachingAllocator:
+        return CachingAllocator(
+            settings, torch=torch, total_bytes=total_bytes, limit_bytes=limit_bytes, outside_bytes=outside_bytes
+        )
+
+    allocator = new_allocator()
+    curve = _play(timeline, allocator)
+    played = timeline.events[: len(curve.allocated)]
+    marks = [Mark(index, timeline.phases[event[4]]) for index, event in enumerate(played) if event[0] == _PHASE]
+    chosen = choose_moments(curve.allocated, curve.reserved, [mark.event for mark in marks], stretches)
+    categories, moments = _moments(timeline, played, curve, chosen)
+    heights = [(moment.reserved_bytes, moment.allocated_bytes) for moment in moments]
+    peak = heights.index(max(heights)) if heights else 0
+    focus = peak if curve.failed is None else len(moments) - 1
+    until = moments[focus].event + 1 if moments else 0
+    holdings, segments = _state_after(timeline, new_allocator(), until)
+    return Profile(
+        event_count=len(played),
+        categories=categories,
+        marks=marks,
+        moments=moments,
+        peak=peak,
+        focus=focus,
+        holdings=holdings,
+        segments=segments,
+        failed=curve.failed,
+        bound_bytes=_bound(allocator),
+    )
+
+
+@dataclass(slots=True)
+class _Curve:
+    """Allocated and reserved after each event, and the block sizes of all allocations in order."""
+
+    allocated: array[int] = field(default_factory=lambda: array("q"))
+    reserved: array[int] = field(default_factory=lambda: array("q"))
+    block_sizes: array[int] = field(default_factory=lambda: array("q"))
+    failed: Allocation | None = None
+
+
+def _play(timeline: Timeline, allocator: CachingAllocator) -> _Curve:
+    curve = _Curve()
+    live: dict[int, Block | None] = {}
+    malloc, free = allocator.malloc, allocator.free
+    note_size, note_allocated, note_reserved = (
+        curve.block_sizes.append,
+        curve.allocated.append,
+        curve.reserved.append,
+    )
+    for action, tensor, size_bytes, stream, tag in timeline.events:
+        if action == _ALLOC:
+            try:
+                block = live[tensor] = malloc(size_bytes, stream)
+            except AllocationError:
+                curve.failed = Allocation(timeline.tags[tag], size_bytes, 1)
+                block = None
+            note_size(0 if block is None else block.size)
+        elif action == _FREE:
+            block = live.pop(tensor)
+            if block is not None:
+                free(block)
+        elif action == _EMPTY_CACHE:
+            allocator.empty_cache()
+        note_allocated(allocator.allocated_bytes)
+        note_reserved(allocator.reserved_bytes)
+        if curve.failed is not None:
+            break  # the last event is the one that failed: it got nothing, but what was cached has been given back
+    return curve
+
+
+def _moments(
+    timeline: Timeline, played: Sequence[Event], curve: _Curve, chosen: Sequence[int]
+) -> tuple[tuple[str, ...], list[Moment]]:
+    """Walk the events once more, this time with what each block is for, and stop at the chosen ones."""
+    tags = timeline.tags
+    numbers: dict[str, int] = {}
+    of_tag = [numbers.setdefault(tag.category, len(numbers)) for tag in tags]
+    totals = [0] * len(numbers)
+    alive: dict[int, tuple[int, int]] = {}
+    since: dict[int, list[int]] = {}  # tag → bytes and count since the last moment
+    sizes = iter(curve.block_sizes)
+    moments: list[Moment] = []
+    start = 0
+    for end in chosen:
+        for action, tensor, _, _, tag in played[start : end + 1]:
+            if action == _ALLOC:
+                size = next(sizes)
+                alive[tensor] = (of_tag[tag], size)
+                totals[of_tag[tag]] += size
+                counted = since.setdefault(tag, [0, 0])
+                counted[0] += size
+                counted[1] += 1
+            elif action == _FREE:
+                category, size = alive.pop(tensor)
+                totals[category] -= size
+        allocations = tuple(
+            Allocation(tags[tag], size, times)
+            for tag, (size, times) in nlargest(NAMED_ALLOCATIONS, since.items(), key=lambda item: item[1][0])
+            if size
+        )
+        moments.append(Moment(end, curve.reserved[end], tuple(totals), allocations))
+        since.clear()
+        start = end + 1
+    return tuple(numbers), moments
+
+
+def _state_after(
+    timeline: Timeline, allocator: CachingAllocator, until: int
+) -> tuple[list[Allocation], list[SegmentBar]]:
+    """What is alive after the first events, by label, and the segments it lies in."""
+    play = play_timeline(timeline, allocator, until)
+    tag_of_tensor = {event[1]: event[4] for event in timeline.events[:until] if event[0] == _ALLOC}
+    tag_of_block: dict[Block, Tag] = {}
+    held: dict[Tag, list[int]] = {}
+    for tensor, block in play.live.items():
+        if block is not None:
+            tag = tag_of_block[block] = timeline.tags[tag_of_tensor[tensor]]
+            counted = held.setdefault(tag, [0, 0])
+            counted[0] += block.size
+            counted[1] += 1
+    holdings = [Allocation(tag, size, times) for tag, (size, times) in held.items()]
+    holdings.sort(key=lambda held: -held.size_bytes)
+    return holdings, segment_bars(allocator, tag_of_block)
+
+
+def _bound(allocator: CachingAllocator) -> int | None:
+    """The lower of card and limit, as the allocator sees them."""
+    lowest = min(allocator.limit_bytes, allocator.capacity_bytes)
+    return lowest if lowest < UNLIMITED else None

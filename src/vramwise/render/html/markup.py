@@ -1,0 +1,64 @@
+"""HTML written so that nothing gets in unescaped: whatever is not `Markup` already is text, and text is escaped.
+
+Knows no page: only elements, attributes and what a stranger's text may contain.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from html import escape
+
+_EMPTY = frozenset({"br", "col", "meta", "path", "rect"})
+_MAX_TEXT = 2000
+
+
+class Markup(str):
+    """Text that is HTML already. Only this module and the page's own files make it."""
+
+    __slots__ = ()
+
+
+Child = str | Iterable[str] | None
+
+
+def printable(text: str) -> str:
+    """Without control characters, bidirectional overrides and broken surrogates; shortened if it is endless."""
+    if len(text) > _MAX_TEXT:
+        text = text[: _MAX_TEXT - 1] + "…"
+    return "".join(char if char.isprintable() or char == "\n" else "\ufffd" for char in text)
+
+
+def text(value: str) -> Markup:
+    """Escape a text, unless it is markup."""
+    return value if isinstance(value, Markup) else Markup(escape(printable(value)))
+
+
+def breakable(name: str) -> Markup:
+    """A dotted name that may be broken after its dots and underscores."""
+    return Markup(re.sub(r"([._])(?=\w)", r"\1<wbr>", text(name)))
+
+
+def together(*children: Child) -> Markup:
+    """Children one after the other; None is left out."""
+    parts: list[str] = []
+    for child in children:
+        if isinstance(child, str):
+            parts.append(text(child))
+        elif child is not None:
+            parts.extend(text(part) for part in child)
+    return Markup("".join(parts))
+
+
+def element(name: str, *children: Child, **attributes: str | int | float | bool | None) -> Markup:
+    """An element. `class_` is class, `aria_label` is aria-label; None and False leave an attribute out."""
+    words = [name]
+    for key, value in attributes.items():
+        if value is None or value is False:
+            continue
+        word = key.rstrip("_").replace("_", "-")
+        words.append(word if value is True else f'{word}="{escape(printable(str(value)))}"')
+    opening = " ".join(words)
+    if name in _EMPTY:
+        return Markup(f"<{opening}>" if name in ("br", "col", "meta") else f"<{opening}/>")
+    return Markup(f"<{opening}>{together(*children)}</{name}>")

@@ -1,0 +1,151 @@
+"""The chart of a training report: measured memory over the steps, with prediction and card as lines. Plain SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby, pairwise
+from math import ceil
+from typing import NamedTuple
+
+from vramwise.render.html.markup import Markup, element
+from vramwise.train.measured import TrainReport
+from vramwise.units import GIB, gib, mib
+
+_WIDTH, _HEIGHT = 1000, 320
+_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 34, 16, 34
+_MOST_POINTS = 700
+_TICKS = 5
+STYLE = """
+.memory-lines { width: 100%; height: auto; display: block; }
+.memory-lines polyline, .memory-lines line { fill: none; stroke-width: 2; vector-effect: non-scaling-stroke; }
+.memory-lines text { font-size: 13px; fill: var(--muted); }
+.memory-lines .grid { stroke: var(--line); stroke-width: 1; }
+.memory-lines .reserved { stroke: var(--reserved); }
+.memory-lines .allocated { stroke: var(--c0); }
+.memory-lines .predicted { stroke: var(--c6); stroke-dasharray: 7 5; }
+.memory-lines .limit { stroke: var(--limit); }
+.memory-lines .eval { fill: var(--c5); }
+.memory-lines .restart { stroke: var(--limit); stroke-dasharray: 2 4; }
+.line-keys { display: flex; flex-wrap: wrap; gap: 4px 18px; padding: 0; margin: 8px 0 0; list-style: none; }
+.line-keys svg { display: inline-block; width: 26px; height: 10px; margin-right: 6px; }
+main > .card, main > .halves { margin-bottom: 16px; }
+"""
+
+
+class _Step(NamedTuple):
+    """The highest marks of one step of one attempt, evaluation and save included."""
+
+    attempt: int
+    step: int
+    allocated: int
+    reserved: int
+    evaluated: bool
+
+
+def _steps(report: TrainReport) -> list[_Step]:
+    steps: list[_Step] = []
+    for number, attempt in enumerate(report.attempts):
+        for step, group in groupby(attempt.samples, key=lambda sample: sample.step):
+            samples = list(group)
+            allocated = max(sample.reading.peak_allocated_bytes for sample in samples)
+            reserved = max(sample.reading.peak_reserved_bytes for sample in samples)
+            evaluated = any(sample.phase == "eval" for sample in samples)
+            steps.append(_Step(number, step, allocated, reserved, evaluated))
+    return steps
+
+
+def chart_parts(report: TrainReport) -> Iterator[Markup]:
+    """The chart and its key."""
+    steps = _steps(report)
+    if not steps:
+        yield element("p", "No samples.")
+        return
+    yield _Chart(report, steps).draw()
+    keys = [("reserved", "peak reserved"), ("allocated", "peak allocated"), ("predicted", "predicted reserved")]
+    keys += [("limit", "the card")] if report.device_bytes else []
+    yield element("ul", *(_key(name, label) for name, label in keys), class_="line-keys")
+
+
+def _key(name: str, label: str) -> Markup:
+    line = element("line", class_=name, x1=0, x2=26, y1=5, y2=5)
+    return element("li", element("svg", line, class_="memory-lines", viewBox="0 0 26 10", aria_hidden="true"), label)
+
+
+class _Chart:
+    """Steps to the right, bytes upwards; attempts one after the other, because a restart goes back in steps."""
+
+    def __init__(self, report: TrainReport, steps: Sequence[_Step]) -> None:
+        self._report = report
+        self._steps = steps
+        whole = [attempt.predicted for attempt in report.attempts if attempt.predicted]
+        self._predicted = whole[-1]["peak_reserved_bytes"] if whole else None
+        highest = max(step.reserved for step in steps)
+        self._top = 1.05 * max(highest, self._predicted or 0, report.device_bytes or 0)
+
+    def draw(self) -> Markup:
+        """The SVG."""
+        reserved = [step.reserved for step in self._steps]
+        allocated = [step.allocated for step in self._steps]
+        label = f"Peak reserved up to {gib(max(reserved))}, peak allocated up to {gib(max(allocated))}"
+        return element(
+            "svg",
+            *self._grid(),
+            *self._restarts(),
+            self._level(self._report.device_bytes, "limit"),
+            self._level(self._predicted, "predicted"),
+            self._line(allocated, "allocated"),
+            self._line(reserved, "reserved"),
+            *self._evals(),
+            class_="memory-lines",
+            viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
+            role="img",
+            aria_label=label,
+        )
+
+    def _x(self, at: float) -> float:
+        return _LEFT + (_WIDTH - _LEFT - _RIGHT) * at / max(len(self._steps) - 1, 1)
+
+    def _y(self, size_bytes: float) -> float:
+        return _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * size_bytes / self._top
+
+    def _grid(self) -> Iterator[Markup]:
+        step = max(1, ceil(self._top / GIB / _TICKS)) * GIB if self._top > 2 * GIB else self._top / _TICKS
+        level = 0.0
+        while level <= self._top:
+            y = f"{self._y(level):.1f}"
+            yield element("line", class_="grid", x1=_LEFT, x2=_WIDTH - _RIGHT, y1=y, y2=y)
+            size = gib(int(level)) if self._top > 2 * GIB else mib(int(level))
+            yield element("text", size, x=_LEFT - 6, y=y, text_anchor="end", dominant_baseline="middle")
+            level += step
+        for part in range(_TICKS + 1):
+            at = round(part * (len(self._steps) - 1) / _TICKS)
+            yield element(
+                "text", f"step {self._steps[at].step}", x=f"{self._x(at):.1f}", y=_HEIGHT - 10, text_anchor="middle"
+            )
+
+    def _level(self, size_bytes: int | None, name: str) -> Markup | None:
+        if not size_bytes:
+            return None
+        y = f"{self._y(size_bytes):.1f}"
+        return element("line", class_=name, x1=_LEFT, x2=_WIDTH - _RIGHT, y1=y, y2=y)
+
+    def _line(self, values: Sequence[int], name: str) -> Markup:
+        """Of a long run many steps share a point; the highest of them is drawn, so that no peak is lost."""
+        stride = ceil(len(values) / _MOST_POINTS)
+        points = [(start, max(values[start : start + stride])) for start in range(0, len(values), stride)]
+        drawn = " ".join(f"{self._x(x):.1f},{self._y(y):.1f}" for x, y in points)
+        return Markup(f'<polyline class="{name}" points="{drawn}"/>')  # `element` would cut it off as an endless text
+
+    def _evals(self) -> Iterator[Markup]:
+        evals = [(at, step) for at, step in enumerate(self._steps) if step.evaluated]
+        for at, step in evals[:: ceil(len(evals) / _MOST_POINTS) or 1]:
+            title = element("title", f"eval at step {step.step}: {gib(step.reserved)} reserved")
+            x, y = f"{self._x(at):.1f}", f"{self._y(step.reserved):.1f}"
+            yield element("circle", title, class_="eval", cx=x, cy=y, r=4)
+
+    def _restarts(self) -> Iterator[Markup]:
+        for at, (before, after) in enumerate(pairwise(self._steps), start=1):
+            if before.attempt != after.attempt:
+                x = f"{self._x(at):.1f}"
+                title = element("title", f"started again at step {after.step}")
+                yield element("line", title, class_="restart", x1=x, x2=x, y1=_TOP, y2=_HEIGHT - _BOTTOM)

@@ -1,0 +1,88 @@
+"""A training report for the terminal: what happened, predicted against measured, what the guard said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from vramwise.train.measured import Compared, Peak, TrainReport, compare
+from vramwise.units import gib, mib
+
+
+def render_train_report(report: TrainReport) -> str:
+    """The whole report."""
+    return "\n".join(_lines(report))
+
+
+def _lines(report: TrainReport) -> Iterator[str]:
+    yield headline(report)
+    yield from (f"  {line}" for line in map(decision_line, report.decisions) if line)
+    rows = compare(report.last)
+    if report.device is None:
+        yield "no GPU was used: nothing was measured"
+    elif rows:
+        yield ""
+        yield from _table(rows)
+    for warning in report.last.warnings:
+        yield f"warning [{warning['rule']}] step {warning['step']}: {warning['message']}"
+    if report.torn:
+        yield f"({report.torn} line(s) of the log were torn by a kill)"
+
+
+def headline(report: TrainReport) -> str:
+    """One line: which card, how many attempts, how far."""
+    last = report.last
+    step = max((sample.step for sample in last.samples), default=last.start.get("step", 0))
+    words = [report.output_dir]
+    if report.device is not None:
+        words.append(report.device if report.device_bytes is None else f"{report.device}, {gib(report.device_bytes)}")
+    if len(report.attempts) > 1:
+        words.append(f"{len(report.attempts)} attempts")
+    of_steps = last.start.get("max_steps")
+    words.append("ended" if last.ended else f"measured to step {step}" + (f" of {of_steps}" if of_steps else ""))
+    return " · ".join(words)
+
+
+def decision_line(decision: Mapping[str, Any]) -> str | None:
+    """A decision in words; None for those that say nothing new."""
+    if decision.get("what") == "attempt":
+        batch = f"micro {decision.get('micro_batch_size')} × accumulation {decision.get('gradient_accumulation_steps')}"
+        since = decision.get("resume_from") or "the start"
+        evals = f", eval batch {decision['eval_batch_size']}" if decision.get("eval_batch_size") else ""
+        return f"attempt {decision.get('attempt')}: {batch}{evals}, from {since}"
+    if decision.get("what") == "out-of-memory":
+        then = decision.get("next") or "given up"
+        return f"out of memory in {decision.get('phase')} at step {decision.get('step')} → {then}"
+    if decision.get("what") == "advice":
+        return "; ".join(str(line).strip() for line in decision.get("advice") or ()) or None
+    if decision.get("what") == "end":
+        return f"ended with exit code {decision.get('exit_code')}"
+    return None
+
+
+def _table(rows: list[Compared]) -> Iterator[str]:
+    yield f"{'':10}{'allocated':^31}  {'reserved':^31}"
+    yield f"{'phase':10}{'predicted':>10}{'measured':>11}{'':>10}  {'predicted':>10}{'measured':>11}{'':>10}"
+    for row in rows:
+        cells = (*_cells(row, "allocated_bytes"), *_cells(row, "reserved_bytes"))
+        yield f"{row.phase:10}{cells[0]:>10}{cells[1]:>11}{cells[2]:>10}  {cells[3]:>10}{cells[4]:>11}{cells[5]:>10}"
+
+
+def _cells(row: Compared, which: str) -> tuple[str, str, str]:
+    return size_of(row.predicted, which), size_of(row.measured, which), difference(row, which)
+
+
+def size_of(peak: Peak | None, which: str) -> str:
+    """A size, or a dash where there is none."""
+    if peak is None:
+        return "–"
+    size_bytes = int(getattr(peak, which))
+    return gib(size_bytes) if size_bytes >= 1024**3 else mib(size_bytes)
+
+
+def difference(row: Compared, which: str) -> str:
+    """How far the prediction was off, in per cent of the measured figure."""
+    if row.predicted is None or row.measured is None or not getattr(row.measured, which):
+        return ""
+    measured = getattr(row.measured, which)
+    return f"{100 * (getattr(row.predicted, which) - measured) / measured:+.1f} %"

@@ -45,7 +45,7 @@ $(DEMO)/.ready: pyproject.toml
 $(DEV)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(DEV)
 	$(DEV)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	$(DEV)/bin/python -m pip install --quiet --disable-pip-version-check -e . --group dev
+	$(DEV)/bin/python -m pip install --quiet --disable-pip-version-check -e . --group dev --group train-test
 	@touch $@
 
 clean:

@@ -19,6 +19,7 @@ COMMANDS = {
     "predict": "Predict what a run will allocate and reserve, without a GPU.",
     "train": "Train a config: checked, predicted, guarded, recovering from an out-of-memory.",
     "diagnose": "Explain an out-of-memory or dtype failure from its log, config and snapshot.",
+    "report": "Show predicted against measured memory of a training run.",
     "replay": "Replay a torch memory snapshot, also under other allocator settings.",
     "rules": "List the rules.",
     "explain": "Explain one rule: why it hurts, an example, the remedy.",

@@ -1,0 +1,34 @@
+"""`vramwise report`: predicted against measured memory of a training run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from vramwise.errors import VramwiseError
+
+
+@click.command("report")
+@click.argument("output_dir", metavar="OUTPUT_DIR", type=click.Path(path_type=Path))
+@click.option("--html", metavar="FILE", help="Write the report as a page, with the memory over the steps.")
+def command(output_dir: Path, html: str | None) -> None:
+    """Show what a run was predicted to need and what it took.
+
+    OUTPUT_DIR is the output_dir of a run of `vramwise train`, or of one that the memory guard watched. Works while the
+    run is going on. Exit code: 0, or 2 where there is nothing to read.
+    """
+    from vramwise.render.train_report_text import render_train_report
+    from vramwise.train.measured import read_report
+
+    report = read_report(output_dir)
+    click.echo(render_train_report(report))
+    if html is None:
+        return
+    from vramwise.render.train_report import render_train_html
+
+    try:
+        Path(html).write_text(render_train_html(report), encoding="utf-8")
+    except OSError as error:
+        raise VramwiseError(f"{html} cannot be written: {error.strerror}") from error
+    click.echo(f"wrote {html}", err=True)

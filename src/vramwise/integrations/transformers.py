@@ -1,0 +1,15 @@
+"""For transformers' Trainer and what builds on it (TRL, Axolotl, Llama-Factory): the memory guard as a callback.
+
+from vramwise.integrations.transformers import MemoryGuard
+trainer = Trainer(..., callbacks=[MemoryGuard()])
+"""
+
+from __future__ import annotations
+
+from vramwise.train.extras import require
+
+require(["torch", "transformers"], "the memory guard")
+
+from vramwise.train.guard import MemoryGuard  # noqa: E402
+
+__all__ = ["MemoryGuard"]

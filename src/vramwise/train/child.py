@@ -1,0 +1,108 @@
+"""One child process: started in a session of its own, told of our signals, and not left behind when we are killed.
+
+A signal that reaches us goes on to the worker itself (torchrun would give its workers 30 seconds and then kill them,
+in the middle of a checkpoint perhaps). A second one goes to everything we started. Knows nothing of training.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+
+FORWARDED = (signal.SIGINT, signal.SIGTERM)
+PIDS = ".pids"
+_PR_SET_PDEATHSIG = 1
+
+
+class Signals:
+    """The signals that came while children ran."""
+
+    def __init__(self, pid_folder: Path) -> None:
+        self.received: int | None = None
+        self._child: subprocess.Popen[bytes] | None = None
+        self._pid_folder = pid_folder
+
+    @contextmanager
+    def forwarded(self) -> Iterator[None]:
+        """Pass signals on while inside."""
+        before = {number: signal.signal(number, self._take) for number in FORWARDED}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def run(self, command: Sequence[str], env: Mapping[str, str], keep_open: Sequence[int] = ()) -> int:
+        """Run a child to its end. The exit code; 128 + number where a signal ended it."""
+        if self.received is not None:
+            return 128 + self.received
+        clear_pids(self._pid_folder)
+        self._child = subprocess.Popen(
+            command,
+            env=dict(env),
+            start_new_session=True,
+            pass_fds=tuple(keep_open),
+            preexec_fn=_die_with(os.getpid()) if sys.platform == "linux" else None,
+        )
+        if self.received is not None:  # it came while the child was being started
+            self._pass_on(self._child, self.received, [])
+        code = self._child.wait()
+        self._child = None
+        clear_pids(self._pid_folder)
+        return code if code >= 0 else 128 - code
+
+    def _take(self, number: int, _frame: FrameType | None) -> None:
+        again = self.received is not None
+        self.received = number
+        child = self._child
+        if child is None or child.poll() is not None:
+            return
+        self._pass_on(child, number, [] if again else announced_pids(self._pid_folder))
+
+    def _pass_on(self, child: subprocess.Popen[bytes], number: int, workers: Sequence[int]) -> None:
+        """To the workers, or to the child's whole group where none has announced itself."""
+        for pid in workers:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+        if not workers:
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, number)
+
+
+def announce(output_dir: str | Path) -> None:
+    """In a worker: say which process this is, so that signals reach it and not only its launcher."""
+    folder = Path(output_dir) / PIDS
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / str(os.getpid())).touch()
+
+
+def announced_pids(folder: Path) -> list[int]:
+    """The workers that said so."""
+    return [int(path.name) for path in folder.iterdir() if path.name.isdigit()] if folder.is_dir() else []
+
+
+def clear_pids(folder: Path) -> None:
+    """Forget the workers of an earlier attempt."""
+    for pid in announced_pids(folder):
+        (folder / str(pid)).unlink(missing_ok=True)
+    with suppress(OSError):
+        folder.rmdir()
+
+
+def _die_with(parent: int) -> Callable[[], None]:
+    """Run in the child before exec: when we are killed, it gets SIGTERM, saves and ends."""
+    libc = ctypes.CDLL(None, use_errno=True)  # looked up here: the child should do as little as possible
+
+    def ask() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:
+            os._exit(128 + signal.SIGTERM)
+
+    return ask

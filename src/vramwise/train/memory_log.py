@@ -1,0 +1,98 @@
+"""`memory.jsonl`: what the guard saw, one JSON object a line, appended and never rewritten.
+
+Each line goes out in one write, so a process killed at any moment leaves at most one torn line at the end; the next
+writer starts a line of its own, and the reader passes over what it cannot read. Kinds of lines: `start` (an attempt),
+`sample`, `warning`, `end`, and `decision` (what the supervisor did between attempts).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vramwise.errors import VramwiseError
+
+LOG_FILE = "memory.jsonl"
+
+
+def log_path(output_dir: str | Path, rank: int = 0) -> Path:
+    """Where a rank writes: rank 0 `memory.jsonl`, the others `memory.rank3.jsonl`."""
+    return Path(output_dir) / (LOG_FILE if rank == 0 else f"memory.rank{rank}.jsonl")
+
+
+class MemoryLog:
+    """An open log; lines are with the kernel when `write` returns."""
+
+    def __init__(self, path: str | Path) -> None:
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        if _ends_in_a_torn_line(self._file):
+            os.write(self._file, b"\n")
+
+    def write(self, kind: str, record: Mapping[str, Any]) -> None:
+        """Append one line."""
+        line = json.dumps({"kind": kind, **record}, separators=(",", ":"))
+        os.write(self._file, line.encode() + b"\n")
+
+    def close(self) -> None:
+        """Close; a second time does nothing."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def __enter__(self) -> MemoryLog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _ends_in_a_torn_line(file: int) -> bool:
+    size = os.fstat(file).st_size
+    if size == 0:
+        return False
+    os.lseek(file, size - 1, os.SEEK_SET)
+    return os.read(file, 1) != b"\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogContents:
+    """The readable lines in their order, and how many were not readable."""
+
+    records: Sequence[Mapping[str, Any]]
+    torn: int
+
+    def of_kind(self, kind: str) -> list[Mapping[str, Any]]:
+        """The lines of one kind."""
+        return [record for record in self.records if record["kind"] == kind]
+
+
+def read_log(path: str | Path) -> LogContents:
+    """Read a log, also one whose writer was killed or is still writing."""
+    try:
+        with Path(path).open("rb") as file:
+            return parse_log(file)
+    except OSError as error:
+        raise VramwiseError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def parse_log(lines: Iterable[bytes]) -> LogContents:
+    """The records of a log's lines."""
+    records: list[Mapping[str, Any]] = []
+    torn = 0
+    for line in lines:
+        try:
+            record = json.loads(line)
+        except ValueError:
+            torn += bool(line.strip())
+            continue
+        if isinstance(record, dict) and isinstance(record.get("kind"), str):
+            records.append(record)
+        else:
+            torn += 1
+    return LogContents(records=records, torn=torn)

@@ -1,0 +1,201 @@
+"""The plan of one training attempt: everything the worker process needs, as one JSON file.
+
+The parent (`vramwise train`) decides and writes it; the worker reads it before torch is imported and decides nothing
+more. A restart after an out-of-memory is the same plan with another attempt number, checkpoint and micro-batch. The
+config's text is part of it, so that editing the file during a run changes nothing about a restart.
+Data only: no torch, and no files except `read_plan` and `write_plan`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from vramwise.errors import VramwiseError
+
+FORMAT = 1
+PLAN_FILE = "vramwise.json"
+
+# Exit codes of the worker, for whoever started it.
+EXIT_OUT_OF_MEMORY = 75
+EXIT_INTERRUPTED = 130
+EXIT_TERMINATED = 143
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictedPhase:
+    """The predicted high marks of one phase of one step. Phase names are those of `timeline.Phase`."""
+
+    step: int
+    phase: str
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictedMemory:
+    """What was predicted for the run on one card; `expected_error` is a share (0.03 = ±3 %), None where unknown."""
+
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+    outside_bytes: int
+    limit_bytes: int | None
+    phases: tuple[PredictedPhase, ...] = ()
+    breakdown_bytes: Mapping[str, int] = field(default_factory=dict)
+    expected_error: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardThresholds:
+    """From where on the memory guard warns."""
+
+    enabled: bool = True
+    # measured reserved above predicted by more than this share
+    over_prediction: float = 0.05
+    # growth: allocated at the end of a step, fitted over this many steps, reaching the card's end within the run
+    growth_steps: int = 20
+    # reserved − allocated, at the peak, as a share of reserved
+    fragmentation: float = 0.3
+    # reserved at the first evaluation against the highest before it
+    eval_jump: float = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """One thing decided before the first step: what, its value, and why."""
+
+    name: str
+    value: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainPlan:
+    """One attempt at one run."""
+
+    config_path: str  # absolute; relative paths inside the config are relative to the working directory, as in Axolotl
+    config_text: str
+    output_dir: str  # absolute
+    engine: Literal["transformers", "axolotl"] = "transformers"
+    # recovery
+    attempt: int = 1
+    resume_from: str | None = None  # a complete checkpoint folder, or None for the start
+    recover: bool = True
+    # batch: micro × accumulation × data_parallel = effective, at every attempt
+    micro_batch_size: int
+    gradient_accumulation_steps: int
+    eval_batch_size: int | None  # None: no evaluation happens
+    effective_batch_size: int
+    gpus: int = 1  # processes to start, all nodes together
+    data_parallel: int = 1
+    # shapes
+    sequence_len: int
+    pad_multiple: int
+    constant_shapes: bool
+    # dtypes, decided by the card's compute capability
+    precision: Literal["bf16", "fp16", "fp32"]
+    weights_dtype: Literal["bf16", "fp16", "fp32"]
+    autocast: bool = False
+    # the process
+    environment: Mapping[str, str] = field(default_factory=dict)  # to set before torch is imported
+    seed: int = 42
+    random_weights: bool = False
+    memory_limit_bytes: int | None = None  # the allocator may reserve no more (--memory-limit)
+    # what the config is resolved for in the worker: keyword arguments of `vramwise.targets.make_target`
+    target: Mapping[str, Any] = field(default_factory=dict)
+    # memory
+    predicted: PredictedMemory | None = None
+    guard: GuardThresholds = field(default_factory=GuardThresholds)
+    decisions: tuple[Decision, ...] = ()
+
+    def restarted(
+        self,
+        *,
+        resume_from: str | None,
+        micro_batch_size: int | None = None,
+        gradient_accumulation_steps: int | None = None,
+        eval_batch_size: int | None = None,
+    ) -> TrainPlan:
+        """The next attempt. The effective batch must stay; a change of it is refused."""
+        micro = micro_batch_size or self.micro_batch_size
+        accumulation = gradient_accumulation_steps or self.gradient_accumulation_steps
+        if micro * accumulation != self.micro_batch_size * self.gradient_accumulation_steps:
+            raise VramwiseError(
+                f"a restart must keep the effective batch: micro {micro} × accumulation {accumulation} ≠ "
+                f"{self.micro_batch_size} × {self.gradient_accumulation_steps}"
+            )
+        return replace(
+            self,
+            attempt=self.attempt + 1,
+            resume_from=resume_from,
+            micro_batch_size=micro,
+            gradient_accumulation_steps=accumulation,
+            eval_batch_size=eval_batch_size or self.eval_batch_size,
+        )
+
+    def to_json(self) -> str:
+        """The plan as text; `from_json` gives it back, equal."""
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=2, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> TrainPlan:
+        """The plan in a text that `to_json` wrote."""
+        try:
+            values = json.loads(text)
+            if not isinstance(values, dict) or values.pop("format", None) != FORMAT:
+                raise VramwiseError(f"not a plan of format {FORMAT}: written by another version of vramwise")
+            return cls(**_known(cls, values) | _nested(values))
+        except (ValueError, TypeError, KeyError) as error:
+            raise VramwiseError(f"not a readable plan: {error}") from error
+
+
+def _known(cls: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    names = {one.name for one in fields(cls)}
+    return {name: value for name, value in values.items() if name in names}
+
+
+def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    predicted = values.get("predicted")
+    return {
+        "predicted": None if predicted is None else _predicted(predicted),
+        "guard": GuardThresholds(**_known(GuardThresholds, values.get("guard", {}))),
+        "decisions": tuple(Decision(**one) for one in _rows(values.get("decisions"))),
+    }
+
+
+def _predicted(values: Mapping[str, Any]) -> PredictedMemory:
+    phases = tuple(PredictedPhase(**one) for one in _rows(values.get("phases")))
+    return PredictedMemory(**{**_known(PredictedMemory, values), "phases": phases})
+
+
+def _rows(values: Any) -> Sequence[dict[str, Any]]:
+    return values if isinstance(values, list) else []
+
+
+def read_plan(path: str | Path) -> TrainPlan:
+    """The plan in a file."""
+    try:
+        return TrainPlan.from_json(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise VramwiseError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def write_plan(plan: TrainPlan, path: str | Path | None = None) -> Path:
+    """Write the plan (default: `vramwise.json` in its output_dir), whole or not at all."""
+    target = Path(path) if path else Path(plan.output_dir) / PLAN_FILE
+    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        with unfinished.open("w", encoding="utf-8") as file:
+            file.write(plan.to_json())
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(target)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        raise VramwiseError(f"{target} cannot be written: {error.strerror}") from error
+    return target

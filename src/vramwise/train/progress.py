@@ -1,0 +1,58 @@
+"""What a training run says while it runs: one line a log, with the time left. Rank 0 only."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from transformers import TrainerCallback
+
+_SHOWN = (("loss", "loss {:.4f}"), ("eval_loss", "eval loss {:.4f}"), ("grad_norm", "grad norm {:.3g}"))
+
+
+class Progress(TrainerCallback):
+    """Prints losses and how far the run is; `phase` is what the run is doing, for whoever asks after an error."""
+
+    def __init__(self) -> None:
+        self.phase = "load"
+        self.step: int | None = None  # the optimizer step under way, from 1
+        self._started = 0.0
+        self._first_step = 0
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        """Start the clock."""
+        self.phase = "train"
+        self._started, self._first_step = time.monotonic(), state.global_step
+        if state.is_world_process_zero:
+            resumed = f", resumed at step {state.global_step}" if state.global_step else ""
+            say(f"training: {state.max_steps} steps{resumed}")
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        """Remember where the run is."""
+        self.step = state.global_step + 1
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **more: Any) -> None:
+        """One line."""
+        if not state.is_world_process_zero or not logs:
+            return
+        words = [form.format(logs[name]) for name, form in _SHOWN if name in logs]
+        if words:
+            words = [f"step {state.global_step}/{state.max_steps}", *words]
+            if "learning_rate" in logs:
+                words.append(f"lr {logs['learning_rate']:.2e}")
+            say("  ".join([*words, self._left(state)]).rstrip())
+
+    def _left(self, state: Any) -> str:
+        done = state.global_step - self._first_step
+        left = state.max_steps - state.global_step
+        if done <= 0 or left <= 0:
+            return ""
+        seconds = (time.monotonic() - self._started) / done * left
+        return f"{seconds / 60:.0f} min left" if seconds >= 90 else f"{seconds:.0f} s left"
+
+
+def say(text: str) -> None:
+    """One line to the user, at once."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,114 @@
+"""The verb `train`: prepare, stop or go on, hand over to the engine. Parent process: no torch."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from vramwise.errors import VramwiseError
+from vramwise.predicting import predict_run
+from vramwise.train.plan import TrainPlan, write_plan
+from vramwise.train.prepare import Prepared, TrainOptions, prepare
+from vramwise.train.remedies import Remedy, remedies
+from vramwise.types import RunSpec
+from vramwise.units import gib
+
+STOPPED = 1
+Say = Callable[[str], None]
+
+
+def train(path: str, options: TrainOptions | None = None, *, say: Say | None = None) -> int:
+    """Train one config. 0: to the end; 1: stopped before the first step; else the engine's exit code."""
+    options = options or TrainOptions()
+    say = say or _print
+    if path == "-":
+        raise VramwiseError("train needs a file: standard input cannot be read again after a restart")
+    prepared = prepare(path, options)
+    if not _may_start(prepared, options, say):
+        return STOPPED
+    for line in decision_lines(prepared.plan):
+        say(line)
+    if options.engine == "axolotl":
+        from vramwise.train.engine_axolotl import train_with_axolotl
+
+        write_plan(prepared.plan)
+        return train_with_axolotl(prepared.plan)
+    from vramwise.train.supervise import supervise
+
+    return supervise(prepared.plan, say=say, advise=lambda plan: advice(prepared, plan, options))
+
+
+def _may_start(prepared: Prepared, options: TrainOptions, say: Say) -> bool:
+    path = prepared.document.path
+    errors = prepared.errors
+    for found in errors:
+        say(f"{path}:{found.place.line}: error {found.rule}: {found.message}")
+    warnings = sum(found.severity.value == "warning" for found in prepared.findings)
+    if warnings:
+        say(f"{warnings} warning(s): vramwise check {path}")
+    fits = prepared.prediction is None or prepared.prediction.fits is not False
+    if not fits:
+        for line in misfit_lines(prepared, options):
+            say(line)
+    if (errors or not fits) and not options.force:
+        say("not started; mend it (vramwise fix), or go on anyway with --force")
+        return False
+    return True
+
+
+def decision_lines(plan: TrainPlan) -> list[str]:
+    """What was decided and why, in one short block."""
+    name = max(len(one.name) for one in plan.decisions)
+    value = min(48, max(len(one.value) for one in plan.decisions))
+    lines = [f"  {one.name.ljust(name)}  {one.value.ljust(value)}  {one.why}" for one in plan.decisions]
+    start = "" if plan.resume_from is None else f", resuming {plan.resume_from}"
+    return [f"vramwise train → {plan.output_dir}{start}", *lines]
+
+
+def misfit_lines(prepared: Prepared, options: TrainOptions) -> list[str]:
+    """Why it does not fit, and what would help without changing the result."""
+    prediction = prepared.prediction
+    assert prediction is not None
+    failed = prediction.report.out_of_memory
+    where = "" if failed is None else f": {failed.label} in {failed.phase} of step {failed.step}"
+    room = "" if prediction.capacity_bytes is None else f", there is room for {gib(prediction.capacity_bytes)}"
+    head = f"does not fit{where}; needs {gib(prediction.needs.peak_reserved_bytes)} reserved{room}"
+    return [head, *_remedy_lines(_remedies(prepared, prepared.run, options))]
+
+
+def _remedies(prepared: Prepared, run: RunSpec, options: TrainOptions) -> list[Remedy]:
+    model = prepared.model
+    if model is None:
+        return []
+    return remedies(
+        prepared.document,
+        run,
+        lambda changed: predict_run(changed, model, engine=options.engine, limit_bytes=options.memory_limit_bytes),
+    )
+
+
+def _remedy_lines(found: Sequence[Remedy]) -> list[str]:
+    if not found:
+        return []
+    lines = ["changes that keep the training result:"]
+    for one in found:
+        verdict = "fits" if one.fits else "does not fit"
+        lines.append(f"  {gib(one.prediction.needs.peak_reserved_bytes).rjust(9)}  {verdict.ljust(12)}  {one.title}")
+    return lines
+
+
+def advice(prepared: Prepared, plan: TrainPlan, options: TrainOptions) -> list[str]:
+    """What else would help, for a run whose batches cannot be halved any more."""
+    run = replace(
+        prepared.run,
+        micro_batch_size=plan.micro_batch_size,
+        gradient_accumulation_steps=plan.gradient_accumulation_steps,
+        eval_batch_size=plan.eval_batch_size,
+    )
+    return _remedy_lines(_remedies(prepared, run, options))
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,60 @@
+"""What the guard measures: one reading of the allocator, and a sample of it at a step and phase of the run.
+
+Data only. Where readings come from is `backend`'s business, what they mean `watch`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+# Measured phases are coarser than predicted ones: a callback sees the end of "train" (data, forward, backward, clip),
+# of "optimizer" (with the zeroing of gradients), of an evaluation and of a save.
+MeasuredPhase = Literal["load", "train", "optimizer", "eval", "save"]
+PREDICTED_PHASES: Mapping[str, frozenset[str]] = {
+    "load": frozenset({"load"}),
+    "train": frozenset({"data", "forward", "loss", "backward", "clip"}),
+    "optimizer": frozenset({"optimizer", "log"}),
+    "eval": frozenset({"eval"}),
+    "save": frozenset({"save"}),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """The allocator at one moment. Peaks count from the last reset of the counters; `device_free` may be unknown."""
+
+    allocated_bytes: int
+    reserved_bytes: int
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+    retries: int
+    device_free_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """A reading at the end of a phase; `width` is the widest batch of that phase in tokens a row, where it is known."""
+
+    step: int
+    phase: MeasuredPhase
+    reading: Reading
+    width: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Flat, for one line of a log."""
+        return {"step": self.step, "phase": self.phase, "width": self.width, **asdict(self.reading)}
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Sample:
+        """The inverse of `to_json`; keys it does not know are left aside."""
+        reading = Reading(
+            allocated_bytes=int(record["allocated_bytes"]),
+            reserved_bytes=int(record["reserved_bytes"]),
+            peak_allocated_bytes=int(record["peak_allocated_bytes"]),
+            peak_reserved_bytes=int(record["peak_reserved_bytes"]),
+            retries=int(record["retries"]),
+            device_free_bytes=record.get("device_free_bytes"),
+        )
+        return cls(step=int(record["step"]), phase=record["phase"], reading=reading, width=record.get("width"))

@@ -1,0 +1,56 @@
+"""SIGTERM and SIGINT in the worker: finish the step, save a checkpoint, end. A second signal ends at once.
+
+All ranks must stop at the same step, and signals do not reach them at the same moment: so with several ranks they ask
+each other after every step.
+"""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType
+from typing import Any
+
+import torch
+from transformers import TrainerCallback
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class StopOnSignal(TrainerCallback):
+    """Installs its handlers at once, so that a signal while loading is not lost either."""
+
+    def __init__(self) -> None:
+        self._received = 0
+        self.stopped_by = 0  # the signal that ended training; 0: none did
+        for number in _SIGNALS:
+            signal.signal(number, self._take)
+
+    @property
+    def exit_code(self) -> int:
+        """128 + the signal's number, as a shell would say; 0 where training was not stopped."""
+        return 128 + self.stopped_by if self.stopped_by else 0
+
+    def _take(self, number: int, _frame: FrameType | None) -> None:
+        self._received = number
+        for other in _SIGNALS:
+            signal.signal(other, signal.SIG_DFL)
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        """A signal that came while loading: nothing was trained, so there is nothing to save."""
+        if self._agreed(args):
+            raise SystemExit(self.exit_code)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        """Save and stop where a signal came during the step."""
+        if self._agreed(args):
+            control.should_save = True
+            control.should_training_stop = True
+
+    def _agreed(self, args: Any) -> bool:
+        number = self._received
+        if args.world_size > 1:
+            shared = torch.tensor(number, device=args.device)
+            torch.distributed.all_reduce(shared, op=torch.distributed.ReduceOp.MAX)
+            number = int(shared)
+        self.stopped_by = number
+        return bool(number)

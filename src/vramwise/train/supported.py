@@ -1,0 +1,264 @@
+"""Which keys of an Axolotl file the transformers engine honours. A key that it would have to ignore is an error.
+
+Three kinds: honoured keys (some only for certain values), keys that say nothing about the training result (where to
+cache, how many processes tokenize), and all others, which are refused unless they are off: null, empty, or the
+trainer's own default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from vramwise.errors import ConfigError
+from vramwise.facts import axolotl as facts
+from vramwise.types import Config, RunSpec
+
+_LIGER = "LigerPlugin"
+_GUARD = "MemoryGuardPlugin"
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+HONOURED = _words(
+    """
+    base_model revision_of_model trust_remote_code tokenizer_config overrides_of_model_config special_tokens tokens
+    chat_template chat_template_jinja default_system_message
+    datasets test_datasets val_set_size train_on_inputs sequence_len eval_sequence_len min_sample_len
+    excess_length_strategy shuffle_merged_datasets
+    sample_packing eval_sample_packing sample_packing_sequentially curriculum_sampling multipack_real_batches
+    pad_to_sequence_len pad_to_multiple_of group_by_length
+    micro_batch_size gradient_accumulation_steps batch_size eval_batch_size num_epochs max_steps
+    eval_steps evals_per_epoch eval_strategy evaluation_strategy
+    save_steps saves_per_epoch save_strategy save_total_limit save_only_model
+    load_best_model_at_end metric_for_best_model greater_is_better early_stopping_patience
+    resume_from_checkpoint auto_resume_from_checkpoints output_dir
+    adapter lora_r lora_alpha lora_dropout lora_target_modules lora_target_linear lora_modules_to_save
+    lora_fan_in_fan_out peft_use_dora peft_use_rslora peft_init_lora_weights peft_autocast_adapter_dtype
+    peft_layers_to_transform lora_rank_pattern lora_alpha_pattern
+    load_in_4bit load_in_8bit bnb_config_kwargs
+    optimizer optim_args learning_rate lr_scheduler lr_scheduler_kwargs cosine_min_lr_ratio warmup_steps warmup_ratio
+    weight_decay adam_beta1 adam_beta2 adam_epsilon max_grad_norm neftune_noise_alpha
+    bf16 fp16 bfloat16 float16 tf32
+    gradient_checkpointing gradient_checkpointing_kwargs attn_implementation flash_attention sdp_attention
+    eager_attention flex_attention torch_compile torch_compile_backend torch_compile_mode
+    plugins liger_rope liger_rms_norm liger_layer_norm liger_glu_activation liger_swiglu liger_cross_entropy
+    liger_fused_linear_cross_entropy
+    fsdp fsdp_config fsdp_version deepspeed ddp_timeout ddp_bucket_cap_mb ddp_broadcast_buffers
+    ddp_find_unused_parameters tensor_parallel_size context_parallel_size sequence_parallel_degree
+    dataloader_num_workers dataloader_pin_memory dataloader_prefetch_factor logging_steps seed
+    use_wandb wandb_project wandb_entity wandb_name wandb_run_id wandb_mode wandb_watch wandb_log_model
+    use_tensorboard type_of_model
+    """
+)
+
+# Nothing in the result depends on these: caches, parallel tokenizing, hints that only Axolotl needs, serving.
+WITHOUT_EFFECT = _words(
+    """
+    dataset_prepared_path dataset_num_proc dataset_processes dataset_keep_in_memory preprocess_iterable strict
+    is_llama_derived_model is_mistral_derived_model is_falcon_derived_model is_qwen_derived_model
+    sample_packing_group_size sample_packing_bin_size sample_packing_eff_est sample_packing_mp_start_method
+    include_tokens_per_second include_tkps gradio_title gradio_share gradio_server_name gradio_server_port
+    gradio_max_new_tokens gradio_temperature merge_method low_cpu_mem_usage local_rank
+    axolotl_config_path is_preprocess tokenizer_save_jinja_files tokenizer_use_fast hf_use_auth_token
+    lora_on_cpu ddp tokenizer_type save_safetensors
+    """
+)
+
+DATASET_KEYS = _words(
+    """
+    path name split revision data_files ds_type type field field_messages message_field_role message_field_content
+    message_property_mappings roles roles_to_train train_on_eos chat_template chat_template_jinja
+    """
+)
+FSDP_KEYS = _words(
+    """
+    offload_params auto_wrap_policy transformer_layer_cls_to_wrap min_num_params cpu_ram_efficient_loading
+    state_dict_type reshard_after_forward activation_checkpointing fsdp_version version
+    """
+)
+DATASET_TYPES = ("alpaca", "completion", "chat_template", "input_output")
+_OPTIMIZERS = _words(
+    """
+    adamw_torch adamw_torch_fused adafactor sgd adagrad rmsprop adamw_bnb_8bit adamw_8bit paged_adamw_32bit
+    paged_adamw_8bit lion_8bit lion_32bit paged_lion_8bit paged_lion_32bit ademamix ademamix_8bit paged_ademamix_32bit
+    paged_ademamix_8bit rmsprop_bnb rmsprop_bnb_8bit rmsprop_bnb_32bit
+    """
+)
+_TORCH_OPTIMIZERS = frozenset({"adamw_torch", "adamw_torch_fused", "adafactor", "sgd", "adagrad", "rmsprop"})
+_SCHEDULES = _words(
+    """
+    linear cosine cosine_with_restarts polynomial constant constant_with_warmup inverse_sqrt cosine_with_min_lr
+    warmup_stable_decay
+    """
+)
+_ATTENTION = ("sdpa", "eager", "flash_attention_2", "flash_attention_3", "flex_attention")
+
+
+def unsupported(run: RunSpec) -> list[ConfigError]:
+    """What the transformers engine cannot honour in this config, in the file's order."""
+    config = run.config
+    found = [*_keys(config), *_values(run), *_dataset_blocks(config), *_fsdp_block(config), *_plugins(config)]
+    return sorted(found, key=lambda error: (error.line or 0, error.message))
+
+
+def _keys(config: Config) -> Iterator[ConfigError]:
+    other_names = facts.aliases()
+    for key, value in config.document.values.items():
+        name = other_names.get(key, key)
+        if name in HONOURED or name in WITHOUT_EFFECT or _off(name, value):
+            continue
+        yield _refusal(config, key, f"{key} is not supported by the transformers engine")
+
+
+def _off(key: str, value: Any) -> bool:
+    """Written, but without consequence: null, empty, or what the trainer does anyway."""
+    default = facts.defaults().get(key)
+    if value is None or value in ("", [], {}) or (default is not None and value == default):
+        return True
+    return value is False and default is not True
+
+
+def _refusal(config: Config, key: str, message: str) -> ConfigError:
+    place = config.place(key)
+    return ConfigError(message, line=place.line if place else None, column=place.column if place else None)
+
+
+def _values(run: RunSpec) -> Iterator[ConfigError]:
+    config = run.config
+    for key, applies, message in _value_checks(run):
+        if applies:
+            yield _refusal(config, key, message)
+
+
+def _value_checks(run: RunSpec) -> list[tuple[str, bool, str]]:
+    get: Callable[..., Any] = run.config.get
+    schedule = get("lr_scheduler", "cosine")
+    model_class = str(get("type_of_model") or get("model_type") or "AutoModelForCausalLM")
+    strategy = get("excess_length_strategy", "drop")
+    return [
+        ("adapter", run.adapter not in (None, "lora", "qlora"), f"adapter {run.adapter} is neither lora nor qlora"),
+        ("optimizer", run.optimizer not in _OPTIMIZERS, f"optimizer {run.optimizer} is not supported"),
+        ("lr_scheduler", schedule not in _SCHEDULES, f"lr_scheduler {schedule} is not one of transformers' own"),
+        (
+            "attn_implementation",
+            run.attn_implementation not in _ATTENTION,
+            f"attention {run.attn_implementation} is not one of {', '.join(_ATTENTION)}",
+        ),
+        (
+            "gradient_checkpointing",
+            isinstance(get("gradient_checkpointing"), str),
+            f"gradient_checkpointing: {get('gradient_checkpointing')} (offloading) is not supported: use true",
+        ),
+        (
+            "tensor_parallel_size",
+            run.tensor_parallel_size * run.context_parallel_size > 1,
+            "tensor and context parallelism are not supported",
+        ),
+        ("fp8", run.precision == "fp8", "fp8 is not supported"),
+        ("gptq", run.quantization == "gptq", "gptq checkpoints are not supported"),
+        (
+            "type_of_model",
+            not model_class.endswith("ForCausalLM"),
+            f"type_of_model {model_class}: only causal language models are trained",
+        ),
+        (
+            "excess_length_strategy",
+            strategy not in ("drop", "truncate", "raise"),
+            f"excess_length_strategy {strategy} is neither drop, truncate nor raise",
+        ),
+        (
+            "chat_template",
+            get("chat_template", "tokenizer_default") not in ("tokenizer_default", "chatml", "jinja"),
+            f"chat_template {get('chat_template')}: use tokenizer_default, chatml, or jinja with chat_template_jinja",
+        ),
+        ("datasets", not get("datasets"), "datasets is empty: nothing to train on"),
+        ("fsdp_config", run.sharding == "fsdp1", "FSDP1 is not supported: set fsdp_version: 2"),
+        (
+            "fsdp",
+            not set(_listed(get("fsdp"))) <= {"full_shard", "auto_wrap"},
+            "fsdp: only full_shard and auto_wrap are supported; use fsdp_config",
+        ),
+        (
+            "cosine_min_lr_ratio",
+            get("cosine_min_lr_ratio") is not None and schedule != "cosine",
+            f"cosine_min_lr_ratio has no effect with lr_scheduler {schedule}",
+        ),
+        (
+            "save_safetensors",
+            get("save_safetensors") is False,
+            "save_safetensors: false is not supported: transformers saves safetensors only",
+        ),
+    ]
+
+
+def _listed(written: Any) -> list[str]:
+    return written.split() if isinstance(written, str) else [str(one) for one in written or ()]
+
+
+def _fsdp_block(config: Config) -> Iterator[ConfigError]:
+    for key, value in config.get("fsdp_config", {}).items():
+        full = key == "final_state_dict_type" and value == "FULL_STATE_DICT"
+        if key not in FSDP_KEYS and value not in (None, False, "") and not full:
+            yield _refusal(config, f"fsdp_config.{key}", f"fsdp_config.{key}: {value} is not supported")
+
+
+def _dataset_blocks(config: Config) -> Iterator[ConfigError]:
+    for name in ("datasets", "test_datasets"):
+        for index, block in enumerate(config.get(name, ())):
+            for key, message in _dataset_problems(block):
+                yield _refusal(config, f"{name}.{index}.{key}" if key else f"{name}.{index}", message)
+
+
+def _dataset_problems(block: Any) -> Iterator[tuple[str, str]]:
+    if not isinstance(block, dict):
+        yield "", "a dataset must be a block with path and type"
+        return
+    for key, value in block.items():
+        if key not in DATASET_KEYS and value not in (None, False, "", [], {}):
+            yield str(key), f"dataset key {key} is not supported by the transformers engine"
+    kind = block.get("type")
+    if kind not in DATASET_TYPES:
+        shown = "a custom format" if isinstance(kind, dict) else str(kind)
+        yield "type", f"dataset type {shown} is not supported: one of {', '.join(DATASET_TYPES)}"
+    if block.get("train_on_eos") not in (None, "turn"):
+        yield "train_on_eos", "train_on_eos is only supported as turn"
+    if block.get("chat_template") not in (None, "tokenizer_default", "chatml", "jinja"):
+        yield "chat_template", f"chat_template {block['chat_template']}: use tokenizer_default, chatml or jinja"
+
+
+def _plugins(config: Config) -> Iterator[ConfigError]:
+    liger = any(str(plugin).endswith(_LIGER) for plugin in config.get("plugins", ()))
+    for key in sorted(HONOURED):
+        if key.startswith("liger_") and config.document.values.get(key) and not liger:
+            yield _refusal(
+                config, key, f"{key} without axolotl.integrations.liger.LigerPlugin in plugins has no effect"
+            )
+    for plugin in config.get("plugins", ()):
+        if not str(plugin).endswith((_LIGER, _GUARD)):
+            yield _refusal(config, "plugins", f"plugin {plugin} is not supported by the transformers engine")
+
+
+def needed_modules(run: RunSpec) -> list[str]:
+    """Modules beyond the basics that this config needs, found before anything is loaded."""
+    config = run.config
+    bnb = run.optimizer not in _TORCH_OPTIMIZERS
+    wants = (
+        ("peft", run.adapter is not None),
+        ("bitsandbytes", bnb or run.quantization in ("4bit", "8bit")),
+        ("liger_kernel", bool(run.liger) or run.loss_kernel.startswith("liger")),
+        ("deepspeed", run.sharding.startswith("zero")),
+        ("wandb", wants_wandb(config)),
+        ("tensorboard", bool(config.get("use_tensorboard"))),
+        ("flash_attn", run.attn_implementation == "flash_attention_2"),
+    )
+    return [name for name, wanted in wants if wanted]
+
+
+def wants_wandb(config: Config) -> bool:
+    """Asked for: use_wandb, or a project named; wandb_mode: disabled means no."""
+    if config.get("wandb_mode") == "disabled" or config.get("use_wandb") is False:
+        return False
+    return bool(config.get("use_wandb") or config.get("wandb_project"))

@@ -1,0 +1,119 @@
+"""The training process: `python -m vramwise.train.worker PLAN.json`.
+
+Sets the plan's variables before torch is imported, trains, saves. Exit codes: 0 done, 75 out of memory (`oom.json`
+says where), 130 and 143 after a signal with a checkpoint saved, 2 for what the user can mend, 1 for everything else.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from vramwise.config.document import parse_document
+from vramwise.errors import VramwiseError
+from vramwise.resolving import resolve
+from vramwise.targets import make_target
+from vramwise.train.plan import EXIT_OUT_OF_MEMORY, TrainPlan, read_plan
+from vramwise.types import RunSpec
+
+
+def main(arguments: list[str]) -> int:
+    """Train by the plan in a file."""
+    if len(arguments) != 1:
+        sys.stderr.write("usage: python -m vramwise.train.worker PLAN.json\n")
+        return 2
+    try:
+        plan = read_plan(arguments[0])
+        os.environ.update(plan.environment)
+        return train_by(plan)
+    except VramwiseError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+
+
+def run_of(plan: TrainPlan) -> RunSpec:
+    """The run as the parent resolved it: the config's text, under the plan's decisions."""
+    document = parse_document(plan.config_path, plan.config_text.encode("utf-8"))
+    run = resolve(document, make_target(**plan.target, env={}, look_around=False))
+    return replace(
+        run,
+        micro_batch_size=plan.micro_batch_size,
+        gradient_accumulation_steps=plan.gradient_accumulation_steps,
+        effective_batch_size=plan.effective_batch_size,
+        eval_batch_size=plan.eval_batch_size,
+        pad_multiple=plan.pad_multiple,
+        precision=plan.precision,
+        weights_dtype=plan.weights_dtype,
+        autocast=plan.autocast,
+    )
+
+
+def train_by(plan: TrainPlan) -> int:
+    """Train; torch is imported from here on."""
+    from vramwise.train import oom
+    from vramwise.train.child import announce
+
+    Path(plan.output_dir).mkdir(parents=True, exist_ok=True)
+    announce(plan.output_dir)
+    _limit_memory(plan)
+    from vramwise.train.engine_transformers import train
+    from vramwise.train.progress import Progress
+    from vramwise.train.stop import StopOnSignal
+
+    _quiet()
+    run, progress, stop = run_of(plan), Progress(), StopOnSignal()
+    try:
+        train(run, plan, progress=progress, stopped=lambda: bool(stop.exit_code), callbacks=[*_guard(plan, run), stop])
+    except Exception as error:
+        if not oom.is_out_of_memory(error):
+            raise
+        oom.record(plan, error, progress.phase, step=progress.step)
+        sys.stderr.write(f"out of memory in {progress.phase}: {str(error).partition(chr(10))[0]}\n")
+        return _leave(EXIT_OUT_OF_MEMORY)
+    return stop.exit_code
+
+
+def _limit_memory(plan: TrainPlan) -> None:
+    if plan.memory_limit_bytes is None:
+        return
+    import torch
+
+    if torch.cuda.is_available():
+        total = torch.cuda.get_device_properties(_local_rank()).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, plan.memory_limit_bytes / total), _local_rank())
+
+
+def _quiet() -> None:
+    """Progress is ours: one line a log, not a bar for every file."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+
+
+def _local_rank() -> int:
+    return int(os.environ.get("LOCAL_RANK", "0") or 0)
+
+
+def _guard(plan: TrainPlan, run: RunSpec) -> list[Any]:
+    if not plan.guard.enabled:
+        return []
+    from vramwise.integrations.transformers import MemoryGuard
+
+    width = run.pad_multiple * -(-run.sequence_len // run.pad_multiple)
+    rows = plan.micro_batch_size if run.packing_rows == "one" else 1
+    return [MemoryGuard.for_plan(plan, max_width=width * rows)]
+
+
+def _leave(code: int) -> int:
+    """End now where other ranks wait for this one: they are in a collective that will never finish."""
+    if int(os.environ.get("WORLD_SIZE", "1") or 1) > 1:
+        sys.stderr.flush()
+        os._exit(code)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

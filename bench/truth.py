@@ -1,0 +1,137 @@
+"""Measured runs as `RunSpec` and `ModelSpec`: the settings of a truth case, in the words of the product."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vramwise.facts.model_config import model_from_config
+from vramwise.types import Config, Document, GpuSpec, ModelSpec, Origin, RunSpec, Target
+
+HERE = Path(__file__).resolve().parent
+SHARED = HERE.parent.parent / "shared"
+BUNDLED = HERE.parent / "tests" / "data" / "truth" / "h200-dev.jsonl"
+
+H200 = GpuSpec(
+    name="NVIDIA H200", vendor="nvidia", memory_bytes=143156 * 1024**2, capability=(9, 0), bf16=True, fp8=True
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One measured run: how it was set up and what it took, in MiB."""
+
+    name: str
+    run: RunSpec
+    model: ModelSpec
+    steps: int
+    widths: list[int] | None
+    eval_widths: list[int] | None
+    measured: dict[str, Any]
+    folder: Path
+
+    @property
+    def trace_path(self) -> Path | None:
+        """The recorded allocator events, where they are at hand: beside the measured figures or in the shared
+        folder."""
+        for folder in (self.folder, SHARED / "traces"):
+            path = folder / str(self.measured.get("trace"))
+            if path.is_file():
+                return path
+        return None
+
+
+def cases(path: Path | None = None) -> list[Case]:
+    """All runs of a truth file; by default the shared one, or the copy beside the tests."""
+    if path is None:
+        path = SHARED / "truth" / "h200-dev.jsonl"
+        if not path.is_file():
+            path = BUNDLED
+    return [_case(json.loads(line), path.parent) for line in path.read_text().splitlines() if line.strip()]
+
+
+def _case(record: dict[str, Any], folder: Path) -> Case:
+    case = record["case"]
+    model = model_from_config(case["model"], name=case["name"], source="truth case")
+    widths = record.get("batch_widths") or {}
+    return Case(
+        name=record["name"],
+        run=run_of(case),
+        model=model,
+        steps=case["steps"],
+        widths=widths.get("train"),
+        eval_widths=widths.get("eval"),
+        measured=record,
+        folder=folder,
+    )
+
+
+def run_of(case: dict[str, Any]) -> RunSpec:
+    """The run that a case's settings describe."""
+    document = Document(path="", text="", values={}, spans={})
+    origin = Origin(kind="option", why="measured with this version")
+    adapter = case.get("adapter")
+    kwargs = case.get("gradient_checkpointing_kwargs") or {}
+    liger = bool(case.get("liger"))
+    accumulation = case.get("gradient_accumulation_steps", 1)
+    variable = case.get("lengths") == "variable"
+    return RunSpec(
+        trainer="transformers",
+        config=Config(document, {}, {}),
+        target=Target(gpu=H200, gpus=1, torch=(2, 11), torch_origin=origin, alloc_env={}),
+        base_model=case["name"],
+        gpus=1,
+        data_parallel=1,
+        micro_batch_size=case["micro_batch_size"],
+        gradient_accumulation_steps=accumulation,
+        effective_batch_size=case["micro_batch_size"] * accumulation,
+        sequence_len=case["sequence_len"],
+        sample_packing=False,
+        packing_rows="none",
+        pad_to_sequence_len=case.get("pad_to_sequence_len", True),
+        pad_multiple=case.get("pad_multiple", 64) if variable else 1,
+        constant_shapes=not variable,
+        group_by_length=False,
+        evaluates="eval_steps" in case,
+        eval_batch_size=case.get("eval_batch_size"),
+        eval_sequence_len=case["sequence_len"],
+        eval_sample_packing=False,
+        eval_on_start=False,
+        eval_steps=case.get("eval_steps"),
+        precision="bf16",
+        weights_dtype="bf16",
+        autocast=True,
+        fp32_embeddings=case.get("fp32_embeddings", False),
+        adapter=adapter,
+        lora_r=case.get("lora_r"),
+        lora_alpha=32.0 if adapter else None,
+        lora_dropout=case.get("lora_dropout", 0.0),
+        lora_target_linear="lora_target_modules" not in case,
+        lora_target_modules=tuple(case.get("lora_target_modules", ())),
+        lora_modules_to_save=tuple(case.get("lora_modules_to_save", ())),
+        use_dora=case.get("peft_use_dora", False),
+        use_rslora=False,
+        lora_kernels=False,
+        quantization="4bit" if case.get("load_in_4bit") else "8bit" if case.get("load_in_8bit") else None,
+        rl=None,
+        optimizer=case.get("optimizer", "adamw_torch_fused"),
+        max_grad_norm=case.get("max_grad_norm", 1.0),
+        gradient_checkpointing=case.get("gradient_checkpointing", False),
+        recompute=case.get("gradient_checkpointing", False),
+        checkpointing_reentrant=kwargs.get("use_reentrant", True),
+        activation_offloading="off",
+        layer_offloading=False,
+        attn_implementation=case.get("attn_implementation", "sdpa"),
+        loss_kernel="liger_fused_linear" if liger else "stock",
+        liger=("rope", "rms_norm", "glu_activation") if liger else (),
+        tiled_mlp=False,
+        torch_compile=False,
+        sharding="none",
+        offload_params=False,
+        offload_optimizer=False,
+        tensor_parallel_size=1,
+        context_parallel_size=1,
+        allocator=case.get("alloc_conf", ""),
+    )

@@ -1,0 +1,120 @@
+"""Activation checkpointing: a block is run without a graph, and once more, with one, when its gradient arrives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from vramwise.ghost.dtypes import DType
+from vramwise.ghost.engine import backward
+from vramwise.ghost.ops.elementwise import without_node
+from vramwise.ghost.tape import Grads, Leaf, Node, Tape, Tensor
+
+Block = Callable[[Tape, Tensor], Tensor]
+Checkpoint = Callable[[Tape, Block, Tensor], Tensor]
+
+
+def _rerun(t: Tape, block: Block, x: Tensor, amp: DType | None) -> Tensor:
+    """The block again, under an autocast context of its own."""
+    outer, outer_casts = t.autocast, t.casts
+    t.autocast, t.casts = amp, {}
+    t.grad_enabled = True
+    try:
+        return block(t, x)
+    finally:
+        t.autocast, t.casts = outer, outer_casts
+
+
+def _recompute(t: Tape, node: Node, grad: Tensor) -> Grads:
+    block, amp = node.extra
+    inputs = node.saved[0]
+    detached = Leaf(inputs.storage, inputs.shape, inputs.numel, inputs.dtype)
+    detached.require_grad()
+    outputs = _rerun(t, block, detached, amp)
+    t.mark("temporary", "backward")
+    assert outputs.node is not None
+    backward(t, outputs.node, grad)
+    return (detached.grad,)
+
+
+def reentrant(t: Tape, block: Block, x: Tensor) -> Tensor:
+    """`checkpoint(block, x, use_reentrant=True)`: keeps the input alone."""
+    if not t.grad_enabled or not t.training:
+        return block(t, x)
+    t.grad_enabled = False
+    out = block(t, x)
+    t.grad_enabled = True
+    if x.node is not None:
+        if t.checkpoint_frame is not None:
+            t.frame = t.checkpoint_frame
+        node = t.node(_recompute, (x,), (x,))
+        node.extra = (block, t.autocast)
+        out.node = node
+    return out
+
+
+class _Enough(Exception):  # noqa: N818 - not an error: recomputation has everything it needs
+    """Everything that the first run saved has been made again."""
+
+
+class _Frame:
+    """A checkpointed block without reentry: its ops save numbers instead of tensors, until one of them is asked for."""
+
+    __slots__ = ("amp", "block", "count", "inputs", "kept", "rerunning", "total")
+
+    def __init__(self, block: Block, inputs: Tensor, amp: DType | None) -> None:
+        self.block = block
+        self.inputs = inputs
+        self.amp = amp
+        self.total = 0
+        self.count = 0
+        self.rerunning = False
+        self.kept: dict[int, Tensor | None] = {}
+
+    def pack(self, saved: tuple[Tensor | None, ...]) -> tuple[Any, ...]:
+        """In the first run keep a number for each; in the second the tensors, until the last one is there."""
+        if not self.rerunning:
+            numbers = tuple(range(self.total, self.total + len(saved)))
+            self.total += len(saved)
+            return numbers
+        for tensor in saved:
+            self.kept[self.count] = None if tensor is None else without_node(tensor)
+            self.count += 1
+        if self.count == self.total:
+            raise _Enough
+        return ()
+
+    def unpack(self, t: Tape, node: Node) -> list[Tensor | None]:
+        """Run the block again if it has not been, and hand out what this node saved."""
+        if not self.rerunning:
+            self.rerunning = True
+            self._rerun(t)
+        return [self.kept.pop(number) for number in node.saved]
+
+    def _rerun(self, t: Tape) -> None:
+        start = len(t.events)
+        outer = t.frame, t.grad_enabled
+        t.frame = self
+        try:
+            _rerun(t, self.block, self.inputs, self.amp)
+        except _Enough:
+            forget = t.count - 1
+        else:
+            forget = -1
+        t.frame, t.grad_enabled = outer
+        t.mark("temporary", "backward")
+        # an op saves its inputs before it makes its result: the last op's result was never made
+        if forget >= 0:
+            t.events[start:] = [event for event in t.events[start:] if event[1] != forget or event[0] > 1]
+
+
+def non_reentrant(t: Tape, block: Block, x: Tensor) -> Tensor:
+    """`checkpoint(block, x, use_reentrant=False)`: the graph is built, what it saves is not kept."""
+    if not t.grad_enabled or not t.training:
+        return block(t, x)
+    frame = _Frame(block, x, t.autocast)
+    outer = t.frame
+    t.frame = frame
+    out = block(t, x)
+    t.frame = outer
+    return out

@@ -1,0 +1,187 @@
+"""Losses: from the last hidden states to a scalar. The stock path holds the logits several times; the others avoid it.
+
+Each takes the model's head and returns (loss, logits or None), and drops its locals as transformers' code does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from vramwise.ghost.dtypes import INT64
+from vramwise.ghost.model.liger import plain_weight
+from vramwise.ghost.model.linear import Projection
+from vramwise.ghost.ops.elementwise import add, result_activation, scale, to_float
+from vramwise.ghost.ops.liger import cut_loss, fused_linear_loss, in_place_loss
+from vramwise.ghost.ops.loss import log_softmax, nll_loss
+from vramwise.ghost.ops.matmul import autocast_input
+from vramwise.ghost.ops.shape import alias, narrow, view
+from vramwise.ghost.tape import Parameter, Tape, Tensor
+from vramwise.types import ModelSpec, RunSpec
+
+Loss = Callable[[Tape, Tensor, Projection, Tensor], "tuple[Tensor, Tensor | None]"]
+
+
+class StockLoss:
+    """transformers' ForCausalLMLoss: logits in the model's type, in fp32, and their log-softmax."""
+
+    __slots__ = ("scaled", "softcap")
+
+    def __init__(self, *, softcap: bool = False, scaled: bool = False) -> None:
+        self.softcap = softcap
+        self.scaled = scaled
+
+    def __call__(self, t: Tape, hidden: Tensor, head: Projection, labels: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The loss and the logits."""
+        logits = self.logits(t, hidden, head)
+        loss = cross_entropy(t, logits, labels)
+        return loss, logits
+
+    def logits(self, t: Tape, hidden: Tensor, head: Projection) -> Tensor:
+        """The head's output, scaled and capped as the model does."""
+        t.mark("logits", "logits")
+        logits = head(t, hidden)
+        if self.scaled:
+            logits = scale(t, logits)
+        if self.softcap:
+            logits = scale(t, logits)
+            logits = result_activation(t, logits)
+            logits = scale(t, logits)
+        return logits
+
+
+class FusedLinearLoss:
+    """Liger's fused linear cross entropy: no logits in training; evaluation takes the stock path."""
+
+    __slots__ = ("stock",)
+
+    def __init__(self, stock: StockLoss) -> None:
+        self.stock = stock
+
+    def __call__(self, t: Tape, hidden: Tensor, head: Projection, labels: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The loss alone."""
+        weight = plain_weight(head)
+        if not t.training or weight is None:
+            return self.stock(t, hidden, head, labels)
+        t.mark("logits", "fused linear cross entropy")
+        return self._fused(t, hidden, weight, labels), None
+
+    def _fused(self, t: Tape, hidden: Tensor, weight: Parameter, labels: Tensor) -> Tensor:
+        batch, tokens = labels.shape
+        padded, shifted = shift(t, labels)
+        flat = view(t, hidden, (batch * tokens, hidden.shape[-1]))
+        loss = fused_linear_loss(t, autocast_input(t, flat), autocast_input(t, weight), shifted)
+        loss = scale(t, loss)
+        del padded, shifted
+        return loss
+
+
+class InPlaceLoss:
+    """Liger's cross entropy without the head: the fp32 logits become their own gradient."""
+
+    __slots__ = ("stock",)
+
+    def __init__(self, stock: StockLoss) -> None:
+        self.stock = stock
+
+    def __call__(self, t: Tape, hidden: Tensor, head: Projection, labels: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The loss and the logits."""
+        logits = self.stock.logits(t, hidden, head)
+        loss = self._loss(t, logits, labels)
+        return loss, logits
+
+    def _loss(self, t: Tape, logits: Tensor, labels: Tensor) -> Tensor:
+        t.mark("logits", "logits in fp32 for the loss")
+        logits = to_float(t, logits)
+        padded, shifted = shift(t, labels)
+        loss = in_place_loss(t, logits)
+        loss = scale(t, loss)
+        del logits, padded, shifted
+        return loss
+
+
+class CutLoss:
+    """Cut cross entropy: neither logits nor their gradient are ever held; evaluation too."""
+
+    __slots__ = ("stock",)
+
+    def __init__(self, stock: StockLoss) -> None:
+        self.stock = stock
+
+    def __call__(self, t: Tape, hidden: Tensor, head: Projection, labels: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The loss alone."""
+        weight = plain_weight(head)
+        if weight is None:
+            return self.stock(t, hidden, head, labels)
+        t.mark("logits", "cut cross entropy")
+        padded, shifted = shift(t, labels)
+        loss = scale(t, cut_loss(t, autocast_input(t, hidden), autocast_input(t, weight)))
+        del padded, shifted
+        return loss, None
+
+
+class ChunkedLoss:
+    """Cross entropy over slices of the logits: the logits stay, their fp32 copies come a slice at a time."""
+
+    __slots__ = ("stock",)
+    chunks = 8
+
+    def __init__(self, stock: StockLoss) -> None:
+        self.stock = stock
+
+    def __call__(self, t: Tape, hidden: Tensor, head: Projection, labels: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The loss and the logits."""
+        logits = self.stock.logits(t, hidden, head)
+        loss = self._loss(t, logits, labels)
+        return loss, logits
+
+    def _loss(self, t: Tape, logits: Tensor, labels: Tensor) -> Tensor:
+        t.mark("logits", "log-softmax, a slice at a time")
+        padded, shifted = shift(t, labels)
+        rows = labels.numel
+        total: Tensor | None = None
+        step = -(-rows // self.chunks)
+        flat = view(t, logits, (rows, logits.shape[-1]))
+        for start in range(0, rows, step):
+            part = narrow(t, flat, (min(step, rows - start), logits.shape[-1]))
+            loss = nll_loss(t, log_softmax(t, to_float(t, part)), shifted)
+            total = loss if total is None else add(t, total, loss)
+        assert total is not None
+        total = scale(t, total)
+        del padded, shifted
+        return total
+
+
+def make_loss(run: RunSpec, model: ModelSpec) -> Loss:
+    """The loss that the run's kernel gives."""
+    stock = StockLoss(
+        softcap=model.final_logit_softcapping is not None, scaled=model.model_type in ("granite", "cohere", "cohere2")
+    )
+    if run.loss_kernel == "liger_fused_linear":
+        return FusedLinearLoss(stock)
+    if run.loss_kernel == "liger":
+        return InPlaceLoss(stock)
+    if run.loss_kernel == "cut":
+        return CutLoss(stock)
+    if run.loss_kernel == "chunked":
+        return ChunkedLoss(stock)
+    return stock
+
+
+def shift(t: Tape, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Labels padded by one on the right, and their view from the second on: a single row is contiguous as it is."""
+    batch, tokens = labels.shape
+    padded = t.new((batch, tokens + 1), INT64)
+    shifted = t.new((batch, tokens), INT64) if batch > 1 else alias(padded, (batch, tokens))
+    return padded, shifted
+
+
+def cross_entropy(t: Tape, logits: Tensor, labels: Tensor) -> Tensor:
+    """fp32 logits, shifted labels, log-softmax, negative log-likelihood, divided by the number of labels."""
+    t.mark("logits", "logits in fp32 for the loss")
+    logits = to_float(t, logits)
+    padded, shifted = shift(t, labels)
+    t.mark("logits", "log-softmax")
+    loss = nll_loss(t, log_softmax(t, logits), shifted)
+    loss = scale(t, loss)
+    del logits, padded, shifted
+    return loss

@@ -1,0 +1,1 @@
+"""Models written in ghost ops: blocks, adapters and heads, from the fields of `ModelSpec`."""

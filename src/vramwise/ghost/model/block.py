@@ -1,0 +1,149 @@
+"""Decoder blocks: in which order norms, attention, feed-forward and residuals come.
+
+Attention weights are kept in a local until the block ends: the models do so (`hidden, _ = attention(…)`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from vramwise.ghost.model.attention import AttentionLayer, Tables
+from vramwise.ghost.model.norms import Norm
+from vramwise.ghost.ops.elementwise import add, dropout, scale
+from vramwise.ghost.tape import Tape, Tensor
+
+Mlp = Callable[[Tape, Tensor], Tensor]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreNormBlock:
+    """Norm, attention, add; norm, feed-forward, add. Granite scales what it adds."""
+
+    label: str
+    attention: AttentionLayer
+    mlp: Mlp
+    norm1: Norm
+    norm2: Norm
+    scaled: bool = False
+    # of what attention and feed-forward return (GPT-2)
+    dropout: float = 0.0
+
+    def __call__(self, t: Tape, hidden: Tensor, *, tables: Tables | None, mask: Tensor | None) -> Tensor:
+        """Run it."""
+        residual = hidden
+        t.mark("activations", f"{self.label}: attention")
+        hidden = self.norm1(t, hidden)
+        hidden, _weights = self.attention(t, hidden, tables, mask)
+        hidden = dropout(t, hidden, self.dropout)
+        hidden = add(t, residual, scale(t, hidden) if self.scaled else hidden)
+        residual = hidden
+        t.mark("activations", f"{self.label}: mlp")
+        hidden = self.norm2(t, hidden)
+        hidden = self.mlp(t, hidden)
+        hidden = dropout(t, hidden, self.dropout)
+        hidden = add(t, residual, scale(t, hidden) if self.scaled else hidden)
+        return hidden  # noqa: RET504
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandwichBlock:
+    """Norms before and after both parts: Gemma 2 and 3, GLM 4."""
+
+    label: str
+    attention: AttentionLayer
+    mlp: Mlp
+    norm1: Norm
+    norm2: Norm
+    norm3: Norm
+    norm4: Norm
+
+    def __call__(self, t: Tape, hidden: Tensor, *, tables: Tables | None, mask: Tensor | None) -> Tensor:
+        """Run it."""
+        residual = hidden
+        t.mark("activations", f"{self.label}: attention")
+        hidden = self.norm1(t, hidden)
+        hidden, _weights = self.attention(t, hidden, tables, mask)
+        hidden = self.norm2(t, hidden)
+        hidden = add(t, residual, hidden)
+        residual = hidden
+        t.mark("activations", f"{self.label}: mlp")
+        hidden = self.norm3(t, hidden)
+        hidden = self.mlp(t, hidden)
+        hidden = self.norm4(t, hidden)
+        hidden = add(t, residual, hidden)
+        return hidden  # noqa: RET504
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostNormBlock:
+    """Norms after attention and feed-forward only: OLMo 2 and 3."""
+
+    label: str
+    attention: AttentionLayer
+    mlp: Mlp
+    norm1: Norm
+    norm2: Norm
+
+    def __call__(self, t: Tape, hidden: Tensor, *, tables: Tables | None, mask: Tensor | None) -> Tensor:
+        """Run it."""
+        residual = hidden
+        t.mark("activations", f"{self.label}: attention")
+        hidden, _weights = self.attention(t, hidden, tables, mask)
+        hidden = self.norm1(t, hidden)
+        hidden = add(t, residual, hidden)
+        residual = hidden
+        t.mark("activations", f"{self.label}: mlp")
+        hidden = self.mlp(t, hidden)
+        hidden = self.norm2(t, hidden)
+        hidden = add(t, residual, hidden)
+        return hidden  # noqa: RET504
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParallelBlock:
+    """Attention and feed-forward of the same input, one residual: phi, Cohere, Falcon."""
+
+    label: str
+    attention: AttentionLayer
+    mlp: Mlp
+    norm1: Norm
+    norm2: Norm | None
+    # in which order the three are added: phi, Falcon and Cohere differ
+    order: Literal["attention, mlp", "residual, (mlp, attention)", "residual, attention"] = "attention, mlp"
+
+    def __call__(self, t: Tape, hidden: Tensor, *, tables: Tables | None, mask: Tensor | None) -> Tensor:
+        """Run it."""
+        residual = hidden
+        t.mark("activations", f"{self.label}: attention")
+        hidden = self.norm1(t, hidden)
+        beside = hidden if self.norm2 is None else self.norm2(t, residual)
+        attended, _weights = self.attention(t, hidden, tables, mask)
+        t.mark("activations", f"{self.label}: mlp")
+        fed = self.mlp(t, beside)
+        if self.order == "residual, (mlp, attention)":
+            return add(t, residual, add(t, fed, attended))
+        if self.order == "residual, attention":
+            return add(t, add(t, residual, attended), fed)
+        return add(t, add(t, attended, fed), residual)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NeoxBlock:
+    """Two norms of the same input, both made where they are used; one residual."""
+
+    label: str
+    attention: AttentionLayer
+    mlp: Mlp
+    norm1: Norm
+    norm2: Norm
+
+    def __call__(self, t: Tape, hidden: Tensor, *, tables: Tables | None, mask: Tensor | None) -> Tensor:
+        """Run it."""
+        t.mark("activations", f"{self.label}: attention")
+        attended, _weights = self.attention(t, self.norm1(t, hidden), tables, mask)
+        t.mark("activations", f"{self.label}: mlp")
+        fed = self.mlp(t, self.norm2(t, hidden))
+        hidden = add(t, add(t, fed, attended), hidden)
+        return hidden  # noqa: RET504

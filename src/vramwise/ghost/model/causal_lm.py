@@ -1,0 +1,123 @@
+"""A causal language model: embedding, blocks, final norm, head; the loss is `losses`' business.
+
+Locals are dropped in the order in which the models' forward drops them: see `tape`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from vramwise.ghost.checkpointing import Checkpoint
+from vramwise.ghost.dtypes import BOOL, FP32, INT64
+from vramwise.ghost.model.attention import Tables
+from vramwise.ghost.model.mask import boolean_mask, eager_mask, sdpa_mask
+from vramwise.ghost.model.norms import Norm
+from vramwise.ghost.model.rotary import half_tables, rotary_tables
+from vramwise.ghost.ops.elementwise import add, dropout, scale
+from vramwise.ghost.ops.loss import embedding
+from vramwise.ghost.tape import Leaf, Parameter, Tape, Tensor
+
+Block = Callable[..., Tensor]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Body:
+    """Everything but the head. `windows` holds, for each kind of layer, its sliding window (None: full attention)."""
+
+    embed: Parameter
+    blocks: list[Block]
+    norm: Norm
+    rotary_dim: int
+    attention: str
+    checkpoint: Checkpoint | None = None
+    # a hook makes the embeddings' output want a gradient (adapters under checkpointing)
+    input_grads: bool = False
+    scaled_embedding: bool = False
+    # the models that build their masks from a dictionary drop embeddings and positions in another order
+    masks_by_kind: bool = False
+    windows: dict[str, int | None] = field(default_factory=lambda: {"full": None})
+    kinds: tuple[str, ...] = ()
+    # Gemma 3 turns its sliding layers by another table
+    local_tables: bool = False
+    # OLMo 2 leaves the tables in fp32
+    wide_tables: bool = False
+    half_tables: bool = False
+    # GPT-2: a learned table of positions, added to the embeddings, and dropout
+    positions: Parameter | None = None
+    dropout: float = 0.0
+    # Falcon builds its mask even where no row is padded
+    always_masked: bool = False
+
+    def __call__(self, t: Tape, ids: Tensor, attention_mask: Tensor, padded: bool) -> Tensor:
+        """Hidden states after the last norm."""
+        t.mark("activations", "embeddings")
+        embeds = embedding(t, self.embed, ids)
+        if self.scaled_embedding:
+            embeds = scale(t, embeds)
+        if self.input_grads and t.grad_enabled:
+            embeds = _wanting_grad(embeds)
+        positions = scale(t, t.new((1, ids.shape[1]), INT64))
+        masks = self._masks(t, attention_mask, embeds, padded)
+        hidden = embeds
+        if self.positions is not None:
+            hidden = dropout(t, add(t, hidden, embedding(t, self.positions, positions)), self.dropout)
+        tables = self._tables(t, positions, hidden)
+        self._hold(t, embeds, positions, tables, masks)
+        for number, block in enumerate(self.blocks):
+            kind = self.kinds[number] if self.kinds else "full"
+            if self.checkpoint is None:
+                hidden = block(t, hidden, tables=tables.get(kind), mask=masks.get(kind))
+            else:
+                hidden = self.checkpoint(t, partial(block, tables=tables.get(kind), mask=masks.get(kind)), hidden)
+        t.mark("activations", "final norm")
+        hidden = self.norm(t, hidden)
+        if self.masks_by_kind:
+            del embeds, positions
+        else:
+            del positions, embeds
+        masks.clear()
+        tables.clear()
+        return hidden
+
+    def _masks(self, t: Tape, attention_mask: Tensor, embeds: Tensor, padded: bool) -> dict[str, Tensor | None]:
+        t.mark("activations", "attention mask")
+        if self.attention == "eager":
+            return {kind: eager_mask(t, attention_mask, embeds.dtype, window=w) for kind, w in self.windows.items()}
+        if self.always_masked:
+            return {"full": boolean_mask(t, t.new(attention_mask.shape, BOOL), window=False)}
+        if self.attention == "sdpa":
+            return {kind: sdpa_mask(t, attention_mask, padded=padded, window=w) for kind, w in self.windows.items()}
+        return {}
+
+    def _tables(self, t: Tape, positions: Tensor, hidden: Tensor) -> dict[str, Tables | None]:
+        if not self.rotary_dim:
+            return {}
+        t.mark("activations", "rotary tables")
+        dtype = FP32 if self.wide_tables else hidden.dtype
+        make = half_tables if self.half_tables else rotary_tables
+        first = make(t, self.rotary_dim, positions, dtype)
+        tables: dict[str, Tables | None] = dict.fromkeys(self.windows, first)
+        if self.local_tables:
+            tables["sliding"] = rotary_tables(t, self.rotary_dim, positions, dtype)
+        return tables
+
+    def _hold(
+        self,
+        t: Tape,
+        embeds: Tensor,
+        positions: Tensor,
+        tables: dict[str, Tables | None],
+        masks: dict[str, Tensor | None],
+    ) -> None:
+        """The arguments of checkpointed blocks live as long as the graph does."""
+        if self.checkpoint is not None and t.training and t.grad_enabled:
+            kept = embeds if self.input_grads else None
+            t.graph_holds.append((kept, positions, *tables.values(), *masks.values()))
+
+
+def _wanting_grad(x: Tensor) -> Tensor:
+    leaf = Leaf(x.storage, x.shape, x.numel, x.dtype)
+    leaf.require_grad()
+    return leaf

@@ -1,0 +1,155 @@
+"""Attention implementations: what stands between rotated queries and the output projection.
+
+Each takes (batch, heads, tokens, width) queries, keys and values and a mask, and returns the output with tokens
+first, and
+the attention weights where the implementation has them (the caller keeps those until its block ends).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from vramwise.ghost.dtypes import BOOL, FP32
+from vramwise.ghost.ops.attention import fused_attention, repeat_heads
+from vramwise.ghost.ops.elementwise import add, cast, dropout, result_activation, scale
+from vramwise.ghost.ops.flash import flash_attention
+from vramwise.ghost.ops.matmul import batched
+from vramwise.ghost.ops.shape import cat_last, contiguous, expanded, narrow, transpose_last, view
+from vramwise.ghost.ops.softmax import softmax, subtract_max
+from vramwise.ghost.tape import Parameter, Tape, Tensor
+
+Kernel = Callable[[Tape, Tensor, Tensor, Tensor, "Tensor | None"], "tuple[Tensor, Tensor | None]"]
+
+
+class Sdpa:
+    """`scaled_dot_product_attention`: grouped queries are left to the kernel only where there is no mask."""
+
+    __slots__ = ()
+
+    def __call__(
+        self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend."""
+        groups = query.shape[1] // key.shape[1]
+        if mask is not None:
+            key = repeat_heads(t, key, groups)
+            value = repeat_heads(t, value, groups)
+        output = fused_attention(t, query, key, value, mask)
+        return _tokens_first(t, output), None
+
+
+class Flash:
+    """The flash-attention library: no mask, grouped queries as they are; padded rows are unpadded by the caller."""
+
+    __slots__ = ()
+
+    def __call__(
+        self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend."""
+        return _tokens_first(t, flash_attention(t, query, key, value)), None
+
+
+class MathSdpa:
+    """`scaled_dot_product_attention` for unequal head counts that are not declared as groups (Falcon): in fp32."""
+
+    __slots__ = ()
+
+    def __call__(
+        self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend."""
+        if query.shape[1] == key.shape[1]:
+            return _tokens_first(t, fused_attention(t, query, key, value, mask)), None
+        amp, bias = t.autocast, None if mask is None else t.new(mask.shape, query.dtype)
+        t.autocast = None
+        output = self._written_out(t, query, key, value)
+        t.autocast = amp
+        del bias
+        return _tokens_first(t, output), None
+
+    def _written_out(self, t: Tape, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """The mask is added in place; a copy of the weights in the queries' type is handed out and dropped."""
+        groups = query.shape[1] // key.shape[1]
+        wide = [cast(t, tensor, FP32) for tensor in (query, key, value)]
+        left = scale(t, wide[0])
+        right = scale(t, wide[1])
+        scores = batched(t, left, transpose_last(t, contiguous(t, repeat_heads(t, right, groups))))
+        del right
+        weights = softmax(t, scores)
+        t.like(weights, BOOL)  # rows that are masked throughout
+        del scores
+        low = t.like(weights, query.dtype)
+        output = cast(t, batched(t, weights, contiguous(t, repeat_heads(t, wide[2], groups))), query.dtype)
+        del wide, left, weights, low
+        return output
+
+
+class SinkEager:
+    """GPT-OSS: a learned score a head joins each row before the softmax and is dropped after it."""
+
+    __slots__ = ("rate", "sinks")
+
+    def __init__(self, sinks: Parameter, rate: float) -> None:
+        self.sinks = sinks
+        self.rate = rate
+
+    def __call__(
+        self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend."""
+        groups = query.shape[1] // key.shape[1]
+        keys = repeat_heads(t, key, groups)
+        values = repeat_heads(t, value, groups)
+        weights = scale(t, batched(t, query, transpose_last(t, keys)))
+        if mask is not None:
+            weights = add(t, weights, mask)
+        shape = (*weights.shape[:-1], 1)
+        sinks = expanded(t, self.sinks, shape)
+        combined = cat_last(t, (weights, sinks))
+        combined = subtract_max(t, combined)
+        probabilities = softmax(t, combined, combined.dtype)
+        scores = narrow(t, probabilities, weights.shape)
+        weights = cast(t, dropout(t, scores, self.rate), values.dtype)
+        output = batched(t, weights, values)
+        output = _tokens_first(t, output)
+        return output, weights
+
+
+class Eager:
+    """Scores written out: (batch, heads, tokens, tokens) several times over, in fp32 for the softmax."""
+
+    __slots__ = ("dropout", "softcap")
+
+    def __init__(self, softcap: float | None = None, rate: float = 0.0) -> None:
+        self.softcap = softcap
+        self.dropout = rate
+
+    def __call__(
+        self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend."""
+        groups = query.shape[1] // key.shape[1]
+        keys = repeat_heads(t, key, groups)
+        values = repeat_heads(t, value, groups)
+        weights = scale(t, batched(t, query, transpose_last(t, keys)))
+        if self.softcap is not None:
+            weights = scale(t, weights)
+            weights = result_activation(t, weights)
+            weights = scale(t, weights)
+        if mask is not None:
+            weights = add(t, weights, mask)
+        weights = cast(t, softmax(t, weights), query.dtype)
+        weights = dropout(t, weights, self.dropout)
+        output = batched(t, weights, values)
+        output = _tokens_first(t, output)
+        return output, weights
+
+
+def _tokens_first(t: Tape, output: Tensor) -> Tensor:
+    """`output.transpose(1, 2).contiguous()`, flattened over heads: a copy unless the kernel kept the order of
+    tokens."""
+    batch, heads, tokens, width = output.shape
+    if output.heads_first:
+        output = contiguous(t, output)
+    return view(t, output, (batch, tokens, heads * width))

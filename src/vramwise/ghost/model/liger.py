@@ -1,0 +1,41 @@
+"""Layers that Liger puts in place of transformers' own: same shapes, fewer tensors."""
+
+from __future__ import annotations
+
+from vramwise.ghost.model.linear import Linear, Projection
+from vramwise.ghost.ops.liger import gated_activation, rms_norm
+from vramwise.ghost.tape import Parameter, Tape, Tensor
+
+
+class LigerNorm:
+    """RMS norm as one kernel. Gemma 2 and 3 need the incoming gradient afterwards, so theirs is not in place."""
+
+    __slots__ = ("in_place", "weight")
+
+    def __init__(self, weight: Parameter, *, in_place: bool) -> None:
+        self.weight = weight
+        self.in_place = in_place
+
+    def __call__(self, t: Tape, x: Tensor) -> Tensor:
+        """Apply it."""
+        return rms_norm(t, x, self.weight, in_place=self.in_place)
+
+
+class LigerGatedMlp:
+    """down(kernel(gate(x), up(x)))"""
+
+    __slots__ = ("down", "gate", "up")
+
+    def __init__(self, gate: Projection, up: Projection, down: Projection) -> None:
+        self.gate = gate
+        self.up = up
+        self.down = down
+
+    def __call__(self, t: Tape, x: Tensor) -> Tensor:
+        """Apply it."""
+        return self.down(t, gated_activation(t, self.gate(t, x), self.up(t, x)))
+
+
+def plain_weight(head: Projection) -> Parameter | None:
+    """The weight of a head without adapter or bias: what a fused loss can take."""
+    return head.weight if isinstance(head, Linear) and head.bias is None else None

@@ -1,0 +1,114 @@
+"""Causal masks as transformers' masking_utils builds them: none where the kernel's own causality suffices.
+
+Whether rows are padded decides: a batch without padding needs no mask under sdpa; with padding a boolean (batch, 1,
+tokens,
+tokens) is made from broadcast comparisons. Eager attention always gets one, as floats.
+"""
+
+from __future__ import annotations
+
+from vramwise.ghost.dtypes import BOOL, INT64, DType
+from vramwise.ghost.ops.reduce import sum_all
+from vramwise.ghost.tape import Tape, Tensor
+
+
+def _all_set(t: Tape, flags: Tensor) -> None:
+    """`flags.sum() == flags.numel()`"""
+    count = sum_all(t, flags)
+    equal = t.new((), BOOL)
+    del count, equal
+
+
+def _range(t: Tape, count: int) -> Tensor:
+    """`arange(n) + offset`"""
+    plain = t.new((count,), INT64)
+    shifted = t.like(plain)
+    del plain
+    return shifted
+
+
+def _combine(t: Tape, flags: Tensor, *, window: bool) -> Tensor:
+    """The comparisons, joined by `&`: causal (and window) over tokens, then padding over the batch."""
+    batch, tokens = flags.shape
+    result = t.new((), BOOL)
+    causal = _window(t, tokens) if window else t.new((1, 1, tokens, tokens), BOOL)
+    joined = _join(t, result, causal)
+    del causal
+    result = joined
+    del joined
+    return _join(t, result, _padding(t, batch, tokens))
+
+
+def _window(t: Tape, tokens: int) -> Tensor:
+    """Within the window, and not in the future."""
+    result = t.new((), BOOL)
+    shifted = t.new((tokens,), INT64)
+    inside = t.new((1, 1, tokens, tokens), BOOL)
+    del shifted
+    joined = _join(t, result, inside)
+    del inside
+    result = joined
+    del joined
+    result = _join(t, result, t.new((1, 1, tokens, tokens), BOOL))
+    return result  # noqa: RET504 - frees what it replaces
+
+
+def _padding(t: Tape, batch: int, tokens: int) -> Tensor:
+    """`flags[batch_index, key_index]`: an indexed read, whose indices are expanded to one shape first."""
+    first = t.new((batch, tokens), INT64)
+    second = t.new((batch, tokens), INT64)
+    out = t.new((batch, 1, 1, tokens), BOOL)
+    del second
+    del first
+    return out
+
+
+def _join(t: Tape, left: Tensor, right: Tensor) -> Tensor:
+    """`left & right`"""
+    return t.new(_broadcast(left.shape, right.shape), BOOL)
+
+
+def _broadcast(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
+    if len(left) < len(right):
+        left, right = right, left
+    right = (1,) * (len(left) - len(right)) + right
+    return tuple([max(pair) for pair in zip(left, right, strict=True)])
+
+
+def boolean_mask(t: Tape, flags: Tensor, *, window: bool) -> Tensor:
+    """The mask itself, from the row's flags (True = a real token)."""
+    batch, tokens = flags.shape
+    rows = t.new((batch,), INT64)
+    heads = t.new((1,), INT64)
+    queries = _range(t, tokens)
+    keys = _range(t, tokens)
+    mask = _combine(t, flags, window=window)
+    del rows, heads, queries, keys
+    return mask
+
+
+def sdpa_mask(t: Tape, attention_mask: Tensor, *, padded: bool, window: int | None = None) -> Tensor | None:
+    """The mask that `scaled_dot_product_attention` is given, or None."""
+    flags = t.new(attention_mask.shape, BOOL)
+    tokens = flags.shape[1]
+    windowed = window is not None and tokens >= window
+    if not windowed:
+        _all_set(t, flags)
+        if not padded:
+            return None
+        _all_set(t, flags)
+    return boolean_mask(t, flags, window=windowed)
+
+
+def eager_mask(t: Tape, attention_mask: Tensor, dtype: DType, *, window: int | None = None) -> Tensor:
+    """The mask as numbers that are added to the scores: 0 or the smallest of the type."""
+    flags = t.new(attention_mask.shape, BOOL)
+    mask = boolean_mask(t, flags, window=window is not None)
+    low = t.new((), dtype)
+    high = t.new((), dtype)
+    floats = t.new(mask.shape, dtype)
+    del high
+    del low
+    del mask
+    del flags
+    return floats

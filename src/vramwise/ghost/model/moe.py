@@ -1,0 +1,133 @@
+"""Mixtures of experts as transformers 5 runs them: a router, and experts as 3-D weights multiplied group by group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from vramwise.ghost.dtypes import BOOL, FP32, INT32, INT64
+from vramwise.ghost.ops.elementwise import activation, add, cast, mul, result_activation, scale
+from vramwise.ghost.ops.matmul import linear
+from vramwise.ghost.ops.routing import (
+    gather_rows,
+    grouped_product,
+    masked_fill,
+    masked_fill_in_place,
+    normalise_rows,
+    sort,
+    sum_copies,
+    topk,
+)
+from vramwise.ghost.ops.shape import alias, chunk_last, view
+from vramwise.ghost.ops.softmax import softmax
+from vramwise.ghost.tape import Parameter, Storage, Tape, Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Router:
+    """Logits, probabilities in fp32, the best k; normalised or not; cast back to the model's type or not."""
+
+    weight: Parameter
+    bias: Parameter | None
+    top_k: int
+    normalised: bool
+    cast_back: bool
+    # GPT-OSS takes the best k logits first and the softmax of those
+    softmax_last: bool = False
+
+    def __call__(self, t: Tape, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(logits, weights, indices): the caller drops them in that order."""
+        logits = linear(t, hidden, self.weight, self.bias)
+        if self.softmax_last:
+            chosen, indices = topk(t, logits, self.top_k)
+            return logits, softmax(t, chosen, chosen.dtype), indices
+        probabilities = softmax(t, logits)
+        values, indices = topk(t, probabilities, self.top_k)
+        if self.normalised:
+            values = normalise_rows(t, values)
+        if self.cast_back:
+            values = cast(t, values, logits.dtype)
+        del probabilities
+        return logits, values, indices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experts:
+    """The experts of a layer, by grouped products over tokens sorted by expert."""
+
+    gate_up: Parameter
+    down: Parameter
+    hidden: int
+    intermediate: int
+    biased: bool = False
+    # GPT-OSS: clamped, with a sigmoid of its own
+    clamped: bool = False
+
+    def __call__(self, t: Tape, hidden: Tensor, weights: Tensor, indices: Tensor) -> Tensor:
+        """Every token through its experts, weighted and summed."""
+        tokens, top_k = indices.shape
+        rows = tokens * top_k
+        ids, order = sort(t, alias(indices, (rows,)))
+        chosen = gather_rows(t, hidden, scale(t, order))
+        sample = gather_rows(t, view(t, weights, (rows,)), order)
+        narrow_ids = t.new((rows,), INT32)
+        counts = t.new((self.gate_up.shape[0],), INT32)
+        offsets = t.new((self.gate_up.shape[0],), INT32)
+        Storage(t, 1023)
+        sentinel = t.new((rows, 1), BOOL)
+        chosen = masked_fill_in_place(t, chosen, sentinel)
+        biases = self._biases(t, rows, 2 * self.intermediate, chosen)
+        out = self._product(t, chosen, self.gate_up, offsets, 2 * self.intermediate)
+        out = masked_fill(t, out, sentinel)
+        out = self._gate(t, out)
+        biases = self._biases(t, rows, self.hidden, out)
+        out = self._product(t, out, self.down, offsets, self.hidden)
+        out = masked_fill(t, out, sentinel)
+        weighted = mul(t, out, view(t, sample, (rows, 1)))
+        inverse = t.new((rows,), INT64)
+        t.new((rows,), INT64)
+        weighted = gather_rows(t, weighted, inverse)
+        final = sum_copies(t, weighted, tokens, FP32 if t.autocast is not None else weighted.dtype)
+        result = cast(t, final, hidden.dtype)
+        del ids, order, chosen, sample, narrow_ids, counts, offsets, sentinel, biases, out, weighted, inverse, final
+        return result
+
+    def _product(self, t: Tape, x: Tensor, weight: Parameter, offsets: Tensor, outputs: int) -> Tensor:
+        return grouped_product(t, cast(t, x, weight.dtype), weight, offsets, outputs)
+
+    def _biases(self, t: Tape, rows: int, width: int, like: Tensor) -> Tensor | None:
+        """Each row's bias, gathered by expert and added in place."""
+        return t.new((rows, width), like.dtype) if self.biased else None
+
+    def _gate(self, t: Tape, x: Tensor) -> Tensor:
+        gate, up = chunk_last(t, x)
+        if not self.clamped:
+            return mul(t, activation(t, gate), up)
+        gate = activation(t, gate)
+        up = activation(t, up)
+        glu = mul(t, gate, result_activation(t, scale(t, gate)))
+        return mul(t, scale(t, up), glu)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoeMlp:
+    """Router and experts, and a shared expert where there is one."""
+
+    router: Router
+    experts: Experts
+    shared: Callable[[Tape, Tensor], Tensor] | None = None
+    shared_gate: Callable[[Tape, Tensor], Tensor] | None = None
+
+    def __call__(self, t: Tape, hidden: Tensor) -> Tensor:
+        """Apply it."""
+        shape = hidden.shape
+        hidden = view(t, hidden, (shape[0] * shape[1], shape[2]))
+        beside = None if self.shared is None else self.shared(t, hidden)
+        logits, weights, indices = self.router(t, hidden)
+        out = self.experts(t, hidden, weights, indices)
+        if beside is not None:
+            if self.shared_gate is not None:
+                beside = mul(t, result_activation(t, self.shared_gate(t, hidden)), beside)
+            out = add(t, out, beside)
+        del logits, weights, indices
+        return view(t, out, shape)

@@ -1,0 +1,66 @@
+"""Quantised linear layers and their adapters, as bitsandbytes and PEFT write them."""
+
+from __future__ import annotations
+
+from vramwise.ghost.dtypes import DType
+from vramwise.ghost.model.linear import Projection
+from vramwise.ghost.ops.elementwise import add, cast, dropout, scale
+from vramwise.ghost.ops.matmul import linear
+from vramwise.ghost.ops.quantised import linear_4bit, linear_8bit
+from vramwise.ghost.ops.shape import cloned
+from vramwise.ghost.tape import Parameter, Tape, Tensor
+
+
+class Linear4bit:
+    """A frozen 4-bit weight."""
+
+    __slots__ = ("bias", "compute", "shape")
+
+    def __init__(self, shape: tuple[int, int], bias: Parameter | None, compute: DType) -> None:
+        self.shape = shape
+        self.bias = bias
+        self.compute = compute
+
+    def __call__(self, t: Tape, x: Tensor) -> Tensor:
+        """Apply it."""
+        return linear_4bit(t, x, self.shape, self.bias, self.compute)
+
+
+class Linear8bit:
+    """A frozen 8-bit weight."""
+
+    __slots__ = ("shape",)
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self.shape = shape
+
+    def __call__(self, t: Tape, x: Tensor) -> Tensor:
+        """Apply it."""
+        return linear_8bit(t, x, self.shape)
+
+
+class QuantisedLoraLinear:
+    """PEFT's LoRA around a quantised layer: under autocast the branch takes the input as it is; 4-bit results are
+    cloned."""
+
+    __slots__ = ("base", "clones", "down", "rate", "up")
+
+    def __init__(self, base: Projection, down: Parameter, up: Parameter, rate: float, *, clones: bool) -> None:
+        self.base = base
+        self.down = down
+        self.up = up
+        self.rate = rate
+        self.clones = clones
+
+    def __call__(self, t: Tape, x: Tensor) -> Tensor:
+        """Apply it."""
+        result = self.base(t, x)
+        if self.clones:
+            result = cloned(t, result)
+        if t.autocast is None:
+            x = cast(t, x, self.down.dtype)
+        output = scale(t, linear(t, linear(t, dropout(t, x, self.rate), self.down), self.up))
+        if t.autocast is None:
+            output = cast(t, output, result.dtype)
+        result = add(t, result, output)
+        return result  # noqa: RET504 - frees what it replaces before the branch

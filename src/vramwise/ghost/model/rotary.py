@@ -1,0 +1,133 @@
+"""Rotary positions: the tables of cosines and sines, and their application to queries and keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from vramwise.ghost.dtypes import FP32, DType
+from vramwise.ghost.ops.elementwise import add, cast, mul, scale
+from vramwise.ghost.ops.shape import cat_last, chunk_last, narrow
+from vramwise.ghost.tape import Tape, Tensor
+
+Rotation = Callable[[Tape, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+def rotary_tables(t: Tape, dim: int, positions: Tensor, dtype: DType) -> tuple[Tensor, Tensor]:
+    """cos and sin of (rows, tokens, dim), computed in fp32 and cast."""
+    rows, tokens = positions.shape
+    floats = t.new((rows, 1, tokens), FP32)
+    freqs = t.new((rows, tokens, dim // 2), FP32)
+    t.workspace()
+    both = t.new((rows, tokens, dim), FP32)
+    cos = scale(t, t.like(both))
+    sin = scale(t, t.like(both))
+    tables = cast(t, cos, dtype), cast(t, sin, dtype)
+    del floats, freqs, both, cos, sin
+    return tables
+
+
+def half_tables(t: Tape, dim: int, positions: Tensor, dtype: DType) -> tuple[Tensor, Tensor]:
+    """cos and sin of half the width: for models that turn the two halves of a head separately (GPT-OSS)."""
+    rows, tokens = positions.shape
+    floats = t.new((rows, 1, tokens), FP32)
+    freqs = t.new((rows, tokens, dim // 2), FP32)
+    t.workspace()
+    cos = scale(t, t.like(freqs))
+    sin = scale(t, t.like(freqs))
+    tables = cast(t, cos, dtype), cast(t, sin, dtype)
+    del floats, freqs, cos, sin
+    return tables
+
+
+def _turn_halves(t: Tape, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    first, second = chunk_last(t, x)
+    first_turned = add(t, mul(t, first, cos), mul(t, second, sin))
+    second_turned = add(t, mul(t, second, cos), mul(t, first, sin))
+    return cat_last(t, (first_turned, second_turned))
+
+
+def rotate_halves(t: Tape, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """The two halves of each head by tables of half the width, then joined (GPT-OSS)."""
+    q_turned = _turn_halves(t, q, cos, sin)
+    k_turned = _turn_halves(t, k, cos, sin)
+    return q_turned, k_turned
+
+
+def _rotate_half(t: Tape, x: Tensor) -> Tensor:
+    half = (*x.shape[:-1], x.shape[-1] // 2)
+    first = narrow(t, x, half)
+    second = narrow(t, x, half)
+    return cat_last(t, (scale(t, second), first))
+
+
+def _turn(t: Tape, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """`x * cos + rotate_half(x) * sin`"""
+    return add(t, mul(t, x, cos), mul(t, _rotate_half(t, x), sin))
+
+
+def rotate(t: Tape, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """Turn whole heads."""
+    q_turned = _turn(t, q, cos, sin)
+    k_turned = _turn(t, k, cos, sin)
+    return q_turned, k_turned
+
+
+def rotate_part(t: Tape, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """Turn the first part of each head and join the rest to it; also where the rest is empty (phi-3)."""
+    part = cos.shape[-1]
+    q_part, q_rest = _cut(t, q, part)
+    k_part, k_rest = _cut(t, k, part)
+    q_turned = cat_last(t, (_turn(t, q_part, cos, sin), q_rest))
+    k_turned = cat_last(t, (_turn(t, k_part, cos, sin), k_rest))
+    return q_turned, k_turned
+
+
+def rotate_then_join(t: Tape, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """The same, with both parts turned before either is joined (GPT-NeoX)."""
+    part = cos.shape[-1]
+    q_part, q_rest = _cut(t, q, part)
+    k_part, k_rest = _cut(t, k, part)
+    q_turned = _turn(t, q_part, cos, sin)
+    k_turned = _turn(t, k_part, cos, sin)
+    q_turned = cat_last(t, (q_turned, q_rest))
+    k_turned = cat_last(t, (k_turned, k_rest))
+    return q_turned, k_turned
+
+
+def rotate_inline(
+    t: Tape, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, kept: list[Tensor] | None = None
+) -> tuple[Tensor, Tensor]:
+    """The same, written inside the attention (phi): the parts and what they were cut from stay until it returns."""
+    part = cos.shape[-1]
+    q_part, q_rest = _cut(t, q, part)
+    k_part, k_rest = _cut(t, k, part)
+    q_turned = _turn(t, q_part, cos, sin)
+    k_turned = _turn(t, k_part, cos, sin)
+    if kept is not None:
+        kept += [q_turned, q_rest, k_turned, k_rest]
+    return cat_last(t, (q_turned, q_rest)), cat_last(t, (k_turned, k_rest))
+
+
+def rotate_wide(t: Tape, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """Whole heads by tables in fp32, cast back afterwards (OLMo 2)."""
+    outer = q.dtype
+    q_turned = _turn(t, q, cos, sin)
+    k_turned = _turn(t, k, cos, sin)
+    return cast(t, q_turned, outer), cast(t, k_turned, outer)
+
+
+def rotate_in_fp32(t: Tape, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """Queries and keys to fp32 first, turned, cast back (Cohere)."""
+    outer = q.dtype
+    q = cast(t, q, FP32)
+    k = cast(t, k, FP32)
+    q_turned = _turn(t, q, cos, sin)
+    k_turned = _turn(t, k, cos, sin)
+    turned = cast(t, q_turned, outer), cast(t, k_turned, outer)
+    del q, k, q_turned, k_turned
+    return turned
+
+
+def _cut(t: Tape, x: Tensor, part: int) -> tuple[Tensor, Tensor]:
+    lead = x.shape[:-1]
+    return narrow(t, x, (*lead, part)), narrow(t, x, (*lead, x.shape[-1] - part))

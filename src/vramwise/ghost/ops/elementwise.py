@@ -1,0 +1,224 @@
+"""Elementwise ops: one result each; what they save and what their backward makes is all there is to know.
+
+Formulas follow torch's derivatives.yaml (2.11). Its generated code computes the gradients of an op's inputs in the
+alphabetical order of their names (`other` before `self`), which is why right operands come first below. Sums over
+broadcast dimensions are the engine's work, see `reduce.sum_results`.
+"""
+
+from __future__ import annotations
+
+from vramwise.ghost.dtypes import BOOL, FP32, DType, promote
+from vramwise.ghost.tape import Grads, Node, Tape, Tensor
+
+
+def _shape_of(a: Tensor, b: Tensor) -> tuple[int, ...]:
+    if a.shape == b.shape:
+        return a.shape
+    if len(a.shape) < len(b.shape):
+        a, b = b, a
+    padded = (1,) * (len(a.shape) - len(b.shape)) + b.shape
+    return tuple([x if x >= y else y for x, y in zip(a.shape, padded, strict=True)])
+
+
+def _result(t: Tape, a: Tensor, b: Tensor) -> Tensor:
+    out = t.new(_shape_of(a, b), promote(a.dtype, b.dtype))
+    # memory order follows the first operand that has the full shape
+    out.heads_first = a.heads_first if a.numel == out.numel else b.heads_first
+    return out
+
+
+def _mul_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    left, right = node.saved
+    edges = node.edges
+    to_right = None if edges[1] is None or left is None else _result(t, grad, left)
+    to_left = None if edges[0] is None or right is None else _result(t, grad, right)
+    return to_left, to_right
+
+
+def _expect(node: Node, a: Tensor, b: Tensor) -> None:
+    """Note shapes and types where the operands differ: the engine sums and casts the gradients to them."""
+    if a.shape != b.shape or a.dtype is not b.dtype:
+        node.expected = ((a.shape, a.dtype), (b.shape, b.dtype))
+
+
+def mul(t: Tape, a: Tensor, b: Tensor) -> Tensor:
+    """`a * b`: each operand is saved when the other wants a gradient."""
+    out = _result(t, a, b)
+    if t.grad_enabled and (a.node is not None or b.node is not None):
+        node = t.node(_mul_backward, (a, b), (b if a.node is not None else None, a if b.node is not None else None))
+        _expect(node, a, b)
+        out.node = node
+    return out
+
+
+def _pass_both(t: Tape, node: Node, grad: Tensor) -> Grads:
+    edges = node.edges
+    return None if edges[0] is None else grad, None if edges[1] is None else grad
+
+
+def add(t: Tape, a: Tensor, b: Tensor) -> Tensor:
+    """`a + b`: nothing is saved, the gradient goes to both as it is."""
+    out = _result(t, a, b)
+    if t.grad_enabled and (a.node is not None or b.node is not None):
+        node = t.node(_pass_both, (a, b), ())
+        _expect(node, a, b)
+        out.node = node
+    return out
+
+
+def _subtract_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    edges = node.edges
+    to_right = None if edges[1] is None else t.like(grad)
+    return None if edges[0] is None else grad, to_right
+
+
+def subtract(t: Tape, a: Tensor, b: Tensor) -> Tensor:
+    """`a - b`: nothing is saved; the right operand's gradient is negated."""
+    out = _result(t, a, b)
+    if t.grad_enabled and (a.node is not None or b.node is not None):
+        out.node = t.node(_subtract_backward, (a, b), ())
+        _expect(out.node, a, b)
+    return out
+
+
+def _pass_one(t: Tape, node: Node, grad: Tensor) -> Grads:
+    return (grad,)
+
+
+def add_scalar(t: Tape, a: Tensor) -> Tensor:
+    """`a + 1e-6`"""
+    out = t.like(a)
+    if t.grad_enabled and a.node is not None:
+        out.node = t.node(_pass_one, (a,), ())
+    return out
+
+
+def _div_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    return _result(t, grad, grad), None
+
+
+def divide(t: Tape, a: Tensor, b: Tensor) -> Tensor:
+    """`a / b` for a divisor that wants no gradient: saves the divisor."""
+    out = _result(t, a, b)
+    if t.grad_enabled and a.node is not None:
+        out.node = t.node(_div_backward, (a, b), (b,))
+        _expect(out.node, a, b)
+    return out
+
+
+def _scaled(t: Tape, node: Node, grad: Tensor) -> Grads:
+    return (t.like(grad),)
+
+
+def scale(t: Tape, a: Tensor) -> Tensor:
+    """`a * 0.5`, `a / 2`, `-a`: nothing saved, one new gradient."""
+    out = t.like(a)
+    if t.grad_enabled and a.node is not None:
+        out.node = t.node(_scaled, (a,), ())
+    return out
+
+
+def scale_in_place(t: Tape, a: Tensor) -> Tensor:
+    """`a *= 2`: the same storage, one new gradient in backward."""
+    if t.grad_enabled and a.node is not None:
+        out = without_node(a)
+        out.node = t.node(_scaled, (a,), ())
+        return out
+    return a
+
+
+def _cast_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    return (t.like(grad, node.extra),)
+
+
+def cast(t: Tape, x: Tensor, dtype: DType) -> Tensor:
+    """`x.to(dtype)`: itself when it has that type already."""
+    if x.dtype is dtype:
+        return x
+    out = t.like(x, dtype)
+    if t.grad_enabled and x.node is not None:
+        out.node = t.node(_cast_backward, (x,), ())
+        out.node.extra = x.dtype
+    return out
+
+
+def to_float(t: Tape, x: Tensor) -> Tensor:
+    """`x.float()`"""
+    return cast(t, x, FP32)
+
+
+def _square_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    powered = t.like(grad)
+    doubled = t.like(grad)
+    out = t.like(grad)
+    del doubled
+    del powered
+    return (out,)
+
+
+def square(t: Tape, x: Tensor) -> Tensor:
+    """`x.pow(2)`: saves x; its backward makes x¹, 2·x¹ and the product with the gradient."""
+    out = t.like(x)
+    if t.grad_enabled and x.node is not None:
+        out.node = t.node(_square_backward, (x,), (x,))
+    return out
+
+
+def _rsqrt_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    halved = t.like(grad)
+    cubed = t.like(grad)
+    out = t.like(grad)
+    del cubed
+    del halved
+    return (out,)
+
+
+def rsqrt(t: Tape, x: Tensor) -> Tensor:
+    """`torch.rsqrt(x)`: saves its result."""
+    out = t.like(x)
+    if t.grad_enabled and x.node is not None:
+        node = t.node(_rsqrt_backward, (x,), (without_node(out),))
+        out.node = node
+    return out
+
+
+def without_node(x: Tensor) -> Tensor:
+    """The same storage, detached: how an op saves its own result without a reference cycle."""
+    twin = Tensor(x.storage, x.shape, x.numel, x.dtype)
+    twin.heads_first = x.heads_first
+    return twin
+
+
+def _activation_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    return (t.like(grad),)
+
+
+def activation(t: Tape, x: Tensor) -> Tensor:
+    """silu, gelu and the like as one kernel: saves the input, one new gradient."""
+    out = t.like(x)
+    if t.grad_enabled and x.node is not None:
+        out.node = t.node(_activation_backward, (x,), (x,))
+    return out
+
+
+def result_activation(t: Tape, x: Tensor) -> Tensor:
+    """tanh, sigmoid, relu: saves the result."""
+    out = t.like(x)
+    if t.grad_enabled and x.node is not None:
+        out.node = t.node(_activation_backward, (x,), (without_node(out),))
+    return out
+
+
+def _dropout_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    return (t.like(grad),)
+
+
+def dropout(t: Tape, x: Tensor, rate: float) -> Tensor:
+    """Fused dropout: a result and a mask of bytes; only the mask is saved. Nothing at rate 0 or outside training."""
+    if rate == 0.0 or not t.training:
+        return x
+    mask = t.like(x, BOOL)
+    out = t.like(x)
+    if t.grad_enabled and x.node is not None:
+        out.node = t.node(_dropout_backward, (x,), (mask,))
+    return out

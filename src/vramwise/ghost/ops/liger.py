@@ -1,0 +1,138 @@
+"""Liger's Triton kernels: norms, gated activations and rotary positions that work in place, and a loss without logits.
+
+Read from liger-kernel 0.8: the fused linear cross entropy computes its gradient during forward, a chunk of rows at a
+time.
+"""
+
+from __future__ import annotations
+
+from vramwise.ghost.dtypes import BOOL, FP32
+from vramwise.ghost.ops.elementwise import without_node
+from vramwise.ghost.ops.reduce import sum_all, sum_to_shape
+from vramwise.ghost.ops.shape import alias
+from vramwise.ghost.tape import Grads, Node, Tape, Tensor
+
+
+def _norm_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    in_place, weight_dtype = node.extra
+    partial = None
+    if node.edges[1] is not None:
+        partial = t.new((t.hardware.multiprocessors, grad.shape[-1]), FP32)
+    to_x = alias(grad, grad.shape) if in_place else t.like(grad)
+    to_weight = None
+    if partial is not None:
+        summed = sum_to_shape(t, partial, (grad.shape[-1],))
+        to_weight = summed if weight_dtype is FP32 else t.like(summed, weight_dtype)
+        del summed
+    return to_x, to_weight
+
+
+def rms_norm(t: Tape, x: Tensor, weight: Tensor, *, in_place: bool) -> Tensor:
+    """Saves its input and one number a row; the gradient takes the place of the incoming one."""
+    out = t.like(x)
+    rstd = t.new((x.numel // x.shape[-1],), FP32)
+    if t.grad_enabled and (x.node is not None or weight.node is not None):
+        out.node = t.node(_norm_backward, (x, weight), (without_node(x), weight, rstd))
+        out.node.extra = (in_place, weight.dtype)
+    del rstd
+    return out
+
+
+def _gated_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    up, gate = node.saved
+    return alias(gate, gate.shape), alias(up, up.shape)
+
+
+def gated_activation(t: Tape, gate: Tensor, up: Tensor) -> Tensor:
+    """`act(gate) * up` in one kernel: saves both, and writes their gradients over them."""
+    out = t.like(gate)
+    if t.grad_enabled and (gate.node is not None or up.node is not None):
+        out.node = t.node(_gated_backward, (gate, up), (without_node(gate), without_node(up)))
+    return out
+
+
+def _rotated_backward(t: Tape, node: Node, grads: Tensor | list[Tensor | None]) -> Grads:
+    """In place as well, once the gradients lie in the order of tokens."""
+    parts = list(grads) if isinstance(grads, list) else [grads]
+    parts += [None] * (2 - len(parts))
+    return tuple([t.new(part.shape, part.dtype) if part is not None and part.heads_first else part for part in parts])
+
+
+def rotate_in_place(t: Tape, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """Rotary positions written over queries and keys, both ways."""
+    turned = without_node(q), without_node(k)
+    if t.grad_enabled and (q.node is not None or k.node is not None):
+        node = t.node(_rotated_backward, (q, k), (cos, sin))
+        for slot, tensor in enumerate(turned):
+            tensor.node = node
+            tensor.slot = slot
+    return turned
+
+
+def _fused_loss_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    one = t.new((), FP32)
+    same = t.new((), BOOL)
+    both = t.new((), BOOL)
+    del both, same, one
+    to_weight, to_hidden = node.saved
+    return to_hidden, to_weight
+
+
+def chunk_rows(rows: int, hidden: int, vocabulary: int) -> int:
+    """How many rows of logits exist at a time: about as many bytes as the hidden states have."""
+    chunk = -(-rows // -(-vocabulary // hidden))
+    return int(min(1 << (chunk - 1).bit_length(), rows))
+
+
+def fused_linear_loss(t: Tape, hidden: Tensor, weight: Tensor, target: Tensor) -> Tensor:
+    """Head and cross entropy in one: the gradients of hidden states and weight are ready when it returns."""
+    rows, width = hidden.shape
+    wants = t.grad_enabled and (hidden.node is not None or weight.node is not None)
+    to_hidden = t.like(hidden)
+    to_weight = t.like(weight) if wants and weight.node is not None else None
+    losses = t.new((rows,), FP32)
+    mask = t.new((rows,), BOOL)
+    sum_all(t, mask)
+    storage = t.new((chunk_rows(rows, width, weight.shape[0]), weight.shape[0]), hidden.dtype)
+    t.workspace()
+    del storage
+    out = t.new((), FP32)
+    del mask, losses
+    if wants:
+        out.node = t.node(_fused_loss_backward, (hidden, weight), (to_hidden, to_weight))
+    del to_hidden, to_weight
+    return out
+
+
+def _in_place_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    return (alias(node.saved[0], node.saved[0].shape),)
+
+
+def in_place_loss(t: Tape, logits: Tensor) -> Tensor:
+    """Liger's cross entropy: the gradient is written over the logits during forward."""
+    rows = logits.numel // logits.shape[-1]
+    losses = t.new((rows,), FP32)
+    out = t.new((), FP32)
+    del losses
+    if t.grad_enabled and logits.node is not None:
+        out.node = t.node(_in_place_backward, (logits,), (without_node(logits),))
+    return out
+
+
+def _cut_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    weight, hidden = node.saved[1:]
+    to_hidden = None if node.edges[0] is None else t.like(hidden)
+    to_weight = None if node.edges[1] is None else t.like(weight)
+    return to_hidden, to_weight
+
+
+def cut_loss(t: Tape, hidden: Tensor, weight: Tensor) -> Tensor:
+    """Apple's cut cross entropy: a log-sum-exp a row is all that is kept besides the inputs."""
+    rows = hidden.numel // hidden.shape[-1]
+    sums = t.new((rows,), FP32)
+    losses = t.new((rows,), FP32)
+    out = t.new((), FP32)
+    del losses
+    if t.grad_enabled and (hidden.node is not None or weight.node is not None):
+        out.node = t.node(_cut_backward, (hidden, weight), (without_node(hidden), weight, sums))
+    return out

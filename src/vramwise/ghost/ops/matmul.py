@@ -1,0 +1,137 @@
+"""Matrix products: linear layers and batched products, with autocast's casts in front of them."""
+
+from __future__ import annotations
+
+from vramwise.ghost.dtypes import FP32
+from vramwise.ghost.ops.elementwise import cast, without_node
+from vramwise.ghost.ops.shape import contiguous
+from vramwise.ghost.tape import Grads, Node, Parameter, Tape, Tensor
+
+
+def autocast_input(t: Tape, x: Tensor) -> Tensor:
+    """What autocast makes of an argument of a matrix product. Copies of trainable fp32 weights are kept until it
+    ends."""
+    target = t.autocast
+    if target is None or x.dtype is target or not x.dtype.floating:
+        return x
+    if x.dtype is not FP32 or not isinstance(x, Parameter) or x.node is None:
+        return cast(t, x, target)
+    key = id(x)
+    found = t.casts.get(key)
+    if found is None:
+        before = t.mark("activations", "autocast copies of weights")
+        found = t.casts[key] = cast(t, x, target)
+        t.tag = before
+    return found
+
+
+def _linear_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    x_shape, w_shape = node.extra
+    to_weight = to_x = None
+    if node.edges[1] is not None:
+        to_weight = t.new(w_shape, grad.dtype)
+        t.workspace()
+        to_weight.view = True  # it comes back through the weight's transpose
+    if node.edges[0] is not None:
+        to_x = t.new(x_shape, grad.dtype)
+        t.workspace()
+        to_x.view = len(x_shape) > 2
+    return to_x, to_weight
+
+
+def _biased_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    x_shape, w_shape = node.extra
+    to_weight = to_x = None
+    if node.edges[2] is not None:
+        to_x = t.new(x_shape, grad.dtype)
+        t.workspace()
+        to_x.view = len(x_shape) > 2
+    if node.edges[1] is not None:
+        to_weight = t.new(w_shape, grad.dtype)
+        t.workspace()
+        to_weight.view = True
+    return grad if node.edges[0] is not None else None, to_weight, to_x
+
+
+def linear(t: Tape, x: Tensor, weight: Tensor, bias: Tensor | None = None, *, transposed: bool = False) -> Tensor:
+    """`F.linear`: the input is saved where the weight is trained, the weight where the input wants a gradient."""
+    # C++ evaluates the arguments from the last to the first; the copies go before the arguments do
+    low_bias = None if bias is None else autocast_input(t, bias)
+    low_weight = autocast_input(t, weight)
+    low_x = autocast_input(t, x)
+    out = t.new((*low_x.shape[:-1], low_weight.shape[1 if transposed else 0]), low_x.dtype)
+    if low_bias is None:
+        t.workspace()
+        if t.grad_enabled and (low_x.node is not None or low_weight.node is not None):
+            saved = (low_weight if low_x.node is not None else None, low_x if low_weight.node is not None else None)
+            out.node = t.node(_linear_backward, (low_x, low_weight), saved)
+            out.node.extra = (low_x.shape, low_weight.shape)
+    else:
+        t.bias_workspace()
+        inputs = (low_bias, low_weight, low_x)
+        if t.grad_enabled and (low_x.node is not None or low_weight.node is not None or low_bias.node is not None):
+            saved = (low_x if low_weight.node is not None else None, low_weight if low_x.node is not None else None)
+            out.node = t.node(_biased_backward, inputs, saved)
+            out.node.extra = (low_x.shape, low_weight.shape)
+            out.node.expected = tuple([(item.shape, item.dtype) for item in inputs])
+        del inputs
+    del low_x
+    return out
+
+
+def _batched_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    left_shape, right_shape = node.extra
+    to_left = to_right = None
+    if node.edges[1] is not None:
+        to_right = t.new(right_shape, grad.dtype)
+        t.workspace()
+        to_right.view = to_right.heads_first = True
+    if node.edges[0] is not None:
+        to_left = t.new(left_shape, grad.dtype)
+        t.workspace()
+        to_left.view = to_left.heads_first = True
+    return to_left, to_right
+
+
+def batched(t: Tape, left: Tensor, right: Tensor) -> Tensor:
+    """`torch.matmul` of two stacks of matrices (…, n, k) and (…, k, m)."""
+    low_right = autocast_input(t, right)
+    low_left = autocast_input(t, left)
+    # stacks whose memory runs over tokens first cannot be folded into one batch dimension without a copy
+    low_left = _foldable(t, low_left)
+    low_right = _foldable(t, low_right)
+    out = t.new((*low_left.shape[:-1], low_right.shape[-1]), low_left.dtype)
+    t.workspace()
+    if t.grad_enabled and (low_left.node is not None or low_right.node is not None):
+        saved = (low_right if low_left.node is not None else None, low_left if low_right.node is not None else None)
+        out.node = t.node(_batched_backward, (low_left, low_right), saved)
+        out.node.extra = (low_left.shape, low_right.shape)
+    out.heads_first = True
+    del low_left
+    return _unfolded(t, out)
+
+
+def _unfold_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    """The gradient goes back to one batch dimension: a copy where its memory runs over tokens first."""
+    if len(grad.shape) != 4 or grad.heads_first:
+        return (grad,)
+    out = t.new(grad.shape, grad.dtype)
+    out.heads_first = True
+    return (out,)
+
+
+def _unfolded(t: Tape, x: Tensor) -> Tensor:
+    if x.node is None or not t.grad_enabled:
+        return x
+    out = without_node(x)
+    out.view = True
+    out.node = t.node(_unfold_backward, (x,), ())
+    return out
+
+
+def _foldable(t: Tape, x: Tensor) -> Tensor:
+    if len(x.shape) != 4 or x.heads_first or x.shape[1] == 1:
+        return x
+    copied = contiguous(t, x)
+    copied.heads_first = True
+    return copied

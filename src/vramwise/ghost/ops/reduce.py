@@ -1,0 +1,113 @@
+"""Sums and means: the result, and the staging buffer that torch's reduction kernel takes when it splits one sum over
+blocks.
+
+The launch arithmetic is that of ATen/native/cuda/Reduce.cuh (setReduceConfig); it needs the card's number of
+multiprocessors and the threads that each holds.
+"""
+
+from __future__ import annotations
+
+from vramwise.ghost.dtypes import FP32, INT64, DType
+from vramwise.ghost.hardware import Hardware
+from vramwise.ghost.tape import Grads, Node, Storage, Tape, Tensor
+
+_WARP = 32
+_VECTOR = 4
+_MAX_THREADS = 512
+_MIN_VALUES, _MAX_VALUES = 16, 256
+
+
+def _power_below(number: int, limit: int) -> int:
+    return limit if number >= limit else 1 << (max(number, 1).bit_length() - 1)
+
+
+def staging_bytes(outputs: int, inputs: int, *, along_rows: bool, hardware: Hardware) -> tuple[int, int]:
+    """(buffer, semaphores) of a sum of `inputs` values for each of `outputs`; (0, 0) where no block shares an output.
+
+    `along_rows`: the summed values lie next to each other (sum over the last dimension).
+    """
+    vector = 1
+    if along_rows:
+        wide, high = (inputs // _VECTOR if inputs >= 128 else inputs), outputs
+    else:
+        vector = next(size for size in (4, 2, 1) if outputs % size == 0)
+        wide, high = outputs // vector, inputs
+    limit = _MAX_THREADS // vector
+    wide_power, high_power = _power_below(wide, limit), _power_below(high, limit)
+    width = min(wide_power, _WARP)
+    height = min(high_power, limit // width)
+    width = min(wide_power, limit // height)
+    step_in, step_out = (width, 1) if along_rows else (1, width)
+    if -(-inputs // step_in) < min(height * 16, _MAX_VALUES):
+        return 0, 0
+    step_in *= height
+    values = -(-inputs // step_in)
+    target = hardware.multiprocessors * (hardware.threads_each // (width * height))
+    grid = -(-(outputs // vector) // step_out)
+    if values < _MAX_VALUES or grid > target:
+        return 0, 0
+    shares = max(min(-(-target // grid), -(-values // _MIN_VALUES)), -(-values // _MAX_VALUES))
+    if shares <= 1:
+        return 0, 0
+    buffer = 4 * outputs * shares * (1 if along_rows else width * vector)
+    return buffer, 4 * grid
+
+
+def _sum_into(t: Tape, outputs: int, inputs: int, *, along_rows: bool) -> None:
+    buffer, semaphores = staging_bytes(outputs, inputs, along_rows=along_rows, hardware=t.hardware)
+    if buffer:
+        held = Storage(t, buffer)
+        Storage(t, semaphores)
+        del held
+
+
+def sum_to_shape(t: Tape, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The gradient of a broadcast input: the tensor summed down to the input's shape."""
+    out = t.new(shape, tensor.dtype)
+    outputs = out.numel
+    _sum_into(t, outputs, tensor.numel // outputs, along_rows=shape[-1] == 1 if shape else True)
+    return out
+
+
+def bring_to_expected(
+    t: Tape, expected: tuple[tuple[tuple[int, ...], DType], ...], results: list[Tensor | None]
+) -> None:
+    """Sum results that are larger than the inputs they belong to, then cast those of another type, in the inputs'
+    order."""
+    for position, (shape, dtype) in enumerate(expected):
+        result = results[position]
+        if result is None:
+            continue
+        if result.shape != shape:
+            numel = 1
+            for side in shape:
+                numel *= side
+            if numel < result.numel:
+                results[position] = sum_to_shape(t, result, shape)
+                result = results[position]
+        if result is not None and result.dtype is not dtype:
+            results[position] = t.like(result, dtype)
+        del result
+
+
+def _mean_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    return (t.new(node.extra, grad.dtype),)
+
+
+def mean_last(t: Tape, x: Tensor) -> Tensor:
+    """`x.mean(-1, keepdim=True)`"""
+    out = t.new((*x.shape[:-1], 1), x.dtype)
+    _sum_into(t, out.numel, x.shape[-1], along_rows=True)
+    if t.grad_enabled and x.node is not None:
+        out.node = t.node(_mean_backward, (x,), ())
+        out.node.extra = x.shape
+    return out
+
+
+def sum_all(t: Tape, x: Tensor) -> Tensor:
+    """`x.sum()` of integers or flags: they are widened first. Used for counting tokens; no gradient."""
+    out = t.new((), INT64 if not x.dtype.floating else FP32)
+    widened = t.new(x.shape, INT64) if x.dtype is not INT64 and not x.dtype.floating else None
+    _sum_into(t, 1, x.numel, along_rows=True)
+    del widened
+    return out

@@ -1,0 +1,154 @@
+"""Ops of mixtures of experts: top-k, sorting by expert, gathering rows, grouped products, masked fills.
+
+The temporaries of sorting and of the grouped kernel are small; their sizes are those of CUB's radix sort of pairs and
+of
+CUTLASS's per-group arguments, as seen on Hopper with torch 2.11.
+"""
+
+from __future__ import annotations
+
+from vramwise.ghost.dtypes import INT64, DType
+from vramwise.ghost.ops.elementwise import without_node
+from vramwise.ghost.tape import Grads, Node, Storage, Tape, Tensor
+
+_SORT_EXTRA = 20991
+_SORT_EXTRA_BACKWARD = 8703
+_GROUP_ARGUMENTS = 60
+_GROUP_WORKSPACE = 67584
+
+
+def _topk_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    return (t.new(node.extra, grad.dtype),)
+
+
+def topk(t: Tape, x: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """`torch.topk(x, k)`: values and indices; saves the indices."""
+    shape = (*x.shape[:-1], count)
+    values = t.new(shape, x.dtype)
+    indices = t.new(shape, INT64)
+    if t.grad_enabled and x.node is not None:
+        values.node = t.node(_topk_backward, (x,), (indices,))
+        values.node.extra = x.shape
+    return values, indices
+
+
+def sort(t: Tape, x: Tensor) -> tuple[Tensor, Tensor]:
+    """`torch.sort(x)` of indices: sorted values and where they came from."""
+    values = t.new(x.shape, INT64)
+    order = t.new(x.shape, INT64)
+    positions = t.new(x.shape, INT64)
+    Storage(t, 2 * x.numel * 8 + _SORT_EXTRA)
+    del positions
+    return values, order
+
+
+def _gather_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    """Zeros of the source's shape, into which rows are added after sorting their indices."""
+    shape, rows = node.extra
+    out = t.new(shape, grad.dtype)
+    first = t.new((rows,), INT64)
+    linear = t.new((rows,), INT64)
+    del first
+    buffers = [t.new((rows,), INT64) for _ in range(3)]
+    Storage(t, 2 * rows * 8 + _SORT_EXTRA_BACKWARD)
+    while buffers:
+        buffers.pop()
+    del linear
+    return (out,)
+
+
+def gather_rows(t: Tape, x: Tensor, index: Tensor) -> Tensor:
+    """`x[index]`: a copy of rows; saves the index."""
+    out = t.new((index.numel, *x.shape[1:]), x.dtype)
+    if t.grad_enabled and x.node is not None:
+        out.node = t.node(_gather_backward, (x,), (index,))
+        out.node.extra = (x.shape, index.numel)
+    return out
+
+
+def _filled_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    return (t.like(grad),)
+
+
+def masked_fill(t: Tape, x: Tensor, mask: Tensor) -> Tensor:
+    """`x.masked_fill(mask, 0)`: saves the mask."""
+    out = t.like(x)
+    if t.grad_enabled and x.node is not None:
+        out.node = t.node(_filled_backward, (x,), (mask,))
+    return out
+
+
+def masked_fill_in_place(t: Tape, x: Tensor, mask: Tensor) -> Tensor:
+    """`x.masked_fill_(mask, 0)`"""
+    if not t.grad_enabled or x.node is None:
+        return x
+    out = without_node(x)
+    out.node = t.node(_filled_backward, (x,), (mask,))
+    return out
+
+
+def _kernel(t: Tape, groups: int) -> None:
+    arguments = Storage(t, groups * _GROUP_ARGUMENTS)
+    Storage(t, _GROUP_WORKSPACE)
+    del arguments
+
+
+def _grouped_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    x_shape, w_shape = node.extra
+    to_weight = to_x = None
+    if node.edges[1] is not None:
+        to_weight = t.new(w_shape, grad.dtype)
+        _kernel(t, w_shape[0])
+        to_weight.view = True
+    if node.edges[0] is not None:
+        to_x = t.new(x_shape, grad.dtype)
+        _kernel(t, w_shape[0])
+    return to_x, to_weight
+
+
+def grouped_product(t: Tape, x: Tensor, weight: Tensor, offsets: Tensor, outputs: int) -> Tensor:
+    """Rows sorted by expert times each expert's matrix (`grouped_mm`)."""
+    out = t.new((x.shape[0], outputs), x.dtype)
+    _kernel(t, weight.shape[0])
+    if t.grad_enabled and (x.node is not None or weight.node is not None):
+        saved = (
+            weight if x.node is not None else None,
+            offsets,
+            x if weight.node is not None else None,
+        )
+        out.node = t.node(_grouped_backward, (x, weight), saved)
+        out.node.extra = (x.shape, weight.shape)
+    return out
+
+
+def _sum_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    """The gradient is repeated for every copy of a token, in the type that was summed."""
+    shape, dtype = node.extra
+    return (t.new(shape, dtype),)
+
+
+def sum_copies(t: Tape, x: Tensor, tokens: int, dtype: DType) -> Tensor:
+    """`x.view(tokens, k, width).sum(1)`"""
+    out = t.new((tokens, x.shape[-1]), dtype)
+    if t.grad_enabled and x.node is not None:
+        out.node = t.node(_sum_backward, (x,), ())
+        out.node.extra = (x.shape, x.dtype)
+    return out
+
+
+def _norm_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    pieces = [t.like(grad) for _ in range(3)]
+    out = t.like(grad)
+    del pieces
+    return (out,)
+
+
+def normalise_rows(t: Tape, x: Tensor) -> Tensor:
+    """`x /= x.sum(-1, keepdim=True)`"""
+    total = t.new((*x.shape[:-1], 1), x.dtype)
+    if not t.grad_enabled or x.node is None:
+        del total
+        return x
+    out = without_node(x)
+    out.node = t.node(_norm_backward, (x,), (total, without_node(x)))
+    return out

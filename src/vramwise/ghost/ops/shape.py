@@ -1,0 +1,164 @@
+"""Views, copies and joins: ops that move or rename elements. A view costs nothing but may force a copy in backward."""
+
+from __future__ import annotations
+
+from vramwise.ghost.tape import Grads, Node, Tape, Tensor
+
+
+def alias(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The same storage under another shape, without a gradient."""
+    out = Tensor(x.storage, shape, x.numel, x.dtype)
+    out.view = True
+    out.heads_first = x.heads_first
+    return out
+
+
+def _view_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    copied = grad.heads_first and (len(grad.shape) != 4 or grad.shape[1] > 1)
+    return (t.new(node.extra, grad.dtype) if copied else alias(grad, node.extra),)
+
+
+def view(t: Tape, x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """`x.view(shape)`, transposed or not. A gradient in another memory order is copied on its way back."""
+    out = alias(x, shape)
+    if t.grad_enabled and x.node is not None:
+        out.node = t.node(_view_backward, (x,), ())
+        out.node.extra = x.shape
+    return out
+
+
+def _turn_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    return (alias(grad, node.extra),)
+
+
+def transpose_last(t: Tape, x: Tensor) -> Tensor:
+    """`x.transpose(-2, -1)` for a matrix product, which takes either order: a view both ways."""
+    out = alias(x, (*x.shape[:-2], x.shape[-1], x.shape[-2]))
+    if t.grad_enabled and x.node is not None:
+        out.node = t.node(_turn_backward, (x,), ())
+        out.node.extra = x.shape
+    return out
+
+
+def _slice_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    out = t.new(node.extra, grad.dtype)
+    out.heads_first = len(out.shape) == 4
+    return (out,)
+
+
+def narrow(t: Tape, x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """A slice of x: a view. Its backward makes a zero tensor of x's whole shape and copies into it."""
+    if shape == x.shape:
+        return x
+    numel = 1
+    for side in shape:
+        numel *= side
+    out = Tensor(x.storage, shape, numel, x.dtype)
+    out.view = True
+    out.heads_first = x.heads_first
+    if t.grad_enabled and x.node is not None:
+        out.node = t.node(_slice_backward, (x,), ())
+        out.node.extra = x.shape
+    return out
+
+
+def indexed(t: Tape, x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """`x[…, [i], :]`: an index, not a slice: a copy. Its backward fills zeros of x's whole shape."""
+    out = t.new(shape, x.dtype)
+    if t.grad_enabled and x.node is not None:
+        out.node = t.node(_slice_backward, (x,), ())
+        out.node.extra = x.shape
+    return out
+
+
+def _expanded_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    return (t.new(node.extra, grad.dtype),)
+
+
+def expanded(t: Tape, x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """`x.expand(shape)`: a view; its gradient is summed back."""
+    out = alias(x, shape)
+    out.numel = 1
+    for side in shape:
+        out.numel *= side
+    if t.grad_enabled and x.node is not None:
+        out.node = t.node(_expanded_backward, (x,), ())
+        out.node.extra = x.shape
+    return out
+
+
+def _cat_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    parts: list[Tensor | None] = []
+    for edge, shape in zip(node.edges, node.extra, strict=True):
+        if edge is None:
+            parts.append(None)
+            continue
+        numel = 1
+        for side in shape:
+            numel *= side
+        part = Tensor(grad.storage, shape, numel, grad.dtype)
+        part.view = True
+        part.heads_first = grad.heads_first
+        parts.append(part)
+    return tuple(parts)
+
+
+def cat_last(t: Tape, parts: tuple[Tensor, ...]) -> Tensor:
+    """`torch.cat(parts, dim=-1)`: a contiguous result; gradients are views of its gradient."""
+    first = parts[0]
+    out = t.new((*first.shape[:-1], sum([part.shape[-1] for part in parts])), first.dtype)
+    out.heads_first = len(out.shape) == 4
+    if t.grad_enabled and any(part.node is not None for part in parts):
+        out.node = t.node(_cat_backward, parts, ())
+        out.node.extra = tuple([part.shape for part in parts])
+    return out
+
+
+def _copy_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    return (grad,)
+
+
+def contiguous(t: Tape, x: Tensor) -> Tensor:
+    """`x.contiguous()` of a tensor whose memory order is not its shape's: a copy; the gradient passes as it is."""
+    out = t.new(x.shape, x.dtype)
+    if t.grad_enabled and x.node is not None:
+        out.node = t.node(_copy_backward, (x,), ())
+    return out
+
+
+def cloned(t: Tape, x: Tensor) -> Tensor:
+    """`x.clone()`"""
+    out = t.like(x)
+    if t.grad_enabled and x.node is not None:
+        out.node = t.node(_copy_backward, (x,), ())
+    return out
+
+
+def _chunk_backward(t: Tape, node: Node, grads: Tensor | list[Tensor | None]) -> Grads:
+    """The gradients of the parts are joined; a part that got none counts as zeros."""
+    shape, count = node.extra
+    parts: list[Tensor | None] = list(grads) if isinstance(grads, list) else [grads]
+    parts += [None] * (count - len(parts))
+    present = next(part for part in parts if part is not None)
+    zeros = [t.new(present.shape, present.dtype) for part in parts if part is None]
+    out = t.new(shape, present.dtype)
+    out.heads_first = len(shape) == 4
+    del zeros
+    return (out,)
+
+
+def chunk_last(t: Tape, x: Tensor, count: int = 2) -> list[Tensor]:
+    """`x.chunk(count, dim=-1)`: views of it."""
+    shape = (*x.shape[:-1], x.shape[-1] // count)
+    node = None
+    if t.grad_enabled and x.node is not None:
+        node = t.node(_chunk_backward, (x,), ())
+        node.extra = (x.shape, count)
+    parts = []
+    for slot in range(count):
+        part = Tensor(x.storage, shape, x.numel // count, x.dtype)
+        part.view = True
+        part.node = node
+        part.slot = slot
+        parts.append(part)
+    return parts

@@ -1,0 +1,48 @@
+"""Softmax: computed in fp32 from a converted copy; its backward multiplies gradient and result first."""
+
+from __future__ import annotations
+
+from vramwise.ghost.dtypes import FP32, INT64, DType
+from vramwise.ghost.ops.elementwise import cast, without_node
+from vramwise.ghost.tape import Grads, Node, Tape, Tensor
+
+
+def _softmax_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    out = t.like(grad)
+    product = t.like(grad)
+    del product
+    return (out,)
+
+
+def softmax(t: Tape, x: Tensor, dtype: DType = FP32) -> Tensor:
+    """`softmax(x, dim=-1, dtype=dtype)`: saves its result."""
+    converted = cast(t, x, dtype)
+    out = t.like(converted)
+    if t.grad_enabled and converted.node is not None:
+        out.node = t.node(_softmax_backward, (converted,), (without_node(out),))
+    del converted
+    return out
+
+
+def _subtract_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    """The row's maximum gets the negated sum of its row, scattered into zeros, and both are added."""
+    negated = t.like(grad)
+    summed = t.new((*grad.shape[:-1], 1), grad.dtype)
+    del negated
+    scattered = t.like(grad)
+    del summed
+    total = t.like(grad)
+    del scattered
+    return (total,)
+
+
+def subtract_max(t: Tape, x: Tensor) -> Tensor:
+    """`x - x.max(-1, keepdim=True).values`: keeps the positions of the maxima."""
+    values = t.new((*x.shape[:-1], 1), x.dtype)
+    indices = t.new((*x.shape[:-1], 1), INT64)
+    out = t.like(x)
+    del values
+    if t.grad_enabled and x.node is not None:
+        out.node = t.node(_subtract_backward, (x,), (indices,))
+    del indices
+    return out

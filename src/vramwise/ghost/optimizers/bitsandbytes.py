@@ -1,0 +1,50 @@
+"""bitsandbytes' optimizers: states in 8 bits with a scale for 256 elements, or in 32 bits; paged ones outside the
+allocator.
+
+Parameters under 4096 elements keep fp32 states, and so do embeddings, for which transformers registers an override.
+Paged states of 100,000 elements and more live in unified memory, which this allocator never sees.
+"""
+
+from __future__ import annotations
+
+from vramwise.ghost.tape import Parameter, Storage, Tape
+
+_BLOCK = 256
+_MAP_BYTES = 256 * 4
+_MIN_8BIT = 4096
+_MIN_PAGED = 100_000
+
+
+class BitsAndBytes:
+    """Adam (two states), Lion and the like (one), AdEMAMix (three), parameter by parameter."""
+
+    def __init__(self, parameters: list[Parameter], *, states: int, bits: int, paged: bool) -> None:
+        self.parameters = parameters
+        self.count = states
+        self.bits = bits
+        self.paged = paged
+        self.states: dict[int, list[Storage]] = {}
+
+    def step(self, t: Tape) -> None:
+        """Make the states that are missing; the update itself is one kernel a parameter."""
+        for parameter in self.parameters:
+            if parameter.grad is not None and id(parameter) not in self.states:
+                t.mark("optimizer", parameter.name)
+                self.states[id(parameter)] = self._make(t, parameter)
+
+    def _make(self, t: Tape, parameter: Parameter) -> list[Storage]:
+        wide = self.bits == 32 or parameter.local < _MIN_8BIT or is_embedding(parameter)
+        width = 4 if wide else 1
+        if not wide and "optimizer map 0" not in t.once:
+            for number in range(min(self.count, 2)):
+                t.once[f"optimizer map {number}"] = Storage(t, _MAP_BYTES)
+        on_device = not self.paged or parameter.local < _MIN_PAGED
+        made = [Storage(t, parameter.local * width) for _ in range(self.count)] if on_device else []
+        if not wide:
+            made += [Storage(t, -(-parameter.local // _BLOCK) * 4) for _ in range(self.count)]
+        return made
+
+
+def is_embedding(parameter: Parameter) -> bool:
+    """A token or position table, by transformers' names."""
+    return any(part in parameter.name for part in ("embed_tokens", "embed_in", "word_embeddings", ".wte", ".wpe"))

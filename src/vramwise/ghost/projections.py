@@ -1,0 +1,51 @@
+"""Which linear layer stands at a name: plain, quantised, with an adapter of which kind."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from vramwise.ghost.dtypes import BY_NAME
+from vramwise.ghost.model.linear import Conv1d, Dora, DoraLinear, Linear, LoraLinear, Projection
+from vramwise.ghost.model.quantised import Linear4bit, Linear8bit, QuantisedLoraLinear
+from vramwise.ghost.ops.quantised import dequantised
+from vramwise.ghost.tape import Parameter
+from vramwise.ghost.weights import Weights
+
+
+def projection(weights: Weights, name: str) -> Projection:
+    """The linear layer of that name, with its adapter if it has one."""
+    run = weights.run
+    bias = weights.get(f"{name}.bias")
+    shape = weights.shapes.get(f"{name}.weight")
+    base: Projection
+    if shape is None and weights.model.family == "gpt2" and name != "lm_head":
+        base = Conv1d(weights.by_name[f"{name}.weight"], bias)
+    elif shape is None:
+        base = Linear(weights.by_name[f"{name}.weight"], bias)
+    elif run.quantization == "8bit":
+        base = Linear8bit((shape[0], shape[1]))
+    else:
+        base = Linear4bit((shape[0], shape[1]), bias, BY_NAME[run.weights_dtype])
+    pair = weights.adapters.get(name)
+    if pair is None:
+        return base
+    magnitude = weights.magnitudes.get(name)
+    if magnitude is not None:
+        return _dora(weights, name, base, pair, magnitude)
+    if shape is not None:
+        return QuantisedLoraLinear(base, pair[0], pair[1], run.lora_dropout, clones=run.quantization == "4bit")
+    return LoraLinear(base, pair[0], pair[1], run.lora_dropout)
+
+
+def _dora(
+    weights: Weights, name: str, base: Projection, pair: tuple[Parameter, Parameter], magnitude: Parameter
+) -> Projection:
+    quantised = weights.shapes.get(f"{name}.weight")
+    shape = quantised or weights.by_name[f"{name}.weight"].shape
+    dora = Dora(shape, pair[0], pair[1], magnitude)
+    if quantised is None:
+        parameter = weights.by_name[f"{name}.weight"]
+        return DoraLinear(base, lambda t: parameter, dora, weights.run.lora_dropout, quantised=False)
+    compute = BY_NAME[weights.run.weights_dtype]
+    of = partial(dequantised, shape=shape, dtype=compute)
+    return DoraLinear(base, of, dora, weights.run.lora_dropout, quantised=True)

@@ -1,0 +1,64 @@
+"""Quantising a weight on the device while loading: what stays, and what passes.
+
+bitsandbytes nf4 with double quantisation: the weight arrives in the storage type, is packed to half a byte an element
+with
+an fp32 scale for 64; the scales lose their mean and are packed to 8 bits with an fp32 scale for 256.
+"""
+
+from __future__ import annotations
+
+from vramwise.ghost.dtypes import DType
+from vramwise.ghost.ops.quantised import SCALE_BLOCK, scales
+from vramwise.ghost.ops.reduce import staging_bytes
+from vramwise.ghost.tape import Storage, Tape
+
+_CODE_BYTES = 16 * 4
+_SCALE_CODE_BYTES = 256 * 4
+
+
+def quantise_4bit(t: Tape, shape: tuple[int, ...], dtype: DType) -> list[Storage]:
+    """Bring a weight to the device and quantise it; returns the blocks that stay."""
+    numel = 1
+    for side in shape:
+        numel *= side
+    count = scales(numel)
+    weight = Storage(t, numel * dtype.size)
+    absmax = Storage(t, count * 4)
+    packed = Storage(t, -(-numel // 2))
+    code = Storage(t, _CODE_BYTES)
+    copied = Storage(t, _CODE_BYTES)
+    largest = Storage(t, 4)
+    del copied, largest
+    mean = _mean(t, count)
+    centred = Storage(t, count * 4)
+    kept = [packed, code, mean]
+    if "dynamic map" not in t.once:
+        t.once["dynamic map"] = Storage(t, _SCALE_CODE_BYTES)
+    kept.append(Storage(t, -(-count // SCALE_BLOCK) * 4))
+    kept.append(Storage(t, count))
+    kept.append(Storage(t, _SCALE_CODE_BYTES))
+    del centred
+    del absmax
+    del weight
+    return kept
+
+
+def quantise_8bit(t: Tape, shape: tuple[int, ...], dtype: DType) -> list[Storage]:
+    """One byte an element and an fp32 scale a row."""
+    numel = 1
+    for side in shape:
+        numel *= side
+    weight = Storage(t, numel * dtype.size)
+    kept = [Storage(t, shape[0] * 4), Storage(t, numel)]
+    del weight
+    return kept
+
+
+def _mean(t: Tape, count: int) -> Storage:
+    out = Storage(t, 4)
+    buffer, semaphores = staging_bytes(1, count, along_rows=True, hardware=t.hardware)
+    if buffer:
+        held = Storage(t, buffer)
+        Storage(t, semaphores)
+        del held
+    return out

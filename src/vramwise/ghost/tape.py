@@ -1,0 +1,274 @@
+"""The tape: tensors without values, autograd without arithmetic, and the list of allocations that results.
+
+A ghost tensor has a shape, a type and a storage. A storage writes an ALLOC event when it is made and a FREE event
+when its
+last reference goes. *Whose* references those are is Python's own business: the models of this package are written
+with the
+variables and call structure of the code they stand for, so CPython's reference counts free each storage at the moment
+the
+real one is freed. That is why functions here keep or drop locals with care, and why nothing may hold a tensor "for
+later".
+
+The tape does not know any op: see `ops`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+from weakref import ref
+
+from vramwise.ghost.dtypes import DType
+from vramwise.ghost.hardware import Hardware
+from vramwise.timeline import Action, Event, Phase, Tag
+
+_make = tuple.__new__
+_ALLOC = int(Action.ALLOC)
+_FREE = int(Action.FREE)
+
+# AccumulateGrad nodes run before anything else that is ready (their sequence number is the largest).
+LEAF = 1 << 60
+
+
+class Storage:
+    """A block of device memory: allocated when made, freed when the last reference goes."""
+
+    __slots__ = ("event", "events", "nbytes", "number")
+
+    def __init__(self, tape: Tape, nbytes: int) -> None:
+        events = tape.events
+        self.events = events
+        self.nbytes = nbytes
+        self.number = number = tape.count
+        self.event = len(events)
+        tape.count = number + 1
+        events.append(_make(Event, (_ALLOC, number, nbytes, 0, tape.tag)))
+
+    def __del__(self) -> None:
+        self.events.append(_make(Event, (_FREE, self.number, self.nbytes, 0, 0)))
+
+
+class Tensor:
+    """A shape, a type and a storage (None on another device). `node` is set where a gradient is wanted.
+
+    `view`: made by a view op; autograd does not accumulate into such a gradient in place.
+    `heads_first`: memory runs over heads before tokens (batch, head, token, dim): flattening it to tokens needs a copy.
+    """
+
+    __slots__ = ("dtype", "heads_first", "node", "numel", "shape", "slot", "storage", "view")
+
+    def __init__(self, storage: Storage | None, shape: tuple[int, ...], numel: int, dtype: DType) -> None:
+        self.storage = storage
+        self.shape = shape
+        self.numel = numel
+        self.dtype = dtype
+        self.node: Node | None = None
+        self.slot = 0
+        self.view = False
+        self.heads_first = False
+
+
+Grads = tuple["Tensor | None", ...]
+# gets the gradient of the op's result (a list of them where it has several results)
+Backward = Callable[["Tape", "Node", Any], Grads]
+
+
+class Node:
+    """A backward step: what it saved, where its results go. `inputs` collects the gradients of the op's outputs."""
+
+    __slots__ = ("backward", "edges", "expected", "extra", "frame", "inputs", "order", "saved", "waiting")
+
+    def __init__(self, order: int, backward: Backward) -> None:
+        self.order = order
+        self.backward = backward
+        self.edges: list[tuple[Node, int] | None] = []
+        self.saved: Any = ()
+        # shape and type of each input where they differ among them: the engine brings the gradients to these
+        self.expected: tuple[tuple[tuple[int, ...], DType], ...] = ()
+        self.inputs: list[Tensor | None] | None = None
+        self.waiting = 0
+        self.extra: Any = None
+        # where the saved tensors are to be had instead: a checkpointed block that runs again on demand
+        self.frame: Frame | None = None
+
+
+class Frame(Protocol):
+    """Takes the place of saved tensors: `pack` when an op saves them, `unpack` when its backward needs them."""
+
+    def pack(self, saved: tuple[Tensor | None, ...]) -> tuple[Any, ...]:
+        """Keep them elsewhere, or not at all."""
+        ...
+
+    def unpack(self, t: Tape, node: Node) -> list[Tensor | None]:
+        """Get them back."""
+        ...
+
+
+class Leaf(Tensor):
+    """A tensor that is no op's result and wants a gradient: its node puts it into `grad`."""
+
+    __slots__ = ("__weakref__", "grad")
+
+    def __init__(self, storage: Storage | None, shape: tuple[int, ...], numel: int, dtype: DType) -> None:
+        super().__init__(storage, shape, numel, dtype)
+        self.grad: Tensor | None = None
+
+    def require_grad(self) -> None:
+        """Give it the node that collects its gradient. The node knows the leaf only weakly: no reference cycle."""
+        node = Node(LEAF, _accumulate_grad)
+        node.extra = ref(self)
+        self.node = node
+
+
+class Parameter(Leaf):
+    """A weight: a leaf with a name, made once and kept.
+
+    `stored`: the elements that are on this device, where it is not all of them. `local`: the elements whose gradient
+    and optimizer states this rank keeps, in `state_dtype`.
+    """
+
+    __slots__ = ("local", "name", "state_dtype")
+
+    def __init__(
+        self,
+        tape: Tape,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: DType,
+        *,
+        trainable: bool,
+        stored: int | None = None,
+    ) -> None:
+        numel = 1
+        for side in shape:
+            numel *= side
+        held = numel if stored is None else stored
+        super().__init__(Storage(tape, held * dtype.size) if held else None, shape, numel, dtype)
+        self.name = name
+        self.local = numel
+        self.state_dtype = dtype
+        if trainable:
+            self.require_grad()
+
+
+class Tape:
+    """One run being written down: the events so far, the modes that ops look at, and the marks for phases and
+    labels."""
+
+    def __init__(self, hardware: Hardware) -> None:
+        self.hardware = hardware
+        self.events: list[Event] = []
+        self.count = 0
+        self.tag = 0
+        self.tags: list[Tag] = []
+        self.phases: list[Phase] = []
+        self._tag_numbers: dict[tuple[str, str], int] = {}
+        self.grad_enabled = True
+        self.training = True
+        # what autocast casts to, or None outside of it; its cache of weight copies lives as long as the outermost
+        # context
+        self.autocast: DType | None = None
+        self.casts: dict[int, Tensor] = {}
+        self.sequence = 0
+        # torch runs backward on a thread of its own, which has its own matrix-multiplication workspace
+        self.in_backward = False
+        self.workspaces: dict[tuple[bool, str], Storage] = {}
+        # what the graph's Python parts keep until the graph itself goes (arguments of checkpointed blocks)
+        self.graph_holds: list[object] = []
+        self.frame: Frame | None = None
+        # takes the inputs that checkpointing keeps, where those alone go elsewhere
+        self.checkpoint_frame: Frame | None = None
+        # things that a library makes at first use and keeps
+        self.once: dict[str, Storage] = {}
+        self.mark("other", "")
+
+    def mark(self, category: str, label: str) -> int:
+        """Say what the following allocations are for. Returns the previous mark, to be put back into `tag`."""
+        before = self.tag
+        key = (category, label)
+        number = self._tag_numbers.get(key)
+        if number is None:
+            number = self._tag_numbers[key] = len(self.tags)
+            self.tags.append(Tag(category, label))
+        self.tag = number
+        return before
+
+    def retag(self, storage: Storage, category: str, label: str) -> None:
+        """Change what an existing block is for (a result that turned out to be a gradient)."""
+        before = self.mark(category, label)
+        event = self.events[storage.event]
+        self.events[storage.event] = _make(Event, (event[0], event[1], event[2], event[3], self.tag))
+        self.tag = before
+
+    def phase(self, name: str, step: int) -> None:
+        """The run enters a phase."""
+        self.events.append(_make(Event, (int(Action.PHASE), 0, 0, 0, len(self.phases))))
+        self.phases.append(Phase(name, step))
+
+    def empty_cache(self) -> None:
+        """The run hands cached memory back."""
+        self.events.append(_make(Event, (int(Action.EMPTY_CACHE), 0, 0, 0, 0)))
+
+    def new(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
+        """A new tensor on the device."""
+        numel = 1
+        for side in shape:
+            numel *= side
+        return Tensor(Storage(self, numel * dtype.size) if numel else None, shape, numel, dtype)
+
+    def like(self, tensor: Tensor, dtype: DType | None = None) -> Tensor:
+        """A new tensor of the same shape and memory order."""
+        kind = dtype or tensor.dtype
+        out = Tensor(Storage(self, tensor.numel * kind.size), tensor.shape, tensor.numel, kind)
+        out.heads_first = tensor.heads_first
+        return out
+
+    def scratch(self, nbytes: int) -> Storage | None:
+        """A temporary buffer of that many bytes."""
+        return Storage(self, nbytes) if nbytes else None
+
+    def workspace(self) -> None:
+        """The matrix library's workspace: one for each thread that multiplies, made at its first product and kept."""
+        if (self.in_backward, "") not in self.workspaces:
+            before = self.mark("workspace", "matrix multiplication workspace")
+            self.workspaces[self.in_backward, ""] = Storage(self, self.hardware.matmul_workspace_bytes)
+            self.tag = before
+
+    def bias_workspace(self) -> None:
+        """Products with a bias go through cuBLASLt, whose workspace is another, smaller one."""
+        key = (self.in_backward, "lt")
+        if key not in self.workspaces:
+            before = self.mark("workspace", "matrix multiplication workspace")
+            self.workspaces[key] = Storage(self, 1024 * 1024)
+            self.tag = before
+
+    def node(self, backward: Backward, inputs: tuple[Tensor, ...], saved: tuple[Tensor | None, ...]) -> Node:
+        """The backward step of an op on these inputs, at least one of which wants a gradient.
+
+        `saved` is given in the order in which it is released, and kept the other way round: Python empties a tuple
+        from its end.
+        """
+        node = Node(self.sequence, backward)
+        self.sequence += 1
+        node.edges = [None if i.node is None else (i.node, i.slot) for i in inputs]
+        if self.frame is not None and saved:
+            node.frame = self.frame
+            node.saved = self.frame.pack(saved[::-1])
+        else:
+            node.saved = saved[::-1]
+        return node
+
+
+def _accumulate_grad(tape: Tape, node: Node, grad: Tensor | None) -> Grads:
+    """The first gradient of a leaf is taken over as it is, later ones are added to it in place."""
+    leaf = node.extra()
+    if leaf is None or grad is None or leaf.grad is not None:
+        return ()
+    if isinstance(leaf, Parameter):
+        if leaf.local != leaf.numel:
+            # the rank keeps its share; the rest goes with the caller's reference
+            grad = tape.new((leaf.local,), leaf.state_dtype)
+        if grad.storage is not None:
+            tape.retag(grad.storage, "gradients", leaf.name)
+    leaf.grad = grad
+    return ()

@@ -1,0 +1,233 @@
+"""The phases of a run: load, then steps of forward, loss, backward, clip, optimizer; evaluations in between.
+
+Written after transformers' `Trainer` (5.17) and accelerate (1.15): what is a local variable there is one here, because
+that decides when the last batch, the last loss and the last gradient norm go.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+
+from vramwise.ghost.batches import BatchShape, Widths
+from vramwise.ghost.build import Builder
+from vramwise.ghost.clip import clip_grad_norm
+from vramwise.ghost.dtypes import BOOL, BY_NAME, FP32, INT64
+from vramwise.ghost.engine import backward
+from vramwise.ghost.hardware import hardware_of
+from vramwise.ghost.losses import Loss, make_loss
+from vramwise.ghost.offload import Offload
+from vramwise.ghost.ops.elementwise import scale, scale_in_place, to_float, without_node
+from vramwise.ghost.ops.reduce import sum_all
+from vramwise.ghost.optimizers import make_optimizer
+from vramwise.ghost.plan import Plan, assumptions, for_engine, local_model, make_plan
+from vramwise.ghost.replay import Recorder
+from vramwise.ghost.sharding import reduce_buckets
+from vramwise.ghost.tape import Storage, Tape, Tensor
+from vramwise.ghost.weights import load
+from vramwise.timeline import Timeline
+from vramwise.types import GpuSpec, ModelSpec, RunSpec
+
+Batch = dict[str, Tensor]
+
+
+def ghost_run(
+    run: RunSpec,
+    model: ModelSpec,
+    *,
+    engine: str = "axolotl",
+    widths: Widths | None = None,
+    eval_widths: Widths | None = None,
+    steps: int | None = None,
+    gpu: GpuSpec | None = None,
+) -> tuple[Timeline, tuple[str, ...]]:
+    """The allocations of a run, and what had to be assumed.
+
+    `widths`, `eval_widths`: one a micro-step, one an evaluation batch, as numbers or `BatchShape`; without them the
+    largest that the settings allow. They are gone through again if there are more steps. `steps`: optimizer steps;
+    without it enough to reach the steady state.
+    """
+    plan = make_plan(run, widths, eval_widths, steps)
+    run = for_engine(run, engine)
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        t = Tape(hardware_of(gpu, run.target.torch))
+        under_way = Run(t, run, local_model(run, model))
+        under_way.train(plan)
+        # what the end of this function frees is no part of the run
+        events = t.events[:]
+    finally:
+        if collecting:
+            gc.enable()
+    return Timeline(events=events, tags=t.tags, phases=t.phases), assumptions(run, model, widths, eval_widths)
+
+
+class Run:
+    """A run under way."""
+
+    def __init__(self, t: Tape, run: RunSpec, model: ModelSpec) -> None:
+        self.t = t
+        self.run = run
+        t.phase("load", 0)
+        self.weights = load(t, model, run)
+        t.empty_cache()
+        builder = Builder(self.weights)
+        self.body = builder.body()
+        self.head = builder.head()
+        self.loss: Loss = make_loss(run, model)
+        self.trainable = self.weights.trainable()
+        self.buckets = reduce_buckets(t, self.weights.sharding, self.trainable, model.hidden_size)
+        self.optimizer = make_optimizer(run, self.trainable, self.weights.sharding)
+        self.amp = BY_NAME[run.precision] if run.autocast and run.precision in ("bf16", "fp16") else None
+        t.mark("temporary", "logging")
+        self.total_loss = t.new((), FP32)
+
+    def train(self, plan: Plan) -> None:
+        """The epoch loop: steps of micro-steps, and the evaluations after some of them."""
+        t = self.t
+        if 0 in plan.evals:
+            self.evaluate(plan.evals[0], 0)
+        recorder = Recorder(t)
+        samples: list[Batch] = []
+        grad_norm: Tensor | None = None
+        loss: Tensor | None = None
+        inputs: Batch | None = None
+        items: Tensor | None = None
+        for number, shapes in enumerate(plan.steps, 1):
+            if not recorder.replay(shapes, _carry(samples, items, loss, grad_norm), number):
+                recorder.begin(_carry(samples, items, loss, grad_norm))
+                t.phase("data", number)
+                samples, items = self.samples(shapes)
+                for inputs, shape in zip(samples, shapes, strict=True):
+                    loss = self.micro_step(inputs, shape.padded, number)
+                    self._filter(loss)
+                t.phase("clip", number)
+                t.mark("temporary", "gradient norm")
+                grad_norm = None
+                if self.run.max_grad_norm > 0:
+                    grad_norm = clip_grad_norm(t, self.trainable)
+                self.update(number)
+                recorder.end(shapes, _carry(samples, items, loss, grad_norm))
+            if number in plan.evals:
+                self.evaluate(plan.evals[number], number)
+        del grad_norm, loss, inputs, items
+
+    def update(self, step: int) -> None:
+        """The optimizer's step, and the gradients' end."""
+        t = self.t
+        t.phase("optimizer", step)
+        self.optimizer.step(t)
+        for parameter in self.trainable:
+            parameter.grad = None
+        t.phase("log", step)
+        t.mark("temporary", "logging")
+        t.new((), FP32)
+
+    def samples(self, shapes: Sequence[BatchShape]) -> tuple[list[Batch], Tensor]:
+        """The micro-batches of a step: all are fetched before the first one runs."""
+        batches = [_batch(self.t, shape) for shape in shapes]
+        return batches, _count_items(self.t, batches)
+
+    def forward(self, batch: Batch, padded: bool) -> tuple[Tensor, Tensor | None]:
+        """The model under autocast; its outputs in fp32, as accelerate hands them out."""
+        t = self.t
+        t.autocast = self.amp
+        loss, logits = self._model(batch, padded)
+        t.autocast = None
+        t.casts.clear()
+        if self.amp is not None and logits is not None:
+            t.mark("logits", "logits in fp32")
+            logits = to_float(t, logits)
+        return loss, logits
+
+    def _model(self, batch: Batch, padded: bool) -> tuple[Tensor, Tensor | None]:
+        hidden = self.body(self.t, batch["input_ids"], batch["attention_mask"], padded)
+        return self.loss(self.t, hidden, self.head, batch["labels"])
+
+    def micro_step(self, batch: Batch, padded: bool, step: int) -> Tensor:
+        """Forward and backward of one micro-batch; returns the loss without its graph."""
+        t = self.t
+        t.phase("forward", step)
+        t.frame = Offload() if self.run.activation_offloading == "stream" else None
+        loss = scale_in_place(t, self.forward(batch, padded)[0])
+        t.frame = None
+        t.phase("backward", step)
+        t.mark("temporary", "backward")
+        scaled = scale(t, loss)
+        root = t.new((), FP32)
+        t.in_backward = True
+        t.grad_enabled = False
+        assert scaled.node is not None
+        backward(t, scaled.node, root)
+        t.grad_enabled = True
+        t.in_backward = False
+        del root
+        del scaled
+        t.graph_holds.clear()
+        return without_node(loss)
+
+    def _filter(self, loss: Tensor) -> None:
+        """The check for infinite losses."""
+        t = self.t
+        t.new((), BOOL)
+        absolute = t.like(loss)
+        flag = t.new((), BOOL)
+        del absolute
+        del flag
+
+    def evaluate(self, shapes: Sequence[BatchShape], step: int) -> None:
+        """The evaluation loop: losses only, no graph; the losses pile up on the device."""
+        t = self.t
+        t.phase("eval", step)
+        t.grad_enabled = t.training = False
+        losses: Tensor | None = None
+        found: Tensor | None = None
+        inputs: Batch | None = None
+        for shape in shapes:
+            inputs = _batch(t, shape)
+            found = self._repeated(self.predict(inputs, shape), shape.rows)
+            losses = found if losses is None else t.new((losses.numel + found.numel,), FP32)
+        t.grad_enabled = t.training = True
+        t.new((losses.numel if losses is not None else 1,), FP32)
+        del losses, inputs, found
+
+    def predict(self, batch: Batch, shape: BatchShape) -> Tensor:
+        """One evaluation batch: its mean loss."""
+        t = self.t
+        items = _count_items(t, [batch])
+        loss, logits = self.forward(batch, shape.padded)
+        mean = t.like(loss)
+        del items
+        del loss
+        del logits
+        return mean
+
+    def _repeated(self, mean: Tensor, rows: int) -> Tensor:
+        """The mean, once for every row."""
+        return self.t.new((rows,), FP32)
+
+
+def _carry(samples: list[Batch], items: Tensor | None, loss: Tensor | None, grad_norm: Tensor | None) -> list[Storage]:
+    """The storages that outlive a step."""
+    tensors = [tensor for batch in samples for tensor in batch.values()]
+    tensors += [tensor for tensor in (items, loss, grad_norm) if tensor is not None]
+    return [tensor.storage for tensor in tensors if tensor.storage is not None]
+
+
+def _batch(t: Tape, shape: BatchShape) -> Batch:
+    t.mark("data", "batch")
+    return {key: t.new((shape.rows, shape.width), INT64) for key in ("input_ids", "attention_mask", "labels")}
+
+
+def _count_items(t: Tape, batches: list[Batch]) -> Tensor:
+    """How many labels count in all micro-batches of a step."""
+    t.mark("data", "number of labels")
+    total: Tensor | None = None
+    for batch in batches:
+        rows, width = batch["labels"].shape
+        counted = sum_all(t, t.new((rows, width - 1), BOOL))
+        total = t.like(counted)  # 0 + first, then total + next
+        del counted
+    assert total is not None
+    return total

@@ -1,0 +1,216 @@
+"""Loading: the model's weights in transformers' order, adapters after them, and what of it is trained.
+
+The order is that of a model built from its config and moved to the device, then wrapped by PEFT. Adapters are first
+made in the base weights' type and then copied to fp32.
+"""
+
+from __future__ import annotations
+
+from vramwise.facts.lora_targets import ALL_LINEAR, LoraTarget, lora_targets
+from vramwise.facts.parameters import parameters
+from vramwise.ghost.dtypes import BY_NAME, FP32, DType
+from vramwise.ghost.quantise import quantise_4bit, quantise_8bit
+from vramwise.ghost.sharding import sharding_of
+from vramwise.ghost.tape import Parameter, Storage, Tape
+from vramwise.types import ModelSpec, RunSpec
+
+
+class Weights:
+    """Every parameter by name, in the order of `model.parameters()`."""
+
+    __slots__ = (
+        "adapters",
+        "buffers",
+        "by_name",
+        "magnitudes",
+        "model",
+        "quantised",
+        "replaced",
+        "run",
+        "shapes",
+        "sharding",
+        "targets",
+    )
+
+    def __init__(self, model: ModelSpec, run: RunSpec) -> None:
+        self.model = model
+        self.run = run
+        self.buffers: list[Storage] = []
+        self.by_name: dict[str, Parameter] = {}
+        # quantised weights: their blocks of memory, and the shapes they stand for
+        self.quantised: dict[str, list[Storage]] = {}
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.adapters: dict[str, tuple[Parameter, Parameter]] = {}
+        self.replaced: list[Parameter] = []
+        self.magnitudes: dict[str, Parameter] = {}
+        self.sharding = sharding_of(run)
+        self.targets: dict[str, LoraTarget] = {}
+
+    def get(self, name: str) -> Parameter | None:
+        """A parameter by transformers' name, or None where the model has none of that name."""
+        return self.by_name.get(name)
+
+    def trainable(self) -> list[Parameter]:
+        """The trained parameters, in the model's order: an adapter stands where its module stands."""
+        found: list[Parameter] = []
+        for name, _shape, _kind, _layer in parameters(self.model):
+            parameter = self.by_name.get(name)
+            if parameter is not None and parameter.node is not None:
+                found.append(parameter)
+            pair = self.adapters.get(name.removesuffix(".weight"))
+            if pair is not None:
+                found += pair
+                magnitude = self.magnitudes.get(name.removesuffix(".weight"))
+                if magnitude is not None:
+                    found.append(magnitude)
+        return found
+
+
+def _recast(t: Tape, weights: Weights, dtype: DType) -> None:
+    """Norms, embeddings and head to another type, module by module, after everything was loaded."""
+    for name, _shape, kind, _layer in parameters(weights.model):
+        if kind in ("norm", "embedding", "lm_head"):
+            parameter = weights.by_name[name]
+            t.mark("weights", name)
+            held = parameter.storage
+            if held is not None:
+                parameter.storage = Storage(t, held.nbytes // parameter.dtype.size * dtype.size)
+            del held
+            parameter.dtype = parameter.state_dtype = dtype
+
+
+def _parameter(
+    t: Tape, weights: Weights, name: str, shape: tuple[int, ...], dtype: DType, *, trainable: bool
+) -> Parameter:
+    """A parameter, or this rank's share of it."""
+    sharding = weights.sharding
+    if sharding.ranks == 1 and not sharding.host_weights:
+        return Parameter(t, name, shape, dtype, trainable=trainable)
+    numel = 1
+    for side in shape:
+        numel *= side
+    stored = 0 if sharding.host_weights else sharding.share(numel, of=sharding.weights)
+    if stored and trainable and sharding.wide_shards and dtype is not FP32:
+        stored *= FP32.size // dtype.size
+    made = Parameter(t, name, shape, dtype, trainable=trainable, stored=stored)
+    made.local = sharding.share(numel, of=sharding.grads)
+    if sharding.wide_shards:
+        made.state_dtype = FP32
+    return made
+
+
+def load(t: Tape, model: ModelSpec, run: RunSpec) -> Weights:
+    """Allocate the weights, and the adapters where the run has them."""
+    weights = Weights(model, run)
+    base = BY_NAME[run.weights_dtype]
+    full = run.adapter is None
+    buffers_due = True
+    for name, shape, kind, _layer in parameters(model):
+        if kind == "lm_head" and buffers_due:
+            weights.buffers += _rotary_buffers(t, model, run.quantization is not None)
+            buffers_due = False
+        t.mark("weights", name)
+        if kind == "linear" and run.quantization is not None:
+            quantise = quantise_8bit if run.quantization == "8bit" else quantise_4bit
+            weights.quantised[name] = quantise(t, shape, base)
+            weights.shapes[name] = shape
+            continue
+        weights.by_name[name] = _parameter(t, weights, name, shape, base, trainable=full)
+        if kind == "embedding" and model.family in ("gemma", "gemma2", "gemma3"):
+            weights.buffers.append(Storage(t, base.size))  # the factor that embeddings are scaled by
+    if buffers_due:
+        weights.buffers += _rotary_buffers(t, model, run.quantization is not None)
+    if model.tie_word_embeddings:
+        # the head is made before it is tied to the embeddings
+        t.mark("weights", "lm_head before it is tied")
+        Storage(t, model.vocab_size * model.hidden_size * base.size)
+    if run.quantization is not None and not full:
+        # PEFT's preparation: what is not quantised goes to fp32; the trainers take it back afterwards
+        _recast(t, weights, FP32)
+        t.empty_cache()
+        _recast(t, weights, base)
+    if run.fp32_embeddings:
+        _recast(t, weights, FP32)
+    if not full:
+        _add_adapters(t, weights, base)
+    return weights
+
+
+def _rotary_buffers(t: Tape, model: ModelSpec, quantised: bool) -> list[Storage]:
+    """The inverse frequencies and their copy, computed on the device."""
+    if model.rotary_fraction == 0:
+        return []
+    t.mark("weights", "rotary frequencies")
+    nbytes = max(int(model.head_dim * model.rotary_fraction) // 2, 1) * 4
+    if quantised:
+        return [Storage(t, nbytes), Storage(t, nbytes)]
+    moved = Storage(t, nbytes)
+    copied = Storage(t, nbytes)
+    del moved
+    range_ = Storage(t, nbytes)
+    Storage(t, 8)
+    del copied
+    divided = Storage(t, nbytes)
+    kept = [Storage(t, nbytes)]
+    del divided
+    del range_
+    kept.append(Storage(t, nbytes))
+    return kept
+
+
+def _add_adapters(t: Tape, weights: Weights, base: DType) -> None:
+    run, model = weights.run, weights.model
+    assert run.lora_r is not None
+    wanted = ALL_LINEAR if run.lora_target_linear or not run.lora_target_modules else run.lora_target_modules
+    targets = lora_targets(model, wanted)
+    first: list[Parameter] = []
+    for target in targets:
+        rank = run.lora_r * target.rank_factor * target.experts
+        shapes: list[tuple[str, tuple[int, ...]]] = [
+            ("A", (rank, target.in_features)),
+            ("B", (target.out_features, rank)),
+        ]
+        if run.use_dora:
+            shapes.append(("magnitude", (target.out_features,)))
+        for letter, shape in shapes:
+            name = f"{target.name}.lora_{letter}"
+            t.mark("weights", name)
+            if letter == "magnitude":
+                _weight_norm(t, target, base)
+            first.append(Parameter(t, name, shape, base, trainable=False))
+    for position in range(len(first)):
+        made = first[position]
+        t.mark("weights", made.name)
+        wide = _parameter(t, weights, made.name, made.shape, FP32, trainable=True)
+        del made
+        first[position] = wide
+        del wide
+    _copy_saved_modules(t, weights)
+    each = 3 if run.use_dora else 2
+    for position, target in enumerate(targets):
+        group = first[position * each : (position + 1) * each]
+        weights.adapters[target.name] = (group[0], group[1])
+        weights.targets[target.name] = target
+        if run.use_dora:
+            weights.magnitudes[target.name] = group[2]
+
+
+def _copy_saved_modules(t: Tape, weights: Weights) -> None:
+    """PEFT's modules_to_save: a trainable copy, in the type of the original, which stays where it is."""
+    for wanted in weights.run.lora_modules_to_save:
+        for name in [name for name in weights.by_name if name.endswith(f"{wanted}.weight")]:
+            original = weights.by_name[name]
+            t.mark("weights", name)
+            weights.replaced.append(original)
+            weights.by_name[name] = Parameter(t, name, original.shape, original.dtype, trainable=True)
+
+
+def _weight_norm(t: Tape, target: LoraTarget, base: DType) -> None:
+    """The first magnitudes: norms of the merged weight."""
+    nbytes = target.in_features * target.out_features * base.size
+    merged = Storage(t, nbytes)
+    t.workspace()
+    scaled = Storage(t, nbytes)
+    summed = Storage(t, nbytes)
+    del scaled
+    del merged, summed

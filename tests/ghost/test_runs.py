@@ -1,0 +1,165 @@
+"""Properties that hold for any run: what saves memory saves memory, nothing leaks, repeated steps are replayed exactly."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from truth import BUNDLED, H200, cases
+from vramwise.ghost import replay
+from vramwise.ghost.batches import BatchShape, from_lengths, largest
+from vramwise.ghost.trainer import ghost_run
+from vramwise.timeline import Action, Timeline
+
+CASES = {case.name: case for case in cases(BUNDLED)}
+FULL = CASES["full_tinyllama_s1024_b2"]
+LORA = CASES["lora_llama8b_s1024_b1_nogc"]
+SMALL = replace(LORA.model, num_hidden_layers=3)
+
+
+def ghost(run, model=SMALL, **options) -> Timeline:
+    return ghost_run(run, model, engine="transformers", gpu=H200, **options)[0]
+
+
+def levels(timeline: Timeline) -> list[int]:
+    level, found = 0, []
+    for event in timeline.events:
+        if event.action == Action.ALLOC:
+            level += event.size_bytes
+        elif event.action == Action.FREE:
+            level -= event.size_bytes
+        found.append(level)
+    return found
+
+
+@cache
+def peak(**changes) -> int:
+    timeline = ghost(replace(LORA.run, **changes))
+    loaded = next(
+        index
+        for index, event in enumerate(timeline.events)
+        if event.action == Action.PHASE and timeline.phases[event.tag].name == "data"
+    )
+    return max(levels(timeline)[loaded:])
+
+
+def test_every_free_has_an_allocation_and_happens_once():
+    live = set()
+    for event in ghost(LORA.run).events:
+        if event.action == Action.ALLOC:
+            assert event.tensor not in live
+            live.add(event.tensor)
+        elif event.action == Action.FREE:
+            live.remove(event.tensor)
+
+
+def test_nothing_leaks_from_step_to_step():
+    timeline = ghost(LORA.run, steps=5)
+    starts = [
+        index
+        for index, event in enumerate(timeline.events)
+        if event.action == Action.PHASE and timeline.phases[event.tag].name == "data"
+    ]
+    found = levels(timeline)
+    assert len({found[index] for index in starts[2:]}) == 1
+
+
+def test_a_replayed_step_is_the_step_run_again(monkeypatch):
+    run = replace(LORA.run, gradient_accumulation_steps=2)
+    fast = ghost(run, steps=5)
+    monkeypatch.setattr(replay.Recorder, "replay", lambda *_: False)
+    slow = ghost(run, steps=5)
+    assert fast.events == slow.events
+    assert fast.phases == slow.phases
+
+
+def test_replay_mixes_with_evaluations_and_other_shapes(monkeypatch):
+    run = replace(LORA.run, evaluates=True, eval_batch_size=2, eval_steps=2, constant_shapes=False)
+    widths = [512, 1024, 512, 768, 512, 1024]
+    fast = ghost(run, widths=widths)
+    monkeypatch.setattr(replay.Recorder, "replay", lambda *_: False)
+    assert fast.events == ghost(run, widths=widths).events
+
+
+@pytest.mark.parametrize(
+    ("smaller", "larger"),
+    [
+        ({"gradient_checkpointing": True, "recompute": True}, {}),
+        ({"recompute": True, "checkpointing_reentrant": False}, {}),
+        ({"quantization": "4bit", "adapter": "qlora"}, {"quantization": "8bit"}),
+        ({"quantization": "8bit"}, {}),
+        ({}, {"use_dora": True}),
+        ({}, {"lora_dropout": 0.05}),
+        ({}, {"adapter": None}),
+        ({}, {"lora_r": 64}),
+        ({}, {"micro_batch_size": 2}),
+        ({"loss_kernel": "liger_fused_linear"}, {}),
+        ({"loss_kernel": "cut"}, {"loss_kernel": "liger"}),
+        ({"loss_kernel": "liger"}, {}),
+        ({}, {"attn_implementation": "eager"}),
+        ({"adapter": None, "optimizer": "adamw_bnb_8bit"}, {"adapter": None}),
+        ({"adapter": None, "optimizer": "paged_adamw_8bit"}, {"adapter": None, "optimizer": "adamw_bnb_8bit"}),
+        ({"adapter": None}, {"adapter": None, "optimizer": "adamw_torch"}),
+        ({"adapter": None, "optimizer": "adafactor"}, {"adapter": None, "optimizer": "adamw_torch"}),
+        ({"adapter": None, "sharding": "fsdp2", "data_parallel": 4, "gpus": 4}, {"adapter": None}),
+        (
+            {"adapter": None, "sharding": "zero3", "data_parallel": 4, "gpus": 4},
+            {"adapter": None, "sharding": "zero2", "data_parallel": 4, "gpus": 4},
+        ),
+        (
+            {"adapter": None, "sharding": "zero2", "data_parallel": 4, "gpus": 4},
+            {"adapter": None, "sharding": "zero1", "data_parallel": 4, "gpus": 4},
+        ),
+        (
+            {"adapter": None, "sharding": "zero3", "data_parallel": 4, "gpus": 4, "offload_optimizer": True},
+            {"adapter": None, "sharding": "zero3", "data_parallel": 4, "gpus": 4},
+        ),
+        ({"adapter": None}, {"adapter": None, "sharding": "ddp", "data_parallel": 2, "gpus": 2}),
+        ({"tensor_parallel_size": 2}, {}),
+        ({"activation_offloading": "stream"}, {}),
+        (
+            {"recompute": True, "activation_offloading": "hidden_states", "micro_batch_size": 8},
+            {"recompute": True, "micro_batch_size": 8},
+        ),
+        ({"layer_offloading": True}, {}),
+        ({"context_parallel_size": 2}, {}),
+    ],
+)
+def test_what_saves_memory_saves_memory(smaller, larger):
+    assert peak(**smaller) < peak(**larger)
+
+
+def test_without_data_the_largest_batch_is_assumed_and_said():
+    _, said = ghost_run(LORA.run, SMALL, engine="transformers", gpu=H200)
+    assert any("1 × 1024 tokens" in sentence for sentence in said)
+
+
+def test_batches_from_lengths():
+    run = replace(LORA.run, micro_batch_size=2, constant_shapes=False, pad_to_sequence_len=False, pad_multiple=64)
+    assert from_lengths(run, [100, 200, 64, 64, 5000]) == [
+        BatchShape(2, 256, True),
+        BatchShape(2, 64, False),
+        BatchShape(1, 1024, False),
+    ]
+    packed = replace(run, sample_packing=True, packing_rows="one")
+    assert largest(packed) == BatchShape(1, 2048, False)
+
+
+def test_the_plain_trainer_keeps_weights_as_loaded():
+    run = replace(FULL.run, trainer="axolotl", fp32_embeddings=True)
+    model = replace(FULL.model, num_hidden_layers=2)
+    axolotl, _ = ghost_run(run, model, engine="axolotl", gpu=H200)
+    plain, _ = ghost_run(run, model, engine="transformers", gpu=H200)
+    assert max(levels(plain)) < max(levels(axolotl))
+
+
+def test_neither_torch_nor_files_are_needed():
+    source = Path(__file__).resolve().parents[2] / "src"
+    code = "import sys, vramwise.ghost.trainer; print('torch' in sys.modules, 'transformers' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": str(source)}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "False False"

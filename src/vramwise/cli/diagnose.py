@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command("diagnose")
 @click.argument("log", metavar="LOG", required=False)
-@click.option("--config", metavar="FILE", help="The run's config: the ghost run then weighs each cause and each change.")
+@click.option("--config", metavar="FILE", help="The run's config: the ghost run then weighs causes and changes.")
 @click.option("--snapshot", metavar="FILE", help="A torch memory snapshot of the run (pickle, gzipped or not).")
 @click.option("--model", metavar="ID|PATH", help="Model instead of base_model: a hub id, a folder or a config.json.")
 @target_options
@@ -50,7 +50,7 @@ def command(
     if html is not None and snapshot is None:
         raise VramwiseError("--html draws a snapshot: name one with --snapshot")
     options = Options(gpu=gpu, gpus=gpus, torch=torch, alloc_conf=alloc_conf, launcher=launcher)
-    stream = click.get_binary_stream("stdin") if log == "-" else None
+    stream = sys.stdin.buffer if log == "-" else None
     reading = read_all(stream or log, config=config, snapshot=snapshot, options=options, model=model)
     click.echo(_rendered(reading, output_format))
     if html is not None:

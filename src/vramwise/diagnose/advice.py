@@ -1,0 +1,167 @@
+"""A cause → what to change: as edits of the config with their diff and the ghost run's word, else as keys to set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from vramwise.config.edit import EditRefused, apply_edits, diff
+from vramwise.diagnose import remedies as r
+from vramwise.diagnose.case import Case
+from vramwise.diagnose.evidence import Cause, Remedy
+from vramwise.diagnose.ghost import would_survive
+from vramwise.errors import VramwiseError
+from vramwise.resolving import resolve
+from vramwise.types import Edit, Fix
+
+_SMALLER: tuple[r.Build, ...] = (
+    r.halve_micro_batch,
+    r.checkpoint_activations,
+    r.fuse_loss,
+    r.eight_bit_optimizer,
+    r.quantize_base,
+    r.shorten,
+)
+BUILDERS: dict[str, tuple[r.Build, ...]] = {
+    "capacity": _SMALLER,
+    "oversized-batch": _SMALLER,
+    "load": (r.quantize_base,),
+    "logits": (r.fuse_loss, r.halve_micro_batch, r.shorten),
+    "eager-attention": (r.fused_attention, r.halve_micro_batch, r.shorten),
+    "optimizer-state": (r.eight_bit_optimizer, r.halve_micro_batch, r.checkpoint_activations),
+    "eval-batch": (r.equal_eval_batch, r.halve_micro_batch, r.fuse_loss),
+    "after-eval": (r.equal_eval_batch, r.collect_garbage_at_eval, r.halve_micro_batch),
+    "after-save": (r.halve_micro_batch,),
+    "save-gather": (r.shard_checkpoints,),
+    "fragmentation": (r.pad_to_length, r.equal_eval_batch),
+    "long-tail": (r.pad_to_length, r.halve_micro_batch, r.shorten),
+    "resume": (r.eight_bit_optimizer, r.halve_micro_batch),
+    "outside-torch": (r.halve_micro_batch,),
+    "fp16-trainable-weights": (r.train_in_bf16,),
+    "fp16-scaler-bf16-weights": (r.train_in_bf16,),
+    "mixed-operands": (r.train_in_bf16,),
+    "flash-needs-half": (r.flash_attention,),
+    "flash-card": (r.no_flash_attention,),
+    "bf16-unsupported": (r.train_in_fp16,),
+    "fsdp-mixed-dtypes": (r.second_fsdp,),
+    "fsdp-mixed-frozen": (r.second_fsdp,),
+    "recompute-dtype": (r.reentrant,),
+    "recompute-freed-weights": (r.reentrant,),
+    "fp8-alignment": (r.pad_for_fp8,),
+    "auto-batch-exhausted": (r.no_auto_batch,),
+    "offload-tracker": (r.legacy_offloading,),
+    "optimizer-unhandled": (r.known_optimizer,),
+    "paged-unsupported": (r.unpaged_optimizer,),
+    "host-memory": (r.fewer_workers,),
+}
+_EXPANDABLE = "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+COMMANDS: dict[str, tuple[Remedy, ...]] = {
+    "fragmentation": (Remedy(title="Let segments grow instead of lying side by side", command=_EXPANDABLE),),
+    "after-eval": (Remedy(title="Let segments grow instead of lying side by side", command=_EXPANDABLE),),
+    "after-save": (Remedy(title="Let segments grow instead of lying side by side", command=_EXPANDABLE),),
+    "other-process": (
+        Remedy(title="See who holds the memory, and free it or choose another card", command="nvidia-smi"),
+    ),
+    "bnb-8bit-save": (Remedy(title="Update bitsandbytes", command="pip install -U 'bitsandbytes>=0.39'"),),
+    "host-shared-memory": (
+        Remedy(title="Give the container more shared memory", command="docker run --shm-size=16g …"),
+    ),
+    "leak": (
+        Remedy(
+            title="Keep numbers, not tensors, from step to step: loss.item() or .detach().cpu(); empty lists of outputs"
+        ),
+    ),
+    "load": (Remedy(title="Load to fewer bytes or more cards: 4-bit, or sharding (FSDP2, ZeRO-3)"),),
+    "resume": (Remedy(title="Load the checkpoint to host memory first: map_location='cpu'"),),
+    "kernel-shared-memory": (
+        Remedy(title="Choose a kernel or block size made for this card; memory settings do not matter"),
+    ),
+}
+_MOST_PREDICTIONS = 4
+# What is added, in this order, where no single change is enough: harmless ones first.
+_LADDER: tuple[r.Build, ...] = (
+    *(r.checkpoint_activations, r.halve_micro_batch, r.fuse_loss, r.halve_micro_batch),
+    *(r.eight_bit_optimizer, r.quantize_base, r.halve_micro_batch),
+)
+# Causes where more or less memory decides, so that the prediction has a say.
+_OF_MEMORY = frozenset(
+    [
+        "capacity",
+        "oversized-batch",
+        "load",
+        "logits",
+        "eager-attention",
+        "optimizer-state",
+        "eval-batch",
+        "after-eval",
+        "fragmentation",
+        "long-tail",
+        "resume",
+        "outside-torch",
+        "after-save",
+    ]
+)
+
+
+def advise(case: Case, causes: Sequence[Cause]) -> list[Cause]:
+    """The causes with their remedies; for the likeliest, each remedy is tried on the ghost run."""
+    return [replace(cause, remedies=tuple(_remedies(case, cause, tried=at == 0))) for at, cause in enumerate(causes)]
+
+
+def _remedies(case: Case, cause: Cause, *, tried: bool) -> list[Remedy]:
+    built = [build(case.run) for build in BUILDERS.get(cause.id, ())]
+    edited = [_with_diff(case, remedy) for remedy in built if remedy is not None]
+    if tried and cause.id in _OF_MEMORY and case.ghost is not None:
+        edited = _tried(case, edited)
+    commands = list(COMMANDS.get(cause.id, ()))
+    return commands + edited if cause.id in ("fragmentation", "other-process") else edited + commands
+
+
+def _with_diff(case: Case, remedy: Remedy) -> Remedy:
+    if remedy.fix is None or case.ghost is None:
+        return remedy
+    document = case.ghost.document
+    try:
+        return replace(remedy, diff=diff(document, apply_edits(document, remedy.fix.edits)))
+    except EditRefused as error:
+        return replace(remedy, refused=str(error))
+
+
+def _tried(case: Case, remedies: list[Remedy]) -> list[Remedy]:
+    """Each remedy on the ghost run, those that survive first; where none does, all of them together."""
+    assert case.ghost is not None
+    judged = []
+    for at, remedy in enumerate(remedies):
+        if remedy.fix is not None and not remedy.refused and at < _MOST_PREDICTIONS:
+            survives, figures = would_survive(case.ghost, remedy.fix.edits, case.memory)
+            remedy = replace(remedy, survives=survives, prediction=figures)
+        judged.append(remedy)
+    if judged and not any(remedy.survives for remedy in judged) and case.ghost.prediction is not None:
+        judged += _combined(case, [remedy.fix for remedy in judged if remedy.fix and not remedy.refused])
+    return sorted(judged, key=lambda remedy: remedy.survives is not True)
+
+
+def _combined(case: Case, tried: list[Fix]) -> list[Remedy]:
+    """Where no single change is enough: one after another, until the ghost run survives."""
+    ghost = case.ghost
+    assert ghost is not None
+    edits: list[Edit] = list(tried[0].edits) if tried else []
+    safe = all(fix.safe for fix in tried[:1])
+    survives: bool | None = False
+    figures = ""
+    for build in _LADDER:
+        try:
+            run = resolve(apply_edits(ghost.document, edits), ghost.run.target)
+        except VramwiseError:
+            return []
+        remedy = build(run)
+        if remedy is None or remedy.fix is None:
+            continue
+        edits += remedy.fix.edits
+        safe = safe and remedy.fix.safe
+        survives, figures = would_survive(ghost, edits, case.memory)
+        if survives is not False:
+            break
+    title = "Together" if survives else "All of these together"
+    fix = Fix(title=title, safe=safe, edits=tuple(edits))
+    return [_with_diff(case, Remedy(title=title, fix=fix, survives=survives, prediction=figures))]

@@ -1,0 +1,146 @@
+"""Everything known about one failure, side by side: the symptom, the log, the config's ghost run, the snapshot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from vramwise.diagnose.evidence import Frame, LogFacts, MemoryText, Quote, Symptom
+from vramwise.diagnose.factor import Batch, Dimensions, Factors, factor
+from vramwise.diagnose.ghost import Ghost, Match
+from vramwise.diagnose.phases import phase_of
+from vramwise.diagnose.snapshot import SnapshotFacts
+from vramwise.types import RunSpec
+
+# From this step on, what a step needs had been there before.
+LATE_STEP = 5
+STEP_PARTS = ("forward", "loss", "backward", "clip", "optimizer", "train", "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A failure and what there is to judge it by."""
+
+    symptom: Symptom
+    log: LogFacts
+    ghost: Ghost | None = None
+    snapshot: SnapshotFacts | None = None
+
+    @property
+    def run(self) -> RunSpec | None:
+        """The config's run, where there is one."""
+        return self.ghost.run if self.ghost else None
+
+    @cached_property
+    def memory(self) -> MemoryText:
+        """The figures of the failure: the message's, and the snapshot's where the message has none."""
+        memory = self.symptom.memory or MemoryText(wording="none")
+        shot = self.snapshot
+        if shot is None or not shot.failed or memory.requested_bytes is not None:
+            return memory
+        return snapshot_memory(shot)
+
+    @property
+    def requested(self) -> int:
+        """What was asked for; 0 where nothing says."""
+        return self.memory.requested_bytes or 0
+
+    @property
+    def capacity(self) -> int | None:
+        """What the process could have: the card, or less under a memory fraction."""
+        bounds = [size for size in (self.memory.total_bytes, self.memory.allowed_bytes) if size is not None]
+        if not bounds and self.ghost is not None and self.ghost.run.target.gpu is not None:
+            return self.ghost.run.target.gpu.memory_bytes
+        return min(bounds, default=None)
+
+    @property
+    def in_step(self) -> bool:
+        """Whether it happened in a training step, as far as is known."""
+        return self.symptom.phase in STEP_PARTS
+
+    @cached_property
+    def expandable(self) -> bool | None:
+        """Whether expandable segments were on; None where nothing says."""
+        if self.snapshot is not None:
+            return "expandable_segments:True" in self.snapshot.settings
+        if "alloc_conf" in self.log.settings:
+            return "expandable_segments:True" in self.log.settings["alloc_conf"].value
+        return None if self.run is None else "expandable_segments:True" in self.run.allocator
+
+    @cached_property
+    def factors(self) -> list[Factors]:
+        """What the request may have been, by its size."""
+        return factor(self.requested, self.memory.tolerance_bytes, self.dimensions) if self.requested else []
+
+    @cached_property
+    def matches(self) -> list[Match]:
+        """What the ghost run asks for in that size."""
+        if self.ghost is None or self.requested < 8 * 1024**2:
+            return []
+        return self.ghost.matches(self.requested, self.memory.tolerance_bytes)
+
+    def number(self, key: str) -> int:
+        """A whole number among the log's settings; 0 where there is none."""
+        value = self.log.settings[key].value if key in self.log.settings else ""
+        return int(value) if value.isdigit() and len(value) < 12 else 0
+
+    @cached_property
+    def dimensions(self) -> Dimensions:
+        """Of the config's model; else what the log shows."""
+        if self.ghost is not None and self.ghost.model is not None:
+            return _from_ghost(self.ghost)
+        micro, length = self.number("micro_batch_size"), self.number("sequence_len")
+        evals = self.number("eval_batch_size") or micro
+        batches = [Batch("train", micro, length), Batch("eval", evals, length)] if micro and length else []
+        return Dimensions(
+            vocab_size=self.number("vocab_size"),
+            heads=self.number("num_attention_heads"),
+            hidden_size=self.number("hidden_size"),
+            intermediate_size=self.number("intermediate_size"),
+            batches=tuple(dict.fromkeys(batches)),
+        )
+
+
+def _from_ghost(ghost: Ghost) -> Dimensions:
+    from vramwise.facts.parameters import parameter_count, parameters
+
+    model, run = ghost.model, ghost.run
+    assert model is not None
+    batches = [Batch("train", run.micro_batch_size, run.sequence_len)]
+    if run.evaluates and run.eval_batch_size:
+        batches.append(Batch("eval", run.eval_batch_size, run.eval_sequence_len or run.sequence_len))
+    sizes = {parameter.numel: parameter.name for parameter in reversed(parameters(model))}
+    return Dimensions(
+        vocab_size=model.vocab_size,
+        heads=model.num_attention_heads,
+        hidden_size=model.hidden_size,
+        intermediate_size=model.intermediate_size,
+        parameter_sizes=tuple((name, size) for size, name in sizes.items()),
+        trainable=0 if run.adapter else parameter_count(model),
+        batches=tuple(batches),
+    )
+
+
+def snapshot_memory(shot: SnapshotFacts) -> MemoryText:
+    """The figures of a snapshot's failed request, as a message would have given them."""
+    return MemoryText(
+        wording="snapshot",
+        requested_bytes=shot.requested_bytes,
+        tolerance_bytes=2 * 1024**2,
+        free_bytes=shot.device_free_bytes,
+        allocated_bytes=shot.allocated_bytes,
+        unallocated_bytes=shot.unallocated_bytes,
+        # More was free than was asked for: a memory fraction, of which only this much is known.
+        allowed_bytes=shot.reserved_bytes if shot.device_free_bytes >= shot.requested_bytes else None,
+    )
+
+
+def snapshot_symptom(shot: SnapshotFacts, frames: tuple[Frame, ...]) -> Symptom:
+    """The failure that a snapshot recorded, for a log that shows none."""
+    return Symptom(
+        kind="cuda-oom",
+        quote=Quote(0, f"{shot.name}: a request failed"),
+        memory=snapshot_memory(shot),
+        frames=frames,
+        phase=phase_of(frames),
+    )

@@ -1,0 +1,57 @@
+"""What launchers and loggers put before a line: ranks, times, levels; and telling a report of an error from a mention.
+
+`[rank0]: `, `[default1]:`, `(RayTrainWorker pid=7) `, `3: ` (srun), `[2026-01-02 …] [ERROR] [axolotl…] [RANK:1] `. An
+error text inside a quotation, a comment or a sentence is a mention: a sample of the data, a hint, a line of source.
+"""
+
+from __future__ import annotations
+
+import re
+
+_RANK = re.compile(
+    r"^(?:\[(?:rank|default|worker)?_?(\d{1,5})\]\s?:?\s?|\((?:\w{1,60}) pid=\d+(?:, ip=[\d.]+)?\)\s|(\d{1,4}):\s)"
+    r"(?:\[rank(\d{1,5})\]:?\s?)?"
+)
+_LOGGED_RANK = re.compile(r"\[(?:RANK|Rank|rank)[: ]?(\d{1,5})\]")
+_BOX = re.compile(r"^[│┃║|❱\s]*|[│┃║|\s]*$")
+# Bracketed words, times and level names at the start of a line, as loggers write them.
+_LOGGER = re.compile(
+    r"^(?:\[[^\[\]]{1,120}\]\s*|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S{0,12}\s*|\d\d:\d\d:\d\d\S{0,8}\s*"
+    r"|(?:ERROR|CRITICAL|WARNING|INFO|DEBUG|FATAL|E|W|I)\d{0,4}\s*[:|\-\s]\s*|[\w.]{1,60}:\d{1,6}\s*[:|\-]?\s*|[-|:]\s+)+"
+)
+_EXCEPTION = re.compile(r"(?:^|[\s.\[('\"])[A-Z]?\w{0,60}(?:Error|Exception|Warning)['\"]?\s?[:(]\s?['\"]?\s*$")
+_SHORT_ERROR = re.compile(r"(?i)^\W{0,4}(?:\w+\s){0,3}(?:error|exception|fatal|reason|failed|warn)\W{1,3}$")
+_CODE = re.compile(r"^\s*(?:raise|assert|return|logger|log|LOG|warnings|print|if|except|with|#|//|>|\*|- )[\s.(]?")
+
+
+def split_rank(text: str) -> tuple[int | None, str]:
+    """The rank that a line names, if it does, and the line without what the launcher put before it."""
+    match = _RANK.match(text)
+    rank = None
+    if match:
+        number = match[3] or match[1] or match[2]
+        rank = int(number) if number else None
+        text = text[match.end() :]
+    logged = _LOGGED_RANK.search(text[:300])
+    return int(logged[1]) if logged else rank, text
+
+
+def unboxed(text: str) -> str:
+    """The line without the frame that rich draws around tracebacks."""
+    return _BOX.sub("", text)
+
+
+def reports(text: str, start: int) -> bool:
+    """Whether an error text that begins at `start` is reported on this line, and not merely mentioned."""
+    before = text[max(0, start - 400) : start]
+    if not before.strip(" \t│┃║|❱"):
+        return True
+    if _CODE.match(before):
+        return False
+    if _EXCEPTION.search(before):
+        inside = before[: _EXCEPTION.search(before).start()]  # type: ignore[union-attr]
+        return inside.count('"') % 2 == 0
+    if before.count('"') % 2 or before.count("`") % 2:
+        return False
+    rest = _LOGGER.sub("", before)
+    return not rest.strip() or bool(_SHORT_ERROR.match(rest))

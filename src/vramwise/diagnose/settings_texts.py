@@ -1,0 +1,76 @@
+"""Settings of the run that its log shows: transformers' announcements, printed configs, model dimensions.
+
+Axolotl prints its config as JSON or YAML, transformers announces the batch, model configs are printed as JSON. Only
+keys that matter to memory are kept, the first value seen of each.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+_KEYS = [
+    "base_model",
+    "micro_batch_size",
+    "gradient_accumulation_steps",
+    "eval_batch_size",
+    "sequence_len",
+    "sample_packing",
+    "optimizer",
+    "adapter",
+    "load_in_4bit",
+    "load_in_8bit",
+    "gradient_checkpointing",
+    "attn_implementation",
+    "pad_to_sequence_len",
+    "bf16",
+    "fp16",
+    "rl",
+    "per_device_train_batch_size",
+    "per_device_eval_batch_size",
+    "vocab_size",
+    "num_attention_heads",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "max_seq_length",
+    "max_length",
+    "auto_find_batch_size",
+    "activation_offloading",
+]
+_WRITTEN = re.compile(
+    r"(?:^|[\s{,(])[\"']?(" + "|".join(_KEYS) + r")[\"']?\s{0,3}[:=]\s{0,3}[\"']?([\w./\-+]{1,120})[\"']?(?=[\s,})]|$)"
+)
+_ANNOUNCED = (
+    (re.compile(r"Instantaneous batch size per device = ([\d,]{1,12})"), "per_device_train_batch_size"),
+    (re.compile(r"Gradient Accumulation steps = ([\d,]{1,12})"), "gradient_accumulation_steps"),
+    (re.compile(r"Total optimization steps = ([\d,]{1,12})"), "max_steps"),
+    (re.compile(r"^\s*Batch size = ([\d,]{1,12})"), "per_device_eval_batch_size"),
+    (re.compile(r"(PYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF)[\"']?\s?[:=]\s?[\"']?([\w:,.\[\]>]{0,200})"), "alloc_conf"),
+)
+# Names that mean the same.
+_SAME = {
+    "per_device_train_batch_size": "micro_batch_size",
+    "per_device_eval_batch_size": "eval_batch_size",
+    "max_seq_length": "sequence_len",
+    "max_length": "sequence_len",
+}
+SETTING_WORDS = (
+    b"batch size",
+    b"batch_size",
+    b"optimization steps",
+    b"sequence_len",
+    b"vocab_size",
+    b"_heads",
+    b"ALLOC_CONF",
+)
+
+
+def read_settings(text: str) -> Iterator[tuple[str, str]]:
+    """The settings a line shows. An out-of-memory message's advice about ALLOC_CONF is none."""
+    for pattern, name in _ANNOUNCED:
+        match = pattern.search(text)
+        if match and not (name == "alloc_conf" and "try setting" in text):
+            yield _SAME.get(name, name), match[match.re.groups].replace(",", "" if name != "alloc_conf" else ",")
+    for match in _WRITTEN.finditer(text):
+        yield _SAME.get(match[1], match[1]), match[2]

@@ -1,0 +1,172 @@
+"""A log as a stream of bytes: find the few lines that matter, in bounded memory, whatever the log is made of.
+
+The log is read in pieces of a mebibyte. Short words are searched in the whole piece first (a fast search in C); only
+the lines around a hit are looked at any further. Lines are bounded: of a longer one the part around the hit is kept.
+Knows nothing of what the lines mean.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO, NamedTuple
+
+CHUNK_BYTES = 1 << 20
+# What is kept of a line, before and after the hit.
+BEFORE_BYTES = 1 << 12
+AFTER_BYTES = 1 << 13
+# Kept back at the end of a piece, so that the lines after a hit are there.
+LOOKAHEAD_BYTES = 1 << 14
+# Frequent lines (progress bars, logged figures) are sampled: about so many for a piece.
+SAMPLES = 64
+
+_ANSI = re.compile(r"\x1b\[[0-9;:?<=>]*[ -/]*[@-~]|\x1b\][^\x07\x1b]{0,256}(?:\x07|\x1b\\)|\x1b[@-Z\\-_]")
+_UTF16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
+
+
+class RawLine(NamedTuple):
+    """A line of interest: its number, its text without colours, and where in which piece of the log it ends."""
+
+    number: int
+    text: str
+    piece: bytes
+    end: int
+    sampled: bool  # found by a sampled word alone
+
+    @property
+    def following(self) -> str:
+        """The text after it, as far as it is at hand."""
+        return plain(_text(self.piece[self.end : self.end + AFTER_BYTES]))
+
+
+class Totals:
+    """How much was read."""
+
+    def __init__(self) -> None:
+        self.lines = 0
+        self.size_bytes = 0
+
+
+class Words(NamedTuple):
+    """What to look for: `failures` and `marks` always, `sampled` now and then and always before a failure."""
+
+    failures: Sequence[bytes]
+    marks: Sequence[bytes]
+    sampled: Sequence[bytes]
+
+
+def interesting_lines(stream: BinaryIO, words: Words, totals: Totals) -> Iterator[RawLine]:
+    """The lines with one of the words."""
+    read = _reader(stream, totals)
+    data, number = b"", 1
+    finished = False
+    while not finished:
+        block = read()
+        finished = not block
+        data += block
+        end = len(data) if finished else _cut(data)
+        yield from _lines_in(data, end, number, words)
+        number += data.count(b"\n", 0, end)
+        # What comes after the last line end is a line, too.
+        totals.lines = number - 1 + (finished and not data.endswith(b"\n") and data != b"")
+        data = data[end:]
+
+
+def plain(text: str) -> str:
+    """The text without colours and other control characters."""
+    return _ANSI.sub("", text) if "\x1b" in text else text
+
+
+def _reader(stream: BinaryIO, totals: Totals) -> _Reader:
+    first = stream.read(CHUNK_BYTES)
+    encoding = _UTF16.get(first[:2])
+    return _Reader(stream, totals, first, codecs.getincrementaldecoder(encoding)("replace") if encoding else None)
+
+
+class _Reader:
+    """Reads pieces; UTF-16, which PowerShell's redirection writes, becomes UTF-8."""
+
+    def __init__(
+        self, stream: BinaryIO, totals: Totals, first: bytes, decoder: codecs.IncrementalDecoder | None
+    ) -> None:
+        self._stream, self._totals, self._first, self._decoder = stream, totals, first, decoder
+
+    def __call__(self) -> bytes:
+        block, self._first = self._first or self._stream.read(CHUNK_BYTES), b""
+        self._totals.size_bytes += len(block)
+        if self._decoder is None or not block:
+            return block
+        return self._decoder.decode(block).encode("utf-8", "replace") or b" "
+
+
+def _cut(data: bytes) -> int:
+    """Where a piece may end: after a line, with the lookahead kept back; within a line that is longer than that."""
+    latest = len(data) - LOOKAHEAD_BYTES
+    if latest <= 0:
+        return 0
+    return max(data.rfind(b"\n", 0, latest), data.rfind(b"\r", 0, latest)) + 1 or latest
+
+
+def _lines_in(data: bytes, end: int, number: int, words: Words) -> Iterator[RawLine]:
+    counted = done = 0
+    strong, positions = _positions(data, end, words)
+    for at in positions:
+        if at < done:
+            continue  # on the line of the hit before
+        low, high = max(0, at - BEFORE_BYTES), at + AFTER_BYTES
+        start = max(data.rfind(b"\n", low, at), data.rfind(b"\r", low, at)) + 1 or low
+        stop = min(_find(data, b"\n", at, high), _find(data, b"\r", at, high))
+        number += data.count(b"\n", counted, start)
+        counted, done = start, stop
+        near = bisect_left(strong, start)
+        sampled = near == len(strong) or strong[near] >= stop
+        yield RawLine(number, plain(_text(data[start:stop])), data, stop, sampled)
+
+
+def _positions(data: bytes, end: int, words: Words) -> tuple[list[int], list[int]]:
+    """Where the words are, in order, each before `end`: without the sampled ones, and all."""
+    failures = sorted(_hits(data, end, words.failures))
+    found = {*failures, *_hits(data, end, words.marks)}
+    strong = sorted(found)
+    for word in words.sampled:
+        found.update(_samples(data, end, word, failures))
+    return strong, sorted(found)
+
+
+def _hits(data: bytes, end: int, words: Sequence[bytes]) -> set[int]:
+    found = set()
+    for word in words:
+        last = min(len(data), end + len(word))
+        at = data.find(word, 0, last)
+        while 0 <= at < end:
+            found.add(at)
+            # The next hit on the same line would be passed over anyway.
+            at = data.find(word, _find(data, b"\n", at, at + AFTER_BYTES), last)
+    return found
+
+
+def _samples(data: bytes, end: int, word: bytes, hits: Sequence[int]) -> Iterator[int]:
+    stride = end // SAMPLES + 1
+    at = data.find(word, 0, end)
+    if at < 0:
+        return
+    while at >= 0:
+        yield at
+        at = data.find(word, at + stride, end)
+    before = 0
+    for hit in (*hits, end):
+        last = data.rfind(word, before, hit)
+        if last >= 0:
+            yield last
+        before = hit
+
+
+def _find(data: bytes, what: bytes, start: int, stop: int) -> int:
+    at = data.find(what, start, stop)
+    return min(stop, len(data)) if at < 0 else at
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")

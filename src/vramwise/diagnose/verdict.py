@@ -1,0 +1,112 @@
+"""Facts → the diagnosis: one sentence, ranked causes, advice, and what is not known."""
+
+from __future__ import annotations
+
+from vramwise.diagnose.advice import advise
+from vramwise.diagnose.case import Case, snapshot_symptom
+from vramwise.diagnose.causes import OUT_OF_MEMORY, failure_of, ghost_lines, rank_causes
+from vramwise.diagnose.collect import next_steps
+from vramwise.diagnose.evidence import Diagnosis, Frame, LogFacts, Symptom
+from vramwise.diagnose.ghost import Ghost
+from vramwise.diagnose.sizes import size
+from vramwise.diagnose.snapshot import SnapshotFacts
+
+# Below this the first cause is a guess, and the diagnosis says so.
+_A_GUESS = 0.4
+
+
+def symptom_of(log: LogFacts, snapshot: SnapshotFacts | None, frames: tuple[Frame, ...] = ()) -> Symptom | None:
+    """The failure to explain: the log's, else the snapshot's."""
+    found = failure_of(log.symptoms)
+    if snapshot is not None and snapshot.failed and (found is None or found.kind == "aftermath"):
+        return snapshot_symptom(snapshot, frames)
+    return found
+
+
+def conclude(
+    log: LogFacts, symptom: Symptom | None, ghost: Ghost | None = None, snapshot: SnapshotFacts | None = None
+) -> Diagnosis:
+    """The diagnosis of one log."""
+    config = ghost.document.path if ghost else None
+    if symptom is None:
+        return _no_failure(log, config, snapshot)
+    case = Case(symptom=symptom, log=log, ghost=ghost, snapshot=snapshot)
+    causes = advise(case, rank_causes(case))
+    explained = bool(causes) and causes[0].confidence >= _A_GUESS
+    sentence = f"{_where(symptom)}: {causes[0].sentence}." if explained else _unexplained(symptom)
+    sure = explained and causes[0].confidence >= 0.7
+    steps = () if sure else next_steps(has_config=ghost is not None, has_snapshot=snapshot is not None, failed=True)
+    return Diagnosis(
+        verdict="diagnosed" if explained else "unexplained",
+        sentence=sentence,
+        symptom=symptom,
+        causes=tuple(causes),
+        log=log,
+        config=config,
+        snapshot=snapshot,
+        ghost=ghost_lines(case),
+        notes=tuple(_notes(case)),
+        next_steps=steps,
+    )
+
+
+def _no_failure(log: LogFacts, config: str | None, snapshot: SnapshotFacts | None) -> Diagnosis:
+    recovered = failure_of(log.recovered)
+    if recovered is not None:
+        steps = "" if log.steps_done is None else f" (step {log.steps_done} was reached)"
+        sentence = f"No failure that ended the run: {_where(recovered).lower()}, and training went on{steps}."
+    else:
+        where = f"in {log.lines:,} lines" if log.name or snapshot is None else "in the snapshot: no request failed"
+        sentence = f"No failure found {where}."
+    return Diagnosis(
+        verdict="no-failure" if recovered is None else "recovered",
+        sentence=sentence,
+        symptom=recovered,
+        causes=(),
+        log=log,
+        config=config,
+        snapshot=snapshot,
+        next_steps=()
+        if recovered
+        else next_steps(has_config=True, has_snapshot=snapshot is not None, failed=False)[:1],
+    )
+
+
+def _where(symptom: Symptom) -> str:
+    what = "Failed"
+    if symptom.kind in OUT_OF_MEMORY:
+        what = "Out of memory"
+    elif symptom.kind.startswith("host-"):
+        what = "Not the GPU's memory"
+    names = {"eval": "in evaluation", "save": "while saving", "load": "while loading", "resume": "while resuming"}
+    part = names.get(symptom.phase, "" if symptom.phase in ("train", "") else f"in {symptom.phase}")
+    step = f"at step {symptom.step}" if symptom.step is not None and symptom.phase not in ("load", "resume") else ""
+    rank = f"on rank {symptom.rank}" if symptom.rank is not None else ""
+    return " ".join(filter(None, (what, part, step, rank)))
+
+
+def _unexplained(symptom: Symptom) -> str:
+    if symptom.kind in OUT_OF_MEMORY:
+        return f"{_where(symptom)}, and I don't know why: what is there fits several causes."
+    if symptom.kind == "exception":
+        name = symptom.details.get("name", "an exception")
+        return f"The run ended with {name}, which is no memory or dtype failure that I know: I don't know why."
+    return "The run failed, and I don't know why: the log does not show the first error."
+
+
+def _notes(case: Case) -> list[str]:
+    notes = []
+    memory = case.memory
+    if memory.allowed_bytes is not None and memory.total_bytes is not None:
+        allowed, total = size(memory.allowed_bytes), size(memory.total_bytes)
+        notes.append(f"the process was limited to {allowed} of the card's {total} (memory fraction)")
+    ranks = {
+        symptom.rank for symptom in case.log.symptoms if symptom.kind == case.symptom.kind and symptom.rank is not None
+    }
+    if len(ranks) > 1:
+        notes.append(f"{len(ranks)} ranks report it: {', '.join(map(str, sorted(ranks)[:16]))}")
+    if case.log.recovered:
+        notes.append(f"{len(case.log.recovered)} earlier failures were got over")
+    if case.ghost is not None and case.ghost.missing:
+        notes.append(f"no ghost run: {case.ghost.missing}")
+    return notes

@@ -10,11 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from vramwise.errors import VramwiseError
-from vramwise.ghost.trainer import BatchShape
+from vramwise.ghost.batches import BatchShape
 from vramwise.types import RunSpec
 
 # UTF-8 bytes a token in English text; only for samples that come as text.
 _BYTES_PER_TOKEN = 4
+# What collators round widths up to.
+_USUAL_MULTIPLE = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +83,7 @@ def train_shapes(run: RunSpec, lengths: Lengths | None) -> list[BatchShape]:
     if run.packing_rows == "micro":
         return [BatchShape(run.micro_batch_size, full_width(run), False)]
     if lengths is None:
-        return [BatchShape(run.micro_batch_size, full_width(run), not run.constant_shapes)]
+        return [BatchShape(run.micro_batch_size, full_width(run), False)]
     return _batches(run, lengths, run.micro_batch_size, run.sequence_len)
 
 
@@ -92,7 +94,7 @@ def eval_shapes(run: RunSpec, lengths: Lengths | None) -> list[BatchShape]:
     if run.eval_sample_packing:
         return train_shapes(run, None)
     if lengths is None:
-        return [BatchShape(run.eval_batch_size, full_width(run, run.eval_sequence_len), not run.constant_shapes)]
+        return [BatchShape(run.eval_batch_size, full_width(run, run.eval_sequence_len), False)]
     return _batches(run, lengths, run.eval_batch_size, run.eval_sequence_len)
 
 
@@ -106,12 +108,19 @@ def _batches(run: RunSpec, lengths: Lengths, rows: int, longest: int) -> list[Ba
     if not kept:
         raise VramwiseError(f"every sample is longer than sequence_len {longest}: nothing would be trained")
     groups = [kept[start : start + rows] for start in range(0, len(kept), rows)]
-    return [_shape(run, group) for group in groups]
+    widths_given = lists_widths(kept, run.pad_multiple)
+    return [_shape(run, group, widths_given) for group in groups]
 
 
-def _shape(run: RunSpec, group: Sequence[int]) -> BatchShape:
+def lists_widths(tokens: Sequence[int], multiple: int) -> bool:
+    """Whether these are widths of batches rather than lengths of samples: they vary, yet all are rounded already."""
+    step = multiple if multiple > 1 else _USUAL_MULTIPLE
+    return len(set(tokens)) > 1 and all(count % step == 0 for count in tokens)
+
+
+def _shape(run: RunSpec, group: Sequence[int], widths_given: bool) -> BatchShape:
     width = _rounded(max(group), run.pad_multiple)
-    return BatchShape(len(group), width, any(tokens < width for tokens in group))
+    return BatchShape(len(group), width, widths_given or any(tokens < width for tokens in group))
 
 
 def _rounded(tokens: int, multiple: int) -> int:
@@ -119,7 +128,7 @@ def _rounded(tokens: int, multiple: int) -> int:
 
 
 def varied_lengths(run: RunSpec, batches: int = 8) -> Lengths:
-    """Lengths between an eighth and the whole of sequence_len, spread evenly and well mixed: data where none is given."""
+    """Lengths between an eighth and the whole of sequence_len, evenly spread and mixed: data where none is given."""
     longest = run.sequence_len
     shortest = max(1, longest // 8)
     count = batches * run.micro_batch_size * run.gradient_accumulation_steps

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from vramwise.allocator.run import simulate
 from vramwise.allocator.settings import parse_settings
-from vramwise.batching import Lengths, eval_shapes, train_shapes
+from vramwise.batching import Lengths, eval_shapes, lists_widths, train_shapes
 from vramwise.facts.accuracy import ExpectedError, expected_error
 from vramwise.facts.context import outside_bytes
 from vramwise.ghost.trainer import ghost_run
@@ -25,7 +25,7 @@ LOADING = frozenset({"load"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """What a run will need. `report` is the run on the card (or under the limit); `needs` the run with memory to spare."""
+    """What a run will need. `report`: the run on the card (or under the limit); `needs`: with memory to spare."""
 
     run: RunSpec
     model: ModelSpec
@@ -135,10 +135,16 @@ def _assumptions(run: RunSpec, model: ModelSpec, lengths: Lengths | None, eval_l
     notes.append(f"torch {run.target.torch[0]}.{run.target.torch[1]} ({run.target.torch_origin.why})")
     if run.origins["precision"].kind == "assumed":
         notes.append(run.origins["precision"].why)
+    if lengths is None and not run.sample_packing:
+        notes.append("no --lengths: every row at full sequence_len; shorter rows would add a mask under sdpa")
     if lengths is None and not run.constant_shapes:
-        notes.append("no --lengths: every batch at full sequence_len; varying widths may reserve more than this")
+        notes.append("widths follow the data: varying ones may reserve more than this, see --lengths")
     for given in (lengths, eval_lengths):
-        notes.extend(given.assumptions if given else ())
+        if given is None:
+            continue
+        notes.extend(given.assumptions)
+        if lists_widths(given.tokens, run.pad_multiple):
+            notes.append("the lengths are all rounded: taken for widths of batches, with shorter rows in them")
     return notes
 
 

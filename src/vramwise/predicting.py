@@ -117,7 +117,7 @@ def _within_capacity(prediction: Prediction) -> Prediction:
 
 
 def as_transformers(run: RunSpec) -> RunSpec:
-    """The same run under transformers' plain Trainer: all weights in the resolved dtype, no LoRA kernels of Axolotl's."""
+    """The same run under transformers' plain Trainer: all weights in the resolved dtype, no kernels of Axolotl's."""
     return replace(run, fp32_embeddings=run.weights_dtype == "fp32", lora_kernels=False, eval_on_start=False)
 
 

@@ -1,0 +1,177 @@
+"""`vramwise predict` end to end: the verdict, exit codes, data, limits, what-if, files, bad input."""
+
+import json
+import pickle
+
+import pytest
+
+CONFIG = """\
+base_model: model
+sequence_len: 512
+pad_to_sequence_len: true
+micro_batch_size: 2
+bf16: true
+gradient_checkpointing: true
+"""
+MODEL = {
+    "model_type": "llama",
+    "hidden_size": 512,
+    "intermediate_size": 1536,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "vocab_size": 32000,
+    "max_position_embeddings": 2048,
+}
+
+
+@pytest.fixture
+def config(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text(json.dumps(MODEL))
+    path = tmp_path / "config.yml"
+    path.write_text(CONFIG)
+    return path
+
+
+def predicted(vramwise, *words):
+    result = vramwise("predict", *words, "--format", "json")
+    assert result.exit_code in (0, 1), result.output
+    return json.loads(result.stdout)
+
+
+def test_the_verdict_is_the_first_line(vramwise, config):
+    result = vramwise("predict", config, "--gpu", "rtx-4090")
+    assert result.exit_code == 0
+    first = result.stdout.splitlines()[0]
+    assert first.startswith("needs ")
+    assert "fits" in first
+    for words in ("At the peak", "Phase by phase", "Assumptions", "Expected error", "CUDA context", "fragmentation"):
+        assert words in result.stdout
+
+
+def test_without_a_card_it_still_tells_what_is_needed(vramwise, config):
+    result = vramwise("predict", config)
+    assert result.exit_code == 0
+    assert "--gpu" in result.stdout.splitlines()[0]
+    assert predicted(vramwise, config)["fits"] is None
+
+
+def test_what_does_not_fit_names_the_place(vramwise, config):
+    result = vramwise("predict", config, "--gpu", "1GB")
+    assert result.exit_code == 1
+    assert "does not fit" in result.stdout.splitlines()[0]
+    failure = predicted(vramwise, config, "--gpu", "1GB")["out_of_memory"]
+    assert failure["requested_bytes"] > 0
+    assert failure["phase"]
+
+
+def test_json_has_the_promised_names(vramwise, config):
+    document = predicted(vramwise, config, "--gpu", "rtx-4090")
+    promised = (
+        "version engine model gpu fits peak_allocated_bytes peak_reserved_bytes device_bytes out_of_memory retries "
+        "phases breakdown assumptions expected_error"
+    )
+    assert set(promised.split()) <= set(document)
+    assert document["version"] == 1
+    assert document["peak_allocated_bytes"] <= document["peak_reserved_bytes"] < document["device_bytes"]
+    parts = sum(size for name, size in document["breakdown"].items() if name != "cuda_context")
+    assert parts == document["peak_reserved_bytes"]
+
+
+def test_a_limit_brings_retries_or_an_end(vramwise, config):
+    needs = predicted(vramwise, config)["peak_reserved_bytes"]
+    roomy = predicted(vramwise, config, "--memory-limit", f"{needs // 2**20 + 64}MiB")
+    assert roomy["fits"] is True
+    tight = predicted(vramwise, config, "--memory-limit", f"{needs // 2**21}MiB")
+    assert tight["fits"] is False
+    assert tight["out_of_memory"] is not None
+
+
+def test_what_if_shows_the_change_beside_it(vramwise, config):
+    result = vramwise("predict", config, "--what-if", "micro_batch_size=1", "--what-if", "sequence_len=256")
+    assert "What if micro_batch_size=1, sequence_len=256" in result.stdout
+    document = predicted(vramwise, config, "--what-if", "micro_batch_size=1")
+    assert document["what_if"]["peak_allocated_bytes"] < document["peak_allocated_bytes"]
+
+
+def test_lengths_decide_the_shapes(vramwise, config, tmp_path):
+    config.write_text(CONFIG.replace("pad_to_sequence_len: true", "pad_to_sequence_len: false"))
+    (tmp_path / "short.txt").write_text("100\n90\n80\n70\n")
+    (tmp_path / "samples.jsonl").write_text('{"text": "%s"}\n{"input_ids": [1, 2, 3]}\n' % ("word " * 400))
+    worst = predicted(vramwise, config)
+    short = predicted(vramwise, config, "--lengths", tmp_path / "short.txt")
+    samples = predicted(vramwise, config, "--lengths", tmp_path / "samples.jsonl")
+    assert short["peak_allocated_bytes"] < samples["peak_allocated_bytes"] < worst["peak_allocated_bytes"]
+    assert any("estimated" in note for note in samples["assumptions"])
+    assert any("no --lengths" in note for note in worst["assumptions"])
+
+
+def test_engines_differ_in_the_embeddings(vramwise, config):
+    axolotl = predicted(vramwise, config, "--engine", "axolotl")
+    plain = predicted(vramwise, config, "--engine", "transformers")
+    assert axolotl["peak_allocated_bytes"] > plain["peak_allocated_bytes"]
+
+
+def test_cards_are_listed(vramwise, config):
+    assert "RTX 4090" in vramwise("predict", config, "--cards").stdout
+    cards = predicted(vramwise, config, "--cards")["cards"]
+    assert all(card["fits"] for card in cards)
+
+
+def test_html_and_snapshot_are_written(vramwise, config, tmp_path):
+    page, snapshot = tmp_path / "report.html", tmp_path / "run.pickle"
+    result = vramwise("predict", config, "--gpu", "rtx-4090", "--html", page, "--snapshot", snapshot)
+    assert result.exit_code == 0
+    assert page.read_text().lstrip().lower().startswith("<!doctype html>")
+    content = pickle.loads(snapshot.read_bytes())
+    assert content["segments"]
+    assert content["device_traces"][0]
+    replayed = json.loads(vramwise("replay", snapshot, "--format", "json").stdout)
+    assert replayed["mismatches"] == 0
+
+
+def test_check_uses_the_prediction(vramwise, config):
+    result = vramwise("check", config, "--gpu", "1GB", "--format", "json")
+    assert "does-not-fit" in {found["rule"] for found in json.loads(result.stdout)["files"][0]["findings"]}
+    skipped = json.loads(vramwise("check", config, "--gpu", "1GB", "--no-predict", "--format", "json").stdout)
+    assert {"rule": "does-not-fit", "needs": "memory"} in skipped["files"][0]["skipped"]
+
+
+def test_check_says_what_a_finding_costs(vramwise, config):
+    config.write_text(CONFIG + "val_set_size: 0.1\neval_steps: 2\neval_batch_size: 16\n")
+    found = json.loads(vramwise("check", config, "--gpu", "a100", "--format", "json").stdout)["files"][0]["findings"]
+    message = next(item["message"] for item in found if item["rule"] == "eval-batch-differs")
+    assert "predicted to reserve" in message
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--model", "no/such-model"], "config.json"),
+        (["--lengths", "nowhere.txt"], "cannot be read"),
+        (["--memory-limit", "much"], "is not a size"),
+        (["--what-if", "nonsense"], "key=value"),
+        (["--gpu", "rtx-9999"], "rtx-9999"),
+        (["--html", "/no/such/folder/x.html"], "cannot be written"),
+    ],
+)
+def test_bad_usage_is_one_sentence(vramwise, config, words, sentence):
+    result = vramwise("predict", config, *words)
+    assert result.exit_code == 2
+    assert sentence in str(result.exception)
+
+
+def test_bad_lengths_name_the_line(vramwise, config, tmp_path):
+    (tmp_path / "l.txt").write_text("100\nmany\n")
+    result = vramwise("predict", config, "--lengths", tmp_path / "l.txt")
+    assert result.exit_code == 2
+    assert "l.txt:2" in str(result.exception)
+
+
+@pytest.mark.parametrize("model", ["{", "[]", '{"model_type": "llama"}', '{"model_type": "mamba", "hidden_size": 8}'])
+def test_a_broken_config_json_is_named(vramwise, config, tmp_path, model):
+    (tmp_path / "model" / "config.json").write_text(model)
+    result = vramwise("predict", config)
+    assert result.exit_code == 2
+    assert "config.json" in str(result.exception) or "mamba" in str(result.exception)

@@ -41,7 +41,7 @@ def peak(**changes) -> int:
     loaded = next(
         index
         for index, event in enumerate(timeline.events)
-        if event.action == Action.PHASE and timeline.phases[event.tag].name == "data"
+        if event.action == Action.PHASE and timeline.phases[event.tag].step == 1
     )
     return max(levels(timeline)[loaded:])
 
@@ -58,13 +58,24 @@ def test_every_free_has_an_allocation_and_happens_once():
 
 def test_nothing_leaks_from_step_to_step():
     timeline = ghost(LORA.run, steps=5)
-    starts = [
-        index
-        for index, event in enumerate(timeline.events)
-        if event.action == Action.PHASE and timeline.phases[event.tag].name == "data"
-    ]
     found = levels(timeline)
-    assert len({found[index] for index in starts[2:]}) == 1
+    starts = {}
+    for index, event in enumerate(timeline.events):
+        if event.action == Action.PHASE:
+            starts.setdefault(timeline.phases[event.tag].step, found[index])
+    assert len({starts[step] for step in (3, 4, 5)}) == 1
+
+
+def test_the_phases_of_a_step():
+    timeline = ghost(LORA.run, steps=3)
+    assert [phase.name for phase in timeline.phases if phase.step == 3] == [
+        "forward",
+        "forward",
+        "loss",
+        "backward",
+        "clip",
+        "optimizer",
+    ]
 
 
 def test_a_replayed_step_is_the_step_run_again(monkeypatch):

@@ -23,7 +23,7 @@ from vramwise.ghost.model.attention import (
 from vramwise.ghost.model.block import Mlp, NeoxBlock, ParallelBlock, PostNormBlock, PreNormBlock, SandwichBlock
 from vramwise.ghost.model.causal_lm import Block, Body
 from vramwise.ghost.model.kernels import Eager, Flash, Kernel, MathSdpa, Sdpa, SinkEager
-from vramwise.ghost.model.liger import LigerGatedMlp, LigerNorm
+from vramwise.ghost.model.liger import LigerFusedGatedMlp, LigerGatedMlp, LigerNorm
 from vramwise.ghost.model.linear import Linear, Projection
 from vramwise.ghost.model.mlp import FusedGatedMlp, GatedMlp, PlainMlp, activation_named
 from vramwise.ghost.model.moe import Experts, MoeMlp, Router
@@ -141,9 +141,10 @@ class Builder:
             return MathSdpa() if model.family == "falcon" else Sdpa()
         return Flash()
 
-    def rotation(self) -> Rotation | None:
-        """How queries and keys are turned."""
-        if self.model.rotary_fraction == 0:
+    def rotation(self, layer: int) -> Rotation | None:
+        """How queries and keys are turned; SmolLM 3 leaves every fourth layer alone."""
+        alone = self.model.model_type == "smollm3" and (layer + 1) % 4 == 0
+        if alone or self.model.rotary_fraction == 0:
             return None
         if "rope" in self.run.liger and self.model.rotary_fraction == 1:
             return rotate_in_place
@@ -154,19 +155,19 @@ class Builder:
             return rotate_part
         return rotate
 
-    def attention(self, start: str) -> AttentionLayer:
+    def attention(self, start: str, layer: int) -> AttentionLayer:
         """The attention of the block whose names start so."""
         model = self.model
         heads = Heads(query=model.num_attention_heads, kv=model.num_key_value_heads, width=model.head_dim)
         fused = FUSED_ATTENTION.get(model.family)
         if fused is not None:
-            layer, qkv, out = fused
-            return layer(
+            kind, qkv, out = fused
+            return kind(
                 heads=heads,
                 qkv=projection(self.weights, f"{start}{qkv}"),
                 o=projection(self.weights, f"{start}{out}"),
                 kernel=self.kernel(start),
-                rotate=self.rotation(),
+                rotate=self.rotation(layer),
             )
         place = f"{start}self_attn."
         return Attention(
@@ -176,7 +177,7 @@ class Builder:
             v=projection(self.weights, f"{place}v_proj"),
             o=projection(self.weights, f"{place}dense" if model.family == "phi" else f"{place}o_proj"),
             kernel=self.kernel(start),
-            rotate=self.rotation(),
+            rotate=self.rotation(layer),
             q_norm=self._norm_or_none(f"{place}q_norm"),
             k_norm=self._norm_or_none(f"{place}k_norm"),
             norm_whole=model.qk_norm == "full",
@@ -190,9 +191,8 @@ class Builder:
         if model.num_experts and layer not in model.dense_layers:
             return self._mixture(place)
         if model.fused_gate_up:
-            return FusedGatedMlp(
-                projection(self.weights, f"{place}gate_up_proj"), projection(self.weights, f"{place}down_proj")
-            )
+            fused = LigerFusedGatedMlp if "glu_activation" in self.run.liger else FusedGatedMlp
+            return fused(*[projection(self.weights, f"{place}{name}") for name in ("gate_up_proj", "down_proj")])
         if not model.gated_mlp:
             up, down = PLAIN_MLP.get(model.family, ("up_proj", "down_proj"))
             act = activation_named(model.activation)
@@ -230,6 +230,8 @@ class Builder:
                 intermediate=model.moe_intermediate_size,
                 biased=f"{place}experts.gate_up_proj_bias" in by_name,
                 clamped=gpt_oss,
+                gate_up_lora=self.weights.adapters.get(f"{place}experts.gate_up_proj"),
+                down_lora=self.weights.adapters.get(f"{place}experts.down_proj"),
             ),
             shared=shared,
             shared_gate=projection(self.weights, f"{place}shared_expert_gate") if has_gate else None,
@@ -240,7 +242,7 @@ class Builder:
         family = self.model.family
         start = f"{self.layout.layers}.{layer}."
         label = f"layers.{layer}"
-        attention, mlp = self.attention(start), self.mlp(start, layer)
+        attention, mlp = self.attention(start, layer), self.mlp(start, layer)
         if family in SANDWICH:
             names = SANDWICH[family]
             norms = [self.norm(f"{start}{name}_layernorm") for name in names]

@@ -98,14 +98,22 @@ class _Frame:
         try:
             _rerun(t, self.block, self.inputs, self.amp)
         except _Enough:
-            forget = t.count - 1
+            forget = self._unmade(t)
         else:
             forget = -1
         t.frame, t.grad_enabled = outer
         t.mark("temporary", "backward")
-        # an op saves its inputs before it makes its result: the last op's result was never made
         if forget >= 0:
             t.events[start:] = [event for event in t.events[start:] if event[1] != forget or event[0] > 1]
+
+    def _unmade(self, t: Tape) -> int:
+        """The number of the last op's result: an op saves its inputs before it makes its result, so it was never made.
+
+        Unless the result, or something made with it, is itself what was saved.
+        """
+        last = t.count - 1
+        kept = {tensor.storage.number for tensor in self.kept.values() if tensor is not None and tensor.storage}
+        return -1 if last in kept else last
 
 
 def non_reentrant(t: Tape, block: Block, x: Tensor) -> Tensor:

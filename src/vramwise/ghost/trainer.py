@@ -69,6 +69,7 @@ class Run:
     def __init__(self, t: Tape, run: RunSpec, model: ModelSpec) -> None:
         self.t = t
         self.run = run
+        self.step = 0
         t.phase("load", 0)
         self.weights = load(t, model, run)
         t.empty_cache()
@@ -97,7 +98,7 @@ class Run:
         for number, shapes in enumerate(plan.steps, 1):
             if not recorder.replay(shapes, _carry(samples, items, loss, grad_norm), number):
                 recorder.begin(_carry(samples, items, loss, grad_norm))
-                t.phase("data", number)
+                t.phase("forward", number)
                 samples, items = self.samples(shapes)
                 for inputs, shape in zip(samples, shapes, strict=True):
                     loss = self.micro_step(inputs, shape.padded, number)
@@ -120,7 +121,6 @@ class Run:
         self.optimizer.step(t)
         for parameter in self.trainable:
             parameter.grad = None
-        t.phase("log", step)
         t.mark("temporary", "logging")
         t.new((), FP32)
 
@@ -142,12 +142,16 @@ class Run:
         return loss, logits
 
     def _model(self, batch: Batch, padded: bool) -> tuple[Tensor, Tensor | None]:
-        hidden = self.body(self.t, batch["input_ids"], batch["attention_mask"], padded)
-        return self.loss(self.t, hidden, self.head, batch["labels"])
+        t = self.t
+        hidden = self.body(t, batch["input_ids"], batch["attention_mask"], padded)
+        if t.training:
+            t.phase("loss", self.step)
+        return self.loss(t, hidden, self.head, batch["labels"])
 
     def micro_step(self, batch: Batch, padded: bool, step: int) -> Tensor:
         """Forward and backward of one micro-batch; returns the loss without its graph."""
         t = self.t
+        self.step = step
         t.phase("forward", step)
         t.frame = Offload() if self.run.activation_offloading == "stream" else None
         loss = scale_in_place(t, self.forward(batch, padded)[0])

@@ -11,7 +11,7 @@ from vramwise.ghost.model.linear import Projection
 from vramwise.ghost.model.norms import Norm
 from vramwise.ghost.model.rotary import Rotation, rotate_inline
 from vramwise.ghost.ops.attention import repeat_heads
-from vramwise.ghost.ops.shape import chunk_last, contiguous, indexed, narrow, view
+from vramwise.ghost.ops.shape import chunk_last, contiguous, indexed, narrow, swap_heads, view
 from vramwise.ghost.tape import Tape, Tensor
 
 Tables = tuple[Tensor, Tensor]
@@ -100,7 +100,7 @@ class Attention:
             return view(t, x, (batch, heads, tokens, width))
         split = view(t, x, (batch, tokens, heads, width))
         del x
-        return view(t, norm(t, split), (batch, heads, tokens, width))
+        return swap_heads(t, norm(t, split), (batch, heads, tokens, width))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

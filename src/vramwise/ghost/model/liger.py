@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vramwise.ghost.model.linear import Linear, Projection
 from vramwise.ghost.ops.liger import gated_activation, rms_norm
+from vramwise.ghost.ops.shape import chunk_last
 from vramwise.ghost.tape import Parameter, Tape, Tensor
 
 
@@ -34,6 +35,22 @@ class LigerGatedMlp:
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""
         return self.down(t, gated_activation(t, self.gate(t, x), self.up(t, x)))
+
+
+class LigerFusedGatedMlp:
+    """phi-3's feed-forward with Liger's kernel: the halves of the fused projection are copied out for it."""
+
+    __slots__ = ("down", "gate_up")
+
+    def __init__(self, gate_up: Projection, down: Projection) -> None:
+        self.gate_up = gate_up
+        self.down = down
+
+    def __call__(self, t: Tape, x: Tensor) -> Tensor:
+        """Apply it."""
+        up = self.gate_up(t, x)
+        gate, up = chunk_last(t, up)
+        return self.down(t, gated_activation(t, gate, up, copies=True))
 
 
 def plain_weight(head: Projection) -> Parameter | None:

@@ -9,6 +9,7 @@ from vramwise.ghost.dtypes import BOOL, FP32, INT32, INT64
 from vramwise.ghost.ops.elementwise import activation, add, cast, mul, result_activation, scale
 from vramwise.ghost.ops.matmul import linear
 from vramwise.ghost.ops.routing import (
+    folded_weight,
     gather_rows,
     grouped_product,
     masked_fill,
@@ -62,9 +63,14 @@ class Experts:
     biased: bool = False
     # GPT-OSS: clamped, with a sigmoid of its own
     clamped: bool = False
+    # PEFT's adapters of the two weights: folded into a copy of them at every call
+    gate_up_lora: tuple[Parameter, Parameter] | None = None
+    down_lora: tuple[Parameter, Parameter] | None = None
 
     def __call__(self, t: Tape, hidden: Tensor, weights: Tensor, indices: Tensor) -> Tensor:
         """Every token through its experts, weighted and summed."""
+        down_factors = factors_of(t, self.down, self.down_lora)
+        gate_up_factors = factors_of(t, self.gate_up, self.gate_up_lora)
         tokens, top_k = indices.shape
         rows = tokens * top_k
         ids, order = sort(t, alias(indices, (rows,)))
@@ -76,12 +82,14 @@ class Experts:
         Storage(t, 1023)
         sentinel = t.new((rows, 1), BOOL)
         chosen = masked_fill_in_place(t, chosen, sentinel)
+        gate_up = folded(t, self.gate_up, gate_up_factors)
         biases = self._biases(t, rows, 2 * self.intermediate, chosen)
-        out = self._product(t, chosen, self.gate_up, offsets, 2 * self.intermediate)
+        out = self._product(t, chosen, gate_up, offsets, 2 * self.intermediate)
         out = masked_fill(t, out, sentinel)
         out = self._gate(t, out)
+        down = folded(t, self.down, down_factors)
         biases = self._biases(t, rows, self.hidden, out)
-        out = self._product(t, out, self.down, offsets, self.hidden)
+        out = self._product(t, out, down, offsets, self.hidden)
         out = masked_fill(t, out, sentinel)
         weighted = mul(t, out, view(t, sample, (rows, 1)))
         inverse = t.new((rows,), INT64)
@@ -90,9 +98,10 @@ class Experts:
         final = sum_copies(t, weighted, tokens, FP32 if t.autocast is not None else weighted.dtype)
         result = cast(t, final, hidden.dtype)
         del ids, order, chosen, sample, narrow_ids, counts, offsets, sentinel, biases, out, weighted, inverse, final
+        del gate_up_factors, gate_up, down, down_factors
         return result
 
-    def _product(self, t: Tape, x: Tensor, weight: Parameter, offsets: Tensor, outputs: int) -> Tensor:
+    def _product(self, t: Tape, x: Tensor, weight: Tensor, offsets: Tensor, outputs: int) -> Tensor:
         return grouped_product(t, cast(t, x, weight.dtype), weight, offsets, outputs)
 
     def _biases(self, t: Tape, rows: int, width: int, like: Tensor) -> Tensor | None:
@@ -107,6 +116,21 @@ class Experts:
         up = activation(t, up)
         glu = mul(t, gate, result_activation(t, scale(t, gate)))
         return mul(t, scale(t, up), glu)
+
+
+def factors_of(t: Tape, weight: Parameter, pair: tuple[Parameter, Parameter] | None) -> tuple[Tensor, Tensor] | None:
+    """PEFT's two factors in the weight's type. Installing them folds once, to check the result's shape and type."""
+    if pair is None:
+        return None
+    down, up = pair
+    factors = cast(t, up, weight.dtype), cast(t, down, weight.dtype)
+    folded_weight(t, weight, *factors)
+    return factors
+
+
+def folded(t: Tape, weight: Parameter, factors: tuple[Tensor, Tensor] | None) -> Tensor:
+    """The weight itself, or a copy with its adapter in it, made where it is first used."""
+    return weight if factors is None else folded_weight(t, weight, *factors)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,11 +43,17 @@ def _gated_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     return alias(gate, gate.shape), alias(up, up.shape)
 
 
-def gated_activation(t: Tape, gate: Tensor, up: Tensor) -> Tensor:
-    """`act(gate) * up` in one kernel: saves both, and writes their gradients over them."""
+def gated_activation(t: Tape, gate: Tensor, up: Tensor, *, copies: bool = False) -> Tensor:
+    """`act(gate) * up` in one kernel: saves both, and writes their gradients over them.
+
+    `copies`: both are parts of one tensor, and are made contiguous first.
+    """
+    left = t.like(gate) if copies else without_node(gate)
+    right = t.like(up) if copies else without_node(up)
     out = t.like(gate)
     if t.grad_enabled and (gate.node is not None or up.node is not None):
-        out.node = t.node(_gated_backward, (gate, up), (without_node(gate), without_node(up)))
+        out.node = t.node(_gated_backward, (gate, up), (left, right))
+    del left, right
     return out
 
 
@@ -58,9 +64,15 @@ def _rotated_backward(t: Tape, node: Node, grads: Tensor | list[Tensor | None]) 
     return tuple([t.new(part.shape, part.dtype) if part is not None and part.heads_first else part for part in parts])
 
 
+def _contiguous(t: Tape, x: Tensor) -> Tensor:
+    """Itself, or a copy where it is a part of a larger tensor."""
+    partial = x.storage is not None and x.storage.nbytes > x.numel * x.dtype.size
+    return t.like(x) if partial else without_node(x)
+
+
 def rotate_in_place(t: Tape, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     """Rotary positions written over queries and keys, both ways."""
-    turned = without_node(q), without_node(k)
+    turned = _contiguous(t, q), _contiguous(t, k)
     if t.grad_enabled and (q.node is not None or k.node is not None):
         node = t.node(_rotated_backward, (q, k), (cos, sin))
         for slot, tensor in enumerate(turned):

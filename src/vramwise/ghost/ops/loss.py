@@ -8,6 +8,8 @@ from vramwise.ghost.tape import Grads, Node, Storage, Tape, Tensor
 
 # up to this many tokens the embedding's gradient is added up directly; above, the token ids are sorted first
 _UNSORTED_TOKENS = 3072
+_PART_ROWS = 10
+_SCAN_BYTES = 1279
 
 
 def _log_softmax_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
@@ -45,25 +47,36 @@ def _embedding_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     sorted_ids = t.new((tokens,), INT64)
     order = t.new((tokens,), INT64)
     positions = t.new((tokens,), INT64)
-    sort_space = Storage(t, _sort_bytes(tokens))
-    del sort_space
+    Storage(t, sort_bytes(tokens))
     del positions
     out = t.new(shape, grad.dtype)
-    _segments(t, shape, tokens)
+    _sum_segments(t, shape, tokens)
     del order, sorted_ids
     return (out,)
 
 
-def _sort_bytes(count: int) -> int:
-    """Temporary space of CUB's radix sort of (int64, int64) pairs: a second copy of keys and values, plus
-    histograms."""
-    return 2 * count * 8
+def sort_bytes(count: int) -> int:
+    """Temporary space of CUB's radix sort of (int64, int64) pairs: a second copy of both, and histograms."""
+    return 2 * count * 8 + 16895 + count // 4
 
 
-def _segments(t: Tape, shape: tuple[int, ...], tokens: int) -> None:
-    """Partial sums of one row per segment of equal ids, in fp32."""
-    counts = t.new((tokens,), INT64)
-    del counts
+def _sum_segments(t: Tape, shape: tuple[int, ...], tokens: int) -> None:
+    """Rows of equal ids form segments, cut into parts of ten rows; each part is summed in fp32."""
+    segments = min(tokens, shape[0])
+    parts = tokens // _PART_ROWS + segments
+    offsets = t.new((segments,), INT64)
+    count = t.new((), INT64)
+    unused = t.new((tokens,), INT64)
+    Storage(t, _SCAN_BYTES)
+    del unused
+    parts_each = t.new((segments,), INT64)
+    parts_before = t.new((segments,), INT64)
+    Storage(t, _SCAN_BYTES)
+    part_count = t.new((), INT64)
+    part_offsets = t.new((parts,), INT64)
+    sums = t.new((parts, shape[1]), FP32)
+    del sums
+    del part_offsets, part_count, parts_before, parts_each, count, offsets
 
 
 def embedding(t: Tape, weight: Tensor, ids: Tensor) -> Tensor:

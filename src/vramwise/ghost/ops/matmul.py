@@ -113,7 +113,7 @@ def batched(t: Tape, left: Tensor, right: Tensor) -> Tensor:
 
 def _unfold_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     """The gradient goes back to one batch dimension: a copy where its memory runs over tokens first."""
-    if len(grad.shape) != 4 or grad.heads_first:
+    if len(grad.shape) != 4 or grad.heads_first or grad.shape[0] == 1:
         return (grad,)
     out = t.new(grad.shape, grad.dtype)
     out.heads_first = True
@@ -130,7 +130,7 @@ def _unfolded(t: Tape, x: Tensor) -> Tensor:
 
 
 def _foldable(t: Tape, x: Tensor) -> Tensor:
-    if len(x.shape) != 4 or x.heads_first or x.shape[1] == 1:
+    if len(x.shape) != 4 or x.heads_first or x.shape[0] == 1 or x.shape[1] == 1:
         return x
     copied = contiguous(t, x)
     copied.heads_first = True

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from vramwise.ghost.dtypes import INT64, DType
 from vramwise.ghost.ops.elementwise import without_node
+from vramwise.ghost.ops.loss import sort_bytes
 from vramwise.ghost.tape import Grads, Node, Storage, Tape, Tensor
 
-_SORT_EXTRA = 20991
-_SORT_EXTRA_BACKWARD = 8703
+# sorting indices alone needs this much less than sorting pairs
+_KEYS_LESS = 12288
 _GROUP_ARGUMENTS = 60
 _GROUP_WORKSPACE = 67584
 
@@ -37,7 +38,7 @@ def sort(t: Tape, x: Tensor) -> tuple[Tensor, Tensor]:
     values = t.new(x.shape, INT64)
     order = t.new(x.shape, INT64)
     positions = t.new(x.shape, INT64)
-    Storage(t, 2 * x.numel * 8 + _SORT_EXTRA)
+    Storage(t, sort_bytes(x.numel))
     del positions
     return values, order
 
@@ -50,7 +51,7 @@ def _gather_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     linear = t.new((rows,), INT64)
     del first
     buffers = [t.new((rows,), INT64) for _ in range(3)]
-    Storage(t, 2 * rows * 8 + _SORT_EXTRA_BACKWARD)
+    Storage(t, sort_bytes(rows) - _KEYS_LESS)
     while buffers:
         buffers.pop()
     del linear
@@ -118,6 +119,28 @@ def grouped_product(t: Tape, x: Tensor, weight: Tensor, offsets: Tensor, outputs
         )
         out.node = t.node(_grouped_backward, (x, weight), saved)
         out.node.extra = (x.shape, weight.shape)
+    return out
+
+
+def _folded_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    """Batched products with the other factor, each scaled afterwards."""
+    left, right = node.extra
+    to_left = t.new(left, grad.dtype)
+    t.workspace()
+    to_left = t.like(to_left)
+    to_right = t.new(right, grad.dtype)
+    to_right = t.like(to_right)
+    return to_left, to_right
+
+
+def folded_weight(t: Tape, weight: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """`baddbmm(weight, left, right)`: the experts' weights with their adapters folded in, as large as the weights."""
+    out = t.new(weight.shape, weight.dtype)
+    t.like(left)  # the permuted factor, made contiguous for the product
+    t.workspace()
+    if t.grad_enabled and (left.node is not None or right.node is not None):
+        out.node = t.node(_folded_backward, (left, right), (left, right))
+        out.node.extra = (left.shape, right.shape)
     return out
 
 

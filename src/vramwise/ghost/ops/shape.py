@@ -27,6 +27,21 @@ def view(t: Tape, x: Tensor, shape: tuple[int, ...]) -> Tensor:
     return out
 
 
+def _swap_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    out = alias(grad, node.extra)
+    out.heads_first = grad.heads_first and grad.shape[1] > 1
+    return (out,)
+
+
+def swap_heads(t: Tape, x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """`x.transpose(1, 2)` between tokens and heads: a view; a gradient in another memory order passes as it is."""
+    out = alias(x, shape)
+    if t.grad_enabled and x.node is not None:
+        out.node = t.node(_swap_backward, (x,), ())
+        out.node.extra = x.shape
+    return out
+
+
 def _turn_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     return (alias(grad, node.extra),)
 

@@ -4,7 +4,7 @@ PYTHON ?= python3
 DEMO := .venv-demo
 DEV := .venv-dev
 
-.PHONY: demo test lint unit docs clean bench
+.PHONY: demo test lint unit docs clean bench accuracy
 
 demo: $(DEMO)/.ready
 	@echo '$$ vramwise check examples/mistakes.yml --gpu rtx-4090'
@@ -32,6 +32,10 @@ unit: $(DEV)/.ready
 # Rule pages are generated from the rules.
 docs: $(DEV)/.ready
 	$(DEV)/bin/python scripts/rule_pages.py
+
+# Predicted against measured, one line a recorded run.
+accuracy: $(DEV)/.ready
+	$(DEV)/bin/python bench/accuracy.py
 
 bench: $(DEV)/.ready
 	$(DEV)/bin/python bench/startup.py

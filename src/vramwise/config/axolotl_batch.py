@@ -90,7 +90,6 @@ def _padding(fields: Fields, packing: bool) -> bool:
 
 def resolve_eval(fields: Fields) -> None:
     """Fills evaluates, eval_batch_size, eval_sequence_len, eval_sample_packing, eval_on_start, eval_steps."""
-    config = fields.config
     evaluates = _evaluates(fields)
     packed = _packed_eval(fields)
     micro = fields.values["micro_batch_size"]
@@ -111,7 +110,7 @@ def resolve_eval(fields: Fields) -> None:
 
 
 def _scheduled(fields: Fields) -> bool:
-    """Whether transformers evaluates at all. `evals_per_epoch` counts only if it gives more than one eval in the run."""
+    """Whether an eval is scheduled. `evals_per_epoch` counts only if it gives more than one eval in the run."""
     config = fields.config
     if config.get("eval_steps") or config.get("eval_strategy") or config.get("evaluation_strategy"):
         return True

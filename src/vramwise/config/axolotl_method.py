@@ -66,7 +66,8 @@ def _loss(fields: Fields) -> None:
     config = fields.config
     plugins = " ".join(str(plugin) for plugin in config.get("plugins", ()))
     # Listing the plugin turns it on; an explicit false or null turns it off again.
-    cut = "CutCrossEntropyPlugin" in plugins and bool(config.get("cut_cross_entropy", "cut_cross_entropy" not in config))
+    wanted = config.get("cut_cross_entropy", "cut_cross_entropy" not in config)
+    cut = "CutCrossEntropyPlugin" in plugins and bool(wanted)
     liger = "LigerPlugin" in plugins
     # Both patch the same forward; the plugin that is listed last wins.
     cut = cut and not (

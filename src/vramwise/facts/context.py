@@ -1,8 +1,8 @@
 """Memory outside the allocator: the CUDA context with its kernels, and NCCL.
 
-Measured on one H200 (torch 2.11, driver 580, lazy loading): 767 to 779 MiB in a training run, device used less reserved.
-Smaller cards are reported lower (about 300 MiB with lazy loading); the measured figure is used for all, which errs on the
-safe side. NCCL is reported at 0.5 to 1.6 GiB a communicator set; 1 GiB is taken.
+Measured on one H200 (torch 2.11, driver 580, lazy loading): 767 to 779 MiB in a training run, device used less
+reserved. Smaller cards are reported lower (about 300 MiB with lazy loading); the measured figure is used for all, which
+errs on the safe side. NCCL is reported at 0.5 to 1.6 GiB a communicator set; 1 GiB is taken.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ VERSION = 1
 
 
 def prediction_json(prediction: Prediction) -> dict[str, Any]:
-    """One prediction. Peaks are of the run with memory to spare; `out_of_memory` and `retries` of the run on the card."""
+    """One prediction. Peaks are of the run with memory to spare; `out_of_memory`, `retries` of the run on the card."""
     report, needs = prediction.report, prediction.needs
     failure = report.out_of_memory
     return {

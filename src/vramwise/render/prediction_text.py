@@ -1,4 +1,4 @@
-"""A prediction for people: the verdict first, then what takes the memory, phase by phase, assumptions, expected error."""
+"""A prediction for people: the verdict first, then what takes the memory, the phases, assumptions, expected error."""
 
 from __future__ import annotations
 

@@ -45,8 +45,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     yield Hit(
         key="base_model",
         message=(
-            f"predicted out of memory on {run.target.gpu.name} in {where}: {gib(failure.allocated_bytes)} allocated and "
-            f"{gib(failure.reserved_bytes)} reserved of {gib(memory.capacity_bytes or 0)} when "
+            f"predicted out of memory on {run.target.gpu.name} in {where}: {gib(failure.allocated_bytes)} allocated "
+            f"and {gib(failure.reserved_bytes)} reserved of {gib(memory.capacity_bytes or 0)} when "
             f"{failure.requested_bytes / 1024**2:.0f} MiB more are asked for ({failure.label})"
         ),
     )

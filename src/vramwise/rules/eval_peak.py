@@ -17,8 +17,8 @@ from vramwise.units import gib
     needs={"memory"},
     bad=(
         "base_model: meta-llama/Llama-3.2-1B\nsequence_len: 2048\npad_to_sequence_len: true\nmicro_batch_size: 1\n"
-        "eval_batch_size: 16\nval_set_size: 0.05\neval_steps: 2\nbf16: true\nadapter: lora\nlora_r: 16\nlora_alpha: 32\n"
-        "lora_target_linear: true\ngradient_checkpointing: true\nattn_implementation: flash_attention_2\n"
+        "eval_batch_size: 16\nval_set_size: 0.05\neval_steps: 2\nbf16: true\nadapter: lora\nlora_r: 16\n"
+        "lora_alpha: 32\nlora_target_linear: true\ngradient_checkpointing: true\nattn_implementation: flash_attention_2\n"
     ),
     good=(
         "base_model: meta-llama/Llama-3.2-1B\nsequence_len: 2048\npad_to_sequence_len: true\nmicro_batch_size: 1\n"
@@ -31,9 +31,9 @@ from vramwise.units import gib
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """Evaluation, not training, decides how much memory the run needs.
 
-    An eval keeps no graph, yet its logits alone can exceed a checkpointed training step when its batch is larger. The run
-    then trains happily and fails at the first eval. Evaluate at the training micro-batch, or use a loss kernel that does
-    not hold the logits.
+    An eval keeps no graph, yet its logits alone can exceed a checkpointed training step when its batch is larger. The
+    run then trains happily and fails at the first eval. Evaluate at the training micro-batch, or use a loss kernel that
+    does not hold the logits.
     """
     if memory is None or run.eval_batch_size is None:
         return
@@ -44,7 +44,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
             key="eval_batch_size",
             near=("val_set_size", "test_datasets"),
             message=(
-                f"evaluation at batch {run.eval_batch_size} allocates {gib(max(evals))}, training {gib(max(training))}: "
-                "the run fits or fails by its evals"
+                f"evaluation at batch {run.eval_batch_size} allocates {gib(max(evals))}, training "
+                f"{gib(max(training))}: the run fits or fails by its evals"
             ),
         )

@@ -53,8 +53,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         key="micro_batch_size",
         near=("sequence_len", "base_model"),
         message=(
-            f"{gib(logits)} of {gib(total)} at the peak are logits in the stock loss: Liger's fused linear cross entropy "
-            "or cut cross entropy never hold them"
+            f"{gib(logits)} of {gib(total)} at the peak are logits in the stock loss: Liger's fused linear cross "
+            "entropy or cut cross entropy never hold them"
         ),
         fix=unsafe(
             "Use Liger's fused linear cross entropy",

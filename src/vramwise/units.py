@@ -23,6 +23,11 @@ def mib(size_bytes: int) -> str:
     return f"{size_bytes / MIB:.0f} MiB"
 
 
+def readable(size_bytes: int) -> str:
+    """`15.7 GiB` from one GiB up, else `512 MiB`."""
+    return gib(size_bytes) if size_bytes >= GIB else mib(size_bytes)
+
+
 def parse_size(text: str) -> int:
     """Bytes from "24GB", "24 GiB", "29000MiB", "1.5g". Card makers' GB are 1024-based, so GB and GiB mean the same."""
     match = _SIZE.match(text)

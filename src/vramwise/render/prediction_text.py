@@ -8,7 +8,7 @@ from click import style
 
 from vramwise.predicting import Prediction
 from vramwise.timeline import MemoryReport
-from vramwise.units import GIB, gib
+from vramwise.units import GIB, gib, readable
 
 _ORDER = ("weights", "gradients", "optimizer", "activations", "logits", "temporary", "workspace", "data")
 _BAR = 30
@@ -46,7 +46,7 @@ def _judgement(prediction: Prediction) -> str:
     failure = report.out_of_memory
     if failure is not None:
         where = f"step {failure.step}, {failure.phase}" if failure.step else failure.phase
-        asked = f"asking for {_size(failure.requested_bytes)} ({failure.label})"
+        asked = f"asking for {readable(failure.requested_bytes)} ({failure.label})"
         held = f"with {gib(failure.allocated_bytes)} allocated and {gib(failure.reserved_bytes)} reserved"
         return f"{style('does not fit', fg='red', bold=True)}: out of memory in {where}, {asked} {held}"
     if report.retries:
@@ -73,9 +73,9 @@ def _breakdown(prediction: Prediction) -> str:
     title = f"{style('At the peak', bold=True)} ({where})"
     rows = list(breakdown_rows(report))
     most = max((size for _, size in rows), default=1)
-    lines = [f"  {name:<14}{_size(size):>10}  {'█' * round(_BAR * size / most)}".rstrip() for name, size in rows]
+    lines = [f"  {name:<14}{readable(size):>10}  {'█' * round(_BAR * size / most)}".rstrip() for name, size in rows]
     together = report.peak_reserved_bytes + report.outside_bytes
-    return "\n".join([title, *lines, f"  {'on the device':<14}{_size(together):>10}"])
+    return "\n".join([title, *lines, f"  {'on the device':<14}{readable(together):>10}"])
 
 
 def breakdown_rows(report: MemoryReport) -> Iterator[tuple[str, int]]:
@@ -95,10 +95,6 @@ def _phases(report: MemoryReport) -> str:
         allocated, reserved = peak.peak_allocated_bytes / GIB, peak.peak_reserved_bytes / GIB
         lines.append(f"  {name:<22}{allocated:>11.2f}{reserved:>11.2f}")
     return "\n".join(lines)
-
-
-def _size(size_bytes: int) -> str:
-    return gib(size_bytes) if size_bytes >= GIB else f"{size_bytes / 1024**2:.0f} MiB"
 
 
 def render_cards(rows: Sequence[tuple[str, Prediction]]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
 from vramwise.types import RunSpec, Severity
-from vramwise.units import gib
+from vramwise.units import gib, readable
 
 
 @rule(
@@ -47,6 +47,6 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         message=(
             f"predicted out of memory on {run.target.gpu.name} in {where}: {gib(failure.allocated_bytes)} allocated "
             f"and {gib(failure.reserved_bytes)} reserved of {gib(memory.capacity_bytes or 0)} when "
-            f"{failure.requested_bytes / 1024**2:.0f} MiB more are asked for ({failure.label})"
+            f"{readable(failure.requested_bytes)} more are asked for ({failure.label})"
         ),
     )

@@ -18,7 +18,8 @@ from vramwise.units import gib
     bad=(
         "base_model: meta-llama/Llama-3.2-1B\nsequence_len: 2048\npad_to_sequence_len: true\nmicro_batch_size: 1\n"
         "eval_batch_size: 16\nval_set_size: 0.05\neval_steps: 2\nbf16: true\nadapter: lora\nlora_r: 16\n"
-        "lora_alpha: 32\nlora_target_linear: true\ngradient_checkpointing: true\nattn_implementation: flash_attention_2\n"
+        "lora_alpha: 32\nlora_target_linear: true\ngradient_checkpointing: true\n"
+        "attn_implementation: flash_attention_2\n"
     ),
     good=(
         "base_model: meta-llama/Llama-3.2-1B\nsequence_len: 2048\npad_to_sequence_len: true\nmicro_batch_size: 1\n"

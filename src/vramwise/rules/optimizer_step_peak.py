@@ -30,8 +30,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """The optimizer step, not forward or backward, is the peak.
 
     An optimizer that works on all parameters at once (foreach) makes temporaries of about their size, on top of
-    weights, gradients and states. A smaller micro-batch or a shorter sequence then saves nothing. The fused AdamW needs no
-    temporaries and gives the same result up to rounding; 8-bit and factored optimizers hold smaller states.
+    weights, gradients and states. A smaller micro-batch or a shorter sequence then saves nothing. The fused AdamW needs
+    no temporaries and gives the same result up to rounding; 8-bit and factored optimizers hold smaller states.
     """
     if memory is None:
         return

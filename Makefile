@@ -13,8 +13,11 @@ demo: $(DEMO)/.ready
 	@echo '$$ vramwise fix --diff examples/mistakes.yml --gpu rtx-4090'
 	@$(DEMO)/bin/vramwise fix --diff examples/mistakes.yml --gpu rtx-4090 2>/dev/null; true
 	@echo
-	@echo '$$ vramwise check examples/qlora.yml examples/full.yml --gpu rtx-4090'
-	@$(DEMO)/bin/vramwise check examples/qlora.yml examples/full.yml --gpu rtx-4090
+	@echo '$$ vramwise check examples/qlora.yml --gpu rtx-4090'
+	@$(DEMO)/bin/vramwise check examples/qlora.yml --gpu rtx-4090
+	@echo
+	@echo '$$ vramwise predict examples/qlora.yml --gpu rtx-4090 --what-if sample_packing=false'
+	@$(DEMO)/bin/vramwise predict examples/qlora.yml --gpu rtx-4090 --what-if sample_packing=false
 	@echo
 	@echo 'Now yours:  $(DEMO)/bin/vramwise check your-config.yml --gpu YOUR-CARD'
 

@@ -1,10 +1,8 @@
 """The rules about batches, shapes and eval schedules: their cases, where they stay silent, what their fixes write."""
 
 import pytest
+from judging import fixed, judge, messages, severities
 
-from vramwise.checking import check_document
-from vramwise.config.document import parse_document
-from vramwise.config.edit import apply_edits
 from vramwise.rules import (
     batch_key_null,
     batch_size_set,
@@ -16,27 +14,6 @@ from vramwise.rules import (
     unpadded_sequences,
     val_set_with_test_datasets,
 )
-from vramwise.targets import make_target
-
-
-def judge(rule, text, **options):
-    target = make_target(env={}, look_around=False, **options)
-    document = parse_document("config.yml", text.encode())
-    return document, check_document(document, target, [rule.check]).findings
-
-
-def messages(rule, text, **options):
-    return [found.message for found in judge(rule, text, **options)[1]]
-
-
-def severities(rule, text, **options):
-    return [found.severity.value for found in judge(rule, text, **options)[1]]
-
-
-def fixed(rule, text, **options):
-    """The text after the only finding's fix, and whether the fix is safe."""
-    document, [found] = judge(rule, text, **options)
-    return apply_edits(document, found.fix.edits).text, found.fix.safe
 
 
 class TestBatchSizeSet:

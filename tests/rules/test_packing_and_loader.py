@@ -1,10 +1,8 @@
 """The rules about packing, RL batches and the data loader: their cases, where they stay silent, what their fixes write."""
 
 import pytest
+from judging import fixed, messages, severities
 
-from vramwise.checking import check_document
-from vramwise.config.document import parse_document
-from vramwise.config.edit import apply_edits
 from vramwise.rules import (
     batch_flattening_misused,
     cudagraphs_with_packing,
@@ -18,27 +16,6 @@ from vramwise.rules import (
     prefetch_without_workers,
     sdpa_varlen_ignored,
 )
-from vramwise.targets import make_target
-
-
-def judge(rule, text, **options):
-    target = make_target(env={}, look_around=False, **options)
-    document = parse_document("config.yml", text.encode())
-    return document, check_document(document, target, [rule.check]).findings
-
-
-def messages(rule, text, **options):
-    return [found.message for found in judge(rule, text, **options)[1]]
-
-
-def severities(rule, text, **options):
-    return [found.severity.value for found in judge(rule, text, **options)[1]]
-
-
-def fixed(rule, text, **options):
-    """The text after the only finding's fix, and whether the fix is safe."""
-    document, [found] = judge(rule, text, **options)
-    return apply_edits(document, found.fix.edits).text, found.fix.safe
 
 
 class TestPacking:

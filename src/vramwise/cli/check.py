@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import click
 
@@ -29,19 +30,11 @@ from vramwise.resolving import Options
 @click.option("--unsafe-fixes", is_flag=True, help="With --fix: also fixes that change the training.")
 def command(
     paths: tuple[str, ...],
-    gpu: str | None,
-    gpus: int | None,
-    torch: str | None,
-    alloc_conf: str | None,
-    launcher: str,
-    select: tuple[str, ...],
-    ignore: tuple[str, ...],
-    min_severity: str | None,
     output_format: str,
     show_resolved: bool,
-    predict: bool | None,
     mend: bool,
     unsafe_fixes: bool,
+    **asked: Any,
 ) -> None:
     """Judge configs against the memory rules.
 
@@ -49,17 +42,7 @@ def command(
 
     Exit code: 0 clean, 1 findings, 2 unreadable input or bad usage.
     """
-    options = Options(
-        gpu=gpu,
-        gpus=gpus,
-        torch=torch,
-        alloc_conf=alloc_conf,
-        launcher=launcher,
-        select=select,
-        ignore=ignore,
-        min_severity=min_severity,
-        predict=predict,
-    )
+    options = Options(**asked)
     if mend:
         reports: Iterator[FileReport] = _mended(fix_paths(paths, options, unsafe=unsafe_fixes))
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import click
 
@@ -19,19 +20,7 @@ from vramwise.resolving import Options
 @rule_options
 @click.option("--diff", "show_diff", is_flag=True, help="Show the changes, write nothing.")
 @click.option("--unsafe-fixes", is_flag=True, help="Also fixes that change the training (numerics, data, method).")
-def command(
-    paths: tuple[str, ...],
-    gpu: str | None,
-    gpus: int | None,
-    torch: str | None,
-    alloc_conf: str | None,
-    launcher: str,
-    select: tuple[str, ...],
-    ignore: tuple[str, ...],
-    min_severity: str | None,
-    show_diff: bool,
-    unsafe_fixes: bool,
-) -> None:
+def command(paths: tuple[str, ...], show_diff: bool, unsafe_fixes: bool, **asked: Any) -> None:
     """Mend configs: only the lines that must change.
 
     A fix is safe when training gives the same result; others need --unsafe-fixes. Comments, order and layout stay.
@@ -39,16 +28,7 @@ def command(
 
     Exit code: 0 nothing remains, 1 findings remain (--diff: or something would change), 2 unreadable input.
     """
-    options = Options(
-        gpu=gpu,
-        gpus=gpus,
-        torch=torch,
-        alloc_conf=alloc_conf,
-        launcher=launcher,
-        select=select,
-        ignore=ignore,
-        min_severity=min_severity,
-    )
+    options = Options(**asked)
     reports = []
     for report in fix_paths(paths, options, unsafe=unsafe_fixes, write=not show_diff):
         _tell(report, show_diff=show_diff)

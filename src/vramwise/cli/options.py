@@ -13,6 +13,8 @@ Decorated = Callable[..., Any]
 
 FORMATS = ("text", "json", "sarif", "github")
 SEVERITIES = ("error", "warning", "info")
+# The parameters that `target_options` adds to a command.
+TARGET_OPTIONS = ("gpu", "gpus", "torch", "alloc_conf", "launcher")
 
 
 def terminal_width() -> int | None:

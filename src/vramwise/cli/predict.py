@@ -6,11 +6,12 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from vramwise.api import Options, PredictOptions, predict
-from vramwise.cli.options import target_options
+from vramwise.cli.options import TARGET_OPTIONS, target_options
 from vramwise.errors import VramwiseError
 from vramwise.predicting import ENGINES, Prediction
 from vramwise.units import parse_size
@@ -39,38 +40,21 @@ CARDS = (
 @click.option("--format", "output_format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def command(
     path: str,
-    gpu: str | None,
-    gpus: int | None,
-    torch: str | None,
-    alloc_conf: str | None,
-    launcher: str,
     what_if: tuple[str, ...],
     cards: bool,
     html: str | None,
     snapshot: str | None,
     output_format: str,
     memory_limit: str | None,
-    engine: str,
-    model: str | None,
-    online: bool,
-    steps: int | None,
-    lengths: str | None,
-    eval_lengths: str | None,
+    **asked: Any,
 ) -> None:
     """Predict what a run will allocate and reserve, without a GPU.
 
     Exit code: 0 fits (or no card named), 1 does not fit, 2 bad usage or unreadable input.
     """
-    options = Options(gpu=gpu, gpus=gpus, torch=torch, alloc_conf=alloc_conf, launcher=launcher)
-    ask = PredictOptions(
-        engine=engine,
-        model=model,
-        online=online,
-        steps=steps,
-        lengths=lengths,
-        eval_lengths=eval_lengths,
-        limit_bytes=None if memory_limit is None else parse_size(memory_limit),
-    )
+    machine = {name: asked.pop(name) for name in TARGET_OPTIONS}
+    options = Options(**machine)
+    ask = PredictOptions(**asked, limit_bytes=None if memory_limit is None else parse_size(memory_limit))
     prediction = predict(path, options, ask)
     changed = predict(path, options, ask, changes=what_if) if what_if else None
     by_card = predict_cards(prediction, CARDS) if cards else []

@@ -1,0 +1,26 @@
+"""Judge a YAML text with one rule: for the tests of rules beyond their own examples."""
+
+from vramwise.checking import check_document
+from vramwise.config.document import parse_document
+from vramwise.config.edit import apply_edits
+from vramwise.targets import make_target
+
+
+def judge(rule, text, **options):
+    target = make_target(env={}, look_around=False, **options)
+    document = parse_document("config.yml", text.encode())
+    return document, check_document(document, target, [rule.check]).findings
+
+
+def messages(rule, text, **options):
+    return [found.message for found in judge(rule, text, **options)[1]]
+
+
+def severities(rule, text, **options):
+    return [found.severity.value for found in judge(rule, text, **options)[1]]
+
+
+def fixed(rule, text, **options):
+    """The text after the only finding's fix, and whether the fix is safe."""
+    document, [found] = judge(rule, text, **options)
+    return apply_edits(document, found.fix.edits).text, found.fix.safe

@@ -135,6 +135,16 @@ def test_bad_project_settings_are_one_clear_sentence(vramwise, config, tmp_path,
     assert words in str(result.exception)
 
 
+def test_the_project_may_name_the_launcher(vramwise, config, tmp_path):
+    path = config(GOOD)
+    (tmp_path / "pyproject.toml").write_text('[tool.vramwise]\nlauncher = "module"\n')
+    result = vramwise("check", path, "--gpu", "a100", "--torch", "2.11", "--format", "json")
+    assert "allocator-not-expandable" in rules_of(result)
+    assert "allocator-not-expandable" not in rules_of(
+        vramwise("check", path, "--gpu", "a100", "--torch", "2.11", "--launcher", "cli", "--format", "json")
+    )
+
+
 def test_several_files_and_folders(vramwise, config, tmp_path):
     config(GOOD, "a.yml")
     config(GOOD, "b.yaml")

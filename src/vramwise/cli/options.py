@@ -39,9 +39,7 @@ def target_options(command: Decorated) -> Decorated:
             click.option(
                 "--launcher",
                 type=click.Choice(["cli", "module"]),
-                default="cli",
-                show_default=True,
-                help="How training starts: the axolotl command, or the module (python -m, accelerate launch -m).",
+                help="How training starts: the axolotl command (default), or the module (python -m, accelerate -m).",
             ),
         )
     ):

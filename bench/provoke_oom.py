@@ -7,8 +7,9 @@ history at the moment of the failure.
 
     python bench/provoke_oom.py OUT [--only logits,leak]
 
-writes OUT/cases.jsonl (one object a case: name, cause, allocator, log) and OUT/<name>.pickle.gz. Copied to
-tests/data/diagnose/h200/, they are diagnosed by tests/diagnose/test_real_ooms.py.
+writes OUT/cases.jsonl (one object a case: name, cause, allocator, log) and OUT/<name>.pickle.gz, with the folders of
+this machine taken out of both. Copied to tests/data/diagnose/h200/, they are diagnosed by
+tests/diagnose/test_real_ooms.py. `--clean` does no more than take the folders out of the files that OUT has.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import argparse
 import gzip
 import json
 import os
+import pickle
+import re
 import subprocess
 import sys
 import tempfile
@@ -31,6 +34,13 @@ GIB = 1024**3
 LARGEST_BYTES = 3_000_000
 HISTORY = (24_000, 12_000, 5_000)
 SECONDS = 110
+
+# Folders of the machine: what lies before site-packages or the standard library, and the folder of a script.
+INSTALLED = re.compile(r"/[^\s\"'|:]*?/(?=(?:site|dist)-packages/)|/[^\s\"'|:]*?/lib/(?=python3\.\d+/)")
+OWN_SCRIPT = re.compile(r"(?:/[^\s\"'|:/]+)+/provoke_oom\.py")
+OTHER_FOLDER = re.compile(
+    r"(?<![\w.-])/(?:work|root|home|opt|tmp|mnt|usr|var|dev/shm)/(?:[^\s\"'|:/]+/)*(?=[^\s\"'|:/]+)"
+)
 
 # name → (cause, allocator settings of the process)
 CASES = {
@@ -48,11 +58,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--only", default=",".join(CASES))
+    parser.add_argument("--clean", action="store_true")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     parser.add_argument("--history", type=int, default=HISTORY[0], help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.case:
         run_case(arguments.case, arguments.out, arguments.history)
+        return 0
+    if arguments.clean:
+        clean_folder(arguments.out)
         return 0
     arguments.out.mkdir(parents=True, exist_ok=True)
     kept = []
@@ -60,8 +74,7 @@ def main() -> int:
         found = provoke(name, arguments.out)
         if found is not None:
             kept.append(found)
-    with (arguments.out / "cases.jsonl").open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(case, ensure_ascii=False) + "\n" for case in kept)
+    write_cases(arguments.out, kept)
     print(f"{len(kept)} of {len(arguments.only.split(','))} cases kept in {arguments.out}")
     return 0 if len(kept) == len(arguments.only.split(",")) else 1
 
@@ -78,12 +91,12 @@ def provoke(name: str, out: Path) -> dict[str, Any] | None:
             if not failed or not snapshot.is_file():
                 print(f"{name}: no out-of-memory with a snapshot. The log ends:\n{log[-3000:]}", flush=True)
                 return None
-            packed = gzip.compress(snapshot.read_bytes(), 9, mtime=0)
+            packed = gzip.compress(clean_snapshot(snapshot.read_bytes()), 9, mtime=0)
         seconds = time.monotonic() - started
         print(f"{name}: {seconds:.0f} s, log {len(log):,} characters, snapshot {len(packed):,} bytes", flush=True)
         if len(packed) <= LARGEST_BYTES:
             (out / f"{name}.pickle.gz").write_bytes(packed)
-            return {"name": name, "cause": cause, "allocator": allocator, "log": log}
+            return {"name": name, "cause": cause, "allocator": allocator, "log": clean_text(log)}
     print(f"{name}: its snapshot is larger than {LARGEST_BYTES:,} bytes", flush=True)
     return None
 
@@ -106,6 +119,51 @@ def _in_process(name: str, folder: Path, history: int, allocator: str) -> str:
         except subprocess.TimeoutExpired:
             log.write(b"\nstopped: too slow\n")
     return (folder / "log").read_bytes().decode("utf-8", "replace")
+
+
+def write_cases(out: Path, cases: list[dict[str, Any]]) -> None:
+    """One object a line."""
+    with (out / "cases.jsonl").open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(case, ensure_ascii=False) + "\n" for case in cases)
+
+
+# --- without the machine's folders
+
+
+def clean_folder(out: Path) -> None:
+    """Clean the files of an earlier run."""
+    lines = (out / "cases.jsonl").read_text("utf-8").splitlines()
+    write_cases(out, [case | {"log": clean_text(case["log"])} for case in map(json.loads, lines)])
+    for path in out.glob("*.pickle.gz"):
+        path.write_bytes(gzip.compress(clean_snapshot(gzip.decompress(path.read_bytes())), 9, mtime=0))
+
+
+def clean_text(text: str) -> str:
+    """Packages begin at site-packages/, this script is called train.py, other files lose their folder."""
+    for pattern, instead in ((INSTALLED, ""), (OWN_SCRIPT, "train.py"), (OTHER_FOLDER, "")):
+        text = pattern.sub(instead, text)
+    return text
+
+
+def clean_snapshot(data: bytes) -> bytes:
+    """A snapshot with clean file names, as plain containers again; nothing in the file is run."""
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
+    from vramwise.allocator.unpickle import load_plain
+
+    snapshot = load_plain(data)
+    clean_names(snapshot, set())
+    return pickle.dumps(snapshot, protocol=4)
+
+
+def clean_names(value: Any, seen: set[int]) -> None:
+    """Clean the file names of all frames in place; torch writes a stack once and refers to it again."""
+    if id(value) in seen or not isinstance(value, (dict, list)):
+        return
+    seen.add(id(value))
+    if isinstance(value, dict) and isinstance(value.get("filename"), str):
+        value["filename"] = clean_text(value["filename"])
+    for part in value.values() if isinstance(value, dict) else value:
+        clean_names(part, seen)
 
 
 # --- inside the process of a case

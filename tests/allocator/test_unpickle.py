@@ -89,6 +89,7 @@ def test_every_way_to_a_name_is_closed(data):
         pytest.param(b"\x80\x04}(]N" + b"u.", id="a list as key"),
         pytest.param(pickle.dumps({1, 2}), id="set"),
         pytest.param(pickle.dumps(1 << 80), id="huge number"),
+        pytest.param(b"\x80\x04\x8d" + b"\xff" * 8 + b"text.", id="text longer than any file"),
         pytest.param(pickle.dumps(("a", "b")), id="tuple of text"),
     ],
 )

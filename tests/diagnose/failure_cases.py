@@ -139,6 +139,154 @@ CASES = {
         ),
         "eval-batch",
     ),
+    # --- pairs that are easily confused: what was asked for, and why it was refused
+    "logits of a larger eval batch": (
+        lines(
+            STARTED,
+            MODEL,
+            losses(1, 4),
+            "***** Running Evaluation *****",
+            "  Num examples = 100",
+            "  Batch size = 16",
+            traceback(TRAIN, EVALUATE, EVAL_LOOP, LOSS, MODULE, CROSS),
+            oom("15.66 GiB", free="2.00 GiB", allocated="20.10 GiB"),
+        ),
+        "eval-batch",
+    ),
+    "logits of eval, batch unknown": (
+        lines(bar(0, 90), bar(7, 90), traceback(TRAIN, EVALUATE, EVAL_LOOP, LOSS, CROSS), oom("3.91 GiB")),
+        "eval-batch",
+    ),
+    "logits before any step, though in eval": (
+        lines(STARTED, MODEL, bar(0, 400), traceback(TRAIN, EVALUATE, EVAL_LOOP, LOSS, CROSS), oom("3.91 GiB")),
+        "logits",
+    ),
+    "eager attention in eval after steps": (
+        lines(STARTED, losses(1, 4), traceback(TRAIN, EVALUATE, EVAL_LOOP, MODULE, EAGER), oom("1.00 GiB")),
+        "eval-batch",
+    ),
+    "a leak that ends in an evaluation": (
+        lines(
+            STARTED,
+            losses(1, 30, memory=lambda step: 10 + 0.2 * step),
+            "{'eval_loss': 1.2, 'eval_runtime': 3.1, 'epoch': 0.1}",
+            losses(31, 60, memory=lambda step: 10 + 0.2 * step),
+            traceback(TRAIN, EVALUATE, EVAL_LOOP, MODULE, MLP),
+            oom("112.00 MiB", free="60.00 MiB", pieces="30.00 MiB"),
+        ),
+        "leak",
+    ),
+    "fragments in a later evaluation": (
+        lines(
+            STARTED,
+            losses(1, 10),
+            "{'eval_loss': 1.2, 'eval_runtime': 3.1, 'epoch': 0.1}",
+            losses(11, 20),
+            traceback(TRAIN, EVALUATE, EVAL_LOOP, MODULE, MLP),
+            oom("2.00 GiB", allocated="15.00 GiB", pieces="7.30 GiB", free="300.00 MiB"),
+        ),
+        "fragmentation",
+    ),
+    "logits of step 2": (
+        lines(STARTED, MODEL, bar(0, 400), bar(1, 400), traceback(TRAIN, STEP, LOSS, CROSS), oom("3.91 GiB")),
+        "optimizer-state",
+    ),
+    "logits of step 2 with few trainable parameters": (
+        lines(
+            "trainable params: 13,631,488 || all params: 8,043,892,736 || trainable%: 0.1695",
+            STARTED,
+            MODEL,
+            bar(0, 400),
+            bar(1, 400),
+            traceback(TRAIN, STEP, LOSS, CROSS),
+            oom("3.91 GiB"),
+        ),
+        "logits",
+    ),
+    "logits after an evaluation": (
+        lines(
+            STARTED,
+            MODEL,
+            losses(1, 3),
+            "{'eval_loss': 1.2, 'eval_runtime': 3.1, 'epoch': 0.1}",
+            traceback(TRAIN, STEP, LOSS, CROSS),
+            oom("3.91 GiB", free="700.00 MiB", pieces="200.00 MiB"),
+        ),
+        "after-eval",
+    ),
+    "logits into fragments": (
+        lines(
+            STARTED,
+            MODEL,
+            bar(0, 400),
+            traceback(TRAIN, STEP, LOSS, CROSS),
+            oom("3.91 GiB", allocated="15.00 GiB", pieces="7.30 GiB", free="300.00 MiB"),
+        ),
+        "fragmentation",
+    ),
+    "logits beside somebody else": (
+        lines(
+            MODEL,
+            bar(0, 30),
+            traceback(TRAIN, STEP, LOSS, CROSS),
+            oom("3.91 GiB", used="9.00 GiB", allocated="8.00 GiB", pieces="200.00 MiB", free="400.00 MiB"),
+        ),
+        "other-process",
+    ),
+    "logits while memory rises": (
+        lines(
+            STARTED,
+            MODEL,
+            losses(1, 60, memory=lambda step: 10 + 0.2 * step),
+            traceback(TRAIN, STEP, LOSS, CROSS),
+            oom("3.91 GiB", free="60.00 MiB", pieces="30.00 MiB"),
+        ),
+        "leak",
+    ),
+    "memory rises once, at the optimizer's first step": (
+        lines(
+            STARTED,
+            losses(1, 12, memory=lambda step: 10 + 8 * (step > 1)),
+            traceback(TRAIN, STEP, BACKWARD),
+            oom("448.00 MiB"),
+        ),
+        "capacity",
+    ),
+    "two figures are no slope": (
+        lines(
+            STARTED,
+            losses(1, 2, memory=lambda step: 10 + 5 * step),
+            traceback(TRAIN, STEP, BACKWARD),
+            oom("448.00 MiB"),
+        ),
+        "capacity",
+    ),
+    "a forward pass in the optimizer's closure": (
+        lines(
+            bar(0, 400),
+            traceback(
+                (f"{SITE}/lightning/pytorch/loops/optimization/automatic.py", "_optimizer_step"),
+                OPTIMIZER,
+                (f"{SITE}/torch/optim/adamw.py", "step", "loss = closure()"),
+                (f"{SITE}/lightning/pytorch/loops/optimization/automatic.py", "closure"),
+                ("train.py", "training_step", "return self.model(**batch).loss"),
+                MODULE,
+                MLP,
+            ),
+            oom("448.00 MiB"),
+        ),
+        "capacity",
+    ),
+    "DeepSpeed makes the states at its start": (
+        lines(
+            traceback(
+                (f"{SITE}/accelerate/accelerator.py", "_prepare_deepspeed"),
+                (f"{SITE}/deepspeed/runtime/zero/stage_1_and_2.py", "initialize_optimizer_states"),
+            ),
+            oom("7.00 GiB", free="1.00 GiB", allocated="20.00 GiB"),
+        ),
+        "optimizer-state",
+    ),
     "after eval": (
         lines(
             STARTED,

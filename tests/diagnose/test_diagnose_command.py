@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from failure_cases import CASES
 from failure_logs import CROSS, LOSS, STEP, TRAIN, bar, lines, oom, traceback
-from recordings import fragmented, write
+from made_snapshots import fragmented, write
 
 DATA = Path(__file__).parent.parent / "data" / "diagnose"
 CONFIG = """\
@@ -60,7 +60,7 @@ def test_exit_codes(vramwise, files):
 def test_the_first_line_is_the_diagnosis(vramwise):
     output = vramwise("diagnose", "-", stdin=CASES["in eval"][0]).output
     assert output.splitlines()[0].startswith(
-        "Out of memory in evaluation at step 11: evaluation needs more than training"
+        "Out of memory in evaluation after step 10: evaluation needs more than training"
     )
     assert "vramwise explain eval-batch-differs" in output
     assert re.search(r"-:\d+  torch\.OutOfMemoryError", output)
@@ -126,8 +126,53 @@ def test_a_config_that_never_holds_logits_doubts_that_cause(vramwise, files):
 def test_an_unknown_model_leaves_the_log_to_speak(vramwise, files):
     config, log = files(config_yml=CONFIG.replace("meta-llama/Llama-3.2-1B", "nobody/unheard-of-7b"), train_log=LOGITS)
     output = vramwise("diagnose", log, "--config", config).output
-    assert output.startswith("Out of memory in loss at step 1")
+    assert output.startswith("Out of memory in the loss at step 1")
     assert "no ghost run" in output
+
+
+def test_a_fault_of_the_prediction_leaves_the_diagnosis(vramwise, files, monkeypatch):
+    from vramwise.diagnose import ghost
+
+    def fault(*_, **__):
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(ghost, "predict_run", fault)
+    config, log = files(config_yml=CONFIG, train_log=LOGITS)
+    result = vramwise("diagnose", log, "--config", config, "--format", "json")
+    document = json.loads(result.output)
+    assert result.exit_code == 1
+    assert document["causes"][0]["id"] == "logits"
+    failed = "the prediction of this config failed with an error of its own (ZeroDivisionError)"
+    assert sum(failed in said for said in document["causes"][0]["evidence"]) == 1
+    assert document["ghost_run"] == [f"no ghost run: {failed}"]
+    assert document["causes"][0]["remedies"][0]["diff"]
+
+
+def test_a_fault_while_a_change_is_tried_leaves_the_change(vramwise, files, monkeypatch):
+    from vramwise.diagnose import ghost
+
+    calls = []
+    predict = ghost.predict_run
+
+    def fault_later(*arguments, **options):
+        calls.append(1)
+        if len(calls) > 1:
+            raise ZeroDivisionError("a bug")
+        return predict(*arguments, **options)
+
+    monkeypatch.setattr(ghost, "predict_run", fault_later)
+    config, log = files(config_yml=CONFIG, train_log=LOGITS)
+    first = json.loads(vramwise("diagnose", log, "--config", config, "--format", "json").output)["causes"][0]
+    assert len(calls) > 1
+    assert first["remedies"][0]["diff"]
+    assert first["remedies"][0]["survives"] is None
+
+
+def test_without_a_config_the_log_gives_the_values(vramwise):
+    output = vramwise("diagnose", "-", stdin=CASES["logits of a larger eval batch"][0]).output
+    assert "eval_batch_size: 4  # was 16" in output
+    assert "what was asked for: logits, 15.7 GiB = 16 × 2048 tokens × 128256 vocabulary × 4 bytes" in output
+    assert "4 training steps had passed" in output
 
 
 def test_the_verb_in_python(tmp_path):

@@ -86,7 +86,7 @@ def _check(data: bytes) -> None:
             return
         if opcode in _LONG_TEXT:
             width = _LONG_TEXT[opcode]
-            at += 1 + width + int.from_bytes(data[at + 1 : at + 1 + width], "little")
+            at = min(end, at + 1 + width + int.from_bytes(data[at + 1 : at + 1 + width], "little"))
         elif opcode == _LONG_PUT and int.from_bytes(data[at + 1 : at + 5], "little") <= end:
             at += 5
         elif opcode in _CODE:

@@ -30,9 +30,9 @@ class _DiagnoseVerb(ModuleType):
         model: str | None = None,
     ) -> Diagnosis:
         """The diagnosis of a log (a path, or a binary stream), with its config and its memory snapshot if given."""
-        from vramwise.diagnose.reading import diagnose
+        from vramwise.diagnose.reading import read_all
 
-        return diagnose(log, config=config, snapshot=snapshot, options=options, model=model)
+        return read_all(log, config=config, snapshot=snapshot, options=options, model=model).diagnosis
 
 
 sys.modules[__name__].__class__ = _DiagnoseVerb

@@ -29,7 +29,8 @@ BUILDERS: dict[str, tuple[r.Build, ...]] = {
     "logits": (r.fuse_loss, r.halve_micro_batch, r.shorten),
     "eager-attention": (r.fused_attention, r.halve_micro_batch, r.shorten),
     "optimizer-state": (r.eight_bit_optimizer, r.halve_micro_batch, r.checkpoint_activations),
-    "eval-batch": (r.equal_eval_batch, r.halve_micro_batch, r.fuse_loss),
+    # No fused loss here: Liger's holds no logits in training only.
+    "eval-batch": (r.equal_eval_batch, r.halve_micro_batch, r.shorten),
     "after-eval": (r.equal_eval_batch, r.collect_garbage_at_eval, r.halve_micro_batch),
     "after-save": (r.halve_micro_batch,),
     "save-gather": (r.shard_checkpoints,),
@@ -109,12 +110,53 @@ def advise(case: Case, causes: Sequence[Cause]) -> list[Cause]:
 
 
 def _remedies(case: Case, cause: Cause, *, tried: bool) -> list[Remedy]:
-    built = [build(case.run) for build in BUILDERS.get(cause.id, ())]
-    edited = [_with_diff(case, remedy) for remedy in built if remedy is not None]
+    built = [build(case.run) for build in _builders(case, cause)]
+    known = [remedy and _with_known_values(case, remedy) for remedy in built]
+    edited = [_with_diff(case, remedy) for remedy in known if remedy is not None]
     if tried and cause.id in _OF_MEMORY and case.ghost is not None:
         edited = _tried(case, edited)
     commands = list(COMMANDS.get(cause.id, ()))
     return commands + edited if cause.id in ("fragmentation", "other-process") else edited + commands
+
+
+def _builders(case: Case, cause: Cause) -> tuple[r.Build, ...]:
+    """What suits a cause at this moment.
+
+    In the optimizer's own step no activation is alive: fewer of them would not help. Training's micro-batch does not
+    make an evaluation's larger batch smaller.
+    """
+    if cause.id == "optimizer-state" and case.symptom.phase == "optimizer":
+        return (r.eight_bit_optimizer, r.quantize_base)
+    if cause.id == "eval-batch" and case.larger_eval_batch:
+        return (r.equal_eval_batch,)
+    return BUILDERS.get(cause.id, ())
+
+
+def _with_known_values(case: Case, remedy: Remedy) -> Remedy | None:
+    """Without a config: keys with the log's own values in place of words; None where there is nothing to halve."""
+    if case.run is not None:
+        return remedy
+    micro = case.number("micro_batch_size")
+    if micro == 1 and "micro_batch_size: half of it" in remedy.keys:
+        return None
+    instead = {
+        "micro_batch_size: half of it": ("micro_batch_size", micro // 2, micro),
+        "eval_batch_size: the value of micro_batch_size": ("eval_batch_size", micro, case.number("eval_batch_size")),
+        "sequence_len: half of it": ("sequence_len", case.number("sequence_len") // 2, case.number("sequence_len")),
+        "gradient_accumulation_steps: twice as many": (
+            "gradient_accumulation_steps",
+            case.number("gradient_accumulation_steps") * 2,
+            case.number("gradient_accumulation_steps"),
+        ),
+    }
+    return replace(remedy, keys=tuple(_known(line, instead.get(line)) for line in remedy.keys))
+
+
+def _known(line: str, value: tuple[str, int, int] | None) -> str:
+    if value is None or not value[1]:
+        return line
+    key, after, before = value
+    return f"{key}: {after}" + (f"  # was {before}" if before and before != after else "")
 
 
 def _with_diff(case: Case, remedy: Remedy) -> Remedy:

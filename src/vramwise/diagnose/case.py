@@ -58,6 +58,26 @@ class Case:
         """Whether it happened in a training step, as far as is known."""
         return self.symptom.phase in STEP_PARTS
 
+    @property
+    def steps_passed(self) -> int | None:
+        """Training steps that were completed before it; None where nothing says."""
+        return None if self.symptom.step is None else max(0, self.symptom.step - 1)
+
+    @property
+    def micro_batch_size(self) -> int:
+        """Rows of a training micro-batch; 0: not known."""
+        return self.run.micro_batch_size if self.run else self.number("micro_batch_size")
+
+    @property
+    def eval_batch_size(self) -> int:
+        """Rows of an evaluation's batch; 0: not known."""
+        return (self.run.eval_batch_size or 0) if self.run else self.number("eval_batch_size")
+
+    @property
+    def larger_eval_batch(self) -> bool:
+        """Whether evaluation is known to take more rows at once than training."""
+        return 0 < self.micro_batch_size < self.eval_batch_size
+
     @cached_property
     def expandable(self) -> bool | None:
         """Whether expandable segments were on; None where nothing says."""
@@ -89,8 +109,8 @@ class Case:
         """Of the config's model; else what the log shows."""
         if self.ghost is not None and self.ghost.model is not None:
             return _from_ghost(self.ghost)
-        micro, length = self.number("micro_batch_size"), self.number("sequence_len")
-        evals = self.number("eval_batch_size") or micro
+        micro, length = self.micro_batch_size, self.number("sequence_len")
+        evals = self.eval_batch_size or micro
         batches = [Batch("train", micro, length), Batch("eval", evals, length)] if micro and length else []
         return Dimensions(
             vocab_size=self.number("vocab_size"),

@@ -13,6 +13,8 @@ from vramwise.diagnose.case import Case
 from vramwise.diagnose.evidence import Cause, Symptom
 from vramwise.diagnose.known_causes import known_cause
 from vramwise.diagnose.oom_causes import WITNESSES
+from vramwise.diagnose.phases import in_loss
+from vramwise.diagnose.precedence import in_order
 from vramwise.diagnose.sizes import size
 
 OUT_OF_MEMORY = frozenset(("cuda-oom", "fsdp-clone-oom", "nccl-oom", "bnb-oom", "cublas-oom", "driver-oom"))
@@ -46,8 +48,15 @@ def rank_causes(case: Case) -> list[Cause]:
         causes += [_with_ghost(case, cause) for witness in WITNESSES for cause in witness(case)]
     said = (case.symptom.quote,) if case.symptom.quote.line else ()
     causes = [replace(cause, quotes=cause.quotes or said) for cause in causes if cause.confidence >= _LEAST]
-    causes.sort(key=lambda cause: -cause.confidence)
-    return causes[:_MOST_CAUSES]
+    return _unconfirmed(case, in_order(case, causes)[:_MOST_CAUSES])
+
+
+def _unconfirmed(case: Case, causes: list[Cause]) -> list[Cause]:
+    """Where the prediction broke, the first cause says that it stands without it."""
+    if not causes or case.ghost is None or not case.ghost.broken:
+        return causes
+    said = f"not confirmed by a ghost run: {case.ghost.missing}"
+    return [replace(causes[0], evidence=(*causes[0].evidence, said)), *causes[1:]]
 
 
 def _with_ghost(case: Case, cause: Cause) -> Cause:
@@ -76,7 +85,12 @@ def _word(case: Case, cause: Cause) -> tuple[bool | None, str]:
         held = needs.breakdown_bytes.get("logits", 0)
         if ghost.run.loss_kernel in ("cut", "liger_fused_linear"):
             return False, f"loss kernel {ghost.run.loss_kernel} never holds the logits of a whole micro-batch"
-        return (True, f"{size(held)} of logits at its peak") if held >= case.requested // 2 and held else (None, "")
+        alike = [match for match in case.matches if match.category == "logits"]
+        if alike and held:
+            return True, f"{size(held)} of logits at its peak, requests of {size(case.requested)} among them"
+        if case.matches and not in_loss(case.symptom.frames):
+            return False, f"its requests of {size(case.requested)} are for {case.matches[0].label}"
+        return None, ""
     if cause.id == "optimizer-state":
         held = needs.breakdown_bytes.get("optimizer", 0)
         if held < max(case.requested, (case.capacity or 0) // 50):
@@ -102,7 +116,7 @@ def ghost_lines(case: Case) -> tuple[str, ...]:
     if ghost is None:
         return ()
     if ghost.prediction is None:
-        return (f"no prediction: {ghost.missing}",)
+        return (f"no ghost run: {ghost.missing}",)
     needs = ghost.prediction.needs
     room = ghost.prediction.capacity_bytes
     fits = {True: "fits", False: "does not fit", None: "no card named"}[ghost.prediction.fits]

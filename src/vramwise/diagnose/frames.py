@@ -1,66 +1,117 @@
-"""What a block of memory is for, from the Python stack that allocated it, and the line of that stack worth naming.
+"""What a block of memory is for, from the Python stack that allocated it, and which part of a step made it.
 
-The stacks are those of torch's memory history: frames of filename, name and line, the innermost first. Works by the
-names that torch, transformers, PEFT and bitsandbytes use; a stack it does not know is "other".
+Works by the names that torch, transformers, PEFT and bitsandbytes use; a stack it does not know is "other". The
+innermost call that says something decides: a forward pass within an optimizer's closure makes activations, and so does
+one that checkpointing recomputes within a backward pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
-# Files whose frames say nothing about whose memory it is.
-_PLUMBING = ("torch/nn/modules/module.py", "torch/_ops.py", "torch/utils/_contextlib", "torch/_tensor.py", "<frozen")
-_CATEGORIES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
-    # category, parts of file names, function names
-    ("optimizer", ("torch/optim/", "bitsandbytes/optim/", "torchao/optim"), ("_init_group", "init_state")),
-    ("logits", ("loss_utils", "/loss/"), ("cross_entropy", "ForCausalLMLoss", "fixed_cross_entropy", "log_softmax")),
+from vramwise.allocator.recording import Recording
+from vramwise.allocator.stacks import Call, calls_of, place_of
+from vramwise.timeline import Tag
+
+Part = Literal["forward", "backward", "optimizer", ""]
+
+# Category, parts of file names, function names: any of them is enough. Within one call the earlier goes first.
+_CATEGORIES: tuple[tuple[str, tuple[str, ...], frozenset[str]], ...] = (
+    (
+        "optimizer",
+        ("torch/optim/", "bitsandbytes/optim/", "torchao/optim"),
+        frozenset(("_init_group", "init_state", "initialize_optimizer_states")),
+    ),
+    (
+        "logits",
+        ("loss_utils", "/loss/"),
+        frozenset(("cross_entropy", "ForCausalLMLoss", "fixed_cross_entropy", "log_softmax")),
+    ),
     (
         "weights",
         ("core_model_loading", "safetensors/"),
-        ("from_pretrained", "_load_pretrained_model", "reset_parameters"),
+        frozenset(("from_pretrained", "_load_pretrained_model", "reset_parameters")),
     ),
-    ("gradients", ("torch/autograd/",), ("backward", "_engine_run_backward")),
-    ("activations", ("modeling_", "torch/nn/functional", "peft/tuners", "liger_kernel"), ("forward", "_call_impl")),
+    ("gradients", (), frozenset(("backward", "_engine_run_backward"))),
+    ("activations", (), frozenset(("forward", "_call_impl"))),
 )
-_BUILDING = ("__init__", "_apply", "convert", "to", "cuda")
+# Files that point at a category where no call names one.
+_HINTS = (
+    ("gradients", ("torch/autograd/",)),
+    ("activations", ("modeling_", "torch/nn/functional", "peft/tuners", "liger_kernel")),
+)
+_BUILDING = frozenset(("__init__", "_apply", "convert", "to", "cuda"))
+_STEPPING = frozenset(("forward", "training_step", "compute_loss"))
+_RECOMPUTING = frozenset(("unpack_hook", "recompute_fn"))
+_BY_AUTOGRAD = "backward pass (autograd's threads have no Python stack)"
 
 
-def category_of(stack: Any) -> str:
-    """weights, gradients, optimizer, logits, activations or other."""
-    frames = _frames(stack)
-    if not frames:
-        return "other"
-    calls = [(file, name) for file, name, _ in frames]
+class Origin(NamedTuple):
+    """Where an allocation comes from."""
+
+    category: str  # weights, gradients, optimizer, logits, activations or other
+    place: str
+    part: Part  # of a training step; "": not part of one, as far as the stack says
+
+
+class Origins:
+    """The origins of a recording's allocations."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._known: dict[int, Origin] = {}  # by identity: torch writes a stack once and refers to it again
+        self.recorded = any(entry.get("frames") for entry in recording.entries)
+
+    def of(self, event: int) -> Origin:
+        """Of an event."""
+        return self.of_stack(self._recording.stack(event))
+
+    def of_stack(self, stack: Any) -> Origin:
+        """Of a stack. Where others were recorded, one without a Python call is autograd's."""
+        found = self._known.get(id(stack))
+        if found is None:
+            calls = calls_of(stack)
+            if calls or not self.recorded:
+                found = Origin(_category(calls), place_of(calls), _part(calls))
+            else:
+                found = Origin("gradients", _BY_AUTOGRAD, "backward")
+            self._known[id(stack)] = found
+        return found
+
+    def tag(self, stack: Any) -> Tag:
+        """As a timeline names it."""
+        origin = self.of_stack(stack)
+        return Tag(origin.category, origin.place)
+
+
+def _category(calls: list[Call]) -> str:
+    named = next(filter(None, map(_named, calls)), "")
+    if named in ("", "activations") and _is_building(calls):
+        return "weights"
+    return named or next(
+        (category for category, files in _HINTS for call in calls if any(part in call.file for part in files)), "other"
+    )
+
+
+def _named(call: Call) -> str:
+    """The category that one call names, if it does."""
     for category, files, names in _CATEGORIES:
-        if category == "activations" and _is_building(calls):
-            return "weights"
-        if any(name in names or any(part in file for part in files) for file, name in calls):
+        if call.name in names or any(part in call.file for part in files):
             return category
-    return "weights" if _is_building(calls) else "other"
+    return ""
 
 
-def _is_building(calls: Sequence[tuple[str, str]]) -> bool:
+def _is_building(calls: list[Call]) -> bool:
     """Made by a constructor or by moving a module, and not within a forward pass."""
-    names = {name for _, name in calls}
-    return bool(names & set(_BUILDING)) and not names & {"forward", "training_step", "compute_loss"}
+    names = {call.name for call in calls}
+    return bool(names & _BUILDING) and not names & _STEPPING
 
 
-def place_of(stack: Any) -> str:
-    """The innermost call outside torch's plumbing, as `file.py:line function`."""
-    frames = _frames(stack)
-    for file, name, line in frames:
-        if file and not any(part in file for part in _PLUMBING) and not file.endswith((".cpp", ".cu", ".h", "??")):
-            return f"{file.rsplit('/', 1)[-1]}:{line} {name}"
-    return "no Python stack was recorded"
-
-
-def _frames(stack: Any) -> list[tuple[str, str, int]]:
-    """The frames of a stack, checked: a file from elsewhere may hold anything."""
-    found = []
-    for frame in stack if isinstance(stack, (list, tuple)) else ():
-        if isinstance(frame, dict):
-            file, name, line = frame.get("filename"), frame.get("name"), frame.get("line")
-            if isinstance(file, str) and isinstance(name, str):
-                found.append((file.replace("\\", "/")[:400], name[:120], line if type(line) is int else 0))
-    return found
+def _part(calls: list[Call]) -> Part:
+    """A forward pass that is recomputed is part of the backward pass."""
+    names = {call.name for call in calls}
+    if names & _RECOMPUTING or "backward" in names or "_engine_run_backward" in names:
+        return "backward"
+    if _category(calls) == "optimizer":
+        return "optimizer"
+    return "forward" if names & _STEPPING else ""

@@ -33,13 +33,17 @@ class Match(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ghost:
-    """A config and its prediction on the card of the log. `missing` says why there is none."""
+    """A config and its prediction on the card of the log. `missing` says why there is none.
+
+    `broken`: that is an error of the prediction itself, not of the config or the model.
+    """
 
     document: Document
     run: RunSpec
     model: ModelSpec | None = None
     prediction: Prediction | None = None
     missing: str = ""
+    broken: bool = False
 
     def matches(self, requested_bytes: int, tolerance_bytes: int) -> list[Match]:
         """What the ghost run asks for in that size, the most frequent first."""
@@ -79,13 +83,17 @@ def summon(
     name = model or run.base_model
     if name is None:
         return Ghost(document=document, run=run, missing="the config names no base_model")
-    folder = Path() if document.path == "-" else Path(document.path).parent
+    # base_model is relative to the config, a model named beside it to where the user is.
+    folder = Path() if model or document.path == "-" else Path(document.path).parent
     found = None
     try:
         found = find_model(name, base_dir=folder)
         return Ghost(document=document, run=run, model=found, prediction=_predict(run, found, memory))
     except VramwiseError as error:
         return Ghost(document=document, run=run, model=found, missing=str(error))
+    except Exception as error:
+        # The log is still there to be explained: a fault of the prediction must not take the diagnosis with it.
+        return Ghost(document=document, run=run, missing=_fault(error), broken=True)
 
 
 def would_survive(ghost: Ghost, edits: Sequence[Edit], memory: MemoryText | None) -> tuple[bool | None, str]:
@@ -97,9 +105,16 @@ def would_survive(ghost: Ghost, edits: Sequence[Edit], memory: MemoryText | None
         prediction = _predict(changed, ghost.model, memory)
     except VramwiseError as error:
         return None, str(error)
-    needs, capacity = prediction.needs.peak_reserved_bytes, prediction.capacity_bytes or 0
+    except Exception as error:
+        return None, _fault(error)
+    # On the card the allocator gives back what it can spare; what does not fit is told as if the card were larger.
+    after = (prediction.report if prediction.fits else prediction.needs).peak_reserved_bytes
     before = ghost.prediction.needs.peak_reserved_bytes
-    return prediction.fits, f"{gib(before)} → {gib(needs)} reserved of {gib(capacity)}"
+    return prediction.fits, f"{gib(before)} → {gib(after)} reserved of {gib(prediction.capacity_bytes or 0)}"
+
+
+def _fault(error: Exception) -> str:
+    return f"the prediction of this config failed with an error of its own ({type(error).__name__})"
 
 
 def _predict(run: RunSpec, model: ModelSpec, memory: MemoryText | None) -> Prediction:

@@ -190,7 +190,7 @@ class _LogReader:
             step=None if progress.steps_done is None else progress.steps_done + 1,
             after="eval" if progress.after == "eval" else "save" if progress.after == "save" else "",
             resumed=progress.resumed_at is not None,
-            first_eval=progress.evals <= 1,
+            first_eval=progress.evals_done == 0,
         )
 
     def _phase(self, kind: str, frames: tuple[Frame, ...]) -> PhaseName:

@@ -7,7 +7,12 @@ from collections.abc import Iterator
 from vramwise.diagnose.case import LATE_STEP, Case
 from vramwise.diagnose.evidence import Cause, Quote
 from vramwise.diagnose.growth import trend
-from vramwise.diagnose.sizes import size
+from vramwise.diagnose.sizes import largest, size
+
+# How trainers join the outputs of an evaluation's batches.
+_COLLECTING = frozenset(("nested_concat", "torch_pad_and_concatenate", "gather_for_metrics", "pad_across_processes"))
+# Adam keeps two numbers of up to four bytes for each parameter that is trained.
+_MOST_STATE_BYTES = 8
 
 
 def optimizer_state(case: Case) -> Iterator[Cause]:
@@ -28,10 +33,12 @@ def optimizer_state(case: Case) -> Iterator[Cause]:
     else:
         return
     evidence = [why]
-    if symptom.step:
-        evidence.append(f"it failed in step {symptom.step}")
+    state = _MOST_STATE_BYTES * case.number("trainable_params")
+    if 0 < state < case.requested and confidence == 0.8:
+        confidence = 0.3
+        evidence.append(f"but its state is {size(state)} at most, less than the {size(case.requested)} asked for")
     if shot is not None and shot.by_category.get("optimizer"):
-        evidence.append(f"snapshot: {size(shot.by_category['optimizer'])} held by the optimizer")
+        evidence.append(f"snapshot: {largest(shot.by_category)}")
     yield Cause(
         id="optimizer-state",
         sentence="the optimizer's state, which is made at the first step, did not fit beside the rest",
@@ -42,21 +49,11 @@ def optimizer_state(case: Case) -> Iterator[Cause]:
 
 def evaluation(case: Case) -> Iterator[Cause]:
     """In an evaluation, or in the first step after one."""
-    symptom = case.symptom
-    micro = case.run.micro_batch_size if case.run else case.number("micro_batch_size")
-    batch = (case.run.eval_batch_size or 0) if case.run else case.number("eval_batch_size")
+    micro, batch = case.micro_batch_size, case.eval_batch_size
     sizes = f"eval batch {batch}, training micro-batch {micro}" if micro and batch else ""
-    if symptom.phase == "eval":
-        larger = bool(batch and micro and batch > micro)
-        note = f" ({sizes})" if sizes else ""
-        yield Cause(
-            id="eval-batch",
-            sentence=f"evaluation needs more than training does{note}",
-            confidence=0.94 if larger else 0.86,
-            evidence=tuple(filter(None, ["it failed during an evaluation", sizes])),
-            rule="eval-batch-differs",
-        )
-    elif symptom.after == "eval" and case.in_step:
+    if case.symptom.phase == "eval":
+        yield _in_evaluation(case, sizes)
+    elif case.symptom.after == "eval" and case.in_step:
         yield Cause(
             id="after-eval",
             sentence="the first step after an evaluation found the cache full of blocks in the evaluation's shapes",
@@ -64,6 +61,38 @@ def evaluation(case: Case) -> Iterator[Cause]:
             evidence=tuple(filter(None, ["no step was completed since the last evaluation", sizes])),
             rule="eval-batch-differs",
         )
+
+
+def _in_evaluation(case: Case, sizes: str) -> Cause:
+    """Training that went on before shows that training fits; how sure, depends on what is known of both batches."""
+    passed = case.steps_passed
+    evidence = ["it failed during an evaluation"]
+    sentence = "evaluation needs more than training does" + (f" ({sizes})" if sizes else "")
+    confidence = 0.94 if case.larger_eval_batch else 0.86
+    if passed:
+        evidence.append(f"{passed} training steps had passed: training fits, this evaluation does not")
+    elif passed == 0 and not case.larger_eval_batch:
+        confidence = 0.7
+        evidence.append("no training step had passed, so training may not fit either")
+    if not case.symptom.first_eval:
+        confidence = 0.8 if case.larger_eval_batch else 0.72
+        evidence.append("an evaluation before it had passed: it was close, or memory grew since")
+    if _COLLECTING & {frame.function for frame in case.symptom.frames}:
+        sentence = "evaluation keeps the outputs of all its batches on the GPU, and they did not fit"
+        evidence.append("it was joining the outputs of its batches; eval_accumulation_steps moves them to the host")
+    elif sizes and not case.larger_eval_batch:
+        confidence = min(confidence, 0.8)
+        sentence = "evaluation needs more than training does, though its batch is no larger"
+        evidence.append(f"{sizes}: longer rows, outputs that are kept, or logits that a fused loss spares training")
+    elif sizes:
+        evidence.append(sizes)
+    return Cause(
+        id="eval-batch",
+        sentence=sentence,
+        confidence=confidence,
+        evidence=tuple(evidence),
+        rule="eval-batch-differs",
+    )
 
 
 def saving(case: Case) -> Iterator[Cause]:

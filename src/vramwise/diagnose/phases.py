@@ -90,6 +90,12 @@ _BACKWARD = re.compile(r"torch/autograd/|_tensor\.py|/deepspeed/runtime/.*engine
 _OPTIMIZER = re.compile(
     r"torch/optim/|bitsandbytes/optim/|/optimizers?/|torchao/.*optim|accelerate/optimizer\.py|deepspeed/ops/"
 )
+# DeepSpeed makes the optimizer's state before the first step.
+_MAKING_STATES = frozenset(("initialize_optimizer_states", "_initialize_optimizer_states"))
+_STEPPING = frozenset(
+    ("step", "_init_group", "init_state", "update_step", "adamw", "_multi_tensor_adamw", "wrapper", "profile_hook_step")
+)
+_MODEL_CALLS = frozenset(("forward", "_call_impl", "training_step", "compute_loss", "backward", "_engine_run_backward"))
 _LOSS_FUNCTIONS = frozenset(
     (
         "ForCausalLMLoss",
@@ -112,6 +118,8 @@ _LOSS_CODE = re.compile(
 def phase_of(frames: Sequence[Frame]) -> PhaseName:
     """The part of the run a traceback comes from; "" where it does not say."""
     functions = {frame.function for frame in frames}
+    if functions & _MAKING_STATES:
+        return "optimizer"
     for phase, names in _OUTER:
         if functions & names and not (phase in ("load", "resume") and "train" in functions and _in_step(frames)):
             return phase
@@ -126,9 +134,7 @@ def _part_of_step(frames: Sequence[Frame]) -> PhaseName:
     functions = {frame.function for frame in frames}
     if any("clip_grad_norm" in function for function in functions):
         return "clip"
-    if any(_OPTIMIZER.search(frame.file.replace("\\", "/")) and frame.function != "backward" for frame in frames) and (
-        functions & {"step", "_init_group", "init_state", "update_step", "adamw", "_multi_tensor_adamw", "wrapper"}
-    ):
+    if _in_optimizer(frames):
         return "optimizer"
     if "backward" in functions or "_engine_run_backward" in functions:
         return "backward"
@@ -137,6 +143,18 @@ def _part_of_step(frames: Sequence[Frame]) -> PhaseName:
     if functions & {"forward", "_call_impl", "compute_loss", "_wrapped_call_impl", "__call__"}:
         return "forward"
     return "train" if functions & {"training_step", "_inner_training_loop", "train"} else ""
+
+
+def _in_optimizer(frames: Sequence[Frame]) -> bool:
+    """Whether the innermost calls are the optimizer's; one that runs the model in a closure only waits for it."""
+    inside: list[str] | None = None  # functions called since the optimizer's own, None before any
+    stepping = False
+    for frame in frames:
+        if _OPTIMIZER.search(frame.file.replace("\\", "/")) and frame.function != "backward":
+            inside, stepping = [], stepping or frame.function in _STEPPING
+        elif inside is not None:
+            inside.append(frame.function)
+    return stepping and inside is not None and not _MODEL_CALLS.intersection(inside)
 
 
 def in_loss(frames: Sequence[Frame]) -> bool:

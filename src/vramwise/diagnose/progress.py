@@ -40,7 +40,7 @@ class Progress:
         self.total_steps: int | None = None
         self.announced_total: int | None = None
         self.in_eval = False
-        self.evals = 0
+        self.evals_done = 0
         self.after = ""  # "eval" or "save": no step was completed since
         self.loading = False
         self.resumed_at: int | None = None
@@ -81,14 +81,11 @@ class Progress:
 
     def enter_eval(self) -> None:
         """Evaluation is under way."""
-        if not self.in_eval:
-            self.evals += 1
         self.in_eval, self.after = True, "eval"
 
     def eval_done(self) -> None:
         """Evaluation reported its result."""
-        if not self.in_eval:
-            self.evals += 1
+        self.evals_done += 1
         self.in_eval, self.after = False, "eval"
 
     def saved(self) -> None:

@@ -27,18 +27,6 @@ class Reading:
     recording: Recording | None
 
 
-def diagnose(
-    log: str | Path | BinaryIO | None,
-    *,
-    config: str | None = None,
-    snapshot: str | None = None,
-    options: Options | None = None,
-    model: str | None = None,
-) -> Diagnosis:
-    """The diagnosis of a log."""
-    return read_all(log, config=config, snapshot=snapshot, options=options, model=model).diagnosis
-
-
 def read_all(
     log: str | Path | BinaryIO | None,
     *,

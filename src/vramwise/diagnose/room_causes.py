@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from vramwise.diagnose.case import Case
 from vramwise.diagnose.evidence import Cause
-from vramwise.diagnose.sizes import size
+from vramwise.diagnose.sizes import largest, size
 from vramwise.units import GIB, MIB
 
 # What a process holds beside torch's allocator, at most: context, kernels, NCCL. More than this is somebody else's.
@@ -116,7 +116,10 @@ def oversized_batch(case: Case) -> Iterator[Cause]:
         return
     yield Cause(
         id="oversized-batch",
-        sentence=f"one micro-batch asks for {size(case.requested)}, {case.requested / capacity:.0%} of the card",
+        sentence=(
+            f"one request takes {size(case.requested)}, {case.requested / capacity:.0%} of "
+            f"{'what the process may use' if case.memory.allowed_bytes is not None else 'the card'}"
+        ),
         confidence=0.7,
         evidence=(
             "a row filled to sequence_len (packed, or a long sample) costs its full length, whatever came before",
@@ -140,18 +143,33 @@ def capacity(case: Case) -> Iterator[Cause]:
     of = f" of {size(bound)}" if bound else ""
     needed = requested > there
     share = (memory.unallocated_bytes or 0) / (bound or memory.reserved_bytes or 1)
+    confidence = 0.66 if needed else 0.5 if requested < _SMALL_REQUEST or share < _MUCH else 0.3
+    held, replays_fail = _held(case)
+    if needed and replays_fail and not case.steps_passed:
+        confidence = 0.7
     yield Cause(
         id="capacity",
         sentence=(
             f"the run needs more than there is: {size(memory.allocated_bytes)}{of} were allocated, "
             f"{size(requested)} more were asked for"
         ),
-        confidence=0.66 if needed else 0.5 if requested < _SMALL_REQUEST or share < _MUCH else 0.3,
+        confidence=confidence,
         evidence=(
             f"{size(memory.room_bytes or 0)} left to take and {size(memory.unallocated_bytes or 0)} in pieces, "
             f"for a request of {size(requested)}",
+            *held,
         ),
     )
+
+
+def _held(case: Case) -> tuple[list[str], bool]:
+    """What a snapshot adds: who held the memory, and whether the request fails under every other setting too."""
+    shot = case.snapshot
+    if shot is None or not shot.failed:
+        return [], False
+    said = [f"snapshot: {largest(shot.by_category)}"]
+    fails = bool(shot.what_if) and not any(outcome.served for outcome in shot.what_if)
+    return [*said, "replayed with other allocator settings: would have failed too"] if fails else said, fails
 
 
 def outside_torch(case: Case) -> Iterator[Cause]:

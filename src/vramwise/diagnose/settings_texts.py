@@ -45,7 +45,8 @@ _ANNOUNCED = (
     (re.compile(r"Instantaneous batch size per device = ([\d,]{1,12})"), "per_device_train_batch_size"),
     (re.compile(r"Gradient Accumulation steps = ([\d,]{1,12})"), "gradient_accumulation_steps"),
     (re.compile(r"Total optimization steps = ([\d,]{1,12})"), "max_steps"),
-    (re.compile(r"^\s*Batch size = ([\d,]{1,12})"), "per_device_eval_batch_size"),
+    (re.compile(r"\bBatch size = ([\d,]{1,12})"), "per_device_eval_batch_size"),
+    (re.compile(r"trainable params: ([\d,]{1,20}) \|\| all params"), "trainable_params"),
     (re.compile(r"(PYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF)[\"']?\s?[:=]\s?[\"']?([\w:,.\[\]>]{0,200})"), "alloc_conf"),
 )
 # Names that mean the same.
@@ -57,12 +58,14 @@ _SAME = {
 }
 SETTING_WORDS = (
     b"batch size",
+    b"Batch size =",
     b"batch_size",
     b"optimization steps",
     b"sequence_len",
     b"vocab_size",
     b"_heads",
     b"ALLOC_CONF",
+    b"trainable params",
 )
 
 

@@ -8,7 +8,6 @@ business.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +28,8 @@ from vramwise.allocator.recording import (
 )
 from vramwise.allocator.replay import USUAL_TORCH, replay
 from vramwise.allocator.settings import parse_settings
-from vramwise.diagnose.frames import category_of, place_of
+from vramwise.diagnose.frames import Origins
+from vramwise.diagnose.kept import Growth, growing_places
 from vramwise.errors import VramwiseError
 from vramwise.units import MIB
 
@@ -37,8 +37,6 @@ from vramwise.units import MIB
 OTHER_SETTINGS = ("expandable_segments:True", "", "roundup_power2_divisions:16", "garbage_collection_threshold:0.8")
 _MOST_HOLDERS = 12
 _BEFORE = "allocated before the recording began"
-# A leak: blocks of one stack that are still alive, from at least so many steps.
-_FEWEST_STEPS = 5
 
 
 class Holder(NamedTuple):
@@ -48,15 +46,6 @@ class Holder(NamedTuple):
     category: str
     size_bytes: int
     blocks: int
-
-
-class Growth(NamedTuple):
-    """A place whose allocations were kept, step after step."""
-
-    place: str
-    size_bytes: int
-    blocks: int
-    steps: int
 
 
 class WhatIf(NamedTuple):
@@ -87,6 +76,7 @@ class SnapshotFacts:
     largest_hole_bytes: int
     growing: Sequence[Growth]
     what_if: Sequence[WhatIf]
+    bound_bytes: int = 0  # what the allocator could have, as far as is known; 0 where no request failed
     at: int = field(repr=False, default=-1)  # position of the moment among the recording's events
 
     @property
@@ -158,9 +148,12 @@ def snapshot_facts(
     state = _State(recording)
     for index in range(at + (0 if failed else 1)):
         state.play(index, *rows[index][:3])
-    _, free, requested, _ = rows[at] if failed else (0, 0, 0, 0)
+    requested = rows[at][2] if failed else 0
+    free = _device_free(recording, at) if failed else 0
     holes = state.holes()
-    stack = recording.stack(at) if failed else None
+    bound = _bound(recording, state, requested, free, allowed_bytes) if failed else 0
+    origins = Origins(recording)
+    failing = origins.of(at) if failed else None
     return SnapshotFacts(
         name=recording.name,
         events=recording.events.count,
@@ -170,18 +163,24 @@ def snapshot_facts(
         device_free_bytes=free,
         allocated_bytes=state.allocated,
         reserved_bytes=max(state.reserved, state.allocated),
-        failing_place=place_of(stack) if failed else "",
-        failing_category=category_of(stack) if failed else "",
-        by_category=_by_category(recording, state.live),
-        holders=_holders(recording, state.live),
+        failing_place=failing.place if failing else "",
+        failing_category=failing.category if failing else "",
+        by_category=_by_category(origins, state.live),
+        holders=_holders(origins, state.live),
         holes=len(holes),
         largest_hole_bytes=max(holes, default=0),
-        growing=_growing(recording, state, at),
-        what_if=_what_if(recording, _bound(recording, state, requested, free, allowed_bytes), settings)
-        if failed
-        else (),
+        growing=growing_places(recording, origins, state.live.values(), at),
+        what_if=_what_if(recording, bound, settings) if failed else (),
+        bound_bytes=bound,
         at=at,
     )
+
+
+def _device_free(recording: Recording, failed: int) -> int:
+    """What the driver had left when a request failed; 0 where the recording does not say."""
+    entry = recording.entries[recording.events.sources[failed]] if recording.entries else {}
+    free = entry.get("device_free")
+    return free if type(free) is int and free > 0 else 0
 
 
 def _most_allocated(recording: Recording) -> int:
@@ -199,83 +198,34 @@ def _most_allocated(recording: Recording) -> int:
     return at
 
 
-def _by_category(recording: Recording, live: Mapping[int, _Live]) -> dict[str, int]:
+def _by_category(origins: Origins, live: Mapping[int, _Live]) -> dict[str, int]:
     sizes: dict[str, int] = defaultdict(int)
     for size, event in live.values():
-        sizes[_BEFORE if event < 0 else category_of(recording.stack(event))] += size
+        sizes[_BEFORE if event < 0 else origins.of(event).category] += size
     return dict(sorted(sizes.items(), key=lambda item: -item[1]))
 
 
-def _holders(recording: Recording, live: Mapping[int, _Live]) -> list[Holder]:
+def _holders(origins: Origins, live: Mapping[int, _Live]) -> list[Holder]:
     held: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
     for size, event in live.values():
-        stack = None if event < 0 else recording.stack(event)
-        counted = held[(_BEFORE, "") if event < 0 else (place_of(stack), category_of(stack))]
+        category, place = ("", _BEFORE) if event < 0 else origins.of(event)[:2]
+        counted = held[place, category]
         counted[0] += size
         counted[1] += 1
     holders = [Holder(place, category, size, blocks) for (place, category), (size, blocks) in held.items()]
     return sorted(holders, key=lambda holder: -holder.size_bytes)[:_MOST_HOLDERS]
 
 
-def _growing(recording: Recording, state: _State, at: int) -> list[Growth]:
-    """Places whose allocations of many different steps are all still there.
-
-    Within one step much of one place stays alive, too: the activations that each layer saves, a gradient for each
-    weight. Weights and optimizer state stay for good, but are made at one time.
-    """
-    if not recording.entries:
-        return []
-    starts = _step_starts(recording, at)
-    kept: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for size, event in state.live.values():
-        if event >= 0:
-            stack = recording.stack(event)
-            if category_of(stack) not in ("weights", "optimizer", "gradients"):
-                kept[_whole_stack(stack)].append((event, size))
-    found = []
-    for blocks in kept.values():
-        steps = len({bisect_right(starts, event) for event, _ in blocks})
-        size = sum(size for _, size in blocks)
-        if steps >= _FEWEST_STEPS and size >= state.allocated // 20:
-            found.append(Growth(place_of(recording.stack(blocks[0][0])), size, len(blocks), steps))
-    return sorted(found, key=lambda growth: -growth.size_bytes)
-
-
-def _step_starts(recording: Recording, at: int) -> list[int]:
-    """Where a step begins: the first allocation of a forward pass after some of a backward pass or of the optimizer.
-
-    Autograd's own thread has no Python stack, so an allocation without one counts as backward.
-    """
-    starts = []
-    backward = True
-    seen: dict[int, bool] = {}  # by identity: torch writes a stack once and refers to it again
-    for index in range(at):
-        if recording.events.rows[index][0] == ALLOC:
-            stack = recording.stack(index)
-            known = seen.get(id(stack))
-            if known is None:
-                known = seen[id(stack)] = not stack or category_of(stack) in ("gradients", "optimizer")
-            if backward and not known:
-                starts.append(index)
-            backward = known
-    return starts
-
-
-def _whole_stack(stack: object) -> str:
-    return repr(stack)[:4000]
-
-
 def _bound(recording: Recording, state: _State, requested: int, free: int, allowed: int | None) -> int:
-    """What the allocator could have: what was reserved and what was still free, or what it was allowed.
+    """What the allocator could have: what it was allowed, or what was reserved and what was still free.
 
-    Where more was free than was asked for, a memory fraction forbade it; unless the log names it, nothing beyond the
-    highest reserved is taken for granted.
+    Where more was free than was asked for, a memory fraction forbade it, which only the log names. What was reserved at
+    an earlier moment could be had in any case.
     """
     if allowed is not None:
         return allowed
-    if free < requested:
-        return state.reserved + free
-    return max(state.reserved, replay(recording).recorded_peak_reserved_bytes)
+    reachable = state.reserved + (free if free < requested else 0)
+    return max(reachable, replay(recording).recorded_peak_reserved_bytes)
 
 
 def _what_if(recording: Recording, bound: int, settings: Sequence[str]) -> list[WhatIf]:

@@ -6,13 +6,26 @@ from vramwise.diagnose.advice import advise
 from vramwise.diagnose.case import Case, snapshot_symptom
 from vramwise.diagnose.causes import OUT_OF_MEMORY, failure_of, ghost_lines, rank_causes
 from vramwise.diagnose.collect import next_steps
-from vramwise.diagnose.evidence import Diagnosis, Frame, LogFacts, Symptom
+from vramwise.diagnose.evidence import Diagnosis, Frame, LogFacts, PhaseName, Symptom
 from vramwise.diagnose.ghost import Ghost
 from vramwise.diagnose.sizes import size
 from vramwise.diagnose.snapshot import SnapshotFacts
 
 # Below this the first cause is a guess, and the diagnosis says so.
 _A_GUESS = 0.4
+_PARTS: dict[PhaseName, str] = {
+    "load": "while loading",
+    "resume": "while resuming",
+    "forward": "in the forward pass",
+    "loss": "in the loss",
+    "backward": "in the backward pass",
+    "clip": "while clipping gradients",
+    "optimizer": "in the optimizer",
+    "eval": "in evaluation",
+    "save": "while saving",
+    "train": "",
+    "": "",
+}
 
 
 def symptom_of(log: LogFacts, snapshot: SnapshotFacts | None, frames: tuple[Frame, ...] = ()) -> Symptom | None:
@@ -78,11 +91,17 @@ def _where(symptom: Symptom) -> str:
         what = "Out of memory"
     elif symptom.kind.startswith("host-"):
         what = "Not the GPU's memory"
-    names = {"eval": "in evaluation", "save": "while saving", "load": "while loading", "resume": "while resuming"}
-    part = names.get(symptom.phase, "" if symptom.phase in ("train", "") else f"in {symptom.phase}")
-    step = f"at step {symptom.step}" if symptom.step is not None and symptom.phase not in ("load", "resume") else ""
     rank = f"on rank {symptom.rank}" if symptom.rank is not None else ""
-    return " ".join(filter(None, (what, part, step, rank)))
+    return " ".join(filter(None, (what, _PARTS[symptom.phase], _step(symptom), rank)))
+
+
+def _step(symptom: Symptom) -> str:
+    """The step under way; an evaluation and a checkpoint come after one."""
+    if symptom.step is None or symptom.phase in ("load", "resume"):
+        return ""
+    if symptom.phase in ("eval", "save"):
+        return f"after step {symptom.step - 1}" if symptom.step > 1 else "before the first step"
+    return f"at step {symptom.step}"
 
 
 def _unexplained(symptom: Symptom) -> str:
@@ -107,6 +126,4 @@ def _notes(case: Case) -> list[str]:
         notes.append(f"{len(ranks)} ranks report it: {', '.join(map(str, sorted(ranks)[:16]))}")
     if case.log.recovered:
         notes.append(f"{len(case.log.recovered)} earlier failures were got over")
-    if case.ghost is not None and case.ghost.missing:
-        notes.append(f"no ghost run: {case.ghost.missing}")
     return notes

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from click import style
 
 from vramwise.diagnose.evidence import Cause, Diagnosis, Remedy
+from vramwise.diagnose.sizes import size as sized
 from vramwise.diagnose.snapshot import SnapshotFacts
-from vramwise.units import GIB, gib, mib
+from vramwise.units import MIB, gib
 
 _LONGEST = 240
 _HOLDERS = 6
@@ -34,7 +35,7 @@ def _evidence(diagnosis: Diagnosis) -> str:
     log = diagnosis.log.name if diagnosis.log else ""
     if symptom is not None and symptom.quote.line:
         place = style(f"{log}:{symptom.quote.line}", bold=True)
-        lines.append(f"  {place}  {_printable(symptom.quote.text)[:_LONGEST]}")
+        lines.append(f"  {place}  {_shortened(_printable(symptom.quote.text))}")
     if diagnosis.causes:
         first = diagnosis.causes[0]
         lines += [f"  {_printable(said)}" for said in first.evidence]
@@ -87,14 +88,16 @@ def _rule(cause: Cause) -> str:
 def _snapshot(shot: SnapshotFacts) -> str:
     when = "at the failure" if shot.failed else "at the most allocated (no request failed in it)"
     lines = [f"{style('Who held the memory', bold=True)} {when}: {gib(shot.allocated_bytes)} allocated"]
-    lines += [f"  {name:<38}{_size(size):>10}" for name, size in shot.by_category.items()]
+    lines += [f"  {name:<38}{sized(size):>10}" for name, size in shot.by_category.items() if size >= MIB]
     lines.append(style("By place in the code", bold=True))
     for holder in shot.holders[:_HOLDERS]:
-        lines.append(f"  {_size(holder.size_bytes):>10} in {holder.blocks:>5} blocks  {_printable(holder.place)[:100]}")
+        if holder.size_bytes >= MIB:
+            blocks = f"{holder.blocks:>5} {'block ' if holder.blocks == 1 else 'blocks'}"
+            lines.append(f"  {sized(holder.size_bytes):>10} in {blocks}  {_printable(holder.place)[:100]}")
     if shot.failed:
         lines.append(
-            f"{style('Holes', bold=True)}: {shot.holes}, together {_size(shot.unallocated_bytes)}, the largest "
-            f"{_size(shot.largest_hole_bytes)}; asked for: {_size(shot.requested_bytes)}"
+            f"{style('Holes', bold=True)}: {shot.holes}, together {sized(shot.unallocated_bytes)}, the largest "
+            f"{sized(shot.largest_hole_bytes)}; asked for: {sized(shot.requested_bytes)}"
         )
     for outcome in shot.what_if:
         would = "would have served it" if outcome.served else "would have failed too"
@@ -107,8 +110,8 @@ def _list(title: str, lines: tuple[str, ...]) -> str:
     return "\n".join([style(title, bold=True), *(f"  {line}" for line in lines)]) if lines else ""
 
 
-def _size(size_bytes: int) -> str:
-    return gib(size_bytes) if size_bytes >= GIB else mib(size_bytes)
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST else text[:_LONGEST].rsplit(" ", 1)[0] + " …"
 
 
 def _printable(text: str) -> str:

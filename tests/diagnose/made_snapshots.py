@@ -26,6 +26,13 @@ STACKS = {
         ("transformers/models/llama/modeling_llama.py", "forward"),
     ],
     "gradients": [("torch/autograd/__init__.py", "backward"), ("transformers/trainer.py", "training_step")],
+    # Checkpointing's second forward pass, in autograd's thread.
+    "recomputed": [
+        ("transformers/models/llama/modeling_llama.py", "forward"),
+        ("torch/utils/checkpoint.py", "recompute_fn"),
+        ("torch/utils/checkpoint.py", "unpack_hook"),
+    ],
+    "autograd": [],
     "kept": [("my_metrics.py", "update"), ("train.py", "main")],
 }
 

@@ -3,7 +3,8 @@
 One training run in which the guard sees every other step. Two figures: the ratio of neighbouring steps with and without
 it (median of all pairs; needs a quiet machine), and the time spent inside the guard as a share of a step, which decides
 because it depends less on what else the machine does. On CUDA the guard reads the card; without it, a stand-in that
-hands out a nested dict of the size of torch's. Needs vramwise[train].
+hands out a nested dict of the size of torch's. Needs vramwise[train]. On CUDA the model has a billion parameters and a
+step 4096 tokens: a short step for a GPU.
 """
 
 from __future__ import annotations
@@ -22,6 +23,13 @@ from vramwise.integrations.transformers import MemoryGuard
 from vramwise.train.backend import CudaBackend
 
 GOAL = 0.01
+ON_CPU = {
+    "vocab_size": 1024, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4, "num_attention_heads": 4
+}  # fmt: skip
+ON_CUDA = {
+    "vocab_size": 32000, "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16,
+    "num_attention_heads": 32, "num_key_value_heads": 8,
+}  # fmt: skip
 
 
 class StandInCuda:
@@ -100,19 +108,17 @@ class EveryOtherStep(TrainerCallback):
 
 
 def train(steps: int) -> EveryOtherStep:
-    """A small model, large enough that a step is what a short step on a GPU is: some 50 ms on one core."""
+    """On a CPU a small model, large enough that a step is what a short step on a GPU is: some 50 ms on one core."""
     cuda = torch.cuda.is_available()
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=1024, hidden_size=256, intermediate_size=512, num_hidden_layers=4, num_attention_heads=4
-    )
-    rows = [{"input_ids": row, "labels": row} for row in torch.randint(0, 1024, (512, 64))]
+    config = LlamaConfig(**(ON_CUDA if cuda else ON_CPU))
+    rows = [{"input_ids": row, "labels": row} for row in torch.randint(0, 1024, (512, 1024 if cuda else 64))]
     backend = "auto" if cuda else CudaBackend(argparse.Namespace(cuda=StandInCuda()))
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
             output_dir=folder, max_steps=steps, per_device_train_batch_size=4, report_to=[], save_strategy="no",
-            logging_strategy="no", use_cpu=not cuda, disable_tqdm=True,
+            logging_strategy="no", use_cpu=not cuda, bf16=cuda, disable_tqdm=True,
         )  # fmt: skip
         alternate = EveryOtherStep(MemoryGuard(backend=backend, reset_peaks=True, history_entries=50_000))
         Trainer(model=LlamaForCausalLM(config), args=arguments, train_dataset=rows, callbacks=[alternate]).train()

@@ -31,9 +31,15 @@ def train(
     progress: Progress,
     stopped: Callable[[], bool] = lambda: False,
     callbacks: Sequence[TrainerCallback] = (),
+    watch: Callable[[SameResultTrainer], Sequence[TrainerCallback]] = lambda trainer: (),
 ) -> SameResultTrainer:
-    """Train to the end and save into output_dir; a run that was stopped leaves its checkpoint only."""
+    """Train to the end and save into output_dir; a run that was stopped leaves its checkpoint only.
+
+    `watch`: further callbacks, made when everything is loaded (they may want to know the rows).
+    """
     trainer = make_trainer(run, plan, progress=progress, callbacks=callbacks)
+    for callback in watch(trainer):
+        trainer.add_callback(callback)
     trainer.train(resume_from_checkpoint=plan.resume_from)
     if stopped():
         return trainer

@@ -54,6 +54,7 @@ class MemoryGuard(TrainerCallback):
     `reset_peaks`: reset torch's peak counters after each phase, so that every phase has peaks of its own; off by
     default, because whoever else reads those counters would then see the phase instead of the run.
     `history_entries`: let the allocator keep that many of its last events for the record of an out-of-memory.
+    `limit_bytes`: what the allocator may reserve, where that is less than the card.
     `report`: gets each warning as text; default: Python's logging.
     """
 
@@ -67,6 +68,7 @@ class MemoryGuard(TrainerCallback):
         reset_peaks: bool = False,
         history_entries: int = 0,
         attempt: int = 1,
+        limit_bytes: int | None = None,
         backend: MemoryBackend | Literal["auto"] | None = "auto",
         report: Callable[[str], None] | None = None,
     ) -> None:
@@ -82,6 +84,7 @@ class MemoryGuard(TrainerCallback):
         )
         self._history_entries = history_entries
         self._attempt = attempt
+        self._limit_bytes = limit_bytes
         self._find_backend = find_backend if backend == "auto" else lambda: backend
         self._report = report
         self._backend: MemoryBackend | None = None
@@ -102,6 +105,7 @@ class MemoryGuard(TrainerCallback):
             reset_peaks=True,
             history_entries=_ALLOCATOR_HISTORY,
             attempt=plan.attempt,
+            limit_bytes=plan.memory_limit_bytes,
             **more,
         )
 
@@ -117,13 +121,18 @@ class MemoryGuard(TrainerCallback):
         self._log.write("start", self._start_record(args, state))
         if self._backend is None:
             return
-        expected = replace(self._expected, device_bytes=self._backend.device_bytes, max_steps=state.max_steps or None)
+        expected = replace(self._expected, device_bytes=self._room(), max_steps=state.max_steps or None)
         self._watch = Watch(expected)
         if not getattr(args, "torch_compile", False):  # a hook inside a compiled graph would break the graph
             self._hook = _on_forward(model, self._see_forward)
         self._arm(model, optimizer)
         self._take(state.global_step, "load", fresh=True)
         self.phase = "train"
+
+    def _room(self) -> int | None:
+        """What there is to fill: the card, or less where the allocator has a limit."""
+        bounds = (None if self._backend is None else self._backend.device_bytes, self._limit_bytes)
+        return min((bound for bound in bounds if bound is not None), default=None)
 
     def _arm(self, model: Any, optimizer: Any) -> None:
         """The record of an out-of-memory rests on torch's private functions: without them there is less to record."""
@@ -142,7 +151,7 @@ class MemoryGuard(TrainerCallback):
             "gradient_accumulation_steps": getattr(args, "gradient_accumulation_steps", None),
             "eval_batch_size": getattr(args, "per_device_eval_batch_size", None),
             "device": None if self._backend is None else self._backend.name,
-            "device_bytes": None if self._backend is None else self._backend.device_bytes,
+            "device_bytes": self._room(),
             "peaks": "phase" if self._expected.peaks_per_phase else "run",
             "predicted": None if predicted is None else asdict(predicted),
         }

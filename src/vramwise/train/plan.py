@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vramwise.errors import VramwiseError
+from vramwise.types import GpuSpec
 
 FORMAT = 1
 PLAN_FILE = "vramwise.json"
@@ -107,6 +108,9 @@ class TrainPlan:
     memory_limit_bytes: int | None = None  # the allocator may reserve no more (--memory-limit)
     # what the config is resolved for in the worker: keyword arguments of `vramwise.targets.make_target`
     target: Mapping[str, Any] = field(default_factory=dict)
+    # what memory is predicted for: the card (`GpuSpec` as a mapping; None: the CPU) and the allocator settings in force
+    card: Mapping[str, Any] | None = None
+    allocator: str = ""
     # memory
     predicted: PredictedMemory | None = None
     guard: GuardThresholds = field(default_factory=GuardThresholds)
@@ -137,6 +141,13 @@ class TrainPlan:
             eval_batch_size=eval_batch_size or self.eval_batch_size,
         )
 
+    def gpu_spec(self) -> GpuSpec | None:
+        """The card this is planned for."""
+        if self.card is None:
+            return None
+        capability = self.card["capability"]
+        return GpuSpec(**{**self.card, "capability": None if capability is None else tuple(capability)})
+
     def to_json(self) -> str:
         """The plan as text; `from_json` gives it back, equal."""
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=2, ensure_ascii=False) + "\n"
@@ -151,6 +162,13 @@ class TrainPlan:
             return cls(**_known(cls, values) | _nested(values))
         except (ValueError, TypeError, KeyError) as error:
             raise VramwiseError(f"not a readable plan: {error}") from error
+
+
+def card_of(gpu: GpuSpec | None) -> dict[str, Any] | None:
+    """A card as a plan keeps it: plain containers, the same after a trip through JSON."""
+    if gpu is None:
+        return None
+    return {**asdict(gpu), "capability": None if gpu.capability is None else list(gpu.capability)}
 
 
 def _known(cls: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,8 +16,10 @@ from vramwise.predicting import Prediction, predict_run
 from vramwise.resolving import Options, resolve
 from vramwise.train import decide
 from vramwise.train.checkpoints import latest_complete
+from vramwise.train.expected import expected_report, memory_of
 from vramwise.train.extras import TRAIN, axolotl_command, require
-from vramwise.train.plan import Decision, GuardThresholds, PredictedMemory, PredictedPhase, TrainPlan
+from vramwise.train.plan import Decision, GuardThresholds, TrainPlan, card_of
+from vramwise.train.remembered import Found, with_found_batches
 from vramwise.train.supported import needed_modules, unsupported
 from vramwise.types import Document, Finding, ModelSpec, RunSpec, Severity
 from vramwise.units import gib
@@ -75,10 +77,14 @@ def prepare(path: str, options: TrainOptions) -> Prepared:
     else:
         axolotl_command()
     environment, settings, allocator = decide.decide_allocator(judged.target)
+    found = Found(allocator=settings, memory_limit_bytes=options.memory_limit_bytes)
+    run, remembered = with_found_batches(run, _output_dir(run), found) if _resumes(run, options) else (run, None)
     run, dtype = decide.decide_dtypes(replace(run, allocator=settings))
     if options.engine == "transformers":
         run = decide.without_unscheduled_eval(run)
     decisions = [allocator, dtype, decide.decide_batch(run), decide.decide_eval(run), decide.decide_shapes(run)]
+    if remembered is not None:
+        decisions.append(remembered)
     model = _model(run, path)
     prediction = None if isinstance(model, str) else _predict(run, model, options)
     decisions.append(_memory_decision(run, model, prediction))
@@ -129,8 +135,8 @@ def _memory_decision(run: RunSpec, model: ModelSpec | str, prediction: Predictio
     if prediction is None:
         return Decision(name="memory", value="not predicted", why="no GPU here: training on the CPU")
     room = "" if prediction.capacity_bytes is None else f" of {gib(prediction.capacity_bytes)}"
-    value = f"{gib(prediction.needs.peak_reserved_bytes)} reserved{room}"
-    peak = prediction.needs
+    peak = expected_report(prediction)
+    value = f"{gib(peak.peak_reserved_bytes)} reserved{room}"
     return Decision(name="memory", value=value, why=f"predicted; peak in {peak.peak_phase} of step {peak.peak_step}")
 
 
@@ -142,7 +148,7 @@ def _plan(
     prediction: Prediction | None,
     decisions: Sequence[Decision],
 ) -> TrainPlan:
-    output = str(Path(run.config.get("output_dir", _DEFAULT_OUTPUT)).absolute())
+    output = _output_dir(run)
     if run.precision == "fp8":
         raise VramwiseError("fp8 is not a precision of this engine")
     target = run.target
@@ -170,7 +176,9 @@ def _plan(
         random_weights=options.random_weights,
         memory_limit_bytes=options.memory_limit_bytes,
         target={"gpus": target.gpus, "torch": f"{target.torch[0]}.{target.torch[1]}", "launcher": target.launcher},
-        predicted=None if prediction is None else _predicted(prediction),
+        card=card_of(target.gpu),
+        allocator=run.allocator,
+        predicted=None if prediction is None else memory_of(prediction),
         guard=GuardThresholds(),
         decisions=tuple(decisions),
     )
@@ -183,26 +191,14 @@ def _resume(run: RunSpec, options: TrainOptions, output: str) -> str | None:
         if not Path(named).is_dir():
             raise VramwiseError(f"resume_from_checkpoint: {named} is not a folder")
         return str(Path(named).absolute())
-    if options.resume or run.config.get("auto_resume_from_checkpoints"):
-        return latest_complete(output)
-    return None
+    return latest_complete(output) if _resumes(run, options) else None
 
 
-def _predicted(prediction: Prediction) -> PredictedMemory:
-    report = prediction.needs
-    return PredictedMemory(
-        peak_allocated_bytes=report.peak_allocated_bytes,
-        peak_reserved_bytes=report.peak_reserved_bytes,
-        outside_bytes=report.outside_bytes,
-        limit_bytes=prediction.capacity_bytes,
-        phases=tuple(
-            PredictedPhase(
-                step=one.step,
-                phase=one.phase,
-                peak_allocated_bytes=one.peak_allocated_bytes,
-                peak_reserved_bytes=one.peak_reserved_bytes,
-            )
-            for one in report.phases
-        ),
-        breakdown_bytes=dict(report.breakdown_bytes),
-    )
+def _resumes(run: RunSpec, options: TrainOptions) -> bool:
+    config = run.config
+    asked = config.get("auto_resume_from_checkpoints") or config.get("resume_from_checkpoint")
+    return options.resume or bool(asked)
+
+
+def _output_dir(run: RunSpec) -> str:
+    return str(Path(run.config.get("output_dir", _DEFAULT_OUTPUT)).absolute())

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from vramwise.errors import VramwiseError
 from vramwise.predicting import predict_run
-from vramwise.train.plan import TrainPlan, write_plan
+from vramwise.train.expected import memory_of, of_plan, predict_plan
+from vramwise.train.plan import PredictedMemory, TrainPlan, write_plan
 from vramwise.train.prepare import Prepared, TrainOptions, prepare
 from vramwise.train.remedies import Remedy, remedies
 from vramwise.types import RunSpec
@@ -36,7 +36,12 @@ def train(path: str, options: TrainOptions | None = None, *, say: Say | None = N
         return train_with_axolotl(prepared.plan)
     from vramwise.train.supervise import supervise
 
-    return supervise(prepared.plan, say=say, advise=lambda plan: advice(prepared, plan, options))
+    return supervise(
+        prepared.plan,
+        say=say,
+        advise=lambda plan: advice(prepared, plan, options),
+        predict=lambda plan: prediction_of_restart(prepared, plan),
+    )
 
 
 def _may_start(prepared: Prepared, options: TrainOptions, say: Say) -> bool:
@@ -100,13 +105,14 @@ def _remedy_lines(found: Sequence[Remedy]) -> list[str]:
 
 def advice(prepared: Prepared, plan: TrainPlan, options: TrainOptions) -> list[str]:
     """What else would help, for a run whose batches cannot be halved any more."""
-    run = replace(
-        prepared.run,
-        micro_batch_size=plan.micro_batch_size,
-        gradient_accumulation_steps=plan.gradient_accumulation_steps,
-        eval_batch_size=plan.eval_batch_size,
-    )
-    return _remedy_lines(_remedies(prepared, run, options))
+    return _remedy_lines(_remedies(prepared, of_plan(prepared.run, plan), options))
+
+
+def prediction_of_restart(prepared: Prepared, plan: TrainPlan) -> PredictedMemory | None:
+    """What a restart with other batches will need; None where the first attempt had no prediction either."""
+    if prepared.prediction is None or prepared.model is None:
+        return None
+    return memory_of(predict_plan(prepared.run, prepared.model, plan))
 
 
 def _print(text: str) -> None:

@@ -7,6 +7,7 @@ loss by the targets of the whole effective batch, for models that take that numb
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -43,8 +44,12 @@ class SameResultTrainer(Trainer):
             self.compute_loss_func = mean_over_targets
 
     def _get_train_sampler(self, train_dataset: Any = None) -> EpochOrder:
-        rows: Rows = self.train_dataset if train_dataset is None else train_dataset
-        order = EpochOrder(
+        order = self._train_order(self.train_dataset if train_dataset is None else train_dataset)
+        self.add_callback(_SetEpoch(order))
+        return order
+
+    def _train_order(self, rows: Rows) -> EpochOrder:
+        return EpochOrder(
             len(rows),
             multiple=self.args.per_device_train_batch_size * self.args.world_size,
             seed=self.args.seed,
@@ -52,12 +57,26 @@ class SameResultTrainer(Trainer):
             lengths=rows.lengths() if self._group_by_length else None,
             effective_batch=self._effective_batch,
         )
-        self.add_callback(_SetEpoch(order))
-        return order
 
     def _get_eval_sampler(self, eval_dataset: Any) -> EpochOrder:
         multiple = self.args.per_device_eval_batch_size * self.args.world_size
         return EpochOrder(len(eval_dataset), multiple=multiple, seed=0, shuffle=False)
+
+    def batch_lengths(self) -> tuple[list[int], list[int]]:
+        """Tokens in the rows this rank gets in the first epoch, and in an evaluation; blank rows have one."""
+        args, rows = self.args, self.train_dataset
+        train = _share(self._train_order(rows), rows, args.per_device_train_batch_size, args)
+        held = self.eval_dataset
+        if held is None:
+            return train, []
+        return train, _share(self._get_eval_sampler(held), held, args.per_device_eval_batch_size, args)
+
+    def steps_of_run(self) -> int:
+        """Optimizer steps of the whole run."""
+        if self.args.max_steps > 0:
+            return int(self.args.max_steps)
+        steps = math.ceil(len(self.train_dataset) / self._effective_batch)
+        return max(1, math.ceil(steps * float(self.args.num_train_epochs)))
 
     def prediction_step(
         self, model: Any, inputs: dict[str, Any], prediction_loss_only: bool, ignore_keys: Sequence[str] | None = None
@@ -106,6 +125,14 @@ class SameResultTrainer(Trainer):
             checkpoints.mark_complete(folder, step=self.state.global_step)
             checkpoints.rotate(self.args.output_dir, keep=keep, always=[self.state.best_model_checkpoint])
         self._progress.phase = before
+
+
+def _share(order: EpochOrder, rows: Rows, batch: int, args: Any) -> list[int]:
+    """The lengths of every batch that falls to this rank: batches are dealt out in turn."""
+    lengths = [*rows.lengths(), 1]  # the number after the last is the blank row
+    numbers = list(order)
+    batches = [numbers[start : start + batch] for start in range(0, len(numbers), batch)]
+    return [lengths[number] for one in batches[args.process_index :: args.world_size] for number in one]
 
 
 class _SetEpoch(TrainerCallback):

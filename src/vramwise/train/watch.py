@@ -136,8 +136,8 @@ class Watch:
         if after - before > self._expected.thresholds.eval_jump * before and self._matters(after - before):
             yield (
                 "reserved-jumps-at-eval",
-                f"reserved memory went from {gib(before)} to {gib(after)} at the first evaluation and stays there"
-                f"{self._of_card()}: evaluation asks for blocks of other sizes than training left in the cache",
+                f"reserved memory went from {gib(before)} to {gib(after)}{self._of_card()} at the first evaluation and "
+                "stays there: evaluation asks for blocks of other sizes than training left in the cache",
             )
 
     def _fragmented(self, sample: Sample) -> Iterator[tuple[str, str]]:

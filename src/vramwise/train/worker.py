@@ -16,7 +16,7 @@ from vramwise.config.document import parse_document
 from vramwise.errors import VramwiseError
 from vramwise.resolving import resolve
 from vramwise.targets import make_target
-from vramwise.train.plan import EXIT_OUT_OF_MEMORY, TrainPlan, read_plan
+from vramwise.train.plan import EXIT_OUT_OF_MEMORY, PredictedMemory, TrainPlan, read_plan
 from vramwise.types import RunSpec
 
 
@@ -66,7 +66,14 @@ def train_by(plan: TrainPlan) -> int:
     _quiet()
     run, progress, stop = run_of(plan), Progress(), StopOnSignal()
     try:
-        train(run, plan, progress=progress, stopped=lambda: bool(stop.exit_code), callbacks=[*_guard(plan, run), stop])
+        train(
+            run,
+            plan,
+            progress=progress,
+            stopped=lambda: bool(stop.exit_code),
+            callbacks=[stop],
+            watch=lambda trainer: _guard(plan, run, trainer),
+        )
     except Exception as error:
         if not oom.is_out_of_memory(error):
             raise
@@ -97,14 +104,35 @@ def _local_rank() -> int:
     return int(os.environ.get("LOCAL_RANK", "0") or 0)
 
 
-def _guard(plan: TrainPlan, run: RunSpec) -> list[Any]:
+def _guard(plan: TrainPlan, run: RunSpec, trainer: Any) -> list[Any]:
     if not plan.guard.enabled:
         return []
     from vramwise.integrations.transformers import MemoryGuard
 
+    plan = replace(plan, predicted=_expected(plan, run, trainer))
+
     width = run.pad_multiple * -(-run.sequence_len // run.pad_multiple)
     rows = plan.micro_batch_size if run.packing_rows == "one" else 1
     return [MemoryGuard.for_plan(plan, max_width=width * rows)]
+
+
+def _expected(plan: TrainPlan, run: RunSpec, trainer: Any) -> PredictedMemory | None:
+    """The prediction with the rows as they are. Packed rows are full anyway: their prediction stands."""
+    if plan.predicted is None or run.sample_packing:
+        return plan.predicted
+    from vramwise.train import expected
+    from vramwise.train.progress import say
+
+    try:
+        lengths, eval_lengths = trainer.batch_lengths()
+        steps = trainer.steps_of_run()
+        prediction = expected.with_real_lengths(run, plan, lengths, eval_lengths, steps)
+    except Exception as error:  # a prediction is never worth a training run
+        sys.stderr.write(f"memory is not predicted for the real lengths: {type(error).__name__}: {error}\n")
+        return plan.predicted
+    if trainer.is_world_process_zero():
+        say(expected.sentence(prediction, plan.predicted))
+    return expected.memory_of(prediction)
 
 
 def _leave(code: int) -> int:

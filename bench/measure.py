@@ -24,10 +24,12 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 MIB = 1024**2
+_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
 
 def main() -> None:
@@ -57,6 +59,8 @@ def main() -> None:
 
 def _in_process(arguments: argparse.Namespace, number: int, case: dict[str, Any]) -> str:
     environment = {**os.environ, "PYTORCH_CUDA_ALLOC_CONF": case.get("alloc_conf", "")}
+    if "cublas_workspace" in case:
+        environment["CUBLAS_WORKSPACE_CONFIG"] = case["cublas_workspace"]
     started = time.monotonic()
     command = [sys.executable, __file__, str(arguments.cases), str(arguments.out), "--one", str(number)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -78,7 +82,8 @@ def build(case: dict[str, Any]) -> Any:
         model = _quantised(config, attention, case)
     else:
         with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, attn_implementation=attention)
+            dtype = getattr(torch, _DTYPES[case.get("weights_dtype", "bf16")])
+            model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=attention)
         model.to_empty(device="cuda")
         _recompute_buffers(model)
         model.tie_weights()
@@ -228,6 +233,16 @@ def collator(case: dict[str, Any], widths: list[int]) -> Any:
     return collate
 
 
+def choose_attention(backend: str) -> None:
+    """Leave `scaled_dot_product_attention` the named kernel and those that come after it, as older cards do."""
+    import torch
+
+    if backend in ("flash", "mem_efficient"):
+        torch.backends.cuda.enable_cudnn_sdp(False)
+    if backend == "mem_efficient":
+        torch.backends.cuda.enable_flash_sdp(False)
+
+
 def measure(case: dict[str, Any], out: Path) -> dict[str, Any]:
     """One run; its figures in MiB and its events in a file."""
     import torch
@@ -235,6 +250,7 @@ def measure(case: dict[str, Any], out: Path) -> dict[str, Any]:
     from transformers import Trainer, TrainerCallback, TrainingArguments
 
     torch.zeros(1, device="cuda")
+    choose_attention(case.get("sdp_backend", "cudnn"))
     torch.cuda.memory._record_memory_history(max_entries=10_000_000, context=None, stacks="python")
     model = build(case)
     torch.cuda.synchronize()
@@ -266,7 +282,8 @@ def measure(case: dict[str, Any], out: Path) -> dict[str, Any]:
         gradient_checkpointing_kwargs=case.get("gradient_checkpointing_kwargs", {"use_reentrant": True}),
         max_steps=steps,
         optim=case.get("optimizer", "adamw_torch_fused"),
-        bf16=True,
+        bf16=case.get("autocast", "bf16") == "bf16",
+        fp16=case.get("autocast", "bf16") == "fp16",
         max_grad_norm=case.get("max_grad_norm", 1.0),
         lr_scheduler_type="constant",
         save_strategy="no",
@@ -308,6 +325,7 @@ def measure(case: dict[str, Any], out: Path) -> dict[str, Any]:
         "case": {**case, "steps": steps},
         "torch": torch.__version__,
         "transformers": transformers.__version__,
+        **({"liger_kernel": version("liger-kernel")} if case.get("liger") else {}),
         "load_allocated_mib": loaded / MIB,
         "peak_allocated_mib": torch.cuda.max_memory_allocated() / MIB,
         "peak_reserved_mib": torch.cuda.max_memory_reserved() / MIB,

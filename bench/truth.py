@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from vramwise.facts.model_config import model_from_config
+from vramwise.ghost.hardware import Hardware, hardware_of
 from vramwise.types import Config, Document, GpuSpec, ModelSpec, Origin, RunSpec, Target
 
 HERE = Path(__file__).resolve().parent
@@ -31,6 +32,8 @@ class Case:
     eval_widths: list[int] | None
     measured: dict[str, Any]
     folder: Path
+    hardware: Hardware
+    liger: tuple[int, ...]
 
     @property
     def trace_path(self) -> Path | None:
@@ -65,7 +68,22 @@ def _case(record: dict[str, Any], folder: Path) -> Case:
         eval_widths=widths.get("eval"),
         measured=record,
         folder=folder,
+        hardware=hardware_for(case),
+        liger=tuple([int(part) for part in record.get("liger_kernel", "0.8.1").split(".")]),
     )
+
+
+def hardware_for(case: dict[str, Any]) -> Hardware:
+    """The card, or one that lacks the kernels and workspaces that the case went without."""
+    card = hardware_of(H200, (2, 11))
+    without = {"cudnn": (), "flash": ("cudnn",), "mem_efficient": ("cudnn", "flash")}[case.get("sdp_backend", "cudnn")]
+    workspace = card.matmul_workspace_bytes
+    if "cublas_workspace" in case:
+        # ":4096:2:16:8": 2 buffers of 4096 KiB and 8 of 16
+        sizes = [int(part) for part in case["cublas_workspace"].strip(":").split(":")]
+        workspace = 1024 * sum(size * count for size, count in zip(sizes[::2], sizes[1::2], strict=True))
+    kernels = tuple([kernel for kernel in card.attention if kernel not in without])
+    return replace(card, attention=kernels, matmul_workspace_bytes=workspace)
 
 
 def run_of(case: dict[str, Any]) -> RunSpec:
@@ -77,6 +95,7 @@ def run_of(case: dict[str, Any]) -> RunSpec:
     liger = bool(case.get("liger"))
     accumulation = case.get("gradient_accumulation_steps", 1)
     variable = case.get("lengths") == "variable"
+    weights, autocast = case.get("weights_dtype", "bf16"), case.get("autocast", "bf16")
     return RunSpec(
         trainer="transformers",
         config=Config(document, {}, {}),
@@ -100,9 +119,9 @@ def run_of(case: dict[str, Any]) -> RunSpec:
         eval_sample_packing=False,
         eval_on_start=False,
         eval_steps=case.get("eval_steps"),
-        precision="bf16",
-        weights_dtype="bf16",
-        autocast=True,
+        precision=weights if autocast == "none" else autocast,
+        weights_dtype=weights,
+        autocast=autocast != "none",
         fp32_embeddings=case.get("fp32_embeddings", False),
         adapter=adapter,
         lora_r=case.get("lora_r"),

@@ -1,6 +1,7 @@
-"""Sample lengths → the shapes of micro-batches, as the trainer's collator forms them; without data, the worst case.
+"""Sample lengths, read from what the user gives or made up, and the shapes of the batches that they form.
 
-Knows padding and packing. Does not know tokenizers: lengths are given in tokens, or estimated from text and said so.
+Does not know padding and packing, which are `ghost.batches`' business, nor tokenizers: lengths are given in tokens, or
+estimated from text and said so.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from vramwise.errors import VramwiseError
-from vramwise.ghost.batches import BatchShape
+from vramwise.ghost.batches import BatchShape, from_lengths, largest
 from vramwise.types import RunSpec
 
 # UTF-8 bytes a token in English text; only for samples that come as text.
@@ -78,53 +79,25 @@ def _texts(value: object) -> Iterator[str]:
 
 def train_shapes(run: RunSpec, lengths: Lengths | None) -> list[BatchShape]:
     """The micro-batches of training, in order; one that stands for all where every batch has the same shape."""
-    if run.packing_rows == "one":
-        return [BatchShape(1, run.micro_batch_size * run.sequence_len, False)]
-    if run.packing_rows == "micro":
-        return [BatchShape(run.micro_batch_size, full_width(run), False)]
-    if lengths is None:
-        return [BatchShape(run.micro_batch_size, full_width(run), False)]
-    return _batches(run, lengths, run.micro_batch_size, run.sequence_len)
+    return [largest(run)] if lengths is None else _batches(run, lengths, evaluation=False)
 
 
 def eval_shapes(run: RunSpec, lengths: Lengths | None) -> list[BatchShape]:
     """The batches of one evaluation; empty where none happens."""
     if run.eval_batch_size is None or run.eval_sequence_len is None:
         return []
-    if run.eval_sample_packing:
-        return train_shapes(run, None)
-    if lengths is None:
-        return [BatchShape(run.eval_batch_size, full_width(run, run.eval_sequence_len), False)]
-    return _batches(run, lengths, run.eval_batch_size, run.eval_sequence_len)
+    return [largest(run, evaluation=True)] if lengths is None else _batches(run, lengths, evaluation=True)
 
 
-def full_width(run: RunSpec, length: int | None = None) -> int:
-    """The widest batch the config allows."""
-    return _rounded(run.sequence_len if length is None else length, run.pad_multiple)
-
-
-def _batches(run: RunSpec, lengths: Lengths, rows: int, longest: int) -> list[BatchShape]:
-    kept = [tokens for tokens in lengths.tokens if tokens <= longest]  # longer samples are dropped
-    if not kept:
-        raise VramwiseError(f"every sample is longer than sequence_len {longest}: nothing would be trained")
-    groups = [kept[start : start + rows] for start in range(0, len(kept), rows)]
-    widths_given = lists_widths(kept, run.pad_multiple)
-    return [_shape(run, group, widths_given) for group in groups]
+def _batches(run: RunSpec, lengths: Lengths, *, evaluation: bool) -> list[BatchShape]:
+    are_widths = lists_widths(lengths.tokens, run.pad_multiple)
+    return from_lengths(run, lengths.tokens, evaluation=evaluation, are_widths=are_widths)
 
 
 def lists_widths(tokens: Sequence[int], multiple: int) -> bool:
     """Whether these are widths of batches rather than lengths of samples: they vary, yet all are rounded already."""
     step = multiple if multiple > 1 else _USUAL_MULTIPLE
     return len(set(tokens)) > 1 and all(count % step == 0 for count in tokens)
-
-
-def _shape(run: RunSpec, group: Sequence[int], widths_given: bool) -> BatchShape:
-    width = _rounded(max(group), run.pad_multiple)
-    return BatchShape(len(group), width, widths_given or any(tokens < width for tokens in group))
-
-
-def _rounded(tokens: int, multiple: int) -> int:
-    return multiple * -(-tokens // multiple)
 
 
 def varied_lengths(run: RunSpec, batches: int = 8) -> Lengths:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from vramwise.allocator.repeats import unroll
 from vramwise.allocator.run import simulate
 from vramwise.allocator.settings import parse_settings
 from vramwise.batching import Lengths, eval_shapes, lists_widths, train_shapes
@@ -30,12 +31,17 @@ class Prediction:
     run: RunSpec
     model: ModelSpec
     engine: str
-    timeline: Timeline
+    short_timeline: Timeline
     needs: MemoryReport
     report: MemoryReport
     limit_bytes: int | None
     assumptions: Sequence[str]
     expected_error: ExpectedError
+
+    @property
+    def timeline(self) -> Timeline:
+        """Every event of the run, one after the other; what repeats is written out."""
+        return unroll(self.short_timeline)
 
     @property
     def gpu(self) -> GpuSpec | None:
@@ -88,7 +94,7 @@ def predict_run(
         run=run,
         model=model,
         engine=engine,
-        timeline=timeline,
+        short_timeline=timeline,
         needs=needs,
         report=needs,
         limit_bytes=limit_bytes,
@@ -105,7 +111,7 @@ def _within_capacity(prediction: Prediction) -> Prediction:
         return prediction
     run = prediction.run
     report = simulate(
-        prediction.timeline,
+        prediction.short_timeline,
         parse_settings(run.allocator, run.target.torch),
         torch=run.target.torch,
         total_bytes=None if prediction.gpu is None else prediction.gpu.memory_bytes,

@@ -46,13 +46,26 @@ class Phase(NamedTuple):
     step: int
 
 
+class Repeat(NamedTuple):
+    """A stretch of events that happens `times` more after it happened once: micro-steps of gradient accumulation.
+
+    `carry`: what the stretch frees of its earlier turn, and the tensor it leaves in its place.
+    """
+
+    start: int  # indexes into `Timeline.events`, the end exclusive
+    end: int
+    times: int
+    carry: tuple[tuple[int, int], ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """Every allocation and free of a run, in order."""
+    """Every allocation and free of a run, in order; stretches that repeat are written once."""
 
     events: Sequence[Event]
     tags: Sequence[Tag]
     phases: Sequence[Phase]
+    repeats: Sequence[Repeat] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,7 +72,9 @@ def config_of(name, folder):
         *("base_model: ./model", "optimizer: adamw_torch", "learning_rate: 0.0002"),
         # The optimizer's case has fp32 weights under autocast, which for weights, gradients and states is fp32.
         f"bf16: {'false' if name == 'step-2' else 'true'}",
-        *("attn_implementation: sdpa", "pad_to_sequence_len: true", "datasets: [{path: d, type: alpaca}]"),
+        # Autocast gave its attention bf16 inputs, and so a fused kernel; sdpa in fp32 would write the scores out.
+        f"attn_implementation: {'flash_attention_2' if name == 'step-2' else 'sdpa'}",
+        *("pad_to_sequence_len: true", "datasets: [{path: d, type: alpaca}]"),
         *(f"{key}: {value}" for key, value in written.items() if evaluates or key != "eval_batch_size"),
         *(("val_set_size: 0.1",) if evaluates else ()),
         f"gradient_checkpointing: {'true' if name == 'step-2' else 'false'}",

@@ -5,14 +5,15 @@ Knows neither where the timeline came from nor how the figures are shown.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from vramwise.allocator.blocks import AllocationError, Block
 from vramwise.allocator.caching import NEWEST, CachingAllocator
+from vramwise.allocator.repeats import play_repeat
 from vramwise.allocator.settings import AllocatorSettings, TorchVersion
-from vramwise.timeline import Action, Event, MemoryReport, OutOfMemory, Phase, PhasePeak, Timeline
+from vramwise.timeline import Action, MemoryReport, OutOfMemory, Phase, PhasePeak, Timeline
 
 # Where a timeline allocates before its first phase mark.
 BEFORE_ANY_PHASE = Phase("start", 0)
@@ -84,38 +85,70 @@ def play_timeline(
     *,
     apart: frozenset[str] = frozenset(),
 ) -> Play:
-    """Play a timeline, or its first events, into an allocator. A peak within phases that are `apart` gives way."""
-    play = Play()
-    live, block_sizes = play.live, play.block_sizes
-    malloc, free = allocator.malloc, allocator.free
-    marks = _PhaseMarks(allocator)
-    most_reserved = most_allocated = -1
-    events: Sequence[Event] = timeline.events if until is None else timeline.events[:until]
-    for index, (action, tensor, size_bytes, stream, tag) in enumerate(events):
-        if action == _ALLOC:
-            try:
-                block = malloc(size_bytes, stream)
-            except AllocationError:
-                play.out_of_memory = _failure(allocator, marks.phase, timeline.tags[tag].label, size_bytes)
-                break
-            live[tensor] = block
-            block_sizes.append(0 if block is None else block.size)
-            reserved = allocator.reserved_bytes
-            if reserved >= most_reserved and (reserved > most_reserved or allocator.allocated_bytes > most_allocated):
-                most_reserved, most_allocated = reserved, allocator.allocated_bytes
-                play.peak_index, play.peak_phase = index, marks.phase
-        elif action == _FREE:
-            block = live.pop(tensor)
-            if block is not None:
-                free(block)
-        elif action == _PHASE:
-            if marks.phase.name in apart:
-                most_reserved = most_allocated = -1
-            marks.enter(timeline.phases[tag])
-        elif action == _EMPTY_CACHE:
-            allocator.empty_cache()
-    play.phases = marks.close()
-    return play
+    """Play a timeline, or its first events, into an allocator. A peak within phases that are `apart` gives way.
+
+    Stretches that repeat are played again until nothing new can come of it; not so where only the first events count.
+    """
+    player = _Player(timeline, allocator, apart)
+    start = 0
+    for repeat in timeline.repeats if until is None else ():
+        turn = partial(player.play, repeat.start, repeat.end)
+        if not player.play(start, repeat.start) or not play_repeat(allocator, player.result.live, repeat, turn):
+            break
+        start = repeat.end
+    else:
+        player.play(start, len(timeline.events) if until is None else until)
+    player.result.phases = player.marks.close()
+    return player.result
+
+
+class _Player:
+    """A timeline being played: stretch by stretch, into one allocator."""
+
+    def __init__(self, timeline: Timeline, allocator: CachingAllocator, apart: frozenset[str]) -> None:
+        self.timeline = timeline
+        self.allocator = allocator
+        self.apart = apart
+        self.result = Play()
+        self.marks = _PhaseMarks(allocator)
+        self._most_reserved = self._most_allocated = -1
+
+    def play(self, start: int, stop: int, first: bool = True) -> bool:
+        """Play these events; False if one could not be served. `first`: they have not been played before."""
+        timeline, allocator, marks, play = self.timeline, self.allocator, self.marks, self.result
+        live, block_sizes = play.live, play.block_sizes
+        malloc, free = allocator.malloc, allocator.free
+        most_reserved, most_allocated = self._most_reserved, self._most_allocated
+        served = True
+        for index, (action, tensor, size_bytes, stream, tag) in enumerate(timeline.events[start:stop], start):
+            if action == _ALLOC:
+                try:
+                    block = malloc(size_bytes, stream)
+                except AllocationError:
+                    play.out_of_memory = _failure(allocator, marks.phase, timeline.tags[tag].label, size_bytes)
+                    served = False
+                    break
+                live[tensor] = block
+                if first:
+                    block_sizes.append(0 if block is None else block.size)
+                reserved = allocator.reserved_bytes
+                if reserved >= most_reserved and (
+                    reserved > most_reserved or allocator.allocated_bytes > most_allocated
+                ):
+                    most_reserved, most_allocated = reserved, allocator.allocated_bytes
+                    play.peak_index, play.peak_phase = index, marks.phase
+            elif action == _FREE:
+                block = live.pop(tensor)
+                if block is not None:
+                    free(block)
+            elif action == _PHASE:
+                if marks.phase.name in self.apart:
+                    most_reserved = most_allocated = -1
+                marks.enter(timeline.phases[tag])
+            elif action == _EMPTY_CACHE:
+                allocator.empty_cache()
+        self._most_reserved, self._most_allocated = most_reserved, most_allocated
+        return served
 
 
 class _PhaseMarks:

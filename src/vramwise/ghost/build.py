@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from vramwise.errors import VramwiseError
 from vramwise.facts.layouts import layout_of
 from vramwise.ghost.checkpointing import Checkpoint, non_reentrant, reentrant
 from vramwise.ghost.families import (
     BLOCK_NORMS,
+    DROPS_INSIDE,
     FUSED_ATTENTION,
     GEMMA,
-    GPT2_DROPOUT,
+    LIGER_TAKES_HEAD_NORMS,
     MASKS_BY_KIND,
     PARALLEL_ORDER,
     PLAIN_MLP,
@@ -25,7 +27,7 @@ from vramwise.ghost.model.causal_lm import Block, Body
 from vramwise.ghost.model.kernels import Eager, Flash, Kernel, MathSdpa, Sdpa, SinkEager
 from vramwise.ghost.model.liger import LigerFusedGatedMlp, LigerGatedMlp, LigerNorm
 from vramwise.ghost.model.linear import Linear, Projection
-from vramwise.ghost.model.mlp import FusedGatedMlp, GatedMlp, PlainMlp, activation_named
+from vramwise.ghost.model.mlp import DroppedMlp, FusedGatedMlp, GatedMlp, PlainMlp, activation_named
 from vramwise.ghost.model.moe import Experts, MoeMlp, Router
 from vramwise.ghost.model.norms import CohereNorm, GemmaNorm, LayerNorm, Norm, RmsNorm, WideRmsNorm
 from vramwise.ghost.model.rotary import (
@@ -48,6 +50,8 @@ class Builder:
         self.model = weights.model
         self.run = weights.run
         self.layout = layout_of(weights.model)
+        self.layers = self.layout.inside(weights.model, self.layout.layers)
+        self.embedding = self.layout.inside(weights.model, self.layout.embedding)
 
     def body(self) -> Body:
         """The model without its head."""
@@ -56,14 +60,15 @@ class Builder:
         checkpoint = self._checkpoint()
         kinds, windows = self._windows()
         return Body(
-            embed=self.weights.by_name[f"{self.layout.embedding}.weight"],
+            embed=self.weights.by_name[f"{self.embedding}.weight"],
             blocks=blocks,
-            norm=self.norm(self.layout.final_norm),
+            norm=self.norm(self.layout.inside(model, self.layout.final_norm)),
             rotary_dim=int(model.head_dim * model.rotary_fraction),
             attention=run.attn_implementation,
             checkpoint=checkpoint,
             input_grads=run.recompute and run.adapter is not None,
-            scaled_embedding=model.family in GEMMA or model.model_type == "granite",
+            scaled_embedding=model.family in GEMMA,
+            scaled_after=model.model_type == "granite",
             masks_by_kind=model.model_type in MASKS_BY_KIND,
             windows=windows,
             kinds=kinds,
@@ -71,7 +76,8 @@ class Builder:
             wide_tables=model.family == "olmo2",
             half_tables=model.family == "gpt_oss",
             positions=self.weights.get(f"{self.layout.positions}.weight") if self.layout.positions else None,
-            dropout=GPT2_DROPOUT if model.family == "gpt2" else 0.0,
+            dropout=model.hidden_dropout if model.family == "gpt_neox" else model.embedding_dropout,
+            drops_embeddings=model.family == "phi",
             always_masked=model.family == "falcon" and run.attn_implementation == "sdpa",
         )
 
@@ -89,8 +95,11 @@ class Builder:
         sharding = self.weights.sharding
         if not sharding.weights and not sharding.host_weights:
             return block
-        start = f"{self.layout.layers}.{layer}."
+        start = f"{self.layers}.{layer}."
         nbytes = sum(p.numel * p.dtype.size for name, p in self.weights.by_name.items() if name.startswith(start))
+        nbytes += sum(size for name, size in self.weights.packed_bytes.items() if name.startswith(start))
+        if not nbytes:
+            return block
         return GatheredBlock(block, nbytes, f"layers.{layer}: gathered weights")
 
     def _windows(self) -> tuple[tuple[str, ...], dict[str, int | None]]:
@@ -106,8 +115,8 @@ class Builder:
 
     def head(self) -> Projection:
         """The output projection; tied ones use the embedding's weight."""
-        if self.model.tie_word_embeddings:
-            embed = self.weights.by_name[f"{self.layout.embedding}.weight"]
+        if self.model.tie_word_embeddings and "lm_head.weight" not in self.weights.by_name:
+            embed = self.weights.by_name[f"{self.embedding}.weight"]
             return Linear(embed, self.weights.get("lm_head.bias"))
         return projection(self.weights, "lm_head")
 
@@ -118,13 +127,18 @@ class Builder:
             return CohereNorm(weight)
         if self.model.norm != "rms" or weight is None:
             return LayerNorm(weight, self.weights.get(f"{name}.bias"))
-        if "rms_norm" in self.run.liger:
+        if "rms_norm" in self.run.liger and not self._left_by_liger(name):
             return LigerNorm(weight, in_place=self.model.family not in ("gemma2", "gemma3"))
         if self.model.family in GEMMA:
             return GemmaNorm(weight)
         if self.model.family in ("olmo2", "gpt_oss"):
             return WideRmsNorm(weight)
         return RmsNorm(weight)
+
+    def _left_by_liger(self, name: str) -> bool:
+        """Axolotl has Liger replace norms before the model is built; done to a model, most heads keep theirs."""
+        of_heads = name.endswith(("q_norm", "k_norm"))
+        return of_heads and self.run.trainer != "axolotl" and self.model.model_type not in LIGER_TAKES_HEAD_NORMS
 
     def _norm_or_none(self, name: str) -> Norm | None:
         return self.norm(name) if self.weights.get(f"{name}.weight") is not None else None
@@ -162,12 +176,14 @@ class Builder:
         fused = FUSED_ATTENTION.get(model.family)
         if fused is not None:
             kind, qkv, out = fused
+            more = {"dropout": model.hidden_dropout} if model.family == "gpt2" else {}
             return kind(
                 heads=heads,
                 qkv=projection(self.weights, f"{start}{qkv}"),
                 o=projection(self.weights, f"{start}{out}"),
                 kernel=self.kernel(start),
                 rotate=self.rotation(layer),
+                **more,
             )
         place = f"{start}self_attn."
         return Attention(
@@ -182,10 +198,16 @@ class Builder:
             k_norm=self._norm_or_none(f"{place}k_norm"),
             norm_whole=model.qk_norm == "full",
             norm_late=model.family == "gemma3",
+            dropout=model.hidden_dropout if model.family in DROPS_INSIDE else 0.0,
         )
 
     def mlp(self, start: str, layer: int) -> Mlp:
-        """The feed-forward part of a block."""
+        """The feed-forward part of a block, with dropout where that is a part of it."""
+        made = self._mlp(start, layer)
+        model = self.model
+        return DroppedMlp(made, model.hidden_dropout) if model.family in DROPS_INSIDE and model.hidden_dropout else made
+
+    def _mlp(self, start: str, layer: int) -> Mlp:
         model = self.model
         place = f"{start}mlp."
         if model.num_experts and layer not in model.dense_layers:
@@ -205,6 +227,8 @@ class Builder:
         model, by_name = self.model, self.weights.by_name
         gpt_oss = model.family == "gpt_oss"
         router = f"{place}router" if gpt_oss else f"{place}gate"
+        if f"{router}.weight" not in by_name:
+            raise VramwiseError(f"a mixture of experts in a block of the family '{model.family}' is not supported")
         shared_name = next(
             (n for n in ("shared_expert", "shared_experts") if f"{place}{n}.down_proj.weight" in by_name), None
         )
@@ -240,7 +264,7 @@ class Builder:
     def block(self, layer: int) -> Block:
         """One block."""
         family = self.model.family
-        start = f"{self.layout.layers}.{layer}."
+        start = f"{self.layers}.{layer}."
         label = f"layers.{layer}"
         attention, mlp = self.attention(start, layer), self.mlp(start, layer)
         if family in SANDWICH:
@@ -265,7 +289,8 @@ class Builder:
             )
         if family == "gpt_neox" and self.model.parallel_residual:
             norms = [self.norm(f"{start}{name}_layernorm") for name in ("input", "post_attention")]
-            return NeoxBlock(label=label, attention=attention, mlp=mlp, norm1=norms[0], norm2=norms[1])
+            rate = self.model.hidden_dropout
+            return NeoxBlock(label=label, attention=attention, mlp=mlp, norm1=norms[0], norm2=norms[1], dropout=rate)
         if family in ("phi", "cohere", "falcon") and self.model.parallel_residual:
             two = self._norm_or_none(f"{start}ln_mlp")
             return ParallelBlock(
@@ -275,6 +300,7 @@ class Builder:
                 norm1=self.norm(f"{start}ln_attn" if two is not None else f"{start}input_layernorm"),
                 norm2=two,
                 order=PARALLEL_ORDER[family],
+                dropout=self.model.hidden_dropout,
             )
         first, second = BLOCK_NORMS.get(family, ("input_layernorm", "post_attention_layernorm"))
         return PreNormBlock(
@@ -284,5 +310,5 @@ class Builder:
             norm1=self.norm(f"{start}{first}"),
             norm2=self.norm(f"{start}{second}"),
             scaled=self.model.model_type == "granite",
-            dropout=GPT2_DROPOUT if family == "gpt2" else 0.0,
+            dropout=0.0 if family in DROPS_INSIDE else self.model.hidden_dropout,
         )

@@ -31,7 +31,6 @@ def _recompute(t: Tape, node: Node, grad: Tensor) -> Grads:
     detached = Leaf(inputs.storage, inputs.shape, inputs.numel, inputs.dtype)
     detached.require_grad()
     outputs = _rerun(t, block, detached, amp)
-    t.mark("temporary", "backward")
     assert outputs.node is not None
     backward(t, outputs.node, grad)
     return (detached.grad,)
@@ -92,7 +91,7 @@ class _Frame:
         return [self.kept.pop(number) for number in node.saved]
 
     def _rerun(self, t: Tape) -> None:
-        start = len(t.events)
+        start, tag = len(t.events), t.tag
         outer = t.frame, t.grad_enabled
         t.frame = self
         try:
@@ -102,7 +101,7 @@ class _Frame:
         else:
             forget = -1
         t.frame, t.grad_enabled = outer
-        t.mark("temporary", "backward")
+        t.mark_backward(tag)
         if forget >= 0:
             t.events[start:] = [event for event in t.events[start:] if event[1] != forget or event[0] > 1]
 

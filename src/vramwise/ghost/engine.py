@@ -24,6 +24,7 @@ def backward(t: Tape, root: Node, grad: Tensor) -> None:
         node = heappop(ready)[2]
         received, node.inputs = node.inputs, None
         assert received is not None
+        t.mark_backward(node.tag)
         frame = node.frame
         if frame is not None:
             node.saved = frame.unpack(t, node)

@@ -33,6 +33,8 @@ MASKS_BY_KIND = frozenset(
         "ministral",
     ]
 )
+# models whose head norms Liger (0.8) replaces in a model that is already built; others keep theirs
+LIGER_TAKES_HEAD_NORMS = frozenset({"exaone4", "gemma3", "gemma3_text", "qwen3_vl", "qwen3_vl_text"})
 GEMMA = frozenset({"gemma", "gemma2", "gemma3"})
 
 
@@ -48,7 +50,8 @@ SANDWICH = {
     "glm4": ("input", "post_self_attn", "post_attention", "post_mlp"),
 }
 BLOCK_NORMS = {"gpt2": ("ln_1", "ln_2"), "apertus": ("attention_layernorm", "feedforward_layernorm")}
-GPT2_DROPOUT = 0.1  # its config's default
+# families whose attention and feed-forward layers end with their dropout; in the others the block applies it
+DROPS_INSIDE = frozenset({"starcoder2", "gpt2", "llama"})
 PARALLEL_ORDER: dict[str, Literal["attention, mlp", "residual, (mlp, attention)", "residual, attention"]] = {
     "phi": "attention, mlp",
     "falcon": "residual, (mlp, attention)",

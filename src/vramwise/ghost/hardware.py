@@ -26,11 +26,17 @@ _MULTIPROCESSORS = {
 class Hardware:
     """The figures that decide buffer sizes."""
 
+    capability: tuple[int, int] = (9, 0)
     multiprocessors: int = 132
     threads_each: int = 2048
     matmul_workspace_bytes: int = 32 * 1024 * 1024
-    # the attention that `scaled_dot_product_attention` picks for causal half-precision inputs
-    cudnn_attention: bool = True
+    # the kernels that `scaled_dot_product_attention` tries, in its order; each takes only some inputs
+    attention: tuple[str, ...] = ("cudnn", "flash", "efficient", "math")
+
+    @property
+    def large_shared_memory(self) -> bool:
+        """More than 160 KiB of shared memory a block: datacenter cards (A100 on), not those for desktops."""
+        return self.capability in ((8, 0), (8, 7), (9, 0), (10, 0), (10, 3))
 
 
 def hardware_of(gpu: GpuSpec | None, torch: tuple[int, int]) -> Hardware:
@@ -49,8 +55,19 @@ def hardware_of(gpu: GpuSpec | None, torch: tuple[int, int]) -> Hardware:
     )
     large = major == 9 or (major >= 10 and torch >= (2, 10))
     return Hardware(
+        capability=gpu.capability,
         multiprocessors=count,
         threads_each=threads,
         matmul_workspace_bytes=32 * 1024 * 1024 if large else 8_519_680,
-        cudnn_attention=major in (9, 10) and torch >= (2, 9),
+        attention=_attention(major, torch),
     )
+
+
+def _attention(major: int, torch: tuple[int, int]) -> tuple[str, ...]:
+    """cuDNN's kernel comes first on datacenter cards from Hopper on; flash attention needs Ampere."""
+    kernels: tuple[str, ...] = ("efficient", "math")
+    if major >= 8:
+        kernels = ("flash", *kernels)
+    if major in (9, 10) and torch >= (2, 9):
+        kernels = ("cudnn", *kernels)
+    return kernels

@@ -69,7 +69,7 @@ class FusedLinearLoss:
         batch, tokens = labels.shape
         padded, shifted = shift(t, labels)
         flat = view(t, hidden, (batch * tokens, hidden.shape[-1]))
-        loss = fused_linear_loss(t, autocast_input(t, flat), autocast_input(t, weight), shifted)
+        loss = fused_linear_loss(t, flat, weight, shifted)
         loss = scale(t, loss)
         del padded, shifted
         return loss

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from vramwise.ghost.batches import BatchShape, Widths, as_shapes, largest
 from vramwise.ghost.optimizers import is_known
+from vramwise.ghost.tape import LIGER
 from vramwise.types import ModelSpec, RunSpec
 
 # steps until nothing new happens: states appear at the first, and the second is the first to run with them
@@ -74,7 +75,13 @@ def local_model(run: RunSpec, model: ModelSpec) -> ModelSpec:
     )
 
 
-def assumptions(run: RunSpec, model: ModelSpec, widths: Widths | None, eval_widths: Widths | None) -> tuple[str, ...]:
+def assumptions(
+    run: RunSpec,
+    model: ModelSpec,
+    widths: Widths | None,
+    eval_widths: Widths | None,
+    liger: tuple[int, ...] = LIGER,
+) -> tuple[str, ...]:
     """What the prediction takes for granted, in sentences."""
     found = []
     if widths is None:
@@ -89,6 +96,13 @@ def assumptions(run: RunSpec, model: ModelSpec, widths: Widths | None, eval_widt
         found.append(f"model_type '{model.model_type}' is not known: taken for a llama-like block")
     if not is_known(run.optimizer):
         found.append(f"optimizer '{run.optimizer}' is not modelled: taken for fused AdamW")
+    if run.attn_implementation not in ("eager", "sdpa") and "flash" not in run.attn_implementation:
+        found.append(f"attn_implementation '{run.attn_implementation}' is predicted as flash attention")
+    if run.loss_kernel == "liger_fused_linear" and (run.adapter is None or "lm_head" in run.lora_modules_to_save):
+        version = ".".join([str(part) for part in liger])
+        found.append(f"liger-kernel {version} is assumed; versions differ in what a trained head's gradient takes")
+    if model.left_out:
+        found.append(f"left out of the model: {model.left_out}")
     if run.torch_compile:
         found.append("torch_compile: predicted as eager; compiled runs usually need less")
     if run.rl:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from vramwise.ghost.batches import BatchShape
 from vramwise.ghost.tape import Storage, Tape
-from vramwise.timeline import Action, Event, Phase
+from vramwise.timeline import Action, Event, Phase, Repeat
 
 _make = tuple.__new__
 _PHASE = int(Action.PHASE)
@@ -24,6 +24,8 @@ class Recording:
 
     events: list[Event]
     phases: list[Phase]
+    repeats: list[Repeat]
+    start: int
     first: int
     count: int
     before: list[int]
@@ -36,13 +38,13 @@ class Recorder:
     def __init__(self, t: Tape) -> None:
         self.t = t
         self.known: dict[tuple[BatchShape, ...], Recording] = {}
-        self._start = (0, 0, 0)
+        self._start = (0, 0, 0, 0)
         self._before: list[int] = []
 
     def begin(self, carry: Sequence[Storage]) -> None:
         """A step starts."""
         t = self.t
-        self._start = (len(t.events), t.count, len(t.phases))
+        self._start = (len(t.events), t.count, len(t.phases), len(t.repeats))
         self._before = [storage.number for storage in carry]
 
     def end(self, shapes: Sequence[BatchShape], carry: Sequence[Storage]) -> None:
@@ -50,10 +52,12 @@ class Recorder:
         t = self.t
         if len(carry) != len(self._before):
             return
-        events, first, phases = self._start
+        events, first, phases, repeats = self._start
         self.known[tuple(shapes)] = Recording(
             events=t.events[events:],
             phases=t.phases[phases:],
+            repeats=t.repeats[repeats:],
+            start=events,
             first=first,
             count=t.count - first,
             before=self._before,
@@ -70,6 +74,11 @@ class Recorder:
         found = [(storage.number, storage.nbytes) for storage in carry]
         freed = dict(zip(known.before, found, strict=True))
         phase_shift = len(t.phases) - next((event[4] for event in known.events if event[0] == _PHASE), 0)
+        moved = len(t.events) - known.start
+        t.repeats += [
+            Repeat(start + moved, end + moved, times, tuple([(old + shift, new + shift) for old, new in carry]))
+            for start, end, times, carry in known.repeats
+        ]
         t.phases += [Phase(name, step) for name, _ in known.phases]
         t.events += [
             _make(Event, (action, number + shift, size, stream, tag))

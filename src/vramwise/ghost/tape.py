@@ -1,13 +1,10 @@
 """The tape: tensors without values, autograd without arithmetic, and the list of allocations that results.
 
-A ghost tensor has a shape, a type and a storage. A storage writes an ALLOC event when it is made and a FREE event
-when its
-last reference goes. *Whose* references those are is Python's own business: the models of this package are written
-with the
-variables and call structure of the code they stand for, so CPython's reference counts free each storage at the moment
-the
-real one is freed. That is why functions here keep or drop locals with care, and why nothing may hold a tensor "for
-later".
+A ghost tensor has a shape, a type and a storage. A storage writes an ALLOC event when it is made and a FREE event when
+its last reference goes. *Whose* references those are is Python's own business: the models of this package are written
+with the variables and call structure of the code they stand for, so CPython's reference counts free each storage at the
+moment the real one is freed. That is why functions here keep or drop locals with care, and why nothing may hold a
+tensor "for later".
 
 The tape does not know any op: see `ops`.
 """
@@ -20,7 +17,7 @@ from weakref import ref
 
 from vramwise.ghost.dtypes import DType
 from vramwise.ghost.hardware import Hardware
-from vramwise.timeline import Action, Event, Phase, Tag
+from vramwise.timeline import Action, Event, Phase, Repeat, Tag
 
 _make = tuple.__new__
 _ALLOC = int(Action.ALLOC)
@@ -28,6 +25,9 @@ _FREE = int(Action.FREE)
 
 # AccumulateGrad nodes run before anything else that is ready (their sequence number is the largest).
 LEAF = 1 << 60
+
+# the version of liger-kernel that Axolotl 0.19 asks for
+LIGER = (0, 8, 1)
 
 
 class Storage:
@@ -76,11 +76,13 @@ Backward = Callable[["Tape", "Node", Any], Grads]
 class Node:
     """A backward step: what it saved, where its results go. `inputs` collects the gradients of the op's outputs."""
 
-    __slots__ = ("backward", "edges", "expected", "extra", "frame", "inputs", "order", "saved", "waiting")
+    __slots__ = ("backward", "edges", "expected", "extra", "frame", "inputs", "order", "saved", "tag", "waiting")
 
     def __init__(self, order: int, backward: Backward) -> None:
         self.order = order
         self.backward = backward
+        # what the op was for: its gradients are labelled after it
+        self.tag = 0
         self.edges: list[tuple[Node, int] | None] = []
         self.saved: Any = ()
         # shape and type of each input where they differ among them: the engine brings the gradients to these
@@ -155,14 +157,18 @@ class Tape:
     """One run being written down: the events so far, the modes that ops look at, and the marks for phases and
     labels."""
 
-    def __init__(self, hardware: Hardware) -> None:
+    def __init__(self, hardware: Hardware, liger: tuple[int, ...] = LIGER) -> None:
         self.hardware = hardware
+        self.liger = liger
         self.events: list[Event] = []
         self.count = 0
         self.tag = 0
         self.tags: list[Tag] = []
         self.phases: list[Phase] = []
+        self.repeats: list[Repeat] = []
+        self._stretch = Repeat(0, 0, 0, ())
         self._tag_numbers: dict[tuple[str, str], int] = {}
+        self._backward_tags: dict[int, int] = {}
         self.grad_enabled = True
         self.training = True
         # what autocast casts to, or None outside of it; its cache of weight copies lives as long as the outermost
@@ -193,12 +199,36 @@ class Tape:
         self.tag = number
         return before
 
+    def mark_backward(self, tag: int) -> None:
+        """The following allocations belong to the backward step of an op with that mark; logits' gradients are logits.
+
+        The mark made so stands for itself: a gradient's gradient has no other name.
+        """
+        number = self._backward_tags.get(tag)
+        if number is None:
+            category, label = self.tags[tag]
+            kept = category if category == "logits" else "temporary"
+            self.mark(kept, f"{label}: backward" if label else "backward")
+            number = self._backward_tags[tag] = self._backward_tags[self.tag] = self.tag
+        self.tag = number
+
     def retag(self, storage: Storage, category: str, label: str) -> None:
         """Change what an existing block is for (a result that turned out to be a gradient)."""
         before = self.mark(category, label)
         event = self.events[storage.event]
         self.events[storage.event] = _make(Event, (event[0], event[1], event[2], event[3], self.tag))
         self.tag = before
+
+    def note_stretch(self, start: int, old: int, new: int) -> None:
+        """The events since `start` may happen once more; each turn frees `old` and leaves `new` in its place."""
+        self._stretch = Repeat(start, len(self.events), 0, ((old, new),))
+
+    def once_more(self) -> None:
+        """The noted stretch happens once more."""
+        if self.repeats and self.repeats[-1].start == self._stretch.start:
+            self._stretch = self.repeats.pop()
+        self._stretch = self._stretch._replace(times=self._stretch.times + 1)
+        self.repeats.append(self._stretch)
 
     def phase(self, name: str, step: int) -> None:
         """The run enters a phase."""
@@ -249,6 +279,7 @@ class Tape:
         from its end.
         """
         node = Node(self.sequence, backward)
+        node.tag = self.tag
         self.sequence += 1
         node.edges = [None if i.node is None else (i.node, i.slot) for i in inputs]
         if self.frame is not None and saved:

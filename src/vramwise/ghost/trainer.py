@@ -2,6 +2,9 @@
 
 Written after transformers' `Trainer` (5.17) and accelerate (1.15): what is a local variable there is one here, because
 that decides when the last batch, the last loss and the last gradient norm go.
+
+The first micro-step of a step makes the gradients, all later ones add to them: a later one of the same shape as the one
+before it is that one once more, and is only counted.
 """
 
 from __future__ import annotations
@@ -9,12 +12,13 @@ from __future__ import annotations
 import gc
 from collections.abc import Sequence
 
+from vramwise.errors import VramwiseError
 from vramwise.ghost.batches import BatchShape, Widths
 from vramwise.ghost.build import Builder
 from vramwise.ghost.clip import clip_grad_norm
 from vramwise.ghost.dtypes import BOOL, BY_NAME, FP32, INT64
 from vramwise.ghost.engine import backward
-from vramwise.ghost.hardware import hardware_of
+from vramwise.ghost.hardware import Hardware, hardware_of
 from vramwise.ghost.losses import Loss, make_loss
 from vramwise.ghost.offload import Offload
 from vramwise.ghost.ops.elementwise import scale, scale_in_place, to_float, without_node
@@ -23,7 +27,7 @@ from vramwise.ghost.optimizers import make_optimizer
 from vramwise.ghost.plan import Plan, assumptions, for_engine, local_model, make_plan
 from vramwise.ghost.replay import Recorder
 from vramwise.ghost.sharding import reduce_buckets
-from vramwise.ghost.tape import Storage, Tape, Tensor
+from vramwise.ghost.tape import LIGER, Storage, Tape, Tensor
 from vramwise.ghost.weights import load
 from vramwise.timeline import Timeline
 from vramwise.types import GpuSpec, ModelSpec, RunSpec
@@ -40,19 +44,22 @@ def ghost_run(
     eval_widths: Widths | None = None,
     steps: int | None = None,
     gpu: GpuSpec | None = None,
+    hardware: Hardware | None = None,
+    liger: tuple[int, ...] = LIGER,
 ) -> tuple[Timeline, tuple[str, ...]]:
     """The allocations of a run, and what had to be assumed.
 
     `widths`, `eval_widths`: one a micro-step, one an evaluation batch, as numbers or `BatchShape`; without them the
     largest that the settings allow. They are gone through again if there are more steps. `steps`: optimizer steps;
-    without it enough to reach the steady state.
+    without it enough to reach the steady state. `hardware`: the card's figures where they are not those of `gpu`.
+    `liger`: the version of liger-kernel.
     """
     plan = make_plan(run, widths, eval_widths, steps)
     run = for_engine(run, engine)
     collecting = gc.isenabled()
     gc.disable()
     try:
-        t = Tape(hardware_of(gpu, run.target.torch))
+        t = Tape(hardware or hardware_of(gpu, run.target.torch), liger)
         under_way = Run(t, run, local_model(run, model))
         under_way.train(plan)
         # what the end of this function frees is no part of the run
@@ -60,7 +67,8 @@ def ghost_run(
     finally:
         if collecting:
             gc.enable()
-    return Timeline(events=events, tags=t.tags, phases=t.phases), assumptions(run, model, widths, eval_widths)
+    timeline = Timeline(events=events, tags=t.tags, phases=t.phases, repeats=t.repeats)
+    return timeline, assumptions(run, model, widths, eval_widths, liger)
 
 
 class Run:
@@ -78,6 +86,9 @@ class Run:
         self.head = builder.head()
         self.loss: Loss = make_loss(run, model)
         self.trainable = self.weights.trainable()
+        if not self.trainable:
+            wanted = ", ".join([*run.lora_target_modules, *run.lora_modules_to_save]) or "lora_target_modules"
+            raise VramwiseError(f"nothing would be trained: {model.name} has no module named {wanted}")
         self.buckets = reduce_buckets(t, self.weights.sharding, self.trainable, model.hidden_size)
         self.optimizer = make_optimizer(run, self.trainable, self.weights.sharding)
         self.amp = BY_NAME[run.precision] if run.autocast and run.precision in ("bf16", "fp16") else None
@@ -100,9 +111,15 @@ class Run:
                 recorder.begin(_carry(samples, items, loss, grad_norm))
                 t.phase("forward", number)
                 samples, items = self.samples(shapes)
-                for inputs, shape in zip(samples, shapes, strict=True):
+                for position, shape in enumerate(shapes):
+                    inputs = samples[position]
+                    if repeats_the_last(shapes, position):
+                        t.once_more()
+                        continue
+                    start, carried = len(t.events), _number(loss)
                     loss = self.micro_step(inputs, shape.padded, number)
                     self._filter(loss)
+                    t.note_stretch(start, carried, _number(loss))
                 t.phase("clip", number)
                 t.mark("temporary", "gradient norm")
                 grad_norm = None
@@ -217,6 +234,15 @@ def _carry(samples: list[Batch], items: Tensor | None, loss: Tensor | None, grad
     tensors = [tensor for batch in samples for tensor in batch.values()]
     tensors += [tensor for tensor in (items, loss, grad_norm) if tensor is not None]
     return [tensor.storage for tensor in tensors if tensor.storage is not None]
+
+
+def repeats_the_last(shapes: Sequence[BatchShape], position: int) -> bool:
+    """Whether this micro-step does what the one before it did: both add to gradients, on the same shape."""
+    return position > 1 and shapes[position] == shapes[position - 1]
+
+
+def _number(tensor: Tensor | None) -> int:
+    return -1 if tensor is None or tensor.storage is None else tensor.storage.number
 
 
 def _batch(t: Tape, shape: BatchShape) -> Batch:

@@ -6,6 +6,7 @@ made in the base weights' type and then copied to fp32.
 
 from __future__ import annotations
 
+from vramwise.facts.layouts import layout_of
 from vramwise.facts.lora_targets import ALL_LINEAR, LoraTarget, lora_targets
 from vramwise.facts.parameters import parameters
 from vramwise.ghost.dtypes import BY_NAME, FP32, DType
@@ -24,6 +25,7 @@ class Weights:
         "by_name",
         "magnitudes",
         "model",
+        "packed_bytes",
         "quantised",
         "replaced",
         "run",
@@ -40,6 +42,8 @@ class Weights:
         # quantised weights: their blocks of memory, and the shapes they stand for
         self.quantised: dict[str, list[Storage]] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
+        # what quantised weights are when they are gathered
+        self.packed_bytes: dict[str, int] = {}
         self.adapters: dict[str, tuple[Parameter, Parameter]] = {}
         self.replaced: list[Parameter] = []
         self.magnitudes: dict[str, Parameter] = {}
@@ -53,7 +57,10 @@ class Weights:
     def trainable(self) -> list[Parameter]:
         """The trained parameters, in the model's order: an adapter stands where its module stands."""
         found: list[Parameter] = []
-        for name, _shape, _kind, _layer in parameters(self.model):
+        names = [name for name, _shape, _kind, _layer in parameters(self.model)]
+        if self.model.tie_word_embeddings and "lm_head.weight" in self.by_name:
+            names.append("lm_head.weight")
+        for name in names:
             parameter = self.by_name.get(name)
             if parameter is not None and parameter.node is not None:
                 found.append(parameter)
@@ -111,9 +118,7 @@ def load(t: Tape, model: ModelSpec, run: RunSpec) -> Weights:
             buffers_due = False
         t.mark("weights", name)
         if kind == "linear" and run.quantization is not None:
-            quantise = quantise_8bit if run.quantization == "8bit" else quantise_4bit
-            weights.quantised[name] = quantise(t, shape, base)
-            weights.shapes[name] = shape
+            _load_quantised(t, weights, name, shape, base)
             continue
         weights.by_name[name] = _parameter(t, weights, name, shape, base, trainable=full)
         if kind == "embedding" and model.family in ("gemma", "gemma2", "gemma3"):
@@ -134,6 +139,21 @@ def load(t: Tape, model: ModelSpec, run: RunSpec) -> Weights:
     if not full:
         _add_adapters(t, weights, base)
     return weights
+
+
+def _load_quantised(t: Tape, weights: Weights, name: str, shape: tuple[int, ...], base: DType) -> None:
+    """Quantise a weight. 4-bit ones are sharded as others are, their scales are not; 8-bit ones stay whole."""
+    weights.shapes[name] = shape
+    if weights.run.quantization == "8bit":
+        weights.quantised[name] = quantise_8bit(t, shape, base)
+        return
+    kept = weights.quantised[name] = quantise_4bit(t, shape, base)
+    sharding = weights.sharding
+    if sharding.weights or sharding.host_weights:
+        weights.packed_bytes[name] = packed = kept[0].nbytes
+        del kept[0]
+        if not sharding.host_weights:
+            kept.append(Storage(t, sharding.share(packed, of=True)))
 
 
 def _rotary_buffers(t: Tape, model: ModelSpec, quantised: bool) -> list[Storage]:
@@ -196,13 +216,25 @@ def _add_adapters(t: Tape, weights: Weights, base: DType) -> None:
 
 
 def _copy_saved_modules(t: Tape, weights: Weights) -> None:
-    """PEFT's modules_to_save: a trainable copy, in the type of the original, which stays where it is."""
-    for wanted in weights.run.lora_modules_to_save:
-        for name in [name for name in weights.by_name if name.endswith(f"{wanted}.weight")]:
-            original = weights.by_name[name]
-            t.mark("weights", name)
-            weights.replaced.append(original)
-            weights.by_name[name] = Parameter(t, name, original.shape, original.dtype, trainable=True)
+    """PEFT's modules_to_save: a trainable copy, in the type of the original, which stays where it is.
+
+    A tied head has no weight of its own: copied, it gets one, and copying the embeddings leaves the head with the
+    original.
+    """
+    wanted = weights.run.lora_modules_to_save
+    if not wanted:
+        return
+    layout = layout_of(weights.model)
+    embedding = f"{layout.inside(weights.model, layout.embedding)}.weight"
+    if weights.model.tie_word_embeddings:
+        weights.by_name["lm_head.weight"] = weights.by_name[embedding]
+    for name in [*weights.by_name]:
+        if not name.removesuffix(".weight").removesuffix(".bias").endswith(wanted):
+            continue
+        original = weights.by_name[name]
+        t.mark("weights", name)
+        weights.replaced.append(original)
+        weights.by_name[name] = Parameter(t, name, original.shape, original.dtype, trainable=True)
 
 
 def _weight_norm(t: Tape, target: LoraTarget, base: DType) -> None:

@@ -10,7 +10,8 @@ from vramwise.ghost.model.kernels import Kernel
 from vramwise.ghost.model.linear import Projection
 from vramwise.ghost.model.norms import Norm
 from vramwise.ghost.model.rotary import Rotation, rotate_inline
-from vramwise.ghost.ops.attention import repeat_heads
+from vramwise.ghost.ops.attention_heads import repeat_heads
+from vramwise.ghost.ops.elementwise import dropout
 from vramwise.ghost.ops.shape import chunk_last, contiguous, indexed, narrow, swap_heads, view
 from vramwise.ghost.tape import Tape, Tensor
 
@@ -53,6 +54,8 @@ class Attention:
     norm_whole: bool = False
     # the heads' norms come after all three projections (Gemma 3)
     norm_late: bool = False
+    # of the output, inside the layer (StarCoder 2)
+    dropout: float = 0.0
 
     def __call__(
         self, t: Tape, hidden: Tensor, tables: Tables | None, mask: Tensor | None
@@ -76,6 +79,7 @@ class Attention:
             query, key = self.rotate(t, query, key, *tables)
         output, weights = self.kernel(t, query, key, value, mask)
         output = self.o(t, output)
+        output = dropout(t, output, self.dropout)
         kept.reverse()  # a list is emptied from its end
         del query, key, value, kept
         return output, weights
@@ -143,6 +147,7 @@ class ChunkedAttention:
     kernel: Kernel
     rotate: Rotation | None
     by_head: bool = True
+    dropout: float = 0.0
 
     def __call__(
         self, t: Tape, hidden: Tensor, tables: Tables | None, mask: Tensor | None
@@ -161,6 +166,7 @@ class ChunkedAttention:
             query, key = self.rotate(t, query, key, *tables)
         output, weights = self.kernel(t, query, key, value, mask)
         output = self.o(t, output)
+        output = dropout(t, output, self.dropout)
         return output, weights
 
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 from vramwise.ghost.model.attention import AttentionLayer, Tables
 from vramwise.ghost.model.norms import Norm
-from vramwise.ghost.ops.elementwise import add, dropout, scale
+from vramwise.ghost.ops.elementwise import add, add_in_place, dropout, scale
 from vramwise.ghost.tape import Tape, Tensor
 
 Mlp = Callable[[Tape, Tensor], Tensor]
@@ -27,7 +27,7 @@ class PreNormBlock:
     norm1: Norm
     norm2: Norm
     scaled: bool = False
-    # of what attention and feed-forward return (GPT-2)
+    # of what attention and feed-forward return
     dropout: float = 0.0
 
     def __call__(self, t: Tape, hidden: Tensor, *, tables: Tables | None, mask: Tensor | None) -> Tensor:
@@ -112,6 +112,7 @@ class ParallelBlock:
     norm2: Norm | None
     # in which order the three are added: phi, Falcon and Cohere differ
     order: Literal["attention, mlp", "residual, (mlp, attention)", "residual, attention"] = "attention, mlp"
+    dropout: float = 0.0
 
     def __call__(self, t: Tape, hidden: Tensor, *, tables: Tables | None, mask: Tensor | None) -> Tensor:
         """Run it."""
@@ -120,10 +121,15 @@ class ParallelBlock:
         hidden = self.norm1(t, hidden)
         beside = hidden if self.norm2 is None else self.norm2(t, residual)
         attended, _weights = self.attention(t, hidden, tables, mask)
+        if self.order == "attention, mlp":
+            attended = dropout(t, attended, self.dropout)
         t.mark("activations", f"{self.label}: mlp")
         fed = self.mlp(t, beside)
         if self.order == "residual, (mlp, attention)":
-            return add(t, residual, add(t, fed, attended))
+            # in place: the feed-forward's output becomes the sum
+            fed = add_in_place(t, fed, attended)
+            return add(t, residual, dropout(t, fed, self.dropout))
+        fed = dropout(t, fed, self.dropout)
         if self.order == "residual, attention":
             return add(t, add(t, residual, attended), fed)
         return add(t, add(t, attended, fed), residual)
@@ -138,12 +144,15 @@ class NeoxBlock:
     mlp: Mlp
     norm1: Norm
     norm2: Norm
+    dropout: float = 0.0
 
     def __call__(self, t: Tape, hidden: Tensor, *, tables: Tables | None, mask: Tensor | None) -> Tensor:
         """Run it."""
         t.mark("activations", f"{self.label}: attention")
         attended, _weights = self.attention(t, self.norm1(t, hidden), tables, mask)
+        attended = dropout(t, attended, self.dropout)
         t.mark("activations", f"{self.label}: mlp")
         fed = self.mlp(t, self.norm2(t, hidden))
+        fed = dropout(t, fed, self.dropout)
         hidden = add(t, add(t, fed, attended), hidden)
         return hidden  # noqa: RET504

@@ -34,7 +34,9 @@ class Body:
     checkpoint: Checkpoint | None = None
     # a hook makes the embeddings' output want a gradient (adapters under checkpointing)
     input_grads: bool = False
+    # Gemma scales its embeddings inside their layer, Granite after it
     scaled_embedding: bool = False
+    scaled_after: bool = False
     # the models that build their masks from a dictionary drop embeddings and positions in another order
     masks_by_kind: bool = False
     windows: dict[str, int | None] = field(default_factory=lambda: {"full": None})
@@ -44,9 +46,11 @@ class Body:
     # OLMo 2 leaves the tables in fp32
     wide_tables: bool = False
     half_tables: bool = False
-    # GPT-2: a learned table of positions, added to the embeddings, and dropout
+    # GPT-2: a learned table of positions, added to the embeddings
     positions: Parameter | None = None
+    # of the embeddings; phi drops the plain ones at once, the others keep both
     dropout: float = 0.0
+    drops_embeddings: bool = False
     # Falcon builds its mask even where no row is padded
     always_masked: bool = False
 
@@ -56,15 +60,22 @@ class Body:
         embeds = embedding(t, self.embed, ids)
         if self.scaled_embedding:
             embeds = scale(t, embeds)
-        if self.input_grads and t.grad_enabled:
+        if self.input_grads and t.grad_enabled and embeds.node is None:
             embeds = _wanting_grad(embeds)
+        leaf = embeds if self.input_grads else None
+        if self.scaled_after:
+            embeds = scale(t, embeds)
         positions = scale(t, t.new((1, ids.shape[1]), INT64))
         masks = self._masks(t, attention_mask, embeds, padded)
         hidden = embeds
         if self.positions is not None:
-            hidden = dropout(t, add(t, hidden, embedding(t, self.positions, positions)), self.dropout)
+            hidden = add(t, hidden, embedding(t, self.positions, positions))
+        hidden = dropout(t, hidden, self.dropout)
+        if self.drops_embeddings:
+            embeds = hidden
         tables = self._tables(t, positions, hidden)
-        self._hold(t, embeds, positions, tables, masks)
+        self._hold(t, leaf, positions, tables, masks)
+        del leaf
         for number, block in enumerate(self.blocks):
             kind = self.kinds[number] if self.kinds else "full"
             if self.checkpoint is None:
@@ -106,15 +117,14 @@ class Body:
     def _hold(
         self,
         t: Tape,
-        embeds: Tensor,
+        leaf: Tensor | None,
         positions: Tensor,
         tables: dict[str, Tables | None],
         masks: dict[str, Tensor | None],
     ) -> None:
         """The arguments of checkpointed blocks live as long as the graph does."""
         if self.checkpoint is not None and t.training and t.grad_enabled:
-            kept = embeds if self.input_grads else None
-            t.graph_holds.append((kept, positions, *tables.values(), *masks.values()))
+            t.graph_holds.append((leaf, positions, *tables.values(), *masks.values()))
 
 
 def _wanting_grad(x: Tensor) -> Tensor:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vramwise.ghost.dtypes import BOOL, FP32
-from vramwise.ghost.ops.attention import fused_attention, repeat_heads
+from vramwise.ghost.ops.attention import fused_attention
+from vramwise.ghost.ops.attention_heads import repeat_heads
 from vramwise.ghost.ops.elementwise import add, cast, dropout, result_activation, scale
 from vramwise.ghost.ops.flash import flash_attention
+from vramwise.ghost.ops.math_attention import math_attention
 from vramwise.ghost.ops.matmul import batched
 from vramwise.ghost.ops.shape import cat_last, contiguous, expanded, narrow, transpose_last, view
 from vramwise.ghost.ops.softmax import softmax, subtract_max
@@ -61,28 +62,10 @@ class MathSdpa:
         """Attend."""
         if query.shape[1] == key.shape[1]:
             return _tokens_first(t, fused_attention(t, query, key, value, mask)), None
-        amp, bias = t.autocast, None if mask is None else t.new(mask.shape, query.dtype)
-        t.autocast = None
-        output = self._written_out(t, query, key, value)
-        t.autocast = amp
+        bias = None if mask is None else t.new(mask.shape, query.dtype)
+        output = math_attention(t, query, key, value, causal=False, grouped=False)
         del bias
         return _tokens_first(t, output), None
-
-    def _written_out(self, t: Tape, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """The mask is added in place; a copy of the weights in the queries' type is handed out and dropped."""
-        groups = query.shape[1] // key.shape[1]
-        wide = [cast(t, tensor, FP32) for tensor in (query, key, value)]
-        left = scale(t, wide[0])
-        right = scale(t, wide[1])
-        scores = batched(t, left, transpose_last(t, contiguous(t, repeat_heads(t, right, groups))))
-        del right
-        weights = softmax(t, scores)
-        t.like(weights, BOOL)  # rows that are masked throughout
-        del scores
-        low = t.like(weights, query.dtype)
-        output = cast(t, batched(t, weights, contiguous(t, repeat_heads(t, wide[2], groups))), query.dtype)
-        del wide, left, weights, low
-        return output
 
 
 class SinkEager:

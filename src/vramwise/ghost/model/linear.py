@@ -65,9 +65,10 @@ class LoraLinear:
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""
         result = self.base(t, x)
+        outer = result.dtype
         x = cast(t, x, self.down.dtype)
         result = add(t, result, scale(t, linear(t, linear(t, dropout(t, x, self.rate), self.down), self.up)))
-        return cast(t, result, result.dtype)
+        return cast(t, result, outer)
 
 
 class Dora:

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vramwise.ghost.model.linear import Projection
-from vramwise.ghost.ops.elementwise import activation, add, add_scalar, mul, result_activation, scale, square, to_float
+from vramwise.ghost.ops.elementwise import (
+    activation,
+    add,
+    add_scalar,
+    dropout,
+    mul,
+    result_activation,
+    scale,
+    square,
+    to_float,
+)
 from vramwise.ghost.ops.shape import chunk_last
 from vramwise.ghost.tape import Tape, Tensor
 
@@ -58,6 +68,20 @@ class FusedGatedMlp:
         gate, up = chunk_last(t, up)
         up = mul(t, up, activation(t, gate))
         return self.down(t, up)
+
+
+class DroppedMlp:
+    """A feed-forward layer whose last step is dropout (StarCoder 2, GPT-2)."""
+
+    __slots__ = ("mlp", "rate")
+
+    def __init__(self, mlp: Callable[[Tape, Tensor], Tensor], rate: float) -> None:
+        self.mlp = mlp
+        self.rate = rate
+
+    def __call__(self, t: Tape, x: Tensor) -> Tensor:
+        """Apply it."""
+        return dropout(t, self.mlp(t, x), self.rate)
 
 
 class PlainMlp:

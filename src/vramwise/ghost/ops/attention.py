@@ -1,22 +1,23 @@
 """Fused attention (`scaled_dot_product_attention`): result, log-sum-exp, and the workspaces of its backward.
 
 cuDNN (Hopper and datacenter Blackwell, torch ≥ 2.9) keeps the inputs' memory order; its backward workspace holds an
-fp32
-accumulator for dq, the row sums and, for grouped queries, dk and dv expanded to all heads. Flash attention takes
-the same things as separate tensors, with tokens rounded up to 128 and head sizes to 32.
+fp32 accumulator for dq, the row sums and, for grouped queries, dk and dv expanded to all heads. The other kernels are
+in `flash`, `efficient` and `math_attention`; here stands which one is taken.
 """
 
 from __future__ import annotations
 
 from vramwise.ghost.dtypes import BF16, BOOL, FP32, INT64
+from vramwise.ghost.hardware import Hardware
+from vramwise.ghost.ops.efficient import efficient_attention
 from vramwise.ghost.ops.elementwise import without_node
 from vramwise.ghost.ops.flash import flash_attention
+from vramwise.ghost.ops.math_attention import math_attention
 from vramwise.ghost.ops.matmul import autocast_input
-from vramwise.ghost.ops.shape import alias
 from vramwise.ghost.tape import Grads, Node, Storage, Tape, Tensor
 
-# the widest heads that cuDNN's kernels take, forward and backward
-_CUDNN_WIDTH = 256
+# the widest heads that cuDNN's and flash attention's kernels take, forward and backward
+_WIDEST = 256
 
 
 def _cudnn_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
@@ -63,31 +64,23 @@ def fused_attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | Non
     bias = None
     if mask is not None:
         bias = _as_numbers(t, mask, q) if mask.dtype is BOOL else mask
-    if t.hardware.cudnn_attention and q.dtype is not FP32 and q.shape[-1] <= _CUDNN_WIDTH:
+    kernel = kernel_of(t.hardware, q, k, masked=mask is not None)
+    if kernel == "cudnn":
         return _cudnn(t, q, k, v, bias)
-    return flash_attention(t, q, k, v, bias)
+    if kernel == "flash":
+        return flash_attention(t, q, k, v)
+    if kernel == "efficient":
+        return efficient_attention(t, q, k, v, bias)
+    return math_attention(t, q, k, v, causal=mask is None, grouped=q.shape[1] != k.shape[1])
 
 
-def _repeat_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
-    out = t.new(node.extra, grad.dtype)
-    out.heads_first = True
-    return (out,)
-
-
-def repeat_heads(t: Tape, x: Tensor, groups: int) -> Tensor:
-    """`repeat_kv`: a copy in which each key or value head stands once for every query head of its group."""
-    if groups == 1:
-        return x
-    batch, heads, tokens, width = x.shape
-    shape = (batch, heads * groups, tokens, width)
-    if heads == 1:
-        # a single head is repeated without a copy
-        out = alias(x, shape)
-        out.numel = x.numel * groups
-    else:
-        out = t.new(shape, x.dtype)
-        out.heads_first = True
-    if t.grad_enabled and x.node is not None:
-        out.node = t.node(_repeat_backward, (x,), ())
-        out.node.extra = x.shape
-    return out
+def kernel_of(hardware: Hardware, q: Tensor, k: Tensor, *, masked: bool) -> str:
+    """The first of the card's kernels that takes these inputs."""
+    half = q.dtype is not FP32
+    takes = {
+        "cudnn": half and q.shape[-1] <= _WIDEST,
+        "flash": half and not masked and q.shape[-1] <= _WIDEST,
+        # no grouped queries; bf16 from Ampere on
+        "efficient": q.shape[1] == k.shape[1] and (q.dtype is not BF16 or hardware.capability >= (8, 0)),
+    }
+    return next((kernel for kernel in hardware.attention if takes.get(kernel, False)), "math")

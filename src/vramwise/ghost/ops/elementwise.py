@@ -66,6 +66,16 @@ def add(t: Tape, a: Tensor, b: Tensor) -> Tensor:
     return out
 
 
+def add_in_place(t: Tape, a: Tensor, b: Tensor) -> Tensor:
+    """`a += b`: the same storage; the gradient goes to both as it is."""
+    if not t.grad_enabled or (a.node is None and b.node is None):
+        return a
+    out = without_node(a)
+    out.node = t.node(_pass_both, (a, b), ())
+    _expect(out.node, a, b)
+    return out
+
+
 def _subtract_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     edges = node.edges
     to_right = None if edges[1] is None else t.like(grad)

@@ -1,16 +1,20 @@
 """Liger's Triton kernels: norms, gated activations and rotary positions that work in place, and a loss without logits.
 
-Read from liger-kernel 0.8: the fused linear cross entropy computes its gradient during forward, a chunk of rows at a
-time.
+Read from liger-kernel 0.8.1 and 0.8.5: the fused linear cross entropy computes its gradient during forward, a chunk of
+rows at a time; 0.8.5 does so in one buffer of logits and adds to the weight's gradient in place.
 """
 
 from __future__ import annotations
 
-from vramwise.ghost.dtypes import BOOL, FP32
-from vramwise.ghost.ops.elementwise import without_node
+from vramwise.ghost.dtypes import BOOL, FP32, DType
+from vramwise.ghost.ops.elementwise import to_float, without_node
+from vramwise.ghost.ops.matmul import autocast_input
 from vramwise.ghost.ops.reduce import sum_all, sum_to_shape
 from vramwise.ghost.ops.shape import alias
 from vramwise.ghost.tape import Grads, Node, Tape, Tensor
+
+# seen so in 0.8.5, not yet so in 0.8.1
+_IN_PLACE_CHUNKS = (0, 8, 5)
 
 
 def _norm_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
@@ -98,22 +102,72 @@ def chunk_rows(rows: int, hidden: int, vocabulary: int) -> int:
 
 def fused_linear_loss(t: Tape, hidden: Tensor, weight: Tensor, target: Tensor) -> Tensor:
     """Head and cross entropy in one: the gradients of hidden states and weight are ready when it returns."""
-    rows, width = hidden.shape
+    in_place = t.liger >= _IN_PLACE_CHUNKS
+    if in_place:
+        hidden, weight = autocast_input(t, hidden), autocast_input(t, weight)
+    rows = hidden.shape[0]
     wants = t.grad_enabled and (hidden.node is not None or weight.node is not None)
     to_hidden = t.like(hidden)
     to_weight = t.like(weight) if wants and weight.node is not None else None
     losses = t.new((rows,), FP32)
     mask = t.new((rows,), BOOL)
     sum_all(t, mask)
-    storage = t.new((chunk_rows(rows, width, weight.shape[0]), weight.shape[0]), hidden.dtype)
-    t.workspace()
-    del storage
+    chunk = None
+    if in_place:
+        t.new((chunk_rows(rows, hidden.shape[1], weight.shape[0]), weight.shape[0]), hidden.dtype)
+        t.workspace()
+    else:
+        chunk = _fused_chunks(t, hidden, weight, trained=to_weight is not None)
     out = t.new((), FP32)
-    del mask, losses
+    del mask, losses, chunk
     if wants:
         out.node = t.node(_fused_loss_backward, (hidden, weight), (to_hidden, to_weight))
     del to_hidden, to_weight
     return out
+
+
+def _fused_chunks(t: Tape, hidden: Tensor, weight: Tensor, *, trained: bool) -> Tensor | None:
+    """Chunk after chunk of rows: logits that become their own gradient; returns the last ones, which live on a while.
+
+    A chunk's part of the weight's gradient is a matrix of the whole weight's size, and once more in fp32, before it is
+    added; only where the weight itself is in fp32 it is added in place. Autocast copies such a weight for each product:
+    for the logits it is transposed, which autocast's cache does not take.
+    """
+    (rows, width), (vocabulary, _) = hidden.shape, weight.shape
+    low = t.autocast or hidden.dtype
+    step = chunk_rows(rows, width, vocabulary)
+    earlier: Tensor | None = None
+    for start in range(0, rows, step):
+        count = min(step, rows - start)
+        logits = _logits_chunk(t, count, weight, low, hidden.dtype)
+        if not trained:
+            earlier = logits
+        copied = autocast_input(t, weight)
+        t.new((count, width), low)  # its part of the hidden states' gradient, copied into place
+        del copied
+        if trained:
+            earlier = logits
+            _add_weight_part(t, count, weight, low, hidden.dtype)
+    return earlier
+
+
+def _logits_chunk(t: Tape, count: int, weight: Tensor, low: DType, outer: DType) -> Tensor:
+    copied = t.new(weight.shape, low) if weight.dtype is not low else None
+    rows = t.new((count, weight.shape[1]), low) if outer is not low else None
+    logits = t.new((count, weight.shape[0]), low)
+    t.workspace()
+    del rows, copied
+    return logits
+
+
+def _add_weight_part(t: Tape, count: int, weight: Tensor, low: DType, outer: DType) -> None:
+    if weight.dtype is FP32 and low is not FP32:
+        if outer is not low:
+            t.new((count, weight.shape[1]), low)
+        return
+    part = t.new(weight.shape, low)
+    wide = to_float(t, part)
+    del part, wide
 
 
 def _in_place_backward(t: Tape, node: Node, grad: Tensor) -> Grads:

@@ -1,0 +1,90 @@
+"""Shapes of batches from the lengths of samples."""
+
+from dataclasses import replace
+
+import pytest
+
+from truth import BUNDLED, cases
+from vramwise.batching import Lengths, eval_shapes, lists_widths, parse_lengths, train_shapes, varied_lengths
+from vramwise.errors import VramwiseError
+from vramwise.ghost.batches import BatchShape, largest
+from vramwise.types import Config, Document
+
+PLAIN = next(case.run for case in cases(BUNDLED) if case.run.adapter == "lora")
+RUN = replace(
+    PLAIN,
+    micro_batch_size=2,
+    sequence_len=1024,
+    constant_shapes=False,
+    pad_to_sequence_len=False,
+    pad_multiple=64,
+    evaluates=True,
+    eval_batch_size=3,
+    eval_sequence_len=512,
+)
+AXOLOTL = replace(RUN, trainer="axolotl")
+
+
+def written(run, **values):
+    return replace(run, config=Config(Document(path="", text="", values=values, spans={}), values, {}))
+
+
+def lengths(*tokens: int) -> Lengths:
+    return Lengths(tokens=tokens)
+
+
+def test_rows_are_padded_to_the_longest_of_their_batch_rounded_up():
+    assert train_shapes(RUN, lengths(100, 200, 64, 64)) == [BatchShape(2, 256, True), BatchShape(2, 64, False)]
+
+
+def test_the_last_batch_may_be_smaller():
+    assert train_shapes(RUN, lengths(64, 65, 128))[-1] == BatchShape(1, 128, False)
+
+
+def test_axolotl_drops_what_is_too_long_and_cuts_it_only_when_told():
+    assert train_shapes(AXOLOTL, lengths(5000, 65, 128)) == [BatchShape(2, 128, True)]
+    cut = written(AXOLOTL, excess_length_strategy="truncate")
+    assert train_shapes(cut, lengths(5000, 65, 128)) == [BatchShape(2, 1024, True), BatchShape(1, 128, False)]
+    assert train_shapes(RUN, lengths(5000, 65, 128))[0].width == 1024
+
+
+def test_nothing_left_is_an_error():
+    with pytest.raises(VramwiseError, match="longer than sequence_len 1024"):
+        train_shapes(AXOLOTL, lengths(5000, 6000))
+
+
+def test_padding_to_sequence_len_pads_short_rows_too():
+    run = replace(RUN, pad_to_sequence_len=True)
+    assert train_shapes(run, lengths(100, 200)) == [BatchShape(2, 1024, True)]
+
+
+def test_rounded_lengths_are_widths_with_shorter_rows_in_them():
+    assert lists_widths([128, 256], 64)
+    assert train_shapes(RUN, lengths(128, 128, 256, 256)) == [BatchShape(2, 128, True), BatchShape(2, 256, True)]
+
+
+def test_evaluation_has_its_own_rows_and_lengths():
+    assert eval_shapes(RUN, lengths(100, 200, 300)) == [BatchShape(3, 320, True)]
+    assert eval_shapes(RUN, None) == [BatchShape(3, 512, False)]
+    assert eval_shapes(replace(RUN, eval_batch_size=None), None) == []
+
+
+def test_packed_rows_are_full_whatever_the_lengths():
+    one = replace(RUN, sample_packing=True, packing_rows="one", eval_sample_packing=True)
+    assert train_shapes(one, lengths(3, 4, 5)) == [BatchShape(1, 2048, False)]
+    assert eval_shapes(one, lengths(3, 4, 5)) == [BatchShape(1, 2048, False)]
+    assert largest(replace(one, packing_rows="micro")) == BatchShape(2, 1024, False)
+    assert eval_shapes(replace(one, eval_sample_packing=False), None) == [BatchShape(3, 512, False)]
+
+
+def test_made_up_lengths_reach_the_longest_and_vary():
+    made = varied_lengths(RUN).tokens
+    assert max(made) == 1024
+    assert len(set(made)) > len(made) // 2
+    assert train_shapes(RUN, varied_lengths(RUN))[0].width == 1024
+
+
+@pytest.mark.parametrize("text", ["", "ten\n", "0\n", "-3\n", "1.5\n", "{}x\n", '{"length": 4}\n[1]\n'])
+def test_what_is_no_length_is_refused_with_its_line(text):
+    with pytest.raises(VramwiseError, match=r"lengths\.txt"):
+        parse_lengths(text, "lengths.txt")

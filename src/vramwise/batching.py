@@ -83,10 +83,10 @@ def train_shapes(run: RunSpec, lengths: Lengths | None) -> list[BatchShape]:
 
 
 def eval_shapes(run: RunSpec, lengths: Lengths | None) -> list[BatchShape]:
-    """The batches of one evaluation; empty where none happens."""
+    """The batches of one evaluation, if any. Without lengths two, because the second meets what the first left."""
     if run.eval_batch_size is None or run.eval_sequence_len is None:
         return []
-    return [largest(run, evaluation=True)] if lengths is None else _batches(run, lengths, evaluation=True)
+    return [largest(run, evaluation=True)] * 2 if lengths is None else _batches(run, lengths, evaluation=True)
 
 
 def _batches(run: RunSpec, lengths: Lengths, *, evaluation: bool) -> list[BatchShape]:

@@ -30,7 +30,9 @@ def largest(run: RunSpec, *, evaluation: bool = False) -> BatchShape:
     rows, longest = _limits(run, evaluation=evaluation)
     if run.packing_rows == "one" and not evaluation:
         return BatchShape(1, rows * longest, False)
-    return BatchShape(rows, _rounded(run, longest), False)
+    # Packed rows under sdpa or eager carry a block-diagonal mask, as padded ones do.
+    masked = run.packing_rows == "micro" and not evaluation
+    return BatchShape(rows, _rounded(run, longest), masked)
 
 
 def from_lengths(

@@ -38,7 +38,7 @@ docs: $(DEV)/.ready
 
 # Predicted against measured, one line a recorded run.
 accuracy: $(DEV)/.ready
-	$(DEV)/bin/python bench/accuracy.py
+	$(DEV)/bin/python bench/accuracy.py --all
 
 bench: $(DEV)/.ready
 	$(DEV)/bin/python bench/startup.py

@@ -43,6 +43,7 @@ accuracy: $(DEV)/.ready
 bench: $(DEV)/.ready
 	$(DEV)/bin/python bench/startup.py
 	$(DEV)/bin/python bench/corpus.py
+	$(DEV)/bin/python bench/predict_speed.py
 
 $(DEMO)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(DEMO)

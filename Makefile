@@ -16,8 +16,8 @@ demo: $(DEMO)/.ready
 	@echo '$$ vramwise check examples/qlora.yml --gpu rtx-4090'
 	@$(DEMO)/bin/vramwise check examples/qlora.yml --gpu rtx-4090
 	@echo
-	@echo '$$ vramwise predict examples/qlora.yml --gpu rtx-4090 --what-if sample_packing=false'
-	@$(DEMO)/bin/vramwise predict examples/qlora.yml --gpu rtx-4090 --what-if sample_packing=false
+	@echo '$$ vramwise predict examples/qlora.yml --gpu rtx-4090 --what-if micro_batch_size=8'
+	@$(DEMO)/bin/vramwise predict examples/qlora.yml --gpu rtx-4090 --what-if micro_batch_size=8
 	@echo
 	@echo 'Now yours:  $(DEMO)/bin/vramwise check your-config.yml --gpu YOUR-CARD'
 

@@ -53,6 +53,14 @@ def test_rooms_import_in_one_direction():
     assert wrong == []
 
 
+def test_nothing_but_the_outer_rooms_renders():
+    outer = {"render", "cli", "train", "__main__"}
+    inner = [path for path in modules() if room(path) not in outer]
+    reaching = {"vramwise.render", "vramwise.cli"}
+    wrong = [path.name for path in inner for name in imports(path) if name.startswith(tuple(reaching))]
+    assert wrong == []
+
+
 def test_no_room_but_train_imports_torch():
     heavy = {"torch", "transformers", "peft", "accelerate", "datasets"}
     users = [path for path in modules() if room(path) != "train" and {n.split(".")[0] for n in imports(path)} & heavy]

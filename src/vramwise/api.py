@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vramwise.errors import VramwiseError
 from vramwise.resolving import Options, read_run, resolve
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from vramwise.predicting import Prediction
     from vramwise.rules.base import Rule
 
-__all__ = ["Options", "PredictOptions", "check", "explain", "fix", "html_report", "predict", "snapshot_bytes"]
+__all__ = ["Options", "PredictOptions", "check", "explain", "fix", "predict", "snapshot_bytes"]
 
 _LENGTHS_LIMIT_BYTES = 512 * 1024 * 1024
 
@@ -101,43 +101,6 @@ def _lengths(name: str | None) -> Lengths | None:
             f"{name} is larger than {_LENGTHS_LIMIT_BYTES // 1024**2} MiB: give the lengths, one a line"
         )
     return parse_lengths(data.decode("utf-8", "replace"), name)
-
-
-def html_report(prediction: Prediction, path: str) -> str:
-    """The prediction as one self-contained page, with the config's findings beside it."""
-    from click import unstyle
-
-    from vramwise.allocator.profile import profile_timeline
-    from vramwise.allocator.run import simulate
-    from vramwise.allocator.settings import parse_settings
-    from vramwise.checking import check_document
-    from vramwise.render.html import render_html
-    from vramwise.render.prediction_text import describe, verdict
-
-    run = prediction.run
-    settings = parse_settings(run.allocator, run.target.torch)
-    bounded = prediction.report is not prediction.needs
-    total = prediction.gpu.memory_bytes if bounded and prediction.gpu else None
-    limit = prediction.limit_bytes if bounded else None
-    outside = prediction.report.outside_bytes
-
-    def under(look: Callable[..., Any]) -> Any:
-        torch = run.target.torch
-        return look(
-            prediction.timeline, settings, torch=torch, total_bytes=total, limit_bytes=limit, outside_bytes=outside
-        )
-
-    return render_html(
-        title=f"{Path(path).name}: predicted GPU memory",
-        verdict=unstyle(verdict(prediction)),
-        subtitle=describe(prediction),
-        profile=under(profile_timeline),
-        report=under(simulate),
-        gpu=prediction.gpu,
-        findings=check_document(run.config.document, run.target).findings,
-        assumptions=prediction.assumptions,
-        expected_error=str(prediction.expected_error),
-    )
 
 
 def snapshot_bytes(prediction: Prediction) -> bytes:

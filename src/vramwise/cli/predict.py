@@ -99,9 +99,9 @@ def _write_json(prediction: Prediction, changed: Prediction | None, by_card: lis
 
 def _write_files(prediction: Prediction, path: str, html: str | None, snapshot: str | None) -> None:
     if html is not None:
-        from vramwise.api import html_report
+        from vramwise.render.prediction_html import prediction_page
 
-        _write(html, html_report(prediction, path).encode("utf-8"))
+        _write(html, prediction_page(prediction, path).encode("utf-8"))
     if snapshot is not None:
         from vramwise.api import snapshot_bytes
 

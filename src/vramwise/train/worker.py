@@ -16,6 +16,7 @@ from vramwise.config.document import parse_document
 from vramwise.errors import VramwiseError
 from vramwise.resolving import resolve
 from vramwise.targets import make_target
+from vramwise.train.leaving import leave_done, leave_now
 from vramwise.train.plan import EXIT_OUT_OF_MEMORY, PredictedMemory, TrainPlan, read_plan
 from vramwise.types import RunSpec
 
@@ -79,8 +80,8 @@ def train_by(plan: TrainPlan) -> int:
             raise
         oom.record(plan, error, progress.phase, step=progress.step)
         sys.stderr.write(f"out of memory in {progress.phase}: {str(error).partition(chr(10))[0]}\n")
-        return _leave(EXIT_OUT_OF_MEMORY)
-    return stop.exit_code
+        return leave_now(EXIT_OUT_OF_MEMORY)
+    return leave_done(stop.exit_code)
 
 
 def _limit_memory(plan: TrainPlan) -> None:
@@ -133,14 +134,6 @@ def _expected(plan: TrainPlan, run: RunSpec, trainer: Any) -> PredictedMemory | 
     if trainer.is_world_process_zero():
         say(expected.sentence(prediction, plan.predicted))
     return expected.memory_of(prediction)
-
-
-def _leave(code: int) -> int:
-    """End now where other ranks wait for this one: they are in a collective that will never finish."""
-    if int(os.environ.get("WORLD_SIZE", "1") or 1) > 1:
-        sys.stderr.flush()
-        os._exit(code)
-    return code
 
 
 if __name__ == "__main__":

@@ -22,7 +22,15 @@ from vramwise.ghost.model.attention import (
     AttentionLayer,
     Heads,
 )
-from vramwise.ghost.model.block import Mlp, NeoxBlock, ParallelBlock, PostNormBlock, PreNormBlock, SandwichBlock
+from vramwise.ghost.model.block import (
+    KeepingBlock,
+    Mlp,
+    NeoxBlock,
+    ParallelBlock,
+    PostNormBlock,
+    PreNormBlock,
+    SandwichBlock,
+)
 from vramwise.ghost.model.causal_lm import Block, Body
 from vramwise.ghost.model.kernels import Eager, Flash, Kernel, MathSdpa, Sdpa, SinkEager
 from vramwise.ghost.model.liger import LigerFusedGatedMlp, LigerGatedMlp, LigerNorm
@@ -300,6 +308,17 @@ class Builder:
                 norm1=self.norm(f"{start}ln_attn" if two is not None else f"{start}input_layernorm"),
                 norm2=two,
                 order=PARALLEL_ORDER[family],
+                dropout=self.model.hidden_dropout,
+            )
+        if family == "falcon":
+            norms = [self.norm(f"{start}{name}_layernorm") for name in ("input", "post_attention")]
+            return KeepingBlock(
+                label=label,
+                attention=attention,
+                mlp=mlp,
+                norm1=norms[0],
+                norm2=norms[1],
+                attention_dropout=self.model.attention_dropout,
                 dropout=self.model.hidden_dropout,
             )
         first, second = BLOCK_NORMS.get(family, ("input_layernorm", "post_attention_layernorm"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from vramwise.ghost.dtypes import BY_NAME
-from vramwise.ghost.model.linear import Conv1d, Dora, DoraLinear, Linear, LoraLinear, Projection
+from vramwise.ghost.model.linear import AddedBias, Conv1d, Dora, DoraLinear, Linear, LoraLinear, Projection
 from vramwise.ghost.model.quantised import Linear4bit, Linear8bit, QuantisedLoraLinear
 from vramwise.ghost.ops.quantised import dequantised
 from vramwise.ghost.tape import Parameter
@@ -20,6 +20,8 @@ def projection(weights: Weights, name: str) -> Projection:
     base: Projection
     if shape is None and weights.model.family == "gpt2" and name != "lm_head":
         base = Conv1d(weights.by_name[f"{name}.weight"], bias)
+    elif shape is None and weights.model.family == "falcon" and bias is not None:
+        base = AddedBias(weights.by_name[f"{name}.weight"], bias)
     elif shape is None:
         base = Linear(weights.by_name[f"{name}.weight"], bias)
     elif run.quantization == "8bit":

@@ -172,7 +172,7 @@ class ChunkedAttention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FalconAttention:
-    """One projection with the query heads first; the shared key and value heads are copied out of it by an index."""
+    """One projection for all heads; shared key and value heads are copied out of it by an index."""
 
     heads: Heads
     qkv: Projection
@@ -188,9 +188,10 @@ class FalconAttention:
         heads = self.heads
         fused = self.qkv(t, hidden)
         query = narrow(t, fused, (batch, heads.query, tokens, heads.width))
-        key = indexed(t, fused, (batch, heads.kv, tokens, heads.width))
-        value = indexed(t, fused, (batch, heads.kv, tokens, heads.width))
-        if heads.kv > 1:
+        pick = narrow if heads.kv == heads.query else indexed  # a head of its own each is a slice
+        key = pick(t, fused, (batch, heads.kv, tokens, heads.width))
+        value = pick(t, fused, (batch, heads.kv, tokens, heads.width))
+        if 1 < heads.kv < heads.query:
             query = contiguous(t, query)
             key = repeat_heads(t, key, heads.query // heads.kv)
             value = repeat_heads(t, value, heads.query // heads.kv)

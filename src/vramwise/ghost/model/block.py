@@ -48,6 +48,30 @@ class PreNormBlock:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeepingBlock:
+    """Falcon without parallel attention: as above, but each result has a name of its own until the block ends."""
+
+    label: str
+    attention: AttentionLayer
+    mlp: Mlp
+    norm1: Norm
+    norm2: Norm
+    attention_dropout: float = 0.0
+    dropout: float = 0.0
+
+    def __call__(self, t: Tape, hidden: Tensor, *, tables: Tables | None, mask: Tensor | None) -> Tensor:
+        """Run it."""
+        t.mark("activations", f"{self.label}: attention")
+        normed = self.norm1(t, hidden)
+        attended, _weights = self.attention(t, normed, tables, mask)
+        residual = add(t, hidden, dropout(t, attended, self.attention_dropout))
+        t.mark("activations", f"{self.label}: mlp")
+        beside = self.norm2(t, residual)
+        fed = self.mlp(t, beside)
+        return add(t, residual, dropout(t, fed, self.dropout))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SandwichBlock:
     """Norms before and after both parts: Gemma 2 and 3, GLM 4."""
 

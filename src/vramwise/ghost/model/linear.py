@@ -37,6 +37,20 @@ class Linear:
         return linear(t, x, self.weight, self.bias)
 
 
+class AddedBias:
+    """Falcon's linear layer: the bias is added to the product in an operation of its own."""
+
+    __slots__ = ("bias", "weight")
+
+    def __init__(self, weight: Parameter, bias: Parameter) -> None:
+        self.weight = weight
+        self.bias = bias
+
+    def __call__(self, t: Tape, x: Tensor) -> Tensor:
+        """Apply it."""
+        return add(t, linear(t, x, self.weight), self.bias)
+
+
 class Conv1d:
     """GPT-2's linear layer: the weight is stored as (in, out)."""
 

@@ -43,7 +43,6 @@ def _backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     weight = dequantised(t, shape, grad.dtype, sums_in_place=True)
     out = t.new(x_shape, grad.dtype)
     t.workspace()
-    out.view = True
     del weight
     return (out,)
 
@@ -76,7 +75,6 @@ def _backward_8bit(t: Tape, node: Node, grad: Tensor) -> Grads:
     t.new((shape[0],), FP32)
     out = t.new(x_shape, grad.dtype)
     t.workspace()
-    out.view = True
     del weight
     return (out,)
 

@@ -4,13 +4,17 @@ import io
 
 import pytest
 from failure_cases import CASES
+from failure_logs import oom
+from more_failure_cases import MORE
 
 import vramwise
 
+ALL = {**CASES, **MORE}
 
-@pytest.mark.parametrize("name", CASES)
+
+@pytest.mark.parametrize("name", ALL)
 def test_the_cause_is_found(name):
-    log, expected = CASES[name]
+    log, expected = ALL[name]
     diagnosis = vramwise.diagnose(io.BytesIO(log.encode()))
     if expected is None:
         assert diagnosis.verdict == "no-failure", diagnosis.sentence
@@ -25,5 +29,23 @@ def test_the_cause_is_found(name):
 
 
 def test_the_table_is_large_enough():
-    assert len(CASES) >= 80
-    assert sum(expected is None for _, expected in CASES.values()) >= 12
+    assert len(ALL) == len(CASES) + len(MORE) >= 140
+    assert sum(expected is None for _, expected in ALL.values()) >= 15
+
+
+def test_figures_that_cannot_be_are_left_out():
+    hidden = vramwise.diagnose(io.BytesIO(MORE["a container hides the process"][0].encode()))
+    assert hidden.symptom.memory.this_process_bytes is None
+    unlimited = vramwise.diagnose(io.BytesIO(CASES["async backend"][0].encode()))
+    assert unlimited.symptom.memory.allowed_bytes is None
+    assert not unlimited.notes
+
+
+def test_a_driver_that_lends_host_memory_is_noted():
+    log = oom("1.00 GiB", total="8.00 GiB", allocated="12.19 GiB", pieces="500.00 MiB", free="0 bytes")
+    assert "its driver lends host memory" in vramwise.diagnose(io.BytesIO(log.encode())).notes[0]
+
+
+def test_an_empty_log_is_said_to_be_empty():
+    assert vramwise.diagnose(io.BytesIO(b"")).sentence == "No failure found: the log is empty."
+    assert vramwise.diagnose(io.BytesIO(b"fine\n")).sentence == "No failure found in 1 line."

@@ -19,6 +19,9 @@ PIECES = [
     b'  File "/a/b/trainer.py", line 3, in evaluate\n',
     bar(3, 400).encode(),
     losses(1, 3).encode(),
+    "│ /a/b/trainer.py:7 in evaluate │\n│ ❱ 7 │ x = 1 │\n".encode(),
+    b"File /a/b.py:3, in Model.forward(self)\n---> 3 y = x\n",
+    b"expected Half but found Float",
     b"[rank0]: ",
     b"\x1b[31m",
     b"\xff\xfe\x00",
@@ -49,7 +52,7 @@ class Endless(io.RawIOBase):
         return end
 
 
-@settings(max_examples=300, deadline=2000)
+@settings(max_examples=300)
 @given(st.lists(st.one_of(st.sampled_from(PIECES), st.binary(max_size=40)), max_size=30).map(b"".join))
 def test_any_bytes_are_read(data):
     diagnosis = vramwise.diagnose(io.BytesIO(data))
@@ -86,9 +89,9 @@ def test_memory_does_not_grow_with_the_log(filler):
     tail = b"\n" + oom("2.00 GiB", allocated="15.00 GiB", pieces="7.30 GiB").encode() + b"\n"
     read_log(io.BytesIO(filler + tail), "warm")
     tracemalloc.start()
-    start = time.perf_counter()
+    start = time.process_time()
     facts = read_log(Endless(filler, 6, tail), "endless")
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 16 * 1024**2 + 4 * len(filler)

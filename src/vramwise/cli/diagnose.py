@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command("diagnose")
-@click.argument("log", metavar="LOG", required=False)
+@click.argument("log", metavar="[LOG]", required=False)
 @click.option("--config", metavar="FILE", help="The run's config: the ghost run then weighs causes and changes.")
 @click.option("--snapshot", metavar="FILE", help="A torch memory snapshot of the run (pickle, gzipped or not).")
 @click.option("--model", metavar="ID|PATH", help="Model instead of base_model: a hub id, a folder or a config.json.")

@@ -22,17 +22,17 @@ class _DiagnoseVerb(ModuleType):
 
     def __call__(
         self,
-        log: str | Path | BinaryIO | None,
+        log: str | Path | BinaryIO | None = None,
         *,
-        config: str | None = None,
-        snapshot: str | None = None,
+        config: str | Path | None = None,
+        snapshot: str | Path | None = None,
         options: Options | None = None,
         model: str | None = None,
     ) -> Diagnosis:
         """The diagnosis of a log (a path, or a binary stream), with its config and its memory snapshot if given."""
-        from vramwise.diagnose.reading import read_all
+        from vramwise.api import diagnose
 
-        return read_all(log, config=config, snapshot=snapshot, options=options, model=model).diagnosis
+        return diagnose(log, config=config, snapshot=snapshot, options=options, model=model)
 
 
 sys.modules[__name__].__class__ = _DiagnoseVerb

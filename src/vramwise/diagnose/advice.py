@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from vramwise.config.edit import EditRefused, apply_edits, diff
 from vramwise.diagnose import remedies as r
 from vramwise.diagnose.case import Case
 from vramwise.diagnose.evidence import Cause, Remedy
-from vramwise.diagnose.ghost import would_survive
+from vramwise.diagnose.ghost import Ghost, would_survive
 from vramwise.errors import VramwiseError
 from vramwise.resolving import resolve
 from vramwise.types import Edit, Fix
@@ -40,14 +40,16 @@ BUILDERS: dict[str, tuple[r.Build, ...]] = {
     "outside-torch": (r.halve_micro_batch,),
     "fp16-trainable-weights": (r.train_in_bf16,),
     "fp16-scaler-bf16-weights": (r.train_in_bf16,),
+    "fp16-overflow": (r.train_in_bf16,),
     "mixed-operands": (r.train_in_bf16,),
     "flash-needs-half": (r.flash_attention,),
     "flash-card": (r.no_flash_attention,),
-    "bf16-unsupported": (r.train_in_fp16,),
+    "bf16-unsupported": (r.train_without_bf16,),
     "fsdp-mixed-dtypes": (r.second_fsdp,),
     "fsdp-mixed-frozen": (r.second_fsdp,),
     "recompute-dtype": (r.reentrant,),
     "recompute-freed-weights": (r.reentrant,),
+    "recompute-changed": (r.reentrant,),
     "fp8-alignment": (r.pad_for_fp8,),
     "auto-batch-exhausted": (r.no_auto_batch,),
     "offload-tracker": (r.legacy_offloading,),
@@ -74,6 +76,25 @@ COMMANDS: dict[str, tuple[Remedy, ...]] = {
     ),
     "load": (Remedy(title="Load to fewer bytes or more cards: 4-bit, or sharding (FSDP2, ZeRO-3)"),),
     "resume": (Remedy(title="Load the checkpoint to host memory first: map_location='cpu'"),),
+    "mixed-operands": (
+        Remedy(
+            title="Where the model is called outside the trainer (generation, a callback), do it under torch.autocast; "
+            "else cast the part that differs"
+        ),
+    ),
+    "flash-needs-half": (Remedy(title="Call the model under torch.autocast, or cast what is fp32 before attention"),),
+    "fsdp-mixed-dtypes": (
+        Remedy(
+            title="Give all parameters of a block one dtype: the adapter the base's, or the quantised base's storage"
+        ),
+    ),
+    "host-memory": (
+        Remedy(title="See whether the kernel killed it", command="dmesg -T | grep -iE 'killed process|oom-kill'"),
+    ),
+    "dtype-not-implemented": (
+        Remedy(title="Run the whole model on the GPU with a torch that has the kernel, or give this part fp32"),
+    ),
+    "absurd-size": (Remedy(title="Look for the rank that failed first; run again with NCCL_DEBUG=INFO"),),
     "kernel-shared-memory": (
         Remedy(title="Choose a kernel or block size made for this card; memory settings do not matter"),
     ),
@@ -110,23 +131,31 @@ def advise(case: Case, causes: Sequence[Cause]) -> list[Cause]:
 
 
 def _remedies(case: Case, cause: Cause, *, tried: bool) -> list[Remedy]:
-    built = [build(case.run) for build in _builders(case, cause)]
-    known = [remedy and _with_known_values(case, remedy) for remedy in built]
-    edited = [_with_diff(case, remedy) for remedy in known if remedy is not None]
+    built = {build: _built(case, build(case.run)) for build in _builders(case, cause)}
+    offered = {build: remedy for build, remedy in built.items() if remedy is not None}
+    edited = list(offered.values())
     if tried and cause.id in _OF_MEMORY and case.ghost is not None:
-        edited = _tried(case, edited)
+        edited = _tried(case, offered)
     commands = list(COMMANDS.get(cause.id, ()))
     return commands + edited if cause.id in ("fragmentation", "other-process") else edited + commands
+
+
+def _built(case: Case, remedy: Remedy | None) -> Remedy | None:
+    """With the log's own values, and with its diff."""
+    known = remedy and _with_known_values(case, remedy)
+    return known and _with_diff(case, known)
 
 
 def _builders(case: Case, cause: Cause) -> tuple[r.Build, ...]:
     """What suits a cause at this moment.
 
     In the optimizer's own step no activation is alive: fewer of them would not help. Training's micro-batch does not
-    make an evaluation's larger batch smaller.
+    make an evaluation's larger batch smaller, and data loaders have no part in loading and saving.
     """
     if cause.id == "optimizer-state" and case.symptom.phase == "optimizer":
         return (r.eight_bit_optimizer, r.quantize_base)
+    if cause.id == "host-memory" and case.symptom.phase in ("load", "save"):
+        return ()
     if cause.id == "eval-batch" and case.larger_eval_batch:
         return (r.equal_eval_batch,)
     return BUILDERS.get(cause.id, ())
@@ -169,18 +198,45 @@ def _with_diff(case: Case, remedy: Remedy) -> Remedy:
         return replace(remedy, refused=str(error))
 
 
-def _tried(case: Case, remedies: list[Remedy]) -> list[Remedy]:
-    """Each remedy on the ghost run, those that survive first; where none does, all of them together."""
+def _tried(case: Case, offered: Mapping[r.Build, Remedy]) -> list[Remedy]:
+    """Each remedy on the ghost run, those that survive first, and of these the ones that keep the training as it is.
+
+    Shorter rows lose data: they come last, and where nothing else survives, several changes together are tried.
+    """
+    judged = {build: _judged(case, remedy) for build, remedy in list(offered.items())[:_MOST_PREDICTIONS]}
+    half = judged.get(r.halve_micro_batch)
+    if half is not None and half.survives is False:
+        judged[r.halve_micro_batch] = _smaller_still(case, half)
+    last = judged.pop(r.shorten, offered.get(r.shorten))
+    remedies = list({**offered, **judged, r.shorten: last}.values())
+    ranked = [remedy for remedy in remedies if remedy is not None and remedy is not last]
+    if not any(remedy.survives for remedy in ranked) and _can_be_tried(case):
+        ranked += _combined(case, [remedy.fix for remedy in ranked if remedy.fix and not remedy.refused])
+    ranked.sort(key=lambda remedy: (remedy.survives is not True, remedy.fix is not None and not remedy.fix.safe))
+    return [*ranked, last] if last is not None else ranked
+
+
+def _can_be_tried(case: Case) -> bool:
+    ghost = case.ghost
+    return ghost is not None and ghost.prediction is not None and ghost.surpassed_by(case.memory) is None
+
+
+def _judged(case: Case, remedy: Remedy) -> Remedy:
     assert case.ghost is not None
-    judged = []
-    for at, remedy in enumerate(remedies):
-        if remedy.fix is not None and not remedy.refused and at < _MOST_PREDICTIONS:
-            survives, figures = would_survive(case.ghost, remedy.fix.edits, case.memory)
-            remedy = replace(remedy, survives=survives, prediction=figures)
-        judged.append(remedy)
-    if judged and not any(remedy.survives for remedy in judged) and case.ghost.prediction is not None:
-        judged += _combined(case, [remedy.fix for remedy in judged if remedy.fix and not remedy.refused])
-    return sorted(judged, key=lambda remedy: remedy.survives is not True)
+    if remedy.fix is None or remedy.refused:
+        return remedy
+    survives, figures = would_survive(case.ghost, remedy.fix.edits, case.memory)
+    return replace(remedy, survives=survives, prediction=figures)
+
+
+def _smaller_still(case: Case, half: Remedy) -> Remedy:
+    """The largest micro-batch that survives; half of it where none does."""
+    assert case.run is not None
+    for remedy in r.smaller_micro_batches(case.run):
+        judged = _judged(case, _with_diff(case, remedy)) if remedy.title != half.title else half
+        if judged.survives:
+            return judged
+    return half
 
 
 def _combined(case: Case, tried: list[Fix]) -> list[Remedy]:
@@ -204,6 +260,12 @@ def _combined(case: Case, tried: list[Fix]) -> list[Remedy]:
         survives, figures = would_survive(ghost, edits, case.memory)
         if survives is not False:
             break
-    title = "Together" if survives else "All of these together"
+    title = "Several changes together" if survives else "All of these together"
     fix = Fix(title=title, safe=safe, edits=tuple(edits))
-    return [_with_diff(case, Remedy(title=title, fix=fix, survives=survives, prediction=figures))]
+    together = _with_diff(case, Remedy(title=title, fix=fix, survives=survives, prediction=figures))
+    return [together] if survives is not False else [Remedy(title=_not_enough(ghost)), together]
+
+
+def _not_enough(ghost: Ghost) -> str:
+    adapter = "" if ghost.run.adapter else "an adapter (lora, qlora), "
+    return f"No change of these is enough for this card: it takes {adapter}sharding over several cards, or a larger one"

@@ -9,6 +9,7 @@ from vramwise.diagnose.evidence import Frame, LogFacts, MemoryText, Quote, Sympt
 from vramwise.diagnose.factor import Batch, Dimensions, Factors, factor
 from vramwise.diagnose.ghost import Ghost, Match
 from vramwise.diagnose.phases import phase_of
+from vramwise.diagnose.sizes import size
 from vramwise.diagnose.snapshot import SnapshotFacts
 from vramwise.types import RunSpec
 
@@ -54,6 +55,11 @@ class Case:
         return min(bounds, default=None)
 
     @property
+    def there_bytes(self) -> int:
+        """What was there in one piece or in many: left to take, and reserved but unallocated."""
+        return (self.memory.unallocated_bytes or 0) + (self.memory.room_bytes or 0)
+
+    @property
     def in_step(self) -> bool:
         """Whether it happened in a training step, as far as is known."""
         return self.symptom.phase in STEP_PARTS
@@ -80,17 +86,35 @@ class Case:
 
     @cached_property
     def expandable(self) -> bool | None:
-        """Whether expandable segments were on; None where nothing says."""
+        """Whether the run had expandable segments on; None where neither log nor snapshot says."""
         if self.snapshot is not None:
             return "expandable_segments:True" in self.snapshot.settings
         if "alloc_conf" in self.log.settings:
             return "expandable_segments:True" in self.log.settings["alloc_conf"].value
-        return None if self.run is None else "expandable_segments:True" in self.run.allocator
+        return None
+
+    @property
+    def expandable_by_config(self) -> bool:
+        """Whether the config's trainer turns them on, unless the run was started otherwise."""
+        return self.run is not None and "expandable_segments:True" in self.run.allocator
 
     @cached_property
     def factors(self) -> list[Factors]:
         """What the request may have been, by its size."""
         return factor(self.requested, self.memory.tolerance_bytes, self.dimensions) if self.requested else []
+
+    @property
+    def parameter_sized(self) -> list[str]:
+        """The arithmetic of a request that is as large as a parameter, for the evidence; empty for any other."""
+        found = next((factors for factors in self.factors if factors.kind == "parameter"), None)
+        return [] if found is None else [f"{size(self.requested)} = {found.arithmetic}"]
+
+    @property
+    def predicted_phase(self) -> str:
+        """Where the ghost run runs out of memory; "" where it does not, or there is none."""
+        prediction = self.ghost.prediction if self.ghost else None
+        failure = prediction.report.out_of_memory if prediction else None
+        return failure.phase if failure else ""
 
     @cached_property
     def matches(self) -> list[Match]:
@@ -108,7 +132,7 @@ class Case:
     def dimensions(self) -> Dimensions:
         """Of the config's model; else what the log shows."""
         if self.ghost is not None and self.ghost.model is not None:
-            return _from_ghost(self.ghost)
+            return _from_ghost(self.ghost, logged_eval_rows=self.number("eval_batch_size"))
         micro, length = self.micro_batch_size, self.number("sequence_len")
         evals = self.eval_batch_size or micro
         batches = [Batch("train", micro, length), Batch("eval", evals, length)] if micro and length else []
@@ -121,14 +145,14 @@ class Case:
         )
 
 
-def _from_ghost(ghost: Ghost) -> Dimensions:
+def _from_ghost(ghost: Ghost, *, logged_eval_rows: int) -> Dimensions:
     from vramwise.facts.parameters import parameter_count, parameters
 
     model, run = ghost.model, ghost.run
     assert model is not None
     batches = [Batch("train", run.micro_batch_size, run.sequence_len)]
-    if run.evaluates and run.eval_batch_size:
-        batches.append(Batch("eval", run.eval_batch_size, run.eval_sequence_len or run.sequence_len))
+    rows = {run.eval_batch_size, logged_eval_rows} if run.evaluates else {logged_eval_rows}
+    batches += [Batch("eval", row, run.eval_sequence_len or run.sequence_len) for row in sorted(filter(None, rows))]
     sizes = {parameter.numel: parameter.name for parameter in reversed(parameters(model))}
     return Dimensions(
         vocab_size=model.vocab_size,

@@ -23,8 +23,16 @@ _MOST_CAUSES = 6
 
 
 def failure_of(symptoms: Sequence[Symptom]) -> Symptom | None:
-    """The symptom to explain; None where there is none."""
-    return min(enumerate(symptoms), key=lambda item: (_class(item[1]), item[0]), default=(0, None))[1]
+    """The symptom to explain; None where there is none.
+
+    A logger may report an exception before its traceback is printed: the same words, but only the second says where.
+    """
+    first = min(symptoms, key=_class, default=None)
+    if first is None or first.frames:
+        return first
+    said = (first.kind, first.rank, first.memory)
+    again = (other for other in symptoms if (other.kind, other.rank, other.memory) == said and other.frames)
+    return next(again, first)
 
 
 def _class(symptom: Symptom) -> int:
@@ -98,15 +106,21 @@ def _word(case: Case, cause: Cause) -> tuple[bool | None, str]:
         return True, f"the optimizer's state is {size(held)}"
     if cause.id == "eval-batch":
         peak, train = ghost.peak_of("eval"), max(ghost.peak_of("forward"), ghost.peak_of("backward"))
-        if peak and train:
+        # Training that had passed and an evaluation that failed are facts: a prediction cannot doubt them.
+        if peak and train and (peak > train or not case.steps_passed):
             return peak > train, f"evaluation allocates {size(peak)} at its peak, training {size(train)}"
     if cause.id in ("capacity", "oversized-batch"):
-        if failure is not None:
+        if failure is not None and cause.confidence >= 0.5:
             return True, f"it runs out of memory too, in {failure.phase} at step {failure.step} ({failure.label})"
-        if ghost.prediction.fits:
-            return False, f"it needs {size(needs.peak_reserved_bytes)} reserved and fits"
+        if ghost.prediction.fits and ghost.surpassed_by(case.memory) is None:
+            return False, f"it reserves {size(report.peak_reserved_bytes)} and fits"
+    if cause.id == "long-tail" and failure is not None and case.requested > case.there_bytes:
+        return (
+            True,
+            f"batches of the full {ghost.run.sequence_len} tokens do not fit ({failure.phase}, {failure.label})",
+        )
     if cause.id in ("fragmentation", "other-process", "leak") and ghost.prediction.fits:
-        return True, f"the config alone needs {size(needs.peak_reserved_bytes)} reserved and would fit"
+        return True, f"the config alone reserves {size(report.peak_reserved_bytes)} and would fit"
     return None, ""
 
 
@@ -120,6 +134,8 @@ def ghost_lines(case: Case) -> tuple[str, ...]:
     needs = ghost.prediction.needs
     room = ghost.prediction.capacity_bytes
     fits = {True: "fits", False: "does not fit", None: "no card named"}[ghost.prediction.fits]
+    if room and ghost.prediction.fits and needs.peak_reserved_bytes > room:
+        fits = "fits only by releasing caches"
     lines = [
         f"predicted: {size(needs.peak_reserved_bytes)} reserved of {size(room)}: {fits}"
         if room

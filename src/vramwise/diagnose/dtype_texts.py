@@ -6,9 +6,17 @@ Axolotl. An exception stands at the start of its line or behind its name; anythi
 
 from __future__ import annotations
 
+import re
+
 from vramwise.diagnose.texts import failure
 
 _DTYPE = r"[\w:.]{1,40}"
+_ONE = re.compile(
+    r"\b(?:c10::|at::|torch\.(?:cuda\.)?)?(Half|Float|BFloat16|Double|float16|bfloat16|float32|float64|float|double|half)"
+    r"(?:Tensor)?\b"
+)
+_COMPARED = re.compile(r"\b(?:same|match|expected|expects?|requires)\b|!=", re.IGNORECASE)
+_SAME_AS = {"half": "float16", "float": "float32", "double": "float64"}
 
 DTYPE_TEXTS = (
     # the gradient scaler
@@ -36,10 +44,18 @@ DTYPE_TEXTS = (
         "expected scalar type",
         r"expected scalar type (?P<left>Half|Float|BFloat16) but found (?P<right>Half|Float|BFloat16)",
     ),
+    failure("mixed-operands", "Query/Key/Value should either all have the same dtype"),
+    # operations without a kernel for a dtype
     failure(
-        "mixed-operands",
-        "should be the same",
-        rf"Input type \((?P<left>{_DTYPE})\) and (?:weight|bias) type \((?P<right>{_DTYPE})\) should be the same",
+        "dtype-not-implemented",
+        "not implemented for '",
+        r"\"(?P<op>[\w:]{1,120})\" not implemented for '(?P<dtype>Half|BFloat16|Float8_\w{1,12})'",
+    ),
+    failure("numpy-bf16", "Got unsupported ScalarType BFloat16"),
+    # fp16's range
+    failure("fp16-overflow", "Current loss scale already at minimum"),
+    failure(
+        "fp16-overflow", "without overflow", r"value cannot be converted to type (?:at|c10)::Half without overflow"
     ),
     # attention kernels
     failure(
@@ -64,12 +80,22 @@ DTYPE_TEXTS = (
         "Must flatten tensors with uniform dtype",
         r"Must flatten tensors with uniform dtype but got (?P<left>torch\.\w+) and (?P<right>torch\.\w+)",
     ),
+    failure(
+        "fsdp2-mixed-dtypes",
+        "FSDP expects uniform original parameter dtype",
+        r"FSDP expects uniform original parameter dtype but got \{(?P<left>torch\.\w+), (?P<right>torch\.\w+)",
+    ),
     failure("fsdp-mixed-frozen", "Must flatten tensors with uniform `requires_grad`"),
     # checkpointing
     failure(
         "recompute-differs",
         "have different metadata",
         r"(?:torch\.utils\.checkpoint: )?Recomputed values for the following tensors have different metadata",
+    ),
+    failure(
+        "recompute-count",
+        "A different number of tensors was saved",
+        r"(?:torch\.utils\.checkpoint: )?A different number of tensors was saved during the original forward",
     ),
     failure(
         "recompute-metadata",
@@ -118,3 +144,19 @@ DTYPE_TEXTS = (
         anywhere=True,
     ),
 )
+
+
+def two_dtypes(text: str) -> dict[str, str]:
+    """Of an exception that compares dtypes, the two that differ; empty for any other.
+
+    torch has dozens of such messages (index_add_, index_put_, attention masks, losses); all name both dtypes.
+    """
+    found = {_canonical(match[1]): match[0] for match in reversed(list(_ONE.finditer(text[:600])))}
+    if len(found) != 2 or not _COMPARED.search(text[:600]):
+        return {}
+    right, left = found.values()
+    return {"left": left, "right": right}
+
+
+def _canonical(name: str) -> str:
+    return _SAME_AS.get(name.lower(), name.lower())

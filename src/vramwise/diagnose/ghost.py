@@ -20,6 +20,9 @@ from vramwise.timeline import Action
 from vramwise.types import Document, Edit, GpuSpec, ModelSpec, RunSpec
 from vramwise.units import gib
 
+# A run that held this much more than predicted is not the run that was predicted.
+_NOT_THIS_RUN = 1.25
+
 
 class Match(NamedTuple):
     """Requests of the ghost run that are as large as the one that failed."""
@@ -67,6 +70,14 @@ class Ghost:
             found[key] = Match(*timeline.tags[tag], name, step, times)
         return sorted(found.values(), key=lambda match: -match.times)
 
+    def surpassed_by(self, memory: MemoryText | None) -> int | None:
+        """The predicted peak, where the failed run held far more: its config, its data or a leak is not known here."""
+        held = memory.allocated_bytes if memory else None
+        if held is None or self.prediction is None:
+            return None
+        most = self.prediction.needs.peak_allocated_bytes
+        return most if held > most * _NOT_THIS_RUN else None
+
     def peak_of(self, phase: str) -> int:
         """The most allocated in a phase, over all steps."""
         report = None if self.prediction is None else self.prediction.needs
@@ -99,6 +110,8 @@ def summon(
 def would_survive(ghost: Ghost, edits: Sequence[Edit], memory: MemoryText | None) -> tuple[bool | None, str]:
     """Whether the changed config is predicted to fit the card, and the figures; None where that cannot be said."""
     if ghost.model is None or ghost.prediction is None or ghost.prediction.capacity_bytes is None:
+        return None, ""
+    if ghost.surpassed_by(memory) is not None:
         return None, ""
     try:
         changed = resolve(apply_edits(ghost.document, edits), ghost.run.target)

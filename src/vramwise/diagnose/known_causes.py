@@ -18,10 +18,7 @@ class Known(NamedTuple):
 
 
 _FP16 = "trainable weights are fp16 under the fp16 gradient scaler, which takes no fp16 gradients"
-_OPERANDS = (
-    "a layer got operands of two dtypes ({left} and {right}): parts of the model differ in dtype and no autocast joins "
-    "them"
-)
+_OPERANDS = "operands of two dtypes met ({left} and {right}): parts of the model differ, and no autocast joins them"
 
 KNOWN = {
     "unscale-fp16": Known("fp16-trainable-weights", _FP16, "fp16-full-finetune"),
@@ -31,6 +28,12 @@ KNOWN = {
         "bf16-left-off",
     ),
     "mixed-operands": Known("mixed-operands", _OPERANDS, "fp16-full-finetune", 0.92),
+    "numpy-bf16": Known(
+        "dtype-not-implemented", "a bf16 tensor was given to numpy, which has no bf16: convert it with .float()", None
+    ),
+    "fp16-overflow": Known(
+        "fp16-overflow", "values or gradients left the range of fp16 (65504), at any loss scale", "bf16-left-off", 0.9
+    ),
     "flash-dtype": Known(
         "flash-needs-half",
         "FlashAttention got fp32 queries, keys and values: norms or embeddings are in fp32",
@@ -44,6 +47,11 @@ KNOWN = {
         "fsdp-mixed-dtypes",
         "FSDP1 flattens the parameters of a block into one, but they are of two dtypes ({left} and {right})",
         "fsdp1-deprecated",
+    ),
+    "fsdp2-mixed-dtypes": Known(
+        "fsdp-mixed-dtypes",
+        "FSDP2 shards the parameters of a block together, but they are of two dtypes ({left} and {right})",
+        None,
     ),
     "fsdp-mixed-frozen": Known(
         "fsdp-mixed-frozen",
@@ -89,6 +97,18 @@ KNOWN = {
         "a Triton kernel wants {required} bytes of shared memory and this card has {limit}: no matter of VRAM",
         None,
     ),
+    "does-not-fit": Known(
+        "load",
+        "the quantised model does not fit the GPU: parts were to go to the CPU or the disk, where they cannot run",
+        None,
+        0.93,
+    ),
+    "absurd-size": Known(
+        "absurd-size",
+        "more than 2⁶⁰ bytes were asked for: no lack of memory but a wrong size, such as one that another rank sent",
+        None,
+        0.9,
+    ),
     "nccl-shm": Known("host-shared-memory", "NCCL found /dev/shm too small: no matter of VRAM", None, 0.9),
     "host-killed": Known(
         "host-memory",
@@ -102,6 +122,15 @@ KNOWN = {
     "host-worker-killed": Known(
         "host-memory", "a data loader worker was killed: host memory ran out", "prefetch-host-memory", 0.93
     ),
+    "host-worker-died": Known(
+        "host-memory",
+        "a process that prepared the dataset died without a word, as when host memory runs out",
+        "prefetch-host-memory",
+        0.7,
+    ),
+    "host-bus-error": Known(
+        "host-shared-memory", "the process died of SIGBUS (−7), as when shared memory (/dev/shm) is full", None, 0.65
+    ),
     "host-allocation": Known(
         "host-memory", "an allocation of host memory failed: no matter of VRAM", "prefetch-host-memory", 0.93
     ),
@@ -114,8 +143,10 @@ KNOWN = {
 def known_cause(case: Case) -> Cause | None:
     """The cause that the text of a symptom states, or None."""
     symptom = case.symptom
-    if symptom.kind in ("recompute-differs", "recompute-metadata"):
+    if symptom.kind in ("recompute-differs", "recompute-metadata", "recompute-count"):
         return _recompute(case)
+    if symptom.kind == "dtype-not-implemented":
+        return _not_implemented(case)
     known = KNOWN.get(symptom.kind)
     if known is None:
         return None
@@ -123,12 +154,13 @@ def known_cause(case: Case) -> Cause | None:
         name: symptom.details.get(name, "?")
         for name in ("left", "right", "divisor", "shape", "optimizer", "required", "limit")
     }
-    sentence = known.sentence.format(**details)
+    sentence = known.sentence.format(**details).replace(" (? and ?)", "")
     if symptom.kind == "fp8-alignment" and details["shape"] == "?":
         sentence = sentence.partition(", and a batch")[0]
-    return Cause(
-        id=known.cause, sentence=sentence, confidence=known.confidence, rule=known.rule, quotes=(symptom.quote,)
-    )
+    rule = known.rule
+    if symptom.kind == "mixed-operands" and "half" not in f"{details['left']} {details['right']}".lower():
+        rule = None  # no fp16 in it
+    return Cause(id=known.cause, sentence=sentence, confidence=known.confidence, rule=rule, quotes=(symptom.quote,))
 
 
 def _recompute(case: Case) -> Cause:
@@ -143,11 +175,34 @@ def _recompute(case: Case) -> Cause:
             rule="nonreentrant-qlora-zero3",
             quotes=(case.symptom.quote,),
         )
-    dtypes = f" ({saved}, then {again})" if saved and again and saved != again else ""
+    if case.symptom.kind == "recompute-count" or (saved and saved == again):
+        shapes = f" (shape [{details['saved_shape']}], then [{shape}])" if "saved_shape" in details else ""
+        return Cause(
+            id="recompute-changed",
+            sentence=f"the recomputed forward did other work than the first{shapes}: it depends on something that "
+            "changed between them, such as a cache that grows or the routing of experts",
+            confidence=0.85,
+            quotes=(case.symptom.quote,),
+        )
+    dtypes = f" ({saved}, then {again})" if saved and again else ""
     return Cause(
         id="recompute-dtype",
         sentence=f"the recomputed forward ran in another dtype than the first{dtypes}: autocast differed between them",
         confidence=0.93 if dtypes else 0.75,
         rule="nonreentrant-qlora-zero3",
+        quotes=(case.symptom.quote,),
+    )
+
+
+def _not_implemented(case: Case) -> Cause:
+    """Kernels for the GPU have cuda in their name; the others are the CPU's."""
+    op, dtype = case.symptom.details["op"], case.symptom.details["dtype"]
+    on_gpu = "cuda" in op.lower()
+    where = "this torch's CUDA build" if on_gpu else "the CPU"
+    why = "" if on_gpu else ": part of the model is on the CPU"
+    return Cause(
+        id="dtype-not-implemented",
+        sentence=f"an operation ({op}) does not exist for {dtype} on {where}{why}",
+        confidence=0.9,
         quotes=(case.symptom.quote,),
     )

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import BinaryIO
 
-from vramwise.diagnose.dtype_texts import DTYPE_TEXTS
+from vramwise.diagnose.dtype_texts import DTYPE_TEXTS, two_dtypes
 from vramwise.diagnose.evidence import Frame, LogFacts, MemoryText, PhaseName, Quote, Setting, Symptom
 from vramwise.diagnose.host_texts import AFTERMATH, HOST_TEXTS
 from vramwise.diagnose.oom_texts import OOM_TEXTS, read_memory_text
@@ -22,25 +22,22 @@ from vramwise.diagnose.progress import BAR_WORDS, FIGURE_WORDS, Progress
 from vramwise.diagnose.settings_texts import SETTING_WORDS, read_settings
 from vramwise.diagnose.stream import RawLine, Totals, Words, interesting_lines
 from vramwise.diagnose.texts import Found, find_failures
+from vramwise.diagnose.tracebacks import CALL_WORDS, call_on
 
+# Each text of the tables holds one of these, or stands behind an exception's name; fewer words read faster.
 _FAILURE_WORDS = (
-    *(b"Error", b"rror:", b"Exception", b"ut of memory", b"OutOf", b"Allocation on device", b"_FAILED", b"NCCL WARN"),
-    *(b"exitcode", b"exit code", b"exit status", b"exits with", b"SIGKILL", b"Killed", b"is killed by", b"oom-kill"),
-    *(b"oom_kill", b"bad_alloc", b"insufficient shared", b" metadata: {", b"divisible by", b"undo_layout("),
-    *(b"No executable batch", b"Error out of memory at", b"Interrupt"),
-)
-# The second row: how rich writes a call.
-_TRACE_WORDS = (
-    *(b'File "', b"Traceback (most"),
-    *(b" in forward", b" in backward", b" in step", b" in evaluat", b" in from_pretrained"),
+    *(b"Error", b"rror:", b"Exception", b"Interrupt", b"OutOf", b"ut of memory", b"Out Of Memory", b"OUT_OF_MEMORY"),
+    *(b"_FAILED", b"NCCL WARN", b"Failed to CUDA", b"exitcode", b"xit code", b"exit status", b"exits with", b"SIGKILL"),
+    *(b"Kill", b"killed", b"oom-kill", b"oom_kill", b"TERM_MEMLIMIT", b"insufficient shared", b" metadata: {"),
+    *(b"divisible by", b"undo_layout(", b"dispatched on the CPU", b"terminate called", b"Segmentation fault"),
+    *(b"Watchdog caught", b"closing signal SIG"),
 )
 _MARK_WORDS = (b"*****", b"Loading checkpoint", b"eval_loss", b"Saving", b"esuming", b"Continuing training")
-WORDS = Words(_FAILURE_WORDS, (*_TRACE_WORDS, *_MARK_WORDS, *SETTING_WORDS), (*BAR_WORDS, *FIGURE_WORDS))
+WORDS = Words(_FAILURE_WORDS, (*CALL_WORDS, *_MARK_WORDS, *SETTING_WORDS), (*BAR_WORDS, *FIGURE_WORDS))
 
-_FRAME = re.compile(r'^\W{0,12}File "([^"\n]{1,400})", line \d{1,7}, in ([\w<>.]{1,120})')
-# rich draws frames as `│ /path/file.py:123 in forward`.
-_RICH_FRAME = re.compile(r"^\W{0,4}(/?[^\s:]{1,300}\.py):\d{1,7} in ([\w<>]{1,120})")
-_EXCEPTION = re.compile(r"^((?:[a-zA-Z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception|Interrupt|Exit))(?::\s|$)")
+_EXCEPTION = re.compile(
+    r"^((?:[a-zA-Z_]\w{0,60}\.){0,8}(?:_?[A-Z]\w{0,60}(?:Error|Exception|Interrupt|Exit)|Exception))(?::\s|$)"
+)
 _RESUMED = re.compile(r"(?i)(?:resuming (?:training )?|continuing training )from (?:checkpoint|global step)")
 # A bar without a line end, and what follows it on the line.
 _BAR = re.compile(r"^.{0,400}\d/\d{1,9} \[[^\]]{0,80}\]")
@@ -105,13 +102,11 @@ class _LogReader:
         if "Traceback (most recent call last)" in text:
             self._frames[rank] = deque(maxlen=_MOST_FRAMES)
             return True
-        match = _FRAME.match(text) or _RICH_FRAME.match(text)
-        if match is None:
+        frame = call_on(text, raw.following)
+        if frame is None:
             return False
         if len(self._frames) < 4096:
-            code = unboxed(split_rank(raw.following.lstrip("\r\n").split("\n", 1)[0])[1]).strip()
-            frames = self._frames.setdefault(rank, deque(maxlen=_MOST_FRAMES))
-            frames.append(Frame(match[1], match[2], "" if code.startswith('File "') else code[:300]))
+            self._frames.setdefault(rank, deque(maxlen=_MOST_FRAMES)).append(frame)
         return True
 
     def _progress(self, number: int, text: str) -> None:
@@ -174,7 +169,8 @@ class _LogReader:
                 return
         match = _EXCEPTION.match(text)
         if match:
-            yield Found("exception", 0, {"name": match[1]})
+            dtypes = two_dtypes(text[match.end() :])
+            yield Found("mixed-operands", 0, dtypes) if dtypes else Found("exception", 0, {"name": match[1]})
 
     def _symptom(self, found: Found, raw: RawLine, rank: int | None, text: str, memory: MemoryText | None) -> Symptom:
         frames = tuple(self._frames.pop(rank, ()) or (self._frames.pop(None, ()) if rank is not None else ()))

@@ -2,7 +2,7 @@
 
 A confidence is a judgement, not a frequency: 0.9 and more where the evidence is direct (a traceback inside the
 optimizer at the first step, a replay that serves the request), about 0.7 where arithmetic or position points one way,
-0.5 and less where it is merely compatible. The ghost run raises or lowers it afterwards (`ranking`).
+0.5 and less where it is merely compatible. The ghost run raises or lowers it afterwards (`causes`).
 """
 
 from __future__ import annotations

@@ -15,8 +15,11 @@ from vramwise.units import GIB, MIB
 
 _UNITS = {"bytes": 1, "B": 1, "KiB": 1024, "KB": 1024, "MiB": MIB, "MB": MIB, "GiB": GIB, "GB": GIB, "TiB": 1024 * GIB}
 _SIZE = r"(\d{1,15}(?:\.\d{1,4})?) ?(bytes|[KMGT]iB|[KMG]?B)\b"
+_NCCL_OOM = r"Cuda failure (?:2 )?'out of memory'|Failed to CUDA (?:malloc|calloc)"
+_NCCL_SHM = r"Error while creating shared memory segment|Call to posix_fallocate failed"
 
 OOM_TEXTS = (
+    failure("absurd-size", "more than 1EB", r"(?:CUDA|HIP) out of memory\. Tried to allocate more than 1EB memory"),
     failure(
         "fsdp-clone-oom",
         "Failed to clone() tensor",
@@ -32,31 +35,33 @@ OOM_TEXTS = (
     failure(
         "nccl-oom",
         "NCCL",
-        r"NCCL WARN (?:Cuda failure (?:2 )?'out of memory'|Failed to CUDA (?:malloc|calloc))",
+        rf"NCCL WARN (?:{_NCCL_OOM})",
         anywhere=True,
     ),
-    failure("nccl-oom", "Cuda failure", r"Last error:\s*Cuda failure (?:2 )?'out of memory'", anywhere=True),
-    failure(
-        "nccl-shm",
-        "NCCL",
-        r"NCCL WARN (?:Error while creating shared memory segment|Call to posix_fallocate failed)",
-        anywhere=True,
-    ),
+    # torch quotes NCCL's last warning below its own message, on a line of its own.
+    failure("nccl-oom", "Cuda failure", rf"^(?:Last error:\s*)?(?:{_NCCL_OOM})"),
+    failure("nccl-oom", "Failed to CUDA", rf"^(?:Last error:\s*)?(?:{_NCCL_OOM})"),
+    failure("nccl-shm", "NCCL", rf"NCCL WARN (?:{_NCCL_SHM})", anywhere=True),
+    failure("nccl-shm", "shared memory segment", rf"^(?:Last error:\s*)?(?:{_NCCL_SHM})"),
     failure(
         "bnb-oom", "out of memory at line", r"(?:Error|CUDA error:?) out of memory at line \d+ in file", anywhere=True
     ),
     failure("cublas-oom", "CUBLAS_STATUS_ALLOC_FAILED", r"(?:CUDA error: |cuBLAS error: )?CUBLAS_STATUS_ALLOC_FAILED"),
     failure("cublas-oom", "CUBLAS_STATUS_NOT_INITIALIZED", r"CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling"),
     failure("cublas-oom", "CUDNN_STATUS_ALLOC_FAILED", r"(?:cuDNN error: )?CUDNN_STATUS_ALLOC_FAILED"),
+    failure("cublas-oom", "CUDNN_STATUS_NOT_INITIALIZED", r"cuDNN error: CUDNN_STATUS_NOT_INITIALIZED"),
     failure("driver-oom", "out of memory", r"CUDA (?:driver )?error: (?:\w+: )?out of memory"),
     failure("driver-oom", "CUDA_ERROR_OUT_OF_MEMORY", r"CUDA_ERROR_OUT_OF_MEMORY", anywhere=True),
     failure("driver-oom", "cudaErrorMemoryAllocation", r"cudaErrorMemoryAllocation"),
     failure(
         "kernel-shared-memory",
         "out of resource",
-        r"(?:[\w.]{0,80}OutOfResources: )?out of resources?: shared memory, "
-        r"Required: (?P<required>\d+), Hardware limit: (?P<limit>\d+)",
+        r"(?:[\w.]{0,80}OutOfResources: )?out of resources?: shared memory(?:, )?"
+        r"Required: (?P<required>\d+)(?:, )?Hardware limit: (?P<limit>\d+)",
     ),
+    failure("does-not-fit", "dispatched on the CPU", r"Some modules are dispatched on the CPU or the disk"),
+    # Its name alone, whatever follows.
+    failure("cuda-oom", "OutOfMemoryError", r"^(?:torch\.(?:cuda\.)?)?OutOfMemoryError\b"),
 )
 
 _TORCH = {
@@ -106,8 +111,8 @@ def _whole(text: str, following: str) -> str:
     said_twice = _AGAIN.search(following)
     if said_twice is not None and not (first and "Tried" not in text and said_twice[0].startswith("Tried")):
         following = following[: said_twice.start()]
-    lines = [line.strip(" \t\r│┃║|") for line in following[:_LONGEST].split("\n")]
-    whole = " ".join([text.strip(" \t\r│┃║|"), *lines])
+    lines = [line.strip(" \t\r│┃║|") for line in (text, *following[:_LONGEST].split("\n"))]
+    whole = " ".join(filter(None, lines))
     last = _LAST_WORDS.search(whole)
     return whole[: last.end()] if last else whole[:_LONGEST]
 
@@ -122,6 +127,7 @@ def _figures(wording: str, patterns: dict[str, re.Pattern[str]], text: str) -> M
     if "unallocated" not in sizes and "reserved" in sizes and "allocated" in sizes:
         sizes["unallocated"] = max(0, sizes["reserved"] - sizes["allocated"])
     sizes.pop("reserved", None)
+    _drop_nonsense(sizes)
     device = _DEVICE.search(text)
     return MemoryText(
         wording=wording,
@@ -129,6 +135,16 @@ def _figures(wording: str, patterns: dict[str, re.Pattern[str]], text: str) -> M
         device=int(device[1] or device[2]) if device else None,
         **{f"{name}_bytes": size for name, size in sizes.items()},
     )
+
+
+def _drop_nonsense(sizes: dict[str, int]) -> None:
+    """Figures that cannot be: a container hides the process (0 bytes in use, or 2**64), no fraction was set (2**64)."""
+    total = sizes.get("total")
+    used = sizes.get("this_process")
+    if used is not None and (used < sizes.get("allocated", 0) or (total is not None and used > total + GIB)):
+        del sizes["this_process"]
+    if total is not None and sizes.get("allowed", 0) >= total:
+        del sizes["allowed"]
 
 
 def _tolerance(requested: int) -> int:

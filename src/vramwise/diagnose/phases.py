@@ -108,6 +108,7 @@ _LOSS_FUNCTIONS = frozenset(
         "get_batch_logps",
         "_get_batch_logps",
         "entropy_from_logits",
+        "_convert_to_fp32",  # accelerate's, of what the model returns: the logits
     )
 )
 _LOSS_CODE = re.compile(
@@ -120,6 +121,8 @@ def phase_of(frames: Sequence[Frame]) -> PhaseName:
     functions = {frame.function for frame in frames}
     if functions & _MAKING_STATES:
         return "optimizer"
+    if any(frame.function == "load_state_dict" and _OPTIMIZER.search(_slashed(frame)) for frame in frames):
+        return "resume"
     for phase, names in _OUTER:
         if functions & names and not (phase in ("load", "resume") and "train" in functions and _in_step(frames)):
             return phase
@@ -145,12 +148,16 @@ def _part_of_step(frames: Sequence[Frame]) -> PhaseName:
     return "train" if functions & {"training_step", "_inner_training_loop", "train"} else ""
 
 
+def _slashed(frame: Frame) -> str:
+    return frame.file.replace("\\", "/")
+
+
 def _in_optimizer(frames: Sequence[Frame]) -> bool:
     """Whether the innermost calls are the optimizer's; one that runs the model in a closure only waits for it."""
     inside: list[str] | None = None  # functions called since the optimizer's own, None before any
     stepping = False
     for frame in frames:
-        if _OPTIMIZER.search(frame.file.replace("\\", "/")) and frame.function != "backward":
+        if _OPTIMIZER.search(_slashed(frame)) and frame.function != "backward":
             inside, stepping = [], stepping or frame.function in _STEPPING
         elif inside is not None:
             inside.append(frame.function)
@@ -171,3 +178,8 @@ def in_eager_attention(frames: Sequence[Frame]) -> bool:
         )
         for frame in frames[-6:]
     )
+
+
+def in_pinning(frames: Sequence[Frame]) -> bool:
+    """Whether the innermost calls pin host memory, which the driver grants, too."""
+    return any("pin_memory" in frame.function or ".pin_memory(" in frame.code for frame in frames[-3:])

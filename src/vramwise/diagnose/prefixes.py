@@ -17,10 +17,17 @@ _BOX = re.compile(r"^[│┃║|❱\s]*|[│┃║|\s]*$")
 # Bracketed words, times and level names at the start of a line, as loggers write them.
 _LOGGER = re.compile(
     r"^(?:\[[^\[\]]{1,120}\]\s*|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S{0,12}\s*|\d\d:\d\d:\d\d\S{0,8}\s*"
-    r"|(?:ERROR|CRITICAL|WARNING|INFO|DEBUG|FATAL|E|W|I)\d{0,4}\s*[:|\-\s]\s*|[\w.]{1,60}:\d{1,6}\s*[:|\-]?\s*|[-|:]\s+)+"
+    r"|(?:ERROR|CRITICAL|WARNING|INFO|DEBUG|FATAL|E|W|I)\d{0,4}\s*[:|\-\s]\s*"
+    r"|[\w./\-]{1,160}:\d{1,6}\]?\s*[:|\-]?\s*|\d{1,20}\s+|[-|:]\s+)+"
 )
-_EXCEPTION = re.compile(r"(?:^|[\s.\[('\"])[A-Z]?\w{0,60}(?:Error|Exception|Warning)['\"]?\s?[:(]\s?['\"]?\s*$")
-_SHORT_ERROR = re.compile(r"(?i)^\W{0,4}(?:\w+\s){0,3}(?:error|exception|fatal|reason|failed|warn)\W{1,3}$")
+_EXCEPTION = re.compile(
+    r"(?:^|[\s.\[('\"])[A-Z]?\w{0,60}(?:Error|Exception|Warning)['\"]?\s?[:(]\s?['\"]?\s*(?:\[[^\[\]]{1,120}\]\s*)?$"
+)
+# A few words that announce an error; `what():` is C++'s.
+_SHORT_ERROR = re.compile(
+    r"(?i)^\W{0,4}(?:(?:\w+\s){0,3}(?:error|exception|fatal|reason|failed(?: to(?:\s\w+){1,4})?|warn)\W{1,3}"
+    r"|what\(\):\s*)$"
+)
 _CODE = re.compile(r"^\s*(?:raise|assert|return|logger|log|LOG|warnings|print|if|except|with|#|//|>|\*|- )[\s.(]?")
 
 

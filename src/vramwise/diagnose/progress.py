@@ -12,18 +12,19 @@ from vramwise.diagnose.evidence import Reading
 from vramwise.units import GIB, MIB
 
 BAR_WORDS = (b"it/s", b"s/it")
-FIGURE_WORDS = (b"memory/", b"max_memory", b"gpu_mem", b"mem_alloc")
+FIGURE_WORDS = (b"memory/", b"memory(", b"max_memory", b"gpu_mem", b"mem_alloc")
 
 _BAR = re.compile(r"(?:^|[\r\n\]:])\s{0,4}(\d{1,3})%\|[^|]{0,200}\|\s{0,4}(\d{1,9})/(\d{1,9}) \[")
 _NAMED_BAR = re.compile(r"([A-Za-z][\w ()\-/#=]{1,60}):\s{1,4}\d{1,3}%\|[^|]{0,200}\|\s{0,4}(\d{1,9})/(\d{1,9}) \[")
 _TRAINING_BAR = re.compile(r"(?i)^(?:train(?:ing)?|epoch\b.*|steps?)$")
-_EVAL_BAR = re.compile(r"(?i)^(?:eval(?:uat\w+)?|validat\w+|predict\w*)$")
+_EVAL_BAR = re.compile(r"(?i)^(?:eval(?:uat\w+)?|val(?:idat\w+)?|predict\w*)$")
 _STEP = re.compile(r"(?i)['\"]?\b(?:global_)?step['\"]?\s{0,2}[:=]\s{0,2}(\d{1,9})\b")
 # Figures of memory in a logged line. Those of a single moment tell more than highest marks, and come first.
 _FIGURES = tuple(
     re.compile(pattern)
     for pattern in (
         r"memory/(?:active|allocated) ?\((GiB|MiB)\)['\"]?\s?[:=]\s?['\"]?(\d{1,6}(?:\.\d{1,8})?)",
+        r"['\"]memory\((GiB|MiB)\)['\"]\s?:\s?['\"]?(\d{1,6}(?:\.\d{1,8})?)",
         r"(?:memory/)?max_(?:mem_)?(?:allocated|active|memory_allocated|memory) ?\(?(gib|mib|GiB|MiB)?\)?['\"]?\s?[:=]"
         r"\s?['\"]?(\d{1,6}(?:\.\d{1,8})?)",
         r"(?:gpu_mem|mem_alloc)\w{0,20} ?\(?(GiB|MiB|gib|mib)?\)?['\"]?\s?[:=]\s?['\"]?(\d{1,6}(?:\.\d{1,8})?)",

@@ -5,7 +5,7 @@ Which remedy suits which cause is `advice`'s business. Without a config a remedy
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from vramwise.diagnose.evidence import Remedy
 from vramwise.rules.base import delete_key, insert_key, safe, set_key, unsafe
@@ -19,23 +19,26 @@ _PLAIN_ADAM = ("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_torch_xla"
 
 def halve_micro_batch(run: RunSpec | None) -> Remedy | None:
     """Half the micro-batch, twice the accumulation: the effective batch stays."""
-    title = "Halve micro_batch_size and double gradient_accumulation_steps: same effective batch"
     if run is None:
-        return Remedy(title=title, keys=("micro_batch_size: half of it", "gradient_accumulation_steps: twice as many"))
+        return Remedy(
+            title="Halve micro_batch_size and double gradient_accumulation_steps: same effective batch",
+            keys=("micro_batch_size: half of it", "gradient_accumulation_steps: twice as many"),
+        )
+    return next(smaller_micro_batches(run), None)
+
+
+def smaller_micro_batches(run: RunSpec) -> Iterator[Remedy]:
+    """Every smaller micro-batch that keeps the effective batch, the largest first."""
     micro, steps = run.micro_batch_size, run.gradient_accumulation_steps
-    if micro < 2:
-        return None
-    smaller = micro // 2 if micro % 2 == 0 else 1
-    edits = [
-        _put(run, "micro_batch_size", smaller),
-        _put(run, "gradient_accumulation_steps", steps * (micro // smaller)),
-    ]
-    if run.evaluates and "eval_batch_size" in run.config:
-        edits.append(set_key("eval_batch_size", smaller))
-    title = (
-        f"Micro-batch {micro} → {smaller}, accumulation {steps} → {steps * (micro // smaller)}: same effective batch"
-    )
-    return _remedy(safe(title, *edits))
+    for smaller in range(micro // 2, 0, -1):
+        if micro % smaller:
+            continue
+        more = steps * (micro // smaller)
+        edits = [_put(run, "micro_batch_size", smaller), _put(run, "gradient_accumulation_steps", more)]
+        if run.evaluates and "eval_batch_size" in run.config:
+            edits.append(set_key("eval_batch_size", smaller))
+        title = f"Micro-batch {micro} → {smaller}, accumulation {steps} → {more}: same effective batch"
+        yield _remedy(safe(title, *edits))
 
 
 def checkpoint_activations(run: RunSpec | None) -> Remedy | None:
@@ -157,7 +160,7 @@ def train_in_bf16(run: RunSpec | None) -> Remedy | None:
         return Remedy(title="Train in bf16", keys=("bf16: auto", "fp16: (remove)"))
     keys = [key for key in ("fp16", "float16") if key in run.config]
     gpu = run.target.gpu
-    if gpu is not None and gpu.known and not gpu.bf16:
+    if run.precision == "bf16" or (gpu is not None and gpu.known and not gpu.bf16):
         return None
     beside = keys[0] if keys else "base_model"
     return _remedy(
@@ -165,16 +168,19 @@ def train_in_bf16(run: RunSpec | None) -> Remedy | None:
     )
 
 
-def train_in_fp16(run: RunSpec | None) -> Remedy | None:
-    """For cards before Ampere; only with an adapter, whose weights are fp32."""
+def train_without_bf16(run: RunSpec | None) -> Remedy | None:
+    """For cards before Ampere: fp16 with an adapter, whose weights are fp32; a full fine-tune in fp16 fails, too."""
     if run is None:
         return Remedy(
-            title="Use fp16 on this card (with an adapter), and no tf32",
+            title="Use fp16 on this card (with an adapter; else fp32), and no tf32",
             keys=("bf16: false", "fp16: true", "tf32: false"),
         )
-    edits = [insert_key("bf16", False, beside="base_model"), insert_key("fp16", True, beside="bf16")]
+    edits = [insert_key("bf16", False, beside="base_model")]
+    if run.adapter:
+        edits.append(insert_key("fp16", True, beside="bf16"))
     edits += [set_key("tf32", False)] if run.config.get("tf32") else []
-    return _remedy(unsafe("Use fp16 on this card, and no tf32", *edits))
+    title = "Use fp16 on this card" if run.adapter else "Train in fp32 on this card (fp16 needs an adapter)"
+    return _remedy(unsafe(title, *edits))
 
 
 def flash_attention(run: RunSpec | None) -> Remedy | None:
@@ -184,7 +190,7 @@ def flash_attention(run: RunSpec | None) -> Remedy | None:
             title="Train in bf16 and let the trainer cast norms and embeddings",
             keys=("bf16: auto", "attn_implementation: flash_attention_2"),
         )
-    return None if run.precision == "bf16" else train_in_bf16(run)
+    return train_in_bf16(run)
 
 
 def no_flash_attention(run: RunSpec | None) -> Remedy | None:

@@ -12,6 +12,8 @@ from vramwise.diagnose.sizes import size
 
 def logits(case: Case) -> Iterator[Cause]:
     """Tokens × vocabulary: the logits, their fp32 copy, or their gradient."""
+    if not _computing(case):
+        return
     frames = in_loss(case.symptom.frames)
     found = next((factors for factors in case.factors if factors.kind == "logits"), None)
     ghost = next((match for match in case.matches if match.category == "logits"), None)
@@ -43,6 +45,8 @@ def logits(case: Case) -> Iterator[Cause]:
 
 def eager_attention(case: Case) -> Iterator[Cause]:
     """batch × heads × length²: attention scores written out."""
+    if not _computing(case):
+        return
     frames = in_eager_attention(case.symptom.frames)
     found = next((factors for factors in case.factors if factors.kind == "scores"), None)
     if not frames and found is None:
@@ -60,3 +64,8 @@ def eager_attention(case: Case) -> Iterator[Cause]:
         evidence=tuple(evidence),
         rule="eager-attention-quadratic",
     )
+
+
+def _computing(case: Case) -> bool:
+    """Whether the model was at work, as far as is known: loading, saving and the optimizer ask for parameters."""
+    return case.symptom.phase not in ("load", "resume", "save", "optimizer", "clip")

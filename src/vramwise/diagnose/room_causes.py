@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from vramwise.diagnose.case import Case
 from vramwise.diagnose.evidence import Cause
+from vramwise.diagnose.phases import in_pinning
 from vramwise.diagnose.sizes import largest, size
 from vramwise.units import GIB, MIB
 
@@ -50,7 +51,7 @@ def fragmentation(case: Case) -> Iterator[Cause]:
     unallocated, room, capacity = memory.unallocated_bytes, memory.room_bytes, case.capacity
     if unallocated is None or not requested:
         return
-    there = unallocated + (room or 0)
+    there = case.there_bytes
     share = unallocated / (capacity or memory.reserved_bytes or 1)
     large = requested >= _SMALL_REQUEST and unallocated * 2 >= requested
     confidence = 0.0
@@ -66,6 +67,9 @@ def fragmentation(case: Case) -> Iterator[Cause]:
     if case.expandable and confidence:
         confidence *= 0.6
         evidence.append("expandable segments were on, which leaves little to fragment")
+    elif case.expandable is None and case.expandable_by_config and confidence:
+        confidence *= 0.9
+        evidence.append("the trainer turns expandable segments on: this run must have been started without them")
     if confidence >= 0.2:
         yield Cause(
             id="fragmentation",
@@ -138,10 +142,9 @@ def capacity(case: Case) -> Iterator[Cause]:
             evidence=("the message gives no figures",),
         )
         return
-    there = (memory.unallocated_bytes or 0) + (memory.room_bytes or 0)
     bound = case.capacity
     of = f" of {size(bound)}" if bound else ""
-    needed = requested > there
+    needed = requested > case.there_bytes
     share = (memory.unallocated_bytes or 0) / (bound or memory.reserved_bytes or 1)
     confidence = 0.66 if needed else 0.5 if requested < _SMALL_REQUEST or share < _MUCH else 0.3
     held, replays_fail = _held(case)
@@ -180,10 +183,23 @@ def outside_torch(case: Case) -> Iterator[Cause]:
         "bnb-oom": "bitsandbytes found no memory for its own allocation",
         "driver-oom": "the driver had no memory left for an allocation outside torch's allocator",
     }.get(case.symptom.kind)
-    if who is not None:
+    if who is None:
+        return
+    if case.symptom.kind == "driver-oom" and in_pinning(case.symptom.frames):
         yield Cause(
-            id="outside-torch",
-            sentence=f"{who}: torch had reserved the rest of the card",
-            confidence=0.8,
-            evidence=("memory outside torch's allocator cannot use what torch keeps cached",),
+            id="host-memory",
+            sentence="the driver could not pin so much host memory: no matter of VRAM",
+            confidence=0.85,
+            evidence=("the traceback ends in pinning host memory",),
         )
+        return
+    evidence = ["memory outside torch's allocator cannot use what torch keeps cached"]
+    vague = "NOT_INITIALIZED" in case.symptom.quote.text
+    if vague:
+        evidence.append("a handle could not be made: mostly for lack of memory, sometimes after another CUDA error")
+    yield Cause(
+        id="outside-torch",
+        sentence=f"{who}: torch had reserved the rest of the card",
+        confidence=0.65 if vague else 0.8,
+        evidence=tuple(evidence),
+    )

@@ -42,8 +42,8 @@ _WRITTEN = re.compile(
     r"(?:^|[\s{,(])[\"']?(" + "|".join(_KEYS) + r")[\"']?\s{0,3}[:=]\s{0,3}[\"']?([\w./\-+]{1,120})[\"']?(?=[\s,})]|$)"
 )
 _ANNOUNCED = (
-    (re.compile(r"Instantaneous batch size per device = ([\d,]{1,12})"), "per_device_train_batch_size"),
-    (re.compile(r"Gradient Accumulation steps = ([\d,]{1,12})"), "gradient_accumulation_steps"),
+    (re.compile(r"[Bb]atch size per device = ([\d,]{1,12})"), "per_device_train_batch_size"),
+    (re.compile(r"Gradient [Aa]ccumulation steps = ([\d,]{1,12})"), "gradient_accumulation_steps"),
     (re.compile(r"Total optimization steps = ([\d,]{1,12})"), "max_steps"),
     (re.compile(r"\bBatch size = ([\d,]{1,12})"), "per_device_eval_batch_size"),
     (re.compile(r"trainable params: ([\d,]{1,20}) \|\| all params"), "trainable_params"),

@@ -47,7 +47,7 @@ def conclude(
     causes = advise(case, rank_causes(case))
     explained = bool(causes) and causes[0].confidence >= _A_GUESS
     sentence = f"{_where(symptom)}: {causes[0].sentence}." if explained else _unexplained(symptom)
-    sure = explained and causes[0].confidence >= 0.7
+    sure = explained and causes[0].confidence >= 0.7 and not _surpassed(case)
     steps = () if sure else next_steps(has_config=ghost is not None, has_snapshot=snapshot is not None, failed=True)
     return Diagnosis(
         verdict="diagnosed" if explained else "unexplained",
@@ -69,8 +69,7 @@ def _no_failure(log: LogFacts, config: str | None, snapshot: SnapshotFacts | Non
         steps = "" if log.steps_done is None else f" (step {log.steps_done} was reached)"
         sentence = f"No failure that ended the run: {_where(recovered).lower()}, and training went on{steps}."
     else:
-        where = f"in {log.lines:,} lines" if log.name or snapshot is None else "in the snapshot: no request failed"
-        sentence = f"No failure found {where}."
+        sentence = f"No failure found{_looked_at(log, snapshot)}."
     return Diagnosis(
         verdict="no-failure" if recovered is None else "recovered",
         sentence=sentence,
@@ -83,6 +82,14 @@ def _no_failure(log: LogFacts, config: str | None, snapshot: SnapshotFacts | Non
         if recovered
         else next_steps(has_config=True, has_snapshot=snapshot is not None, failed=False)[:1],
     )
+
+
+def _looked_at(log: LogFacts, snapshot: SnapshotFacts | None) -> str:
+    if not log.name and snapshot is not None:
+        return " in the snapshot: no request failed"
+    if not log.size_bytes:
+        return ": the log is empty"
+    return f" in {log.lines:,} line{'' if log.lines == 1 else 's'}"
 
 
 def _where(symptom: Symptom) -> str:
@@ -119,6 +126,13 @@ def _notes(case: Case) -> list[str]:
     if memory.allowed_bytes is not None and memory.total_bytes is not None:
         allowed, total = size(memory.allowed_bytes), size(memory.total_bytes)
         notes.append(f"the process was limited to {allowed} of the card's {total} (memory fraction)")
+    if memory.total_bytes and (memory.allocated_bytes or 0) > memory.total_bytes:
+        notes.append("more was allocated than the card holds: its driver lends host memory (Windows), which is slow")
+    if most := _surpassed(case):
+        notes.append(
+            f"{size(memory.allocated_bytes or 0)} were allocated, this config is predicted to allocate {size(most)} at "
+            "most: the run had another config or model, or something else in it holds memory (a leak, a second model)"
+        )
     ranks = {
         symptom.rank for symptom in case.log.symptoms if symptom.kind == case.symptom.kind and symptom.rank is not None
     }
@@ -127,3 +141,7 @@ def _notes(case: Case) -> list[str]:
     if case.log.recovered:
         notes.append(f"{len(case.log.recovered)} earlier failures were got over")
     return notes
+
+
+def _surpassed(case: Case) -> int | None:
+    return case.ghost.surpassed_by(case.memory) if case.ghost else None

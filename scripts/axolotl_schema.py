@@ -36,6 +36,8 @@ BY_VALIDATOR = {
     "image_resize_algorithm": "caseless_one_of(bilinear,bicubic,lanczos)|int(ge=0,le=5)?",
     # text must be a number; the declared type is any text
     "learning_rate": "number_text|float",
+    # the numbers of the two types, from before they had names
+    "mora.mora_type": "one_of(sharing,rope)|int(ge=1,le=1)|int(ge=6,le=6)",
     # removed from the data before types are checked
     **dict.fromkeys(
         (
@@ -134,9 +136,8 @@ class Writer:
 
     def field(self, name: str, field: FieldInfo, where: str) -> str:
         """One field's type."""
-        if where == "" and name in BY_VALIDATOR:
-            return BY_VALIDATOR[name]
-        return self.type(field.annotation, tuple(field.metadata), f"{where}.{name}".lstrip("."))
+        key = f"{where}.{name}".lstrip(".")
+        return BY_VALIDATOR.get(key) or self.type(field.annotation, tuple(field.metadata), key)
 
     def type(self, annotation: Any, metadata: tuple[Any, ...], where: str) -> str:
         """A type in the grammar; `where` names the block that a nested model becomes."""

@@ -2,6 +2,7 @@
 
 import json
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -37,7 +38,7 @@ def test_fix_changes_only_what_it_must(vramwise, config):
     result = vramwise("fix", config, "--gpu", "a100")
     assert result.exit_code == 0, result.stdout
     after = config.read_text()
-    assert "gradient_accumulation_steps: 8\n" in after
+    assert "gradient_accumulation_steps: 8      # all in all\n" in after
     assert "\nbatch_size" not in after
     assert "eval_batch_size: 2\n" in after
     kept = [line for line in TEXT.splitlines() if not line.startswith(("batch_size", "eval_batch_size"))]
@@ -119,3 +120,15 @@ def test_a_broken_file_is_left_alone(vramwise, config):
     config.write_text("a: [1\n")
     assert vramwise("fix", config).exit_code == 2
     assert config.read_text() == "a: [1\n"
+
+
+def test_a_file_that_cannot_be_written_stops_no_other(vramwise, config, tmp_path, monkeypatch):
+    locked, open_to_all = tmp_path / "locked.yml", tmp_path / "open.yml"
+    for path in (locked, open_to_all):
+        path.write_text("base_model: a/b\nmicro_batch_size: 2\nbatch_size: 8\n")
+    monkeypatch.setattr("os.access", lambda path, _: Path(path).name != "locked.yml")
+    done = vramwise("fix", str(locked), str(open_to_all))
+    assert done.exit_code == 2
+    assert "locked.yml error: this could not be written and is as it was: permission denied" in done.output
+    assert "batch_size: 8" in locked.read_text()
+    assert "gradient_accumulation_steps: 4" in open_to_all.read_text()

@@ -276,6 +276,7 @@ def test_an_eval_schedule_brings_an_eval_on_start(text, start):
 
 def test_padding_that_does_not_hold():
     assert run_of("pad_to_sequence_len: true\nprocessor_type: AutoProcessor\n").constant_shapes is False
+    assert run_of("sample_packing: true\nprocessor_type: AutoProcessor\n").constant_shapes is True
     assert run_of("pad_to_sequence_len: true\nbatch_flattening: true\n").constant_shapes is False
 
 
@@ -294,3 +295,22 @@ def test_origins_point_at_the_line():
     run = run_of("base_model: x\n\nmicro_batch_size: 4\nfsdp_config:\n  fsdp_offload_params: true\n", gpus=2)
     assert run.origins["micro_batch_size"].place.line == 3
     assert run.origins["offload_params"].place.line == 5
+
+
+@pytest.mark.parametrize(
+    ("written", "steps"),
+    [("1e-1", 0.1), ("'0.5'", 0.5), ("'.5'", 0.5), ("'8'", 8), ("'8.0'", 8), ("0.25", 0.25), ("10", 10)],
+)
+def test_steps_are_counts_or_shares(written, steps):
+    run = run_of(f"eval_steps: {written}\n")
+    assert (run.eval_steps, type(run.eval_steps)) == (steps, type(steps))
+
+
+def test_an_empty_learning_rate_is_read():
+    assert run_of("learning_rate: ''\n").config.get("learning_rate") == ""
+
+
+def test_texts_in_blocks_count_as_the_schema_reads_them():
+    run = run_of("fsdp_version: 2\nfsdp_config:\n  offload_params: 'false'\n  state_dict_type: FULL_STATE_DICT\n")
+    assert run.config.get("fsdp_config.offload_params") is False
+    assert run.offload_params is False

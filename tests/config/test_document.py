@@ -104,9 +104,9 @@ def test_bad_input_is_refused_with_its_place(text: str | bytes, line: int, colum
 
 
 def test_large_files_are_refused_before_they_are_read() -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     assert "larger than 1 MiB" in refusal(b"a: 1\n" * (MAX_BYTES // 5 + 1)).message
-    assert time.perf_counter() - start < 0.5
+    assert time.process_time() - start < 0.5
 
 
 def test_billion_laughs() -> None:

@@ -227,6 +227,34 @@ def test_refused(before: str, change: Edit, words: str) -> None:
     assert words in refusal(before, change)
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("# c\nold:   8   # why\nz: 1\n", "# c\nnew:   9   # why\nz: 1\n"),
+        ('"old": 8\r\nz: 1\r\n', "new: 9\r\nz: 1\r\n"),
+        ("{a: 1, old: 8, z: 1}  # c\n", "{a: 1, new: 9, z: 1}  # c\n"),
+        ("old:\nz: 1", "new: 9\nz: 1"),
+        ("old: [1,\n  2]  # c\nz: 1\n", "new: 9  # c\nz: 1\n"),
+        ("x: &v 8\nold: *v  # c\nz: 1\n", "x: &v 8\nnew: 9  # c\nz: 1\n"),
+        # A name that is taken is no successor: its value is set where it stands, and the old key goes.
+        ("old: 8  # c\nnew: 1  # d\n", "new: 9  # d\n"),
+    ],
+)
+def test_a_key_inserted_beside_one_that_goes_takes_its_place(before: str, after: str) -> None:
+    assert edit(before, put("new", 9, beside="old"), drop("old")) == after
+
+
+def test_what_is_inserted_next_stands_behind_the_successor() -> None:
+    edits = (put("b", 1, beside="old"), put("c", 2, beside="old"), drop("old"))
+    assert edit("a: 0\nold: 8  # why\nz: 1\n", *edits) == "a: 0\nb: 1  # why\nc: 2\nz: 1\n"
+
+
+def test_a_successor_keeps_a_value_that_does_not_change() -> None:
+    value = {"x": 1, "y": [1, 2]}
+    text = "old:   # c\n    x: 1   # d\n    y: [ 1,2 ]\nz: 1\n"
+    assert edit(text, put("new", value, beside="old"), drop("old")) == text.replace("old", "new")
+
+
 def test_a_value_that_contains_itself_is_refused() -> None:
     endless: list[Any] = []
     endless.append(endless)

@@ -232,3 +232,11 @@ def test_what_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(WriteRefused, match="read-only"):
         write_atomic(str(path), b"a: 2\n", expected=b"a: 1\n")
     assert path.read_bytes() == b"a: 1\n"
+
+
+@posix
+def test_a_pipe_in_a_folder_is_no_config(tmp_path: Path) -> None:
+    (tmp_path / "a.yml").write_text("a: 1\n")
+    (tmp_path / "broken.yml").symlink_to("nowhere")
+    os.mkfifo(tmp_path / "pipe.yml")
+    assert config_files([str(tmp_path)]) == [str(tmp_path / "a.yml"), str(tmp_path / "broken.yml")]

@@ -291,6 +291,14 @@ def test_choices_are_exact_and_numbers_stay_in_bounds() -> None:
     assert not accepts("float", 10**400)
 
 
+def test_a_number_that_stands_for_a_name_is_taken() -> None:
+    assert [value for value in ("rope", 1, 5, 6, "spiral") if axolotl.check_type("mora.mora_type", value) is None] == [
+        "rope",
+        1,
+        6,
+    ]
+
+
 def test_a_type_outside_the_grammar_is_an_error() -> None:
     with pytest.raises(ValueError, match="not a type"):
         parse_type("integer?")

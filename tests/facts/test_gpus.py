@@ -118,7 +118,7 @@ def test_an_unknown_name_gets_suggestions_and_the_hint_about_sizes() -> None:
 
 @pytest.mark.parametrize("text", ["", "  ", "24", "zzz", "💥", "-"])
 def test_nonsense_is_refused_with_a_sentence(text: str) -> None:
-    with pytest.raises(VramwiseError, match="A size works too"):
+    with pytest.raises(VramwiseError, match="`vramwise gpus` lists the names\\. A size works too"):
         gpus.find_gpu(text)
 
 

@@ -58,7 +58,7 @@ class TestBatchSizeSet:
     def test_alone_is_refused(self):
         assert severities(batch_size_set, "batch_size: 8\n") == ["error"]
         text, safe = fixed(batch_size_set, "batch_size: 8\n", gpus=2)
-        assert text == "micro_batch_size: 1\ngradient_accumulation_steps: 4\n"
+        assert text == "gradient_accumulation_steps: 4\nmicro_batch_size: 1\n"
         assert safe
 
     def test_explicit_null_divides_without_the_gpus(self):
@@ -129,6 +129,7 @@ class TestUnpaddedSequences:
         assert "pad_to_sequence_len: true\n" in after
         assert safe
         assert severities(unpadded_sequences, text) == ["warning"]
+        assert "the price of padding" in messages(unpadded_sequences, text)[0]
 
     @pytest.mark.parametrize(
         "text",

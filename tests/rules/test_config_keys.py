@@ -47,7 +47,7 @@ class TestUnknownKey:
         assert typo.place.line == 2
         assert not typo.fix.safe
         after = apply_edits(document, typo.fix.edits).text
-        assert "context_parallel_size: 2" in after
+        assert "context_parallel_size: 2  # cp\n" in after
         assert "parapllel" not in after
 
     def test_no_rename_onto_a_key_that_is_there(self):
@@ -228,6 +228,11 @@ class TestOldKeys:
     )
     def test_deprecated_is_rewritten_as_axolotl_maps_it(self, text, after):
         assert fixed(deprecated_key, text) == (after, True)
+
+    def test_old_names_of_a_plugin_that_is_not_listed_are_not_read(self):
+        text = "liger_swiglu: true\nliger_glu_activation: true\n"
+        assert found_keys(deprecated_key, text) == {}
+        assert found_keys(deprecated_key, f"plugins: [{LIGER}]\n{text}") == {"liger_swiglu": "error"}
 
     @pytest.mark.parametrize(
         ("text", "severity"),

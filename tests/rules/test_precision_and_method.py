@@ -127,6 +127,12 @@ class TestFp8:
     def test_token_counts(self, text, fires):
         assert bool(judge("fp8-length-not-divisible", "fp8: true\n" + text)) is fires
 
+    def test_all_gather_wants_the_fsdp_version_at_the_top(self):
+        text = "fp8: true\nfp8_enable_fsdp_float8_all_gather: true\nfsdp_config:\n  fsdp_version: 2\n"
+        found = only(judge("fp8-all-gather-without-fsdp2", text))
+        assert apply_edits(parse_document("t.yml", text.encode()), found.fix.edits).text == f"{text}fsdp_version: 2\n"
+        assert judge("fp8-all-gather-without-fsdp2", f"{text}fsdp_version: 2\n") == []
+
 
 class TestAllocator:
     def message(self, env=None, **target):
@@ -180,6 +186,20 @@ class TestAllocator:
         env = {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}
         assert "backend:cudaMallocAsync" in self.message(env, torch="2.11")
         assert "refuses" in self.message({"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:yes"}, torch="2.11")
+
+    def test_it_says_whose_variable_is_ignored(self):
+        sets = only(judge("allocator-not-expandable", BASE, torch="2.9"))
+        assert "the only variable that Axolotl sets for it" in sets.message
+        found = only(
+            judge(
+                "allocator-not-expandable",
+                BASE,
+                {"PYTORCH_ALLOC_CONF": "expandable_segments:True"},
+                torch="2.8",
+                launcher="module",
+            )
+        )
+        assert "the only variable that is set" in found.message
 
 
 class TestAdapters:
@@ -239,6 +259,31 @@ class TestAdapters:
         assert only(judge("lora-kernels-unsupported", text.format(1), gpus=2)).key == "lora_o_kernel"
         assert judge("lora-kernels-unsupported", text.format(1)) == []
         assert judge("lora-kernels-unsupported", text.format(2), gpus=2) == []
+
+    def test_a_stored_format_wants_lora_not_qlora(self):
+        text = "adapter: qlora\nload_in_4bit: true\nmodel_quantization_config: Mxfp4Config\n"
+        found = only(judge("prequantized-with-bitsandbytes", text))
+        after = apply_edits(parse_document("t.yml", text.encode()), found.fix.edits).text
+        assert after == "adapter: lora\nload_in_4bit: false\nmodel_quantization_config: Mxfp4Config\n"
+
+    def test_training_all_weights_means_loading_them_unquantised(self):
+        text = "use_onebitllms: true\nadapter: qlora\nload_in_4bit: true\n"
+        found = only(judge("onebitllms-with-lora", text))
+        after = apply_edits(parse_document("t.yml", text.encode()), found.fix.edits).text
+        assert after == "use_onebitllms: true\nload_in_4bit: false\n"
+
+    def test_experts_keep_a_target(self):
+        text = "adapter: qlora\nload_in_4bit: true\nquantize_moe_experts: true\nlora_target_linear: true\n"
+        assert only(judge("quantize-moe-experts-misused", text)).fix is None
+
+    def test_kernels_want_the_fsdp_version_at_the_top(self):
+        text = f"{LORA}lora_o_kernel: true\nfsdp_config:\n  fsdp_version: 2\n"
+        found = only(judge("lora-kernels-unsupported", text, gpus=2))
+        assert found.severity is Severity.ERROR
+        after = apply_edits(parse_document("t.yml", text.encode()), found.fix.edits).text
+        assert after == f"{text}fsdp_version: 2\n"
+        assert judge("lora-kernels-unsupported", after, gpus=2) == []
+        assert judge("lora-kernels-unsupported", text, gpus=1) == []
 
 
 class TestFp32Embeddings:

@@ -118,6 +118,7 @@ def fixed(rule_id, text, options=None):
         ("fsdp1-deprecated", "fsdp:\n  - full_shard\n", TWO, []),
         ("fsdp-offload-pin-memory", "fsdp_config:\n  offload_params: true\n  cpu_offload_pin_memory: false\n", TWO, ["error"]),
         ("fsdp2-quantized-rl", f"rl: grpo\nadapter: qlora\nload_in_4bit: true\n{FSDP2}", TWO, []),
+        ("fsdp2-quantized-rl", "rl: dpo\nadapter: qlora\nload_in_4bit: true\nfsdp_version: 2\n", TWO, ["error"]),
         ("fp32-norms-misused", f"fp32_norms: true\n{FSDP1}", TWO, ["error"]),
         ("fp32-norms-misused", "fp32_norm_classes:\n  - RMSNorm\n", TWO, ["warning"]),
         ("falcon-fsdp", f"base_model: tiiuae/falcon-7b\n{FSDP2}", TWO, []),  # Axolotl looks at the old key only

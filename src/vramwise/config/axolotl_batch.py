@@ -51,7 +51,7 @@ def resolve_shapes(fields: Fields) -> None:
 
 def _constant_shapes(fields: Fields, padded: bool) -> None:
     config = fields.config
-    if padded and config.get("processor_type"):
+    if padded and config.get("processor_type") and not fields.values["sample_packing"]:
         fields.derive(
             "constant_shapes", False, "the multimodal collator does not pad to sequence_len", key="processor_type"
         )

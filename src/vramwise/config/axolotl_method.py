@@ -154,6 +154,11 @@ def _activation_offloading(fields: Fields, checkpointing: object) -> str:
 
 def _recompute(fields: Fields, asked: bool, offload: str) -> None:
     config = fields.config
+    by_fsdp = "fsdp_config.activation_checkpointing"
+    if config.get(by_fsdp) is True:
+        fields.derive("recompute", True, "FSDP recomputes every block", key=by_fsdp)
+        fields.derive("checkpointing_reentrant", False, "accelerate's wrapper never is", key=by_fsdp)
+        return
     if asked and offload in ("stream", "legacy") and fields.values["adapter"]:
         fields.derive("recompute", False, "activations are offloaded instead of recomputed with an adapter")
     else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from vramwise.facts import axolotl as facts
-from vramwise.facts.value_types import parse_type
+from vramwise.facts.value_types import accepts, parse_type
 from vramwise.types import Config, Document
 
 _TRUE = frozenset({"1", "true", "t", "yes", "y", "on"})
@@ -21,7 +21,7 @@ def axolotl_config(document: Document) -> Config:
     values: dict[str, Any] = {}
     for key, value in document.values.items():
         if facts.check_type(key, value) is None:
-            values[key] = coerce(facts.key_type(key), value)
+            values[key] = _coerce_block(key, value) if isinstance(value, dict) else coerce(facts.key_type(key), value)
     sources = _unprefix_fsdp(values)
     return Config(document, values, sources)
 
@@ -34,17 +34,27 @@ def coerce(written: str | None, value: Any) -> Any:
     kinds = {one.kind for one in alternatives}
     if "str" in kinds or any(value in one.limits for one in alternatives if one.kind.endswith("one_of")):
         return value
-    if "int" in kinds:
-        return _whole(value)
-    if kinds & {"float", "number_text"}:
-        return float(value)
+    if kinds & {"int", "float", "number_text"}:
+        return _number(kinds, value)
     return _truth(value) if "bool" in kinds else value
 
 
-def _whole(value: str | float) -> int | float:
-    if isinstance(value, str):
-        return int(value.strip().partition(".")[0])
-    return int(value) if float(value).is_integer() else value
+def _coerce_block(block: str, values: dict[Any, Any]) -> dict[Any, Any]:
+    """The values of a nested mapping, each as its own key's type has it; those of a wrong type stay as written."""
+    coerced = dict(values)
+    for name, value in values.items():
+        key = f"{block}.{name}"
+        if facts.check_type(key, value) is None:
+            coerced[name] = coerce(facts.key_type(key), value)
+    return coerced
+
+
+def _number(kinds: set[str], value: str | float) -> str | float:
+    if isinstance(value, float) and "float" in kinds:
+        return value
+    if "int" in kinds and accepts("int", value):
+        return int(value.partition(".")[0]) if isinstance(value, str) else int(value)
+    return float(value) if value != "" else value
 
 
 def _truth(value: str | float) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from vramwise.config import values as intent
@@ -18,7 +19,7 @@ from vramwise.config.delete_entry import without_entry
 from vramwise.config.document import parse_document
 from vramwise.config.insert_entry import with_entry
 from vramwise.config.refusal import EditRefused
-from vramwise.config.scalar import plain_value
+from vramwise.config.scalar import inline, plain_value
 from vramwise.config.set_value import with_value
 from vramwise.config.tree import locate
 from vramwise.errors import ConfigError
@@ -28,9 +29,18 @@ __all__ = ["EditRefused", "apply_edits", "diff"]
 
 
 def apply_edits(document: Document, edits: Sequence[Edit]) -> Document:
-    """The document with all edits made, in order; or EditRefused, and none is."""
+    """The document with all edits made, in order; or EditRefused, and none is.
+
+    A key that is inserted beside one that is deleted takes its place: its line, and the comment there.
+    """
+    deleted = {edit.key for edit in edits if edit.op == "delete"}
+    successors: dict[str | None, str] = {}
     for edit in edits:
-        document = _apply(document, edit)
+        edit = replace(edit, beside=successors.get(edit.beside, edit.beside))
+        renamed = _rename(document, edit) if edit.op != "delete" and edit.beside in deleted else None
+        if renamed is not None:
+            successors[edit.beside] = edit.key
+        document = renamed or _apply(document, edit)
     return document
 
 
@@ -64,6 +74,26 @@ def _apply(document: Document, edit: Edit) -> Document:
         if after is not None:
             return after
     raise EditRefused(_why(document, path, edit))
+
+
+def _rename(document: Document, edit: Edit) -> Document | None:
+    """The document in which the key `edit.beside` has the name and the value of the edit; None where that cannot be."""
+    old, new = split_key(edit.beside or ""), split_key(edit.key)
+    held = intent.lookup(document.values, old)
+    if old[:-1] != new[:-1] or not held or intent.lookup(document.values, new):
+        return None
+    try:
+        entries, missing = locate(_root(document), old)
+        if missing or entries[-1].key is None:
+            return None
+        key = entries[-1].key
+        name = inline(new[-1], flow=entries[-1].container.flow)
+        wanted = intent.put(intent.drop(document.values, old), new, held[0])
+        text = document.text[: key.start] + name + document.text[key.end :]
+        renamed = _read_back(document.path, text, wanted, document)
+        return renamed and _apply(renamed, Edit(op="set", key=edit.key, value=edit.value))
+    except EditRefused:
+        return None
 
 
 def _read_back(path: str, text: str, wanted: dict[str, Any], before: Document) -> Document | None:

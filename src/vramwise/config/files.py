@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from vramwise.config.limits import MAX_BYTES, too_large
-from vramwise.errors import ConfigError, VramwiseError
+from vramwise.errors import ConfigError
 
 STDIN = "-"
 _SUFFIXES = (".yml", ".yaml")
@@ -44,12 +44,21 @@ def _yaml_below(folder: str) -> list[str]:
     # os.walk does not follow links to folders, so a loop of links cannot trap it.
     for parent, folders, names in os.walk(folder, onerror=unreadable.append):
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in _FOREIGN_FOLDERS)
-        files += [os.path.join(parent, name) for name in sorted(names) if name.endswith(_SUFFIXES)]  # noqa: PTH118
+        found = (os.path.join(parent, name) for name in sorted(names) if name.endswith(_SUFFIXES))  # noqa: PTH118
+        files += [path for path in found if not _is_pipe_or_device(path)]
     if unreadable and not files:
         raise _unreadable(unreadable[0])
     if not files:
         raise ConfigError("this folder holds no *.yml or *.yaml file: name a config")
     return files
+
+
+def _is_pipe_or_device(path: str) -> bool:
+    """Whether reading could wait for ever; only where a folder is scanned: a pipe that was named is meant."""
+    try:
+        return not stat.S_ISREG(Path(path).stat().st_mode)
+    except OSError:  # a broken link: said when it is read
+        return False
 
 
 def read_config_bytes(path: str) -> bytes:
@@ -83,7 +92,7 @@ def _unreadable(error: OSError | ValueError) -> ConfigError:
     return ConfigError(f"this cannot be read: {reason[:1].lower()}{reason[1:]}")
 
 
-class WriteRefused(VramwiseError):  # noqa: N818 (it reads as what happened)
+class WriteRefused(ConfigError):  # noqa: N818 (it reads as what happened)
     """A file that was left as it is, and why."""
 
 
@@ -95,13 +104,13 @@ def write_atomic(path: str, data: bytes, *, expected: bytes) -> None:
     target = Path(os.path.realpath(path))  # unlike Path.resolve, it never raises
     try:
         if not stat.S_ISREG(target.stat().st_mode):
-            raise WriteRefused(f"{path} is not a regular file: it was not written")
+            raise WriteRefused("this is not a regular file: it was not written")
         if _holds_something_else(target, expected):
-            raise WriteRefused(f"{path} changed while it was being mended: it was left as it is; run again")
-        _replace(target, data, expected, path)
+            raise WriteRefused("this changed while it was being mended: it was left as it is; run again")
+        _replace(target, data, expected)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise WriteRefused(f"{path} could not be written and is as it was: {reason[:1].lower()}{reason[1:]}") from error
+        raise WriteRefused(f"this could not be written and is as it was: {reason[:1].lower()}{reason[1:]}") from error
 
 
 def _holds_something_else(target: Path, expected: bytes) -> bool:
@@ -109,7 +118,7 @@ def _holds_something_else(target: Path, expected: bytes) -> bool:
         return file.read(len(expected) + 1) != expected
 
 
-def _replace(target: Path, data: bytes, expected: bytes, path: str) -> None:
+def _replace(target: Path, data: bytes, expected: bytes) -> None:
     """Write a sibling, make it durable, rename it over the target."""
     before = target.stat()
     if not os.access(target, os.W_OK):  # a rename would succeed on a read-only file; its owner said no
@@ -125,7 +134,7 @@ def _replace(target: Path, data: bytes, expected: bytes, path: str) -> None:
             temporary.chmod(stat.S_IMODE(before.st_mode))
             os.fsync(file.fileno())
         if _holds_something_else(target, expected):
-            raise WriteRefused(f"{path} changed while it was being mended: it was left as it is; run again")
+            raise WriteRefused("this changed while it was being mended: it was left as it is; run again")
         temporary.replace(target)
     except BaseException:
         temporary.unlink(missing_ok=True)

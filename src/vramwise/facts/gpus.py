@@ -134,5 +134,5 @@ def _unknown(name: str) -> str:
     names_by_spelling |= {key: card["name"] for key, card in _cards_by_spelling().items() if not key.endswith("gb")}
     close = get_close_matches(wanted, names_by_spelling, n=12, cutoff=0.65)
     names = list(dict.fromkeys(names_by_spelling[spelling] for spelling in close))[:3]
-    meant = f" Did you mean {' or '.join(names)}?" if names else ""
+    meant = f" Did you mean {' or '.join(names)}?" if names else " `vramwise gpus` lists the names."
     return f"GPU '{name}' is not in the catalogue.{meant} A size works too: 24GB"

@@ -77,7 +77,8 @@ def _reason(run: RunSpec) -> str:
         wins = " and wins over what Axolotl sets" if target.launcher == "cli" else ""
         return f"{variable}='{run.allocator}' in the environment does not turn expandable segments on{wins}"
     if NEW_VARIABLE in process_environment(target):
-        return f"torch {_version(target)} ignores {NEW_VARIABLE} for CUDA, the only variable that is set"
+        whose = "is set" if NEW_VARIABLE in target.alloc_env else "Axolotl sets for it"
+        return f"torch {_version(target)} ignores {NEW_VARIABLE} for CUDA, the only variable that {whose}"
     if target.launcher == "module":
         return "the launcher bypasses the axolotl command, which would set the allocator variable"
     return f"Axolotl sets no allocator variable for torch {_version(target)}"

@@ -124,12 +124,12 @@ def _fix(run: RunSpec, batch: int) -> Fix:
 
 
 def _edits(run: RunSpec, accumulation: int) -> Iterator[Edit]:
+    if _ACCUMULATION in run.config:
+        yield set_key(_ACCUMULATION, accumulation)
+    else:
+        yield insert_key(_ACCUMULATION, accumulation, beside="batch_size")
     if "micro_batch_size" not in run.config:
         yield insert_key("micro_batch_size", run.micro_batch_size, beside="batch_size")
     elif run.config.get("micro_batch_size") is None:
         yield set_key("micro_batch_size", run.micro_batch_size)
-    if _ACCUMULATION in run.config:
-        yield set_key(_ACCUMULATION, accumulation)
-    else:
-        yield insert_key(_ACCUMULATION, accumulation, beside="micro_batch_size")
     yield delete_key("batch_size")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from vramwise.facts.axolotl import aliases, nested_keys
+from vramwise.facts.axolotl import aliases, nested_keys, plugin_keys
 from vramwise.rules.base import Hit, delete_key, insert_key, rule, safe, unsafe
+from vramwise.rules.plugins import listed_plugins
 from vramwise.timeline import MemoryReport
 from vramwise.types import Edit, Fix, RunSpec, Severity
 
@@ -63,7 +64,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 def _renamed(run: RunSpec) -> Iterator[Hit]:
     for old, renamed in _RENAMED.items():
         value, newer = run.config.get(old), run.config.get(renamed.new)
-        if not value and value is not False:
+        if (not value and value is not False) or not _is_read(run, old):
             continue
         if newer is None or (not newer and old != "liger_swiglu"):  # a zero is overwritten too
             edits = (insert_key(renamed.new, value, beside=old), delete_key(old))
@@ -71,6 +72,12 @@ def _renamed(run: RunSpec) -> Iterator[Hit]:
             yield Hit(key=old, message=message, fix=safe(f"Rename it to {renamed.new}", *edits))
         else:
             yield _both(old, renamed.new, value, newer, refused=renamed.both_refused)
+
+
+def _is_read(run: RunSpec, key: str) -> bool:
+    """A plugin's key without its plugin is dropped unseen."""
+    plugin = plugin_keys().get(key)
+    return plugin is None or plugin in listed_plugins(run)
 
 
 def _both(old: str, new: str, value: Any, newer: Any, *, refused: bool) -> Hit:
@@ -111,7 +118,7 @@ def _gc_steps(run: RunSpec) -> Iterator[Hit]:
         )
         return
     written = _GC if steps > 0 else _GC[1:]
-    inserts = [insert_key(key, steps, beside="gc_steps") for key in reversed(written)]
+    inserts = [insert_key(key, steps, beside="gc_steps") for key in written]
     yield Hit(
         key="gc_steps",
         message=f"gc_steps {steps} is an old spelling: Axolotl maps it to {' and '.join(written)}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.rules.base import Hit, delete_key, rule, unsafe
+from vramwise.rules.base import Hit, delete_key, insert_key, rule, safe, unsafe
 from vramwise.timeline import MemoryReport
 from vramwise.types import RunSpec, Severity
 
@@ -25,7 +25,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     parameters one by one so that it can cast them before sending, and only the `tensorwise` recipe has one scale for a
     whole tensor. Axolotl refuses the file otherwise.
 
-    Set `fsdp_version: 2` (with an `fsdp_config`) and leave `fp8_config.recipe` at tensorwise, or remove the key.
+    Set `fsdp_version: 2` (at the top level, beside an `fsdp_config`) and leave `fp8_config.recipe` at tensorwise, or
+    remove the key.
     """
     if not run.config.get(_KEY):
         return
@@ -34,6 +35,13 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     if str(version) != "2":
         found = f"fsdp_version is {version}" if version is not None else "fsdp_version is not set"
         yield Hit(key=_KEY, message=f"{_KEY} needs FSDP2, but {found}: Axolotl refuses the file", fix=fix)
+    elif run.config.document.values.get("fsdp_version") is None:
+        message = (
+            f"{_KEY} with fsdp_version 2 inside fsdp_config, where Axolotl's check of it does not look: it refuses the "
+            "file"
+        )
+        written = safe("Write fsdp_version: 2 at the top level", insert_key("fsdp_version", 2, beside="fsdp_config"))
+        yield Hit(key=_KEY, message=message, fix=written)
     recipe = run.config.get("fp8_config.recipe", "tensorwise")
     if recipe != "tensorwise":
         message = (

@@ -30,7 +30,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     These trainers do not support FSDP2 with `load_in_4bit` or `load_in_8bit`; Axolotl stops. Ways out: LoRA on an
     unquantised base, DeepSpeed, or FSDP1 while it lasts.
     """
-    if run.sharding != "fsdp2" or run.rl not in PREFERENCE_TRAINING:
+    # Axolotl looks at the version alone, even where no fsdp_config makes use of it.
+    if run.config.get("fsdp_version") != 2 or run.rl not in PREFERENCE_TRAINING:
         return
     for key in ("load_in_4bit", "load_in_8bit"):
         if run.config.get(key):

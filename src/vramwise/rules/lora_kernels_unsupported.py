@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.rules.base import Hit, rule, safe, set_key
+from vramwise.rules.base import Hit, insert_key, rule, safe, set_key
 from vramwise.timeline import MemoryReport
 from vramwise.types import RunSpec, Severity
 
@@ -24,7 +24,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
     The `lora_*_kernel` keys fuse LoRA with the projections of attention and MLP. They cannot read 8-bit base weights,
     do not know the layers of a model's own remote code, and cannot reach parameters that FSDP1 has flattened; Axolotl
-    refuses the file in those cases. Left unset, the kernels go on by themselves wherever they work.
+    refuses the file in those cases. It looks for `fsdp_version: 2` at the top level only: written inside `fsdp_config`,
+    the kernels are refused as under FSDP1. Left unset, the kernels go on by themselves wherever they work.
 
     Set them to false, or leave them out. The result is the same; the fused kernels are faster and keep fewer
     activations.
@@ -34,6 +35,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         if on:
             fix = safe("Leave the kernels off", *(set_key(kernel, False) for kernel in on))
             yield Hit(key=on[0], message=f"{', '.join(on)} with {why}: Axolotl refuses the file", fix=fix)
+    yield from _version_not_seen(run)
 
 
 def _conflicts(run: RunSpec) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -43,3 +45,18 @@ def _conflicts(run: RunSpec) -> Iterator[tuple[tuple[str, ...], str]]:
         yield _LINEAR_KERNELS, "trust_remote_code: the kernels do not know the model's own layers"
     if run.gpus > 1 and run.sharding == "fsdp1" and run.config.get("fsdp_config") is not None:
         yield _KERNELS, f"FSDP1 on {run.gpus} GPUs: the kernels cannot reach flattened parameters"
+
+
+def _version_not_seen(run: RunSpec) -> Iterator[Hit]:
+    """Axolotl judges the kernels before it takes the version out of fsdp_config."""
+    on = [kernel for kernel in _KERNELS if run.config.get(kernel)]
+    if not on or run.gpus < 2 or run.sharding != "fsdp2" or run.config.document.values.get("fsdp_version"):
+        return
+    yield Hit(
+        key=on[0],
+        message=(
+            f"{', '.join(on)} with fsdp_version 2 inside fsdp_config, where Axolotl's check of the kernels does not "
+            "look: it takes this for FSDP1 and refuses the file"
+        ),
+        fix=safe("Write fsdp_version: 2 at the top level", insert_key("fsdp_version", 2, beside="fsdp_config")),
+    )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.rules.base import Hit, delete_key, rule, unsafe
+from vramwise.rules.base import Hit, delete_key, rule, set_key, unsafe
 from vramwise.timeline import MemoryReport
-from vramwise.types import RunSpec, Severity
+from vramwise.types import Edit, RunSpec, Severity
 
 
 @rule(
@@ -29,4 +29,10 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
             f"use_onebitllms with adapter: {run.adapter}: 1-bit linears train their own weights, Axolotl refuses the "
             "file"
         )
-        yield Hit(key="use_onebitllms", message=message, fix=unsafe("Fine-tune all weights", delete_key("adapter")))
+        yield Hit(key="use_onebitllms", message=message, fix=unsafe("Fine-tune all weights", *_full(run)))
+
+
+def _full(run: RunSpec) -> Iterator[Edit]:
+    """Weights that bitsandbytes holds cannot be trained without an adapter: that goes with it."""
+    yield delete_key("adapter")
+    yield from (set_key(key, False) for key in ("load_in_4bit", "load_in_8bit") if run.config.get(key))

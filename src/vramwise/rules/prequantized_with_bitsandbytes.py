@@ -32,4 +32,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
                 f"{key} with model_quantization_config: {method}: a weight is quantised one way, Axolotl refuses the "
                 "file"
             )
-            yield Hit(key=key, message=message, fix=unsafe("Keep the checkpoint's own format", set_key(key, False)))
+            edits = [set_key(key, False)]
+            if run.adapter == "qlora":  # which means bitsandbytes and is refused without it
+                edits.append(set_key("adapter", "lora"))
+            yield Hit(key=key, message=message, fix=unsafe("Keep the checkpoint's own format", *edits))

@@ -15,7 +15,10 @@ _KEY = "quantize_moe_experts"
     id="quantize-moe-experts-misused",
     severity=Severity.ERROR,
     topic="method",
-    bad="adapter: qlora\nload_in_4bit: true\nquantize_moe_experts: true\nlora_target_linear: true\n",
+    bad=(
+        "adapter: qlora\nload_in_4bit: true\nquantize_moe_experts: true\n"
+        "lora_target_linear: true\nlora_target_modules: [q_proj, v_proj]\n"
+    ),
     good="adapter: qlora\nload_in_4bit: true\nquantize_moe_experts: true\nlora_target_modules: [q_proj, v_proj]\n",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
@@ -29,7 +32,9 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     if not run.config.get(_KEY):
         return
     if run.config.get("lora_target_linear"):
-        fix = unsafe("Name the targets: lora_target_linear false", set_key("lora_target_linear", False))
+        # Without other targets, nothing would be left to train.
+        others = run.config.get("lora_target_modules") or run.config.get("lora_target_parameters")
+        fix = unsafe("Keep the targets named", set_key("lora_target_linear", False)) if others else None
         message = (
             f"{_KEY} with lora_target_linear: experts are no linears, Axolotl refuses the file; name the targets "
             "instead"

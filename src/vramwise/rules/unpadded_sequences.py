@@ -39,7 +39,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """
     if run.constant_shapes or run.rl or _padding_has_no_say(run):
         return
-    yield Hit(key=_KEY, near=_NEIGHBOURS, message=f"{_widths(run)}: {_cost(run)}", fix=_fix(run))
+    message = f"{_widths(run)}: {_cost(run)}; {_price(run)}"
+    yield Hit(key=_KEY, near=_NEIGHBOURS, message=message, fix=_fix(run))
 
 
 def _padding_has_no_say(run: RunSpec) -> bool:
@@ -62,6 +63,12 @@ def _cost(run: RunSpec) -> str:
     if "expandable_segments:True" in run.allocator:
         return "shapes change every step and the cached blocks do not fit (expandable segments soften this here)"
     return "shapes change every step, the cached blocks do not fit and reserved memory creeps up"
+
+
+def _price(run: RunSpec) -> str:
+    if run.sample_packing:
+        return "the price of padding is small, only the rest of a row"
+    return "the price of padding: pad tokens are computed too (sample_packing wastes fewer, but changes the batch)"
 
 
 def _fix(run: RunSpec) -> Fix:

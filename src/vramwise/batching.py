@@ -18,6 +18,8 @@ from vramwise.types import RunSpec
 _BYTES_PER_TOKEN = 4
 # What collators round widths up to.
 _USUAL_MULTIPLE = 64
+# A sample longer than this is a mistake.
+_LONGEST = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +32,9 @@ class Lengths:
 
 def parse_lengths(text: str, name: str) -> Lengths:
     """One length a line; or JSON lines of samples, with `length`, `input_ids` or text."""
-    lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    # Editors on Windows begin a file with a byte order mark.
+    numbered = enumerate(text.removeprefix("\ufeff").splitlines(), 1)
+    lines = [(number, line.strip()) for number, line in numbered if line.strip()]
     if not lines:
         raise VramwiseError(f"{name} holds no lengths: write one sample length a line")
     if not lines[0][1].startswith("{"):
@@ -46,7 +50,7 @@ def parse_lengths(text: str, name: str) -> Lengths:
 
 
 def _whole(line: str, name: str, number: int) -> int:
-    if not line.isascii() or not line.isdigit() or not 0 < int(line) < 2**31:
+    if not line.isascii() or not line.isdigit() or not 0 < int(line) <= _LONGEST:
         raise VramwiseError(f"{name}:{number}: '{line[:40]}' is not a length: write one whole number of tokens a line")
     return int(line)
 
@@ -58,12 +62,22 @@ def _sample_length(line: str, name: str, number: int) -> tuple[int, bool]:
         raise VramwiseError(f"{name}:{number}: not JSON: every line must be one sample") from error
     if not isinstance(sample, dict):
         raise VramwiseError(f"{name}:{number}: a sample must be a JSON object")
-    if isinstance(sample.get("length"), int):
-        return max(1, sample["length"]), False
+    if sample.get("length") is not None:
+        return _stated(sample["length"], name, number), False
     if isinstance(sample.get("input_ids"), list):
         return max(1, len(sample["input_ids"])), False
-    size = sum(len(text.encode("utf-8", "surrogatepass")) for text in _texts(sample))
+    texts = list(_texts(sample))
+    if not texts:
+        raise VramwiseError(f"{name}:{number}: a sample without `length`, `input_ids` or text")
+    size = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
     return max(1, -(-size // _BYTES_PER_TOKEN)), True
+
+
+def _stated(length: object, name: str, number: int) -> int:
+    if isinstance(length, bool) or not isinstance(length, int) or not 0 < length <= _LONGEST:
+        shown = json.dumps(length)[:40]
+        raise VramwiseError(f"{name}:{number}: `length` is {shown}: it must be a whole number of tokens above 0")
+    return length
 
 
 def _texts(value: object) -> Iterator[str]:
@@ -87,6 +101,17 @@ def eval_shapes(run: RunSpec, lengths: Lengths | None) -> list[BatchShape]:
     if run.eval_batch_size is None or run.eval_sequence_len is None:
         return []
     return [largest(run, evaluation=True)] * 2 if lengths is None else _batches(run, lengths, evaluation=True)
+
+
+def first_and_widest(shapes: Sequence[BatchShape], group: int, most: int) -> list[BatchShape]:
+    """The first `most` batches, in whole groups, and then the group with the widest batch if that comes later."""
+    kept = max(1, most // group) * group
+    if len(shapes) <= kept:
+        return list(shapes)
+    whole = len(shapes) - len(shapes) % group
+    widest = max(range(whole), key=lambda number: shapes[number].rows * shapes[number].width)
+    start = widest - widest % group
+    return [*shapes[:kept], *(shapes[start : start + group] if start >= kept else ())]
 
 
 def _batches(run: RunSpec, lengths: Lengths, *, evaluation: bool) -> list[BatchShape]:

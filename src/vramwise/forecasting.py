@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from vramwise.batching import varied_lengths
@@ -17,6 +18,7 @@ from vramwise.units import gib
 
 # Differences below this are not worth a word.
 _WORTH_SAYING = 0.03
+_FIGURED = ("eval-batch-differs", "unpadded-sequences", "allocator-not-expandable")
 
 
 def model_of(run: RunSpec, path: str) -> ModelSpec | None:
@@ -52,22 +54,20 @@ def with_figures(
         except EditRefused:
             return None
 
-    return [_figured(finding, run, model, remedied) for finding in findings]
-
-
-def _figured(
-    finding: Finding, run: RunSpec, model: ModelSpec, remedied: Callable[[Finding], RunSpec | None]
-) -> Finding:
-    if finding.rule not in ("eval-batch-differs", "unpadded-sequences", "allocator-not-expandable"):
-        return finding
-    other = remedied(finding)
-    if other is None:
-        return finding
-    now, then = _reserved(run, model), _reserved(other, model)
-    if now <= then * (1 + _WORTH_SAYING):
-        return finding
+    as_written = cache(lambda: _reserved(run, model))
     data = "" if run.constant_shapes else " with lengths spread up to sequence_len"
-    return replace(finding, message=f"{finding.message}; predicted to reserve {gib(now)} instead of {gib(then)}{data}")
+
+    def figured(finding: Finding) -> Finding:
+        other = remedied(finding) if finding.rule in _FIGURED else None
+        if other is None:
+            return finding
+        now, then = as_written(), _reserved(other, model)
+        if now <= then * (1 + _WORTH_SAYING):
+            return finding
+        figures = f"predicted to reserve {gib(now)} instead of {gib(then)}{data}"
+        return replace(finding, message=f"{finding.message}; {figures}")
+
+    return [figured(finding) for finding in findings]
 
 
 def _reserved(run: RunSpec, model: ModelSpec) -> int:

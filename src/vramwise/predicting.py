@@ -5,15 +5,16 @@ The glue of `vramwise predict`. Reads nothing itself; the caller gives the model
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from vramwise.allocator.repeats import unroll
 from vramwise.allocator.run import simulate
 from vramwise.allocator.settings import parse_settings
-from vramwise.batching import Lengths, eval_shapes, lists_widths, train_shapes
+from vramwise.batching import Lengths, eval_shapes, first_and_widest, lists_widths, train_shapes
 from vramwise.facts.accuracy import ExpectedError, expected_error
 from vramwise.facts.context import outside_bytes
+from vramwise.ghost.batches import BatchShape
 from vramwise.ghost.trainer import ghost_run
 from vramwise.timeline import MemoryReport, Timeline
 from vramwise.types import GpuSpec, ModelSpec, RunSpec
@@ -22,6 +23,10 @@ ENGINES = ("axolotl", "transformers")
 
 # Loading has its own transients, and its cache is emptied before the first step: its peak is told apart from the run's.
 LOADING = frozenset({"load"})
+
+# Batches of --lengths to simulate unless told how many: enough for every width to come, and seconds at most.
+_MOST_BATCHES = 64
+_UNMEASURED_OPTIMIZERS = ("muon", "adamw_torch_8bit", "adamw_torch_4bit")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +82,7 @@ def predict_run(
     if engine == "transformers":
         run = as_transformers(run)
     gpu = run.target.gpu
-    shapes, evals = train_shapes(run, lengths), eval_shapes(run, eval_lengths)
+    shapes, evals, shortened = _simulated(run, lengths, eval_lengths, steps)
     timeline, assumed = ghost_run(
         run,
         model,
@@ -98,7 +103,7 @@ def predict_run(
         needs=needs,
         report=needs,
         limit_bytes=limit_bytes,
-        assumptions=(*_assumptions(run, model, lengths, eval_lengths), *assumed),
+        assumptions=(*_assumptions(run, model, lengths, eval_lengths), *shortened, *assumed),
         expected_error=expected_error(),
     )
     return _within_capacity(prediction)
@@ -127,6 +132,26 @@ def as_transformers(run: RunSpec) -> RunSpec:
     return replace(run, fp32_embeddings=run.weights_dtype == "fp32", lora_kernels=False, eval_on_start=False)
 
 
+def _simulated(
+    run: RunSpec, lengths: Lengths | None, eval_lengths: Lengths | None, steps: int | None
+) -> tuple[list[BatchShape], list[BatchShape], list[str]]:
+    """The batches of training and of an evaluation; of long lists the first and the widest, and a word about it."""
+    said = []
+    train, evals = train_shapes(run, lengths), eval_shapes(run, eval_lengths)
+    if steps is None:
+        known = len(train)
+        train = first_and_widest(train, run.gradient_accumulation_steps, _MOST_BATCHES)
+        if len(train) < known:
+            said.append(
+                f"{len(train)} of {known:,} micro-batches are simulated, the first and the widest: --steps N takes more"
+            )
+    known = len(evals)
+    evals = first_and_widest(evals, 1, _MOST_BATCHES)
+    if len(evals) < known:
+        said.append(f"{len(evals)} of {known:,} evaluation batches are simulated, the first and the widest")
+    return train, evals, said
+
+
 def _steps(run: RunSpec, shapes: Sequence[object], lengths: Lengths | None) -> int:
     """Enough to reach the steady peak; with lengths, one pass over them."""
     if lengths is None:
@@ -136,11 +161,10 @@ def _steps(run: RunSpec, shapes: Sequence[object], lengths: Lengths | None) -> i
 
 def _assumptions(run: RunSpec, model: ModelSpec, lengths: Lengths | None, eval_lengths: Lengths | None) -> list[str]:
     notes = [f"model: {model.name} ({model.source})"]
-    if model.family_assumed:
-        notes.append(f"family of '{model.model_type}' is not known: a llama-like block is assumed")
     notes.append(f"torch {run.target.torch[0]}.{run.target.torch[1]} ({run.target.torch_origin.why})")
-    if run.origins["precision"].kind == "assumed":
-        notes.append(run.origins["precision"].why)
+    precision = run.origins.get("precision")
+    if precision is not None and precision.kind == "assumed":
+        notes.append(precision.why)
     if lengths is None and not run.sample_packing:
         notes.append("no --lengths: every row at full sequence_len; shorter rows would add a mask under sdpa")
     if lengths is None and not run.constant_shapes:
@@ -151,7 +175,28 @@ def _assumptions(run: RunSpec, model: ModelSpec, lengths: Lengths | None, eval_l
         notes.extend(given.assumptions)
         if lists_widths(given.tokens, run.pad_multiple):
             notes.append("the lengths are all rounded: taken for widths of batches, with shorter rows in them")
+    unmeasured = ", ".join(_unmeasured(run))
+    if unmeasured:
+        notes.append(f"outside the expected error, because no recorded run had it: {unmeasured}")
     return notes
+
+
+def _unmeasured(run: RunSpec) -> Iterator[str]:
+    """Parts of this run that follow the libraries' sources alone."""
+    if run.gpus > 1:
+        yield f"{run.gpus} GPUs ({run.sharding})"
+    if run.target.gpu is not None and run.target.gpu.vendor != "nvidia":
+        yield run.target.gpu.name
+    if run.offload_params or run.offload_optimizer or run.layer_offloading:
+        yield "offloading to the host"
+    if run.activation_offloading != "off":
+        yield "activation_offloading"
+    if run.loss_kernel in ("cut", "chunked"):
+        yield f"{run.loss_kernel} cross entropy"
+    if run.attn_implementation.startswith("flash"):
+        yield run.attn_implementation
+    if run.optimizer.startswith(_UNMEASURED_OPTIMIZERS):
+        yield run.optimizer
 
 
 def on_card(prediction: Prediction, gpu: GpuSpec) -> Prediction:

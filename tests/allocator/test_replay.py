@@ -243,6 +243,7 @@ def test_a_failed_request_may_be_served_under_other_settings():
     source = recording(entries, [segment(BASE, 20 * MIB, [block(BASE, 4 * MIB)])])
     assert replay(source).recorded_failures == 1
     assert replay(source, limit_bytes=40 * MIB).failures_served == 0
+    assert replay(source, limit_bytes=4 * MIB).recorded_failures == 1
     assert replay(source, settings="expandable_segments:True", limit_bytes=50 * MIB).failures_served == 1
 
 
@@ -251,6 +252,8 @@ def test_a_limit_too_low_ends_the_replay_there():
     assert result.failure is not None
     assert result.failure.reserved_bytes <= 6 * GIB
     assert result.allocations < 11_752
+    whole = replay(read_recording(DATA / "full_gc_default.json.gz"))
+    assert result.recorded_peak_reserved_bytes == whole.recorded_peak_reserved_bytes > 6 * GIB
     late = read_recording(stress_path("late-default"))
     assert replay(late, settings="expandable_segments:True", limit_bytes=100 * MIB).failure.event == -1
 
@@ -334,6 +337,7 @@ ANY_EVENTS = st.lists(
         st.sampled_from([512, MIB, 2 * MIB, 20 * MIB]),
         st.integers(0, 1),
     ),
+    min_size=1,
     max_size=60,
 )
 

@@ -107,6 +107,46 @@ def test_lengths_decide_the_shapes(vramwise, config, tmp_path):
     assert any("no --lengths" in note for note in worst["assumptions"])
 
 
+def test_a_long_list_of_lengths_is_shortened_and_that_is_said(vramwise, config, tmp_path):
+    config.write_text(CONFIG.replace("pad_to_sequence_len: true", "pad_to_sequence_len: false"))
+    (tmp_path / "many.txt").write_text("100\n" * 999 + "500\n")
+    many = predicted(vramwise, config, "--lengths", tmp_path / "many.txt")
+    assert any("65 of 500 micro-batches" in note for note in many["assumptions"])
+    told = predicted(vramwise, config, "--lengths", tmp_path / "many.txt", "--steps", "2")
+    assert not any("micro-batches are simulated" in note for note in told["assumptions"])
+    assert told["peak_allocated_bytes"] < many["peak_allocated_bytes"]
+    shown = vramwise("predict", config, "--lengths", tmp_path / "many.txt").stdout
+    assert "step 65 backward" in shown
+    assert "… 61 more steps, none higher" in shown
+    assert len(shown.splitlines()) < 70
+
+
+def test_fsdp_checkpoints_by_its_own_setting(vramwise, config):
+    lines = (
+        CONFIG.replace("gradient_checkpointing: true\n", "")
+        + "fsdp_version: 2\nfsdp_config:\n  offload_params: false\n"
+    )
+    config.write_text(lines)
+    kept = predicted(vramwise, config, "--gpus", "2")["breakdown"]["activations"]
+    config.write_text(lines + "  activation_checkpointing: true\n")
+    assert predicted(vramwise, config, "--gpus", "2")["breakdown"]["activations"] < kept / 2
+
+
+@pytest.mark.parametrize("written", ["all-linear", "'.*[qkvo]_proj|.*mlp.*'"])
+def test_targets_may_be_one_string_as_in_peft(vramwise, config, written):
+    config.write_text(CONFIG + "adapter: lora\nlora_r: 8\nlora_target_linear: true\n")
+    every = predicted(vramwise, config)
+    config.write_text(CONFIG + f"adapter: lora\nlora_r: 8\nlora_target_modules: {written}\n")
+    assert predicted(vramwise, config)["breakdown"] == every["breakdown"]
+
+
+def test_targets_that_are_no_expression_are_named(vramwise, config):
+    config.write_text(CONFIG + "adapter: lora\nlora_r: 8\nlora_target_modules: '*_proj'\n")
+    result = vramwise("predict", config)
+    assert result.exit_code == 2
+    assert "lora_target_modules: '*_proj' is no regular expression" in str(result.exception)
+
+
 def test_engines_differ_in_the_embeddings(vramwise, config):
     axolotl = predicted(vramwise, config, "--engine", "axolotl")
     plain = predicted(vramwise, config, "--engine", "transformers")
@@ -151,7 +191,9 @@ def test_check_says_what_a_finding_costs(vramwise, config):
         (["--model", "no/such-model"], "config.json"),
         (["--lengths", "nowhere.txt"], "cannot be read"),
         (["--memory-limit", "much"], "is not a size"),
+        (["--model", "no/such-model"], "hf download no/such-model config.json"),
         (["--what-if", "nonsense"], "key=value"),
+        (["--what-if", "micro_batchsize=1"], "did you mean micro_batch_size"),
         (["--gpu", "rtx-9999"], "rtx-9999"),
         (["--html", "/no/such/folder/x.html"], "cannot be written"),
     ],
@@ -160,6 +202,21 @@ def test_bad_usage_is_one_sentence(vramwise, config, words, sentence):
     result = vramwise("predict", config, *words)
     assert result.exit_code == 2
     assert sentence in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("fsdp_config:\n  offload_params: true\n", "2 GPUs (fsdp1), offloading to the host"),
+        ("optimizer: muon\n", "2 GPUs (ddp), muon"),
+        ("attn_implementation: flash_attention_2\n", "2 GPUs (ddp), flash_attention_2"),
+    ],
+)
+def test_what_was_never_measured_is_outside_the_expected_error(vramwise, config, line, named):
+    assert not any("outside the expected error" in note for note in predicted(vramwise, config)["assumptions"])
+    config.write_text(CONFIG + line)
+    notes = predicted(vramwise, config, "--gpus", "2")["assumptions"]
+    assert next(note for note in notes if "outside the expected error" in note).endswith(f": {named}")
 
 
 def test_bad_lengths_name_the_line(vramwise, config, tmp_path):

@@ -5,7 +5,15 @@ from dataclasses import replace
 import pytest
 
 from truth import BUNDLED, cases
-from vramwise.batching import Lengths, eval_shapes, lists_widths, parse_lengths, train_shapes, varied_lengths
+from vramwise.batching import (
+    Lengths,
+    eval_shapes,
+    first_and_widest,
+    lists_widths,
+    parse_lengths,
+    train_shapes,
+    varied_lengths,
+)
 from vramwise.errors import VramwiseError
 from vramwise.ghost.batches import BatchShape, largest
 from vramwise.types import Config, Document
@@ -84,7 +92,39 @@ def test_made_up_lengths_reach_the_longest_and_vary():
     assert train_shapes(RUN, varied_lengths(RUN))[0].width == 1024
 
 
+def test_a_byte_order_mark_and_windows_line_ends_are_no_part_of_a_length():
+    assert parse_lengths("\ufeff100\r\n\r\n200\r\n", "lengths.txt").tokens == [100, 200]
+
+
+def test_samples_say_their_length_in_tokens_or_in_text():
+    assert parse_lengths('{"length": 7, "text": "abc"}\n{"input_ids": [1, 2]}', "l.jsonl").tokens == [7, 2]
+    said = parse_lengths('{"length": null, "messages": [{"content": "12345"}]}\n{"text": ""}', "l.jsonl")
+    assert said.tokens == [2, 1]
+    assert "estimated" in said.assumptions[0]
+
+
+@pytest.mark.parametrize("length", ["-3", "0", "true", '"12"', "12.5", "2147483648", "[]"])
+def test_a_sample_whose_length_is_none_is_refused_with_its_line(length):
+    with pytest.raises(VramwiseError, match=r"l\.jsonl:2: `length` is "):
+        parse_lengths(f'{{"length": 4}}\n{{"length": {length}}}\n', "l.jsonl")
+
+
+def test_a_sample_that_says_nothing_of_its_length_is_refused_with_its_line():
+    with pytest.raises(VramwiseError, match=r"l\.jsonl:2: a sample without"):
+        parse_lengths('{"text": "abc"}\n{"label": 1}\n', "l.jsonl")
+
+
 @pytest.mark.parametrize("text", ["", "ten\n", "0\n", "-3\n", "1.5\n", "{}x\n", '{"length": 4}\n[1]\n'])
 def test_what_is_no_length_is_refused_with_its_line(text):
     with pytest.raises(VramwiseError, match=r"lengths\.txt"):
         parse_lengths(text, "lengths.txt")
+
+
+def test_of_many_batches_the_first_and_the_step_with_the_widest_are_taken():
+    narrow, wide = BatchShape(2, 64, False), BatchShape(2, 1024, False)
+    many = [narrow] * 11
+    assert first_and_widest(many, 2, 12) == many
+    assert first_and_widest([*many, wide], 2, 4) == [narrow] * 5 + [wide]
+    assert first_and_widest([wide, *many], 2, 4) == [wide] + [narrow] * 3
+    # a step is never cut, and a rest that makes no whole step does not count
+    assert first_and_widest([*many, narrow, wide], 3, 2) == [narrow] * 3

@@ -1,5 +1,6 @@
 """Properties that hold for any run: what saves memory saves memory, nothing leaks, repeated steps are replayed exactly."""
 
+import itertools
 import subprocess
 import sys
 from dataclasses import replace
@@ -141,6 +142,24 @@ def test_replay_mixes_with_evaluations_and_other_shapes(monkeypatch):
 )
 def test_what_saves_memory_saves_memory(smaller, larger):
     assert peak(**smaller) < peak(**larger)
+
+
+def test_ranks_that_share_a_sequence_shard_the_weights_too():
+    sharded = {"adapter": None, "sharding": "fsdp2", "gpus": 4}
+    apart = ghost(replace(LORA.run, **sharded, data_parallel=4))
+    together = ghost(replace(LORA.run, **sharded, data_parallel=2, context_parallel_size=2))
+    assert weights(apart) == weights(together) < weights(ghost(replace(LORA.run, adapter=None)))
+
+
+def weights(timeline: Timeline) -> int:
+    """Bytes of weights made while loading."""
+    loading = itertools.takewhile(lambda event: not starts_a_step(timeline, event), timeline.events)
+    made = (event for event in loading if event.action == Action.ALLOC)
+    return sum(event.size_bytes for event in made if timeline.tags[event.tag].category == "weights")
+
+
+def starts_a_step(timeline: Timeline, event) -> bool:
+    return event.action == Action.PHASE and timeline.phases[event.tag].step > 0
 
 
 def test_without_data_the_largest_batch_is_assumed_and_said():

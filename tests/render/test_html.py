@@ -245,7 +245,7 @@ def in_chromium(html, folder):
         f"--user-data-dir={folder / 'profile'}",
     ]
     command += ["--enable-logging=stderr", "--window-size=1200,900", "--dump-dom", (folder / "page.html").as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
     return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
 

@@ -4,9 +4,7 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
-import time
 from urllib.request import Request, urlopen
 
 import pytest
@@ -38,7 +36,7 @@ class Browser:
     def call(self, path, body=None, method=None):
         sent = None if body is None else json.dumps(body).encode()
         request = Request(self.base + path, data=sent, headers={"Content-Type": "application/json"}, method=method)
-        with urlopen(request, timeout=60) as answer:
+        with urlopen(request, timeout=600) as answer:
             return json.load(answer)["value"]
 
     def run(self, script):
@@ -68,30 +66,26 @@ class Browser:
         return self.call("/se/log", {"type": "browser"})
 
 
-def _wait_for(port):
-    for _ in range(100):
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.1)
-    raise TimeoutError(f"chromedriver does not listen on port {port}")
+def _port(process):
+    """Where chromedriver listens: it chooses a free port and says so once it answers."""
+    for line in process.stdout:
+        found = re.search(r"started successfully on port (\d+)", line)
+        if found:
+            return int(found[1])
+    raise AssertionError(f"chromedriver ended with code {process.wait()}")
 
 
 @pytest.fixture(scope="module")
 def driver():
     """chromedriver on a free port, and one session in it."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    process = subprocess.Popen([DRIVER, f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen([DRIVER, "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
-        _wait_for(port)
-        browser = Browser(port)
+        browser = Browser(_port(process))
         yield browser
         browser.call("", method="DELETE")
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(300)
 
 
 @pytest.fixture

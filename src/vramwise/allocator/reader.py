@@ -86,6 +86,8 @@ def _from_trace(trace: dict[str, Any], name: str, device: int | None) -> Recordi
     segments = []
     for address, size, kind, stream, expandable in trace.get("final_segments", ()):
         segments.append(_segment(address, size, kind, stream, expandable, None))
+    if not events.count:
+        raise VramwiseError('the list of "events" is empty: there is nothing to replay')
     return Recording(
         name=name,
         device=0,
@@ -97,7 +99,9 @@ def _from_trace(trace: dict[str, Any], name: str, device: int | None) -> Recordi
 
 
 def _from_snapshot(snapshot: Any, name: str, device: int | None) -> Recording:
-    traces = snapshot.get("device_traces") if isinstance(snapshot, dict) else None
+    if not isinstance(snapshot, dict):
+        raise VramwiseError(f"not a torch snapshot: the pickle holds a {type(snapshot).__name__}, not a dict")
+    traces = snapshot.get("device_traces")
     if not isinstance(traces, list) or not any(traces):
         raise VramwiseError(
             "it holds no history of allocations: call torch.cuda.memory._record_memory_history() before the run, "

@@ -152,6 +152,8 @@ class _Replay:
         recording, allocator = self.recording, self.allocator
         initial_reserved = self.recorded_reserved
         failure = self._start() or self._play()
+        if failure is not None:
+            self._read_on(failure.event + 1)
         return ReplayResult(
             name=recording.name,
             device=recording.device,
@@ -211,6 +213,17 @@ class _Replay:
                 recorded = self.recorded_reserved
         self.allocations = allocations
         return None
+
+    def _read_on(self, start: int) -> None:
+        """What the recording did after the simulated run had ended."""
+        for action, _, size, _ in self.recording.events.rows[start:]:
+            if action in (SEGMENT_ALLOC, SEGMENT_MAP):
+                self.recorded_reserved += size
+                self.recorded_peak = max(self.recorded_peak, self.recorded_reserved)
+            elif action in (SEGMENT_FREE, SEGMENT_UNMAP):
+                self.recorded_reserved -= size
+            elif action == OUT_OF_MEMORY:
+                self.recorded_failures += 1
 
     def _rare_event(self, index: int, action: int, address: int, size: int, stream: int) -> None:
         if action in (SEGMENT_ALLOC, SEGMENT_MAP):

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from vramwise.api import Options, PredictOptions, predict
-from vramwise.cli.options import TARGET_OPTIONS, target_options
+from vramwise.cli.options import TARGET_OPTIONS, show, target_options
 from vramwise.errors import VramwiseError
 from vramwise.predicting import ENGINES, Prediction
 from vramwise.units import parse_size
@@ -55,6 +55,7 @@ def command(
     machine = {name: asked.pop(name) for name in TARGET_OPTIONS}
     options = Options(**machine)
     ask = PredictOptions(**asked, limit_bytes=None if memory_limit is None else parse_size(memory_limit))
+    _keys_exist(what_if)
     prediction = predict(path, options, ask)
     changed = predict(path, options, ask, changes=what_if) if what_if else None
     by_card = predict_cards(prediction, CARDS) if cards else []
@@ -64,6 +65,22 @@ def command(
     else:
         _write_text(prediction, changed, what_if, by_card)
     sys.exit(1 if prediction.fits is False else 0)
+
+
+def _keys_exist(changes: Sequence[str]) -> None:
+    """Refuse a change of a key that nobody reads: it would show that nothing changes."""
+    if not changes:
+        return
+    from vramwise.facts import axolotl
+
+    known = axolotl.keys() | axolotl.plugin_keys().keys() | axolotl.deprecations().keys()
+    for change in changes:
+        key, equals, _ = change.partition("=")
+        key = key.strip().partition(".")[0]
+        if equals and key and key not in known:
+            near = " or ".join(axolotl.suggest(key, known))
+            meant = f": did you mean {near}?" if near else ""
+            raise VramwiseError(f"--what-if {change}: Axolotl knows no key '{key}'{meant}")
 
 
 def predict_cards(prediction: Prediction, names: Sequence[str]) -> list[tuple[str, Prediction]]:
@@ -79,11 +96,11 @@ def _write_text(
 ) -> None:
     from vramwise.render.prediction_text import render_cards, render_change, render_prediction
 
-    click.echo(render_prediction(prediction))
+    show(render_prediction(prediction))
     if changed is not None:
-        click.echo("\n" + render_change(prediction, changed, what_if))
+        show("\n" + render_change(prediction, changed, what_if))
     if by_card:
-        click.echo("\n" + render_cards(by_card))
+        show("\n" + render_cards(by_card))
 
 
 def _write_json(prediction: Prediction, changed: Prediction | None, by_card: list[tuple[str, Prediction]]) -> None:

@@ -10,7 +10,7 @@ import click
 
 from vramwise.allocator.reader import read_recording
 from vramwise.allocator.replay import ReplayResult, replay
-from vramwise.units import gib, mib, parse_size
+from vramwise.units import gib, mib, parse_size, readable
 
 
 @click.command("replay")
@@ -132,11 +132,11 @@ def _verdict(result: ReplayResult) -> str:
 def _what_if(result: ReplayResult) -> str:
     reserved, recorded = result.peak_reserved_bytes, result.recorded_peak_reserved_bytes
     limit = "" if result.limit_bytes is None else f" within {gib(result.limit_bytes)}"
+    start = f"with {_shown(result.settings)}{limit} this run would have reserved"
+    if reserved == recorded:
+        return f"{start} the same {gib(reserved)}"
     sign = "+" if reserved > recorded else "−"
-    return (
-        f"with {_shown(result.settings)}{limit} this run would have reserved {gib(reserved)} "
-        f"instead of {gib(recorded)} ({sign}{gib(abs(reserved - recorded))})"
-    )
+    return f"{start} {gib(reserved)} instead of {gib(recorded)} ({sign}{readable(abs(reserved - recorded))})"
 
 
 def _served(result: ReplayResult) -> str:

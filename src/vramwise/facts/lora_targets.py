@@ -11,10 +11,12 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
+from vramwise.errors import VramwiseError
 from vramwise.facts.parameters import linear_modules, parameters
 from vramwise.types import ModelSpec
 
 ALL_LINEAR = "all-linear"
+_MODULE_NAME = re.compile(r"[\w.]+")
 
 # Model types whose expert projections PEFT redirects to the fused 3-D parameters: what the old name became.
 _QWEN_STYLE = {"gate": "gate.weight", "gate_proj": "gate_up_proj", "up_proj": "gate_up_proj", "down_proj": "down_proj"}
@@ -46,10 +48,24 @@ def linear_leaf_names(model: ModelSpec) -> tuple[str, ...]:
 
 def lora_targets(model: ModelSpec, targets: Sequence[str] | str) -> Sequence[LoraTarget]:
     """Where the adapters go, in the order of the model. Targets that address nothing add nothing."""
+    targets = _as_written(targets)
     redirects = _REDIRECTS.get(model.model_type, {}) if model.num_experts else {}
     if redirects:
         return tuple(_redirected(model, redirects, targets))
     return tuple(_plain(model, targets))
+
+
+def _as_written(targets: Sequence[str] | str) -> Sequence[str] | str:
+    """A single target that can be no module's name is PEFT's other form, a string: "all-linear" or an expression."""
+    if not isinstance(targets, str):
+        if len(targets) != 1 or (targets[0] != ALL_LINEAR and _MODULE_NAME.fullmatch(targets[0])):
+            return targets
+        targets = targets[0]
+    try:
+        re.compile(targets)
+    except re.error as error:
+        raise VramwiseError(f"lora_target_modules: '{targets}' is no regular expression: {error}") from None
+    return targets
 
 
 def _plain(model: ModelSpec, targets: Sequence[str] | str) -> Iterator[LoraTarget]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
@@ -23,11 +24,13 @@ from vramwise.types import ModelSpec
 
 # A config.json is a few kilobytes; the largest on the hub (long quantisation lists) stay below this.
 _LARGEST_CONFIG_BYTES = 16 * 2**20
+# What the hub allows in `owner/name`.
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 
 
 def find_model(name_or_path: str, *, base_dir: Path | None = None, online: bool = False) -> ModelSpec:
-    """The model that a config's `base_model` names. Relative paths start at `base_dir`, default the working folder."""
-    local = _local_config(name_or_path, base_dir or Path())
+    """The model that a config's `base_model` names. Relative paths: from the working folder, then from `base_dir`."""
+    local = local_config(name_or_path, base_dir)
     if local is not None:
         return read_model(local, name=name_or_path)
     known = from_catalogue(name_or_path)
@@ -92,23 +95,25 @@ def _quantization(method: str) -> Mapping[str, Any]:
     return {"quant_method": method}
 
 
-def _local_config(name_or_path: str, base_dir: Path) -> Path | None:
-    """The config.json this path leads to: itself, or in the folder it names. None where there is no such path."""
-    try:
-        path = base_dir / Path(name_or_path).expanduser()
-        if path.is_file():
-            return path if path.suffix == ".json" else None
-        if not path.is_dir():
+def local_config(name_or_path: str, base_dir: Path | None = None) -> Path | None:
+    """The config.json this path leads to: itself, or in the folder it names. None where there is no such path.
+
+    Looked up from the working folder, as Axolotl does, then from `base_dir` (the config's own folder).
+    """
+    empty = None
+    for folder in (Path(), base_dir or Path()):
+        try:
+            path = folder / Path(name_or_path).expanduser()
+            found = path / "config.json" if path.is_dir() else path
+            if found.is_file() and found.suffix == ".json":
+                return found
+            empty = empty or (path if path.is_dir() else None)
+        except (OSError, ValueError, RuntimeError):  # too long, a NUL inside, no home folder: not a path
             return None
-    except (OSError, ValueError, RuntimeError):  # too long, a NUL inside, no home folder: not a path
-        return None
-    config = path / "config.json"
-    if config.is_file():
-        return config
     # A folder that merely has the name of a hub id ("gpt2") must not hide the id.
-    if from_catalogue(name_or_path) is not None or _cached_config(name_or_path) is not None:
+    if empty is None or from_catalogue(name_or_path) is not None or _cached_config(name_or_path) is not None:
         return None
-    raise VramwiseError(f"the folder {path} has no config.json: point to the folder of a model, or to its config.json")
+    raise VramwiseError(f"the folder {empty} has no config.json: point to the folder of a model, or to its config.json")
 
 
 def _cached_config(name: str) -> Path | None:
@@ -172,13 +177,16 @@ def _read_json(path: Path) -> Mapping[str, Any]:
 
 
 def _unknown(name: str, online: bool) -> str:
-    text = f"model '{name}' is not known: not a folder or file here, not in the catalogue, not in {_hub_cache()}"
+    text = f"model '{name}' is not known: not a folder or file here, not in the catalogue, not in {_hub_cache()}."
     near = near_ids(name)
     if near:
-        text += f". Did you mean {' or '.join(near)}?"
-    else:
-        text += "."
-    return f"{text} Point to its config.json or the folder that holds it{'' if online else ', or allow going online'}"
+        text += f" Did you mean {' or '.join(near)}?"
+    text += " Point to its config.json, or to the folder that holds it, as base_model or with --model"
+    if online or not _HUB_ID.fullmatch(name):
+        return text
+    return (
+        f"{text}; or fetch it: `hf download {name} config.json` puts it where it is found, `predict --online` asks too"
+    )
 
 
 def near_ids(name: str) -> list[str]:

@@ -41,7 +41,8 @@ class Sharding:
 def sharding_of(run: RunSpec) -> Sharding:
     """The sharding of a run."""
     kind = run.sharding
-    ranks = max(run.data_parallel, 1)
+    # ranks that share a sequence hold the same weights, and shard them among themselves too
+    ranks = max(run.data_parallel, 1) * run.context_parallel_size
     fsdp, zero = kind.startswith("fsdp"), kind.startswith("zero")
     stage = int(kind[-1]) if zero else 0
     if kind == "none" or (ranks == 1 and not (run.offload_params or run.offload_optimizer)):

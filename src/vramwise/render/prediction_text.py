@@ -12,6 +12,8 @@ from vramwise.units import GIB, gib, readable
 
 _ORDER = ("weights", "gradients", "optimizer", "activations", "logits", "temporary", "workspace", "data")
 _BAR = 30
+# The first steps (0 is what comes before them) show what changes; the peak's and the last are added.
+_STEPS_SHOWN = 4
 
 
 def render_prediction(prediction: Prediction) -> str:
@@ -50,7 +52,8 @@ def _judgement(prediction: Prediction) -> str:
         held = f"with {gib(failure.allocated_bytes)} allocated and {gib(failure.reserved_bytes)} reserved"
         return f"{style('does not fit', fg='red', bold=True)}: out of memory in {where}, {asked} {held}"
     if report.retries:
-        return style("fits only by releasing caches", fg="yellow", bold=True) + f" ({report.retries} retries: slow)"
+        retries = "1 retry" if report.retries == 1 else f"{report.retries} retries"
+        return style("fits only by releasing caches", fg="yellow", bold=True) + f" ({retries}: slow)"
     spare = capacity - report.highest_reserved_bytes
     return style("fits", fg="green", bold=True) + f", {gib(spare)} spare"
 
@@ -90,10 +93,18 @@ def breakdown_rows(report: MemoryReport) -> Iterator[tuple[str, int]]:
 
 def _phases(report: MemoryReport) -> str:
     lines = [style("Phase by phase", bold=True), f"  {'':<22}{'allocated':>11}{'reserved':>11}   peak GiB"]
+    last = max((peak.step for peak in report.phases), default=0)
+    most = max(report.phases, key=lambda peak: peak.peak_allocated_bytes, default=None)
+    shown = {*range(_STEPS_SHOWN), report.peak_step, last, most.step if most else 0}
     for peak in report.phases:
+        if peak.step not in shown:
+            continue
         name = f"step {peak.step} {peak.phase}" if peak.step else peak.phase
         allocated, reserved = peak.peak_allocated_bytes / GIB, peak.peak_reserved_bytes / GIB
         lines.append(f"  {name:<22}{allocated:>11.2f}{reserved:>11.2f}")
+    hidden = len({peak.step for peak in report.phases} - shown)
+    if hidden:
+        lines.append(f"  … {hidden} more step{'s' if hidden > 1 else ''}, none higher")
     return "\n".join(lines)
 
 

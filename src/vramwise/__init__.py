@@ -5,36 +5,71 @@ The verbs are functions here as on the command line: `vramwise.check(["config.ym
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vramwise.api import (
+        Options,
+        PredictOptions,
+        TrainOptions,
+        check,
+        diagnose,
+        explain,
+        fix,
+        predict,
+        replay,
+        rules,
+        train,
+    )
+    from vramwise.checking import FileReport, FixReport
+    from vramwise.errors import ConfigError, VramwiseError
+    from vramwise.types import Finding, Severity
 
 __version__ = "0.1.0"
 
-_EXPORTS = {
-    "check": "vramwise.api",
-    "fix": "vramwise.api",
-    "explain": "vramwise.api",
-    "predict": "vramwise.api",
-    "PredictOptions": "vramwise.api",
-    "Options": "vramwise.api",
-    "FileReport": "vramwise.checking",
-    "FixReport": "vramwise.checking",
-    "Finding": "vramwise.types",
-    "Severity": "vramwise.types",
-    "VramwiseError": "vramwise.errors",
+__all__ = [
+    "ConfigError",
+    "FileReport",
+    "Finding",
+    "FixReport",
+    "Options",
+    "PredictOptions",
+    "Severity",
+    "TrainOptions",
+    "VramwiseError",
+    "__version__",
+    "check",
+    "diagnose",
+    "explain",
+    "fix",
+    "predict",
+    "replay",
+    "rules",
+    "train",
+]
+
+_ELSEWHERE = {
     "ConfigError": "vramwise.errors",
+    "FileReport": "vramwise.checking",
+    "Finding": "vramwise.types",
+    "FixReport": "vramwise.checking",
+    "Severity": "vramwise.types",
+    "TrainOptions": "vramwise.train.prepare",
+    "VramwiseError": "vramwise.errors",
 }
-
-# Rooms that are verbs as well: the package itself can be called.
-_VERBS = ("diagnose", "rules")
-
-__all__ = [*_EXPORTS, "__version__", *_VERBS]
+# Rooms that are verbs as well: importing one puts the package under the verb's name, so the package can be called.
+_ROOMS = ("diagnose", "rules", "train")
 
 
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    if name in _VERBS:
+    if name in _ROOMS:
         return import_module(f"vramwise.{name}")
-    if name not in _EXPORTS:
+    if name not in __all__:
         raise AttributeError(f"module 'vramwise' has no attribute '{name}'")
-    return getattr(import_module(_EXPORTS[name]), name)
+    return getattr(import_module(_ELSEWHERE.get(name, "vramwise.api")), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

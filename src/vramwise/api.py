@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
-from vramwise.errors import VramwiseError
+from vramwise.errors import ConfigError, VramwiseError
 from vramwise.resolving import Options, read_run, resolve
 
 if TYPE_CHECKING:
+    from vramwise.allocator.replay import ReplayResult
     from vramwise.batching import Lengths
     from vramwise.checking import FileReport, FixReport
+    from vramwise.diagnose.evidence import Diagnosis
     from vramwise.predicting import Prediction
     from vramwise.rules.base import Rule
+    from vramwise.train.prepare import TrainOptions as TrainOptions
+    from vramwise.types import RunSpec
 
-__all__ = ["Options", "PredictOptions", "check", "explain", "fix", "predict", "snapshot_bytes"]
+__all__ = [
+    "Options",
+    "PredictOptions",
+    "check",
+    "diagnose",
+    "explain",
+    "fix",
+    "predict",
+    "replay",
+    "rules",
+    "snapshot_bytes",
+    "train",
+]
 
+PathLike = str | Path
 _LENGTHS_LIMIT_BYTES = 512 * 1024 * 1024
 
 
@@ -34,20 +51,33 @@ class PredictOptions:
     limit_bytes: int | None = None
 
 
-def check(paths: Sequence[str], options: Options | None = None) -> Iterator[FileReport]:
+def check(paths: PathLike | Sequence[PathLike], options: Options | None = None) -> list[FileReport]:
     """Judge every config under the paths ("-" is standard input, a folder means every YAML file in it)."""
     from vramwise import checking
 
-    return checking.check(paths, options)
+    return list(checking.check(_names(paths), options))
 
 
 def fix(
-    paths: Sequence[str], options: Options | None = None, *, unsafe: bool = False, write: bool = True
-) -> Iterator[FixReport]:
+    paths: PathLike | Sequence[PathLike], options: Options | None = None, *, unsafe: bool = False, write: bool = True
+) -> list[FixReport]:
     """Mend every config under the paths; `write=False` leaves the files alone."""
     from vramwise import checking
 
-    return checking.fix(paths, options, unsafe=unsafe, write=write)
+    return list(checking.fix(_names(paths), options, unsafe=unsafe, write=write))
+
+
+def _names(paths: PathLike | Sequence[PathLike]) -> list[str]:
+    """One path may be given as itself: the letters of a text are no paths."""
+    several = [paths] if isinstance(paths, str | Path) else paths
+    return [str(path) for path in several]
+
+
+def rules() -> tuple[Rule, ...]:
+    """All rules, in reading order."""
+    from vramwise.rules import RULES
+
+    return RULES
 
 
 def explain(rule_id: str) -> Rule:
@@ -59,18 +89,24 @@ def explain(rule_id: str) -> Rule:
 
 
 def predict(
-    path: str, options: Options | None = None, ask: PredictOptions | None = None, *, changes: Sequence[str] = ()
+    path: PathLike, options: Options | None = None, ask: PredictOptions | None = None, *, changes: Sequence[str] = ()
 ) -> Prediction:
     """What the run will allocate and reserve; `changes` are key=value words applied to the config first."""
     from vramwise.facts.models import find_model
-    from vramwise.predicting import predict_run
+    from vramwise.predicting import ENGINES, predict_run
 
-    ask = ask or PredictOptions()
+    path, ask = str(path), ask or PredictOptions()
+    if ask.engine not in ENGINES:
+        raise VramwiseError(f"engine '{ask.engine}' is neither {' nor '.join(ENGINES)}")
     document, run = read_run(path, options or Options())
+    if wrong := _wrong_type(run):
+        raise wrong
     if changes:
         from vramwise.config.change import with_changes
 
         run = resolve(with_changes(document, changes), run.target)
+        if wrong := _wrong_type(run):
+            raise VramwiseError(f"--what-if: {wrong.message}")
     name = ask.model or run.base_model
     if name is None:
         raise VramwiseError(f"{path} names no base_model: add one, or use --model with a hub id or a config.json")
@@ -84,6 +120,59 @@ def predict(
         steps=ask.steps,
         limit_bytes=ask.limit_bytes,
     )
+
+
+def _wrong_type(run: RunSpec) -> ConfigError | None:
+    """Resolving leaves out values of a wrong type; predicting without them would describe another run."""
+    from vramwise.facts.axolotl import type_errors
+
+    for key, sentence in type_errors(run.config.document.values):
+        place = run.config.place(key)
+        line, column = (place.line, place.column) if place else (None, None)
+        return ConfigError(sentence, line=line, column=column, path=run.config.document.path)
+    return None
+
+
+def replay(
+    path: PathLike,
+    *,
+    settings: str | None = None,
+    torch: str | None = None,
+    limit_bytes: int | None = None,
+    device: int | None = None,
+) -> ReplayResult:
+    """Put a torch memory snapshot or a trace file through the simulated allocator, under its own settings or others."""
+    from vramwise.allocator import replay as allocator
+    from vramwise.allocator.reader import read_recording
+    from vramwise.facts.torch import parse_torch_version
+
+    version = None if torch is None else parse_torch_version(torch)
+    recording = read_recording(path, device)
+    return allocator.replay(recording, settings=settings, torch=version, limit_bytes=limit_bytes)
+
+
+def diagnose(
+    log: PathLike | BinaryIO | None = None,
+    *,
+    config: PathLike | None = None,
+    snapshot: PathLike | None = None,
+    options: Options | None = None,
+    model: str | None = None,
+) -> Diagnosis:
+    """What ended a run, from its log (a path or a binary stream), its config and its memory snapshot."""
+    if log is None and snapshot is None:
+        raise VramwiseError("name a log or a snapshot: there is nothing to diagnose")
+    from vramwise.diagnose.reading import read_all
+
+    names = [None if name is None else str(name) for name in (config, snapshot)]
+    return read_all(log, config=names[0], snapshot=names[1], options=options, model=model).diagnosis
+
+
+def train(path: PathLike, options: TrainOptions | None = None) -> int:
+    """Check, predict, prepare and train one config; gives the exit code, 0 where it trained to the end."""
+    from vramwise.train.run import train
+
+    return train(str(path), options)
 
 
 def _lengths(name: str | None) -> Lengths | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from vramwise.config.document import parse_document
 from vramwise.config.files import config_files, read_config_bytes, write_atomic
 from vramwise.errors import ConfigError
+from vramwise.facts import axolotl
 from vramwise.resolving import Options, project_for, resolve, target_for
 from vramwise.rules import RULES
 from vramwise.rules.base import Rule
@@ -102,7 +103,7 @@ def check_document(
         findings = with_figures(findings, document, run, model, lambda changed: resolve(changed, target))
     return FileReport(
         path=document.path,
-        error=_type_error(findings),
+        error=_type_error(findings, document.path),
         document=document,
         run=run,
         findings=findings,
@@ -157,12 +158,12 @@ def _fix_file(path: str, options: Options, *, unsafe: bool, write: bool) -> FixR
     try:
         data = read_config_bytes(path)
         before = parse_document(path, data)
+        mending = mend(before, lambda document: _mendable(document, plan), unsafe=unsafe)
+        after = mending.document
+        if write and path != "-" and after.text != before.text:
+            write_atomic(path, after.text.encode("utf-8"), expected=data)
     except ConfigError as error:
         return _unfixed(path, error)
-    mending = mend(before, lambda document: _judge(document, plan).findings, unsafe=unsafe)
-    after = mending.document
-    if write and path != "-" and after.text != before.text:
-        write_atomic(path, after.text.encode("utf-8"), expected=data)
     return FixReport(
         path=path,
         before=before,
@@ -171,6 +172,13 @@ def _fix_file(path: str, options: Options, *, unsafe: bool, write: bool) -> FixR
         refused=mending.refused,
         remaining=_judge(after, plan),
     )
+
+
+def _mendable(document: Document, plan: Plan) -> Sequence[Finding]:
+    """What may be mended. YAML with none of Axolotl's keys is somebody else's: a fix must not write into it."""
+    if not axolotl.keys() & document.values.keys():
+        return ()
+    return _judge(document, plan).findings
 
 
 def _unfixed(path: str, error: ConfigError) -> FixReport:
@@ -193,10 +201,11 @@ def _files(paths: Sequence[str]) -> Iterator[tuple[str, ConfigError | None]]:
                 yield name, None
 
 
-def _type_error(findings: Sequence[Finding]) -> ConfigError | None:
+def _type_error(findings: Sequence[Finding], path: str) -> ConfigError | None:
     """Values of a wrong type are findings, all of them; the first is also why the file as a whole is unusable."""
     wrong = [found for found in findings if found.rule == WRONG_TYPE]
     if not wrong:
         return None
     more = f" (and {len(wrong) - 1} more of a wrong type)" if len(wrong) > 1 else ""
-    return ConfigError(wrong[0].message + more, line=wrong[0].place.line, column=wrong[0].place.column)
+    place = wrong[0].place
+    return ConfigError(wrong[0].message + more, line=place.line, column=place.column, path=path)

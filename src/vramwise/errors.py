@@ -8,10 +8,22 @@ class VramwiseError(Exception):
 
 
 class ConfigError(VramwiseError):
-    """A config that cannot be read, with the place where reading stopped (1-based; None where there is no place)."""
+    """A config that cannot be used, with the place where reading stopped (1-based; None where there is no place).
 
-    def __init__(self, message: str, *, line: int | None = None, column: int | None = None) -> None:
+    `message` is the sentence alone; as text it begins with the file and the place, where they are known.
+    """
+
+    def __init__(
+        self, message: str, *, line: int | None = None, column: int | None = None, path: str | None = None
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.line = line
         self.column = column
+        self.path = path
+
+    def __str__(self) -> str:
+        if self.path is None:
+            return self.message
+        place = "" if self.line is None else f":{self.line}:{self.column or 1}"
+        return f"{self.path}{place}: {self.message}"

@@ -13,7 +13,7 @@ from vramwise.config.document import parse_document
 from vramwise.config.files import read_config_bytes
 from vramwise.config.project import ProjectSettings, project_settings
 from vramwise.config.sidecar import read_deepspeed_file
-from vramwise.errors import VramwiseError
+from vramwise.errors import ConfigError, VramwiseError
 from vramwise.targets import make_target
 from vramwise.types import Document, RunSpec, Target
 
@@ -36,8 +36,17 @@ class Options:
 
 def read_run(path: str, options: Options) -> tuple[Document, RunSpec]:
     """One config, read and resolved; a ConfigError where it cannot be used."""
-    document = parse_document(path, read_config_bytes(path))
+    document = read_document(path)
     return document, resolve(document, target_for(path, options))
+
+
+def read_document(path: str) -> Document:
+    """One config, read; a ConfigError that names the file where it cannot be."""
+    try:
+        return parse_document(path, read_config_bytes(path))
+    except ConfigError as error:
+        error.path = path
+        raise
 
 
 def resolve(document: Document, target: Target) -> RunSpec:

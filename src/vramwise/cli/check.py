@@ -11,7 +11,7 @@ import click
 from vramwise.checking import FileReport, FixReport
 from vramwise.checking import check as check_paths
 from vramwise.checking import fix as fix_paths
-from vramwise.cli.options import FORMATS, rule_options, target_options, terminal_width
+from vramwise.cli.options import FORMATS, rule_options, show, target_options, terminal_width
 from vramwise.resolving import Options
 
 
@@ -82,7 +82,7 @@ def _write_text(reports: Iterator[FileReport], *, show_resolved: bool) -> list[F
 
             click.echo(render_resolved(report.run, report.path) + "\n")
         done.append(report)
-    click.echo(summary(done))
+    show(summary(done))
     return done
 
 

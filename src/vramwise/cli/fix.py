@@ -44,13 +44,14 @@ def _tell(report: FixReport, *, show_diff: bool) -> None:
     from vramwise.render.fixes import describe_fix
 
     stdin = report.path == "-"
-    text = describe_fix(report)
+    text = describe_fix(report, written=not show_diff)
     if text:
         click.echo(text, err=stdin or show_diff)
     if show_diff and report.before and report.after:
-        click.echo(diff(report.before, report.after), nl=False)
+        click.echo(diff(report.before, report.after).encode("utf-8"), nl=False)
     elif stdin and report.after:
-        sys.stdout.write(report.after.text)
+        # Bytes: a config is UTF-8 and keeps its line ends, whatever the terminal's encoding.
+        click.echo(report.after.text.encode("utf-8"), nl=False)
 
 
 def _tell_rest(reports: list[FixReport], *, show_diff: bool) -> None:
@@ -66,4 +67,4 @@ def _tell_rest(reports: list[FixReport], *, show_diff: bool) -> None:
     verb = "would change" if show_diff else "changed"
     fixes = sum(len(report.applied) for report in reports)
     done = f"{fixes} fix{'es' * (fixes != 1)}: {changed} file{'s' * (changed != 1)} {verb}"
-    click.echo(f"{done}; remains: {summary(remaining, fix_hint=False)}", err=to_stderr)
+    click.echo(f"{done}; remains: {summary(remaining, fixing=True)}", err=to_stderr)

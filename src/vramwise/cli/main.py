@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import importlib
+import io
 import os
 import sys
+from pathlib import Path
 
 import click
 
@@ -18,13 +20,38 @@ COMMANDS = {
     "fix": "Mend configs: only the lines that must change.",
     "predict": "Predict what a run will allocate and reserve, without a GPU.",
     "train": "Train a config: checked, predicted, guarded, recovering from an out-of-memory.",
-    "diagnose": "Explain an out-of-memory or dtype failure from its log, config and snapshot.",
     "report": "Show predicted against measured memory of a training run.",
+    "diagnose": "Explain an out-of-memory or dtype failure from its log, config and snapshot.",
     "replay": "Replay a torch memory snapshot, also under other allocator settings.",
     "rules": "List the rules.",
     "explain": "Explain one rule: why it hurts, an example, the remedy.",
     "gpus": "List the cards vramwise knows.",
 }
+# What --help of a command ends with.
+EXAMPLES = {
+    "check": (
+        "vramwise check config.yml --gpu rtx-4090",
+        "vramwise check configs/ --gpu a100-80gb --gpus 8 --min-severity error",
+        "vramwise check config.yml --show-resolved",
+    ),
+    "fix": ("vramwise fix --diff config.yml", "vramwise fix config.yml --unsafe-fixes"),
+    "predict": (
+        "vramwise predict config.yml --gpu 24GB --what-if micro_batch_size=1",
+        "vramwise predict config.yml --cards --html report.html",
+    ),
+    "train": ("vramwise train config.yml", "vramwise train config.yml --resume"),
+    "report": ("vramwise report outputs/run --html report.html",),
+    "diagnose": (
+        "vramwise diagnose train.log --config config.yml",
+        "accelerate launch … 2>&1 | vramwise diagnose -",
+        "vramwise diagnose --snapshot snapshot.pickle --html page.html",
+    ),
+    "replay": ("vramwise replay snapshot.pickle --alloc-conf expandable_segments:True",),
+    "explain": ("vramwise explain eval-batch-differs",),
+}
+# Exit codes: what a command gives is its own; these are for all.
+BAD_USAGE = 2
+INTERRUPTED = 130
 
 
 class LazyGroup(click.Group):
@@ -40,7 +67,17 @@ class LazyGroup(click.Group):
             return None
         module = importlib.import_module(f"vramwise.cli.{cmd_name}")
         command: click.Command = module.command
+        if cmd_name in EXAMPLES:  # \b: keep the lines as they are
+            command.epilog = "\n".join(["\b", "Examples:", *(f"  {line}" for line in EXAMPLES[cmd_name])])
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; a word that is none gets a hint."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            ctx.fail(f"there is no command '{args[0]}': {_meant(args[0])}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The command list of --help, without importing any."""
@@ -48,34 +85,78 @@ class LazyGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, "-V", "--version", prog_name="vramwise")
-def cli() -> None:
+def _meant(word: str) -> str:
+    from difflib import get_close_matches
+
+    if Path(word).exists():
+        return f"to judge a config, write vramwise check {word}"
+    close = get_close_matches(word, COMMANDS, n=2)
+    return f"did you mean {' or '.join(close)}?" if close else f"the commands are {', '.join(COMMANDS)}"
+
+
+@click.command(
+    cls=LazyGroup,
+    invoke_without_command=True,
+    subcommand_metavar="COMMAND [ARGS]...",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+@click.version_option(__version__, "-V", "--version", message="%(prog)s %(version)s")
+@click.pass_context
+def cli(ctx: click.Context) -> None:
     """Keep LLM fine-tuning inside GPU memory.
 
     Start with: vramwise check config.yml --gpu rtx-4090
     """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help(), err=True)
+        ctx.exit(BAD_USAGE)
 
 
 def main() -> None:
     """Run; a user's mistake is one sentence on stderr and exit code 2 (VRAMWISE_TRACEBACK=1 shows the traceback)."""
     # Commands make many small objects that live to the end: looking for garbage every 700 of them costs a tenth.
     gc.set_threshold(200_000, 50, 50)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a bar or an arrow that the terminal lacks is no reason to fail
+            stream.reconfigure(errors="replace")
+    sys.exit(_run())
+
+
+def _run() -> int:
     try:
-        cli(prog_name="vramwise")
-    except VramwiseError as error:
+        code = cli(prog_name="vramwise", standalone_mode=False, color=_colour())
+    except click.UsageError as error:
+        return _refuse(f"{error.format_message()}{_see(error.ctx)}")
+    except click.Abort:
+        return INTERRUPTED
+    except (VramwiseError, OSError) as error:
         if os.environ.get("VRAMWISE_TRACEBACK"):
             raise
-        click.echo(f"{click.style('error', fg='red', bold=True)}: {error}", err=True)
-        sys.exit(2)
-    except BrokenPipeError:
-        # The reader went away (`| head`): that is its right.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        return _refuse(str(error) if isinstance(error, VramwiseError) else _system_error(error))
     except Exception:
         # Exit code 1 means findings; a bug must not look like one.
         import traceback
 
         traceback.print_exc()
         click.echo("this is a bug in vramwise: please report it with the lines above", err=True)
-        sys.exit(2)
+        return BAD_USAGE
+    return code if isinstance(code, int) else 0
+
+
+def _colour() -> bool | None:
+    """False where the user or the terminal wants none (https://no-color.org), else None: only on a terminal."""
+    return False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
+
+
+def _refuse(sentence: str) -> int:
+    click.echo(f"{click.style('error', fg='red', bold=True)}: {sentence}", err=True, color=_colour())
+    return BAD_USAGE
+
+
+def _system_error(error: OSError) -> str:
+    """The files that commands name have sentences of their own; this is standard output on a full disk or the like."""
+    return f"{error.filename or 'the output'} cannot be used: {error.strerror or error}"
+
+
+def _see(ctx: click.Context | None) -> str:
+    return "" if ctx is None else f"\n{ctx.get_usage()}\nMore: {ctx.command_path} --help"

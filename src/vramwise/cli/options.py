@@ -24,13 +24,31 @@ def terminal_width() -> int | None:
     return max(40, shutil.get_terminal_size().columns)
 
 
+def show(text: str) -> None:
+    """Print prose and figures; on a terminal long lines break between words. Not for code: that is copied."""
+    from vramwise.render.folding import fold
+
+    click.echo(fold(text, terminal_width()))
+
+
 def target_options(command: Decorated) -> Decorated:
     """--gpu, --gpus, --torch, --alloc-conf, --launcher: the machine the run is meant for."""
     for option in reversed(
         (
-            click.option("--gpu", metavar="NAME|SIZE", help="Card, e.g. rtx-4090, a100-80gb, t4; or a size: 24GB."),
-            click.option("--gpus", type=click.IntRange(min=1), metavar="N", help="How many of them (default 1)."),
-            click.option("--torch", metavar="VERSION", help="torch version of the run, e.g. 2.8."),
+            click.option(
+                "--gpu",
+                metavar="NAME|SIZE",
+                help="Card, e.g. rtx-4090, a100-80gb, t4; or a size: 24GB (default: this machine's, if any).",
+            ),
+            click.option(
+                "--gpus",
+                type=click.IntRange(min=1),
+                metavar="N",
+                help="How many of them (default: 1 of a card that is named, else all of this machine's).",
+            ),
+            click.option(
+                "--torch", metavar="VERSION", help="torch version of the run, e.g. 2.8 (default: the installed one)."
+            ),
             click.option(
                 "--alloc-conf",
                 metavar="SETTINGS",

@@ -7,12 +7,12 @@ from click import style
 from vramwise.checking import FixReport
 
 
-def describe_fix(report: FixReport) -> str:
-    """The changes of one file; empty where nothing was changed or refused."""
+def describe_fix(report: FixReport, *, written: bool = True) -> str:
+    """The changes of one file, made or only proposed; empty where there are none and nothing was refused."""
     lines = []
+    done = style("fixed" if written else "would fix", fg="green", bold=True)
     for found in report.applied:
         assert found.fix is not None
-        done = style("fixed", fg="green", bold=True)
         lines.append(f"{style(report.path, bold=True)} {done} {style(found.rule, bold=True)}: {found.fix.title}")
     for found, reason in report.refused:
         kept = style("not fixed", fg="yellow", bold=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from click import style, unstyle
+from click import style
 
 from vramwise.checking import FileReport
+from vramwise.render.folding import fold
 from vramwise.types import Finding, Severity
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
@@ -23,40 +24,29 @@ def render_text(report: FileReport, *, width: int | None = None) -> str:
     return "\n\n".join(blocks)
 
 
-def fold(text: str, width: int | None) -> str:
-    """Break a long line at spaces, further lines indented; colour codes do not count. None leaves it whole."""
-    if width is None:
-        return text
-    lines, line = [], ""
-    for word in text.split(" "):
-        longer = f"{line} {word}" if line else word
-        if line and len(unstyle(longer)) > width:
-            lines.append(line)
-            longer = f"    {word}"
-        line = longer
-    return "\n".join([*lines, line])
-
-
-def summary(reports: Sequence[FileReport], *, fix_hint: bool = True) -> str:
-    """The last line: how many of what, what can be fixed, what could not be judged."""
+def summary(reports: Sequence[FileReport], *, fixing: bool = False) -> str:
+    """The last line: how many of what, what can be fixed, what could not be judged. Fixing predicts nothing."""
     findings = [found for report in reports for found in report.findings]
-    parts = [f"{_counts(findings)} in {_files(len(reports))}"]
-    unreadable = sum(report.error is not None for report in reports)
-    if unreadable:
-        parts.append(f"{_files(unreadable)} unusable")
-    if fix_hint:
+    unusable = sum(report.error is not None for report in reports)
+    parts = [f"{_counts(findings)} in {_files(len(reports))}"] if findings or unusable < len(reports) else []
+    if unusable:
+        parts.append(f"{_files(unusable)} unusable")
+    if not fixing:
         parts.extend(_fixable(findings))
-    skipped = max((len(report.skipped) for report in reports), default=0)
-    if skipped:
-        parts.append(_skipped(reports))
-    return "; ".join(parts)
+    skipped = _skipped(reports, {"memory", "model"} if fixing else set())
+    return "; ".join([*parts, skipped] if skipped else parts)
 
 
-def _skipped(reports: Sequence[FileReport]) -> str:
-    needs = {need for report in reports for skipped in report.skipped for need in skipped.needs.split(", ")}
-    count = max(len(report.skipped) for report in reports)
+def _skipped(reports: Sequence[FileReport], never: set[str]) -> str:
+    lacking = [[set(rule.needs.split(", ")) for rule in report.skipped] for report in reports]
+    counted = [[needs for needs in each if not needs & never] for each in lacking]
+    count = max((len(each) for each in counted), default=0)
+    if not count:
+        return ""
+    needs = set().union(*(needs for each in counted for needs in each))
     lacks = {"gpu": "a named card (--gpu)", "memory": "a prediction (--predict)", "model": "a known model"}
-    return f"{count} rules skipped for lack of {' and '.join(lacks[need] for need in sorted(needs))}"
+    rules = f"{count} rule{'s' * (count != 1)}"
+    return f"{rules} skipped for lack of {' and '.join(lacks[need] for need in sorted(needs))}"
 
 
 def _counts(findings: Sequence[Finding]) -> str:
@@ -98,7 +88,7 @@ def _finding(report: FileReport, found: Finding, width: int | None) -> str:
     lines.extend(_source(report, found))
     if found.fix is not None:
         unsafe = "" if found.fix.safe else style(" (changes the training: --unsafe-fixes)", dim=True)
-        lines.append(f"  {style('fix', fg='green')}: {found.fix.title}{unsafe}")
+        lines.append(fold(f"  {style('fix', fg='green')}: {found.fix.title}{unsafe}", width))
     return "\n".join(lines)
 
 

@@ -1,0 +1,112 @@
+"""The verbs as functions of the package: what they give, what they refuse, and what they do not import."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import vramwise
+
+DATA = Path(__file__).parent / "data"
+VERBS = ("check", "fix", "predict", "replay", "train", "diagnose", "explain", "rules")
+CONFIG = (
+    "base_model: meta-llama/Llama-3.2-1B\nmicro_batch_size: 1\neval_batch_size: 2\nval_set_size: 0.1\n"
+    "evals_per_epoch: 1\nsequence_len: 128\n"
+)
+OOM = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.00 GiB. GPU 0 has a total capacity of 23.64 GiB of "
+    "which 1.12 GiB is free. Of the allocated memory 21.00 GiB is allocated by PyTorch, and 0.30 GiB is reserved by "
+    "PyTorch but unallocated.\n"
+)
+
+
+@pytest.fixture
+def config(tmp_path):
+    path = tmp_path / "config.yml"
+    path.write_text(CONFIG)
+    return path
+
+
+def test_the_package_has_what_it_lists():
+    assert set(VERBS) <= set(vramwise.__all__) <= set(dir(vramwise))
+    for name in vramwise.__all__:
+        assert getattr(vramwise, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'fly'"):
+        _ = vramwise.fly
+
+
+def test_the_verbs_need_no_import_of_their_rooms_and_bring_no_torch():
+    code = f"import sys, vramwise\nassert all(callable(getattr(vramwise, verb)) for verb in {VERBS})\n"
+    code += "assert not {'torch', 'transformers', 'click'} & set(sys.modules)\n"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_check_takes_one_path_or_several(config, tmp_path):
+    for paths in (config, str(config), [config], [str(config)], (str(tmp_path),)):
+        (report,) = vramwise.check(paths, vramwise.Options(gpu="t4"))
+        assert report.path == str(config)
+        assert "eval-batch-differs" in {found.rule for found in report.findings}
+
+
+def test_fix_mends_at_once(config):
+    vramwise.fix(config, vramwise.Options(select=("eval-batch-differs",)))
+    assert config.read_text() == CONFIG.replace("eval_batch_size: 2", "eval_batch_size: 1")
+
+
+def test_fix_leaves_the_yaml_of_others_alone(config, tmp_path):
+    foreign = tmp_path / "docker-compose.yml"
+    foreign.write_text("services:\n  web:\n    image: nginx\n")
+    mended = {Path(report.path).name: report.changed for report in vramwise.fix(tmp_path, unsafe=True)}
+    assert mended == {"config.yml": True, "docker-compose.yml": False}
+    assert foreign.read_text() == "services:\n  web:\n    image: nginx\n"
+
+
+def test_predict_and_a_change(config):
+    options = vramwise.Options(gpu="rtx-4090")
+    small = vramwise.predict(config, options)
+    large = vramwise.predict(config, options, changes=["micro_batch_size=8"])
+    assert small.fits
+    assert small.report.peak_reserved_bytes < large.report.peak_reserved_bytes
+
+
+def test_replay_under_its_own_and_other_settings():
+    trace = DATA / "traces" / "full_gc_default.json.gz"
+    assert vramwise.replay(trace).mismatches == 0
+    other = vramwise.replay(str(trace), settings="expandable_segments:True")
+    assert other.peak_reserved_bytes < other.recorded_peak_reserved_bytes
+
+
+def test_diagnose(tmp_path, config):
+    log = tmp_path / "train.log"
+    log.write_text(OOM)
+    assert vramwise.diagnose(log).failed
+    assert vramwise.diagnose(str(log), config=config).failed
+
+
+def test_rules_and_explain():
+    assert vramwise.explain("batch-size-set") in vramwise.rules()
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        lambda: vramwise.predict("no.yml"),
+        lambda: vramwise.replay("no.pickle"),
+        lambda: vramwise.train("no.yml"),
+        lambda: vramwise.diagnose("no.log"),
+        lambda: vramwise.diagnose(),
+        lambda: vramwise.explain("no-rule"),
+        lambda: vramwise.check("no.yml", vramwise.Options(gpu="no-card")),
+        lambda: vramwise.predict("no.yml", ask=vramwise.PredictOptions(engine="no-engine")),
+    ],
+)
+def test_a_mistake_raises_an_error_of_ours(mistake):
+    with pytest.raises(vramwise.VramwiseError, match=r"no[.-]|nothing to diagnose"):
+        mistake()
+
+
+def test_a_file_that_cannot_be_read_is_reported_with_the_others(config):
+    missing, good = vramwise.check(["no.yml", config])
+    assert isinstance(missing.error, vramwise.ConfigError)
+    assert good.error is None

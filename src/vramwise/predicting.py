@@ -191,6 +191,8 @@ def _unmeasured(run: RunSpec) -> Iterator[str]:
         yield "offloading to the host"
     if run.activation_offloading != "off":
         yield "activation_offloading"
+    if run.expert_quantization is not None:
+        yield "quantize_moe_experts"
     if run.loss_kernel in ("cut", "chunked"):
         yield f"{run.loss_kernel} cross entropy"
     if run.attn_implementation.startswith("flash"):

@@ -216,6 +216,7 @@ class RunSpec:
     use_rslora: bool
     lora_kernels: bool
     quantization: Literal["4bit", "8bit", "gptq"] | None
+    expert_quantization: Literal["4bit", "8bit"] | None = None  # of experts' 3-D weights, which `quantization` leaves
     rl: str | None
     # optimizer
     optimizer: str

@@ -31,6 +31,18 @@ def test_effective_batch_counts_data_parallel_ranks():
     assert run.effective_batch_size == 2 * 4 * 4
 
 
+@pytest.mark.parametrize(
+    ("text", "bits"),
+    [
+        ("adapter: qlora\nload_in_4bit: true\nquantize_moe_experts: true\n", "4bit"),
+        ("adapter: lora\nload_in_8bit: true\nquantize_moe_experts: true\n", "8bit"),
+        ("adapter: qlora\nload_in_4bit: true\n", None),
+    ],
+)
+def test_experts_are_quantised_only_if_asked(text, bits):
+    assert run_of(text).expert_quantization == bits
+
+
 def test_batch_size_does_not_change_accumulation():
     run = run_of("batch_size: 8\nmicro_batch_size: 1\n")
     assert run.gradient_accumulation_steps == 1

@@ -1,6 +1,6 @@
 """Properties that hold for any run: what saves memory saves memory, nothing leaks, repeated steps are replayed exactly."""
 
-import itertools
+import math
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from truth import BUNDLED, H200, cases
+from vramwise.facts.parameters import parameters
 from vramwise.ghost import replay
 from vramwise.ghost.batches import BatchShape, from_lengths, largest
 from vramwise.ghost.trainer import ghost_run
@@ -36,15 +37,19 @@ def levels(timeline: Timeline) -> list[int]:
     return found
 
 
-@cache
-def peak(**changes) -> int:
-    timeline = ghost(replace(LORA.run, **changes))
-    loaded = next(
+def loaded(timeline: Timeline) -> int:
+    """Where the first step begins."""
+    return next(
         index
         for index, event in enumerate(timeline.events)
         if event.action == Action.PHASE and timeline.phases[event.tag].step == 1
     )
-    return max(levels(timeline)[loaded:])
+
+
+@cache
+def peak(**changes) -> int:
+    timeline = ghost(replace(LORA.run, **changes))
+    return max(levels(timeline)[loaded(timeline) :])
 
 
 def test_every_free_has_an_allocation_and_happens_once():
@@ -144,6 +149,21 @@ def test_what_saves_memory_saves_memory(smaller, larger):
     assert peak(**smaller) < peak(**larger)
 
 
+@pytest.mark.parametrize(("bits", "held_bytes", "opened_bytes"), [("4bit", 0.5, 2), ("8bit", 1, 4)])
+def test_quantised_experts_are_opened_layer_by_layer(bits, held_bytes, opened_bytes):
+    """Recomputed blocks open theirs one after the other; without that, each layer's stay open for its backward."""
+    moe = CASES["lora_olmoe_s1024_b2_gc_attn"]
+    experts = sum(parameter.numel for parameter in parameters(moe.model) if ".experts." in parameter.name)
+    opened = experts * opened_bytes / moe.model.num_hidden_layers
+    for recompute, least, most in ((True, 0, 1.5), (False, 0.9 * moe.model.num_hidden_layers, math.inf)):
+        run = replace(moe.run, recompute=recompute)
+        packed, plain = (ghost(replace(run, expert_quantization=kind), moe.model) for kind in (bits, None))
+        saved = levels(plain)[loaded(plain)] - levels(packed)[loaded(packed)]
+        assert 0.97 < saved / (experts * (2 - held_bytes)) < 1  # scales take the rest
+        more = max(levels(packed)[loaded(packed) :]) + saved - max(levels(plain)[loaded(plain) :])
+        assert least * opened < more < most * opened
+
+
 def test_ranks_that_share_a_sequence_shard_the_weights_too():
     sharded = {"adapter": None, "sharding": "fsdp2", "gpus": 4}
     apart = ghost(replace(LORA.run, **sharded, data_parallel=4))
@@ -153,13 +173,8 @@ def test_ranks_that_share_a_sequence_shard_the_weights_too():
 
 def weights(timeline: Timeline) -> int:
     """Bytes of weights made while loading."""
-    loading = itertools.takewhile(lambda event: not starts_a_step(timeline, event), timeline.events)
-    made = (event for event in loading if event.action == Action.ALLOC)
+    made = (event for event in timeline.events[: loaded(timeline)] if event.action == Action.ALLOC)
     return sum(event.size_bytes for event in made if timeline.tags[event.tag].category == "weights")
-
-
-def starts_a_step(timeline: Timeline, event) -> bool:
-    return event.action == Action.PHASE and timeline.phases[event.tag].step > 0
 
 
 def test_without_data_the_largest_batch_is_assumed_and_said():

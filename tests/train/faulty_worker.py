@@ -1,12 +1,15 @@
 """The training worker with a GPU that is too small: `python faulty_worker.py PLAN.json`, or many runs by `--serve`.
 
 FAULTS (JSON in the environment): micro (a larger micro-batch fails) from step, eval (a larger eval batch fails).
+A file `hold` in the output_dir holds the run inside its next step until it is removed.
 `--serve` imports torch once and forks a process for every plan named on standard input: ten runs in the time of two.
 """
 
 import json
 import os
 import sys
+import time
+from pathlib import Path
 
 
 def main(path):
@@ -23,6 +26,8 @@ def main(path):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of …")
 
     def train(self, model, inputs, *more, **others):
+        while Path(self.args.output_dir, "hold").exists():
+            time.sleep(0.01)
         if self.state.global_step + 1 >= faults.get("from", 1) and len(inputs["input_ids"]) > faults.get(
             "micro", 10**9
         ):

@@ -1,7 +1,8 @@
 """Stands in for the training worker: the same plan, checkpoints, records and exit codes, without torch.
 
 The "model" is a number that every sample changes, in order; a lost, repeated or reordered sample gives another number.
-STUB (JSON in the environment): steps, save_every, oom_at, fits (largest micro-batch), eval_at, eval_fits, pause.
+STUB (JSON in the environment): steps, save_every, oom_at, fits (largest micro-batch), eval_at, eval_fits, pause,
+stop_code.
 """
 
 import json
@@ -64,7 +65,7 @@ def main():
             if step % script.get("save_every", 10**9) == 0 or stop:
                 save(plan, step, weight, pause)
             if stop:
-                sys.exit(EXIT_TERMINATED)
+                sys.exit(script.get("stop_code", EXIT_TERMINATED))
     except OutOfMemoryError as error:
         oom.record(plan, error, plan_phase, step=step + 1)
         sys.exit(script.get("oom_code", EXIT_OUT_OF_MEMORY))

@@ -78,6 +78,12 @@ def test_chat_trains_on_the_assistants_turns_and_their_ends(tokenizer):
     assert tokenizer.decode(list(found.input_ids)).startswith("<|im_start|>system\nBe brief.<|im_end|>\n")
 
 
+def test_messages_are_a_chat_in_chatml(tokenizer):
+    assert sample(tokenizer, {"messages": CHAT}, "messages") == sample(
+        tokenizer, {"messages": CHAT}, "chat_template", chat_template="chatml"
+    )
+
+
 def test_chat_fields_and_roles_can_be_named(tokenizer):
     turns = [{"from": "human", "value": "one?"}, {"from": "gpt", "value": "two"}]
     block = {"field_messages": "turns", "message_property_mappings": {"role": "from", "content": "value"}}
@@ -156,6 +162,14 @@ def test_json_csv_and_parquet_give_the_same_samples(tmp_path, tokenizer):
         names.append("rows.parquet")
     found = [load(folder, tokenizer, datasets=[{"path": name, "type": "completion"}]).train for name in names]
     assert all([one.input_ids for one in other] == [one.input_ids for one in found[0]] for other in found)
+
+
+def test_separators_inside_a_string_do_not_end_a_row(tmp_path, tokenizer):
+    folder = make_folder(tmp_path, samples=4)
+    rows = [{"text": f"one{mark}two"} for mark in ("\u2028", "\x85", "\u2029")]
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\r\n" for row in rows)
+    (folder / "samples.jsonl").write_text(text, encoding="utf-8", newline="")
+    assert len(load(folder, tokenizer).train) == 3
 
 
 def test_a_slice_of_a_local_file(tmp_path, tokenizer):

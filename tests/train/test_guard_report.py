@@ -132,7 +132,11 @@ def test_a_run_without_a_gpu(tmp_path, vramwise):
     write(tmp_path, device=None, predicted=None)
     done = vramwise("report", tmp_path, "--html", tmp_path / "r.html")
     assert "no GPU was used: nothing was measured" in done.output
-    assert "No GPU was used" in (tmp_path / "r.html").read_text(encoding="utf-8")
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "No GPU was used" in page
+    assert "What happened" in page
+    assert "Nothing unusual" not in page
+    assert "<table" not in page
 
 
 def test_a_run_that_is_going_on(tmp_path, vramwise):

@@ -30,7 +30,7 @@ sys.exit(leave_done(3))
 def end(tmp_path, world):
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "WORLD_SIZE": world}
     words = [sys.executable, "-c", RANK, str(tmp_path / "meeting")]
-    return subprocess.run(words, capture_output=True, text=True, env=environment, timeout=120, check=False)
+    return subprocess.run(words, capture_output=True, text=True, env=environment, timeout=600, check=False)
 
 
 def test_a_finished_rank_ends_cleanly(tmp_path):

@@ -3,11 +3,13 @@
 import os
 
 import pytest
+import yaml
 from tiny_runs import make_folder, prepared, write_config
 
 from vramwise.errors import VramwiseError
 from vramwise.targets import make_target
 from vramwise.train.decide import decide_allocator
+from vramwise.train.engine_axolotl import write_config as write_axolotl_config
 from vramwise.train.plan import TrainPlan
 from vramwise.train.remedies import remedies
 
@@ -141,6 +143,11 @@ def test_the_plan_survives_its_file(folder):
     assert {one.name for one in plan.decisions} == {"allocator", "dtype", "batch", "eval", "shapes", "memory"}
 
 
+def test_a_resume_without_a_checkpoint_is_said(folder):
+    (said,) = [one for one in prepared(write_config(folder), resume=True).plan.decisions if one.name == "resume"]
+    assert (said.value, said.why) == ("from the start", "output_dir holds no complete checkpoint")
+
+
 def test_an_evaluation_that_nothing_schedules_needs_no_memory(folder):
     assert prepared(write_config(folder, val_set_size=0.1)).plan.eval_batch_size is None
     assert prepared(write_config(folder, val_set_size=0.1, evals_per_epoch=1)).plan.eval_batch_size == 4
@@ -202,7 +209,52 @@ def test_axolotl_runs_in_a_child_with_environment_and_guard(folder, vramwise, mo
 def test_axolotl_missing_names_the_install_line(folder, monkeypatch):
     monkeypatch.setenv("PATH", str(folder))
     with pytest.raises(VramwiseError, match="pip install --no-build-isolation axolotl"):
-        prepared(write_config(folder), engine="axolotl")
+        prepared(write_config(folder), engine="axolotl", random_weights=False)
+
+
+@pytest.mark.parametrize(
+    ("option", "name"),
+    [({}, "--random-weights"), ({"memory_limit_bytes": 1, "random_weights": False}, "--memory-limit")],
+)
+def test_axolotl_is_not_asked_for_what_only_we_can_do(folder, option, name):
+    with pytest.raises(VramwiseError, match=f"{name} is not possible with --engine axolotl"):
+        prepared(write_config(folder), engine="axolotl", **option)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "written", "handed_over"),
+    [
+        (None, {}, {"bf16": False}),
+        ("t4", {"bf16": "auto"}, {"bf16": False, "fp16": True}),
+        ("rtx-4090", {"bf16": "auto"}, {"bf16": True}),
+        ("t4", {"bf16": "auto", "float16": True}, {"bf16": False}),
+        ("t4", {"bf16": "auto", "fp16": True}, {"bf16": "auto", "fp16": True}),
+        ("rtx-4090", {"bf16": False, "tf32": True}, {"bf16": False}),
+        ("h100-80gb", {"fp8": True, "bf16": "auto"}, {"bf16": "auto", "fp8": True}),
+    ],
+)
+def test_axolotl_gets_the_dtype_that_was_decided(folder, monkeypatch, gpu, written, handed_over):
+    """Not left to Axolotl, which takes emulated bf16 for bf16 and fp16 where there is no GPU."""
+    monkeypatch.setattr("vramwise.train.prepare.axolotl_command", lambda: "axolotl")
+    config = write_config(folder, **written)
+    ready = prepared(config, engine="axolotl", random_weights=False, target={"gpu": gpu})
+    found = yaml.safe_load(write_axolotl_config(ready.plan).read_text())
+    assert {key: found[key] for key in ("bf16", "fp16", "fp8") if key in found} == handed_over
+    assert found["plugins"] == ["vramwise.integrations.axolotl.MemoryGuardPlugin"]
+
+
+def test_axolotl_finds_what_stands_beside_the_config(folder, monkeypatch, tmp_path_factory):
+    """It looks in the working folder only."""
+    monkeypatch.setattr("vramwise.train.prepare.axolotl_command", lambda: "axolotl")
+    config = write_config(folder, test_datasets=[{"path": "samples.jsonl", "type": "completion"}])
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    plan = prepared(config, engine="axolotl", random_weights=False).plan
+    found = yaml.safe_load(write_axolotl_config(plan).read_text())
+    assert found["base_model"] == str(folder / "model")
+    assert found["datasets"][0]["path"] == found["test_datasets"][0]["path"] == str(folder / "samples.jsonl")
+    monkeypatch.chdir(folder)
+    found = yaml.safe_load(write_axolotl_config(plan).read_text())
+    assert (found["base_model"], found["datasets"][0]["path"]) == ("model", "samples.jsonl")
 
 
 def test_the_package_is_a_verb_and_imports_no_torch(tmp_path):

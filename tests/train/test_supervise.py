@@ -15,6 +15,7 @@ from plans import make_plan
 
 from vramwise.errors import VramwiseError
 from vramwise.train.checkpoints import latest_complete
+from vramwise.train.folder_lock import locked
 from vramwise.train.memory_log import read_log
 from vramwise.train.plan import EXIT_OUT_OF_MEMORY, PredictedMemory, read_plan
 from vramwise.train.recover import halved, next_attempt
@@ -23,6 +24,7 @@ from vramwise.train.supervise import supervise
 HERE = Path(__file__).parent
 STUB = str(HERE / "stub_worker.py")
 SOURCE = str(HERE.parent.parent / "src")
+PATIENCE = 300  # seconds: only for a test that would otherwise hang; a busy machine may take its time
 
 
 def stub_command(plan, path, env):
@@ -48,7 +50,7 @@ def undisturbed(tmp_path_factory):
 
 
 def attempts(tmp_path):
-    log = json.loads((tmp_path / "vramwise.json").read_text())["log"]
+    log = json.loads((tmp_path / "vramwise.json").read_text(encoding="utf-8"))["log"]
     return [(one["micro_batch_size"], one["gradient_accumulation_steps"]) for one in log if one["what"] == "attempt"]
 
 
@@ -120,41 +122,43 @@ def test_every_decision_is_in_the_append_only_log_too(tmp_path):
 
 
 def test_two_runs_do_not_share_a_folder(tmp_path):
-    with start(tmp_path, pause=0.2, steps=500) as process:
+    with start(tmp_path, pause=0.2, steps=10**6) as process:
         wait_for(tmp_path / "ready")
         with pytest.raises(VramwiseError, match="in use by another run"):
             run(tmp_path)
         process.send_signal(signal.SIGTERM)
-        process.wait(20)
+        process.wait(PATIENCE)
 
 
-def start(tmp_path, **script):
+def start(tmp_path, gpus=1, **script):
     """The supervisor in a process of its own, resuming from the last complete checkpoint."""
     code = (
         "import sys; sys.path[:0] = [sys.argv[2]]; from pathlib import Path\n"
         "from plans import make_plan; from test_supervise import stub_command\n"
         "from vramwise.train.checkpoints import latest_complete; from vramwise.train.supervise import supervise\n"
-        "out = Path(sys.argv[1]); plan = make_plan(out, resume_from=latest_complete(out))\n"
+        "out = Path(sys.argv[1]); plan = make_plan(out, resume_from=latest_complete(out), gpus=int(sys.argv[3]))\n"
         "sys.exit(supervise(plan, say=print, command=stub_command))"
     )
     env = dict(os.environ) | {"PYTHONPATH": SOURCE, "STUB": json.dumps({"steps": 12, "fits": 4, **script})}
-    return subprocess.Popen([sys.executable, "-c", code, str(tmp_path), str(HERE)], env=env, stdout=subprocess.DEVNULL)
+    words = [sys.executable, "-c", code, str(tmp_path), str(HERE), str(gpus)]
+    return subprocess.Popen(words, env=env, stdout=subprocess.DEVNULL)
 
 
-def wait_for(path, seconds=20):
-    end = time.monotonic() + seconds
+def wait_for(path):
+    end = time.monotonic() + PATIENCE
     while not path.exists():
         assert time.monotonic() < end, f"{path} did not appear"
         time.sleep(0.01)
 
 
-def test_sigterm_saves_and_ends(tmp_path, undisturbed):
-    with start(tmp_path, pause=0.05, steps=1000) as process:
+@pytest.mark.parametrize("launcher", [{}, {"gpus": 2, "stop_code": 1}], ids=["one process", "a launcher that says 1"])
+def test_sigterm_saves_and_ends(tmp_path, launcher):
+    with start(tmp_path, pause=0.05, steps=10**6, **launcher) as process:
         wait_for(tmp_path / "ready")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 143
-    step = int(latest_complete(tmp_path).rpartition("-")[2])
-    assert 0 < step < 100
+        assert process.wait(PATIENCE) == 143
+    assert int(latest_complete(tmp_path).rpartition("-")[2]) > 0
+    assert not (tmp_path / "result.json").exists()
     assert not (tmp_path / ".pids").exists()
 
 
@@ -171,24 +175,23 @@ def test_kill_9_at_any_moment_loses_nothing(tmp_path, undisturbed, number):
             victim = process.pid if number % 2 else dice.choice(workers or [process.pid])
             with suppress(ProcessLookupError):
                 os.kill(victim, signal.SIGKILL)
-            process.wait(20)
-        for pid in workers:
-            gone(pid)
+            process.wait(PATIENCE)
+        wait_until_free(tmp_path)
     with start(tmp_path) as process:
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE) == 0
     assert result(tmp_path) == undisturbed
 
 
-def gone(pid, seconds=10):
-    """Wait until a process is no more: the worker of a killed supervisor ends by itself."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+def wait_until_free(folder):
+    """Until no process of a run is left: the worker of a killed supervisor ends by itself, and the lock with it."""
+    end = time.monotonic() + PATIENCE
+    while True:
         try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return
-        time.sleep(0.02)
-    raise AssertionError(f"process {pid} is still there")
+            with locked(folder):
+                return
+        except VramwiseError:
+            assert time.monotonic() < end, "the worker of a killed supervisor does not end"
+            time.sleep(0.02)
 
 
 @pytest.mark.parametrize(

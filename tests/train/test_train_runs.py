@@ -45,7 +45,7 @@ def test_the_example_trains_from_one_command(tmp_path):
     config.write_text(text.replace("./samples.jsonl", str(EXAMPLE / "samples.jsonl")))
     done = subprocess.run(
         command("train", config, "--random-weights"),
-        capture_output=True, text=True, env=ENVIRONMENT, cwd=tmp_path, timeout=180, check=False,
+        capture_output=True, text=True, env=ENVIRONMENT, cwd=tmp_path, timeout=900, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     out = tmp_path / "outputs" / "tiny"
@@ -101,6 +101,17 @@ def test_the_eval_loss_does_not_depend_on_the_eval_batch(folder):
         found += [entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry]
     assert len(found) == 2
     assert found[0] == pytest.approx(found[1], abs=1e-5)
+
+
+def test_a_text_of_lora_targets_is_an_expression(folder):
+    pytest.importorskip("peft", reason="LoRA needs peft: pip install 'vramwise[train]'")
+    pattern = r"model\.layers\.1\..*\.(q|v)_proj"
+    config = write_config(folder, adapter="lora", lora_r=4, lora_alpha=8, lora_target_modules=pattern, max_steps=1)
+    trained = [name for name, parameter in train_here(config).model.named_parameters() if parameter.requires_grad]
+    assert len(trained) == 4
+    assert all(
+        "layers.1.self_attn.q_proj.lora_" in name or "layers.1.self_attn.v_proj.lora_" in name for name in trained
+    )
 
 
 def test_lora_trains_the_adapter_alone_and_saves_it(folder):

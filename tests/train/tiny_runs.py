@@ -66,7 +66,7 @@ def write_config(folder: Path, name: str = "config.yml", **changes) -> Path:
 
 def prepared(path: Path, **options):
     target = Options(torch="2.13", **options.pop("target", {}))
-    return prepare(str(path), TrainOptions(target=target, random_weights=True, **options))
+    return prepare(str(path), TrainOptions(target=target, **{"random_weights": True, **options}))
 
 
 def losses(trainer) -> list[float]:

@@ -46,6 +46,12 @@ def _quantization(fields: Fields, adapter: str | None) -> None:
         fields.derive("quantization", "8bit", "load_in_8bit", key="load_in_8bit")
     else:
         fields.derive("quantization", None, "the base is not quantised")
+    key = "quantize_moe_experts"
+    if config.get(key) and adapter:
+        bits = "8bit" if config.get("load_in_8bit") else "4bit"
+        fields.derive("expert_quantization", bits, f"{key} quantises the experts while they load", key=key)
+    else:
+        fields.derive("expert_quantization", None, f"{key} is not on")
 
 
 def _attention(fields: Fields) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from vramwise.errors import VramwiseError
 from vramwise.facts.layouts import layout_of
 from vramwise.ghost.checkpointing import Checkpoint, non_reentrant, reentrant
+from vramwise.ghost.dtypes import BY_NAME
 from vramwise.ghost.families import (
     BLOCK_NORMS,
     DROPS_INSIDE,
@@ -36,7 +37,7 @@ from vramwise.ghost.model.kernels import Eager, Flash, Kernel, MathSdpa, Sdpa, S
 from vramwise.ghost.model.liger import LigerFusedGatedMlp, LigerGatedMlp, LigerNorm
 from vramwise.ghost.model.linear import Linear, Projection
 from vramwise.ghost.model.mlp import DroppedMlp, FusedGatedMlp, GatedMlp, PlainMlp, activation_named
-from vramwise.ghost.model.moe import Experts, MoeMlp, Router
+from vramwise.ghost.model.moe import Experts, ExpertWeight, MoeMlp, PackedExperts, Router
 from vramwise.ghost.model.norms import CohereNorm, GemmaNorm, LayerNorm, Norm, RmsNorm, WideRmsNorm
 from vramwise.ghost.model.rotary import (
     Rotation,
@@ -256,8 +257,8 @@ class Builder:
                 softmax_last=gpt_oss,
             ),
             experts=Experts(
-                gate_up=by_name[f"{place}experts.gate_up_proj"],
-                down=by_name[f"{place}experts.down_proj"],
+                gate_up=self._expert_weight(f"{place}experts.gate_up_proj"),
+                down=self._expert_weight(f"{place}experts.down_proj"),
                 hidden=model.hidden_size,
                 intermediate=model.moe_intermediate_size,
                 biased=f"{place}experts.gate_up_proj_bias" in by_name,
@@ -268,6 +269,12 @@ class Builder:
             shared=shared,
             shared_gate=projection(self.weights, f"{place}shared_expert_gate") if has_gate else None,
         )
+
+    def _expert_weight(self, name: str) -> ExpertWeight:
+        shape, bits = self.weights.shapes.get(name), self.run.expert_quantization
+        if shape is None or bits is None:
+            return self.weights.by_name[name]
+        return PackedExperts(shape=shape, bits=bits, dtype=BY_NAME[self.run.weights_dtype])
 
     def block(self, layer: int) -> Block:
         """One block."""

@@ -49,7 +49,7 @@ def quantise_8bit(t: Tape, shape: tuple[int, ...], dtype: DType) -> list[Storage
     for side in shape:
         numel *= side
     weight = Storage(t, numel * dtype.size)
-    kept = [Storage(t, shape[0] * 4), Storage(t, numel)]
+    kept = [Storage(t, numel // shape[-1] * 4), Storage(t, numel)]
     del weight
     return kept
 

@@ -117,8 +117,9 @@ def load(t: Tape, model: ModelSpec, run: RunSpec) -> Weights:
             weights.buffers += _rotary_buffers(t, model, run.quantization is not None)
             buffers_due = False
         t.mark("weights", name)
-        if kind == "linear" and run.quantization is not None:
-            _load_quantised(t, weights, name, shape, base)
+        bits = _bits(run, name, shape, kind)
+        if bits is not None:
+            _load_quantised(t, weights, name, shape, base, bits)
             continue
         weights.by_name[name] = _parameter(t, weights, name, shape, base, trainable=full)
         if kind == "embedding" and model.family in ("gemma", "gemma2", "gemma3"):
@@ -141,10 +142,17 @@ def load(t: Tape, model: ModelSpec, run: RunSpec) -> Weights:
     return weights
 
 
-def _load_quantised(t: Tape, weights: Weights, name: str, shape: tuple[int, ...], base: DType) -> None:
+def _bits(run: RunSpec, name: str, shape: tuple[int, ...], kind: str) -> str | None:
+    """How a weight is quantised, if it is."""
+    if kind == "linear":
+        return run.quantization
+    return run.expert_quantization if len(shape) == 3 and ".experts." in name else None
+
+
+def _load_quantised(t: Tape, weights: Weights, name: str, shape: tuple[int, ...], base: DType, bits: str) -> None:
     """Quantise a weight. 4-bit ones are sharded as others are, their scales are not; 8-bit ones stay whole."""
     weights.shapes[name] = shape
-    if weights.run.quantization == "8bit":
+    if bits == "8bit":
         weights.quantised[name] = quantise_8bit(t, shape, base)
         return
     kept = weights.quantised[name] = quantise_4bit(t, shape, base)

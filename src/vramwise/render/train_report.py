@@ -35,8 +35,11 @@ def render_train_html(report: TrainReport) -> str:
 
 def _body(report: TrainReport) -> Markup:
     rows = compare(report.last)
+    header = _header(f"Memory of {report.output_dir}", _verdict(report, rows), headline(report), _state(report))
+    if report.device is None:  # nothing was measured, so there is nothing to draw or to compare
+        return together(header, _history(report))
     return together(
-        _header(f"Memory of {report.output_dir}", _verdict(report, rows), headline(report), _state(report)),
+        header,
         _card("steps", "Memory over the steps", *chart_parts(report)),
         element("div", _comparison(rows), _warnings(report), class_="halves"),
         _history(report),

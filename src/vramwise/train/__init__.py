@@ -11,15 +11,17 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from vramwise.train.prepare import TrainOptions
 
 
 class _TrainVerb(ModuleType):
     """A package that can be called, because its name is also the name of a verb."""
 
-    def __call__(self, path: str, options: TrainOptions | None = None) -> int:
+    def __call__(self, path: str | Path, options: TrainOptions | None = None) -> int:
         """Check, predict, prepare and train one config; 0 where it trained to the end."""
-        from vramwise.train.run import train
+        from vramwise.api import train
 
         return train(path, options)
 

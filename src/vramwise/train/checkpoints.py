@@ -6,14 +6,20 @@ moment leaves either the checkpoint or the one before it. Knows folders and name
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import shutil
+import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from vramwise.errors import VramwiseError
+
 MARKER = "vramwise-complete.json"
+_PROBE_BYTES = 256 * 1024  # a file that was cut short may leave a little room
 _NAME = re.compile(r"^checkpoint-(\d+)$")
 
 
@@ -45,6 +51,12 @@ def latest_complete(output_dir: str | Path) -> str | None:
     return str(max(complete, key=_age_key)) if complete else None
 
 
+def latest_of_trainer(output_dir: str | Path) -> str | None:
+    """The last checkpoint that another engine's Trainer wrote: without our marker, its state file stands for it."""
+    written = [folder for folder in checkpoints(output_dir) if (folder / "trainer_state.json").is_file()]
+    return str(written[-1]) if written else None
+
+
 def _age_key(folder: Path) -> tuple[int, int]:
     """When it was saved (the marker says; its file's time would not survive a copy), then the step."""
     try:
@@ -52,6 +64,28 @@ def _age_key(folder: Path) -> tuple[int, int]:
     except (OSError, ValueError, TypeError, KeyError):
         saved_at = 0
     return saved_at, step_of(folder) or 0
+
+
+@contextmanager
+def saving(output_dir: str | Path, what: str) -> Iterator[None]:
+    """Say so where something cannot be saved because the disk is full: every library has its own error for that."""
+    try:
+        yield
+    except Exception as error:
+        if not _is_full(output_dir):
+            raise
+        raise VramwiseError(
+            f"{what} cannot be saved: no space left in {output_dir}; free some, then go on with --resume"
+        ) from error
+
+
+def _is_full(folder: str | Path) -> bool:
+    try:
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(bytes(_PROBE_BYTES))
+    except OSError as error:
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return False
 
 
 def begin(folder: str | Path) -> None:

@@ -94,5 +94,6 @@ def decide_shapes(run: RunSpec) -> Decision:
 
 def worker_environment(allocator: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
     """Variables for the worker; what the user has set stays, except the allocator's where --alloc-conf asked for it."""
-    chosen = {"TOKENIZERS_PARALLELISM": "false"}
+    # Threads that wait must sleep: where other programs use the cores too, spinning ones take several times as long.
+    chosen = {"TOKENIZERS_PARALLELISM": "false", "OMP_WAIT_POLICY": "PASSIVE"}
     return {name: value for name, value in chosen.items() if name not in environ} | dict(allocator)

@@ -11,6 +11,7 @@ import torch
 from transformers import EarlyStoppingCallback, PrinterCallback, TrainerCallback, set_seed
 
 from vramwise.train.arguments import training_arguments
+from vramwise.train.checkpoints import saving
 from vramwise.train.collate import Collator
 from vramwise.train.data import load_data
 from vramwise.train.isolation import check_isolation
@@ -46,8 +47,9 @@ def train(
     progress.phase = "save"
     if trainer.is_fsdp_enabled:  # the finished model is whole, whatever its checkpoints were
         trainer.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
-    trainer.save_model(plan.output_dir)
-    trainer.save_state()
+    with saving(plan.output_dir, "the trained model"):
+        trainer.save_model(plan.output_dir)
+        trainer.save_state()
     if trainer.is_world_process_zero():
         say(f"trained: {trainer.state.global_step} steps, saved in {plan.output_dir}")
     return trainer

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from vramwise.errors import VramwiseError
+from vramwise.facts.models import local_config
 from vramwise.train.plan import TrainPlan
 from vramwise.types import RunSpec
 
@@ -22,11 +23,17 @@ _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 
 def model_path(name: str, config_path: str) -> str:
     """A folder (from the working folder, then from the config's), or the hub id as it stands."""
-    for folder in (Path(), Path(config_path).parent):
-        path = folder / name
-        if (path / "config.json").is_file():
-            return str(path)
-    return name
+    found = local_config(name, Path(config_path).parent)
+    return name if found is None else str(found.parent)
+
+
+def _tokenizer_path(run: RunSpec, plan: TrainPlan) -> str:
+    """The model's folder, or the one of its own that the config names; that one needs no config.json."""
+    name = run.config.get("tokenizer_config")
+    if not name:
+        return model_path(str(run.base_model), plan.config_path)
+    folders = (folder / Path(str(name)).expanduser() for folder in (Path(), Path(plan.config_path).parent))
+    return next((str(folder) for folder in folders if folder.is_dir()), str(name))
 
 
 def load_tokenizer(run: RunSpec, plan: TrainPlan) -> Any:
@@ -34,7 +41,7 @@ def load_tokenizer(run: RunSpec, plan: TrainPlan) -> Any:
     from transformers import AutoTokenizer
 
     config = run.config
-    name = model_path(str(config.get("tokenizer_config") or run.base_model), plan.config_path)
+    name = _tokenizer_path(run, plan)
     trust = bool(config.get("trust_remote_code", False))
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=trust)
@@ -144,6 +151,8 @@ def _with_adapter(model: Any, run: RunSpec) -> Any:
 
     config = run.config
     targets: Any = list(run.lora_target_modules) or None
+    if isinstance(config.get("lora_target_modules"), str):  # one text is PEFT's expression over whole names
+        targets = config.get("lora_target_modules")
     if run.lora_target_linear or targets == ["all-linear"]:
         targets = "all-linear"
     optional = {

@@ -98,7 +98,7 @@ class TrainPlan:
     pad_multiple: int
     constant_shapes: bool
     # dtypes, decided by the card's compute capability
-    precision: Literal["bf16", "fp16", "fp32"]
+    precision: Literal["bf16", "fp16", "fp32", "fp8"]  # fp8: Axolotl's engine alone
     weights_dtype: Literal["bf16", "fp16", "fp32"]
     autocast: bool = False
     # the process

@@ -8,14 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from vramwise.checking import check_document, plan_for
-from vramwise.config.document import parse_document
-from vramwise.config.files import read_config_bytes
 from vramwise.errors import VramwiseError
 from vramwise.facts.models import find_model
 from vramwise.predicting import Prediction, predict_run
-from vramwise.resolving import Options, resolve
+from vramwise.resolving import Options, read_document, resolve
 from vramwise.train import decide
-from vramwise.train.checkpoints import latest_complete
+from vramwise.train.checkpoints import latest_complete, latest_of_trainer
 from vramwise.train.expected import expected_report, memory_of
 from vramwise.train.extras import TRAIN, axolotl_command, require
 from vramwise.train.plan import Decision, GuardThresholds, TrainPlan, card_of
@@ -66,7 +64,7 @@ def prepare(path: str, options: TrainOptions) -> Prepared:
     if options.engine not in ENGINES:
         raise VramwiseError(f"engine '{options.engine}' is neither {' nor '.join(ENGINES)}")
     judged = plan_for(path, options.target)
-    document = parse_document(path, read_config_bytes(path))
+    document = read_document(path)
     report = check_document(document, judged.target, judged.rules)
     if report.error is not None:
         raise report.error
@@ -75,10 +73,12 @@ def prepare(path: str, options: TrainOptions) -> Prepared:
         _refuse_unsupported(path, run)
         require((*TRAIN, *needed_modules(run)), f"training {path}")
     else:
+        _refuse_options(options)
         axolotl_command()
     environment, settings, allocator = decide.decide_allocator(judged.target)
     found = Found(allocator=settings, memory_limit_bytes=options.memory_limit_bytes)
-    run, remembered = with_found_batches(run, _output_dir(run), found) if _resumes(run, options) else (run, None)
+    remembers = options.engine == "transformers" and _resumes(run, options)
+    run, remembered = with_found_batches(run, _output_dir(run), found) if remembers else (run, None)
     run, dtype = decide.decide_dtypes(replace(run, allocator=settings))
     if options.engine == "transformers":
         run = decide.without_unscheduled_eval(run)
@@ -87,7 +87,9 @@ def prepare(path: str, options: TrainOptions) -> Prepared:
         decisions.append(remembered)
     model = _model(run, path)
     prediction = None if isinstance(model, str) else _predict(run, model, options)
-    decisions.append(_memory_decision(run, model, prediction))
+    decisions.append(_memory_decision(model, prediction))
+    if _resumes(run, options) and _resume(run, options, _output_dir(run)) is None:
+        decisions.append(Decision(name="resume", value="from the start", why="output_dir holds no complete checkpoint"))
     plan = _plan(document, run, options, environment, prediction, decisions)
     return Prepared(
         document=document,
@@ -113,6 +115,14 @@ def _refuse_unsupported(path: str, run: RunSpec) -> None:
         )
 
 
+def _refuse_options(options: TrainOptions) -> None:
+    """What is asked of us but would be Axolotl's to do."""
+    asked = {"--random-weights": options.random_weights, "--memory-limit": options.memory_limit_bytes is not None}
+    for name, wanted in asked.items():
+        if wanted:
+            raise VramwiseError(f"{name} is not possible with --engine axolotl: Axolotl loads the model by itself")
+
+
 def _model(run: RunSpec, path: str) -> ModelSpec | str:
     """The model's dimensions, or why they are not known."""
     if run.base_model is None:
@@ -129,11 +139,16 @@ def _predict(run: RunSpec, model: ModelSpec, options: TrainOptions) -> Predictio
     return predict_run(run, model, engine=options.engine, limit_bytes=options.memory_limit_bytes)
 
 
-def _memory_decision(run: RunSpec, model: ModelSpec | str, prediction: Prediction | None) -> Decision:
+def _memory_decision(model: ModelSpec | str, prediction: Prediction | None) -> Decision:
     if isinstance(model, str):
         return Decision(name="memory", value="not predicted", why=model)
     if prediction is None:
         return Decision(name="memory", value="not predicted", why="no GPU here: training on the CPU")
+    return predicted_decision(prediction)
+
+
+def predicted_decision(prediction: Prediction) -> Decision:
+    """What it will need, of how much."""
     room = "" if prediction.capacity_bytes is None else f" of {gib(prediction.capacity_bytes)}"
     peak = expected_report(prediction)
     value = f"{gib(peak.peak_reserved_bytes)} reserved{room}"
@@ -149,8 +164,6 @@ def _plan(
     decisions: Sequence[Decision],
 ) -> TrainPlan:
     output = _output_dir(run)
-    if run.precision == "fp8":
-        raise VramwiseError("fp8 is not a precision of this engine")
     target = run.target
     return TrainPlan(
         config_path=str(Path(document.path).absolute()),
@@ -191,7 +204,9 @@ def _resume(run: RunSpec, options: TrainOptions, output: str) -> str | None:
         if not Path(named).is_dir():
             raise VramwiseError(f"resume_from_checkpoint: {named} is not a folder")
         return str(Path(named).absolute())
-    return latest_complete(output) if _resumes(run, options) else None
+    if not _resumes(run, options):
+        return None
+    return latest_of_trainer(output) if options.engine == "axolotl" else latest_complete(output)
 
 
 def _resumes(run: RunSpec, options: TrainOptions) -> bool:

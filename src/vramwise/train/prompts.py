@@ -1,4 +1,4 @@
-"""Rows → token ids and labels, by dataset type: alpaca, completion, chat_template, input_output.
+"""Rows → token ids and labels, by dataset type: alpaca, completion, chat_template or messages, input_output.
 
 A label of -100 is not trained on. The first token of a sample never is a target (nothing predicts it), so its label is
 always -100: a packed sample and the same sample alone then train on exactly the same targets.
@@ -138,7 +138,8 @@ def _messages(row: Row, block: Mapping[str, Any], settings: PromptSettings) -> l
 
 
 def _template(block: Mapping[str, Any], tokenizer: Any, settings: PromptSettings) -> str:
-    name = block.get("chat_template") or settings.chat_template or "tokenizer_default"
+    usual = "chatml" if block["type"] == "messages" else "tokenizer_default"
+    name = block.get("chat_template") or settings.chat_template or usual
     if name == "chatml":
         return _CHATML
     found = (block.get("chat_template_jinja") or settings.chat_template_jinja) if name == "jinja" else None
@@ -212,4 +213,5 @@ _BUILDERS: Mapping[str, _Builder] = {
     "completion": _completion,
     "input_output": _input_output,
     "chat_template": _chat,
+    "messages": _chat,
 }

@@ -106,5 +106,9 @@ class _Applier:
             precision=self._run.precision,
             weights_dtype=self._run.weights_dtype,
             autocast=self._run.autocast,
+            sequence_len=self._run.sequence_len,
+            eval_sequence_len=self._run.eval_sequence_len,
         )
+        if not self._run.evaluates:  # no evaluation is scheduled, whatever the config holds out
+            decided = replace(decided, evaluates=False, eval_batch_size=None, eval_sequence_len=None)
         return Remedy(title=" + ".join(change.title for change in changes), prediction=self._predict(decided))

@@ -80,7 +80,8 @@ def _read_json(path: Path) -> list[Row]:
     text = path.read_text(encoding="utf-8-sig")
     if text.lstrip().startswith("["):
         return [_object(row, path, number) for number, row in enumerate(_parse(text, path, 1), 1)]
-    lines = ((number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip())
+    # by line feeds alone: JSON may hold other separators (U+2028, U+0085) inside a string
+    lines = ((number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip())
     return [_object(_parse(line, path, number), path, number) for number, line in lines]
 
 

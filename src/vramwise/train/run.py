@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from vramwise.errors import VramwiseError
 from vramwise.predicting import predict_run
 from vramwise.train.expected import memory_of, of_plan, predict_plan
+from vramwise.train.longest import longest_samples
 from vramwise.train.plan import PredictedMemory, TrainPlan, write_plan
-from vramwise.train.prepare import Prepared, TrainOptions, prepare
+from vramwise.train.prepare import Prepared, TrainOptions, predicted_decision, prepare
 from vramwise.train.remedies import Remedy, remedies
 from vramwise.types import RunSpec
 from vramwise.units import gib
@@ -25,6 +27,8 @@ def train(path: str, options: TrainOptions | None = None, *, say: Say | None = N
     if path == "-":
         raise VramwiseError("train needs a file: standard input cannot be read again after a restart")
     prepared = prepare(path, options)
+    if not options.force and _width_follows_data(prepared, options):
+        prepared = with_longest_samples(prepared, options, say)
     if not _may_start(prepared, options, say):
         return STOPPED
     for line in decision_lines(prepared.plan):
@@ -42,6 +46,34 @@ def train(path: str, options: TrainOptions | None = None, *, say: Say | None = N
         advise=lambda plan: advice(prepared, plan, options),
         predict=lambda plan: prediction_of_restart(prepared, plan),
     )
+
+
+def _width_follows_data(prepared: Prepared, options: TrainOptions) -> bool:
+    """Whether a run was found not to fit at widths that its data may never reach."""
+    run = prepared.run
+    misfit = prepared.prediction is not None and prepared.prediction.fits is False and not prepared.errors
+    return misfit and options.engine == "transformers" and not (run.constant_shapes or run.sample_packing)
+
+
+def with_longest_samples(prepared: Prepared, options: TrainOptions, say: Say) -> Prepared:
+    """Predicted again, every batch as wide as the longest sample: no batch of this data is wider."""
+    run, model = prepared.run, prepared.model
+    assert model is not None
+    say(f"does not fit with rows of sequence_len {run.sequence_len}; reading how long the samples are")
+    try:
+        longest, longest_eval = longest_samples(prepared.plan)
+    except VramwiseError as error:
+        say(f"the lengths are not known: {error}")
+        return prepared
+    run = replace(run, sequence_len=longest)
+    if run.evaluates:
+        run = replace(run, eval_sequence_len=longest_eval)
+    prediction = predict_run(run, model, engine=options.engine, limit_bytes=options.memory_limit_bytes)
+    memory = predicted_decision(prediction)
+    memory = replace(memory, why=f"{memory.why}; the longest sample has {longest} tokens")
+    decisions = tuple(memory if one.name == memory.name else one for one in prepared.plan.decisions)
+    plan = replace(prepared.plan, predicted=memory_of(prediction), decisions=decisions)
+    return replace(prepared, run=run, prediction=prediction, plan=plan)
 
 
 def _may_start(prepared: Prepared, options: TrainOptions, say: Say) -> bool:
@@ -78,7 +110,8 @@ def misfit_lines(prepared: Prepared, options: TrainOptions) -> list[str]:
     failed = prediction.report.out_of_memory
     where = "" if failed is None else f": {failed.label} in {failed.phase} of step {failed.step}"
     room = "" if prediction.capacity_bytes is None else f", there is room for {gib(prediction.capacity_bytes)}"
-    head = f"does not fit{where}; needs {gib(prediction.needs.peak_reserved_bytes)} reserved{room}"
+    rows = f" with rows of {prepared.run.sequence_len} tokens"
+    head = f"does not fit{where}; needs {gib(prediction.needs.peak_reserved_bytes)} reserved{rows}{room}"
     return [head, *_remedy_lines(_remedies(prepared, prepared.run, options))]
 
 

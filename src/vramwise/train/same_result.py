@@ -117,7 +117,8 @@ class SameResultTrainer(Trainer):
         self.accelerator.wait_for_everyone()
         keep, self.args.save_total_limit = self.args.save_total_limit, None  # rotated below, after the marker
         try:
-            super()._save_checkpoint(model, trial)
+            with checkpoints.saving(self.args.output_dir, folder.name):
+                super()._save_checkpoint(model, trial)
         finally:
             self.args.save_total_limit = keep
         self.accelerator.wait_for_everyone()

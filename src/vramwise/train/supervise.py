@@ -78,7 +78,7 @@ class _Supervisor:
                 # the file system's own clock: checkpoints are compared with it
                 self._started_ns = self._started_ns or self._journal.path.stat().st_mtime_ns
                 words = self._command(self._plan, str(self._journal.path), self._env)
-                code = self._signals.run(words, self._env, self._keep_open)
+                code = _unhidden(self._signals.run(words, self._env, self._keep_open), self._plan, self._signals)
                 recovery = self._after(code)
                 if recovery is None:
                     return code
@@ -137,6 +137,13 @@ class _Supervisor:
             self._say(f"  {line}")
 
 
+def _unhidden(code: int, plan: TrainPlan, signals: Signals) -> int:
+    """The exit code after a signal: torchrun says 1 for workers that saved and ended as they were told."""
+    if code and plan.gpus > 1 and signals.received is not None:
+        return 128 + signals.received
+    return code
+
+
 def out_of_memory_of(plan: TrainPlan, code: int) -> dict[str, Any] | None:
     """The record of this attempt's out-of-memory. torchrun hides its workers' exit codes, so the record decides."""
     if code == 0:
@@ -180,7 +187,7 @@ def _follow(plan: TrainPlan, command: Command, env: Mapping[str, str]) -> int:
         while True:
             path = write_plan(plan, Path(plan.output_dir) / f".vramwise.node{node}.json")
             started_ns = started_ns or path.stat().st_mtime_ns
-            code = signals.run(command(plan, str(path), env), env)
+            code = _unhidden(signals.run(command(plan, str(path), env), env), plan, signals)
             facts = out_of_memory_of(plan, code)
             if facts is None or signals.received is not None or not plan.recover:
                 return code

@@ -79,7 +79,7 @@ FSDP_KEYS = _words(
     state_dict_type reshard_after_forward activation_checkpointing fsdp_version version
     """
 )
-DATASET_TYPES = ("alpaca", "completion", "chat_template", "input_output")
+DATASET_TYPES = ("alpaca", "completion", "chat_template", "messages", "input_output")
 _OPTIMIZERS = _words(
     """
     adamw_torch adamw_torch_fused adafactor sgd adagrad rmsprop adamw_bnb_8bit adamw_8bit paged_adamw_32bit

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from vramwise.ghost.dtypes import BOOL, FP32, INT32, INT64
+from vramwise.ghost.dtypes import BOOL, FP32, INT32, INT64, DType
 from vramwise.ghost.ops.elementwise import activation, add, cast, mul, result_activation, scale
 from vramwise.ghost.ops.matmul import linear
+from vramwise.ghost.ops.quantised import dequantised
 from vramwise.ghost.ops.routing import (
     folded_weight,
     gather_rows,
@@ -53,11 +54,35 @@ class Router:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PackedExperts:
+    """Experts' weights that are held quantised: all of them are dequantised where a call first uses them.
+
+    bitsandbytes gives 4-bit weights back in the model's type, and 8-bit ones in fp32.
+    """
+
+    shape: tuple[int, ...]
+    bits: str
+    dtype: DType
+
+    def __call__(self, t: Tape) -> Tensor:
+        """The weights, for one call; what is multiplied with them keeps them until its backward."""
+        return t.new(self.shape, FP32) if self.bits == "8bit" else dequantised(t, self.shape, self.dtype)
+
+
+ExpertWeight = Parameter | PackedExperts
+
+
+def opened(t: Tape, weight: ExpertWeight) -> Tensor:
+    """The weight itself."""
+    return weight(t) if isinstance(weight, PackedExperts) else weight
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Experts:
     """The experts of a layer, by grouped products over tokens sorted by expert."""
 
-    gate_up: Parameter
-    down: Parameter
+    gate_up: ExpertWeight
+    down: ExpertWeight
     hidden: int
     intermediate: int
     biased: bool = False
@@ -118,18 +143,20 @@ class Experts:
         return mul(t, scale(t, up), glu)
 
 
-def factors_of(t: Tape, weight: Parameter, pair: tuple[Parameter, Parameter] | None) -> tuple[Tensor, Tensor] | None:
+def factors_of(t: Tape, packed: ExpertWeight, pair: tuple[Parameter, Parameter] | None) -> tuple[Tensor, Tensor] | None:
     """PEFT's two factors in the weight's type. Installing them folds once, to check the result's shape and type."""
     if pair is None:
         return None
     down, up = pair
+    weight = opened(t, packed)
     factors = cast(t, up, weight.dtype), cast(t, down, weight.dtype)
     folded_weight(t, weight, *factors)
     return factors
 
 
-def folded(t: Tape, weight: Parameter, factors: tuple[Tensor, Tensor] | None) -> Tensor:
+def folded(t: Tape, packed: ExpertWeight, factors: tuple[Tensor, Tensor] | None) -> Tensor:
     """The weight itself, or a copy with its adapter in it, made where it is first used."""
+    weight = opened(t, packed)
     return weight if factors is None else folded_weight(t, weight, *factors)
 
 

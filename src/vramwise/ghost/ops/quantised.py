@@ -14,6 +14,8 @@ columns
 
 from __future__ import annotations
 
+from math import prod
+
 from vramwise.ghost.dtypes import BOOL, FP16, FP32, INT8, INT32, DType
 from vramwise.ghost.ops.elementwise import cast, without_node
 from vramwise.ghost.ops.matmul import autocast_input
@@ -30,7 +32,7 @@ def scales(numel: int) -> int:
 
 def dequantised(t: Tape, shape: tuple[int, ...], dtype: DType, *, sums_in_place: bool = True) -> Tensor:
     """The weight in the compute type, from its scales; what is left of those goes with the caller's frame."""
-    numel = shape[0] * shape[1]
+    numel = prod(shape)
     absmax = t.new((scales(numel),), FP32)
     summed = absmax if sums_in_place else t.new((scales(numel),), FP32)
     weight = t.new(shape, dtype)

@@ -17,7 +17,14 @@ def test_what_if(vramwise):
     result = vramwise("replay", DEFAULT, "--alloc-conf", "expandable_segments:True")
     assert result.exit_code == 0
     assert result.output.splitlines()[0] == (
-        "with expandable_segments:True this run would have reserved 8.5 GiB instead of 9.4 GiB (−0.9 GiB)"
+        "with expandable_segments:True this run would have reserved 8.5 GiB instead of 9.4 GiB (−888 MiB)"
+    )
+
+
+def test_settings_that_change_nothing(vramwise):
+    result = vramwise("replay", DEFAULT, "--alloc-conf", "garbage_collection_threshold:0.8")
+    assert result.output.splitlines()[0] == (
+        "with garbage_collection_threshold:0.8 this run would have reserved the same 9.4 GiB"
     )
 
 

@@ -97,6 +97,9 @@ def check_document(
         memory = forecast(run, model)
     findings, skipped = judge(run, memory, rules)
     findings = drop_suppressed(findings, document.text)
+    if predicts and model is None and target.gpu is not None:
+        # a prediction was asked for: what it lacks is the model
+        skipped = [replace(rule, needs=rule.needs.replace("memory", "model")) for rule in skipped]
     if model is not None:
         from vramwise.forecasting import with_figures
 

@@ -242,7 +242,7 @@ def test_without_a_card_the_rules_that_need_one_are_listed(vramwise, config):
     file = json.loads(vramwise("check", config(GOOD), "--format", "json").stdout)["files"][0]
     assert {"rule": "bf16-unsupported", "needs": "gpu"} in file["skipped"]
     named = json.loads(vramwise("check", config(GOOD), "--gpu", "t4", "--format", "json").stdout)["files"][0]
-    assert {skipped["needs"] for skipped in named["skipped"]} == {"memory"}  # the model is not known
+    assert {skipped["needs"] for skipped in named["skipped"]} == {"model"}
     assert "rules skipped" in vramwise("check", config(GOOD)).stdout
 
 

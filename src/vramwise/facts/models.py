@@ -181,7 +181,10 @@ def _unknown(name: str, online: bool) -> str:
     near = near_ids(name)
     if near:
         text += f" Did you mean {' or '.join(near)}?"
-    text += " Point to its config.json, or to the folder that holds it, as base_model or with --model"
+    text += (
+        " Point to its config.json, or to the folder that holds it, as base_model or with --model; or name a known "
+        "model of the same shape with --model"
+    )
     if online or not _HUB_ID.fullmatch(name):
         return text
     return (

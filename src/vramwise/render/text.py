@@ -44,7 +44,11 @@ def _skipped(reports: Sequence[FileReport], never: set[str]) -> str:
     if not count:
         return ""
     needs = set().union(*(needs for each in counted for needs in each))
-    lacks = {"gpu": "a named card (--gpu)", "memory": "a prediction (--predict)", "model": "a known model"}
+    lacks = {
+        "gpu": "a named card (--gpu)",
+        "memory": "a prediction (--predict)",
+        "model": "a known model (`vramwise predict` says how to name one)",
+    }
     rules = f"{count} rule{'s' * (count != 1)}"
     return f"{rules} skipped for lack of {' and '.join(lacks[need] for need in sorted(needs))}"
 

@@ -236,6 +236,8 @@ class RunSpec:
     sharding: Literal["none", "ddp", "fsdp1", "fsdp2", "zero1", "zero2", "zero3"]
     offload_params: bool
     offload_optimizer: bool
+    shard_ranks: int | None = None  # so many data-parallel ranks spread FSDP's weights among them; None: all
+    reshard_after_forward: bool = True  # FSDP: gathered weights go after forward
     tensor_parallel_size: int
     context_parallel_size: int
     # allocator: the settings string the CUDA allocator really gets; "" = torch's defaults

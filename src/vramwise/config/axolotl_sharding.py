@@ -11,15 +11,17 @@ from vramwise.types import Origin, Target
 
 
 def resolve_sharding(fields: Fields, target: Target, deepspeed: Mapping[str, Any] | None) -> None:
-    """Fills gpus, data_parallel, sharding, offload_*, tensor_parallel_size, context_parallel_size."""
+    """Fills gpus, data_parallel, sharding, shard_ranks, reshard_after_forward, offload_* and the *_parallel_size."""
     fields.put("gpus", target.gpus, Origin(kind="option", why=f"target: {target.gpus} GPU(s)"))
     tensor = fields.at_least_one("tensor_parallel_size", 1)
     context = _context_parallel(fields)
     ranks = max(1, target.gpus // (tensor * context))
     fields.derive("data_parallel", ranks, f"gpus {target.gpus} / tensor {tensor} / context {context}")
     config = fields.config
+    fields.derive("shard_ranks", ranks, "all data-parallel ranks")
+    fields.derive("reshard_after_forward", True, "the default")
     if config.get("fsdp_config") or config.get("fsdp"):
-        _fsdp(fields)
+        _fsdp(fields, ranks)
     elif config.get("deepspeed"):
         _zero(fields, deepspeed)
     else:
@@ -35,14 +37,33 @@ def _context_parallel(fields: Fields) -> int:
     return fields.at_least_one("context_parallel_size", 1, key=key)
 
 
-def _fsdp(fields: Fields) -> None:
+def _fsdp(fields: Fields, ranks: int) -> None:
     key = "fsdp_config" if fields.config.get("fsdp_config") else "fsdp"
     version = 2 if str(fields.config.get("fsdp_version")) == "2" else 1
     why = f"fsdp_version {version}" if fields.config.get("fsdp_version") else "fsdp_version unset means 1"
     fields.derive("sharding", f"fsdp{version}", why, key=key)
+    if version == 2:
+        _shard_ranks(fields, ranks)
+        if fields.config.get("fsdp_config.reshard_after_forward") is False:
+            fields.put("reshard_after_forward", False, fields.written("fsdp_config.reshard_after_forward"))
     offload = fields.config.get("fsdp_config.offload_params") is True
     why = "fsdp_config.offload_params" if offload else "fsdp_config.offload_params is not on"
     _offload(fields, params=offload, optimizer=offload, why=why, key="fsdp_config.offload_params")
+
+
+def _shard_ranks(fields: Fields, ranks: int) -> None:
+    """Groups of ranks that each hold the whole model, spread among them: one size given, the other follows."""
+    shard, replicate = [_count(fields, f"dp_{kind}_size") for kind in ("shard", "replicate")]
+    if shard > 1:
+        fields.put("shard_ranks", min(shard, ranks), fields.written("dp_shard_size"))
+    elif replicate > 1:
+        why = f"{ranks} ranks in {replicate} groups"
+        fields.derive("shard_ranks", max(1, ranks // replicate), why, key="dp_replicate_size")
+
+
+def _count(fields: Fields, key: str) -> int:
+    value = fields.config.get(key)
+    return value if isinstance(value, int) else 1
 
 
 def _zero(fields: Fields, content: Mapping[str, Any] | None) -> None:

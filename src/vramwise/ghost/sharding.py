@@ -1,8 +1,8 @@
 """Sharded training, seen from one rank: what it holds of weights, gradients and states, and what it gathers for use.
 
-Modelled: whole blocks are gathered around their use and dropped after it; gradients shrink to the rank's share as they
-arrive; DDP's buckets; ZeRO's fp32 master copies. Not modelled: the overlap of two gathers, and NCCL's own buffers,
-which lie outside the allocator.
+FSDP is `fsdp_units`. Here: what each kind of sharding spreads, ZeRO 3's and offloaded blocks, gathered around their use
+and dropped after it, and DDP's buckets. Not modelled: what ZeRO 3 gathers ahead or keeps for reuse, and NCCL's own
+buffers, which lie outside the allocator.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from vramwise.ghost.dtypes import BY_NAME, DType
 from vramwise.ghost.model.attention import Tables
+from vramwise.ghost.model.norms import Norm
 from vramwise.ghost.ops.elementwise import without_node
 from vramwise.ghost.tape import Grads, Node, Parameter, Storage, Tape, Tensor
 from vramwise.types import RunSpec
@@ -26,24 +28,46 @@ class Sharding:
     weights: bool = False
     grads: bool = False
     states: bool = False
-    # trainable weights are kept in fp32, as a master copy (ZeRO) or as the shard itself (FSDP)
+    # ZeRO: a master copy of trainable weights in fp32
     master: bool = False
-    wide_shards: bool = False
     buckets: bool = False
     host_weights: bool = False
     host_states: bool = False
+    fsdp: Fsdp | None = None
 
     def share(self, numel: int, *, of: bool) -> int:
         """A rank's part of so many elements."""
         return -(-numel // self.ranks) if of else numel
 
 
-def sharding_of(run: RunSpec) -> Sharding:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fsdp:
+    """How FSDP treats its units: groups of weights that are gathered together."""
+
+    version: int
+    # what weights are gathered in and gradients exchanged in; None: as they are
+    compute: DType | None
+    # trainable shards go to fp32 before training (accelerate does that, Axolotl's own FSDP 2 does not)
+    wide_shards: bool
+    # embeddings, last norm and head are one unit, or the embeddings another than the rest (accelerate's FSDP 2)
+    one_root: bool
+    # weights are dropped after forward, and gathered again for backward
+    drops_blocks: bool
+    drops_root: bool
+    # each adapter matrix is a unit of its own (Axolotl's FSDP 2): blocks hold frozen weights alone
+    adapters_apart: bool
+    # several groups of ranks hold the same shards
+    replicated: bool
+
+
+def sharding_of(run: RunSpec, engine: str = "axolotl") -> Sharding:
     """The sharding of a run."""
     kind = run.sharding
-    # ranks that share a sequence hold the same weights, and shard them among themselves too
-    ranks = max(run.data_parallel, 1) * run.context_parallel_size
     fsdp, zero = kind.startswith("fsdp"), kind.startswith("zero")
+    # ranks that share a sequence hold the same weights, and shard them among themselves too
+    data_ranks = max(run.data_parallel, 1)
+    shard_ranks = min(run.shard_ranks or data_ranks, data_ranks) if fsdp else data_ranks
+    ranks = shard_ranks * run.context_parallel_size
     stage = int(kind[-1]) if zero else 0
     if kind == "none" or (ranks == 1 and not (run.offload_params or run.offload_optimizer)):
         return Sharding(host_weights=run.layer_offloading)
@@ -53,10 +77,27 @@ def sharding_of(run: RunSpec) -> Sharding:
         grads=fsdp or stage >= 2,
         states=fsdp or zero,
         master=zero,
-        wide_shards=fsdp and run.autocast,
         buckets=kind == "ddp" and ranks > 1,
         host_weights=run.offload_params or run.layer_offloading,
         host_states=run.offload_optimizer or (fsdp and run.offload_params),
+        fsdp=_fsdp(run, engine, replicated=shard_ranks < data_ranks) if fsdp and ranks > 1 else None,
+    )
+
+
+def _fsdp(run: RunSpec, engine: str, *, replicated: bool) -> Fsdp:
+    """FSDP 1 and 2 as accelerate sets them up (1.15), and FSDP 2 as Axolotl's replacement of that does (0.19)."""
+    version = int(run.sharding[-1])
+    own = version == 2 and run.trainer == "axolotl" and engine == "axolotl"
+    return Fsdp(
+        version=version,
+        compute=BY_NAME[run.precision] if run.autocast and run.precision in ("bf16", "fp16") else None,
+        wide_shards=run.autocast and not own and not (version == 2 and run.quantization == "4bit"),
+        one_root=version == 1 or own,
+        drops_blocks=run.reshard_after_forward,
+        # FSDP 1 and accelerate keep what backward begins with
+        drops_root=own and run.reshard_after_forward,
+        adapters_apart=own and run.adapter is not None,
+        replicated=replicated,
     )
 
 
@@ -116,11 +157,69 @@ class GatheredBlock:
         return out
 
 
+class GatheredNorm:
+    """The last norm under ZeRO 3: from here on the head is there too, until the norm's backward is done."""
+
+    __slots__ = ("nbytes", "norm")
+
+    def __init__(self, norm: Norm, nbytes: int) -> None:
+        self.norm = norm
+        self.nbytes = nbytes
+
+    def __call__(self, t: Tape, x: Tensor) -> Tensor:
+        """Run it."""
+        gathered = _Gathered()
+        before = t.mark("weights", "head: gathered weights")
+        gathered.storage = Storage(t, self.nbytes)
+        t.tag = before
+        t.graph_holds.append(gathered)
+        if t.grad_enabled and x.node is not None:
+            inner = without_node(x)
+            inner.node = t.node(_drop_backward, (x,), ())
+            inner.node.extra = gathered
+            x = inner
+            del inner
+        return self.norm(t, x)
+
+
+# torch's DDP: gradients are exchanged in buckets of that size, the first of them smaller so that it starts early
+_BUCKET_BYTES = 25 * 1024 * 1024
+_FIRST_BUCKET_BYTES = 1024 * 1024
+
+
 def reduce_buckets(t: Tape, sharding: Sharding, trainable: list[Parameter], hidden: int) -> list[Storage]:
     """The flat buffers that gradients are exchanged in: DDP's hold all of them, ZeRO's a fixed number of elements."""
     t.mark("gradients", "communication buckets")
     if sharding.buckets:
-        return [Storage(t, sum(parameter.numel * parameter.dtype.size for parameter in trainable))]
+        # until DDP has seen in which order gradients come, all of one type are one bucket
+        by_dtype: dict[DType, int] = {}
+        for parameter in trainable:
+            by_dtype[parameter.dtype] = by_dtype.get(parameter.dtype, 0) + parameter.numel * parameter.dtype.size
+        return [Storage(t, nbytes) for nbytes in by_dtype.values()]
     if sharding.master and sharding.ranks > 1:
         return [Storage(t, hidden * hidden * 2) for _ in range(2)]
     return []
+
+
+def rebuild_buckets(t: Tape, buckets: list[Storage], trainable: list[Parameter]) -> None:
+    """After DDP's first step the buckets are made anew, smaller ones, so that they can be sent while others fill."""
+    buckets.clear()
+    t.mark("gradients", "communication buckets")
+    buckets += [Storage(t, nbytes) for nbytes in bucket_sizes(trainable)]
+
+
+def bucket_sizes(trainable: list[Parameter]) -> list[int]:
+    """DDP's buckets, each type by itself; one that has reached its size is closed.
+
+    They are filled in the order in which gradients came: taken to be the parameters' own, from the last one on.
+    """
+    closed: list[int] = []
+    filling: dict[DType, int] = {}
+    limits: dict[DType, int] = {}
+    for parameter in reversed(trainable):
+        dtype = parameter.dtype
+        filling[dtype] = filling.get(dtype, 0) + parameter.numel * dtype.size
+        if filling[dtype] >= limits.get(dtype, _FIRST_BUCKET_BYTES):
+            closed.append(filling.pop(dtype))
+            limits[dtype] = _BUCKET_BYTES
+    return closed + list(filling.values())

@@ -26,7 +26,7 @@ from vramwise.ghost.ops.reduce import sum_all
 from vramwise.ghost.optimizers import make_optimizer
 from vramwise.ghost.plan import Plan, assumptions, for_engine, local_model, make_plan
 from vramwise.ghost.replay import Recorder
-from vramwise.ghost.sharding import reduce_buckets
+from vramwise.ghost.sharding import Sharding, rebuild_buckets, reduce_buckets, sharding_of
 from vramwise.ghost.tape import LIGER, Storage, Tape, Tensor
 from vramwise.ghost.weights import load
 from vramwise.timeline import Timeline
@@ -60,7 +60,7 @@ def ghost_run(
     gc.disable()
     try:
         t = Tape(hardware or hardware_of(gpu, run.target.torch), liger)
-        under_way = Run(t, run, local_model(run, model))
+        under_way = Run(t, run, local_model(run, model), sharding_of(run, engine))
         under_way.train(plan)
         # what the end of this function frees is no part of the run
         events = t.events[:]
@@ -74,14 +74,15 @@ def ghost_run(
 class Run:
     """A run under way."""
 
-    def __init__(self, t: Tape, run: RunSpec, model: ModelSpec) -> None:
+    def __init__(self, t: Tape, run: RunSpec, model: ModelSpec, sharding: Sharding) -> None:
         self.t = t
         self.run = run
         self.step = 0
         t.phase("load", 0)
-        self.weights = load(t, model, run)
+        self.weights = load(t, model, run, sharding)
         t.empty_cache()
         builder = Builder(self.weights)
+        self.units = builder.units
         self.body = builder.body()
         self.head = builder.head()
         self.loss: Loss = make_loss(run, model)
@@ -113,7 +114,9 @@ class Run:
                 samples, items = self.samples(shapes)
                 for position, shape in enumerate(shapes):
                     inputs = samples[position]
-                    if repeats_the_last(shapes, position):
+                    if self.units is not None:
+                        self.units.exchanging = position == len(shapes) - 1
+                    if repeats_the_last(shapes, position) and (self.units is None or not self.units.exchanging):
                         t.once_more()
                         continue
                     start, carried = len(t.events), _number(loss)
@@ -138,6 +141,8 @@ class Run:
         self.optimizer.step(t)
         for parameter in self.trainable:
             parameter.grad = None
+        if step == 1 and self.weights.sharding.buckets:
+            rebuild_buckets(t, self.buckets, self.trainable)
         t.mark("temporary", "logging")
         t.new((), FP32)
 
@@ -149,9 +154,15 @@ class Run:
     def forward(self, batch: Batch, padded: bool) -> tuple[Tensor, Tensor | None]:
         """The model under autocast; its outputs in fp32, as accelerate hands them out."""
         t = self.t
+        if self.units is not None:
+            self.units.begin_forward(t)
         t.autocast = self.amp
         loss, logits = self._model(batch, padded)
         t.autocast = None
+        if self.units is not None:
+            self.units.end_forward()
+        if not t.grad_enabled:
+            t.graph_holds.clear()
         t.casts.clear()
         if self.amp is not None and logits is not None:
             t.mark("logits", "logits in fp32")
@@ -180,7 +191,11 @@ class Run:
         t.in_backward = True
         t.grad_enabled = False
         assert scaled.node is not None
+        if self.units is not None:
+            self.units.begin_backward(t)
         backward(t, scaled.node, root)
+        if self.units is not None:
+            self.units.end_backward(t)
         t.grad_enabled = True
         t.in_backward = False
         del root
@@ -210,6 +225,8 @@ class Run:
             found = self._repeated(self.predict(inputs, shape), shape.rows)
             losses = found if losses is None else t.new((losses.numel + found.numel,), FP32)
         t.grad_enabled = t.training = True
+        if self.units is not None:
+            self.units.end_evaluation()
         t.new((losses.numel if losses is not None else 1,), FP32)
         del losses, inputs, found
 

@@ -10,8 +10,9 @@ from vramwise.facts.layouts import layout_of
 from vramwise.facts.lora_targets import ALL_LINEAR, LoraTarget, lora_targets
 from vramwise.facts.parameters import parameters
 from vramwise.ghost.dtypes import BY_NAME, FP32, DType
+from vramwise.ghost.fsdp_units import gathered_dtype, padded_share, shard_dtype
 from vramwise.ghost.quantise import quantise_4bit, quantise_8bit
-from vramwise.ghost.sharding import sharding_of
+from vramwise.ghost.sharding import Sharding
 from vramwise.ghost.tape import Parameter, Storage, Tape
 from vramwise.types import ModelSpec, RunSpec
 
@@ -34,7 +35,7 @@ class Weights:
         "targets",
     )
 
-    def __init__(self, model: ModelSpec, run: RunSpec) -> None:
+    def __init__(self, model: ModelSpec, run: RunSpec, sharding: Sharding) -> None:
         self.model = model
         self.run = run
         self.buffers: list[Storage] = []
@@ -47,7 +48,7 @@ class Weights:
         self.adapters: dict[str, tuple[Parameter, Parameter]] = {}
         self.replaced: list[Parameter] = []
         self.magnitudes: dict[str, Parameter] = {}
-        self.sharding = sharding_of(run)
+        self.sharding = sharding
         self.targets: dict[str, LoraTarget] = {}
 
     def get(self, name: str) -> Parameter | None:
@@ -80,10 +81,13 @@ def _recast(t: Tape, weights: Weights, dtype: DType) -> None:
             parameter = weights.by_name[name]
             t.mark("weights", name)
             held = parameter.storage
+            before = parameter.dtype if weights.sharding.fsdp is None else parameter.state_dtype
             if held is not None:
-                parameter.storage = Storage(t, held.nbytes // parameter.dtype.size * dtype.size)
+                parameter.storage = Storage(t, held.nbytes // before.size * dtype.size)
             del held
-            parameter.dtype = parameter.state_dtype = dtype
+            parameter.state_dtype = dtype
+            if weights.sharding.fsdp is None:
+                parameter.dtype = dtype
 
 
 def _parameter(
@@ -96,19 +100,33 @@ def _parameter(
     numel = 1
     for side in shape:
         numel *= side
+    fsdp = sharding.fsdp
+    if fsdp is not None:
+        return _fsdp_parameter(t, weights, name, shape, dtype, trainable=trainable)
     stored = 0 if sharding.host_weights else sharding.share(numel, of=sharding.weights)
-    if stored and trainable and sharding.wide_shards and dtype is not FP32:
-        stored *= FP32.size // dtype.size
     made = Parameter(t, name, shape, dtype, trainable=trainable, stored=stored)
     made.local = sharding.share(numel, of=sharding.grads)
-    if sharding.wide_shards:
-        made.state_dtype = FP32
     return made
 
 
-def load(t: Tape, model: ModelSpec, run: RunSpec) -> Weights:
+def _fsdp_parameter(
+    t: Tape, weights: Weights, name: str, shape: tuple[int, ...], dtype: DType, *, trainable: bool
+) -> Parameter:
+    """A rank's share in the type it is kept in; to its users it is of the type it is gathered in."""
+    sharding = weights.sharding
+    assert sharding.fsdp is not None
+    local = padded_share(shape, sharding.ranks)
+    kept = shard_dtype(sharding.fsdp, dtype, trainable=trainable)
+    made = Parameter(t, name, shape, gathered_dtype(sharding.fsdp, dtype), trainable=trainable, stored=0)
+    made.storage = None if sharding.host_weights else Storage(t, local * kept.size)
+    made.local = local
+    made.state_dtype = kept
+    return made
+
+
+def load(t: Tape, model: ModelSpec, run: RunSpec, sharding: Sharding) -> Weights:
     """Allocate the weights, and the adapters where the run has them."""
-    weights = Weights(model, run)
+    weights = Weights(model, run, sharding)
     base = BY_NAME[run.weights_dtype]
     full = run.adapter is None
     buffers_due = True
@@ -242,7 +260,12 @@ def _copy_saved_modules(t: Tape, weights: Weights) -> None:
         original = weights.by_name[name]
         t.mark("weights", name)
         weights.replaced.append(original)
-        weights.by_name[name] = Parameter(t, name, original.shape, original.dtype, trainable=True)
+        if weights.sharding.fsdp is None:
+            weights.by_name[name] = Parameter(t, name, original.shape, original.dtype, trainable=True)
+        else:
+            weights.by_name[name] = _fsdp_parameter(
+                t, weights, name, original.shape, original.state_dtype, trainable=True
+            )
 
 
 def _weight_norm(t: Tape, target: LoraTarget, base: DType) -> None:

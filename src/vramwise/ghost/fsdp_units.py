@@ -1,0 +1,353 @@
+"""FSDP's units, seen from one rank: what is gathered, exchanged and kept, and when each of it goes.
+
+Written after torch 2.13 (`torch/distributed/fsdp/_fully_shard`), where locals again decide when buffers go:
+
+- A gather fills one flat buffer with the unit's weights, each rank's share padded to whole rows, and copies it out into
+  the weights. The flat buffer goes at once in backward; in forward it stays until the next unit has copied out its own.
+- Before a unit's backward the unit used before it is gathered ahead: its flat buffer lies beside this unit's weights.
+- Gradients are whole until the unit's backward is done. Then they are copied into one flat buffer, which stays until
+  the next unit's turn, and summed into the rank's share of them: a view into one buffer for the whole unit.
+- While gradients accumulate nothing is exchanged: whole gradients of the whole model stay until the last micro-step.
+
+FSDP 1 gathers into the flat buffer that its weights are views of, and has no copies. Autograd puts the gradients of a
+unit together into a flat one while the weights are still there, at every micro-step, and adds it to the one before.
+
+Buffers of gathers and sums belong to streams of their own and are reused by these alone. FSDP 2 orders its streams by
+events, so it does not matter how far the host runs ahead of the device. FSDP 1 frees gathered weights only when another
+stream is done with them: two gathers in flight may take one block more than is predicted here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+from vramwise.ghost.dtypes import FP32, DType
+from vramwise.ghost.model.attention import Tables
+from vramwise.ghost.model.linear import Linear
+from vramwise.ghost.model.norms import Norm
+from vramwise.ghost.ops.elementwise import without_node
+from vramwise.ghost.sharding import Fsdp, Sharding
+from vramwise.ghost.tape import Grads, Node, Parameter, Storage, Tape, Tensor
+from vramwise.timeline import Action, Event
+
+Block = Callable[..., Tensor]
+
+GATHER_STREAM = 1
+REDUCE_STREAM = 2
+
+
+class StreamStorage(Storage):
+    """Memory that was asked for on another stream than the one that computes."""
+
+    __slots__ = ()
+
+    def __init__(self, tape: Tape, nbytes: int, stream: int) -> None:
+        super().__init__(tape, nbytes)
+        made = tape.events[self.event]
+        tape.events[self.event] = Event(Action.ALLOC, made.tensor, nbytes, stream, made.tag)
+
+
+def padded_share(shape: tuple[int, ...], ranks: int) -> int:
+    """The elements of a weight's share: whole rows, the same number on every rank."""
+    return -(-shape[0] // ranks) * prod(shape[1:]) if shape else 1
+
+
+class Units:
+    """The units of a model, and what they share."""
+
+    def __init__(self, sharding: Sharding) -> None:
+        assert sharding.fsdp is not None
+        self.ranks = sharding.ranks
+        self.fsdp: Fsdp = sharding.fsdp
+        self.on_host = sharding.host_weights
+        self.all: list[Unit] = []
+        # what a model's forward begins with, and what its backward does
+        self.first: Unit | None = None
+        self.last: Unit | None = None
+        # False while gradients accumulate
+        self.exchanging = True
+        self.flat: Storage | None = None
+        self.reduced: Storage | None = None
+        self.order: list[Unit] = []
+
+    def make(self, label: str, sizes: list[int], trained: list[Parameter]) -> Unit:
+        """A unit of weights with these bytes when gathered, and what of them is trained."""
+        unit = Unit(self, label, sizes, trained)
+        self.all.append(unit)
+        return unit
+
+    def begin_forward(self, t: Tape) -> None:
+        """The model is called."""
+        if self.first is not None:
+            self.first.gather(t, forward=True)
+
+    def end_forward(self) -> None:
+        """Its outputs are there."""
+        # a unit that forward begins and ends with; where the head's is another, its norm has told
+        if self.last is not None and self.first is self.last:
+            self.order.append(self.last)
+            if self.fsdp.drops_root:
+                self.last.drop()
+        self.flat = None
+
+    def begin_backward(self, t: Tape) -> None:
+        """The loss has its gradient: a unit that is the whole model's own begins its backward."""
+        if self.last is not None and self.fsdp.one_root:
+            self.last.before_backward(t)
+
+    def end_backward(self, t: Tape) -> None:
+        """What has not had its turn has it now: units whose inputs want no gradient."""
+        for unit in self.all:
+            unit.after_backward(t)
+        self.flat = self.reduced = None
+        for unit in self.all:
+            unit.flat = unit.summed = None
+        self.order.clear()
+
+    def end_evaluation(self) -> None:
+        """Nothing stays gathered. (Kept weights would, until the next backward: but they are in use again before.)"""
+        for unit in self.all:
+            unit.drop()
+        self.flat = None
+        self.order.clear()
+
+
+class Unit:
+    """Weights that are gathered together."""
+
+    __slots__ = ("flat", "following", "gathered", "joined", "label", "sizes", "summed", "trained", "units", "whole")
+
+    def __init__(self, units: Units, label: str, sizes: list[int], trained: list[Parameter]) -> None:
+        self.units = units
+        self.label = label
+        self.sizes = sizes
+        self.trained = trained
+        self.gathered: list[Storage] = []
+        self.flat: Storage | None = None
+        # gradients of whole weights, by the weight's name
+        self.whole: dict[str, Tensor] = {}
+        self.joined: Storage | None = None
+        self.summed: Storage | None = None
+        # the unit whose backward follows at once: the embeddings, after the first block
+        self.following: Unit | None = None
+        for parameter in trained:
+            assert parameter.node is not None
+            parameter.node.backward = self._collect
+
+    def gather(self, t: Tape, *, forward: bool) -> None:
+        """Bring the weights together, if they are not."""
+        if self.gathered or not self.sizes:
+            return
+        self.gather_ahead(t)
+        units = self.units
+        before = t.mark("weights", f"{self.label}: gathered weights")
+        if units.fsdp.version == 1:
+            assert self.flat is not None
+            self.gathered = [self.flat]
+        else:
+            previous = units.flat if forward else None  # noqa: F841 - it goes when this one is copied out
+            self.gathered = [Storage(t, nbytes) for nbytes in self.sizes]
+            if forward:
+                units.flat = self.flat
+        self.flat = None
+        t.tag = before
+
+    def gather_ahead(self, t: Tape) -> None:
+        """Fill the flat buffer."""
+        if self.flat is not None or self.gathered or not self.sizes:
+            return
+        before = t.mark("weights", f"{self.label}: gathered weights")
+        # what is cast for it, or comes from the host, is copied first
+        copied = sum(self.sizes) // self.units.ranks if self.units.on_host else self._cast_bytes()
+        share = StreamStorage(t, copied, GATHER_STREAM) if copied else None
+        self.flat = StreamStorage(t, sum(self.sizes), GATHER_STREAM)
+        del share
+        t.tag = before
+
+    def _cast_bytes(self) -> int:
+        return sum(p.local * p.dtype.size for p in self.trained if p.dtype is not p.state_dtype)
+
+    def drop(self) -> None:
+        """The gathered weights go."""
+        self.gathered = []
+
+    def leave_forward(self) -> None:
+        """Its part of forward is done."""
+        self.units.order.append(self)
+        if self.units.fsdp.drops_blocks:
+            self.drop()
+
+    def before_backward(self, t: Tape) -> None:
+        """Gather it, and the one that was used before it ahead."""
+        self.gather(t, forward=False)
+        if not self.units.fsdp.adapters_apart:
+            self.gather_next_ahead(t)
+
+    def gather_next_ahead(self, t: Tape) -> None:
+        """The unit used before this one in forward comes after it in backward."""
+        order = self.units.order
+        if self in order:
+            position = order.index(self)
+            if position:
+                order[position - 1].gather_ahead(t)
+
+    def after_backward(self, t: Tape) -> None:
+        """Its weights go; its gradients are exchanged, unless they accumulate."""
+        if self.units.fsdp.adapters_apart and self.gathered:
+            # the adapter matrix used first in forward, the last one in backward, gathers the block before
+            self.gather_next_ahead(t)
+        before = t.mark("gradients", f"{self.label}: exchanged gradients")
+        if self.units.fsdp.version == 1:
+            self._flatten(t)
+        self.drop()
+        if self.units.exchanging:
+            self._exchange(t)
+        t.tag = before
+
+    def _flatten(self, t: Tape) -> None:
+        """FSDP 1: the views' gradients become that of the flat weight."""
+        if self.whole:
+            flat = Storage(t, sum(grad.numel * grad.dtype.size for grad in self.whole.values()))
+            self.whole.clear()
+            self.joined = self.joined or flat
+
+    def _exchange(self, t: Tape) -> None:
+        units = self.units
+        two = units.fsdp.version == 2
+        with_grads = [parameter for parameter in self.trained if not two or parameter.name in self.whole]
+        if not with_grads or not (self.whole or self.joined):
+            return
+        wide, narrow = with_grads[0].state_dtype, with_grads[0].dtype
+        elements = sum(parameter.local for parameter in with_grads)
+        if two:
+            units.reduced = None
+        flat = self.joined or Storage(t, elements * units.ranks * narrow.size)
+        # a loop's variable keeps the last of the whole gradients until all is done
+        last = self.whole[with_grads[-1].name] if two else None  # noqa: F841
+        self.whole.clear()
+        self.joined = None
+        summed = StreamStorage(t, elements * narrow.size, REDUCE_STREAM)
+        if two:
+            units.reduced = flat
+        kept = summed if wide is narrow else StreamStorage(t, elements * wide.size, REDUCE_STREAM)
+        del flat
+        if two and units.fsdp.replicated:
+            # what is summed over groups stays until all of backward is done
+            self.summed = summed
+        del summed
+        if not units.on_host:
+            self._hand_out(kept, with_grads, wide)
+
+    def _hand_out(self, kept: Storage, parameters: list[Parameter], dtype: DType) -> None:
+        for parameter in parameters:
+            parameter.grad = Tensor(kept, (parameter.local,), parameter.local, dtype)
+
+    def _collect(self, t: Tape, node: Node, grad: Tensor | None) -> Grads:
+        """A weight's gradient: kept whole, later ones are added to it."""
+        parameter: Parameter | None = node.extra()
+        if parameter is None or grad is None or parameter.name in self.whole:
+            return ()
+        if grad.storage is not None:
+            t.retag(grad.storage, "gradients", parameter.name)
+        self.whole[parameter.name] = grad
+        return ()
+
+
+def _before_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    node.extra.before_backward(t)
+    return (grad,)
+
+
+def _after_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    unit: Unit = node.extra
+    unit.after_backward(t)
+    if unit.following is not None:
+        unit.following.gather(t, forward=False)
+    return (grad,)
+
+
+def _entered(t: Tape, x: Tensor, unit: Unit) -> Tensor:
+    """What a unit works on: its gradient tells that the unit's backward is done."""
+    if not t.grad_enabled or x.node is None:
+        return x
+    inner = without_node(x)
+    inner.node = t.node(_after_backward, (x,), ())
+    inner.node.extra = unit
+    return inner
+
+
+def _left(t: Tape, x: Tensor, unit: Unit) -> Tensor:
+    """What a unit made: its gradient tells that the unit's backward begins."""
+    if not t.grad_enabled or x.node is None:
+        return x
+    outer = without_node(x)
+    outer.node = t.node(_before_backward, (x,), ())
+    outer.node.extra = unit
+    return outer
+
+
+class UnitBlock:
+    """A block that is a unit."""
+
+    __slots__ = ("block", "unit")
+
+    def __init__(self, block: Block, unit: Unit) -> None:
+        self.block = block
+        self.unit = unit
+
+    def __call__(self, t: Tape, hidden: Tensor, *, tables: Tables | None, mask: Tensor | None) -> Tensor:
+        """Run it."""
+        unit = self.unit
+        if unit.following is not None and not t.in_backward:
+            unit.following.leave_forward()
+        unit.gather(t, forward=True)
+        hidden = _entered(t, hidden, unit)
+        out = self.block(t, hidden, tables=tables, mask=mask)
+        # a block that is recomputed keeps its weights for the backward that follows
+        if t.in_backward:
+            # a block that runs again by itself is a forward of its own: the flat buffer goes at its end
+            unit.units.flat = None
+        else:
+            unit.leave_forward()
+        return _left(t, out, unit)
+
+
+class UnitNorm:
+    """The last norm, which is a unit with the head: gathered here, and kept from here on until its backward."""
+
+    __slots__ = ("norm", "unit")
+
+    def __init__(self, norm: Norm, unit: Unit) -> None:
+        self.norm = norm
+        self.unit = unit
+
+    def __call__(self, t: Tape, x: Tensor) -> Tensor:
+        """Run it."""
+        self.unit.gather(t, forward=True)
+        self.unit.units.order.append(self.unit)
+        return self.norm(t, _entered(t, x, self.unit))
+
+
+class UnitHead(Linear):
+    """The head of that unit: its backward begins with the gradient of the logits, not with that of the loss."""
+
+    __slots__ = ("unit",)
+
+    def __init__(self, head: Linear, unit: Unit) -> None:
+        super().__init__(head.weight, head.bias)
+        self.unit = unit
+
+    def __call__(self, t: Tape, x: Tensor) -> Tensor:
+        """Apply it."""
+        return _left(t, super().__call__(t, x), self.unit)
+
+
+def gathered_dtype(fsdp: Fsdp, dtype: DType) -> DType:
+    """What a weight of that type is computed with."""
+    return fsdp.compute or dtype
+
+
+def shard_dtype(fsdp: Fsdp, dtype: DType, *, trainable: bool) -> DType:
+    """What a rank keeps of a weight of that type."""
+    return FP32 if trainable and fsdp.wide_shards else dtype

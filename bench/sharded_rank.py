@@ -148,14 +148,14 @@ def shard(model: Any, options: argparse.Namespace) -> Any:
     return model
 
 
-def train(model: Any, living: Living, accumulation: int, fsdp1: bool) -> None:
+def train(model: Any, living: Living, accumulation: int, fsdp1: bool, sync_each_batch: bool) -> None:
     """Two steps."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, foreach=True)
     ids = torch.randint(0, 32000, (1, 32))
     for step in (1, 2):
         for micro in range(accumulation):
-            exchanging = micro == accumulation - 1
+            exchanging = sync_each_batch or micro == accumulation - 1
             context = model.no_sync() if fsdp1 and not exchanging else contextlib.nullcontext()
             if not fsdp1:
                 model.set_requires_gradient_sync(exchanging)
@@ -180,6 +180,7 @@ def main() -> None:
     parser.add_argument("--tied", action="store_true", help="the head is the embeddings")
     parser.add_argument("--checkpointing", choices=("reentrant", "non-reentrant"))
     parser.add_argument("--accumulation", type=int, default=1)
+    parser.add_argument("--sync-each-batch", action="store_true", help="exchange gradients at every micro-step")
     parser.add_argument("--ranks", type=int, default=4, help="that spread weights among them")
     parser.add_argument("--groups", type=int, default=1, help="of such ranks")
     parser.add_argument("--keep", action="store_true", help="reshard_after_forward false")
@@ -190,7 +191,7 @@ def main() -> None:
     for parameter in model.parameters():
         living.note(getattr(parameter, "_local_tensor", parameter), "shards")
     with living:
-        train(model, living, options.accumulation, options.style == "fsdp1")
+        train(model, living, options.accumulation, options.style == "fsdp1", options.sync_each_batch)
     for phase, (total, parts) in living.most.items():
         print(f"{phase:20s} {total:>12,}")
         for name, nbytes in sorted(parts.items(), key=lambda part: -part[1]):

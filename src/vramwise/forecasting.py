@@ -18,7 +18,12 @@ from vramwise.units import gib
 
 # Differences below this are not worth a word.
 _WORTH_SAYING = 0.03
-_FIGURED = ("eval-batch-differs", "unpadded-sequences", "allocator-not-expandable")
+_FIGURED = (
+    "eval-batch-differs",
+    "unpadded-sequences",
+    "allocator-not-expandable",
+    "fsdp-accumulates-whole-gradients",
+)
 
 
 def model_of(run: RunSpec, path: str) -> ModelSpec | None:

@@ -238,6 +238,7 @@ class RunSpec:
     offload_optimizer: bool
     shard_ranks: int | None = None  # so many data-parallel ranks spread FSDP's weights among them; None: all
     reshard_after_forward: bool = True  # FSDP: gathered weights go after forward
+    sync_each_batch: bool = False  # gradients are exchanged at every micro-step, not only at the last
     tensor_parallel_size: int
     context_parallel_size: int
     # allocator: the settings string the CUDA allocator really gets; "" = torch's defaults

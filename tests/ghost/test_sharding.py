@@ -91,6 +91,7 @@ def whole_gradients(tag, _stream):
 
 
 REENTRANT = {"recompute": True, "checkpointing_reentrant": True}
+SYNCED = {"gradient_accumulation_steps": 3, "sync_each_batch": True}
 
 
 @pytest.mark.parametrize(
@@ -107,6 +108,9 @@ REENTRANT = {"recompute": True, "checkpointing_reentrant": True}
         ("axolotl", {"reshard_after_forward": False}, 167_806_692, 170_699_240),
         ("transformers", {"sharding": "fsdp1"}, 132_095_872, 264_191_624),
         ("transformers", {"sharding": "fsdp1", "gradient_accumulation_steps": 3}, 232_444_800, 347_134_600),
+        ("transformers", SYNCED, 180_550_800, 200_589_828),
+        ("axolotl", SYNCED, 192_893_952, 189_768_340),
+        ("transformers", SYNCED | {"sharding": "fsdp1"}, 182_270_592, 296_960_392),
     ],
 )
 def test_a_full_fine_tune_holds_what_torch_holds(engine, changes, forward, backward):

@@ -11,7 +11,7 @@ from vramwise.types import Origin, Target
 
 
 def resolve_sharding(fields: Fields, target: Target, deepspeed: Mapping[str, Any] | None) -> None:
-    """Fills gpus, data_parallel, sharding, shard_ranks, reshard_after_forward, offload_* and the *_parallel_size."""
+    """Fills gpus, data_parallel, sharding, shard_ranks, reshard_after_forward, sync_each_batch, offload_*…"""
     fields.put("gpus", target.gpus, Origin(kind="option", why=f"target: {target.gpus} GPU(s)"))
     tensor = fields.at_least_one("tensor_parallel_size", 1)
     context = _context_parallel(fields)
@@ -20,6 +20,11 @@ def resolve_sharding(fields: Fields, target: Target, deepspeed: Mapping[str, Any
     config = fields.config
     fields.derive("shard_ranks", ranks, "all data-parallel ranks")
     fields.derive("reshard_after_forward", True, "the default")
+    synced = "accelerator_config.gradient_accumulation_kwargs.sync_each_batch"
+    if config.get(synced) is True:
+        fields.put("sync_each_batch", True, fields.written("accelerator_config"))
+    else:
+        fields.derive("sync_each_batch", False, "the default: gradients are exchanged at the last micro-step")
     if config.get("fsdp_config") or config.get("fsdp"):
         _fsdp(fields, ranks)
     elif config.get("deepspeed"):

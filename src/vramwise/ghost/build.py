@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from vramwise.errors import VramwiseError
 from vramwise.facts.layouts import layout_of
 from vramwise.ghost.checkpointing import Checkpoint, non_reentrant, reentrant
@@ -20,7 +18,7 @@ from vramwise.ghost.families import (
     ROTATIONS,
     SANDWICH,
 )
-from vramwise.ghost.fsdp_units import Unit, UnitBlock, UnitHead, UnitNorm, Units
+from vramwise.ghost.gathering import Gathering
 from vramwise.ghost.model.attention import (
     Attention,
     AttentionLayer,
@@ -50,7 +48,6 @@ from vramwise.ghost.model.rotary import (
 from vramwise.ghost.offload import reentrant_to_host
 from vramwise.ghost.ops.liger import rotate_in_place
 from vramwise.ghost.projections import projection
-from vramwise.ghost.sharding import GatheredBlock, GatheredNorm
 from vramwise.ghost.weights import Weights
 
 
@@ -64,13 +61,13 @@ class Builder:
         self.layout = layout_of(weights.model)
         self.layers = self.layout.inside(weights.model, self.layout.layers)
         self.embedding = self.layout.inside(weights.model, self.layout.embedding)
-        self.units = Units(weights.sharding) if weights.sharding.fsdp is not None else None
+        self.gathering = Gathering(weights)
 
     def body(self) -> Body:
         """The model without its head."""
         model, run = self.model, self.run
-        norm = self._root(self.norm(self.layout.inside(model, self.layout.final_norm)))
-        blocks = [self._gathered(layer, self.block(layer)) for layer in range(model.num_hidden_layers)]
+        norm = self.gathering.root(self.norm(self.layout.inside(model, self.layout.final_norm)))
+        blocks = [self.gathering.block(layer, self.block(layer)) for layer in range(model.num_hidden_layers)]
         checkpoint = self._checkpoint()
         kinds, windows = self._windows()
         return Body(
@@ -104,61 +101,6 @@ class Builder:
             return reentrant_to_host
         return reentrant if run.checkpointing_reentrant else non_reentrant
 
-    def _gathered(self, layer: int, block: Block) -> Block:
-        """The block, with its weights gathered around each use where they are spread over ranks or kept on the host."""
-        sharding = self.weights.sharding
-        if self.units is not None:
-            start = f"{self.layers}.{layer}."
-            unit = self._unit(self.units, f"layers.{layer}", lambda name: name.startswith(start))
-            if layer == 0 and self.units.first is not self.units.last:
-                unit.following = self.units.first
-            return UnitBlock(block, unit)
-        if not sharding.weights and not sharding.host_weights:
-            return block
-        start = f"{self.layers}.{layer}."
-        nbytes = sum(p.numel * p.dtype.size for name, p in self.weights.by_name.items() if name.startswith(start))
-        nbytes += sum(size for name, size in self.weights.packed_bytes.items() if name.startswith(start))
-        if not nbytes:
-            return block
-        return GatheredBlock(block, nbytes, f"layers.{layer}: gathered weights")
-
-    def _root(self, norm: Norm) -> Norm:
-        """What is in no block: one FSDP unit, or the embeddings by themselves where the head does not share them."""
-        units = self.units
-        if units is None:
-            return self._with_head(norm) if self.weights.sharding.weights else norm
-        outside = f"{self.layers}."
-        embedding = f"{self.embedding}."
-        if units.fsdp.one_root or self.model.tie_word_embeddings:
-            units.first = units.last = self._unit(units, "root", lambda name: not name.startswith(outside))
-            return norm
-        units.first = self._unit(units, "embeddings", lambda name: name.startswith(embedding))
-        units.last = self._unit(
-            units, "last norm and head", lambda name: not name.startswith(outside) and not name.startswith(embedding)
-        )
-        return UnitNorm(norm, units.last)
-
-    def _with_head(self, norm: Norm) -> Norm:
-        """The last norm and the head, gathered for use."""
-        head = self.embedding if self.model.tie_word_embeddings else "lm_head"
-        names = (f"{self.layout.inside(self.model, self.layout.final_norm)}.", f"{head}.")
-        used = [p for name, p in self.weights.by_name.items() if name.startswith(names)]
-        return GatheredNorm(norm, sum(p.numel * p.dtype.size for p in used))
-
-    def _unit(self, units: Units, label: str, belongs: Callable[[str], bool]) -> Unit:
-        """The FSDP unit of all weights whose names belong to it, adapters among them."""
-        weights = self.weights
-        held = [p for name, p in weights.by_name.items() if belongs(name)]
-        held += [p for p in weights.replaced if belongs(p.name)]
-        for name, pair in weights.adapters.items():
-            if belongs(f"{name}."):
-                held += pair
-        held += [p for name, p in weights.magnitudes.items() if belongs(f"{name}.")]
-        held = list({id(p): p for p in held}.values())
-        sizes = [p.local * units.ranks * p.dtype.size for p in held]
-        packed = [size for name, size in weights.packed_bytes.items() if belongs(name)]
-        return units.make(label, sizes + packed, [p for p in held if p.node is not None])
-
     def _windows(self) -> tuple[tuple[str, ...], dict[str, int | None]]:
         """The kind of each layer, and each kind's window. A model of one kind of layer makes one mask."""
         model = self.model
@@ -178,10 +120,7 @@ class Builder:
             head = Linear(embed, self.weights.get("lm_head.bias"))
         else:
             head = projection(self.weights, "lm_head")
-        units = self.units
-        if units is None or units.last is None or units.fsdp.one_root or not isinstance(head, Linear):
-            return head
-        return UnitHead(head, units.last)
+        return self.gathering.head(head)
 
     def norm(self, name: str) -> Norm:
         """The norm of that name, of the family's kind."""

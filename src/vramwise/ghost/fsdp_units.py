@@ -23,10 +23,6 @@ from collections.abc import Callable
 from math import prod
 
 from vramwise.ghost.dtypes import FP32, DType
-from vramwise.ghost.model.attention import Tables
-from vramwise.ghost.model.linear import Linear
-from vramwise.ghost.model.norms import Norm
-from vramwise.ghost.ops.elementwise import without_node
 from vramwise.ghost.sharding import Fsdp, Sharding
 from vramwise.ghost.tape import Grads, Node, Parameter, Storage, Tape, Tensor
 from vramwise.timeline import Action, Event
@@ -240,8 +236,10 @@ class Unit:
             self._hand_out(kept, with_grads, wide)
 
     def _hand_out(self, kept: Storage, parameters: list[Parameter], dtype: DType) -> None:
+        """A weight's first share of the step is kept; later ones are added to it."""
         for parameter in parameters:
-            parameter.grad = Tensor(kept, (parameter.local,), parameter.local, dtype)
+            if parameter.grad is None:
+                parameter.grad = Tensor(kept, (parameter.local,), parameter.local, dtype)
 
     def _collect(self, t: Tape, node: Node, grad: Tensor | None) -> Grads:
         """A weight's gradient: kept whole, later ones are added to it."""
@@ -252,95 +250,6 @@ class Unit:
             t.retag(grad.storage, "gradients", parameter.name)
         self.whole[parameter.name] = grad
         return ()
-
-
-def _before_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
-    node.extra.before_backward(t)
-    return (grad,)
-
-
-def _after_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
-    unit: Unit = node.extra
-    unit.after_backward(t)
-    if unit.following is not None:
-        unit.following.gather(t, forward=False)
-    return (grad,)
-
-
-def _entered(t: Tape, x: Tensor, unit: Unit) -> Tensor:
-    """What a unit works on: its gradient tells that the unit's backward is done."""
-    if not t.grad_enabled or x.node is None:
-        return x
-    inner = without_node(x)
-    inner.node = t.node(_after_backward, (x,), ())
-    inner.node.extra = unit
-    return inner
-
-
-def _left(t: Tape, x: Tensor, unit: Unit) -> Tensor:
-    """What a unit made: its gradient tells that the unit's backward begins."""
-    if not t.grad_enabled or x.node is None:
-        return x
-    outer = without_node(x)
-    outer.node = t.node(_before_backward, (x,), ())
-    outer.node.extra = unit
-    return outer
-
-
-class UnitBlock:
-    """A block that is a unit."""
-
-    __slots__ = ("block", "unit")
-
-    def __init__(self, block: Block, unit: Unit) -> None:
-        self.block = block
-        self.unit = unit
-
-    def __call__(self, t: Tape, hidden: Tensor, *, tables: Tables | None, mask: Tensor | None) -> Tensor:
-        """Run it."""
-        unit = self.unit
-        if unit.following is not None and not t.in_backward:
-            unit.following.leave_forward()
-        unit.gather(t, forward=True)
-        hidden = _entered(t, hidden, unit)
-        out = self.block(t, hidden, tables=tables, mask=mask)
-        # a block that is recomputed keeps its weights for the backward that follows
-        if t.in_backward:
-            # a block that runs again by itself is a forward of its own: the flat buffer goes at its end
-            unit.units.flat = None
-        else:
-            unit.leave_forward()
-        return _left(t, out, unit)
-
-
-class UnitNorm:
-    """The last norm, which is a unit with the head: gathered here, and kept from here on until its backward."""
-
-    __slots__ = ("norm", "unit")
-
-    def __init__(self, norm: Norm, unit: Unit) -> None:
-        self.norm = norm
-        self.unit = unit
-
-    def __call__(self, t: Tape, x: Tensor) -> Tensor:
-        """Run it."""
-        self.unit.gather(t, forward=True)
-        self.unit.units.order.append(self.unit)
-        return self.norm(t, _entered(t, x, self.unit))
-
-
-class UnitHead(Linear):
-    """The head of that unit: its backward begins with the gradient of the logits, not with that of the loss."""
-
-    __slots__ = ("unit",)
-
-    def __init__(self, head: Linear, unit: Unit) -> None:
-        super().__init__(head.weight, head.bias)
-        self.unit = unit
-
-    def __call__(self, t: Tape, x: Tensor) -> Tensor:
-        """Apply it."""
-        return _left(t, super().__call__(t, x), self.unit)
 
 
 def gathered_dtype(fsdp: Fsdp, dtype: DType) -> DType:

@@ -82,7 +82,7 @@ class Run:
         self.weights = load(t, model, run, sharding)
         t.empty_cache()
         builder = Builder(self.weights)
-        self.units = builder.units
+        self.units = builder.gathering.units
         self.body = builder.body()
         self.head = builder.head()
         self.loss: Loss = make_loss(run, model)
@@ -115,7 +115,7 @@ class Run:
                 for position, shape in enumerate(shapes):
                     inputs = samples[position]
                     if self.units is not None:
-                        self.units.exchanging = position == len(shapes) - 1
+                        self.units.exchanging = self.run.sync_each_batch or position == len(shapes) - 1
                     if repeats_the_last(shapes, position) and (self.units is None or not self.units.exchanging):
                         t.once_more()
                         continue

@@ -1,0 +1,48 @@
+"""fsdp-accumulates-whole-gradients"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramwise.rules.base import Hit, insert_key, rule, unsafe
+from vramwise.timeline import MemoryReport
+from vramwise.types import RunSpec, Severity
+
+_SYNCED = {"gradient_accumulation_kwargs": {"sync_each_batch": True}}
+
+
+@rule(
+    id="fsdp-accumulates-whole-gradients",
+    severity=Severity.WARNING,
+    topic="sharding",
+    options="--gpus 4",
+    bad="micro_batch_size: 1\ngradient_accumulation_steps: 4\nfsdp_version: 2\n"
+    "fsdp_config:\n  auto_wrap_policy: TRANSFORMER_BASED_WRAP\n",
+    good="micro_batch_size: 4\ngradient_accumulation_steps: 1\nfsdp_version: 2\n"
+    "fsdp_config:\n  auto_wrap_policy: TRANSFORMER_BASED_WRAP\n",
+)
+def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """A full fine-tune under FSDP accumulates gradients that are not sharded.
+
+    FSDP shards gradients by exchanging them, and the trainer exchanges them at the last micro-step only. Until then
+    every rank holds the gradients of the whole model: 2 bytes a parameter in bf16, 15 GiB for an 8B model, however many
+    GPUs share the rest.
+
+    A larger micro-batch in place of accumulation keeps the effective batch and needs none of that, but more
+    activations; `vramwise predict --what-if` shows which is less. Or have them exchanged at every micro-step
+    (`accelerator_config`, `gradient_accumulation_kwargs`, `sync_each_batch: true`): more traffic between the GPUs, and
+    sums that are rounded in another order. Adapters have small gradients, so the rule is silent there.
+    """
+    steps = run.gradient_accumulation_steps
+    if not run.sharding.startswith("fsdp") or run.gpus < 2 or run.adapter or steps < 2 or run.sync_each_batch:
+        return
+    key = "gradient_accumulation_steps"
+    message = (
+        f"{key} {steps} under FSDP: gradients are exchanged at the last micro-step only, so before it each of "
+        f"{run.gpus} GPUs holds those of the whole model, not its share"
+    )
+    fix = None
+    if run.config.get("accelerator_config") is None:
+        title = "Exchange gradients at every micro-step: sync_each_batch"
+        fix = unsafe(title, insert_key("accelerator_config", _SYNCED, beside=key))
+    yield Hit(key=key, near=("batch_size", "fsdp_config", "fsdp"), message=message, fix=fix)

@@ -95,11 +95,9 @@ def check_document(
         from vramwise.forecasting import forecast
 
         memory = forecast(run, model)
-    findings, skipped = judge(run, memory, rules)
+    lacking = "model" if predicts and target.gpu is not None else "memory"
+    findings, skipped = judge(run, memory, rules, lacking=lacking)
     findings = drop_suppressed(findings, document.text)
-    if predicts and model is None and target.gpu is not None:
-        # a prediction was asked for: what it lacks is the model
-        skipped = [replace(rule, needs=rule.needs.replace("memory", "model")) for rule in skipped]
     if model is not None:
         from vramwise.forecasting import with_figures
 

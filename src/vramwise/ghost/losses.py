@@ -6,6 +6,8 @@ Each takes the model's head and returns (loss, logits or None), and drops its lo
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
 
 from vramwise.ghost.dtypes import INT64
 from vramwise.ghost.model.liger import plain_weight
@@ -49,13 +51,11 @@ class StockLoss:
         return logits
 
 
+@dataclass(frozen=True, slots=True)
 class FusedLinearLoss:
     """Liger's fused linear cross entropy: no logits in training; evaluation takes the stock path."""
 
-    __slots__ = ("stock",)
-
-    def __init__(self, stock: StockLoss) -> None:
-        self.stock = stock
+    stock: StockLoss
 
     def __call__(self, t: Tape, hidden: Tensor, head: Projection, labels: Tensor) -> tuple[Tensor, Tensor | None]:
         """The loss alone."""
@@ -75,13 +75,11 @@ class FusedLinearLoss:
         return loss
 
 
+@dataclass(frozen=True, slots=True)
 class InPlaceLoss:
     """Liger's cross entropy without the head: the fp32 logits become their own gradient."""
 
-    __slots__ = ("stock",)
-
-    def __init__(self, stock: StockLoss) -> None:
-        self.stock = stock
+    stock: StockLoss
 
     def __call__(self, t: Tape, hidden: Tensor, head: Projection, labels: Tensor) -> tuple[Tensor, Tensor | None]:
         """The loss and the logits."""
@@ -99,13 +97,11 @@ class InPlaceLoss:
         return loss
 
 
+@dataclass(frozen=True, slots=True)
 class CutLoss:
     """Cut cross entropy: neither logits nor their gradient are ever held; evaluation too."""
 
-    __slots__ = ("stock",)
-
-    def __init__(self, stock: StockLoss) -> None:
-        self.stock = stock
+    stock: StockLoss
 
     def __call__(self, t: Tape, hidden: Tensor, head: Projection, labels: Tensor) -> tuple[Tensor, Tensor | None]:
         """The loss alone."""
@@ -119,14 +115,12 @@ class CutLoss:
         return loss, None
 
 
+@dataclass(frozen=True, slots=True)
 class ChunkedLoss:
     """Cross entropy over slices of the logits: the logits stay, their fp32 copies come a slice at a time."""
 
-    __slots__ = ("stock",)
-    chunks = 8
-
-    def __init__(self, stock: StockLoss) -> None:
-        self.stock = stock
+    stock: StockLoss
+    chunks: ClassVar[int] = 8
 
     def __call__(self, t: Tape, hidden: Tensor, head: Projection, labels: Tensor) -> tuple[Tensor, Tensor | None]:
         """The loss and the logits."""

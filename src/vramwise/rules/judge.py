@@ -9,13 +9,18 @@ from vramwise.timeline import MemoryReport
 from vramwise.types import START, Finding, Place, RunSpec, Skipped
 
 
-def judge(run: RunSpec, memory: MemoryReport | None, rules: Iterable[Rule]) -> tuple[list[Finding], list[Skipped]]:
-    """Every finding, sorted by place; every rule that was skipped, with what it needs."""
+def judge(
+    run: RunSpec, memory: MemoryReport | None, rules: Iterable[Rule], *, lacking: str = "memory"
+) -> tuple[list[Finding], list[Skipped]]:
+    """Every finding, sorted by place; every rule that was skipped, with what it needs.
+
+    `lacking`: what is to blame where there is no prediction: "memory", nobody asked for it, or "model", not known.
+    """
     findings: list[Finding] = []
     skipped: list[Skipped] = []
     have = available(run, memory)
     for rule in rules:
-        missing = sorted(rule.needs - have)
+        missing = sorted(lacking if need == "memory" else need for need in rule.needs - have)
         if missing:
             skipped.append(Skipped(rule=rule.id, needs=", ".join(missing)))
             continue

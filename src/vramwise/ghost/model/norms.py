@@ -3,6 +3,7 @@ kernel."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from vramwise.ghost.dtypes import FP32
@@ -20,13 +21,11 @@ class Norm(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
 class RmsNorm:
     """Llama's: fp32 inside, the weight applied in the input's type."""
 
-    __slots__ = ("weight",)
-
-    def __init__(self, weight: Parameter) -> None:
-        self.weight = weight
+    weight: Parameter
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""
@@ -37,13 +36,11 @@ class RmsNorm:
         return mul(t, self.weight, cast(t, x, outer))
 
 
+@dataclass(frozen=True, slots=True)
 class WideRmsNorm:
     """OLMo 2's: as Llama's, but the weight is applied in fp32, before the cast back."""
 
-    __slots__ = ("weight",)
-
-    def __init__(self, weight: Parameter) -> None:
-        self.weight = weight
+    weight: Parameter
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""
@@ -54,13 +51,11 @@ class WideRmsNorm:
         return cast(t, mul(t, self.weight, x), outer)
 
 
+@dataclass(frozen=True, slots=True)
 class GemmaNorm:
     """Gemma's: everything in fp32, the weight as an offset from one."""
 
-    __slots__ = ("weight",)
-
-    def __init__(self, weight: Parameter) -> None:
-        self.weight = weight
+    weight: Parameter
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""
@@ -72,13 +67,11 @@ class GemmaNorm:
         return mul(t, x, rsqrt(t, add_scalar(t, mean_last(t, square(t, x)))))
 
 
+@dataclass(frozen=True, slots=True)
 class CohereNorm:
     """Cohere's LayerNorm without bias, written out in fp32."""
 
-    __slots__ = ("weight",)
-
-    def __init__(self, weight: Parameter) -> None:
-        self.weight = weight
+    weight: Parameter
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""

@@ -26,7 +26,7 @@ from truth import BUNDLED, Case, cases  # noqa: E402
 from vramwise.allocator.repeats import unroll  # noqa: E402
 from vramwise.allocator.run import simulate  # noqa: E402
 from vramwise.allocator.settings import parse_settings  # noqa: E402
-from vramwise.ghost.trainer import ghost_run  # noqa: E402
+from vramwise.ghost.loops.sft import ghost_run  # noqa: E402
 from vramwise.timeline import Action, MemoryReport, Timeline  # noqa: E402
 
 MIB = 1024**2

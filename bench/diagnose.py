@@ -10,7 +10,7 @@ import resource
 import sys
 import time
 
-from vramwise.diagnose.log import read_log
+from vramwise.diagnosis.read.log import read_log
 
 _CHATTER = (
     "[2026-01-02 10:00:00,{n:03d}] [INFO] [axolotl.train.step:123] [PID:77] [RANK:0] packed batch {n} of the epoch\n"

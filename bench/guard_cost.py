@@ -20,7 +20,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
 
 from vramwise.integrations.transformers import MemoryGuard
-from vramwise.train.backend import CudaBackend
+from vramwise.training.guard.backend import CudaBackend
 
 GOAL = 0.01
 ON_CPU = {

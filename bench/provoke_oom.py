@@ -148,7 +148,7 @@ def clean_text(text: str) -> str:
 def clean_snapshot(data: bytes) -> bytes:
     """A snapshot with clean file names, as plain containers again; nothing in the file is run."""
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
-    from vramwise.allocator.unpickle import load_plain
+    from vramwise.recordings.unpickle import load_plain
 
     snapshot = load_plain(data)
     clean_names(snapshot, set())

@@ -11,8 +11,8 @@ import sys
 import time
 from pathlib import Path
 
-from vramwise.allocator.reader import read_recording
-from vramwise.allocator.replay import replay
+from vramwise.recordings.reader import read_recording
+from vramwise.recordings.replay import replay
 from vramwise.units import gib
 
 ROOT = Path(__file__).parent.parent

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from train_cases import EXPANDABLE, VARIABLE, Case, cases, make_data, make_models, rehearsed, write_config
-from vramwise.train.measured import compare, read_report
+from vramwise.training.parent.measured import compare, read_report
 
 ROOT = Path(__file__).parent.parent
 GIB = 1024**3

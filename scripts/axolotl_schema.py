@@ -1,7 +1,7 @@
 """Load Axolotl's config schema from an unpacked wheel, without torch, transformers or Axolotl's own start-up.
 
 Knows how to make the schema modules importable (heavy imports become empty stand-ins) and how to write a pydantic type
-in the grammar of `vramwise.facts.value_types`. Does not know what vramwise does with the facts.
+in the grammar of `vramwise.trainers.value_types`. Does not know what vramwise does with the facts.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def samples(count: int) -> list[dict[str, str]]:
 
 def prompt(row: dict[str, str]) -> str:
     """A sample as the alpaca format shows it to the model, so that the format itself takes few tokens."""
-    from vramwise.train.prompts import alpaca_prompt
+    from vramwise.training.worker.prompts import alpaca_prompt
 
     return alpaca_prompt(row["instruction"], row["input"]) + row["output"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from vramwise.rules import RULES
 from vramwise.rules.base import TOPICS, Rule
+from vramwise.trainers.rulebook import ALL_RULES
 
 FOLDER = Path(__file__).parent.parent / "docs" / "rules"
 
@@ -42,15 +42,15 @@ def index() -> str:
     """The list of all rules, by topic."""
     parts = [
         "# Rules",
-        f"{len(RULES)} rules. Generated from the rules by `make docs`; `vramwise explain ID` prints a page.",
+        f"{len(ALL_RULES)} rules. Generated from the rules by `make docs`; `vramwise explain ID` prints a page.",
     ]
     for topic in TOPICS:
-        rows = [rule for rule in RULES if rule.topic == topic]
+        rows = [rule for rule in ALL_RULES if rule.topic == topic]
         if rows:
             table = ["| rule | severity | finds |", "|---|---|---|"]
             table += [f"| [{rule.id}]({rule.id}.md) | {rule.severity.value} | {rule.title} |" for rule in rows]
             parts += [f"## {topic.capitalize()}", "\n".join(table)]
-    beyond = [rule for rule in RULES if rule.beyond_axolotl]
+    beyond = [rule for rule in ALL_RULES if rule.beyond_axolotl]
     parts.append("## Beyond Axolotl")
     parts.append("What Axolotl accepts and these rules report all the same, with the reason:")
     parts.append("\n".join(f"- [{rule.id}]({rule.id}.md): {rule.beyond_axolotl}" for rule in beyond))
@@ -59,7 +59,7 @@ def index() -> str:
 
 def main() -> int:
     """Write the pages, or with --check compare them."""
-    wanted = {f"{rule.id}.md": page(rule) for rule in RULES} | {"README.md": index()}
+    wanted = {f"{rule.id}.md": page(rule) for rule in ALL_RULES} | {"README.md": index()}
     there = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")} if FOLDER.is_dir() else {}
     if "--check" in sys.argv:
         stale = sorted(name for name in wanted.keys() | there.keys() if wanted.get(name) != there.get(name))

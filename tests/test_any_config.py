@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from vramwise.checking import check_document
-from vramwise.config.document import parse_document
+from vramwise.documents.document import parse_document
 from vramwise.errors import ConfigError
 from vramwise.facts import axolotl as facts
 from vramwise.fixing import mend

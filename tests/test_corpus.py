@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from vramwise import Options, check, rules
-from vramwise.config.document import parse_document
-from vramwise.config.edit import apply_edits
+from vramwise.documents.document import parse_document
+from vramwise.documents.edit import apply_edits
 from vramwise.facts.axolotl import plugin_keys
 from vramwise.types import Severity, split_key
 

@@ -54,18 +54,14 @@ _ELSEWHERE = {
     "Finding": "vramwise.types",
     "FixReport": "vramwise.checking",
     "Severity": "vramwise.types",
-    "TrainOptions": "vramwise.train.prepare",
+    "TrainOptions": "vramwise.training.parent.prepare",
     "VramwiseError": "vramwise.errors",
 }
-# Rooms that are verbs as well: importing one puts the package under the verb's name, so the package can be called.
-_ROOMS = ("diagnose", "rules", "train")
 
 
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    if name in _ROOMS:
-        return import_module(f"vramwise.{name}")
     if name not in __all__:
         raise AttributeError(f"module 'vramwise' has no attribute '{name}'")
     return getattr(import_module(_ELSEWHERE.get(name, "vramwise.api")), name)

@@ -11,13 +11,13 @@ from vramwise.errors import ConfigError, VramwiseError
 from vramwise.resolving import Options, read_run, resolve
 
 if TYPE_CHECKING:
-    from vramwise.allocator.replay import ReplayResult
     from vramwise.batching import Lengths
     from vramwise.checking import FileReport, FixReport
-    from vramwise.diagnose.evidence import Diagnosis
+    from vramwise.diagnosis.evidence import Diagnosis
     from vramwise.predicting import Prediction
+    from vramwise.recordings.replay import ReplayResult
     from vramwise.rules.base import Rule
-    from vramwise.train.prepare import TrainOptions as TrainOptions
+    from vramwise.training.parent.prepare import TrainOptions as TrainOptions
     from vramwise.types import RunSpec
 
 __all__ = [
@@ -75,17 +75,17 @@ def _names(paths: PathLike | Sequence[PathLike]) -> list[str]:
 
 def rules() -> tuple[Rule, ...]:
     """All rules, in reading order."""
-    from vramwise.rules import RULES
+    from vramwise.trainers.rulebook import ALL_RULES
 
-    return RULES
+    return ALL_RULES
 
 
 def explain(rule_id: str) -> Rule:
     """One rule with its documentation and examples."""
-    from vramwise.rules import RULES
     from vramwise.rules.selection import find_rule
+    from vramwise.trainers.rulebook import ALL_RULES
 
-    return find_rule(RULES, rule_id)
+    return find_rule(ALL_RULES, rule_id)
 
 
 def predict(
@@ -102,7 +102,7 @@ def predict(
     if wrong := _wrong_type(run):
         raise wrong
     if changes:
-        from vramwise.config.change import with_changes
+        from vramwise.documents.change import with_changes
 
         run = resolve(with_changes(document, changes), run.target)
         if wrong := _wrong_type(run):
@@ -142,9 +142,9 @@ def replay(
     device: int | None = None,
 ) -> ReplayResult:
     """Put a torch memory snapshot or a trace file through the simulated allocator, under its own settings or others."""
-    from vramwise.allocator import replay as allocator
-    from vramwise.allocator.reader import read_recording
     from vramwise.facts.torch import parse_torch_version
+    from vramwise.recordings import replay as allocator
+    from vramwise.recordings.reader import read_recording
 
     version = None if torch is None else parse_torch_version(torch)
     recording = read_recording(path, device)
@@ -162,7 +162,7 @@ def diagnose(
     """What ended a run, from its log (a path or a binary stream), its config and its memory snapshot."""
     if log is None and snapshot is None:
         raise VramwiseError("name a log or a snapshot: there is nothing to diagnose")
-    from vramwise.diagnose.reading import read_all
+    from vramwise.diagnosis.reading import read_all
 
     names = [None if name is None else str(name) for name in (config, snapshot)]
     return read_all(log, config=names[0], snapshot=names[1], options=options, model=model).diagnosis
@@ -170,7 +170,7 @@ def diagnose(
 
 def train(path: PathLike, options: TrainOptions | None = None) -> int:
     """Check, predict, prepare and train one config; gives the exit code, 0 where it trained to the end."""
-    from vramwise.train.run import train
+    from vramwise.training.parent.run import train
 
     return train(str(path), options)
 
@@ -195,7 +195,7 @@ def _lengths(name: str | None) -> Lengths | None:
 def snapshot_bytes(prediction: Prediction) -> bytes:
     """The predicted run in torch's snapshot form, for PyTorch's own viewer."""
     from vramwise.allocator.settings import parse_settings
-    from vramwise.allocator.snapshot import write_snapshot
+    from vramwise.recordings.snapshot import write_snapshot
 
     run = prediction.run
     return write_snapshot(prediction.timeline, parse_settings(run.allocator, run.target.torch), torch=run.target.torch)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from vramwise.errors import VramwiseError
-from vramwise.ghost.batches import BatchShape, from_lengths, largest
+from vramwise.ghost.loops.batches import BatchShape, from_lengths, largest
 from vramwise.types import RunSpec
 
 # UTF-8 bytes a token in English text; only for samples that come as text.

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from vramwise.config.document import parse_document
-from vramwise.config.files import config_files, read_config_bytes, write_atomic
+from vramwise.documents.document import parse_document
 from vramwise.errors import ConfigError
 from vramwise.facts import axolotl
+from vramwise.files import config_files, read_config_bytes, write_atomic
 from vramwise.resolving import Options, project_for, resolve, target_for
-from vramwise.rules import RULES
 from vramwise.rules.base import Rule
 from vramwise.rules.judge import judge
 from vramwise.rules.selection import select_rules
 from vramwise.rules.suppress import drop_suppressed
+from vramwise.trainers.rulebook import ALL_RULES
 from vramwise.types import Document, Finding, ModelSpec, RunSpec, Severity, Skipped, Target
 
 WRONG_TYPE = "wrong-type"
@@ -85,7 +85,7 @@ def fix(
 
 
 def check_document(
-    document: Document, target: Target, rules: Sequence[Rule] = RULES, *, predicts: bool = False
+    document: Document, target: Target, rules: Sequence[Rule] = ALL_RULES, *, predicts: bool = False
 ) -> FileReport:
     """Judge a config that has been read, against a target; with `predicts` also what the run will need."""
     run = resolve(document, target)
@@ -128,7 +128,7 @@ def plan_for(path: str, options: Options) -> Plan:
     return Plan(
         target=target_for(path, options),
         rules=select_rules(
-            RULES,
+            ALL_RULES,
             select=options.select or project.select,
             ignore=(*options.ignore, *project.ignore),
         ),

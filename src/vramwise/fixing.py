@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from vramwise.config.edit import EditRefused, apply_edits
+from vramwise.documents.edit import EditRefused, apply_edits
 from vramwise.types import Document, Edit, Finding, Fix
 
 # More rounds than any chain of fixes needs; stops two rules that undo each other.

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from vramwise.batching import varied_lengths
-from vramwise.config.edit import EditRefused, apply_edits
+from vramwise.documents.edit import EditRefused, apply_edits
 from vramwise.errors import VramwiseError
 from vramwise.facts.models import find_model
 from vramwise.predicting import predict_run

@@ -14,8 +14,8 @@ from vramwise.allocator.settings import parse_settings
 from vramwise.batching import Lengths, eval_shapes, first_and_widest, lists_widths, train_shapes
 from vramwise.facts.accuracy import ExpectedError, expected_error
 from vramwise.facts.context import outside_bytes
-from vramwise.ghost.batches import BatchShape
-from vramwise.ghost.trainer import ghost_run
+from vramwise.ghost.loops.batches import BatchShape
+from vramwise.ghost.loops.sft import ghost_run
 from vramwise.timeline import MemoryReport, Timeline
 from vramwise.types import GpuSpec, ModelSpec, RunSpec
 

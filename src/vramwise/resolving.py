@@ -7,14 +7,14 @@ from functools import lru_cache
 from pathlib import Path
 
 from vramwise.allocator.settings import parse_settings
-from vramwise.config.axolotl import resolve_axolotl
-from vramwise.config.axolotl_values import axolotl_config
-from vramwise.config.document import parse_document
-from vramwise.config.files import read_config_bytes
-from vramwise.config.project import ProjectSettings, project_settings
-from vramwise.config.sidecar import read_deepspeed_file
+from vramwise.documents.document import parse_document
 from vramwise.errors import ConfigError, VramwiseError
+from vramwise.files import read_config_bytes
+from vramwise.project import ProjectSettings, project_settings
+from vramwise.sidecar import read_deepspeed_file
 from vramwise.targets import make_target
+from vramwise.trainers.axolotl.resolve import resolve_axolotl
+from vramwise.trainers.axolotl.values import axolotl_config
 from vramwise.types import Document, RunSpec, Target
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from vramwise.config.alloc_env import VARIABLES
+from vramwise.allocator.variables import VARIABLES
 from vramwise.errors import VramwiseError
 from vramwise.types import GpuSpec, Origin, Target
 

@@ -5,7 +5,7 @@ import json
 import pickle
 from pathlib import Path
 
-from vramwise.allocator.reader import parse_recording
+from vramwise.recordings.reader import parse_recording
 
 DATA = Path(__file__).parent.parent / "data" / "traces"
 SHARED = Path(__file__).parents[3] / "shared" / "traces"

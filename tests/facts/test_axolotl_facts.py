@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from vramwise.facts import axolotl
-from vramwise.facts.value_types import accepts, describe, describe_value, parse_type
+from vramwise.trainers.value_types import accepts, describe, describe_value, parse_type
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus"
 TYPE_ERRORS = {"list_type", "int_from_float", "string_type"}

@@ -13,7 +13,7 @@ from vramwise.errors import VramwiseError
 from vramwise.facts.gpus import find_gpu
 from vramwise.facts.model_config import model_from_config
 from vramwise.facts.model_types import MODEL_TYPES
-from vramwise.ghost.trainer import ghost_run
+from vramwise.ghost.loops.sft import ghost_run
 from vramwise.timeline import Action
 
 RUN = next(case.run for case in cases(BUNDLED) if case.run.adapter == "lora")

@@ -15,7 +15,7 @@ from vramwise.batching import (
     varied_lengths,
 )
 from vramwise.errors import VramwiseError
-from vramwise.ghost.batches import BatchShape, largest
+from vramwise.ghost.loops.batches import BatchShape, largest
 from vramwise.types import Config, Document
 
 PLAIN = next(case.run for case in cases(BUNDLED) if case.run.adapter == "lora")

@@ -8,10 +8,10 @@ from truth import BUNDLED, H200, cases
 from vramwise.facts.gpus import find_gpu
 from vramwise.ghost.dtypes import BF16, FP16, FP32
 from vramwise.ghost.hardware import Hardware, hardware_of
+from vramwise.ghost.loops.sft import ghost_run
 from vramwise.ghost.ops.attention import kernel_of
 from vramwise.ghost.ops.efficient import kernel_for, workspace_bytes
 from vramwise.ghost.tape import Tape
-from vramwise.ghost.trainer import ghost_run
 from vramwise.timeline import Action
 
 LORA = next(case for case in cases(BUNDLED) if case.name == "lora_llama8b_s1024_b1_nogc")

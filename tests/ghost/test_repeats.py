@@ -8,7 +8,7 @@ from truth import BUNDLED, H200, cases
 from vramwise.allocator.repeats import unroll
 from vramwise.allocator.run import simulate
 from vramwise.allocator.settings import parse_settings
-from vramwise.ghost import trainer
+from vramwise.ghost.loops import sft as trainer
 from vramwise.timeline import Action, MemoryReport, Repeat, Timeline
 
 CASES = {case.name: case for case in cases(BUNDLED)}

@@ -11,9 +11,9 @@ import pytest
 
 from truth import BUNDLED, H200, cases
 from vramwise.facts.parameters import parameters
-from vramwise.ghost import replay
-from vramwise.ghost.batches import BatchShape, from_lengths, largest
-from vramwise.ghost.trainer import ghost_run
+from vramwise.ghost.loops import repeated_steps as replay
+from vramwise.ghost.loops.batches import BatchShape, from_lengths, largest
+from vramwise.ghost.loops.sft import ghost_run
 from vramwise.timeline import Action, Timeline
 
 CASES = {case.name: case for case in cases(BUNDLED)}
@@ -203,7 +203,7 @@ def test_the_plain_trainer_keeps_weights_as_loaded():
 
 def test_neither_torch_nor_files_are_needed():
     source = Path(__file__).resolve().parents[2] / "src"
-    code = "import sys, vramwise.ghost.trainer; print('torch' in sys.modules, 'transformers' in sys.modules)"
+    code = "import sys, vramwise.ghost.loops.sft; print('torch' in sys.modules, 'transformers' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], env={"PYTHONPATH": str(source)}, capture_output=True, text=True, check=True
     )

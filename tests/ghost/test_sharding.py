@@ -12,9 +12,9 @@ from truth import BUNDLED, H200, cases
 from vramwise.facts.parameters import parameters
 from vramwise.ghost.dtypes import BF16, FP32
 from vramwise.ghost.hardware import hardware_of
+from vramwise.ghost.loops.sft import ghost_run
 from vramwise.ghost.sharding import bucket_sizes
 from vramwise.ghost.tape import Parameter, Tape
-from vramwise.ghost.trainer import ghost_run
 from vramwise.timeline import Action, Timeline
 
 LORA = {case.name: case for case in cases(BUNDLED)}["lora_llama8b_s1024_b1_nogc"]

@@ -3,15 +3,14 @@
 import pytest
 from judging import fixed, judge, messages, severities
 
-from vramwise.rules import (
-    batch_key_null,
-    batch_size_set,
+from vramwise.rules.eval import eval_batch_differs
+from vramwise.rules.shapes import unpadded_sequences
+from vramwise.trainers.axolotl.rules.batch import batch_key_null, batch_size_set
+from vramwise.trainers.axolotl.rules.config import save_schedule_conflict
+from vramwise.trainers.axolotl.rules.eval import (
     early_stopping_without_steps,
-    eval_batch_differs,
     eval_never_scheduled,
     eval_schedule_conflict,
-    save_schedule_conflict,
-    unpadded_sequences,
     val_set_with_test_datasets,
 )
 

@@ -3,9 +3,10 @@
 import pytest
 
 from vramwise.checking import check_document
-from vramwise.config.document import parse_document
-from vramwise.config.edit import apply_edits
-from vramwise.rules import (
+from vramwise.documents.document import parse_document
+from vramwise.documents.edit import apply_edits
+from vramwise.targets import make_target
+from vramwise.trainers.axolotl.rules.config import (
     deprecated_key,
     number_as_string,
     plugin_key_without_plugin,
@@ -16,7 +17,6 @@ from vramwise.rules import (
     unknown_plugin,
     wrong_type,
 )
-from vramwise.targets import make_target
 
 LIGER = "axolotl.integrations.liger.LigerPlugin"
 

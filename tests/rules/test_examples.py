@@ -7,16 +7,18 @@ import shlex
 import pytest
 
 import vramwise.rules
+import vramwise.trainers
 from vramwise.checking import check_document
-from vramwise.config.document import parse_document
-from vramwise.config.edit import apply_edits
+from vramwise.documents.document import parse_document
+from vramwise.documents.edit import apply_edits
 from vramwise.rules.base import Rule
 from vramwise.targets import make_target
 
 
 def _all_rules() -> list[Rule]:
-    names = [module.name for module in pkgutil.iter_modules(vramwise.rules.__path__)]
-    modules = [importlib.import_module(f"vramwise.rules.{name}") for name in names]
+    rooms = (vramwise.rules, vramwise.trainers)
+    names = [one.name for room in rooms for one in pkgutil.walk_packages(room.__path__, f"{room.__name__}.")]
+    modules = [importlib.import_module(name) for name in names if ".rules." in name]
     return [module.check for module in modules if isinstance(getattr(module, "check", None), Rule)]
 
 
@@ -76,4 +78,4 @@ def test_is_documented(rule):
 def test_ids_are_unique_and_registered():
     ids = [rule.id for rule in ALL]
     assert len(set(ids)) == len(ids)
-    assert {rule.id for rule in vramwise.rules.RULES} == set(ids)
+    assert {rule.id for rule in vramwise.rules()} == set(ids)

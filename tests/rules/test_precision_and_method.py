@@ -1,13 +1,13 @@
 """Precision, allocator and method rules beyond their own examples: where they speak, and where they must not."""
 
-import importlib
 from dataclasses import replace
 
 import pytest
 
+from vramwise import explain
 from vramwise.checking import check_document
-from vramwise.config.document import parse_document
-from vramwise.config.edit import apply_edits
+from vramwise.documents.document import parse_document
+from vramwise.documents.edit import apply_edits
 from vramwise.targets import make_target
 from vramwise.types import Severity
 
@@ -17,7 +17,7 @@ KERNELS = "plugins:\n  - axolotl.integrations.kernels.KernelsPlugin\n"
 
 
 def judge(rule_id: str, text: str, env: dict[str, str] | None = None, **target):
-    rule = importlib.import_module(f"vramwise.rules.{rule_id.replace('-', '_')}").check
+    rule = explain(rule_id)
     where = make_target(env=env or {}, look_around=False, **target)
     return list(check_document(parse_document("t.yml", text.encode()), where, [rule]).findings)
 
@@ -173,7 +173,7 @@ class TestAllocator:
         assert self.message(env, torch="2.11", launcher="module") is None
 
     def test_old_torch_gets_no_variable(self):
-        rule = importlib.import_module("vramwise.rules.allocator_not_expandable").check
+        rule = explain("allocator-not-expandable")
         target = replace(make_target(env={}, look_around=False), torch=(2, 1))
         report = check_document(parse_document("t.yml", BASE.encode()), target, [rule])
         assert "sets no allocator variable for torch 2.1" in only(report.findings).message

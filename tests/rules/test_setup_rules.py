@@ -1,12 +1,11 @@
 """Edges of the rules about optimizer, checkpointing, attention, loss and sharding: where they speak, and where not."""
 
-import importlib
-
 import pytest
 
+from vramwise import explain
 from vramwise.checking import check_document
-from vramwise.config.document import parse_document
-from vramwise.config.edit import apply_edits
+from vramwise.documents.document import parse_document
+from vramwise.documents.edit import apply_edits
 from vramwise.targets import make_target
 
 CUT = "plugins:\n  - axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin\n"
@@ -24,7 +23,7 @@ T4, A100, H100, TWO = {"gpu": "t4"}, {"gpu": "a100-80gb"}, {"gpu": "h100"}, {"gp
 
 
 def judge(rule_id, text, options=None):
-    rule = importlib.import_module(f"vramwise.rules.{rule_id.replace('-', '_')}").check
+    rule = explain(rule_id)
     target = make_target(env={}, look_around=False, **(options or {}))
     document = parse_document("config.yml", text.encode())
     return document, list(check_document(document, target, [rule]).findings)

@@ -13,7 +13,7 @@ from vramwise.errors import VramwiseError
 from vramwise.resolving import Options
 
 if TYPE_CHECKING:
-    from vramwise.diagnose.reading import Reading
+    from vramwise.diagnosis.reading import Reading
 
 
 @click.command("diagnose")
@@ -43,7 +43,7 @@ def command(
 
     Exit code: 0 no failure found, 1 a failure (explained or not), 2 bad usage or unreadable input.
     """
-    from vramwise.diagnose.reading import read_all
+    from vramwise.diagnosis.reading import read_all
 
     if log is None and snapshot is None:
         raise VramwiseError("name a log (or - for standard input), or a snapshot with --snapshot")

@@ -40,7 +40,7 @@ def command(paths: tuple[str, ...], show_diff: bool, unsafe_fixes: bool, **asked
 
 
 def _tell(report: FixReport, *, show_diff: bool) -> None:
-    from vramwise.config.edit import diff
+    from vramwise.documents.edit import diff
     from vramwise.render.fixes import describe_fix
 
     stdin = report.path == "-"

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from vramwise.allocator.reader import read_recording
-from vramwise.allocator.replay import ReplayResult, replay
+from vramwise.recordings.reader import read_recording
+from vramwise.recordings.replay import ReplayResult, replay
 from vramwise.units import gib, mib, parse_size, readable
 
 

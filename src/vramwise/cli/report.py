@@ -19,7 +19,7 @@ def command(output_dir: Path, html: str | None) -> None:
     run is going on. Exit code: 0, or 2 where there is nothing to read.
     """
     from vramwise.render.train_report_text import render_train_report
-    from vramwise.train.measured import read_report
+    from vramwise.training.parent.measured import read_report
 
     report = read_report(output_dir)
     click.echo(render_train_report(report))

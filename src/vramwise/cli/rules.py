@@ -6,8 +6,8 @@ import json
 
 import click
 
-from vramwise.rules import RULES
 from vramwise.rules.base import TOPICS, Rule
+from vramwise.trainers.rulebook import ALL_RULES
 
 
 @click.command("rules")
@@ -15,16 +15,16 @@ from vramwise.rules.base import TOPICS, Rule
 def command(output_format: str) -> None:
     """List the rules, by topic. `vramwise explain ID` tells more."""
     if output_format == "json":
-        click.echo(json.dumps({"version": 1, "rules": [_json(rule) for rule in RULES]}, indent=2))
+        click.echo(json.dumps({"version": 1, "rules": [_json(rule) for rule in ALL_RULES]}, indent=2))
         return
-    width = max(len(rule.id) for rule in RULES)
+    width = max(len(rule.id) for rule in ALL_RULES)
     for topic in TOPICS:
-        listed = [rule for rule in RULES if rule.topic == topic]
+        listed = [rule for rule in ALL_RULES if rule.topic == topic]
         if listed:
             click.secho(topic, bold=True)
             for rule in listed:
                 click.echo(f"  {rule.id.ljust(width)}  {rule.severity.value.ljust(7)}  {rule.title}")
-    click.echo(f"{len(RULES)} rules")
+    click.echo(f"{len(ALL_RULES)} rules")
 
 
 def _json(rule: Rule) -> dict[str, object]:

@@ -8,8 +8,8 @@ import click
 
 from vramwise.api import Options
 from vramwise.cli.options import target_options
-from vramwise.train.prepare import ENGINES, TrainOptions
-from vramwise.train.run import train
+from vramwise.training.parent.prepare import ENGINES, TrainOptions
+from vramwise.training.parent.run import train
 from vramwise.units import parse_size
 
 

@@ -169,7 +169,7 @@ def check_type(key: str, value: Any) -> str | None:
     A block is only asked to be a mapping: its keys are checked one by one under their dotted names. Unknown keys pass.
     Enumerated types are judged; names that are free text in the schema (optimizer, attn_implementation) are not.
     """
-    from vramwise.facts.value_types import accepts, describe, describe_value
+    from vramwise.trainers.value_types import accepts, describe, describe_value
 
     written = key_type(key)
     if written is None or accepts(written, value):

@@ -18,7 +18,6 @@ from vramwise.ghost.families import (
     ROTATIONS,
     SANDWICH,
 )
-from vramwise.ghost.gathering import Gathering
 from vramwise.ghost.model.attention import (
     Attention,
     AttentionLayer,
@@ -48,6 +47,7 @@ from vramwise.ghost.model.rotary import (
 from vramwise.ghost.offload import reentrant_to_host
 from vramwise.ghost.ops.liger import rotate_in_place
 from vramwise.ghost.projections import projection
+from vramwise.ghost.sharding.gathering import Gathering
 from vramwise.ghost.weights import Weights
 
 

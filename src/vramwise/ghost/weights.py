@@ -10,9 +10,9 @@ from vramwise.facts.layouts import layout_of
 from vramwise.facts.lora_targets import ALL_LINEAR, LoraTarget, lora_targets
 from vramwise.facts.parameters import parameters
 from vramwise.ghost.dtypes import BY_NAME, FP32, DType
-from vramwise.ghost.fsdp_units import gathered_dtype, padded_share, shard_dtype
 from vramwise.ghost.quantise import quantise_4bit, quantise_8bit
 from vramwise.ghost.sharding import Sharding
+from vramwise.ghost.sharding.fsdp_units import gathered_dtype, padded_share, shard_dtype
 from vramwise.ghost.tape import Parameter, Storage, Tape
 from vramwise.types import ModelSpec, RunSpec
 

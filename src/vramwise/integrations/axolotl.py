@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from axolotl.integrations.base import BasePlugin
 
 if TYPE_CHECKING:
-    from vramwise.train.guard import MemoryGuard
+    from vramwise.training.guard.callback import MemoryGuard
 
 PLAN_VARIABLE = "VRAMWISE_PLAN"
 # Axolotl's collators round padded rows up to a multiple of this.
@@ -28,8 +28,8 @@ class MemoryGuardPlugin(BasePlugin):
 
     def add_callbacks_post_trainer(self, cfg: Any, trainer: Any) -> list[MemoryGuard]:
         """The guard; Axolotl adds it to the trainer."""
-        from vramwise.train.guard import MemoryGuard
-        from vramwise.train.plan import read_plan
+        from vramwise.training.guard.callback import MemoryGuard
+        from vramwise.training.plan import read_plan
 
         path = os.environ.get(PLAN_VARIABLE)
         plan = None if not path else read_plan(path)

@@ -6,10 +6,10 @@ trainer = Trainer(..., callbacks=[MemoryGuard()])
 
 from __future__ import annotations
 
-from vramwise.train.extras import require
+from vramwise.training.parent.extras import require
 
 require(["torch", "transformers"], "the memory guard")
 
-from vramwise.train.guard import MemoryGuard  # noqa: E402
+from vramwise.training.guard.callback import MemoryGuard  # noqa: E402
 
 __all__ = ["MemoryGuard"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from vramwise.allocator.profile import profile_timeline
-from vramwise.allocator.recorded_timeline import timeline_of
-from vramwise.allocator.replay import USUAL_TORCH
 from vramwise.allocator.run import simulate
 from vramwise.allocator.settings import AllocatorSettings, TorchVersion, parse_settings
-from vramwise.diagnose.frames import Origins
-from vramwise.diagnose.reading import Reading
+from vramwise.diagnosis.read.frames import Origins
+from vramwise.diagnosis.reading import Reading
 from vramwise.errors import VramwiseError
+from vramwise.recordings.recorded_timeline import timeline_of
+from vramwise.recordings.replay import USUAL_TORCH
 from vramwise.render.html import render_html
 from vramwise.timeline import Timeline
 

@@ -6,8 +6,8 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from vramwise.diagnose.evidence import Cause, Diagnosis, Remedy, Symptom
-from vramwise.diagnose.snapshot import SnapshotFacts
+from vramwise.diagnosis.evidence import Cause, Diagnosis, Remedy, Symptom
+from vramwise.diagnosis.read.snapshot import SnapshotFacts
 
 VERSION = 1
 

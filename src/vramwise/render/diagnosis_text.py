@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from click import style
 
-from vramwise.diagnose.evidence import Cause, Diagnosis, Remedy
-from vramwise.diagnose.sizes import size as sized
-from vramwise.diagnose.snapshot import SnapshotFacts
+from vramwise.diagnosis.evidence import Cause, Diagnosis, Remedy
+from vramwise.diagnosis.read.snapshot import SnapshotFacts
+from vramwise.diagnosis.sizes import size as sized
 from vramwise.units import MIB, gib
 
 _LONGEST = 240

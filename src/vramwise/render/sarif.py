@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 from vramwise import __version__
 from vramwise.checking import FileReport
-from vramwise.rules import RULES
 from vramwise.rules.base import Rule
+from vramwise.trainers.rulebook import ALL_RULES
 from vramwise.types import Finding
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -22,7 +22,7 @@ def render_sarif(reports: Iterable[FileReport]) -> str:
     """All reports as one SARIF run."""
     reports = list(reports)
     used = {found.rule for report in reports for found in report.findings}
-    rules = [rule for rule in RULES if rule.id in used]
+    rules = [rule for rule in ALL_RULES if rule.id in used]
     run = {
         "tool": {"driver": {"name": "vramwise", "version": __version__, "rules": [_rule(rule) for rule in rules]}},
         "columnKind": "unicodeCodePoints",

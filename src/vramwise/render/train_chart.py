@@ -8,7 +8,7 @@ from math import ceil
 from typing import NamedTuple
 
 from vramwise.render.html.markup import Markup, element
-from vramwise.train.measured import TrainReport
+from vramwise.training.parent.measured import TrainReport
 from vramwise.units import GIB, gib, mib
 
 _WIDTH, _HEIGHT = 1000, 320

@@ -13,7 +13,7 @@ from importlib.resources import files
 from vramwise.render.html.markup import Child, Markup, element, together
 from vramwise.render.train_chart import STYLE, chart_parts
 from vramwise.render.train_report_text import decision_line, difference, headline, size_of
-from vramwise.train.measured import Compared, TrainReport, compare
+from vramwise.training.parent.measured import Compared, TrainReport, compare
 
 
 def render_train_html(report: TrainReport) -> str:

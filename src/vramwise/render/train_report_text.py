@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from vramwise.train.measured import Compared, Peak, TrainReport, compare
+from vramwise.training.parent.measured import Compared, Peak, TrainReport, compare
 from vramwise.units import gib, mib
 
 

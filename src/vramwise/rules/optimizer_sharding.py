@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramwise.rules.base import Hit
-from vramwise.rules.remedies import shard_with_fsdp2
+from vramwise.trainers.axolotl.remedies import shard_with_fsdp2
 from vramwise.types import RunSpec
 
 

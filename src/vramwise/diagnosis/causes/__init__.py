@@ -1,0 +1,1 @@
+"""Facts into causes, each with its confidence."""

@@ -1,0 +1,211 @@
+"""Out of memory, by when it happened: load, step 1, step 2, evaluation, checkpoint, or late and rising."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramwise.diagnosis.case import LATE_STEP, Case
+from vramwise.diagnosis.evidence import Cause, Quote
+from vramwise.diagnosis.read.growth import trend
+from vramwise.diagnosis.sizes import largest, size
+
+# How trainers join the outputs of an evaluation's batches.
+_COLLECTING = frozenset(("nested_concat", "torch_pad_and_concatenate", "gather_for_metrics", "pad_across_processes"))
+# Adam keeps two numbers of up to four bytes for each parameter that is trained.
+_MOST_STATE_BYTES = 8
+
+
+def optimizer_state(case: Case) -> Iterator[Cause]:
+    """Adam's states come into being at the first optimizer step; from step 2 on they are there all the time."""
+    symptom = case.symptom
+    shot = case.snapshot
+    made_by_optimizer = shot is not None and shot.failing_category == "optimizer"
+    if symptom.phase == "optimizer" or made_by_optimizer:
+        early = symptom.step is None or symptom.step <= 2
+        confidence = 0.92 if early else 0.6
+        why = (
+            "the traceback ends in the optimizer's step"
+            if symptom.phase == "optimizer"
+            else "snapshot: the optimizer asked"
+        )
+    elif symptom.step == 2 and case.in_step and not symptom.after and not symptom.resumed:
+        confidence, why = 0.8, "step 1 passed without the optimizer's state, step 2 has it from the start"
+    elif case.predicted_phase == "optimizer" and case.parameter_sized and symptom.phase in ("train", ""):
+        confidence, why = 0.75, "the size of a parameter was asked for, and the ghost run fails in the optimizer, too"
+    else:
+        return
+    evidence = [why, *case.parameter_sized]
+    state = _MOST_STATE_BYTES * case.number("trainable_params")
+    if 0 < state < case.requested and confidence == 0.8:
+        confidence = 0.3
+        evidence.append(f"but its state is {size(state)} at most, less than the {size(case.requested)} asked for")
+    if shot is not None and shot.by_category.get("optimizer"):
+        evidence.append(f"snapshot: {largest(shot.by_category)}")
+    yield Cause(
+        id="optimizer-state",
+        sentence="the optimizer's state, which is made at the first step, did not fit beside the rest",
+        confidence=confidence,
+        evidence=tuple(evidence),
+    )
+
+
+def evaluation(case: Case) -> Iterator[Cause]:
+    """In an evaluation, or in the first step after one."""
+    micro, batch = case.micro_batch_size, case.eval_batch_size
+    sizes = f"eval batch {batch}, training micro-batch {micro}" if micro and batch else ""
+    if case.symptom.phase == "eval":
+        yield _in_evaluation(case, sizes)
+    elif case.symptom.after == "eval" and case.in_step:
+        yield Cause(
+            id="after-eval",
+            sentence="the first step after an evaluation found the cache full of blocks in the evaluation's shapes",
+            confidence=0.84,
+            evidence=tuple(filter(None, ["no step was completed since the last evaluation", sizes])),
+            rule="eval-batch-differs",
+        )
+
+
+def _in_evaluation(case: Case, sizes: str) -> Cause:
+    """Training that went on before shows that training fits; how sure, depends on what is known of both batches."""
+    passed = case.steps_passed
+    evidence = ["it failed during an evaluation"]
+    sentence = "evaluation needs more than training does" + (f" ({sizes})" if sizes else "")
+    confidence = 0.94 if case.larger_eval_batch else 0.86
+    if passed:
+        evidence.append(f"{passed} training steps had passed: training fits, this evaluation does not")
+    elif passed == 0 and not case.larger_eval_batch:
+        confidence = 0.7
+        evidence.append("no training step had passed, so training may not fit either")
+    if not case.symptom.first_eval:
+        confidence = 0.8 if case.larger_eval_batch else 0.72
+        evidence.append("an evaluation before it had passed: it was close, or memory grew since")
+    if _COLLECTING & {frame.function for frame in case.symptom.frames}:
+        sentence = "evaluation keeps the outputs of all its batches on the GPU, and they did not fit"
+        evidence.append("it was joining the outputs of its batches; eval_accumulation_steps moves them to the host")
+    elif sizes and not case.larger_eval_batch:
+        confidence = min(confidence, 0.8)
+        sentence = "evaluation needs more than training does, though its batch is no larger"
+        evidence.append(f"{sizes}: longer rows, outputs that are kept, or logits that a fused loss spares training")
+    elif sizes:
+        evidence.append(sizes)
+    return Cause(
+        id="eval-batch",
+        sentence=sentence,
+        confidence=confidence,
+        evidence=tuple(evidence),
+        rule="eval-batch-differs",
+    )
+
+
+def saving(case: Case) -> Iterator[Cause]:
+    """While a checkpoint was written, or in the step after."""
+    symptom = case.symptom
+    if symptom.kind == "fsdp-clone-oom":
+        name = symptom.details.get("name", "a parameter")
+        yield Cause(
+            id="save-gather",
+            sentence=f"saving gathered unsharded parameters on the GPU ({name} could not be copied)",
+            confidence=0.96,
+            evidence=("FSDP's full state dict clones every parameter, unsharded, on the GPU",),
+            rule="full-state-dict-gather",
+        )
+    elif symptom.phase == "save":
+        files = " ".join(frame.file for frame in symptom.frames)
+        sharded = (
+            "fsdp" in files
+            or "deepspeed" in files
+            or (case.run is not None and case.run.sharding not in ("none", "ddp"))
+        )
+        yield Cause(
+            id="save-gather",
+            sentence="writing the checkpoint needed a second copy of the parameters on the GPU",
+            confidence=0.88 if sharded else 0.78,
+            evidence=("the traceback is in saving", *case.parameter_sized),
+            rule="full-state-dict-gather" if sharded else None,
+        )
+    elif symptom.after == "save" and case.in_step:
+        yield Cause(
+            id="after-save",
+            sentence="the first step after a checkpoint failed: saving left the cache in other shapes",
+            confidence=0.55,
+            evidence=("no step was completed since the last checkpoint",),
+            rule="allocator-not-expandable",
+        )
+
+
+def loading(case: Case) -> Iterator[Cause]:
+    """While the model, or a checkpoint's optimizer state, was loaded."""
+    symptom = case.symptom
+    if symptom.phase == "load":
+        yield Cause(
+            id="load",
+            sentence="the model did not fit while it was loaded, before any training",
+            confidence=0.86,
+            evidence=("the traceback is in loading the model",) if symptom.frames else ("the log ends while it loads",),
+        )
+    elif symptom.phase == "resume":
+        yield Cause(
+            id="resume",
+            sentence="resuming loaded the checkpoint's optimizer state to the GPU beside the model",
+            confidence=0.9,
+            evidence=("the traceback is in loading a checkpoint",),
+        )
+
+
+def growing(case: Case) -> Iterator[Cause]:
+    """Memory that rises step by step: something is kept that should go."""
+    shot = case.snapshot
+    if shot is not None and shot.growing:
+        first = shot.growing[0]
+        yield Cause(
+            id="leak",
+            sentence=(
+                f"memory is kept step by step: {size(first.size_bytes)} in {first.blocks} blocks from {first.place}"
+            ),
+            confidence=0.95,
+            evidence=tuple(
+                f"snapshot: {growth.blocks} blocks, {size(growth.size_bytes)}, of {growth.steps} steps, still held: "
+                f"{growth.place}"
+                for growth in shot.growing[:3]
+            ),
+        )
+        return
+    readings = case.log.memory
+    if trend([reading.size_bytes for reading in readings]) != "steady":
+        return
+    first_reading, last = readings[0], readings[-1]
+    yield Cause(
+        id="leak",
+        sentence=(
+            f"allocated memory rose steadily, from {size(first_reading.size_bytes)} to {size(last.size_bytes)}: "
+            "something is kept"
+        ),
+        confidence=0.87,
+        evidence=(f"{len(readings)} figures between lines {first_reading.line} and {last.line}, rising all along",),
+        quotes=(Quote(last.line, f"memory {size(last.size_bytes)}"),),
+    )
+
+
+def long_tail(case: Case) -> Iterator[Cause]:
+    """A batch longer than all before it."""
+    symptom = case.symptom
+    if not case.in_step or symptom.step is None or symptom.step < LATE_STEP or symptom.after:
+        return
+    run, capacity = case.run, case.capacity
+    if run is not None and run.constant_shapes:
+        return
+    evidence = [f"{symptom.step - 1} steps passed before it"]
+    confidence = 0.55
+    if trend([reading.size_bytes for reading in case.log.memory]) == "jumps":
+        confidence = 0.76
+        evidence.append("the memory figures in the log rise in jumps")
+    if capacity and case.requested >= 0.15 * capacity:
+        confidence = max(confidence, 0.74)
+        evidence.append(f"one request of {size(case.requested)}, {case.requested / capacity:.0%} of the memory")
+    yield Cause(
+        id="long-tail",
+        sentence="a batch longer than those before it needed more than they did",
+        confidence=confidence,
+        evidence=tuple(evidence),
+        rule="unpadded-sequences",
+    )

@@ -1,0 +1,154 @@
+"""Facts → ranked causes: which of a log's symptoms is the failure, what may have caused it, how likely each is.
+
+The first failure of a run is the one to explain: what follows it (other ranks, watchdogs, exit codes) is aftermath. A
+text that states its cause goes before one that needs reasoning, unless it only reports how the process ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from vramwise.diagnosis.case import Case
+from vramwise.diagnosis.causes.known import known_cause
+from vramwise.diagnosis.causes.precedence import in_order
+from vramwise.diagnosis.causes.witnesses import WITNESSES
+from vramwise.diagnosis.evidence import Cause, Symptom
+from vramwise.diagnosis.read.phases import in_loss
+from vramwise.diagnosis.sizes import size
+
+OUT_OF_MEMORY = frozenset(("cuda-oom", "fsdp-clone-oom", "nccl-oom", "bnb-oom", "cublas-oom", "driver-oom"))
+_LEAST = 0.15
+_MOST_CAUSES = 6
+
+
+def failure_of(symptoms: Sequence[Symptom]) -> Symptom | None:
+    """The symptom to explain; None where there is none.
+
+    A logger may report an exception before its traceback is printed: the same words, but only the second says where.
+    """
+    first = min(symptoms, key=_class, default=None)
+    if first is None or first.frames:
+        return first
+    said = (first.kind, first.rank, first.memory)
+    again = (other for other in symptoms if (other.kind, other.rank, other.memory) == said and other.frames)
+    return next(again, first)
+
+
+def _class(symptom: Symptom) -> int:
+    """How telling a kind is: the first symptom of the lowest class is the failure."""
+    if symptom.kind in ("auto-batch-exhausted", "bnb-8bit-save"):
+        return 0  # says what the failures before it led to
+    if symptom.kind in ("host-killed", "exception"):
+        return 3
+    if symptom.kind == "aftermath":
+        return 4
+    if symptom.kind in ("saved-metadata", "recompute-metadata"):
+        return 2
+    return 1
+
+
+def rank_causes(case: Case) -> list[Cause]:
+    """All causes worth naming, the likeliest first."""
+    known = known_cause(case)
+    causes = [known] if known else []
+    if case.symptom.kind in OUT_OF_MEMORY:
+        causes += [_with_ghost(case, cause) for witness in WITNESSES for cause in witness(case)]
+    said = (case.symptom.quote,) if case.symptom.quote.line else ()
+    causes = [replace(cause, quotes=cause.quotes or said) for cause in causes if cause.confidence >= _LEAST]
+    return _unconfirmed(case, in_order(case, causes)[:_MOST_CAUSES])
+
+
+def _unconfirmed(case: Case, causes: list[Cause]) -> list[Cause]:
+    """Where the prediction broke, the first cause says that it stands without it."""
+    if not causes or case.ghost is None or not case.ghost.broken:
+        return causes
+    said = f"not confirmed by a ghost run: {case.ghost.missing}"
+    return [replace(causes[0], evidence=(*causes[0].evidence, said)), *causes[1:]]
+
+
+def _with_ghost(case: Case, cause: Cause) -> Cause:
+    """The prediction's word on a cause."""
+    ghost = case.ghost
+    if ghost is None or ghost.prediction is None:
+        return cause
+    verdict, said = _word(case, cause)
+    if verdict is None:
+        return cause
+    confidence = 1 - (1 - cause.confidence) * 0.5 if verdict else cause.confidence * 0.5
+    if cause.id == "capacity":
+        # That a run does not fit says nothing against a more telling cause.
+        confidence = min(confidence, 0.79)
+    prefix = "confirmed by the ghost run: " if verdict else "doubted by the ghost run: "
+    return replace(cause, confidence=confidence, evidence=(*cause.evidence, prefix + said))
+
+
+def _word(case: Case, cause: Cause) -> tuple[bool | None, str]:
+    ghost = case.ghost
+    assert ghost is not None
+    assert ghost.prediction is not None
+    report, needs = ghost.prediction.report, ghost.prediction.needs
+    failure = report.out_of_memory
+    if cause.id == "logits":
+        held = needs.breakdown_bytes.get("logits", 0)
+        if ghost.run.loss_kernel in ("cut", "liger_fused_linear"):
+            return False, f"loss kernel {ghost.run.loss_kernel} never holds the logits of a whole micro-batch"
+        alike = [match for match in case.matches if match.category == "logits"]
+        if alike and held:
+            return True, f"{size(held)} of logits at its peak, requests of {size(case.requested)} among them"
+        if case.matches and not in_loss(case.symptom.frames):
+            return False, f"its requests of {size(case.requested)} are for {case.matches[0].label}"
+        return None, ""
+    if cause.id == "optimizer-state":
+        held = needs.breakdown_bytes.get("optimizer", 0)
+        if held < max(case.requested, (case.capacity or 0) // 50):
+            return False, f"the optimizer's state is only {size(held)}"
+        return True, f"the optimizer's state is {size(held)}"
+    if cause.id == "eval-batch":
+        peak, train = ghost.peak_of("eval"), max(ghost.peak_of("forward"), ghost.peak_of("backward"))
+        # Training that had passed and an evaluation that failed are facts: a prediction cannot doubt them.
+        if peak and train and (peak > train or not case.steps_passed):
+            return peak > train, f"evaluation allocates {size(peak)} at its peak, training {size(train)}"
+    if cause.id in ("capacity", "oversized-batch"):
+        if failure is not None and cause.confidence >= 0.5:
+            return True, f"it runs out of memory too, in {failure.phase} at step {failure.step} ({failure.label})"
+        if ghost.prediction.fits and ghost.surpassed_by(case.memory) is None:
+            return False, f"it reserves {size(report.peak_reserved_bytes)} and fits"
+    if cause.id == "long-tail" and failure is not None and case.requested > case.there_bytes:
+        return (
+            True,
+            f"batches of the full {ghost.run.sequence_len} tokens do not fit ({failure.phase}, {failure.label})",
+        )
+    if cause.id in ("fragmentation", "other-process", "leak") and ghost.prediction.fits:
+        return True, f"the config alone reserves {size(report.peak_reserved_bytes)} and would fit"
+    return None, ""
+
+
+def ghost_lines(case: Case) -> tuple[str, ...]:
+    """What the prediction says of this config, in a few lines."""
+    ghost = case.ghost
+    if ghost is None:
+        return ()
+    if ghost.prediction is None:
+        return (f"no ghost run: {ghost.missing}",)
+    needs = ghost.prediction.needs
+    room = ghost.prediction.capacity_bytes
+    fits = {True: "fits", False: "does not fit", None: "no card named"}[ghost.prediction.fits]
+    if room and ghost.prediction.fits and needs.peak_reserved_bytes > room:
+        fits = "fits only by releasing caches"
+    lines = [
+        f"predicted: {size(needs.peak_reserved_bytes)} reserved of {size(room)}: {fits}"
+        if room
+        else f"predicted: {size(needs.peak_reserved_bytes)} reserved"
+    ]
+    failure = ghost.prediction.report.out_of_memory
+    if failure is not None:
+        lines.append(
+            f"predicted failure: {failure.phase}, step {failure.step}, asking for {size(failure.requested_bytes)} "
+            f"({failure.label})"
+        )
+    lines += [
+        f"requests of {size(case.requested)} in the prediction: {match.label} ({match.phase}, {match.times}×)"
+        for match in case.matches[:3]
+    ]
+    return tuple(lines)

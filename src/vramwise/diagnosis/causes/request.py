@@ -1,0 +1,71 @@
+"""Out of memory, by what was asked for: logits or attention scores, from the request's size and the traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramwise.diagnosis.case import LATE_STEP, Case
+from vramwise.diagnosis.evidence import Cause
+from vramwise.diagnosis.read.phases import in_eager_attention, in_loss
+from vramwise.diagnosis.sizes import size
+
+
+def logits(case: Case) -> Iterator[Cause]:
+    """Tokens × vocabulary: the logits, their fp32 copy, or their gradient."""
+    if not _computing(case):
+        return
+    frames = in_loss(case.symptom.frames)
+    found = next((factors for factors in case.factors if factors.kind == "logits"), None)
+    ghost = next((match for match in case.matches if match.category == "logits"), None)
+    shot = case.snapshot is not None and case.snapshot.failing_category == "logits"
+    votes = frames + shot + (found is not None and found.exact) + (ghost is not None)
+    if not votes and found is None:
+        return
+    confidence = (0.5, 0.8, 0.93, 0.95, 0.95)[votes] if votes or found is None or found.exact else 0.45
+    evidence = []
+    if case.symptom.step is not None and case.symptom.step > LATE_STEP:
+        confidence *= 0.85
+        evidence.append(f"but {case.symptom.step - 1} steps with their logits had passed")
+    if frames:
+        evidence.append("the traceback ends in the loss")
+    if shot:
+        evidence.append(f"snapshot: the failed request came from {case.snapshot.failing_place}")  # type: ignore[union-attr]
+    if found is not None:
+        evidence.append(f"{size(case.requested)} = {found.arithmetic}")
+    if ghost is not None:
+        evidence.append(f"the ghost run asks for {size(case.requested)} as {ghost.label} ({ghost.phase})")
+    yield Cause(
+        id="logits",
+        sentence="the logits of one micro-batch, tokens × vocabulary, did not fit beside the model",
+        confidence=confidence,
+        evidence=tuple(evidence),
+        rule="chunked-loss-holds-logits",
+    )
+
+
+def eager_attention(case: Case) -> Iterator[Cause]:
+    """batch × heads × length²: attention scores written out."""
+    if not _computing(case):
+        return
+    frames = in_eager_attention(case.symptom.frames)
+    found = next((factors for factors in case.factors if factors.kind == "scores"), None)
+    if not frames and found is None:
+        return
+    confidence = 0.93 if frames and found else 0.85 if frames else 0.7
+    if case.run is not None and case.run.attn_implementation != "eager":
+        confidence *= 0.8 if frames else 0.3
+    evidence = ["the traceback ends in eager attention"] if frames else []
+    if found is not None:
+        evidence.append(f"{size(case.requested)} = {found.arithmetic}")
+    yield Cause(
+        id="eager-attention",
+        sentence="eager attention writes out all scores, batch × heads × length², and they did not fit",
+        confidence=confidence,
+        evidence=tuple(evidence),
+        rule="eager-attention-quadratic",
+    )
+
+
+def _computing(case: Case) -> bool:
+    """Whether the model was at work, as far as is known: loading, saving and the optimizer ask for parameters."""
+    return case.symptom.phase not in ("load", "resume", "save", "optimizer", "clip")

@@ -1,0 +1,205 @@
+"""Out of memory, by arithmetic: what was there, what was asked for, who held the rest; not by phase or step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramwise.diagnosis.case import Case
+from vramwise.diagnosis.evidence import Cause
+from vramwise.diagnosis.read.phases import in_pinning
+from vramwise.diagnosis.sizes import largest, size
+from vramwise.units import GIB, MIB
+
+# What a process holds beside torch's allocator, at most: context, kernels, NCCL. More than this is somebody else's.
+_OUTSIDE_BYTES = 2 * GIB
+# Below this a request says nothing about fragments: the allocator always has some.
+_SMALL_REQUEST = 64 * MIB
+# A smaller part of the card than this in fragments is what every run has: joined up, it would not have lasted.
+_MUCH = 0.02
+
+
+def other_process(case: Case) -> Iterator[Cause]:
+    """Memory of the card that neither torch nor this process holds."""
+    memory = case.memory
+    total, free, reserved = memory.total_bytes, memory.free_bytes, memory.reserved_bytes
+    if total is None or free is None or reserved is None or memory.wording == "async":
+        return
+    if memory.this_process_bytes is not None:
+        others = total - free - memory.this_process_bytes
+    else:
+        others = total - free - reserved - _OUTSIDE_BYTES
+    if others < max(GIB, total // 20) or memory.allowed_bytes is not None:
+        return
+    enough = case.requested <= free + others
+    yield Cause(
+        id="other-process",
+        sentence=f"other processes hold {size(others)} of this card's {size(total)}",
+        confidence=0.9 if enough and others >= case.requested else 0.45,
+        evidence=(
+            f"{size(total)} on the card, {size(free)} free, {size(reserved)} reserved by this process: "
+            f"{size(others)} are somebody else's",
+        ),
+    )
+
+
+def fragmentation(case: Case) -> Iterator[Cause]:
+    """The memory was there, but in pieces."""
+    memory, requested = case.memory, case.requested
+    if memory.wording == "async":
+        yield from _async_pool(case)
+        return
+    unallocated, room, capacity = memory.unallocated_bytes, memory.room_bytes, case.capacity
+    if unallocated is None or not requested:
+        return
+    there = case.there_bytes
+    share = unallocated / (capacity or memory.reserved_bytes or 1)
+    large = requested >= _SMALL_REQUEST and unallocated * 2 >= requested
+    confidence = 0.0
+    if requested <= there and (large or share >= 0.1):
+        confidence = 0.85 if unallocated >= requested and share >= 0.1 else 0.72 if share >= _MUCH else 0.45
+    elif unallocated >= requested:
+        confidence = 0.3
+    evidence = [
+        f"{size(unallocated)} reserved but unallocated, {size(room or 0)} left to take: {size(there)} for a request "
+        f"of {size(requested)}"
+    ]
+    confidence, more = _by_replay(case, confidence, large or share >= 0.05)
+    if case.expandable and confidence:
+        confidence *= 0.6
+        evidence.append("expandable segments were on, which leaves little to fragment")
+    elif case.expandable is None and case.expandable_by_config and confidence:
+        confidence *= 0.9
+        evidence.append("the trainer turns expandable segments on: this run must have been started without them")
+    if confidence >= 0.2:
+        yield Cause(
+            id="fragmentation",
+            sentence=f"{size(unallocated)} reserved lay in pieces too small for a request of {size(requested)}",
+            confidence=confidence,
+            evidence=(*evidence, *more),
+            rule="allocator-not-expandable",
+        )
+
+
+def _by_replay(case: Case, confidence: float, matters: bool) -> tuple[float, list[str]]:
+    """What the snapshot adds: the largest hole, and whether expandable segments would have served the request."""
+    shot = case.snapshot
+    if shot is None or not shot.failed:
+        return confidence, []
+    said = [
+        f"snapshot: {shot.holes} holes, the largest {size(shot.largest_hole_bytes)}, for {size(shot.requested_bytes)}"
+    ]
+    for outcome in shot.what_if:
+        if outcome.settings == "expandable_segments:True":
+            would = "would have served the request" if outcome.served else "would have failed too"
+            said.append(f"replayed with {outcome.settings}: {would}")
+            served = max(confidence, 0.96 if matters else 0.5)
+            confidence = served if outcome.served else min(confidence, 0.25)
+    return confidence, said
+
+
+def _async_pool(case: Case) -> Iterator[Cause]:
+    memory = case.memory
+    total, allocated, free = memory.total_bytes or 0, memory.allocated_bytes or 0, memory.free_bytes or 0
+    stuck = total - allocated - free
+    if stuck > case.requested:
+        yield Cause(
+            id="fragmentation",
+            sentence=f"cudaMallocAsync's pool held {size(stuck)} that no tensor used and that it could not hand out",
+            confidence=0.75,
+            evidence=(
+                f"limit {size(total)}, allocated {size(allocated)}, free {size(free)}: {size(stuck)} unaccounted for",
+            ),
+            rule="allocator-not-expandable",
+        )
+
+
+def oversized_batch(case: Case) -> Iterator[Cause]:
+    """One request that takes a large part of the card: too many tokens in one micro-batch."""
+    capacity = case.capacity
+    if not capacity or case.requested < 0.25 * capacity or case.requested <= (case.memory.room_bytes or 0):
+        return
+    yield Cause(
+        id="oversized-batch",
+        sentence=(
+            f"one request takes {size(case.requested)}, {case.requested / capacity:.0%} of "
+            f"{'what the process may use' if case.memory.allowed_bytes is not None else 'the card'}"
+        ),
+        confidence=0.7,
+        evidence=(
+            "a row filled to sequence_len (packed, or a long sample) costs its full length, whatever came before",
+        ),
+    )
+
+
+def capacity(case: Case) -> Iterator[Cause]:
+    """Plainly too much."""
+    memory, requested = case.memory, case.requested
+    if memory.allocated_bytes is None or not requested:
+        yield Cause(
+            id="capacity",
+            sentence="the card's memory was used up",
+            confidence=0.5,
+            evidence=("the message gives no figures",),
+        )
+        return
+    bound = case.capacity
+    of = f" of {size(bound)}" if bound else ""
+    needed = requested > case.there_bytes
+    share = (memory.unallocated_bytes or 0) / (bound or memory.reserved_bytes or 1)
+    confidence = 0.66 if needed else 0.5 if requested < _SMALL_REQUEST or share < _MUCH else 0.3
+    held, replays_fail = _held(case)
+    if needed and replays_fail and not case.steps_passed:
+        confidence = 0.7
+    yield Cause(
+        id="capacity",
+        sentence=(
+            f"the run needs more than there is: {size(memory.allocated_bytes)}{of} were allocated, "
+            f"{size(requested)} more were asked for"
+        ),
+        confidence=confidence,
+        evidence=(
+            f"{size(memory.room_bytes or 0)} left to take and {size(memory.unallocated_bytes or 0)} in pieces, "
+            f"for a request of {size(requested)}",
+            *held,
+        ),
+    )
+
+
+def _held(case: Case) -> tuple[list[str], bool]:
+    """What a snapshot adds: who held the memory, and whether the request fails under every other setting too."""
+    shot = case.snapshot
+    if shot is None or not shot.failed:
+        return [], False
+    said = [f"snapshot: {largest(shot.by_category)}"]
+    fails = bool(shot.what_if) and not any(outcome.served for outcome in shot.what_if)
+    return [*said, "replayed with other allocator settings: would have failed too"] if fails else said, fails
+
+
+def outside_torch(case: Case) -> Iterator[Cause]:
+    """A library that takes memory beside torch's allocator found none left."""
+    who = {
+        "nccl-oom": "NCCL found no memory for its buffers",
+        "cublas-oom": "cuBLAS or cuDNN found no memory for its handle or workspace",
+        "bnb-oom": "bitsandbytes found no memory for its own allocation",
+        "driver-oom": "the driver had no memory left for an allocation outside torch's allocator",
+    }.get(case.symptom.kind)
+    if who is None:
+        return
+    if case.symptom.kind == "driver-oom" and in_pinning(case.symptom.frames):
+        yield Cause(
+            id="host-memory",
+            sentence="the driver could not pin so much host memory: no matter of VRAM",
+            confidence=0.85,
+            evidence=("the traceback ends in pinning host memory",),
+        )
+        return
+    evidence = ["memory outside torch's allocator cannot use what torch keeps cached"]
+    vague = "NOT_INITIALIZED" in case.symptom.quote.text
+    if vague:
+        evidence.append("a handle could not be made: mostly for lack of memory, sometimes after another CUDA error")
+    yield Cause(
+        id="outside-torch",
+        sentence=f"{who}: torch had reserved the rest of the card",
+        confidence=0.65 if vague else 0.8,
+        evidence=tuple(evidence),
+    )

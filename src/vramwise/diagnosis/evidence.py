@@ -1,0 +1,174 @@
+"""The nouns of a diagnosis, from what a log says to what is concluded. Data only: nothing here reads or reasons.
+
+Reading order: Quote → MemoryText → Symptom → LogFacts (what the log holds), then Cause → Diagnosis (what follows).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from vramwise.types import Fix
+
+if TYPE_CHECKING:
+    from vramwise.diagnosis.read.snapshot import SnapshotFacts
+
+# Where in a run something happened. "train": a step, but no traceback says which part of it; "": not known.
+PhaseName = Literal["load", "resume", "forward", "loss", "backward", "clip", "optimizer", "eval", "save", "train", ""]
+
+
+class Quote(NamedTuple):
+    """A line of the log, by number (from 1, as editors count), without colours."""
+
+    line: int
+    text: str
+
+
+class Frame(NamedTuple):
+    """One call of a traceback, and the source line shown under it (empty where none is shown)."""
+
+    file: str
+    function: str
+    code: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryText:
+    """The figures of an out-of-memory message; None where the message does not give one."""
+
+    wording: str  # "torch", "torch-old", "async", "mps"… : which text it was
+    requested_bytes: int | None = None
+    # How far the real request may lie below and above the figure: messages round to two decimals.
+    tolerance_bytes: int = 0
+    total_bytes: int | None = None
+    free_bytes: int | None = None
+    allocated_bytes: int | None = None
+    unallocated_bytes: int | None = None  # reserved by torch, held by no tensor
+    this_process_bytes: int | None = None
+    allowed_bytes: int | None = None  # set_per_process_memory_fraction
+    device: int | None = None
+
+    @property
+    def reserved_bytes(self) -> int | None:
+        """What torch's allocator held."""
+        if self.allocated_bytes is None or self.unallocated_bytes is None:
+            return None
+        return self.allocated_bytes + self.unallocated_bytes
+
+    @property
+    def room_bytes(self) -> int | None:
+        """What the allocator could still take from the driver: free memory, or less under a memory fraction."""
+        free = self.free_bytes
+        if self.allowed_bytes is None or self.reserved_bytes is None:
+            return free
+        left = max(0, self.allowed_bytes - self.reserved_bytes)
+        return left if free is None else min(free, left)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Symptom:
+    """A line that reports a failure, and where the run stood."""
+
+    kind: str
+    quote: Quote
+    rank: int | None = None
+    memory: MemoryText | None = None
+    frames: tuple[Frame, ...] = ()
+    details: Mapping[str, str] = field(default_factory=dict)
+    phase: PhaseName = ""
+    step: int | None = None  # the optimizer step under way, from 1; None: not known
+    after: Literal["eval", "save", ""] = ""  # no step was completed since
+    resumed: bool = False
+    first_eval: bool = True
+
+
+class Reading(NamedTuple):
+    """A figure of memory at a step."""
+
+    step: int
+    size_bytes: int
+    line: int
+
+
+class Setting(NamedTuple):
+    """A setting of the run that the log shows."""
+
+    value: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogFacts:
+    """What a log holds. `symptoms` are in order; those the run got over are in `recovered`."""
+
+    name: str
+    lines: int
+    size_bytes: int
+    symptoms: Sequence[Symptom] = ()
+    recovered: Sequence[Symptom] = ()
+    ranks: frozenset[int] = frozenset()
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+    steps_done: int | None = None
+    total_steps: int | None = None
+    memory: Sequence[Reading] = ()  # allocated or active memory, step by step, thinned out
+    dropped: int = 0  # symptoms beyond those kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """What to change: edits of the config, or a line to run. `survives`: what the ghost run says of it."""
+
+    title: str
+    keys: tuple[str, ...] = ()  # `key: value`, for a reader without a config at hand
+    fix: Fix | None = None
+    command: str | None = None
+    diff: str = ""
+    refused: str = ""  # why the edit could not be made
+    survives: bool | None = None
+    prediction: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """A possible cause. `confidence` is between 0 and 1; `evidence` says why, quotes from the log where there are."""
+
+    id: str
+    sentence: str
+    confidence: float
+    evidence: tuple[str, ...] = ()
+    quotes: tuple[Quote, ...] = ()
+    rule: str | None = None
+    remedies: tuple[Remedy, ...] = ()
+
+    @property
+    def certainty(self) -> str:
+        """The confidence in a word."""
+        for bound, word in ((0.9, "certain"), (0.7, "likely"), (0.4, "possible")):
+            if self.confidence >= bound:
+                return word
+        return "unlikely"
+
+
+Verdict = Literal["no-failure", "recovered", "diagnosed", "unexplained"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """What happened. `causes` are ranked, the likeliest first; `next_steps` say what to collect next."""
+
+    verdict: Verdict
+    sentence: str
+    symptom: Symptom | None
+    causes: tuple[Cause, ...]
+    log: LogFacts | None
+    config: str | None = None
+    snapshot: SnapshotFacts | None = None
+    ghost: tuple[str, ...] = ()  # what the prediction of this config says
+    notes: tuple[str, ...] = ()
+    next_steps: tuple[str, ...] = ()
+
+    @property
+    def failed(self) -> bool:
+        """Whether a failure was found."""
+        return self.verdict in ("diagnosed", "unexplained")

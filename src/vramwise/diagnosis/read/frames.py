@@ -1,0 +1,117 @@
+"""What a block of memory is for, from the Python stack that allocated it, and which part of a step made it.
+
+Works by the names that torch, transformers, PEFT and bitsandbytes use; a stack it does not know is "other". The
+innermost call that says something decides: a forward pass within an optimizer's closure makes activations, and so does
+one that checkpointing recomputes within a backward pass.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+from vramwise.recordings.recording import Recording
+from vramwise.recordings.stacks import Call, calls_of, place_of
+from vramwise.timeline import Tag
+
+Part = Literal["forward", "backward", "optimizer", ""]
+
+# Category, parts of file names, function names: any of them is enough. Within one call the earlier goes first.
+_CATEGORIES: tuple[tuple[str, tuple[str, ...], frozenset[str]], ...] = (
+    (
+        "optimizer",
+        ("torch/optim/", "bitsandbytes/optim/", "torchao/optim"),
+        frozenset(("_init_group", "init_state", "initialize_optimizer_states")),
+    ),
+    (
+        "logits",
+        ("loss_utils", "/loss/"),
+        frozenset(("cross_entropy", "ForCausalLMLoss", "fixed_cross_entropy", "log_softmax")),
+    ),
+    (
+        "weights",
+        ("core_model_loading", "safetensors/"),
+        frozenset(("from_pretrained", "_load_pretrained_model", "reset_parameters")),
+    ),
+    ("gradients", (), frozenset(("backward", "_engine_run_backward"))),
+    ("activations", (), frozenset(("forward", "_call_impl"))),
+)
+# Files that point at a category where no call names one.
+_HINTS = (
+    ("gradients", ("torch/autograd/",)),
+    ("activations", ("modeling_", "torch/nn/functional", "peft/tuners", "liger_kernel")),
+)
+_BUILDING = frozenset(("__init__", "_apply", "convert", "to", "cuda"))
+_STEPPING = frozenset(("forward", "training_step", "compute_loss"))
+_RECOMPUTING = frozenset(("unpack_hook", "recompute_fn"))
+_BY_AUTOGRAD = "backward pass (autograd's threads have no Python stack)"
+
+
+class Origin(NamedTuple):
+    """Where an allocation comes from."""
+
+    category: str  # weights, gradients, optimizer, logits, activations or other
+    place: str
+    part: Part  # of a training step; "": not part of one, as far as the stack says
+
+
+class Origins:
+    """The origins of a recording's allocations."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._known: dict[int, Origin] = {}  # by identity: torch writes a stack once and refers to it again
+        self.recorded = any(entry.get("frames") for entry in recording.entries)
+
+    def of(self, event: int) -> Origin:
+        """Of an event."""
+        return self.of_stack(self._recording.stack(event))
+
+    def of_stack(self, stack: Any) -> Origin:
+        """Of a stack. Where others were recorded, one without a Python call is autograd's."""
+        found = self._known.get(id(stack))
+        if found is None:
+            calls = calls_of(stack)
+            if calls or not self.recorded:
+                found = Origin(_category(calls), place_of(calls), _part(calls))
+            else:
+                found = Origin("gradients", _BY_AUTOGRAD, "backward")
+            self._known[id(stack)] = found
+        return found
+
+    def tag(self, stack: Any) -> Tag:
+        """As a timeline names it."""
+        origin = self.of_stack(stack)
+        return Tag(origin.category, origin.place)
+
+
+def _category(calls: list[Call]) -> str:
+    named = next(filter(None, map(_named, calls)), "")
+    if named in ("", "activations") and _is_building(calls):
+        return "weights"
+    return named or next(
+        (category for category, files in _HINTS for call in calls if any(part in call.file for part in files)), "other"
+    )
+
+
+def _named(call: Call) -> str:
+    """The category that one call names, if it does."""
+    for category, files, names in _CATEGORIES:
+        if call.name in names or any(part in call.file for part in files):
+            return category
+    return ""
+
+
+def _is_building(calls: list[Call]) -> bool:
+    """Made by a constructor or by moving a module, and not within a forward pass."""
+    names = {call.name for call in calls}
+    return bool(names & _BUILDING) and not names & _STEPPING
+
+
+def _part(calls: list[Call]) -> Part:
+    """A forward pass that is recomputed is part of the backward pass."""
+    names = {call.name for call in calls}
+    if names & _RECOMPUTING or "backward" in names or "_engine_run_backward" in names:
+        return "backward"
+    if _category(calls) == "optimizer":
+        return "optimizer"
+    return "forward" if names & _STEPPING else ""

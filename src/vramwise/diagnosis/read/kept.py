@@ -1,0 +1,75 @@
+"""What a recording keeps step by step: where its steps begin, and which places' blocks of many steps are still alive.
+
+Knows stacks and blocks; what holds them (a list, a graph that was not let go) is not in a recording.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from vramwise.diagnosis.read.frames import Origins
+from vramwise.recordings.recording import ALLOC, Recording
+
+# Blocks of one stack that are still alive, from at least so many steps. The first ones make what every run has: the
+# optimizer's state, caches, buffers of the first evaluation.
+_FEWEST_STEPS = 5
+
+
+class Growth(NamedTuple):
+    """A place whose allocations were kept, step after step."""
+
+    place: str
+    size_bytes: int
+    blocks: int
+    steps: int
+
+
+def growing_places(recording: Recording, origins: Origins, live: Iterable[tuple[int, int]], at: int) -> list[Growth]:
+    """Places whose allocations of many different steps are all still there at an event.
+
+    `live`: size and event of each block, -1 for one that was there before the recording began.
+
+    Within one step much of one place stays alive, too: the activations that each layer saves. Weights, gradients and
+    the optimizer's state stay for good, but each is made once: one that first gets its gradient in a later step (an
+    expert that no token had chosen, say) is no leak.
+    """
+    if not origins.recorded:
+        return []
+    starts = step_starts(recording, origins, at)
+    allocated = 0
+    kept: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for size, event in live:
+        allocated += size
+        if event >= 0 and origins.of(event).category not in ("weights", "optimizer", "gradients"):
+            kept[_whole_stack(recording.stack(event))].append((event, size))
+    found = []
+    for blocks in kept.values():
+        steps = len({bisect_right(starts, event) for event, _ in blocks})
+        size = sum(size for _, size in blocks)
+        if steps >= _FEWEST_STEPS and size >= allocated // 20:
+            found.append(Growth(origins.of(blocks[0][0]).place, size, len(blocks), steps))
+    return sorted(found, key=lambda growth: -growth.size_bytes)
+
+
+def step_starts(recording: Recording, origins: Origins, at: int) -> list[int]:
+    """Where a step begins: the first allocation of a forward pass after some of a backward pass or of the optimizer.
+
+    What is neither (clipping, logging, moving a batch) belongs to the step before. A forward pass that checkpointing
+    recomputes is backward's, or each layer would count as a step.
+    """
+    starts = []
+    before = "backward"
+    for index in range(at):
+        if recording.events.rows[index][0] == ALLOC:
+            part = origins.of(index).part
+            if part == "forward" and before != "forward":
+                starts.append(index)
+            before = part or before
+    return starts
+
+
+def _whole_stack(stack: object) -> str:
+    return repr(stack)[:4000]

@@ -1,0 +1,214 @@
+"""A log → facts: what failed, where in the run, on which rank, and what the log says of the run's settings.
+
+Streamed: memory does not grow with the log. A failure that the run got over (training went on by two steps or more) is
+kept apart from one that ended it. Which cause a failure has is not decided here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import BinaryIO
+
+from vramwise.diagnosis.evidence import Frame, LogFacts, MemoryText, PhaseName, Quote, Setting, Symptom
+from vramwise.diagnosis.read.dtype_texts import DTYPE_TEXTS, two_dtypes
+from vramwise.diagnosis.read.host_texts import AFTERMATH, HOST_TEXTS
+from vramwise.diagnosis.read.oom_texts import OOM_TEXTS, read_memory_text
+from vramwise.diagnosis.read.phases import phase_of
+from vramwise.diagnosis.read.prefixes import split_rank, unboxed
+from vramwise.diagnosis.read.progress import BAR_WORDS, FIGURE_WORDS, Progress
+from vramwise.diagnosis.read.settings_texts import SETTING_WORDS, read_settings
+from vramwise.diagnosis.read.stream import RawLine, Totals, Words, interesting_lines
+from vramwise.diagnosis.read.texts import Found, find_failures
+from vramwise.diagnosis.read.tracebacks import CALL_WORDS, call_on
+
+# Each text of the tables holds one of these, or stands behind an exception's name; fewer words read faster.
+_FAILURE_WORDS = (
+    *(b"Error", b"rror:", b"Exception", b"Interrupt", b"OutOf", b"ut of memory", b"Out Of Memory", b"OUT_OF_MEMORY"),
+    *(b"_FAILED", b"NCCL WARN", b"Failed to CUDA", b"exitcode", b"xit code", b"exit status", b"exits with", b"SIGKILL"),
+    *(b"Kill", b"killed", b"oom-kill", b"oom_kill", b"TERM_MEMLIMIT", b"insufficient shared", b" metadata: {"),
+    *(b"divisible by", b"undo_layout(", b"dispatched on the CPU", b"terminate called", b"Segmentation fault"),
+    *(b"Watchdog caught", b"closing signal SIG"),
+)
+_MARK_WORDS = (b"*****", b"Loading checkpoint", b"eval_loss", b"Saving", b"esuming", b"Continuing training")
+WORDS = Words(_FAILURE_WORDS, (*CALL_WORDS, *_MARK_WORDS, *SETTING_WORDS), (*BAR_WORDS, *FIGURE_WORDS))
+
+_EXCEPTION = re.compile(
+    r"^((?:[a-zA-Z_]\w{0,60}\.){0,8}(?:_?[A-Z]\w{0,60}(?:Error|Exception|Interrupt|Exit)|Exception))(?::\s|$)"
+)
+_RESUMED = re.compile(r"(?i)(?:resuming (?:training )?|continuing training )from (?:checkpoint|global step)")
+# A bar without a line end, and what follows it on the line.
+_BAR = re.compile(r"^.{0,400}\d/\d{1,9} \[[^\]]{0,80}\]")
+_MOST_FRAMES = 200
+_MOST_SYMPTOMS = 64
+_LONGEST_QUOTE = 600
+# Texts that are part of a failure reported before them.
+_PART_OF = {"recompute-metadata": "recompute-differs", "saved-metadata": "recompute-differs"}
+
+
+def read_log(stream: BinaryIO, name: str) -> LogFacts:
+    """Read a log to its end."""
+    reader = _LogReader()
+    totals = Totals()
+    for line in interesting_lines(stream, WORDS, totals):
+        reader.line(line)
+    return reader.facts(name, totals)
+
+
+class _LogReader:
+    """What has been read so far."""
+
+    def __init__(self) -> None:
+        self.progress = Progress()
+        self.settings: dict[str, Setting] = {}
+        self.symptoms: list[Symptom] = []
+        self.recovered: list[Symptom] = []
+        self.ranks: set[int] = set()
+        self.dropped = 0
+        self._frames: dict[int | None, deque[Frame]] = {}
+        self._failed_at: int | None = None  # steps done when the first failure came
+        self._lowest_since: int | None = None
+
+    def line(self, raw: RawLine) -> None:
+        """Take one line."""
+        rank, text = split_rank(raw.text)
+        if rank is not None and len(self.ranks) < 4096:
+            self.ranks.add(rank)
+        self._progress(raw.number, text)
+        if raw.sampled or self._frame(rank, text, raw):
+            return
+        self._settings(raw.number, text)
+        self._failure(raw, rank, unboxed(_BAR.sub("", text) if "%|" in text else text))
+
+    def facts(self, name: str, totals: Totals) -> LogFacts:
+        """Everything, at the end of the log."""
+        return LogFacts(
+            name=name,
+            lines=totals.lines,
+            size_bytes=totals.size_bytes,
+            symptoms=tuple(self.symptoms),
+            recovered=tuple(self.recovered),
+            ranks=frozenset(self.ranks),
+            settings=self.settings,
+            steps_done=self.progress.steps_done,
+            total_steps=self.progress.total_steps,
+            memory=self.progress.readings.all(),
+            dropped=self.dropped,
+        )
+
+    def _frame(self, rank: int | None, text: str, raw: RawLine) -> bool:
+        if "Traceback (most recent call last)" in text:
+            self._frames[rank] = deque(maxlen=_MOST_FRAMES)
+            return True
+        frame = call_on(text, raw.following)
+        if frame is None:
+            return False
+        if len(self._frames) < 4096:
+            self._frames.setdefault(rank, deque(maxlen=_MOST_FRAMES)).append(frame)
+        return True
+
+    def _progress(self, number: int, text: str) -> None:
+        progress = self.progress
+        if "it/s" in text or "s/it" in text:
+            progress.bar(text)
+            self._notice_recovery()
+        if "emory" in text or "mem" in text:
+            progress.figures(number, text)
+        if "***** Running Eval" in text or "***** Running Prediction" in text:
+            progress.enter_eval()
+        elif "eval_loss" in text and "{" in text:
+            progress.eval_done()
+        elif "Saving" in text and ("checkpoint" in text or "model" in text) and "%|" not in text:
+            progress.saved()
+        elif _RESUMED.search(text):
+            progress.resumed_at = number
+        elif "Loading checkpoint shards" in text and "100%" not in text:
+            progress.loading = True
+
+    def _notice_recovery(self) -> None:
+        """Training that goes on after a failure has got over it: two steps more than before, or than its new start."""
+        now = self.progress.steps_done
+        if not self.symptoms or now is None or self.progress.in_eval:
+            return
+        if self._lowest_since is None or now < self._lowest_since:
+            self._lowest_since = now
+        start = self._lowest_since if self._failed_at is None else min(self._failed_at, self._lowest_since)
+        if now >= start + 2:
+            self.recovered = (self.recovered + self.symptoms)[:_MOST_SYMPTOMS]
+            self.symptoms = []
+            self._failed_at = self._lowest_since = None
+
+    def _settings(self, number: int, text: str) -> None:
+        for key, value in read_settings(text):
+            if key not in self.settings or (key == "eval_batch_size" and value.isdigit()):
+                self.settings[key] = Setting(value, number)
+            if key == "max_steps" and value.isdigit():
+                self.progress.announced_total = int(value)
+
+    def _failure(self, raw: RawLine, rank: int | None, text: str) -> None:
+        for found in self._found(text):
+            if found.kind in _PART_OF and self._add_details(found):
+                continue
+            if len(self.symptoms) >= _MOST_SYMPTOMS and found.kind != "auto-batch-exhausted":
+                self.dropped += 1
+                continue
+            memory = None
+            if found.kind in ("cuda-oom", "fsdp-clone-oom"):
+                memory = read_memory_text(text[found.start :], raw.following)
+            if not self.symptoms:
+                self._failed_at, self._lowest_since = self.progress.steps_done, None
+            self.symptoms.append(self._symptom(found, raw, rank, text, memory))
+
+    def _found(self, text: str) -> Iterator[Found]:
+        """What a line reports: one kind only, the most telling; an exception nobody knows comes last."""
+        for table in (OOM_TEXTS, DTYPE_TEXTS, HOST_TEXTS, AFTERMATH):
+            for found in find_failures(text, table):
+                yield found
+                return
+        match = _EXCEPTION.match(text)
+        if match:
+            dtypes = two_dtypes(text[match.end() :])
+            yield Found("mixed-operands", 0, dtypes) if dtypes else Found("exception", 0, {"name": match[1]})
+
+    def _symptom(self, found: Found, raw: RawLine, rank: int | None, text: str, memory: MemoryText | None) -> Symptom:
+        frames = tuple(self._frames.pop(rank, ()) or (self._frames.pop(None, ()) if rank is not None else ()))
+        progress = self.progress
+        return Symptom(
+            kind=found.kind,
+            quote=Quote(raw.number, text.strip()[:_LONGEST_QUOTE]),
+            rank=rank,
+            memory=memory,
+            frames=frames,
+            details=found.details,
+            phase=self._phase(found.kind, frames),
+            step=None if progress.steps_done is None else progress.steps_done + 1,
+            after="eval" if progress.after == "eval" else "save" if progress.after == "save" else "",
+            resumed=progress.resumed_at is not None,
+            first_eval=progress.evals_done == 0,
+        )
+
+    def _phase(self, kind: str, frames: tuple[Frame, ...]) -> PhaseName:
+        if kind == "fsdp-clone-oom":
+            return "save"
+        phase = phase_of(frames)
+        if phase:
+            return phase
+        progress = self.progress
+        if progress.in_eval:
+            return "eval"
+        if progress.loading and progress.steps_done is None:
+            return "load"
+        return "train" if progress.steps_done is not None else ""
+
+    def _add_details(self, found: Found) -> bool:
+        """The shapes and dtypes under a message of torch's checkpointing belong to that message."""
+        for at in range(len(self.symptoms) - 1, -1, -1):
+            symptom = self.symptoms[at]
+            if symptom.kind == _PART_OF[found.kind]:
+                prefix = "saved" if found.kind == "saved-metadata" else "recomputed"
+                added = {f"{prefix}_{name}": value for name, value in found.details.items()}
+                self.symptoms[at] = replace(symptom, details={**added, **symptom.details})
+                return True
+        return found.kind == "saved-metadata"

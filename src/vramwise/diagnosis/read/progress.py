@@ -1,0 +1,134 @@
+"""How far the run had come: progress bars, logged figures, and the marks trainers print around eval and checkpoints.
+
+Progress bars are tqdm's. The bar of training is the one with the trainer's number of steps, or else the first unnamed
+bar; an unnamed bar with another total is taken for evaluation. Bars over datasets (examples/s) are none of ours.
+"""
+
+from __future__ import annotations
+
+import re
+
+from vramwise.diagnosis.evidence import Reading
+from vramwise.units import GIB, MIB
+
+BAR_WORDS = (b"it/s", b"s/it")
+FIGURE_WORDS = (b"memory/", b"memory(", b"max_memory", b"gpu_mem", b"mem_alloc")
+
+_BAR = re.compile(r"(?:^|[\r\n\]:])\s{0,4}(\d{1,3})%\|[^|]{0,200}\|\s{0,4}(\d{1,9})/(\d{1,9}) \[")
+_NAMED_BAR = re.compile(r"([A-Za-z][\w ()\-/#=]{1,60}):\s{1,4}\d{1,3}%\|[^|]{0,200}\|\s{0,4}(\d{1,9})/(\d{1,9}) \[")
+_TRAINING_BAR = re.compile(r"(?i)^(?:train(?:ing)?|epoch\b.*|steps?)$")
+_EVAL_BAR = re.compile(r"(?i)^(?:eval(?:uat\w+)?|val(?:idat\w+)?|predict\w*)$")
+_STEP = re.compile(r"(?i)['\"]?\b(?:global_)?step['\"]?\s{0,2}[:=]\s{0,2}(\d{1,9})\b")
+# Figures of memory in a logged line. Those of a single moment tell more than highest marks, and come first.
+_FIGURES = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"memory/(?:active|allocated) ?\((GiB|MiB)\)['\"]?\s?[:=]\s?['\"]?(\d{1,6}(?:\.\d{1,8})?)",
+        r"['\"]memory\((GiB|MiB)\)['\"]\s?:\s?['\"]?(\d{1,6}(?:\.\d{1,8})?)",
+        r"(?:memory/)?max_(?:mem_)?(?:allocated|active|memory_allocated|memory) ?\(?(gib|mib|GiB|MiB)?\)?['\"]?\s?[:=]"
+        r"\s?['\"]?(\d{1,6}(?:\.\d{1,8})?)",
+        r"(?:gpu_mem|mem_alloc)\w{0,20} ?\(?(GiB|MiB|gib|mib)?\)?['\"]?\s?[:=]\s?['\"]?(\d{1,6}(?:\.\d{1,8})?)",
+    )
+)
+_MOST_READINGS = 512
+
+
+class Progress:
+    """The state of a run as its log tells it, line by line."""
+
+    def __init__(self) -> None:
+        self.steps_done: int | None = None
+        self.total_steps: int | None = None
+        self.announced_total: int | None = None
+        self.in_eval = False
+        self.evals_done = 0
+        self.after = ""  # "eval" or "save": no step was completed since
+        self.loading = False
+        self.resumed_at: int | None = None
+        self.readings = Readings()
+        self._lines_logged = 0
+
+    def bar(self, text: str) -> None:
+        """A line with progress bars: the last bar counts."""
+        named = _NAMED_BAR.search(text)
+        if named:
+            self._named_bar(named[1].strip(), int(named[2]), int(named[3]))
+            return
+        bars = _BAR.findall(text)
+        if bars:
+            self._unnamed_bar(int(bars[-1][1]), int(bars[-1][2]))
+
+    def _named_bar(self, name: str, done: int, total: int) -> None:
+        if _EVAL_BAR.match(name):
+            self.enter_eval()
+        elif _TRAINING_BAR.match(name):
+            self._advance(done, total)
+        elif name.lower().startswith(("loading", "fetching", "downloading")):
+            self.loading = done < total
+
+    def _unnamed_bar(self, done: int, total: int) -> None:
+        known = self.announced_total or self.total_steps
+        if known is not None and total != known:
+            self.enter_eval()
+        else:
+            self._advance(done, total)
+
+    def _advance(self, done: int, total: int) -> None:
+        before = self.steps_done
+        self.steps_done, self.total_steps = done, total
+        self.loading = False
+        if before is not None and done > before:
+            self.in_eval, self.after = False, ""
+
+    def enter_eval(self) -> None:
+        """Evaluation is under way."""
+        self.in_eval, self.after = True, "eval"
+
+    def eval_done(self) -> None:
+        """Evaluation reported its result."""
+        self.evals_done += 1
+        self.in_eval, self.after = False, "eval"
+
+    def saved(self) -> None:
+        """A checkpoint was begun."""
+        self.after = "save"
+
+    def figures(self, number: int, text: str) -> None:
+        """A line with a figure of memory."""
+        for pattern in _FIGURES:
+            match = pattern.search(text)
+            if match:
+                unit = MIB if (match[1] or "").lower() == "mib" else GIB
+                size = float(match[2]) * unit
+                if size < 1 << 44:  # plain bytes, or no figure of memory at all
+                    self._lines_logged += 1
+                    step = _STEP.search(text)
+                    self.readings.add(Reading(int(step[1]) if step else self._lines_logged, int(size), number))
+                return
+
+
+class Readings:
+    """A series in bounded memory: when it is full, every other reading goes and only every other one is kept on."""
+
+    def __init__(self) -> None:
+        self._kept: list[Reading] = []
+        self._stride = 1
+        self._seen = 0
+        self._last: Reading | None = None
+
+    def add(self, reading: Reading) -> None:
+        """Take a reading, if its turn has come."""
+        self._last = reading
+        if self._seen % self._stride == 0:
+            self._kept.append(reading)
+            if len(self._kept) >= _MOST_READINGS:
+                self._kept = self._kept[::2]
+                self._stride *= 2
+        self._seen += 1
+
+    def all(self) -> tuple[Reading, ...]:
+        """The readings kept, and the last one."""
+        kept = self._kept
+        if self._last is not None and (not kept or kept[-1] != self._last):
+            kept = [*kept, self._last]
+        return tuple(kept)

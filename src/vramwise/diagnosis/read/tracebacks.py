@@ -1,0 +1,51 @@
+"""A line of a traceback → the call it names, in the ways CPython, rich and IPython draw one. Knows no libraries.
+
+CPython puts the source line below the call; rich and IPython show several and point at the one that ran. rich folds
+long paths: the call may go on in the next line of its box.
+"""
+
+from __future__ import annotations
+
+import re
+
+from vramwise.diagnosis.evidence import Frame
+from vramwise.diagnosis.read.prefixes import split_rank, unboxed
+
+# What such lines hold, for finding them fast.
+CALL_WORDS = (b"File ", b"Traceback (most", b".py in ", "│ ".encode())
+
+_CPYTHON = re.compile(r'^\W{0,12}File "([^"\n]{1,400})", line \d{1,7}, in ([\w<>.]{1,120})')
+_PATH = r"(?:[A-Za-z]:)?[^\s:]{1,300}\.py"
+_RICH = re.compile(rf"^({_PATH}):\d{{1,7}} in ([\w<>]{{1,120}})")
+_IPYTHON = re.compile(rf"^(?:File )?({_PATH})(?::\d{{1,7}},)? in (?:\w{{1,120}}\.){{0,4}}([\w<>]{{1,120}})\(")
+# `❱ 12 │ code` (`>` on Windows) and `---> 12 code`: the line that ran.
+_POINTED_AT = re.compile(r"^\W{0,4}(?:❱|>|-{1,6}>)\s{0,6}\d{1,7}\s([│|\s]{0,80}\S.{0,300})", re.MULTILINE)
+_LONGEST_CODE = 300
+
+
+def call_on(text: str, following: str) -> Frame | None:
+    """The call that a line of a traceback names, if it does; `following` is the text after it."""
+    match = _CPYTHON.match(text)
+    if match:
+        code = _next_line(following)
+        return Frame(match[1], match[2], "" if code.startswith('File "') else code[:_LONGEST_CODE])
+    line = unboxed(text)
+    match = _RICH.match(line) or _IPYTHON.match(line) or (_folded(line, following) if "│" in text else None)
+    return Frame(match[1], match[2], _pointed_at(following)) if match else None
+
+
+def _folded(line: str, following: str) -> re.Match[str] | None:
+    """A call of rich's that its box folded, within the path or before the function."""
+    if not re.match(r"(?:[A-Za-z]:\\|/)\S+$", line):
+        return None
+    rest = _next_line(following)
+    return _RICH.match(line + rest) or _RICH.match(f"{line} {rest}")
+
+
+def _next_line(following: str) -> str:
+    return unboxed(split_rank(following.lstrip("\r\n").split("\n", 1)[0])[1]).strip()
+
+
+def _pointed_at(following: str) -> str:
+    match = _POINTED_AT.search(following)
+    return match[1].strip("│| \t")[:_LONGEST_CODE] if match else ""

@@ -1,0 +1,74 @@
+"""The glue of `diagnose`: open the files, read them, conclude. The only file of this room that touches the disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from vramwise.diagnosis.case import snapshot_memory
+from vramwise.diagnosis.causes.ranking import failure_of
+from vramwise.diagnosis.evidence import Diagnosis, Frame, LogFacts
+from vramwise.diagnosis.read.log import read_log
+from vramwise.diagnosis.read.snapshot import SnapshotFacts, snapshot_facts
+from vramwise.diagnosis.verdict import conclude, symptom_of
+from vramwise.diagnosis.witness import Ghost, summon
+from vramwise.errors import VramwiseError
+from vramwise.recordings.reader import read_recording
+from vramwise.recordings.recording import Recording
+from vramwise.resolving import Options, read_run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """A diagnosis and the recording it used, for drawing."""
+
+    diagnosis: Diagnosis
+    recording: Recording | None
+
+
+def read_all(
+    log: str | Path | BinaryIO | None,
+    *,
+    config: str | None = None,
+    snapshot: str | None = None,
+    options: Options | None = None,
+    model: str | None = None,
+) -> Reading:
+    """Read what is given and conclude."""
+    recording = None if snapshot is None else read_recording(snapshot)
+    facts = _read(log)
+    said = failure_of(facts.symptoms)
+    allowed = said.memory.allowed_bytes if said is not None and said.memory is not None else None
+    shot = None if recording is None else snapshot_facts(recording, allowed_bytes=allowed)
+    symptom = symptom_of(facts, shot, _frames(recording, shot))
+    memory = symptom.memory if symptom else None
+    if memory is None and shot is not None and shot.failed:
+        memory = snapshot_memory(shot)
+    ghost: Ghost | None = None
+    if config is not None:
+        options = options or Options()
+        document, run = read_run(config, options)
+        ghost = summon(document, run, memory, model=model, named_gpu=options.gpu is not None)
+    return Reading(diagnosis=conclude(facts, symptom, ghost, shot), recording=recording)
+
+
+def _read(log: str | Path | BinaryIO | None) -> LogFacts:
+    if log is None:
+        return LogFacts(name="", lines=0, size_bytes=0)
+    if not isinstance(log, (str, Path)):
+        return read_log(log, "-")
+    try:
+        with Path(log).open("rb") as stream:
+            return read_log(stream, str(log))
+    except OSError as error:
+        raise VramwiseError(f"{log} cannot be read: {error.strerror or error}") from error
+
+
+def _frames(recording: Recording | None, shot: SnapshotFacts | None) -> tuple[Frame, ...]:
+    """The stack of a recorded failure, the outermost call first, as tracebacks have it."""
+    stack = recording.stack(shot.at) if recording is not None and shot is not None and shot.failed else None
+    if not isinstance(stack, (list, tuple)):
+        return ()
+    named = [frame for frame in stack if isinstance(frame, dict)]
+    return tuple(Frame(str(frame.get("filename", "")), str(frame.get("name", "")), "") for frame in reversed(named))

@@ -1,0 +1,147 @@
+"""Facts → the diagnosis: one sentence, ranked causes, advice, and what is not known."""
+
+from __future__ import annotations
+
+from vramwise.diagnosis.advice import advise
+from vramwise.diagnosis.case import Case, snapshot_symptom
+from vramwise.diagnosis.causes.ranking import OUT_OF_MEMORY, failure_of, ghost_lines, rank_causes
+from vramwise.diagnosis.evidence import Diagnosis, Frame, LogFacts, PhaseName, Symptom
+from vramwise.diagnosis.read.collect import next_steps
+from vramwise.diagnosis.read.snapshot import SnapshotFacts
+from vramwise.diagnosis.sizes import size
+from vramwise.diagnosis.witness import Ghost
+
+# Below this the first cause is a guess, and the diagnosis says so.
+_A_GUESS = 0.4
+_PARTS: dict[PhaseName, str] = {
+    "load": "while loading",
+    "resume": "while resuming",
+    "forward": "in the forward pass",
+    "loss": "in the loss",
+    "backward": "in the backward pass",
+    "clip": "while clipping gradients",
+    "optimizer": "in the optimizer",
+    "eval": "in evaluation",
+    "save": "while saving",
+    "train": "",
+    "": "",
+}
+
+
+def symptom_of(log: LogFacts, snapshot: SnapshotFacts | None, frames: tuple[Frame, ...] = ()) -> Symptom | None:
+    """The failure to explain: the log's, else the snapshot's."""
+    found = failure_of(log.symptoms)
+    if snapshot is not None and snapshot.failed and (found is None or found.kind == "aftermath"):
+        return snapshot_symptom(snapshot, frames)
+    return found
+
+
+def conclude(
+    log: LogFacts, symptom: Symptom | None, ghost: Ghost | None = None, snapshot: SnapshotFacts | None = None
+) -> Diagnosis:
+    """The diagnosis of one log."""
+    config = ghost.document.path if ghost else None
+    if symptom is None:
+        return _no_failure(log, config, snapshot)
+    case = Case(symptom=symptom, log=log, ghost=ghost, snapshot=snapshot)
+    causes = advise(case, rank_causes(case))
+    explained = bool(causes) and causes[0].confidence >= _A_GUESS
+    sentence = f"{_where(symptom)}: {causes[0].sentence}." if explained else _unexplained(symptom)
+    sure = explained and causes[0].confidence >= 0.7 and not _surpassed(case)
+    steps = () if sure else next_steps(has_config=ghost is not None, has_snapshot=snapshot is not None, failed=True)
+    return Diagnosis(
+        verdict="diagnosed" if explained else "unexplained",
+        sentence=sentence,
+        symptom=symptom,
+        causes=tuple(causes),
+        log=log,
+        config=config,
+        snapshot=snapshot,
+        ghost=ghost_lines(case),
+        notes=tuple(_notes(case)),
+        next_steps=steps,
+    )
+
+
+def _no_failure(log: LogFacts, config: str | None, snapshot: SnapshotFacts | None) -> Diagnosis:
+    recovered = failure_of(log.recovered)
+    if recovered is not None:
+        steps = "" if log.steps_done is None else f" (step {log.steps_done} was reached)"
+        sentence = f"No failure that ended the run: {_where(recovered).lower()}, and training went on{steps}."
+    else:
+        sentence = f"No failure found{_looked_at(log, snapshot)}."
+    return Diagnosis(
+        verdict="no-failure" if recovered is None else "recovered",
+        sentence=sentence,
+        symptom=recovered,
+        causes=(),
+        log=log,
+        config=config,
+        snapshot=snapshot,
+        next_steps=()
+        if recovered
+        else next_steps(has_config=True, has_snapshot=snapshot is not None, failed=False)[:1],
+    )
+
+
+def _looked_at(log: LogFacts, snapshot: SnapshotFacts | None) -> str:
+    if not log.name and snapshot is not None:
+        return " in the snapshot: no request failed"
+    if not log.size_bytes:
+        return ": the log is empty"
+    return f" in {log.lines:,} line{'' if log.lines == 1 else 's'}"
+
+
+def _where(symptom: Symptom) -> str:
+    what = "Failed"
+    if symptom.kind in OUT_OF_MEMORY:
+        what = "Out of memory"
+    elif symptom.kind.startswith("host-"):
+        what = "Not the GPU's memory"
+    rank = f"on rank {symptom.rank}" if symptom.rank is not None else ""
+    return " ".join(filter(None, (what, _PARTS[symptom.phase], _step(symptom), rank)))
+
+
+def _step(symptom: Symptom) -> str:
+    """The step under way; an evaluation and a checkpoint come after one."""
+    if symptom.step is None or symptom.phase in ("load", "resume"):
+        return ""
+    if symptom.phase in ("eval", "save"):
+        return f"after step {symptom.step - 1}" if symptom.step > 1 else "before the first step"
+    return f"at step {symptom.step}"
+
+
+def _unexplained(symptom: Symptom) -> str:
+    if symptom.kind in OUT_OF_MEMORY:
+        return f"{_where(symptom)}, and I don't know why: what is there fits several causes."
+    if symptom.kind == "exception":
+        name = symptom.details.get("name", "an exception")
+        return f"The run ended with {name}, which is no memory or dtype failure that I know: I don't know why."
+    return "The run failed, and I don't know why: the log does not show the first error."
+
+
+def _notes(case: Case) -> list[str]:
+    notes = []
+    memory = case.memory
+    if memory.allowed_bytes is not None and memory.total_bytes is not None:
+        allowed, total = size(memory.allowed_bytes), size(memory.total_bytes)
+        notes.append(f"the process was limited to {allowed} of the card's {total} (memory fraction)")
+    if memory.total_bytes and (memory.allocated_bytes or 0) > memory.total_bytes:
+        notes.append("more was allocated than the card holds: its driver lends host memory (Windows), which is slow")
+    if most := _surpassed(case):
+        notes.append(
+            f"{size(memory.allocated_bytes or 0)} were allocated, this config is predicted to allocate {size(most)} at "
+            "most: the run had another config or model, or something else in it holds memory (a leak, a second model)"
+        )
+    ranks = {
+        symptom.rank for symptom in case.log.symptoms if symptom.kind == case.symptom.kind and symptom.rank is not None
+    }
+    if len(ranks) > 1:
+        notes.append(f"{len(ranks)} ranks report it: {', '.join(map(str, sorted(ranks)[:16]))}")
+    if case.log.recovered:
+        notes.append(f"{len(case.log.recovered)} earlier failures were got over")
+    return notes
+
+
+def _surpassed(case: Case) -> int | None:
+    return case.ghost.surpassed_by(case.memory) if case.ghost else None

@@ -1,0 +1,149 @@
+"""The ghost run as a witness: what this config was predicted to ask for, and what it would ask for after a change.
+
+The one place where diagnosis calls the prediction. Its figures are evidence with an error of their own, so it confirms
+and doubts, and never overrules what the log says. A model that is not in the catalogue means no witness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from vramwise.diagnosis.evidence import MemoryText
+from vramwise.documents.edit import apply_edits
+from vramwise.errors import VramwiseError
+from vramwise.predicting import Prediction, predict_run
+from vramwise.resolving import resolve
+from vramwise.timeline import Action
+from vramwise.types import Document, Edit, GpuSpec, ModelSpec, RunSpec
+from vramwise.units import gib
+
+# A run that held this much more than predicted is not the run that was predicted.
+_NOT_THIS_RUN = 1.25
+
+
+class Match(NamedTuple):
+    """Requests of the ghost run that are as large as the one that failed."""
+
+    category: str
+    label: str
+    phase: str
+    step: int
+    times: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ghost:
+    """A config and its prediction on the card of the log. `missing` says why there is none.
+
+    `broken`: that is an error of the prediction itself, not of the config or the model.
+    """
+
+    document: Document
+    run: RunSpec
+    model: ModelSpec | None = None
+    prediction: Prediction | None = None
+    missing: str = ""
+    broken: bool = False
+
+    def matches(self, requested_bytes: int, tolerance_bytes: int) -> list[Match]:
+        """What the ghost run asks for in that size, the most frequent first."""
+        if self.prediction is None:
+            return []
+        timeline = self.prediction.timeline
+        counted: dict[tuple[int, int], int] = {}
+        phase = -1
+        low, high = requested_bytes - tolerance_bytes, requested_bytes + tolerance_bytes
+        for action, _, size, _, tag in timeline.events:
+            if action == Action.PHASE:
+                phase = tag
+            elif action == Action.ALLOC and low <= size <= high:
+                counted[tag, phase] = counted.get((tag, phase), 0) + 1
+        found: dict[tuple[str, str, str], Match] = {}
+        for (tag, at), times in counted.items():
+            name, step = timeline.phases[at] if at >= 0 else ("start", 0)
+            key = (*timeline.tags[tag], name)
+            before = found.get(key)
+            step, times = (before.step, before.times + times) if before else (step, times)
+            found[key] = Match(*timeline.tags[tag], name, step, times)
+        return sorted(found.values(), key=lambda match: -match.times)
+
+    def surpassed_by(self, memory: MemoryText | None) -> int | None:
+        """The predicted peak, where the failed run held far more: its config, its data or a leak is not known here."""
+        held = memory.allocated_bytes if memory else None
+        if held is None or self.prediction is None:
+            return None
+        most = self.prediction.needs.peak_allocated_bytes
+        return most if held > most * _NOT_THIS_RUN else None
+
+    def peak_of(self, phase: str) -> int:
+        """The most allocated in a phase, over all steps."""
+        report = None if self.prediction is None else self.prediction.needs
+        return max((p.peak_allocated_bytes for p in report.phases if p.phase == phase), default=0) if report else 0
+
+
+def summon(
+    document: Document, run: RunSpec, memory: MemoryText | None, *, model: str | None = None, named_gpu: bool = False
+) -> Ghost:
+    """The ghost run of a config on the card that the log shows (a card named by the user goes first)."""
+    from vramwise.facts.models import find_model
+
+    run = _on_the_card(run, memory, named_gpu=named_gpu)
+    name = model or run.base_model
+    if name is None:
+        return Ghost(document=document, run=run, missing="the config names no base_model")
+    # base_model is relative to the config, a model named beside it to where the user is.
+    folder = Path() if model or document.path == "-" else Path(document.path).parent
+    found = None
+    try:
+        found = find_model(name, base_dir=folder)
+        return Ghost(document=document, run=run, model=found, prediction=_predict(run, found, memory))
+    except VramwiseError as error:
+        return Ghost(document=document, run=run, model=found, missing=str(error))
+    except Exception as error:
+        # The log is still there to be explained: a fault of the prediction must not take the diagnosis with it.
+        return Ghost(document=document, run=run, missing=_fault(error), broken=True)
+
+
+def would_survive(ghost: Ghost, edits: Sequence[Edit], memory: MemoryText | None) -> tuple[bool | None, str]:
+    """Whether the changed config is predicted to fit the card, and the figures; None where that cannot be said."""
+    if ghost.model is None or ghost.prediction is None or ghost.prediction.capacity_bytes is None:
+        return None, ""
+    if ghost.surpassed_by(memory) is not None:
+        return None, ""
+    try:
+        changed = resolve(apply_edits(ghost.document, edits), ghost.run.target)
+        prediction = _predict(changed, ghost.model, memory)
+    except VramwiseError as error:
+        return None, str(error)
+    except Exception as error:
+        return None, _fault(error)
+    # On the card the allocator gives back what it can spare; what does not fit is told as if the card were larger.
+    after = (prediction.report if prediction.fits else prediction.needs).peak_reserved_bytes
+    before = ghost.prediction.needs.peak_reserved_bytes
+    return prediction.fits, f"{gib(before)} → {gib(after)} reserved of {gib(prediction.capacity_bytes or 0)}"
+
+
+def _fault(error: Exception) -> str:
+    return f"the prediction of this config failed with an error of its own ({type(error).__name__})"
+
+
+def _predict(run: RunSpec, model: ModelSpec, memory: MemoryText | None) -> Prediction:
+    return predict_run(run, model, limit_bytes=memory.allowed_bytes if memory else None)
+
+
+def _on_the_card(run: RunSpec, memory: MemoryText | None, *, named_gpu: bool) -> RunSpec:
+    total = memory.total_bytes if memory else None
+    if total is None or named_gpu:
+        return run
+    gpu = run.target.gpu
+    if gpu is not None and abs(gpu.memory_bytes - total) < total // 20:
+        gpu = replace(gpu, memory_bytes=total)
+    else:
+        name = f"card of {gib(total)} (from the log)"
+        gpu = GpuSpec(
+            name=name, vendor="nvidia", memory_bytes=total, capability=None, bf16=True, fp8=False, known=False
+        )
+    return replace(run, target=replace(run.target, gpu=gpu))

@@ -1,0 +1,31 @@
+"""`--what-if key=value`: a config with some values changed, in memory only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import yaml
+
+from vramwise.documents.edit import apply_edits
+from vramwise.errors import VramwiseError
+from vramwise.types import Document, Edit
+
+
+def with_changes(document: Document, changes: Sequence[str]) -> Document:
+    """The document as if the changes were written in it. Values are read as YAML: `key=` removes the key."""
+    edits = [_edit(change) for change in changes]
+    return apply_edits(document, edits)
+
+
+def _edit(change: str) -> Edit:
+    key, equals, text = change.partition("=")
+    key = key.strip()
+    if not equals or not key:
+        raise VramwiseError(f"--what-if {change}: write it as key=value, e.g. micro_batch_size=1")
+    if not text.strip():
+        return Edit(op="delete", key=key)
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise VramwiseError(f"--what-if {change}: the value is not YAML") from error
+    return Edit(op="insert", key=key, value=value)

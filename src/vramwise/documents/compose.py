@@ -1,0 +1,218 @@
+"""Text → tree of nodes with character offsets: what PyYAML's composer gives, plus where aliases and anchors stand.
+
+PyYAML's own composer forgets the place of an alias and recurses with the nesting; this one works event by event, keeps
+both limits (nesting, and values after aliases are expanded) while it reads, and never recurses. It knows YAML's shape
+only: what the values mean is the constructor's work (document.py), what a trainer makes of them is nobody's here.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import yaml
+
+from vramwise.documents.complaints import complaint, error_at
+from vramwise.errors import ConfigError
+
+# A config nests five deep and holds a few hundred values. Beyond these it is a mistake or an attack ("billion laughs").
+MAX_DEPTH = 64
+MAX_VALUES = 100_000
+
+# libyaml is eight times faster than PyYAML's own scanner, but reads some texts differently: tabs and whatever is not
+# ASCII; directives, tags, `?`, `|#`. It gets only texts without these.
+_DIFFERS_IN_LIBYAML = re.compile(r"[^\n -~]|[!?]|^%|[|>][-+0-9]*#", re.MULTILINE)
+_COLON = re.compile(r"\s*:")
+_FAST_LOADER: Any = getattr(yaml, "CSafeLoader", None)
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """One node and where it stands: offsets, end exclusive, anchor and tag included.
+
+    A block collection ends with its last child. An alias has the `yaml` node of its target.
+    """
+
+    kind: Literal["scalar", "sequence", "mapping", "alias"]
+    start: int
+    end: int
+    yaml: yaml.Node
+    full_end: int = 0  # the end with the blank lines that a block scalar may count as its own
+    flow: bool = False
+    style: str | None = None  # of a scalar: None (plain), "'", '"', "|" or ">"
+    anchor: str | None = None
+    target: Node | None = None  # of an alias
+    aliased: bool = False  # some alias points at this node
+    closed: bool = True
+    size: int = 1  # values it stands for once aliases are expanded
+    height: int = 1  # levels of nesting once aliases are expanded
+    items: list[Node] = field(default_factory=list)
+    pairs: list[tuple[Node, Node]] = field(default_factory=list)
+    pending_key: Node | None = None  # while it is being read
+
+
+def compose(text: str) -> Node | None:
+    """The root node of a text, or None where it holds no document. Raises ConfigError with the place."""
+    if _FAST_LOADER is not None and not _DIFFERS_IN_LIBYAML.search(text):
+        try:
+            return _Builder(text, _FAST_LOADER(text)).build()
+        except yaml.YAMLError:
+            pass  # the slow loader has the last word, and its errors are the ones we know how to explain
+    return compose_slowly(text)
+
+
+def compose_slowly(text: str) -> Node | None:
+    """The same with PyYAML's own scanner: the authority on what a text means."""
+    try:
+        loader = yaml.SafeLoader(text)
+    except yaml.YAMLError as error:
+        raise complaint(text, error) from error
+    try:
+        return _Builder(text, loader).build()
+    except yaml.YAMLError as error:
+        raise complaint(text, error) from error
+    except (ValueError, OverflowError) as error:
+        # An escape beyond Unicode ("\U00110000"), a version number of thousands of digits: PyYAML lets these out.
+        raise error_at(text, loader.get_mark().index, "an escape or number here is out of range: correct it") from error
+    finally:
+        loader.dispose()
+
+
+class _Builder:
+    """Turns the events of one loader into nodes."""
+
+    def __init__(self, text: str, loader: Any) -> None:
+        self.text = text
+        self.loader = loader
+        self.anchors: dict[str, Node] = {}
+        self.open: list[Node] = []
+        self.root: Node | None = None
+
+    def build(self) -> Node | None:
+        documents = 0
+        while True:
+            event: Any = self.loader.get_event()
+            if isinstance(event, yaml.StreamEndEvent):
+                return self.root
+            if isinstance(event, yaml.DocumentStartEvent):
+                start: Any = event.start_mark
+                documents += 1
+                if documents > 1:
+                    raise self.error(
+                        start.index,
+                        "a second document starts here; a config is one document: keep one, or split the file",
+                    )
+            elif isinstance(event, yaml.NodeEvent):
+                self.start_node(event)
+            elif isinstance(event, yaml.CollectionEndEvent):
+                self.end_collection(event)
+
+    def start_node(self, event: Any) -> None:
+        if isinstance(event, yaml.AliasEvent):
+            self.attach(self.alias(event))
+            return
+        start_mark, end_mark, tag = event.start_mark, event.end_mark, event.tag
+        start, end = start_mark.index, end_mark.index
+        if isinstance(event, yaml.ScalarEvent):
+            if tag is None or tag == "!":
+                tag = self.loader.resolve(yaml.ScalarNode, event.value, event.implicit)
+            scalar = yaml.ScalarNode(tag, event.value, start_mark, end_mark, style=event.style)
+            # Where nothing is written PyYAML calls the style None, libyaml "": plain, both.
+            node = Node("scalar", start, self.scalar_end(event, end), scalar, end, style=event.style or None)
+            self.name(node, event)
+            self.attach(node)
+        else:
+            node = self.collection(event, tag, start)
+            self.name(node, event)
+            self.open.append(node)
+            if len(self.open) >= MAX_DEPTH:
+                raise self.error(start, f"this is nested more than {MAX_DEPTH} levels deep; no config is")
+
+    def scalar_end(self, event: Any, end: int) -> int:
+        """A block scalar's mark stands behind the blank lines that follow it; its end is its last written character."""
+        if event.style not in ("|", ">"):
+            return int(end)
+        return len(self.text[:end].rstrip(" \t\r\n\x85\u2028\u2029"))
+
+    def collection(self, event: Any, tag: str | None, start: int) -> Node:
+        mapping = isinstance(event, yaml.MappingStartEvent)
+        node_type = yaml.MappingNode if mapping else yaml.SequenceNode
+        if tag is None or tag == "!":
+            tag = self.loader.resolve(node_type, None, event.implicit)
+        inner = node_type(tag, [], event.start_mark, None, flow_style=event.flow_style)
+        kind: Literal["mapping", "sequence"] = "mapping" if mapping else "sequence"
+        return Node(kind, start, event.end_mark.index, inner, flow=bool(event.flow_style), closed=False)
+
+    def name(self, node: Node, event: Any) -> None:
+        if event.anchor is None:
+            return
+        if event.anchor in self.anchors:
+            first = error_at(self.text, self.anchors[event.anchor].start, "").line
+            raise self.error(
+                node.start,
+                f"the anchor '&{event.anchor}' is already used on line {first}: give one of them another name",
+            )
+        node.anchor = event.anchor
+        self.anchors[event.anchor] = node
+
+    def alias(self, event: Any) -> Node:
+        start = event.start_mark.index
+        target = self.anchors.get(event.anchor)
+        if target is None:
+            raise self.error(
+                start,
+                f"'*{event.anchor}' refers to an anchor that is not defined above it: define '&{event.anchor}' first, "
+                "or quote the value if the '*' belongs to it",
+            )
+        if not target.closed:
+            raise self.error(start, f"'*{event.anchor}' stands inside the value it refers to, which would never end")
+        if len(self.open) + target.height > MAX_DEPTH:
+            raise self.error(start, f"the aliases here nest more than {MAX_DEPTH} levels deep; no config does")
+        target.aliased = True
+        size, height = target.size, target.height
+        end = event.end_mark.index
+        return Node("alias", start, end, target.yaml, target=target, size=size, height=height)
+
+    def end_collection(self, event: Any) -> None:
+        node = self.open.pop()
+        node.closed = True
+        if node.flow:
+            node.end = event.end_mark.index
+        self.attach(node)
+
+    def attach(self, node: Node) -> None:
+        if not self.open:
+            self.root = node
+            return
+        parent = self.open[-1]
+        if parent.kind == "sequence":
+            parent.items.append(node)
+            parent.yaml.value.append(node.yaml)
+        elif parent.pending_key is None:
+            parent.pending_key = node
+        else:
+            if node.start == node.end:
+                self.place_nothing(parent.pending_key, node)
+            parent.pairs.append((parent.pending_key, node))
+            parent.yaml.value.append((parent.pending_key.yaml, node.yaml))
+            parent.pending_key = None
+        parent.end = max(parent.end, node.end)
+        parent.full_end = max(parent.full_end, parent.end, node.full_end)
+        parent.height = max(parent.height, node.height + 1)
+        parent.size += node.size
+        if parent.size > MAX_VALUES:
+            raise self.error(node.start, self.too_many(node))
+
+    def place_nothing(self, key: Node, value: Node) -> None:
+        """A value that is not written stands behind its colon: PyYAML and libyaml put it here and there."""
+        colon = _COLON.match(self.text, key.end)
+        value.start = value.end = value.full_end = key.end if colon is None else colon.end()
+
+    def too_many(self, node: Node) -> str:
+        if self.anchors:
+            return f"the aliases here expand to more than {MAX_VALUES:,} values; no config needs that"
+        return f"this holds more than {MAX_VALUES:,} values; no config does"
+
+    def error(self, offset: int, message: str) -> ConfigError:
+        return error_at(self.text, offset, message)

@@ -1,0 +1,189 @@
+"""Text → Document: the values `yaml.safe_load` gives (YAML 1.1, as Axolotl reads them), and the span of every key.
+
+Knows YAML, not trainers: which keys mean something is decided elsewhere. Reads no files: bytes come from files.py.
+Stricter than `safe_load` where a config can only be a mistake: duplicate keys, tags beyond YAML's own, values that
+contain themselves or explode, several documents.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable
+from typing import Any
+
+import yaml
+from yaml.constructor import SafeConstructor
+
+from vramwise.documents.complaints import complaint, error_at
+from vramwise.documents.compose import Node, compose
+from vramwise.documents.limits import MAX_BYTES, too_large
+from vramwise.documents.spans import TAG, collect_spans, is_merge, key_of
+from vramwise.errors import ConfigError
+from vramwise.types import Document, KeyPath, Span
+
+_KNOWN_TAGS = {
+    TAG + name
+    for name in ("null", "bool", "int", "float", "binary", "timestamp", "omap", "pairs", "set", "str", "seq", "map")
+}
+# Numbers longer than this are no numbers of a config, and Python refuses to print integers of more than 4300 digits.
+_MAX_NUMBER_LENGTH = 1000
+# The complement of what YAML 1.1 calls printable (PyYAML's reader refuses the same characters).
+_UNPRINTABLE = re.compile("[^\t\n\r -~\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_UNHASHABLE = "a list or mapping cannot be a key: quote it if it is text such as '{{ template }}'"
+
+
+def parse_document(path: str, data: bytes) -> Document:
+    """Read a config's bytes. `path` is only its name. Raises ConfigError with line and column."""
+    text = _decode(data)
+    root = compose(text)
+    if root is None or (root.kind == "scalar" and root.yaml.value == "" and root.style is None):
+        what = "it holds only comments" if text.strip("\ufeff \t\r\n-") else "it holds nothing"
+        raise error_at(text, 0, f"this file is empty: {what}; write settings as 'key: value' lines")
+    values = _construct(text, root)
+    spans: dict[KeyPath, Span] = {}
+    collect_spans(root, (), False, spans)
+    return Document(path=path, text=text, values=values, spans=spans)
+
+
+def _decode(data: bytes) -> str:
+    if len(data) > MAX_BYTES:
+        raise too_large()
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise ConfigError("this file is UTF-16, not UTF-8: save it as UTF-8", line=1, column=1)
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        before = data[: error.start].decode("utf-8")
+        message = f"the byte 0x{data[error.start]:02x} here is not UTF-8 text: save the file as UTF-8"
+        raise error_at(before, len(before), message) from None
+    bad = _UNPRINTABLE.search(text)
+    if bad is not None:
+        raise error_at(
+            text, bad.start(), f"the control character U+{ord(bad[0]):04X} stands here; YAML forbids it: remove it"
+        )
+    return text
+
+
+def _construct(text: str, root: Node) -> dict[str, Any]:
+    """The values of the tree, as SafeConstructor makes them."""
+    constructor = _Constructor(text)
+    for mapping in _check_nodes(text, root):
+        _check_keys(text, mapping, constructor)
+    if root.kind != "mapping" or root.yaml.tag != TAG + "map":
+        what = {"sequence": "a list", "scalar": "a single value"}.get(root.kind, "a set or pairs")
+        raise error_at(text, root.start, f"this file holds {what}; a config is a mapping: write 'key: value' lines")
+    values = constructor.construct_document(root.yaml)
+    for key in values:
+        if not isinstance(key, str):
+            raise _key_not_text(text, root, key, constructor)
+    checked: dict[str, Any] = values
+    return checked
+
+
+class _Constructor(SafeConstructor):
+    """SafeConstructor, with a place for every refusal."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+    def construct_document(self, node: yaml.Node) -> Any:
+        try:
+            return super().construct_document(node)
+        except yaml.MarkedYAMLError as error:  # collections are filled after construct_object has returned
+            raise self._refusal(node, error) from None
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep=deep)
+        except yaml.MarkedYAMLError as error:
+            raise self._refusal(node, error) from None
+        except (ValueError, LookupError, TypeError, AttributeError, OverflowError):
+            kind = node.tag.removeprefix(TAG)
+            value = repr(str(node.value)[:40])[1:-1] if isinstance(node, yaml.ScalarNode) else ""
+            message = f"'{value}' looks like a {kind} but is not a valid one: correct it, or quote it if it is text"
+            raise error_at(self.text, node.start_mark.index, message) from None
+
+    def _refusal(self, node: yaml.Node, error: yaml.MarkedYAMLError) -> ConfigError:
+        problem = error.problem or ""
+        mark = error.problem_mark or node.start_mark
+        if "for merging" in problem:
+            return error_at(
+                self.text, mark.index, "'<<' can only merge a mapping or a list of mappings: use '<<: *name'"
+            )
+        if "unhashable" in problem:
+            return error_at(self.text, mark.index, _UNHASHABLE)
+        if "could not determine a constructor" in problem:
+            words = f"a bare '{node.value}' has a special meaning in YAML 1.1: quote it"
+            return error_at(self.text, mark.index, words)
+        if "expected a" in problem:
+            return error_at(
+                self.text, mark.index, "the tag here ('!!…') does not fit the value behind it: remove the tag"
+            )
+        return complaint(self.text, error)
+
+
+def _check_nodes(text: str, root: Node) -> list[Node]:
+    """Refuse tags beyond YAML's own and numbers beyond sense. Returns every mapping once."""
+    mappings: list[Node] = []
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if node.kind == "alias":
+            continue
+        if node.yaml.tag.startswith(TAG):
+            _check_number(text, node)
+        if node.yaml.tag not in _KNOWN_TAGS and text[node.start] in "!&" and "!" in text[node.start : node.end]:
+            at = text.find("!", node.start)
+            tag = re.split(r"[\s,\]}]", text[at : at + 60], maxsplit=1)[0]
+            raise error_at(
+                text, at, f"the tag '{tag}' is refused: a config holds plain values, no objects; remove the tag"
+            )
+        waiting.extend(reversed(node.items))
+        for key, value in reversed(node.pairs):
+            waiting += (value, key)
+        if node.kind == "mapping":
+            mappings.append(node)
+    return mappings
+
+
+def _check_number(text: str, node: Node) -> None:
+    if node.kind != "scalar":
+        return
+    value: str = node.yaml.value
+    if node.yaml.tag in (TAG + "int", TAG + "float") and len(value) > _MAX_NUMBER_LENGTH:
+        raise error_at(text, node.start, f"this number has {len(value):,} digits: quote it if it is text")
+    if node.style == '"' and "\\" in text[node.start : node.end] and re.search("[\ud800-\udfff]", value):
+        raise error_at(
+            text, node.start, "an escape in this text is half of a surrogate pair: write the character itself"
+        )
+
+
+def _check_keys(text: str, mapping: Node, constructor: _Constructor) -> None:
+    """Refuse unhashable and duplicate keys."""
+    seen: dict[Any, Node] = {}
+    for key_node, _ in mapping.pairs:
+        if is_merge(key_node):
+            continue
+        key = key_of(key_node, constructor)
+        if not isinstance(key, Hashable):
+            raise error_at(text, key_node.start, _UNHASHABLE)
+        if key in seen:
+            first = error_at(text, seen[key].start, "").line
+            second = error_at(text, key_node.start, "").line
+            where = f"on line {first} and again on line {second}" if first != second else f"twice on line {first}"
+            name = str(key) if str(key).isprintable() else repr(key)
+            raise error_at(
+                text, key_node.start, f"the key '{name}' stands {where}; only the last would count: remove one of them"
+            )
+        seen[key] = key_node
+
+
+def _key_not_text(text: str, root: Node, key: object, constructor: _Constructor) -> ConfigError:
+    for key_node, _ in root.pairs:
+        if not is_merge(key_node) and key_of(key_node, constructor) is key:
+            written = text[key_node.start : key_node.end]
+            return error_at(
+                text, key_node.start, f"the key '{written}' reads as {key!r}, not as text: quote it or rename it"
+            )
+    return error_at(text, root.start, f"a merged key reads as {key!r}, not as text: quote it or rename it")

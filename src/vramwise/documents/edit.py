@@ -1,0 +1,185 @@
+"""Changing a config by its spans: set, insert, delete. YAML is edited, never re-emitted.
+
+Every proposal for the new text is read again and must hold exactly the intended values in the old order; else the next
+one is tried, and where none is right the edit is refused and nothing changes. Knows neither files nor trainers.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from vramwise.documents import values as intent
+from vramwise.documents.block import style_of
+from vramwise.documents.compose import Node, compose
+from vramwise.documents.delete_entry import without_entry
+from vramwise.documents.document import parse_document
+from vramwise.documents.insert_entry import with_entry
+from vramwise.documents.refusal import EditRefused
+from vramwise.documents.scalar import inline, plain_value
+from vramwise.documents.set_value import with_value
+from vramwise.documents.tree import locate
+from vramwise.errors import ConfigError
+from vramwise.types import Document, Edit, KeyPath, join_key, split_key
+
+__all__ = ["EditRefused", "apply_edits", "diff"]
+
+
+def apply_edits(document: Document, edits: Sequence[Edit]) -> Document:
+    """The document with all edits made, in order; or EditRefused, and none is.
+
+    A key that is inserted beside one that is deleted takes its place: its line, and the comment there.
+    """
+    deleted = {edit.key for edit in edits if edit.op == "delete"}
+    successors: dict[str | None, str] = {}
+    for edit in edits:
+        edit = replace(edit, beside=successors.get(edit.beside, edit.beside))
+        renamed = _rename(document, edit) if edit.op != "delete" and edit.beside in deleted else None
+        if renamed is not None:
+            successors[edit.beside] = edit.key
+        document = renamed or _apply(document, edit)
+    return document
+
+
+def diff(before: Document, after: Document) -> str:
+    """A unified diff; empty where nothing changed."""
+    lines = difflib.unified_diff(_lines(before.text), _lines(after.text), before.path, after.path)
+    return "".join(line if line.endswith(("\n", "\r")) else f"{line}\n\\ No newline at end of file\n" for line in lines)
+
+
+def _lines(text: str) -> list[str]:
+    return re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+", text)
+
+
+def _apply(document: Document, edit: Edit) -> Document:
+    path = split_key(edit.key)
+    now = intent.lookup(document.values, path)
+    if edit.op == "delete":
+        if not now:
+            return document
+        wanted = intent.drop(document.values, path)
+        proposals = _deletion(document, path)
+    else:
+        value = plain_value(edit.value)
+        if now and intent.identical(now[0], value):
+            return document
+        _check_parents(document, path, edit.key)
+        wanted = intent.put(document.values, path, value)
+        proposals = _change(document, path, value, edit.beside)
+    for text in proposals:
+        after = _read_back(document.path, text, wanted, document)
+        if after is not None:
+            return after
+    raise EditRefused(_why(document, path, edit))
+
+
+def _rename(document: Document, edit: Edit) -> Document | None:
+    """The document in which the key `edit.beside` has the name and the value of the edit; None where that cannot be."""
+    old, new = split_key(edit.beside or ""), split_key(edit.key)
+    held = intent.lookup(document.values, old)
+    if old[:-1] != new[:-1] or not held or intent.lookup(document.values, new):
+        return None
+    try:
+        entries, missing = locate(_root(document), old)
+        if missing or entries[-1].key is None:
+            return None
+        key = entries[-1].key
+        name = inline(new[-1], flow=entries[-1].container.flow)
+        wanted = intent.put(intent.drop(document.values, old), new, held[0])
+        text = document.text[: key.start] + name + document.text[key.end :]
+        renamed = _read_back(document.path, text, wanted, document)
+        return renamed and _apply(renamed, Edit(op="set", key=edit.key, value=edit.value))
+    except EditRefused:
+        return None
+
+
+def _read_back(path: str, text: str, wanted: dict[str, Any], before: Document) -> Document | None:
+    """The document of a proposed text, if it holds what was wanted and every other key stands where it stood."""
+    try:
+        after = parse_document(path, text.encode("utf-8", "surrogatepass"))
+    except ConfigError:
+        return None
+    if not intent.identical(after.values, intent.in_order_of(wanted, after.values)):
+        return None
+    return after if _order_kept(before.values, after.values) else None
+
+
+def _order_kept(before: Any, after: Any) -> bool:
+    if isinstance(before, dict) and isinstance(after, dict):
+        kept = [key for key in before if key in after]
+        return kept == [key for key in after if key in before] and all(_order_kept(before[k], after[k]) for k in kept)
+    if isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        return all(_order_kept(a, b) for a, b in zip(before, after, strict=True))
+    return True
+
+
+def _check_parents(document: Document, path: KeyPath, key: str) -> None:
+    """A key can only be put into a mapping, or a list at its end."""
+    here: Any = document.values
+    for depth, part in enumerate(path):
+        step = intent.step_into(here, part)
+        if step is None:
+            if isinstance(here, list) and part != len(here):
+                raise EditRefused(f"'{key}' cannot be written: the list there has {len(here)} items")
+            if isinstance(here, dict) and any(isinstance(rest, int) for rest in path[depth:]):
+                raise EditRefused(f"'{key}' cannot be written: a list position needs a list that exists")
+            return
+        here = here[step]
+        if here is None:
+            if any(isinstance(rest, int) for rest in path[depth + 1 :]):
+                raise EditRefused(f"'{key}' cannot be written: a list position needs a list that exists")
+            return
+        if not isinstance(here, (dict, list)) and depth < len(path) - 1:
+            raise EditRefused(f"'{key}' cannot be written: '{part}' holds a single value, not a mapping")
+
+
+def _root(document: Document) -> Node:
+    root = compose(document.text)
+    assert root is not None  # it was read before
+    return root
+
+
+def _deletion(document: Document, path: KeyPath) -> Iterator[str]:
+    entries, missing = locate(_root(document), path)
+    if not missing:
+        yield from without_entry(document.text, entries)
+
+
+def _change(document: Document, path: KeyPath, value: Any, beside: str | None) -> Iterator[str]:
+    root = _root(document)
+    text = document.text
+    style = style_of(text, root)
+    entries, missing = locate(root, path)
+    if not missing:
+        yield from with_value(text, entries[-1], value, style)
+        return
+    container = entries[-1].value if entries else root
+    if container.kind == "scalar":  # `fsdp_config:` with nothing behind it
+        yield from with_value(text, entries[-1], intent.nested(missing, value), style)
+        return
+    depth = len(path) - len(missing)
+    neighbour = None
+    if beside is not None:
+        beside_path = split_key(beside)
+        if beside_path[:depth] == path[:depth] and len(beside_path) > depth:
+            neighbour = beside_path[depth]
+    key, new = str(missing[0]), intent.nested(missing[1:], value)
+    yield from with_entry(text, container, None if container.kind == "sequence" else key, new, neighbour, style)
+
+
+def _why(document: Document, path: KeyPath, edit: Edit) -> str:
+    """The sentence of a refusal: sharing is the usual reason."""
+    entries, missing = locate(_root(document), path)
+    for depth, entry in enumerate(entries, start=1):
+        if entry.value.aliased:
+            return (
+                f"'{edit.key}' was left as it is: '{join_key(path[:depth])}' carries the anchor "
+                f"'&{entry.value.anchor}', which is used elsewhere; change it by hand"
+            )
+    if missing and edit.op == "delete":
+        return f"'{edit.key}' was left as it is: it is merged in by '<<' and written elsewhere; change it by hand"
+    verb = "deleting" if edit.op == "delete" else "writing"
+    return f"'{edit.key}' was left as it is: {verb} it would change more than this key; change it by hand"

@@ -1,0 +1,107 @@
+"""A plain value → YAML text that YAML 1.1 reads back as exactly that value: scalars, and collections on one line.
+
+Knows nothing of the document around it, except whether it stands between brackets (`flow`) and which quotes were used.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+from yaml.resolver import Resolver
+
+from vramwise.documents.compose import MAX_DEPTH
+from vramwise.documents.refusal import EditRefused
+
+# Strings that may stand without quotes: a careful subset of what YAML allows. A colon only inside a word (a URL).
+_PLAIN = re.compile(
+    r"(?:[A-Za-z0-9_./$+]|-(?=[A-Za-z0-9_./]))(?:[A-Za-z0-9_./$+@()^~=;-]|:(?=[A-Za-z0-9_./])| (?=[^ ]))*"
+)
+_PLAIN_IN_FLOW = re.compile(r"[A-Za-z0-9_./$+](?:[A-Za-z0-9_./$+@()^~=;-]| (?=[^ ]))*")
+_NOT_IN_SINGLE_QUOTES = re.compile("[^ -~\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\0": "\\0"}
+_RESOLVER: Any = Resolver()  # PyYAML's types leave it out
+
+
+def plain_value(value: Any, depth: int = 0) -> Any:
+    """The value in YAML's own types: tuples become lists, kinds of str and of mappings plain ones. Others: refused."""
+    if depth >= MAX_DEPTH:
+        raise EditRefused(f"a value nested more than {MAX_DEPTH} levels deep cannot be written")
+    if value is None or type(value) in (bool, int, float):
+        return value
+    if isinstance(value, str):
+        return "".join(value)
+    if isinstance(value, (list, tuple)):
+        return [plain_value(item, depth + 1) for item in value]
+    if isinstance(value, Mapping):
+        return {_plain_key(key): plain_value(item, depth + 1) for key, item in value.items()}
+    raise EditRefused(f"a value of type {type(value).__name__} cannot be written to a config")
+
+
+def _plain_key(key: Any) -> str:
+    if not isinstance(key, str):
+        raise EditRefused(f"the key {key!r} is not text: it cannot be written to a config")
+    return "".join(key)
+
+
+def inline(value: Any, *, flow: bool = False, quote: str | None = None) -> str:
+    """The value on one line. `quote`: the quotes the value before it had, kept where they can be."""
+    if isinstance(value, str):
+        return _string(value, flow, quote)
+    if isinstance(value, list):
+        return "[" + ", ".join(inline(item, flow=True) for item in value) + "]"
+    if isinstance(value, dict):
+        return (
+            "{" + ", ".join(f"{inline(key, flow=True)}: {inline(item, flow=True)}" for key, item in value.items()) + "}"
+        )
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return _number(value)
+
+
+def _number(value: int | float) -> str:
+    if isinstance(value, int):
+        try:
+            return str(value)
+        except ValueError:
+            raise EditRefused("an integer of thousands of digits cannot be written to a config") from None
+    if math.isnan(value):
+        return ".nan"
+    if math.isinf(value):
+        return ".inf" if value > 0 else "-.inf"
+    mantissa, mark, exponent = repr(value).partition("e")
+    # Without a point and a signed exponent YAML 1.1 reads a string: 5e-05 is one, 5.0e-05 is a float.
+    if "." not in mantissa:
+        mantissa += ".0"
+    return mantissa + mark + exponent
+
+
+def _string(value: str, flow: bool, quote: str | None) -> str:
+    printable = not _NOT_IN_SINGLE_QUOTES.search(value)
+    if quote == '"' or not printable:
+        return '"' + "".join(_escaped(character) for character in value) + '"'
+    if quote != "'" and (_PLAIN_IN_FLOW if flow else _PLAIN).fullmatch(value) and _reads_as_string(value):
+        return value
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _reads_as_string(value: str) -> bool:
+    tag = _RESOLVER.resolve(yaml.ScalarNode, value, (True, False))
+    # Other readers of YAML take 5e-5 for a number, and so would a person: quotes say that text is meant.
+    return bool(tag == "tag:yaml.org,2002:str") and not re.fullmatch(r"[-+.]?\d[\d_.]*([eE][-+]?\d+)?", value)
+
+
+def _escaped(character: str) -> str:
+    if character in _ESCAPES:
+        return _ESCAPES[character]
+    if not _NOT_IN_SINGLE_QUOTES.search(character):
+        return character
+    code = ord(character)
+    if code <= 0xFF:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"

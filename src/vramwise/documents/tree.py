@@ -1,0 +1,100 @@
+"""Finding an entry in a tree of nodes: the way from the root to a key, and where an entry starts on the page."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from vramwise.documents.compose import Node
+from vramwise.documents.lines import BREAKS, column
+from vramwise.documents.refusal import EditRefused
+from vramwise.documents.spans import flatten, is_merge, key_of
+from vramwise.types import KeyPath, join_key
+
+_PROPERTIES = re.compile("(?:[&!][^\\s]*|\\s+(?:#[^" + BREAKS + "]*)?)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One `key: value` of a mapping or one item of a list."""
+
+    container: Node
+    index: int
+    key: Node | None
+    value: Node
+
+    @property
+    def siblings(self) -> int:
+        """How many entries the container holds, this one included."""
+        return len(self.container.pairs or self.container.items)
+
+
+def locate(root: Node, path: KeyPath) -> tuple[list[Entry], KeyPath]:
+    """The entries on the way to a path, and the part of the path that does not exist."""
+    entries: list[Entry] = []
+    node = root
+    for depth, part in enumerate(path):
+        if node.target is not None:
+            raise EditRefused(
+                f"'{join_key(path[:depth])}' is an alias (*{node.target.anchor}): "
+                f"'{join_key(path)}' is written elsewhere too; change it by hand"
+            )
+        entry = child(node, part)
+        if entry is None:
+            if depth < len(path) - 1 and node.kind == "mapping" and part in flatten(node):
+                raise EditRefused(
+                    f"'{join_key(path[: depth + 1])}' is merged in by '<<' and written elsewhere; change it by hand"
+                )
+            return entries, path[depth:]
+        entries.append(entry)
+        node = entry.value
+    return entries, ()
+
+
+def child(node: Node, part: str | int) -> Entry | None:
+    """The entry of a collection under a key or position. Digits may also be a text key: `0` finds '0'."""
+    if node.kind == "sequence":
+        if isinstance(part, int) and part < len(node.items):
+            return Entry(node, part, None, node.items[part])
+        return None
+    for wanted in (part, str(part)):
+        for index, (key, value) in enumerate(node.pairs):
+            if not is_merge(key):
+                found = key_of(key)
+                if type(found) is type(wanted) and found == wanted:
+                    return Entry(node, index, key, value)
+    return None
+
+
+def start_of(text: str, entry: Entry) -> int:
+    """Where an entry starts: its key, or the dash of a block list; in a flow list the item itself."""
+    if entry.key is not None:
+        return entry.key.start
+    if entry.container.flow:
+        return entry.value.start
+    return dash_of(text, entry.container, entry.index)
+
+
+def dash_of(text: str, sequence: Node, index: int) -> int:
+    """The dash of an item of a block list. All dashes of a list stand in one column; events do not tell where."""
+    first = content_start(text, sequence)
+    if index == 0:
+        return first
+    dashes = re.compile("[" + BREAKS + "] {" + str(column(text, first)) + "}-")
+    last = first
+    for found in dashes.finditer(text, sequence.items[index - 1].end, sequence.items[index].start):
+        last = found.end() - 1
+    return last
+
+
+def content_start(text: str, node: Node) -> int:
+    """Where a block collection's first entry stands, behind its anchor and tag and the comments in between."""
+    found = _PROPERTIES.match(text, node.start)
+    return node.start if found is None else found.end()
+
+
+def indent_of(text: str, container: Node) -> int:
+    """The column the entries of a block collection stand in."""
+    if container.kind == "sequence":
+        return column(text, dash_of(text, container, 0))
+    return column(text, container.pairs[0][0].start)

@@ -1,0 +1,1 @@
+"""Training loops on shapes: one file a kind of training."""

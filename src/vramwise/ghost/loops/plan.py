@@ -1,0 +1,116 @@
+"""What a ghost run will do: its steps and evaluations by shape, the settings an engine changes, and what is assumed.
+
+Parallelism that changes shapes is settled here: tensor parallelism divides heads and feed-forward widths, context
+parallelism divides the tokens of a row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from vramwise.ghost.loops.batches import BatchShape, Widths, as_shapes, largest
+from vramwise.ghost.optimizers import is_known
+from vramwise.ghost.tape import LIGER
+from vramwise.types import ModelSpec, RunSpec
+
+# steps until nothing new happens: states appear at the first, and the second is the first to run with them
+_STEADY_STEPS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The micro-batches of each step, and the evaluations by the step that they follow (0: before the first)."""
+
+    steps: list[list[BatchShape]]
+    evals: dict[int, list[BatchShape]]
+
+
+def make_plan(run: RunSpec, widths: Widths | None, eval_widths: Widths | None, steps: int | None) -> Plan:
+    """Steps and evaluations; without a number of steps, as many as the widths give or the steady state needs."""
+    micro = as_shapes(run, widths) or [largest(run)]
+    each = run.gradient_accumulation_steps
+    count = steps or (max(len(micro) // each, 1) if widths else _STEADY_STEPS)
+    context = run.context_parallel_size
+    planned = [[_share(micro[(step * each + i) % len(micro)], context) for i in range(each)] for step in range(count)]
+    return Plan(steps=planned, evals=_evals(run, eval_widths, count, context))
+
+
+def _share(shape: BatchShape, ranks: int) -> BatchShape:
+    return shape if ranks <= 1 else shape._replace(width=max(1, -(-shape.width // ranks)))
+
+
+def _evals(run: RunSpec, widths: Widths | None, steps: int, context: int) -> dict[int, list[BatchShape]]:
+    if not run.evaluates or run.eval_batch_size is None:
+        return {}
+    # two batches of the same shape: the second finds what the first left
+    shapes = as_shapes(run, widths, evaluation=True) or [largest(run, evaluation=True)] * 2
+    shapes = [_share(shape, context) for shape in shapes]
+    every = int(run.eval_steps) if run.eval_steps and run.eval_steps >= 1 else steps
+    # the trainer evaluates once more when it stops
+    found = {step: shapes for step in range(1, steps + 1) if step % every == 0 or step == steps}
+    if run.eval_on_start:
+        found[0] = shapes
+    return found
+
+
+def for_engine(run: RunSpec, engine: str) -> RunSpec:
+    """The run under another engine: a plain transformers `Trainer` leaves all weights as they were loaded."""
+    if engine == "transformers" and run.trainer == "axolotl" and run.fp32_embeddings:
+        return replace(run, fp32_embeddings=False)
+    return run
+
+
+def local_model(run: RunSpec, model: ModelSpec) -> ModelSpec:
+    """What one rank of a tensor-parallel group holds: its share of heads and feed-forward widths."""
+    ranks = run.tensor_parallel_size
+    if ranks <= 1:
+        return model
+    return replace(
+        model,
+        num_attention_heads=max(1, model.num_attention_heads // ranks),
+        num_key_value_heads=max(1, model.num_key_value_heads // ranks),
+        intermediate_size=max(1, model.intermediate_size // ranks),
+        moe_intermediate_size=model.moe_intermediate_size // ranks,
+        shared_expert_intermediate_size=model.shared_expert_intermediate_size // ranks,
+    )
+
+
+def assumptions(
+    run: RunSpec,
+    model: ModelSpec,
+    widths: Widths | None,
+    eval_widths: Widths | None,
+    liger: tuple[int, ...] = LIGER,
+) -> tuple[str, ...]:
+    """What the prediction takes for granted, in sentences."""
+    found = []
+    if widths is None:
+        shape = largest(run)
+        found.append(
+            f"without data: every micro-batch is taken to be {shape.rows} × {shape.width} tokens, all rows full"
+        )
+    if run.evaluates and eval_widths is None:
+        shape = largest(run, evaluation=True)
+        found.append(f"without data: every evaluation batch is taken to be {shape.rows} × {shape.width} tokens")
+    if model.family_assumed:
+        found.append(f"model_type '{model.model_type}' is not known: taken for a llama-like block")
+    if not is_known(run.optimizer):
+        found.append(f"optimizer '{run.optimizer}' is not modelled: taken for fused AdamW")
+    if run.attn_implementation not in ("eager", "sdpa") and "flash" not in run.attn_implementation:
+        found.append(f"attn_implementation '{run.attn_implementation}' is predicted as flash attention")
+    if run.loss_kernel == "liger_fused_linear" and (run.adapter is None or "lm_head" in run.lora_modules_to_save):
+        version = ".".join([str(part) for part in liger])
+        found.append(f"liger-kernel {version} is assumed; versions differ in what a trained head's gradient takes")
+    if model.left_out:
+        found.append(f"left out of the model: {model.left_out}")
+    if run.torch_compile:
+        found.append("torch_compile: predicted as eager; compiled runs usually need less")
+    if run.rl:
+        found.append(f"rl: {run.rl} is predicted as supervised fine-tuning: no second model, no paired batches")
+    if run.tiled_mlp:
+        found.append("tiled_mlp is not modelled: the feed-forward runs on whole sequences")
+    if run.precision == "fp8":
+        found.append("fp8 is predicted as bf16")
+    if run.quantization == "gptq":
+        found.append("gptq weights are predicted as 4-bit nf4")
+    return tuple(found)

@@ -1,0 +1,95 @@
+"""Steps that repeat: a step whose shapes were seen before leaves the same events, under other tensor numbers.
+
+Valid from the second step on, when optimizer states and workspaces exist. Tensors that outlive a step (batches, the
+count of labels, the loss, the gradient norm) are its *carry*: a recorded step frees the carry it found and leaves a
+new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vramwise.ghost.loops.batches import BatchShape
+from vramwise.ghost.tape import Storage, Tape
+from vramwise.timeline import Action, Event, Phase, Repeat
+
+_make = tuple.__new__
+_PHASE = int(Action.PHASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """The events of one step, the numbers they used, and the carry before and after."""
+
+    events: list[Event]
+    phases: list[Phase]
+    repeats: list[Repeat]
+    start: int
+    first: int
+    count: int
+    before: list[int]
+    after: list[tuple[int, int]]  # numbers and bytes
+
+
+class Recorder:
+    """Keeps one recording for each sequence of shapes."""
+
+    def __init__(self, t: Tape) -> None:
+        self.t = t
+        self.known: dict[tuple[BatchShape, ...], Recording] = {}
+        self._start = (0, 0, 0, 0)
+        self._before: list[int] = []
+
+    def begin(self, carry: Sequence[Storage]) -> None:
+        """A step starts."""
+        t = self.t
+        self._start = (len(t.events), t.count, len(t.phases), len(t.repeats))
+        self._before = [storage.number for storage in carry]
+
+    def end(self, shapes: Sequence[BatchShape], carry: Sequence[Storage]) -> None:
+        """It has ended: remember it if its carry has the form that the next one will find."""
+        t = self.t
+        if len(carry) != len(self._before):
+            return
+        events, first, phases, repeats = self._start
+        self.known[tuple(shapes)] = Recording(
+            events=t.events[events:],
+            phases=t.phases[phases:],
+            repeats=t.repeats[repeats:],
+            start=events,
+            first=first,
+            count=t.count - first,
+            before=self._before,
+            after=[(storage.number, storage.nbytes) for storage in carry],
+        )
+
+    def replay(self, shapes: Sequence[BatchShape], carry: Sequence[Storage], step: int) -> bool:
+        """Write the recorded step once more, if there is one; the carry's storages take the new numbers."""
+        known = self.known.get(tuple(shapes))
+        if known is None or len(known.before) != len(carry):
+            return False
+        t = self.t
+        shift, first = t.count - known.first, known.first
+        found = [(storage.number, storage.nbytes) for storage in carry]
+        freed = dict(zip(known.before, found, strict=True))
+        phase_shift = len(t.phases) - next((event[4] for event in known.events if event[0] == _PHASE), 0)
+        moved = len(t.events) - known.start
+        t.repeats += [
+            Repeat(start + moved, end + moved, times, tuple([(old + shift, new + shift) for old, new in carry]))
+            for start, end, times, carry in known.repeats
+        ]
+        t.phases += [Phase(name, step) for name, _ in known.phases]
+        t.events += [
+            _make(Event, (action, number + shift, size, stream, tag))
+            if number >= first
+            else _make(Event, (action, *freed[number], stream, tag))
+            if action != _PHASE
+            else _make(Event, (action, 0, 0, 0, tag + phase_shift))
+            for action, number, size, stream, tag in known.events
+        ]
+        t.count += known.count
+        for storage, (number, nbytes) in zip(carry, known.after, strict=True):
+            storage.number = number + shift
+            storage.nbytes = nbytes
+        return True

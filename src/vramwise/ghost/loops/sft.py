@@ -1,0 +1,280 @@
+"""The phases of a run: load, then steps of forward, loss, backward, clip, optimizer; evaluations in between.
+
+Written after transformers' `Trainer` (5.17) and accelerate (1.15): what is a local variable there is one here, because
+that decides when the last batch, the last loss and the last gradient norm go.
+
+The first micro-step of a step makes the gradients, all later ones add to them: a later one of the same shape as the one
+before it is that one once more, and is only counted.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+
+from vramwise.errors import VramwiseError
+from vramwise.ghost.build import Builder
+from vramwise.ghost.dtypes import BOOL, BY_NAME, FP32, INT64
+from vramwise.ghost.engine import backward
+from vramwise.ghost.hardware import Hardware, hardware_of
+from vramwise.ghost.loops.batches import BatchShape, Widths
+from vramwise.ghost.loops.clip import clip_grad_norm
+from vramwise.ghost.loops.plan import Plan, assumptions, for_engine, local_model, make_plan
+from vramwise.ghost.loops.repeated_steps import Recorder
+from vramwise.ghost.losses import Loss, make_loss
+from vramwise.ghost.offload import Offload
+from vramwise.ghost.ops.elementwise import scale, scale_in_place, to_float, without_node
+from vramwise.ghost.ops.reduce import sum_all
+from vramwise.ghost.optimizers import make_optimizer
+from vramwise.ghost.sharding import Sharding, rebuild_buckets, reduce_buckets, sharding_of
+from vramwise.ghost.tape import LIGER, Storage, Tape, Tensor
+from vramwise.ghost.weights import load
+from vramwise.timeline import Timeline
+from vramwise.types import GpuSpec, ModelSpec, RunSpec
+
+Batch = dict[str, Tensor]
+
+
+def ghost_run(
+    run: RunSpec,
+    model: ModelSpec,
+    *,
+    engine: str = "axolotl",
+    widths: Widths | None = None,
+    eval_widths: Widths | None = None,
+    steps: int | None = None,
+    gpu: GpuSpec | None = None,
+    hardware: Hardware | None = None,
+    liger: tuple[int, ...] = LIGER,
+) -> tuple[Timeline, tuple[str, ...]]:
+    """The allocations of a run, and what had to be assumed.
+
+    `widths`, `eval_widths`: one a micro-step, one an evaluation batch, as numbers or `BatchShape`; without them the
+    largest that the settings allow. They are gone through again if there are more steps. `steps`: optimizer steps;
+    without it enough to reach the steady state. `hardware`: the card's figures where they are not those of `gpu`.
+    `liger`: the version of liger-kernel.
+    """
+    plan = make_plan(run, widths, eval_widths, steps)
+    run = for_engine(run, engine)
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        t = Tape(hardware or hardware_of(gpu, run.target.torch), liger)
+        under_way = Run(t, run, local_model(run, model), sharding_of(run, engine))
+        under_way.train(plan)
+        # what the end of this function frees is no part of the run
+        events = t.events[:]
+    finally:
+        if collecting:
+            gc.enable()
+    timeline = Timeline(events=events, tags=t.tags, phases=t.phases, repeats=t.repeats)
+    return timeline, assumptions(run, model, widths, eval_widths, liger)
+
+
+class Run:
+    """A run under way."""
+
+    def __init__(self, t: Tape, run: RunSpec, model: ModelSpec, sharding: Sharding) -> None:
+        self.t = t
+        self.run = run
+        self.step = 0
+        t.phase("load", 0)
+        self.weights = load(t, model, run, sharding)
+        t.empty_cache()
+        builder = Builder(self.weights)
+        self.units = builder.gathering.units
+        self.body = builder.body()
+        self.head = builder.head()
+        self.loss: Loss = make_loss(run, model)
+        self.trainable = self.weights.trainable()
+        if not self.trainable:
+            wanted = ", ".join([*run.lora_target_modules, *run.lora_modules_to_save]) or "lora_target_modules"
+            raise VramwiseError(f"nothing would be trained: {model.name} has no module named {wanted}")
+        self.buckets = reduce_buckets(t, self.weights.sharding, self.trainable, model.hidden_size)
+        self.optimizer = make_optimizer(run, self.trainable, self.weights.sharding)
+        self.amp = BY_NAME[run.precision] if run.autocast and run.precision in ("bf16", "fp16") else None
+        t.mark("temporary", "logging")
+        self.total_loss = t.new((), FP32)
+
+    def train(self, plan: Plan) -> None:
+        """The epoch loop: steps of micro-steps, and the evaluations after some of them."""
+        t = self.t
+        if 0 in plan.evals:
+            self.evaluate(plan.evals[0], 0)
+        recorder = Recorder(t)
+        samples: list[Batch] = []
+        grad_norm: Tensor | None = None
+        loss: Tensor | None = None
+        inputs: Batch | None = None
+        items: Tensor | None = None
+        for number, shapes in enumerate(plan.steps, 1):
+            if not recorder.replay(shapes, _carry(samples, items, loss, grad_norm), number):
+                recorder.begin(_carry(samples, items, loss, grad_norm))
+                t.phase("forward", number)
+                samples, items = self.samples(shapes)
+                for position, shape in enumerate(shapes):
+                    inputs = samples[position]
+                    if self.units is not None:
+                        self.units.exchanging = self.run.sync_each_batch or position == len(shapes) - 1
+                    if repeats_the_last(shapes, position) and (self.units is None or not self.units.exchanging):
+                        t.once_more()
+                        continue
+                    start, carried = len(t.events), _number(loss)
+                    loss = self.micro_step(inputs, shape.padded, number)
+                    self._filter(loss)
+                    t.note_stretch(start, carried, _number(loss))
+                t.phase("clip", number)
+                t.mark("temporary", "gradient norm")
+                grad_norm = None
+                if self.run.max_grad_norm > 0:
+                    grad_norm = clip_grad_norm(t, self.trainable)
+                self.update(number)
+                recorder.end(shapes, _carry(samples, items, loss, grad_norm))
+            if number in plan.evals:
+                self.evaluate(plan.evals[number], number)
+        del grad_norm, loss, inputs, items
+
+    def update(self, step: int) -> None:
+        """The optimizer's step, and the gradients' end."""
+        t = self.t
+        t.phase("optimizer", step)
+        self.optimizer.step(t)
+        for parameter in self.trainable:
+            parameter.grad = None
+        if step == 1 and self.weights.sharding.buckets:
+            rebuild_buckets(t, self.buckets, self.trainable)
+        t.mark("temporary", "logging")
+        t.new((), FP32)
+
+    def samples(self, shapes: Sequence[BatchShape]) -> tuple[list[Batch], Tensor]:
+        """The micro-batches of a step: all are fetched before the first one runs."""
+        batches = [_batch(self.t, shape) for shape in shapes]
+        return batches, _count_items(self.t, batches)
+
+    def forward(self, batch: Batch, padded: bool) -> tuple[Tensor, Tensor | None]:
+        """The model under autocast; its outputs in fp32, as accelerate hands them out."""
+        t = self.t
+        if self.units is not None:
+            self.units.begin_forward(t)
+        t.autocast = self.amp
+        loss, logits = self._model(batch, padded)
+        t.autocast = None
+        if self.units is not None:
+            self.units.end_forward()
+        if not t.grad_enabled:
+            t.graph_holds.clear()
+        t.casts.clear()
+        if self.amp is not None and logits is not None:
+            t.mark("logits", "logits in fp32")
+            logits = to_float(t, logits)
+        return loss, logits
+
+    def _model(self, batch: Batch, padded: bool) -> tuple[Tensor, Tensor | None]:
+        t = self.t
+        hidden = self.body(t, batch["input_ids"], batch["attention_mask"], padded)
+        if t.training:
+            t.phase("loss", self.step)
+        return self.loss(t, hidden, self.head, batch["labels"])
+
+    def micro_step(self, batch: Batch, padded: bool, step: int) -> Tensor:
+        """Forward and backward of one micro-batch; returns the loss without its graph."""
+        t = self.t
+        self.step = step
+        t.phase("forward", step)
+        t.frame = Offload() if self.run.activation_offloading == "stream" else None
+        loss = scale_in_place(t, self.forward(batch, padded)[0])
+        t.frame = None
+        t.phase("backward", step)
+        t.mark("temporary", "backward")
+        scaled = scale(t, loss)
+        root = t.new((), FP32)
+        t.in_backward = True
+        t.grad_enabled = False
+        assert scaled.node is not None
+        if self.units is not None:
+            self.units.begin_backward(t)
+        backward(t, scaled.node, root)
+        if self.units is not None:
+            self.units.end_backward(t)
+        t.grad_enabled = True
+        t.in_backward = False
+        del root
+        del scaled
+        t.graph_holds.clear()
+        return without_node(loss)
+
+    def _filter(self, loss: Tensor) -> None:
+        """The check for infinite losses."""
+        t = self.t
+        t.new((), BOOL)
+        absolute = t.like(loss)
+        flag = t.new((), BOOL)
+        del absolute
+        del flag
+
+    def evaluate(self, shapes: Sequence[BatchShape], step: int) -> None:
+        """The evaluation loop: losses only, no graph; the losses pile up on the device."""
+        t = self.t
+        t.phase("eval", step)
+        t.grad_enabled = t.training = False
+        losses: Tensor | None = None
+        found: Tensor | None = None
+        inputs: Batch | None = None
+        for shape in shapes:
+            inputs = _batch(t, shape)
+            found = self._repeated(self.predict(inputs, shape), shape.rows)
+            losses = found if losses is None else t.new((losses.numel + found.numel,), FP32)
+        t.grad_enabled = t.training = True
+        if self.units is not None:
+            self.units.end_evaluation()
+        t.new((losses.numel if losses is not None else 1,), FP32)
+        del losses, inputs, found
+
+    def predict(self, batch: Batch, shape: BatchShape) -> Tensor:
+        """One evaluation batch: its mean loss."""
+        t = self.t
+        items = _count_items(t, [batch])
+        loss, logits = self.forward(batch, shape.padded)
+        mean = t.like(loss)
+        del items
+        del loss
+        del logits
+        return mean
+
+    def _repeated(self, mean: Tensor, rows: int) -> Tensor:
+        """The mean, once for every row."""
+        return self.t.new((rows,), FP32)
+
+
+def _carry(samples: list[Batch], items: Tensor | None, loss: Tensor | None, grad_norm: Tensor | None) -> list[Storage]:
+    """The storages that outlive a step."""
+    tensors = [tensor for batch in samples for tensor in batch.values()]
+    tensors += [tensor for tensor in (items, loss, grad_norm) if tensor is not None]
+    return [tensor.storage for tensor in tensors if tensor.storage is not None]
+
+
+def repeats_the_last(shapes: Sequence[BatchShape], position: int) -> bool:
+    """Whether this micro-step does what the one before it did: both add to gradients, on the same shape."""
+    return position > 1 and shapes[position] == shapes[position - 1]
+
+
+def _number(tensor: Tensor | None) -> int:
+    return -1 if tensor is None or tensor.storage is None else tensor.storage.number
+
+
+def _batch(t: Tape, shape: BatchShape) -> Batch:
+    t.mark("data", "batch")
+    return {key: t.new((shape.rows, shape.width), INT64) for key in ("input_ids", "attention_mask", "labels")}
+
+
+def _count_items(t: Tape, batches: list[Batch]) -> Tensor:
+    """How many labels count in all micro-batches of a step."""
+    t.mark("data", "number of labels")
+    total: Tensor | None = None
+    for batch in batches:
+        rows, width = batch["labels"].shape
+        counted = sum_all(t, t.new((rows, width - 1), BOOL))
+        total = t.like(counted)  # 0 + first, then total + next
+        del counted
+    assert total is not None
+    return total

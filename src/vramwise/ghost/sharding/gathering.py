@@ -1,0 +1,91 @@
+"""Which weights are gathered together, around which part of a model: FSDP's units, ZeRO 3's and host blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from vramwise.facts.layouts import layout_of
+from vramwise.ghost.model.causal_lm import Block
+from vramwise.ghost.model.linear import Linear, Projection
+from vramwise.ghost.model.norms import Norm
+from vramwise.ghost.sharding import GatheredBlock, GatheredNorm
+from vramwise.ghost.sharding.fsdp_blocks import UnitBlock, UnitHead, UnitNorm
+from vramwise.ghost.sharding.fsdp_units import Unit, Units
+from vramwise.ghost.weights import Weights
+
+
+class Gathering:
+    """Puts what gathers around the parts of one model. Where nothing is spread or on the host, parts stay as they are.
+
+    `root` goes before the blocks: the first of them has to know the embeddings' unit.
+    """
+
+    def __init__(self, weights: Weights) -> None:
+        self.weights = weights
+        layout, model = layout_of(weights.model), weights.model
+        self._layers = f"{layout.inside(model, layout.layers)}."
+        self._embedding = f"{layout.inside(model, layout.embedding)}."
+        self._final_norm = f"{layout.inside(model, layout.final_norm)}."
+        self._tied = model.tie_word_embeddings
+        self.units = Units(weights.sharding) if weights.sharding.fsdp is not None else None
+
+    def root(self, norm: Norm) -> Norm:
+        """What is in no block: one FSDP unit, or the embeddings by themselves where the head does not share them."""
+        units = self.units
+        if units is None:
+            return self._with_head(norm) if self.weights.sharding.weights else norm
+        if units.fsdp.one_root or self._tied:
+            units.first = units.last = self._unit(units, "root", self._outside)
+            return norm
+        units.first = self._unit(units, "embeddings", lambda name: name.startswith(self._embedding))
+        units.last = self._unit(
+            units,
+            "last norm and head",
+            lambda name: self._outside(name) and not name.startswith(self._embedding),
+        )
+        return UnitNorm(norm, units.last)
+
+    def block(self, layer: int, block: Block) -> Block:
+        """The block, with its weights gathered around each use where they are spread over ranks or kept on the host."""
+        start = f"{self._layers}{layer}."
+        if self.units is not None:
+            unit = self._unit(self.units, f"layers.{layer}", lambda name: name.startswith(start))
+            if layer == 0 and self.units.first is not self.units.last:
+                unit.following = self.units.first
+            return UnitBlock(block, unit)
+        sharding = self.weights.sharding
+        if not sharding.weights and not sharding.host_weights:
+            return block
+        nbytes = sum(p.numel * p.dtype.size for name, p in self.weights.by_name.items() if name.startswith(start))
+        nbytes += sum(size for name, size in self.weights.packed_bytes.items() if name.startswith(start))
+        return GatheredBlock(block, nbytes, f"layers.{layer}: gathered weights") if nbytes else block
+
+    def head(self, head: Projection) -> Projection:
+        """The head, where it is of a unit of its own."""
+        units = self.units
+        if units is None or units.last is None or units.fsdp.one_root or not isinstance(head, Linear):
+            return head
+        return UnitHead(head, units.last)
+
+    def _outside(self, name: str) -> bool:
+        return not name.startswith(self._layers)
+
+    def _with_head(self, norm: Norm) -> Norm:
+        """The last norm and the head, gathered for use."""
+        names = (self._final_norm, self._embedding if self._tied else "lm_head.")
+        used = [p for name, p in self.weights.by_name.items() if name.startswith(names)]
+        return GatheredNorm(norm, sum(p.numel * p.dtype.size for p in used))
+
+    def _unit(self, units: Units, label: str, belongs: Callable[[str], bool]) -> Unit:
+        """The FSDP unit of all weights whose names belong to it, adapters among them."""
+        weights = self.weights
+        held = [p for name, p in weights.by_name.items() if belongs(name)]
+        held += [p for p in weights.replaced if belongs(p.name)]
+        for name, pair in weights.adapters.items():
+            if belongs(f"{name}."):
+                held += pair
+        held += [p for name, p in weights.magnitudes.items() if belongs(f"{name}.")]
+        held = list({id(p): p for p in held}.values())
+        sizes = [p.local * units.ranks * p.dtype.size for p in held]
+        packed = [size for name, size in weights.packed_bytes.items() if belongs(name)]
+        return units.make(label, sizes + packed, [p for p in held if p.node is not None])

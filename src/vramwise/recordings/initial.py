@@ -1,0 +1,236 @@
+"""What the allocator held when a recording began: worked out from the segments at its end and the events between.
+
+A recording rarely begins with an empty allocator, and a full ring buffer has dropped its oldest events. What no event
+touched was there from the start; what was first freed was there too. Not in any file: how far a block in use reached
+beyond its request where the allocator did not split (`_true_end` says how that is found), and address space that an
+expandable segment had unmapped before.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from vramwise.allocator.rounding import SMALL, SMALL_SEGMENT, round_request
+from vramwise.allocator.settings import AllocatorSettings, TorchVersion
+from vramwise.recordings.ranges import Range, RangeSet
+from vramwise.recordings.recording import (
+    ALLOC,
+    FREE_COMPLETED,
+    OUT_OF_MEMORY,
+    SEGMENT_ALLOC,
+    SEGMENT_FREE,
+    SEGMENT_MAP,
+    SEGMENT_UNMAP,
+    RecordedBlock,
+    RecordedEvent,
+    Recording,
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class InitialSegment:
+    """A segment at the start: its mapped ranges (one, if plain) and the blocks in use, by address."""
+
+    address: int
+    small: bool
+    stream: int
+    expandable: bool
+    mapped: list[Range]
+    blocks: list[RecordedBlock] = field(default_factory=list)
+    held: list[Range] = field(default_factory=list)  # held to be in use, by what is not known
+
+    @property
+    def mapped_bytes(self) -> int:
+        """The memory behind it."""
+        return sum(end - start for start, end in self.mapped)
+
+
+def initial_segments(recording: Recording, settings: AllocatorSettings, torch: TorchVersion) -> list[InitialSegment]:
+    """The segments at the start of a recording, by address."""
+    segments = _plain_segments(recording) + _expandable_segments(recording)
+    segments.sort(key=lambda segment: segment.address)
+    blocks, first_allocs = _first_touched(recording, settings, torch)
+    _place_blocks(segments, blocks)
+    if blocks and any(segment.blocks is None for segment in recording.segments):
+        _hold_untouched_memory(segments, recording, settings, torch)
+    for segment in segments:
+        if segment.blocks and not segment.expandable and not segment.small:
+            _extend_unsplit_blocks(segment, settings, first_allocs)
+    return segments
+
+
+def _plain_segments(recording: Recording) -> list[InitialSegment]:
+    untouched = {segment.address: segment for segment in recording.segments if not segment.expandable}
+    touched: set[int] = set()
+    found = []
+    for action, address, size, stream in map(recording.events.rows.__getitem__, recording.events.landmarks):
+        if action in (SEGMENT_ALLOC, SEGMENT_FREE) and address not in touched:
+            touched.add(address)
+            untouched.pop(address, None)
+            if action == SEGMENT_FREE:
+                # Plain segments of the large pool have at least 10 MiB.
+                found.append((address, size, size <= SMALL_SEGMENT, stream))
+    found += [(segment.address, segment.size, segment.small, segment.stream) for segment in untouched.values()]
+    return [
+        InitialSegment(
+            address=address, small=small, stream=stream, expandable=False, mapped=[(address, address + size)]
+        )
+        for address, size, small, stream in found
+    ]
+
+
+_Group = tuple[bool, int]  # small pool?, stream: each has an expandable segment of its own
+
+
+class _Mapped:
+    """The mapped memory of expandable segments, by group, and where each group was ever seen."""
+
+    def __init__(self) -> None:
+        self.ranges: dict[_Group, RangeSet] = {}
+        self._seen: dict[_Group, list[int]] = {}
+
+    def see(self, group: _Group, address: int) -> RangeSet:
+        """Note that an address belongs to a group; the group's mapped memory."""
+        insort(self._seen.setdefault(group, []), address)
+        return self.ranges.setdefault(group, RangeSet())
+
+    def lowest(self, group: _Group) -> int:
+        """The lowest address seen: where the segment begins, as far as the recording shows."""
+        return self._seen[group][0]
+
+    def nearest_group(self, address: int, stream: int) -> _Group:
+        """The group that an address of this stream belongs to: segments lie far apart, so the one seen nearest."""
+        groups = [group for group in self._seen if group[1] == stream]
+        return min(groups, key=lambda group: self._distance(group, address), default=(False, stream))
+
+    def _distance(self, group: _Group, address: int) -> int:
+        seen = self._seen[group]
+        at = bisect_right(seen, address)
+        return min(abs(address - near) for near in seen[max(at - 1, 0) : at + 1])
+
+
+def _expandable_segments(recording: Recording) -> list[InitialSegment]:
+    """Walk back from the memory that was mapped at the end."""
+    mapped = _Mapped()
+    for segment in recording.segments:
+        if segment.expandable:
+            group = (segment.small, segment.stream)
+            mapped.see(group, segment.address).add(segment.address, segment.address + segment.size)
+    rows, landmarks = recording.events.rows, recording.events.landmarks
+    steps: list[tuple[_Group | None, int, int, int]] = []
+    for index in reversed(landmarks):
+        action, address, size, stream = rows[index]
+        if action == SEGMENT_MAP:
+            group = (_pool_of_growth(rows, index), stream)
+            mapped.see(group, address)
+            steps.append((group, address, size, stream))
+        elif action == SEGMENT_UNMAP:
+            steps.append((None, address, size, stream))
+    for known_group, address, size, stream in steps:
+        if known_group is not None:
+            mapped.ranges[known_group].remove(address, address + size)
+        else:
+            group = mapped.nearest_group(address, stream)
+            mapped.see(group, address).add(address, address + size)
+    return [
+        InitialSegment(
+            address=mapped.lowest(group), small=group[0], stream=group[1], expandable=True, mapped=list(ranges)
+        )
+        for group, ranges in mapped.ranges.items()
+        if ranges
+    ]
+
+
+def _pool_of_growth(rows: Sequence[RecordedEvent], index: int) -> bool:
+    """Whether memory was mapped for the small pool: the request that caused it comes right after."""
+    for at in range(index + 1, len(rows)):
+        action, _, size, _ = rows[at]
+        if action in (ALLOC, OUT_OF_MEMORY):
+            return size <= SMALL
+    return False
+
+
+def _first_touched(
+    recording: Recording, settings: AllocatorSettings, torch: TorchVersion
+) -> tuple[list[RecordedBlock], list[int]]:
+    """Blocks in use at the start, by address; and the addresses whose first event is an allocation, in order.
+
+    The size of a block freed since is not recorded: it is taken to be what its request rounds to.
+    """
+    first: dict[int, RecordedEvent] = {}
+    for event in recording.events.rows:
+        if event[1] not in first and event[0] <= FREE_COMPLETED:
+            first[event[1]] = event
+    blocks = [
+        RecordedBlock(address, round_request(size, settings, torch), size, action == FREE_COMPLETED)
+        for action, address, size, _ in first.values()
+        if action != ALLOC
+    ]
+    for segment in recording.segments:
+        blocks += [block for block in segment.blocks or () if block.address not in first]
+    return sorted(blocks), sorted(address for address, event in first.items() if event[0] == ALLOC)
+
+
+def _place_blocks(segments: list[InitialSegment], blocks: list[RecordedBlock]) -> None:
+    """Give each segment its blocks. What fits nowhere, or overlaps, is a flaw of the recording and left out."""
+    starts = [(start, segment) for segment in segments for start, _ in segment.mapped]
+    starts.sort(key=lambda item: item[0])
+    addresses = [start for start, _ in starts]
+    end_of_last = 0
+    for block in blocks:
+        at = bisect_right(addresses, block.address) - 1
+        if at < 0 or block.address < end_of_last:
+            continue
+        segment = starts[at][1]
+        end = next((end for start, end in segment.mapped if start <= block.address < end), 0)
+        if block.address + block.size <= end:
+            segment.blocks.append(block)
+            end_of_last = block.address + block.size
+
+
+def _hold_untouched_memory(
+    segments: list[InitialSegment], recording: Recording, settings: AllocatorSettings, torch: TorchVersion
+) -> None:
+    """The file names no blocks, yet memory was in use before: then what no event ever touched counts as in use.
+
+    Nothing was served from there and none of it was given back, so the recording is as if it had been.
+    """
+    touched = RangeSet()
+    sizes: dict[int, int] = {}
+    for action, address, size, _ in recording.events.rows:
+        if action == ALLOC:
+            sizes[address] = max(size, sizes.get(address, 0))
+        elif action in (SEGMENT_FREE, SEGMENT_UNMAP):
+            touched.add(address, address + size)
+    for address, size in sizes.items():
+        touched.add(address, address + round_request(size, settings, torch))
+    for segment in segments:
+        for block in segment.blocks:
+            touched.add(block.address, block.address + block.size)
+        segment.held = [hole for mapped in segment.mapped for hole in touched.holes(*mapped)]
+
+
+def _extend_unsplit_blocks(segment: InitialSegment, settings: AllocatorSettings, first_allocs: list[int]) -> None:
+    """In a plain large segment a block keeps up to 1 MiB beyond its request: splitting that off is not worth it."""
+    segment_end = segment.mapped[0][1]
+    for at, block in enumerate(segment.blocks):
+        following = segment.blocks[at + 1].address if at + 1 < len(segment.blocks) else segment_end
+        end = _true_end(block, following, settings, first_allocs)
+        segment.blocks[at] = block._replace(size=end - block.address)
+
+
+def _true_end(block: RecordedBlock, following: int, settings: AllocatorSettings, first_allocs: list[int]) -> int:
+    """Where a block ends, given where the next block in use (or the segment's end) is.
+
+    A gap of up to 1 MiB cannot be a free block, so it belongs to the block; so does any gap if the block is too large
+    to be split. In a larger gap there is a free block, and the first request served from it begins at the block's end.
+    """
+    end = block.address + block.size
+    if following - end <= SMALL or block.size >= settings.max_split_bytes:
+        return following
+    at = bisect_right(first_allocs, end - 1)
+    if at < len(first_allocs) and first_allocs[at] <= end + SMALL and first_allocs[at] < following:
+        return first_allocs[at]
+    return end

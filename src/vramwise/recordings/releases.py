@@ -1,0 +1,92 @@
+"""Tell why a recording shows memory given back: a call of empty_cache, or an allocation that found no room.
+
+torch has no event for empty_cache: a run of segment_free and segment_unmap stands for it. An allocation that finds no
+room gives memory back too, and then grows or fails, so only a run right before a segment_alloc, a segment_map or an oom
+can be of that kind. There, the stack decides if it was recorded; else the arithmetic: memory is given back under
+pressure only when the growth would pass the limit, and the limit is at least the highest that the recording reaches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+from vramwise.allocator.rounding import segment_size
+from vramwise.allocator.settings import AllocatorSettings
+from vramwise.recordings.recording import (
+    ALLOC,
+    OUT_OF_MEMORY,
+    SEGMENT_ALLOC,
+    SEGMENT_FREE,
+    SEGMENT_MAP,
+    SEGMENT_UNMAP,
+    RecordedEvent,
+    Recording,
+)
+
+_GAIN = {SEGMENT_ALLOC: 1, SEGMENT_MAP: 1, SEGMENT_FREE: -1, SEGMENT_UNMAP: -1}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseRun:
+    """A run of events that give memory back."""
+
+    within_allocation: bool  # part of an allocation; else it is a call of empty_cache
+    unmaps: bool
+    request: RecordedEvent | None  # the allocation that comes next, or the failure of one
+
+
+def find_releases(
+    recording: Recording, initial_reserved: int, settings: AllocatorSettings, limit_bytes: int | None
+) -> dict[int, ReleaseRun]:
+    """Every run by its first event. Without a known limit, the highest that the recording reaches stands for it.
+
+    An allocation is held to want a whole segment: that is the size torch compares with the limit.
+    """
+    rows, landmarks = recording.events.rows, recording.events.landmarks
+    levels = list(accumulate((_GAIN.get(rows[at][0], 0) * rows[at][2] for at in landmarks), initial=initial_reserved))
+    ceiling = limit_bytes or max(levels)
+    found: dict[int, ReleaseRun] = {}
+    end = 0
+    for level, start in zip(levels, landmarks, strict=False):
+        if start < end or rows[start][0] not in (SEGMENT_FREE, SEGMENT_UNMAP):
+            continue
+        end = start
+        while end < len(rows) and rows[end][0] in (SEGMENT_FREE, SEGMENT_UNMAP):
+            end += 1
+        before_growth = end < len(rows) and rows[end][0] in (SEGMENT_ALLOC, SEGMENT_MAP, OUT_OF_MEMORY)
+        request = _next_request(rows, end)
+        needed = segment_size(request[2], settings) if request else 0
+        pressed = level + needed > ceiling or _collects(level, ceiling, settings)
+        found[start] = ReleaseRun(
+            within_allocation=before_growth and _is_within_allocation(recording, start, end, pressed),
+            unmaps=any(action == SEGMENT_UNMAP for action, _, _, _ in rows[start:end]),
+            request=request,
+        )
+    return found
+
+
+def _next_request(rows: Sequence[RecordedEvent], at: int) -> RecordedEvent | None:
+    while at < len(rows) and rows[at][0] not in (ALLOC, OUT_OF_MEMORY):
+        at += 1
+    return rows[at] if at < len(rows) else None
+
+
+def _collects(level: int, ceiling: int, settings: AllocatorSettings) -> bool:
+    threshold = settings.garbage_collection_threshold
+    return threshold > 0.0 and level > int(threshold * ceiling)
+
+
+def _is_within_allocation(recording: Recording, start: int, end: int, pressed: bool) -> bool:
+    stack = recording.stack(start)
+    if _calls_empty_cache(stack):
+        return False
+    return pressed or bool(stack and stack == recording.stack(end))
+
+
+def _calls_empty_cache(stack: Any) -> bool:
+    return isinstance(stack, list) and any(
+        isinstance(frame, dict) and frame.get("name") == "empty_cache" for frame in stack
+    )

@@ -1,0 +1,104 @@
+"""allocator-not-expandable"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramwise.allocator.settings import NO_SPLIT_LIMIT, effective_settings, parse_settings
+from vramwise.allocator.variables import CUDA_VARIABLE, NEW_VARIABLE, export_line, process_environment
+from vramwise.errors import VramwiseError
+from vramwise.rules.base import Hit, rule
+from vramwise.timeline import MemoryReport
+from vramwise.types import RunSpec, Severity, Target
+from vramwise.units import MIB
+
+_OFF = "expandable segments are off and cached blocks fragment"
+
+
+@rule(
+    id="allocator-not-expandable",
+    severity=Severity.WARNING,
+    topic="allocator",
+    bad="base_model: meta-llama/Llama-3.2-1B\nadapter: lora\n",
+    options="--torch 2.9",
+    good="base_model: meta-llama/Llama-3.2-1B\nadapter: lora\n",
+    good_options="--torch 2.11",
+    beyond_axolotl="Axolotl sets a variable and does not check whether this torch uses it or another one wins.",
+)
+def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """The CUDA allocator will run without expandable segments.
+
+    torch's default allocator takes memory in fixed segments. When shapes change from step to step, or between training
+    and eval, freed blocks do not fit the new sizes and new segments are reserved beside them. Expandable segments grow
+    and are reused instead. Measured on one H200, Llama-3.2-1B shape, LoRA: batches of varying length reserve 52.7 GiB
+    by default and 32.4 GiB with expandable segments, for 29.8 GiB allocated; an eval at batch 16 after training at
+    batch 4 reserves 36.3 GiB against 25.3.
+
+    The `axolotl` command switches them on through an environment variable, which fails to work in several ways: torch
+    2.9 parses `PYTORCH_ALLOC_CONF` but its CUDA allocator ignores it; a variable of your own wins; `python -m
+    axolotl.cli.train` and `accelerate launch -m` bypass the command that sets it; `max_split_size_mb` beside it lets
+    reserved memory grow without bound; `backend:cudaMallocAsync` is another allocator altogether. The finding names the
+    case and the `export` line that mends it. On Windows and WSL1 torch has no expandable segments.
+    """
+    message = _verdict(run)
+    if message is not None:
+        yield Hit(message=f"{message}; run: {_line(run)}")
+
+
+def _verdict(run: RunSpec) -> str | None:
+    """What keeps expandable segments from working, or None where they work."""
+    target = run.target
+    try:
+        settings = parse_settings(run.allocator, target.torch)
+    except VramwiseError as error:
+        return f"torch {_version(target)} refuses the allocator settings from {_source(run)}: {error}"
+    if settings.backend != "native":
+        return (
+            f"{_source(run)} chooses backend:{settings.backend}: torch's caching allocator and its expandable segments "
+            "are not used"
+        )
+    if not settings.expandable_segments:
+        return f"{_reason(run)}: {_OFF}"
+    if settings.max_split_bytes != NO_SPLIT_LIMIT:
+        size = settings.max_split_bytes // MIB
+        return (
+            f"{_source(run)} sets max_split_size_mb:{size} beside expandable_segments: reserved memory can grow "
+            "without bound"
+        )
+    return None
+
+
+def _reason(run: RunSpec) -> str:
+    target, kind = run.target, run.origins["allocator"].kind
+    if kind == "option":
+        return f"--alloc-conf '{run.allocator}' does not turn expandable segments on"
+    variable = _variable(target)
+    if variable is not None:
+        wins = " and wins over what Axolotl sets" if target.launcher == "cli" else ""
+        return f"{variable}='{run.allocator}' in the environment does not turn expandable segments on{wins}"
+    if NEW_VARIABLE in process_environment(target):
+        whose = "is set" if NEW_VARIABLE in target.alloc_env else "Axolotl sets for it"
+        return f"torch {_version(target)} ignores {NEW_VARIABLE} for CUDA, the only variable that {whose}"
+    if target.launcher == "module":
+        return "the launcher bypasses the axolotl command, which would set the allocator variable"
+    return f"Axolotl sets no allocator variable for torch {_version(target)}"
+
+
+def _source(run: RunSpec) -> str:
+    return "--alloc-conf" if run.origins["allocator"].kind == "option" else _variable(run.target) or "the environment"
+
+
+def _line(run: RunSpec) -> str:
+    """The shell line that works: torch reads the CUDA variable first, so it also wins over one that is set already."""
+    if run.origins["allocator"].kind == "environment" and _variable(run.target) != NEW_VARIABLE:
+        return f"export {CUDA_VARIABLE}=expandable_segments:True"
+    return export_line(run.target.torch)
+
+
+def _variable(target: Target) -> str | None:
+    """The variable that the CUDA allocator takes its settings from."""
+    return effective_settings(target.torch, process_environment(target))[1]
+
+
+def _version(target: Target) -> str:
+    return f"{target.torch[0]}.{target.torch[1]}"

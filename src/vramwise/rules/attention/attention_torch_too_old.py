@@ -1,0 +1,40 @@
+"""attention-torch-too-old"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramwise.rules.base import Hit, rule, unsafe
+from vramwise.timeline import MemoryReport
+from vramwise.trainers.axolotl.remedies import choose_attention
+from vramwise.types import RunSpec, Severity
+
+_OLDEST = {"flex_attention": (2, 6), "fp8": (2, 11)}
+
+
+@rule(
+    id="attention-torch-too-old",
+    severity=Severity.ERROR,
+    topic="attention",
+    bad="base_model: meta-llama/Llama-3.2-1B\nattn_implementation: fp8\n",
+    good="base_model: meta-llama/Llama-3.2-1B\nattn_implementation: fp8\n",
+    options="--torch 2.9",
+    good_options="--torch 2.11",
+)
+def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """The attention backend needs a newer torch than the target has.
+
+    Flex attention needs torch 2.6, fp8 attention torch 2.11; Axolotl stops on anything older. Upgrade torch, or take
+    a backend that this torch has.
+    """
+    name = run.attn_implementation
+    oldest = _OLDEST.get(name)
+    if oldest is None or run.target.torch >= oldest:
+        return
+    need, have = (".".join(map(str, version)) for version in (oldest, run.target.torch))
+    edits = choose_attention(run, "sdpa")
+    yield Hit(
+        key=run.origins["attn_implementation"].key,
+        message=f"attention {name} needs torch {need}, the target has {have}: Axolotl stops",
+        fix=unsafe("Use sdpa", *edits) if edits else None,
+    )

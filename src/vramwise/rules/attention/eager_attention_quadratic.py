@@ -1,0 +1,47 @@
+"""eager-attention-quadratic"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from vramwise.rules.base import Hit, rule, unsafe
+from vramwise.timeline import MemoryReport
+from vramwise.trainers.axolotl.remedies import choose_attention
+from vramwise.types import RunSpec, Severity
+from vramwise.units import mib
+
+_LONG = 2048
+# Soft-capped scores (Gemma 2) and models that transformers 5 has no sdpa path for.
+_NEEDS_EAGER = re.compile(r"gemma[-_]?2(?![b\d])|gpt[-_]?oss|deepseek[-_]?v4", re.IGNORECASE)
+
+
+@rule(
+    id="eager-attention-quadratic",
+    severity=Severity.WARNING,
+    topic="attention",
+    bad="base_model: meta-llama/Llama-3.2-1B\nsequence_len: 4096\nmicro_batch_size: 2\nattn_implementation: eager\n",
+    good="base_model: meta-llama/Llama-3.2-1B\nsequence_len: 4096\nmicro_batch_size: 2\nattn_implementation: sdpa\n",
+    beyond_axolotl="Axolotl accepts eager attention at any length.",
+)
+def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """Eager attention writes out all scores, which grow with the square of the length.
+
+    `eager` computes the scores of every query with every key as a tensor of batch × heads × length × length, and its
+    softmax runs in fp32: 4 bytes a score, plus the copy in the compute dtype that is kept for backward. `sdpa` and
+    FlashAttention never hold them. Silent below a length of 2048, and for models that need eager: Gemma 2 caps its
+    scores, gpt-oss and DeepSeek V4 have no sdpa path.
+    """
+    length, micro = run.sequence_len, run.micro_batch_size
+    if run.attn_implementation != "eager" or length < _LONG or _NEEDS_EAGER.search(run.base_model or ""):
+        return
+    size = micro * length * length * 4
+    edits = choose_attention(run, "sdpa")
+    yield Hit(
+        key=run.origins["attn_implementation"].key,
+        message=(
+            f"eager attention holds micro {micro} × length {length}² × 4 bytes = {mib(size)} of fp32 scores for every "
+            "head of a layer, where sdpa holds none"
+        ),
+        fix=unsafe("Use sdpa", *edits) if edits else None,
+    )

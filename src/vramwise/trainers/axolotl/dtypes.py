@@ -1,0 +1,106 @@
+"""Dtypes: `bf16: auto`, the dtype weights are loaded in, and which of them Axolotl leaves in fp32."""
+
+from __future__ import annotations
+
+from vramwise.trainers.axolotl.attention import keeps_embeddings_fp32
+from vramwise.trainers.fields import Fields
+from vramwise.types import Target
+
+
+def resolve_dtypes(fields: Fields, target: Target) -> None:
+    """Fills precision, weights_dtype, autocast, fp32_embeddings. Needs the method and the attention backend."""
+    config = fields.config
+    half = _half_precision(fields, target)
+    if config.get("fp8"):
+        fields.put("precision", "fp8", fields.written("fp8"))
+    _weights(fields, half)
+    # bfloat16: true still reaches the trainer as bf16, with autocast; only float16 goes without.
+    pure = not config.get("fp8") and fields.values["precision"] == "fp16" and half == "fp32"
+    amp = fields.values["precision"] != "fp32" and not pure
+    why = "mixed precision: autocast around the model" if amp else "no autocast"
+    fields.derive("autocast", amp, why)
+    _embeddings(fields)
+
+
+def _half_precision(fields: Fields, target: Target) -> str:
+    """bf16 | fp16 | fp32: the autocast dtype; also stored as `precision`."""
+    config = fields.config
+    # An explicit `bf16: null` is not the default `auto`: it is off.
+    bf16 = config.get("bf16", "auto" if "bf16" not in config else False)
+    fp16 = config.get("fp16")
+    if bf16 == "auto" and not fp16:
+        return _auto(fields, target)
+    if bf16 and bf16 != "auto":
+        return str(fields.put("precision", "bf16", fields.written("bf16")))
+    if fp16:
+        why = "fp16 is set, so bf16 auto gives way" if bf16 == "auto" else "fp16"
+        return str(fields.derive("precision", "fp16", why, key="fp16"))
+    for key, name in (("bfloat16", "bf16"), ("float16", "fp16")):
+        if config.get(key):
+            fields.derive("precision", name, f"{key}: weights in {name}", key=key)
+            return "fp32"
+    return str(fields.derive("precision", "fp32", "neither bf16 nor fp16", key="bf16"))
+
+
+def _auto(fields: Fields, target: Target) -> str:
+    gpu = target.gpu
+    if gpu is None or not gpu.known:
+        return str(fields.assume("precision", "bf16", "bf16 auto, no card named: one with bf16 assumed"))
+    card = gpu.name if gpu.capability is None else f"{gpu.name} (sm_{gpu.capability[0]}{gpu.capability[1]})"
+    if gpu.bf16:
+        return str(fields.derive("precision", "bf16", f"bf16 auto: {card} has bf16", key="bf16"))
+    if fields.config.get("fp16") is False or fields.config.get("float16"):
+        name = "fp16" if fields.config.get("float16") else "fp32"
+        fields.derive("precision", name, f"bf16 auto: {card} has no bf16, and fp16 is not wanted", key="bf16")
+        return "fp32"
+    return str(fields.derive("precision", "fp16", f"bf16 auto: {card} has no bf16", key="bf16"))
+
+
+def _weights(fields: Fields, half: str) -> None:
+    config = fields.config
+    if half == "bf16" or config.get("bfloat16"):
+        dtype, why = "bf16", "loaded in bf16"
+    elif config.get("load_in_8bit") or half == "fp16" or config.get("float16"):
+        dtype, why = "fp16", "loaded in fp16"
+    else:
+        dtype, why = "fp32", "neither bf16 nor fp16: loaded in fp32"
+    if _lora_4bit_upcast(fields):
+        dtype, why = "fp32", "adapter lora + load_in_4bit: nothing is quantised and the base is upcast to fp32"
+    fields.derive("weights_dtype", dtype, why)
+
+
+def _lora_4bit_upcast(fields: Fields) -> bool:
+    """Axolotl prepares the unquantised base as if it were quantised, which casts it to fp32; some paths skip that."""
+    config = fields.config
+    if config.get("adapter") != "lora" or config.get("load_in_4bit") is not True:
+        return False
+    fsdp = str(fields.values["sharding"]).startswith("fsdp")
+    skipped = (
+        "bnb-4bit" in str(config.get("base_model", "")).lower(),
+        config.get("gptq"),
+        config.get("quantize_moe_experts"),
+        config.get("peft.loftq_config.loftq_bits"),
+        fields.values["sharding"] == "zero3",
+        fsdp and config.get("fsdp_config.cpu_ram_efficient_loading"),
+    )
+    return not any(skipped)
+
+
+def _embeddings(fields: Fields) -> None:
+    values = fields.values
+    if values["weights_dtype"] == "fp32":
+        fields.derive("fp32_embeddings", True, "all weights are fp32")
+        return
+    back = (
+        (values["adapter"] is not None, "an adapter is trained"),
+        (str(values["sharding"]).startswith("fsdp"), "FSDP"),
+        (str(values["sharding"]).startswith("zero"), "DeepSpeed casts the whole model"),
+        (not keeps_embeddings_fp32(values["attn_implementation"]), f"attention {values['attn_implementation']}"),
+        (values["loss_kernel"] == "cut", "cut cross entropy"),
+    )
+    for applies, why in back:
+        if applies:
+            fields.derive("fp32_embeddings", False, f"cast back to {values['weights_dtype']}: {why}")
+            return
+    why = f"full fine-tune under {values['attn_implementation']}: norms, embeddings and lm_head stay fp32"
+    fields.derive("fp32_embeddings", True, why)

@@ -1,0 +1,184 @@
+"""What is trained and how memory is saved: adapter, quantisation, optimizer, attention, loss kernel, checkpointing."""
+
+from __future__ import annotations
+
+from vramwise.trainers.axolotl.attention import LEGACY_FLAGS
+from vramwise.trainers.fields import Fields
+from vramwise.types import Target
+
+_KERNELS = ("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel", "lora_embedding_kernel")
+_LIGER = ("rope", "rms_norm", "layer_norm", "glu_activation", "swiglu", "rms_norm_gated")
+
+
+def resolve_method(fields: Fields, target: Target) -> None:
+    """Fills the adapter, quantisation, optimizer, attention and loss fields."""
+    adapter = fields.take("adapter", None)
+    fields.take("lora_r", None)
+    fields.take("lora_alpha", None)
+    fields.take("lora_dropout", 0.0)
+    fields.take("lora_target_linear", False)
+    for name in ("lora_target_modules", "lora_modules_to_save"):
+        _names(fields, name)
+    fields.take("use_dora", False, key="peft_use_dora")
+    fields.take("use_rslora", False, key="peft_use_rslora")
+    _quantization(fields, adapter)
+    fields.take("rl", None)
+    fields.take("optimizer", "adamw_torch_fused")
+    fields.take("max_grad_norm", 1.0, why="transformers' default")
+    _attention(fields)
+    _loss(fields)
+    _lora_kernels(fields, target)
+
+
+def _names(fields: Fields, name: str) -> None:
+    written = fields.take(name, ())
+    names = (written,) if isinstance(written, str) else tuple(str(item) for item in written)
+    fields.values[name] = names
+
+
+def _quantization(fields: Fields, adapter: str | None) -> None:
+    config = fields.config
+    if config.get("gptq"):
+        fields.derive("quantization", "gptq", "gptq checkpoint", key="gptq")
+    elif adapter == "qlora" and config.get("load_in_4bit"):
+        fields.derive("quantization", "4bit", "nf4 with double quantisation", key="load_in_4bit")
+    elif adapter and config.get("load_in_8bit"):
+        fields.derive("quantization", "8bit", "load_in_8bit", key="load_in_8bit")
+    else:
+        fields.derive("quantization", None, "the base is not quantised")
+    key = "quantize_moe_experts"
+    if config.get(key) and adapter:
+        bits = "8bit" if config.get("load_in_8bit") else "4bit"
+        fields.derive("expert_quantization", bits, f"{key} quantises the experts while they load", key=key)
+    else:
+        fields.derive("expert_quantization", None, f"{key} is not on")
+
+
+def _attention(fields: Fields) -> None:
+    config = fields.config
+    if config.get("attn_implementation") is None:
+        for flag, name in LEGACY_FLAGS.items():
+            if config.get(flag):
+                fields.derive("attn_implementation", name, f"{flag} is the old spelling", key=flag)
+                return
+        if config.get("gemma4_hybrid_attn_impl"):
+            why = "gemma4_hybrid_attn_impl brings it"
+            fields.derive("attn_implementation", "flash_attention_2", why, key="gemma4_hybrid_attn_impl")
+            return
+    fields.take("attn_implementation", "sdpa", why="unset: transformers picks sdpa")
+
+
+def _loss(fields: Fields) -> None:
+    config = fields.config
+    plugins = " ".join(str(plugin) for plugin in config.get("plugins", ()))
+    # Listing the plugin turns it on; an explicit false or null turns it off again.
+    wanted = config.get("cut_cross_entropy", "cut_cross_entropy" not in config)
+    cut = "CutCrossEntropyPlugin" in plugins and bool(wanted)
+    liger = "LigerPlugin" in plugins
+    # Both patch the same forward; the plugin that is listed last wins.
+    cut = cut and not (
+        liger
+        and config.get("liger_fused_linear_cross_entropy")
+        and plugins.rindex("LigerPlugin") > plugins.rindex("CutCrossEntropyPlugin")
+    )
+    choices = (
+        (cut, "cut", "CutCrossEntropyPlugin is listed", "plugins"),
+        (
+            liger and config.get("liger_fused_linear_cross_entropy"),
+            "liger_fused_linear",
+            "Liger's fused linear cross entropy",
+            "liger_fused_linear_cross_entropy",
+        ),
+        (liger and config.get("liger_cross_entropy"), "liger", "Liger's cross entropy", "liger_cross_entropy"),
+        (config.get("chunked_cross_entropy"), "chunked", "chunked cross entropy", "chunked_cross_entropy"),
+    )
+    for applies, kernel, why, key in choices:
+        if applies:
+            fields.derive("loss_kernel", kernel, why, key=key)
+            break
+    else:
+        fields.derive("loss_kernel", "stock", "no loss kernel is in use: full logits in fp32")
+    used = tuple(name for name in _LIGER if liger and config.get(f"liger_{name}"))
+    fields.derive("liger", used, "LigerPlugin and its keys" if used else "no Liger kernel is in use")
+
+
+def _lora_kernels(fields: Fields, target: Target) -> None:
+    config = fields.config
+    if any(config.get(kernel) is not None for kernel in _KERNELS):
+        on = any(config.get(kernel) for kernel in _KERNELS)
+        fields.derive("lora_kernels", on, "lora_*_kernel is written")
+        return
+    blocked = (
+        (config.get("adapter") not in ("lora", "qlora"), "no LoRA adapter"),
+        (config.get("rl") is not None, "not enabled for RL"),
+        (config.get("adapter") == "lora" and config.get("load_in_8bit"), "not for 8-bit LoRA"),
+        (config.get("trust_remote_code"), "not with trust_remote_code"),
+        (config.get("nvfp4_merge_aware"), "not with nvfp4_merge_aware"),
+        (fields.values["sharding"] == "fsdp1" and target.gpus > 1, "not under FSDP1"),
+    )
+    for applies, why in blocked:
+        if applies:
+            fields.derive("lora_kernels", False, why)
+            return
+    fields.derive("lora_kernels", True, "on by themselves for LoRA")
+
+
+def resolve_memory_savers(fields: Fields, target: Target) -> None:
+    """Fills checkpointing, offloading, tiling and compilation. Needs the method."""
+    config = fields.config
+    written = config.get("gradient_checkpointing", False)
+    asked = bool(written)
+    if isinstance(written, str):
+        fields.derive("gradient_checkpointing", True, f"{written}: old spelling", key="gradient_checkpointing")
+    else:
+        fields.take("gradient_checkpointing", False)
+    offload = _activation_offloading(fields, written)
+    _recompute(fields, asked, offload)
+    fields.take("layer_offloading", False)
+    fields.take("tiled_mlp", False)
+    compiles = config.get("torch_compile", False)
+    if compiles == "auto":
+        version = f"{target.torch[0]}.{target.torch[1]}"
+        fields.derive("torch_compile", target.torch >= (2, 5), f"auto on torch {version}", key="torch_compile")
+    else:
+        fields.take("torch_compile", False)
+
+
+def _activation_offloading(fields: Fields, checkpointing: object) -> str:
+    written = fields.config.get("activation_offloading", False)
+    if checkpointing in ("offload", "offload_disk"):
+        why = f"gradient_checkpointing: {checkpointing} streams activations to host memory"
+        return str(fields.derive("activation_offloading", "stream", why, key="gradient_checkpointing"))
+    if written == "disk":
+        why = "disk really runs the streamer to host memory"
+        return str(fields.derive("activation_offloading", "stream", why, key="activation_offloading"))
+    mode = {True: "stream", False: "off"}.get(written, written)
+    if not written:
+        return str(fields.derive("activation_offloading", "off", "not set"))
+    return str(fields.derive("activation_offloading", mode, "activation_offloading", key="activation_offloading"))
+
+
+def _recompute(fields: Fields, asked: bool, offload: str) -> None:
+    config = fields.config
+    by_fsdp = "fsdp_config.activation_checkpointing"
+    if config.get(by_fsdp) is True:
+        fields.derive("recompute", True, "FSDP recomputes every block", key=by_fsdp)
+        fields.derive("checkpointing_reentrant", False, "accelerate's wrapper never is", key=by_fsdp)
+        return
+    if asked and offload in ("stream", "legacy") and fields.values["adapter"]:
+        fields.derive("recompute", False, "activations are offloaded instead of recomputed with an adapter")
+    else:
+        fields.derive("recompute", asked, "gradient_checkpointing", key="gradient_checkpointing")
+    written = config.get("gradient_checkpointing_kwargs.use_reentrant")
+    key = "gradient_checkpointing_kwargs"
+    if written is not None:
+        fields.derive("checkpointing_reentrant", bool(written), "use_reentrant is written", key=key)
+    elif config.get(key) is not None:
+        fields.derive("checkpointing_reentrant", True, "kwargs without use_reentrant: torch's default", key=key)
+    else:
+        exceptions = ("rl", "unfrozen_parameters", "selective_checkpointing")
+        except_for = [name for name in exceptions if config.get(name)]
+        if config.get("activation_offloading") == "hidden_states":
+            except_for.append("activation_offloading: hidden_states")
+        why = f"Axolotl's default with {except_for[0]}" if except_for else "Axolotl's default for SFT"
+        fields.derive("checkpointing_reentrant", not except_for, why)

@@ -1,0 +1,1 @@
+"""Axolotl's own rules: checkpointing."""

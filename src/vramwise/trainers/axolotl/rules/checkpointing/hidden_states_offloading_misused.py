@@ -1,0 +1,53 @@
+"""hidden-states-offloading-misused"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramwise.rules.base import Hit, rule, safe, set_key, unsafe
+from vramwise.timeline import MemoryReport
+from vramwise.trainers.axolotl.remedies import choose_reentrant
+from vramwise.types import Fix, RunSpec, Severity
+
+
+@rule(
+    id="hidden-states-offloading-misused",
+    severity=Severity.ERROR,
+    topic="checkpointing",
+    bad=(
+        "base_model: meta-llama/Llama-3.2-1B\nunfrozen_parameters:\n  - lm_head\ngradient_checkpointing: true\n"
+        "gradient_checkpointing_kwargs:\n  use_reentrant: true\nactivation_offloading: hidden_states\n"
+    ),
+    good=(
+        "base_model: meta-llama/Llama-3.2-1B\nunfrozen_parameters:\n  - lm_head\ngradient_checkpointing: true\n"
+        "gradient_checkpointing_kwargs:\n  use_reentrant: false\nactivation_offloading: hidden_states\n"
+    ),
+)
+def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """`activation_offloading: hidden_states` where it fails or is the slower choice.
+
+    It checkpoints every layer and offloads the layers' inputs. In its reentrant form it cannot train a partly frozen
+    model (`unfrozen_parameters`): Axolotl stops. With an adapter it works, but recomputes each layer;
+    `activation_offloading: true` moves the small adapter activations instead and skips the recomputation.
+    """
+    if run.activation_offloading != "hidden_states":
+        return
+    reentrant = "gradient_checkpointing_kwargs.use_reentrant"
+    if run.config.get(reentrant) and run.config.get("unfrozen_parameters"):
+        yield Hit(
+            key=reentrant,
+            message="use_reentrant: true with unfrozen_parameters and offloading of hidden_states: Axolotl stops",
+            fix=safe("Checkpoint non-reentrantly", choose_reentrant(run, False)),
+        )
+    if run.adapter:
+        yield Hit(
+            severity=Severity.WARNING,
+            key="activation_offloading",
+            message=f"hidden_states recomputes every layer: with adapter {run.adapter}, offloading true is faster",
+            # Selective checkpointing goes with hidden_states only.
+            fix=None if run.config.get("selective_checkpointing") else _without_recomputation(),
+        )
+
+
+def _without_recomputation() -> Fix:
+    return unsafe("Offload without recomputation", set_key("activation_offloading", True))

@@ -1,0 +1,83 @@
+"""selective-checkpointing-misused"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramwise.rules.base import Hit, insert_key, rule, safe, set_key, unsafe
+from vramwise.timeline import MemoryReport
+from vramwise.trainers.axolotl.remedies import choose_reentrant, turn_checkpointing_on
+from vramwise.types import RunSpec, Severity
+
+_KEY = "selective_checkpointing"
+_MATMULS = ("aten::mm", "aten::addmm", "aten::matmul", "aten::bmm")
+
+
+@rule(
+    id="selective-checkpointing-misused",
+    severity=Severity.ERROR,
+    topic="checkpointing",
+    bad="base_model: meta-llama/Llama-3.2-1B\nselective_checkpointing: true\n",
+    good="base_model: meta-llama/Llama-3.2-1B\nselective_checkpointing: true\ngradient_checkpointing: true\n",
+)
+def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """Selective checkpointing without what it builds on.
+
+    It saves chosen results, such as attention's, and recomputes the rest: that needs gradient checkpointing, in its
+    non-reentrant form, and no offloader that replaces it (`hidden_states` is fine). With an adapter the outputs of
+    matrix products cannot be saved: PEFT adds the adapter's share in place. Axolotl stops in each case. With
+    torch_compile it is untested.
+    """
+    if not run.config.get(_KEY):
+        return
+    if not run.gradient_checkpointing:
+        yield Hit(
+            key=_KEY,
+            message="selective_checkpointing while gradient_checkpointing is off: Axolotl stops",
+            fix=turn_checkpointing_on(run, _KEY),
+        )
+    if run.config.get("gradient_checkpointing_kwargs.use_reentrant"):
+        yield Hit(
+            key="gradient_checkpointing_kwargs.use_reentrant",
+            message="selective_checkpointing needs non-reentrant checkpointing, use_reentrant is true: Axolotl stops",
+            fix=safe("Checkpoint non-reentrantly", choose_reentrant(run, False)),
+        )
+    yield from _offloading(run)
+    yield from _saved_matmuls(run)
+    if run.torch_compile:
+        yield Hit(
+            severity=Severity.WARNING,
+            key="torch_compile",
+            near=(_KEY,),
+            message="selective_checkpointing with torch_compile is untested: it hooks into uncompiled checkpointing",
+        )
+
+
+def _offloading(run: RunSpec) -> Iterator[Hit]:
+    if run.activation_offloading not in ("stream", "legacy"):
+        return
+    edit = insert_key("activation_offloading", "hidden_states", beside=_KEY)
+    written = str(run.config.get("activation_offloading", "true")).lower()
+    yield Hit(
+        key="activation_offloading",
+        near=("gradient_checkpointing",),
+        message=f"activation_offloading: {written} replaces the checkpointing that {_KEY} hooks into: Axolotl stops",
+        fix=unsafe("Offload the layers' inputs only: hidden_states", edit)
+        if "activation_offloading" in run.config
+        else None,
+    )
+
+
+def _saved_matmuls(run: RunSpec) -> Iterator[Hit]:
+    saved = run.config.get(f"{_KEY}.save")
+    if not run.adapter or not isinstance(saved, list):
+        return
+    bad = [str(name) for name in saved if name != "attention" and any(str(name) in op for op in _MATMULS)]
+    if not bad:
+        return
+    kept = [name for name in saved if str(name) not in bad] or ["attention"]
+    yield Hit(
+        key=f"{_KEY}.save",
+        message=f"{_KEY}.save {', '.join(bad)}: adapter {run.adapter} changes matrix products in place, Axolotl stops",
+        fix=unsafe(f"Save {', '.join(map(str, kept))} only", set_key(f"{_KEY}.save", kept)),
+    )

@@ -1,0 +1,68 @@
+"""plugin-key-without-plugin"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramwise.facts.axolotl import plugin_keys
+from vramwise.rules.base import Hit, insert_key, rule, set_key, unsafe
+from vramwise.timeline import MemoryReport
+from vramwise.trainers.axolotl.plugins import listed_plugins
+from vramwise.types import Edit, Fix, RunSpec, Severity
+
+
+@rule(
+    id="plugin-key-without-plugin",
+    severity=Severity.WARNING,
+    topic="config",
+    bad="base_model: meta-llama/Llama-3.2-1B\nliger_rope: true\nliger_fused_linear_cross_entropy: true\n",
+    good=(
+        "base_model: meta-llama/Llama-3.2-1B\nplugins:\n  - axolotl.integrations.liger.LigerPlugin\n"
+        "liger_rope: true\nliger_fused_linear_cross_entropy: true\n"
+    ),
+    beyond_axolotl="Without the plugin its keys are unknown to the schema, which drops unknown keys without a word.",
+)
+def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """Keys of a plugin that is not listed under `plugins`.
+
+    `liger_*`, `cut_cross_entropy`, `kd_*` and others exist only while their plugin is listed. Without it Axolotl drops
+    them silently: the fused loss that was to save the logits is not there, and the run needs the memory it was meant to
+    save.
+
+    List the plugin. The fix is unsafe because the kernels then really run: other numerics, and the package they come
+    from must be installed. Keys that are off or empty are left alone.
+    """
+    listed = listed_plugins(run)
+    dropped: dict[str, list[str]] = {}
+    for key, plugin in plugin_keys().items():
+        if plugin not in listed and run.config.document.values.get(key) not in (None, False):
+            dropped.setdefault(plugin, []).append(key)
+    for plugin, keys in dropped.items():
+        first, *others = sorted(keys, key=list(run.config.document.values).index)
+        name = plugin.rpartition(".")[2]
+        yield Hit(
+            key=first,
+            message=f"{_names(first, others)} dropped without a word: {name} is not listed under plugins",
+            fix=_fix(run, plugin, first),
+        )
+
+
+def _names(first: str, others: list[str]) -> str:
+    if not others:
+        return f"{first} is"
+    if len(others) > 3:
+        return f"{first} and {len(others)} more of its plugin's keys are"
+    return f"{', '.join((first, *others[:-1]))} and {others[-1]} are"
+
+
+def _fix(run: RunSpec, plugin: str, key: str) -> Fix:
+    return unsafe(f"List {plugin}", _list_plugin(run, plugin, key))
+
+
+def _list_plugin(run: RunSpec, plugin: str, key: str) -> Edit:
+    written = run.config.document.values.get("plugins")
+    if isinstance(written, list) and written:
+        return insert_key(f"plugins.{len(written)}", plugin, beside=f"plugins.{len(written) - 1}")
+    if "plugins" in run.config:
+        return set_key("plugins", [plugin])
+    return insert_key("plugins", [plugin], beside=key)

@@ -1,0 +1,65 @@
+"""wrong-type"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from vramwise.facts.axolotl import defaults, key_type, type_errors
+from vramwise.rules.base import Hit, delete_key, insert_key, rule, safe, set_key, unsafe
+from vramwise.timeline import MemoryReport
+from vramwise.trainers.value_types import parse_type
+from vramwise.types import Fix, RunSpec, Severity
+
+_STRATEGIES = ("eval_strategy", "evaluation_strategy", "save_strategy")
+
+
+@rule(
+    id="wrong-type",
+    severity=Severity.ERROR,
+    topic="config",
+    bad="base_model: meta-llama/Llama-3.2-1B\nwarmup_steps: 0.1\nlora_modules_to_save: lm_head\n",
+    good="base_model: meta-llama/Llama-3.2-1B\nwarmup_ratio: 0.1\nlora_modules_to_save:\n  - lm_head\n",
+)
+def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """A value of a kind that its key does not take.
+
+    Axolotl's schema refuses the file: text where a number belongs, a fraction where a whole number belongs, a mapping
+    where a list belongs, null where something must stand. What it converts by itself is not reported: "8" and 8.0 are
+    whole numbers, "yes" is true, a quoted number is a number.
+
+    YAML 1.1 has a say too: an unquoted `no`, `off` or `yes` is a boolean, so `eval_strategy: no` is refused and
+    `eval_strategy: "no"` is meant.
+    """
+    values = run.config.document.values
+    for key, sentence in type_errors(values):
+        found = _value(values, key)
+        message, fix = _remedy(run, key, found)
+        yield Hit(key=key, near=(key.split(".")[0],), message=f"{sentence}{message}: Axolotl refuses the file", fix=fix)
+
+
+def _value(values: dict[str, Any], key: str) -> Any:
+    found: Any = values
+    for part in key.split("."):
+        found = found[part]
+    return found
+
+
+def _remedy(run: RunSpec, key: str, found: Any) -> tuple[str, Fix | None]:
+    """What to write instead, where that is clear."""
+    kinds = {one.kind for one in parse_type(key_type(key) or "any")[0]}
+    if key in _STRATEGIES and found is False:
+        return ' (an unquoted no is false; write "no")', safe('Write "no" in quotes', set_key(key, "no"))
+    if key == "warmup_steps" and isinstance(found, float) and 0 < found < 1 and "warmup_ratio" not in run.config:
+        edits = (insert_key("warmup_ratio", found, beside=key), delete_key(key))
+        return " (a share of the run is warmup_ratio)", unsafe(f"Write warmup_ratio {found}", *edits)
+    if kinds == {"list"} and isinstance(found, str):
+        return "", safe("Make it a list", set_key(key, [found]))
+    if "str" in kinds and isinstance(found, int | float) and not isinstance(found, bool):
+        return " (quote it)", safe("Quote it", set_key(key, str(found)))
+    if key == "tokens" and isinstance(found, dict) and "special_tokens" not in run.config:
+        edits = (insert_key("special_tokens", found, beside=key), delete_key(key))
+        return " (named tokens go to special_tokens)", unsafe("Write special_tokens", *edits)
+    if found is None and key in defaults():
+        return f" (left out, it is {defaults()[key]})", safe(f"Delete {key}", delete_key(key))
+    return "", None

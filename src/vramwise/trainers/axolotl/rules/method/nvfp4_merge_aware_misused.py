@@ -1,0 +1,65 @@
+"""nvfp4-merge-aware-misused"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramwise.rules.base import Hit, rule, safe, set_key
+from vramwise.timeline import MemoryReport
+from vramwise.trainers.axolotl.plugins import lists_plugin
+from vramwise.types import RunSpec, Severity
+
+_KEY = "nvfp4_merge_aware"
+_START = "nvfp4_merge_aware_start_step"
+_FUSED = ("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel")
+_PLUGIN = "plugins:\n  - axolotl.integrations.kernels.KernelsPlugin\n"
+
+
+@rule(
+    id="nvfp4-merge-aware-misused",
+    severity=Severity.ERROR,
+    topic="method",
+    bad=f"{_PLUGIN}adapter: lora\nexpert_backend: sonicmoe\nnvfp4_merge_aware: true\nlora_qkv_kernel: true\n",
+    good=f"{_PLUGIN}adapter: lora\nexpert_backend: sonicmoe\nnvfp4_merge_aware: true\nlora_qkv_kernel: false\n",
+)
+def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """`nvfp4_merge_aware` without what makes it work.
+
+    It trains the adapter on the grid of an NVFP4 base, so that merging loses nothing. That needs the sonicmoe expert
+    backend, `adapter: lora`, and LoRA layers that are really called: the fused `lora_*_kernel`s pass them by. Axolotl
+    refuses the file otherwise, and also `nvfp4_merge_aware_start_step` without the switch or with a value that is
+    neither a step nor a fraction between 0 and 1.
+    """
+    if lists_plugin(run, "KernelsPlugin"):
+        if run.config.get(_KEY):
+            yield from _switched_on(run)
+        elif run.config.get(_START) is not None:
+            yield Hit(key=_START, message=f"{_START} without {_KEY}: true: Axolotl refuses the file")
+
+
+def _switched_on(run: RunSpec) -> Iterator[Hit]:
+    sonic = run.config.get("use_sonicmoe") or str(run.config.get("expert_backend")).lower() == "sonicmoe"
+    if not sonic:
+        yield Hit(key=_KEY, message=f"{_KEY} needs expert_backend: sonicmoe: Axolotl refuses the file")
+    if run.adapter != "lora":
+        yield Hit(
+            key=_KEY, message=f"{_KEY} needs adapter: lora, found {run.adapter or 'none'}: Axolotl refuses the file"
+        )
+    fused = [key for key in _FUSED if run.config.get(key) is True]
+    if fused:
+        message = f"{_KEY} with {', '.join(fused)}: fused kernels pass the LoRA layers by, Axolotl refuses the file"
+        yield Hit(
+            key=fused[0], message=message, fix=safe("Leave the kernels off", *(set_key(key, False) for key in fused))
+        )
+    start = run.config.get(_START)
+    if start is not None and not _is_step_or_fraction(start):
+        message = (
+            f"{_START} {start} is neither a step (0, 1, 2…) nor a fraction between 0 and 1: Axolotl refuses the file"
+        )
+        yield Hit(key=_START, message=message)
+
+
+def _is_step_or_fraction(start: object) -> bool:
+    if isinstance(start, bool):
+        return False
+    return 0 < start < 1 if isinstance(start, float) else isinstance(start, int) and start >= 0

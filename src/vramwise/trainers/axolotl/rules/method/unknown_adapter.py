@@ -1,0 +1,55 @@
+"""unknown-adapter"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramwise.facts import axolotl as facts
+from vramwise.rules.base import Hit, delete_key, insert_key, rule, set_key, unsafe
+from vramwise.timeline import MemoryReport
+from vramwise.trainers.axolotl.plugins import lists_foreign_plugin, lists_plugin
+from vramwise.types import Fix, RunSpec, Severity
+
+_NO_ADAPTER = frozenset({"none", "full", "fft", "false", "no"})
+
+
+@rule(
+    id="unknown-adapter",
+    severity=Severity.ERROR,
+    topic="method",
+    bad="base_model: meta-llama/Llama-3.2-1B\nadapter: qloar\nload_in_4bit: true\n",
+    good="base_model: meta-llama/Llama-3.2-1B\nadapter: qlora\nload_in_4bit: true\n",
+)
+def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """`adapter` names something that is neither built in nor brought by a listed plugin.
+
+    Axolotl knows `lora`, `qlora` and `llama-adapter`; others, such as `mora`, come with a plugin that must be listed
+    under `plugins`. Anything else is refused. Variants of LoRA are options, not adapters: `peft_use_dora`,
+    `peft_use_rslora`. For a full fine-tune leave `adapter` out; YAML reads the word None as text.
+
+    The rule is silent where a plugin from elsewhere is listed: it may bring the adapter.
+    """
+    adapter = run.adapter
+    if not adapter or adapter in facts.adapters() or lists_foreign_plugin(run):
+        return
+    plugin = facts.plugin_adapters().get(adapter)
+    if plugin is not None and lists_plugin(run, plugin.rsplit(".", 1)[1]):
+        return
+    hint, fix = _remedy(adapter, plugin)
+    yield Hit(key="adapter", message=f"Axolotl has no adapter '{adapter}' and refuses the file: {hint}", fix=fix)
+
+
+def _remedy(adapter: str, plugin: str | None) -> tuple[str, Fix | None]:
+    if plugin is not None:
+        return f"it comes with {plugin}, which is not listed under plugins", None
+    folded = adapter.lower()
+    if folded in ("dora", "rslora"):
+        option = f"peft_use_{folded}"
+        edits = (set_key("adapter", "lora"), insert_key(option, True, beside="adapter"))
+        return f"it is an option of lora, {option}: true", unsafe(f"Use lora with {option}", *edits)
+    if folded in _NO_ADAPTER:
+        return "leave the key out for a full fine-tune", unsafe("Fine-tune all weights", delete_key("adapter"))
+    close = facts.suggest(adapter, facts.adapters())
+    if close:
+        return f"did you mean {' or '.join(close)}?", unsafe(f"Use {close[0]}", set_key("adapter", close[0]))
+    return f"it knows {', '.join(sorted(facts.adapters()))}", None

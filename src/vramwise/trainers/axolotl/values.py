@@ -1,0 +1,83 @@
+"""A Document as Axolotl's schema sees it: numbers in quotes become numbers, old fsdp spellings their new names.
+
+Values of a wrong type are left out (the rule `wrong-type` reports them), so that everything behind this point may trust
+the types.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramwise.facts import axolotl as facts
+from vramwise.trainers.value_types import accepts, parse_type
+from vramwise.types import Config, Document
+
+_TRUE = frozenset({"1", "true", "t", "yes", "y", "on"})
+_FALSE = frozenset({"0", "false", "f", "no", "n", "off"})
+
+
+def axolotl_config(document: Document) -> Config:
+    """The file's values after the schema's coercions, addressable by today's names."""
+    values: dict[str, Any] = {}
+    for key, value in document.values.items():
+        if facts.check_type(key, value) is None:
+            values[key] = _coerce_block(key, value) if isinstance(value, dict) else coerce(facts.key_type(key), value)
+    sources = _unprefix_fsdp(values)
+    return Config(document, values, sources)
+
+
+def coerce(written: str | None, value: Any) -> Any:
+    """What the schema makes of a scalar (known to be accepted) whose written type differs from the declared one."""
+    if written is None or not isinstance(value, str | int | float):
+        return value
+    alternatives, _ = parse_type(written)
+    kinds = {one.kind for one in alternatives}
+    if "str" in kinds or any(value in one.limits for one in alternatives if one.kind.endswith("one_of")):
+        return value
+    if kinds & {"int", "float", "number_text"}:
+        return _number(kinds, value)
+    return _truth(value) if "bool" in kinds else value
+
+
+def _coerce_block(block: str, values: dict[Any, Any]) -> dict[Any, Any]:
+    """The values of a nested mapping, each as its own key's type has it; those of a wrong type stay as written."""
+    coerced = dict(values)
+    for name, value in values.items():
+        key = f"{block}.{name}"
+        if facts.check_type(key, value) is None:
+            coerced[name] = coerce(facts.key_type(key), value)
+    return coerced
+
+
+def _number(kinds: set[str], value: str | float) -> str | float:
+    if isinstance(value, float) and "float" in kinds:
+        return value
+    if "int" in kinds and accepts("int", value):
+        return int(value.partition(".")[0]) if isinstance(value, str) else int(value)
+    return float(value) if value != "" else value
+
+
+def _truth(value: str | float) -> Any:
+    text = str(value).lower().removesuffix(".0")
+    return True if text in _TRUE else False if text in _FALSE else value
+
+
+def _unprefix_fsdp(values: dict[str, Any]) -> dict[str, str]:
+    """Drop the old `fsdp_` prefix inside fsdp_config; says under which key of the file each renamed value stands."""
+    block = values.get("fsdp_config")
+    if not isinstance(block, dict):
+        return {}
+    sources: dict[str, str] = {}
+    renamed: dict[str, Any] = {}
+    for key, value in block.items():
+        short = str(key).removeprefix("fsdp_")
+        renamed[short] = value
+        if short != key:
+            sources[f"fsdp_config.{short}"] = f"fsdp_config.{key}"
+        else:  # both spellings: the later one wins
+            sources.pop(f"fsdp_config.{short}", None)
+    values["fsdp_config"] = renamed
+    if values.get("fsdp_version") is None and renamed.get("version") is not None:
+        values["fsdp_version"] = renamed["version"]
+        sources["fsdp_version"] = sources.get("fsdp_config.version", "fsdp_config.version")
+    return sources

@@ -1,0 +1,1 @@
+"""The memory guard: what it measures, judges and writes down."""

@@ -1,0 +1,247 @@
+"""The record of an out-of-memory: what was asked for, what the memory held, and the allocator's snapshot.
+
+`arm` lets torch call us at the very moment a request fails, while everything is still where it was; `record` writes
+`oom-N.json` for attempt N, `oom.json` for the latest (each whole or not at all), and a snapshot of bounded size that
+`vramwise replay` reads. Works without CUDA too: then there is only what the error says. What to do about it is
+`recover`'s business.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import re
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vramwise.errors import VramwiseError
+from vramwise.training.guard.holdings import Claim, Holdings, trimmed, what_it_held
+from vramwise.training.plan import TrainPlan
+from vramwise.units import MIB, gib, mib, parse_size
+
+OOM_FILE = "oom.json"
+MAX_SNAPSHOT_BYTES = 32 * MIB
+_MAX_ERROR_CHARS = 2000
+_REQUEST = re.compile(r"[Tt]ried to allocate ([\d.]+) ([KMG]iB|bytes)")
+_MESSAGES = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Moment:
+    """What was seen when the request failed."""
+
+    requested_bytes: int
+    allocated_bytes: int
+    reserved_bytes: int
+    device_free_bytes: int | None
+    holdings: Holdings
+    snapshot: Mapping[str, Any]
+
+
+class _Witness:
+    """Keeps what it sees when a request fails. One a process: torch never lets go of an observer."""
+
+    def __init__(self) -> None:
+        self.attached = False
+        self.recording = False
+        self.moment: _Moment | None = None
+        self.look: Callable[[int, int, int], _Moment] | None = None
+
+    def __call__(self, device: int, requested: int, _device_total: int, device_free: int) -> None:
+        if self.look is not None:
+            with suppress(Exception):  # the error itself must get through, whatever happens here
+                self.moment = self.look(device, requested, device_free)
+
+
+_witness = _Witness()
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that a GPU's memory ran out: torch's own, or that of a library below it."""
+    seen: BaseException | None = error
+    while seen is not None:
+        name = type(seen).__name__
+        if name == "OutOfMemoryError" or (isinstance(seen, RuntimeError) and any(m in str(seen) for m in _MESSAGES)):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False
+
+
+def arm(model: Any, optimizer: Any, *, history_entries: int = 0) -> None:
+    """From now on, keep what the memory holds when a request fails. Does nothing without CUDA."""
+    import torch
+
+    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
+        return
+    of_model = weakref.ref(model) if model is not None else lambda: None
+    of_optimizer = weakref.ref(optimizer) if optimizer is not None else lambda: None
+
+    def look(device: int, requested: int, device_free: int) -> _Moment:
+        snapshot = torch.cuda.memory._snapshot(device)
+        return _Moment(
+            requested_bytes=requested,
+            allocated_bytes=torch.cuda.memory_allocated(device),
+            reserved_bytes=torch.cuda.memory_reserved(device),
+            device_free_bytes=device_free,
+            holdings=what_it_held(snapshot, dict(_claims(of_model(), of_optimizer())), device),
+            snapshot=snapshot,
+        )
+
+    _witness.moment, _witness.look = None, look
+    if not _witness.attached:
+        torch._C._cuda_attach_out_of_memory_observer(_witness)
+        _witness.attached = True
+    if history_entries:
+        torch.cuda.memory._record_memory_history(enabled="all", context=None, max_entries=history_entries)
+        _witness.recording = True
+
+
+def disarm() -> None:
+    """Stop looking, and stop recording history if we started it."""
+    _witness.look = None
+    if _witness.recording:
+        import torch
+
+        torch.cuda.memory._record_memory_history(enabled=None)
+        _witness.recording = False
+
+
+def _claims(model: Any, optimizer: Any) -> Iterator[tuple[int, Claim]]:
+    """The addresses of everything that has a name: weights, gradients, optimizer state."""
+    names: dict[int, str] = {}
+    for name, parameter in [*model.named_parameters(), *model.named_buffers()] if model is not None else ():
+        names[id(parameter)] = name
+        yield _address(parameter), Claim("weights", name)
+        if getattr(parameter, "grad", None) is not None:
+            yield _address(parameter.grad), Claim("gradients", name)
+    while hasattr(optimizer, "optimizer"):  # accelerate wraps the optimizer
+        optimizer = optimizer.optimizer
+    for parameter, state in getattr(optimizer, "state", {}).items():
+        for key, value in state.items() if isinstance(state, dict) else ():
+            if hasattr(value, "untyped_storage"):
+                yield _address(value), Claim("optimizer", f"{names.get(id(parameter), 'parameter')}: {key}")
+
+
+def _address(tensor: Any) -> int:
+    """Where a tensor's storage lies; of a sharded one, the part on this device."""
+    local = getattr(tensor, "_local_tensor", tensor)
+    return int(local.untyped_storage().data_ptr())
+
+
+def record(plan: TrainPlan, error: BaseException, phase: str, *, step: int | None = None) -> Path:
+    """Write `oom.json` and the snapshot into the run's folder. `phase`: where it happened; "eval" is told apart."""
+    folder = Path(plan.output_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    moment = _witness.moment
+    facts: dict[str, Any] = {
+        "format": 1,
+        "attempt": plan.attempt,
+        "phase": phase,
+        "step": step,
+        "micro_batch_size": plan.micro_batch_size,
+        "gradient_accumulation_steps": plan.gradient_accumulation_steps,
+        "eval_batch_size": plan.eval_batch_size,
+        "rank": int(os.environ.get("RANK", "0") or 0),
+        "error": str(error)[:_MAX_ERROR_CHARS],
+        "requested_bytes": _requested(str(error)),
+        "held": None,
+        "snapshot": None,
+    }
+    if moment is not None:
+        facts |= {
+            "requested_bytes": moment.requested_bytes,
+            "allocated_bytes": moment.allocated_bytes,
+            "reserved_bytes": moment.reserved_bytes,
+            "device_free_bytes": moment.device_free_bytes,
+            "held": moment.holdings.to_json(),
+            "snapshot": _write_snapshot(folder / f"oom-{plan.attempt}.pickle", moment.snapshot),
+        }
+    data = json.dumps(facts, indent=2).encode() + b"\n"
+    _write_whole(record_path(folder, plan.attempt), data)
+    _write_whole(folder / OOM_FILE, data)  # the latest, under a name that does not change
+    return folder / OOM_FILE
+
+
+def record_path(output_dir: str | Path, attempt: int) -> Path:
+    """Where the record of one attempt stands."""
+    return Path(output_dir) / f"oom-{attempt}.json"
+
+
+def _requested(message: str) -> int | None:
+    match = _REQUEST.search(message)
+    if match is None:
+        return None
+    return int(float(match[1])) if match[2] == "bytes" else parse_size(match[1] + match[2])
+
+
+def _write_snapshot(path: Path, snapshot: Mapping[str, Any]) -> str | None:
+    """As many of the last events as the size allows; None where not even the segments fit."""
+    events = max((len(trace) for trace in snapshot.get("device_traces", ())), default=0)
+    while True:
+        data = pickle.dumps(trimmed(snapshot, events), protocol=4)
+        if len(data) <= MAX_SNAPSHOT_BYTES:
+            _write_whole(path, data)
+            return path.name
+        if events == 0:
+            return None
+        events //= 2
+
+
+def _write_whole(path: Path, data: bytes) -> None:
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    with unfinished.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.replace(path)
+
+
+def read_record(output_dir: str | Path, attempt: int) -> dict[str, Any] | None:
+    """The record of one attempt, or None where there is none."""
+    path = record_path(output_dir, attempt)
+    try:
+        loaded = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise VramwiseError(f"{path} cannot be read: {error}") from error
+    return loaded if isinstance(loaded, dict) else None
+
+
+def forget_records(output_dir: str | Path, since_attempt: int) -> None:
+    """Before a run: take away the records of an earlier run in the same folder, for these attempts and later ones."""
+    for path in Path(output_dir).glob("oom-*.json"):
+        number = path.stem.removeprefix("oom-")
+        if number.isdigit() and int(number) >= since_attempt:
+            path.unlink(missing_ok=True)
+
+
+def describe(facts: Mapping[str, Any]) -> list[str]:
+    """The record in sentences: what was asked for, what the memory held, the largest things in it."""
+    at = "" if facts.get("step") is None else f" at step {facts['step']}"
+    asked = facts.get("requested_bytes")
+    wanted = "" if asked is None else f": {_size(asked)} requested"
+    lines = [f"out of memory in {facts['phase']}{at} (micro-batch {facts['micro_batch_size']}){wanted}"]
+    held = facts.get("held")
+    if not held:
+        return lines
+    lines.append(
+        f"in use {_size(facts['allocated_bytes'])}: "
+        + ", ".join(f"{name} {_size(size)}" for name, size in held["categories"].items())
+    )
+    lines.append(
+        f"reserved but idle {_size(held['cached_bytes'])}, in the largest piece {_size(held['largest_hole_bytes'])}"
+    )
+    for one in held["largest"][:5]:
+        what = f"{one['label']} ({one['category']})" if one["label"] else one["category"]
+        lines.append(f"  {one['count']} × {_size(one['size_bytes'])}  {what}")
+    return lines
+
+
+def _size(size_bytes: int) -> str:
+    return gib(size_bytes) if size_bytes >= 1024 * MIB else mib(size_bytes)

@@ -1,0 +1,99 @@
+"""What is decided before the first step, and why: allocator variable, dtypes, batch, shapes. Pure.
+
+The allocator variable is the one that this torch version reads, and is never set over the user's own. A dtype follows
+from the card's compute capability: emulated bf16 counts as none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from vramwise.allocator.settings import effective_settings
+from vramwise.allocator.variables import CUDA_VARIABLE, NEW_VARIABLE
+from vramwise.errors import VramwiseError
+from vramwise.training.plan import Decision
+from vramwise.types import Origin, RunSpec, Target
+
+EXPANDABLE = "expandable_segments:True"
+
+
+def allocator_variable(torch: tuple[int, int]) -> str:
+    """The variable that the CUDA allocator of this torch reads."""
+    return CUDA_VARIABLE if torch < (2, 10) else NEW_VARIABLE
+
+
+def decide_allocator(target: Target) -> tuple[dict[str, str], str, Decision]:
+    """Variables to set, the settings in force, and why."""
+    version = f"torch {target.torch[0]}.{target.torch[1]}"
+    if target.alloc_conf is not None:
+        # the first variable that every version looks at, so that an inherited one cannot win
+        chosen = {CUDA_VARIABLE: target.alloc_conf}
+        return chosen, target.alloc_conf, _allocator(target.alloc_conf, "--alloc-conf")
+    settings, variable = effective_settings(target.torch, target.alloc_env)
+    if variable is not None:
+        return {}, settings, _allocator(settings, f"your own {variable}")
+    name = allocator_variable(target.torch)
+    return {name: EXPANDABLE}, EXPANDABLE, _allocator(EXPANDABLE, f"{name}, which {version} reads")
+
+
+def _allocator(settings: str, why: str) -> Decision:
+    return Decision(name="allocator", value=settings or "torch's defaults", why=why)
+
+
+def decide_dtypes(run: RunSpec) -> tuple[RunSpec, Decision]:
+    """The run with the dtypes it will have on this machine."""
+    gpu = run.target.gpu
+    origin = run.origins["precision"]
+    if gpu is None and origin.kind == "assumed":
+        run = replace(run, precision="fp32", weights_dtype="fp32", autocast=False, fp32_embeddings=True)
+        return run, Decision(name="dtype", value="fp32", why="bf16 auto, and no GPU here")
+    if gpu is None and run.precision == "fp16" and run.autocast:
+        raise VramwiseError("fp16 needs a GPU, and there is none here: use bf16 or fp32")
+    value = f"{run.precision}, weights {run.weights_dtype}" + (", autocast" if run.autocast else "")
+    return run, Decision(name="dtype", value=value, why=origin.why)
+
+
+def decide_batch(run: RunSpec) -> Decision:
+    """The arithmetic, written out."""
+    micro, accumulation, ranks = run.micro_batch_size, run.gradient_accumulation_steps, run.data_parallel
+    value = f"micro {micro} × accumulation {accumulation} × ranks {ranks} = {run.effective_batch_size}"
+    return Decision(name="batch", value=value, why="stays at every restart; only micro against accumulation may change")
+
+
+def without_unscheduled_eval(run: RunSpec) -> RunSpec:
+    """A run that holds samples out but schedules no evaluation has none, and needs no memory for it."""
+    get = run.config.get
+    strategy = get("eval_strategy", get("evaluation_strategy"))
+    scheduled = get("eval_steps") or get("evals_per_epoch") or strategy not in (None, "no", False)
+    if not run.evaluates or scheduled:
+        return run
+    why = "samples are held out, but neither eval_steps, evals_per_epoch nor eval_strategy schedules an evaluation"
+    origins = {**run.origins, "evaluates": Origin(kind="derived", why=why)}
+    return replace(run, evaluates=False, eval_batch_size=None, eval_sequence_len=None, origins=origins)
+
+
+def decide_eval(run: RunSpec) -> Decision:
+    """The batch of an evaluation."""
+    if run.eval_batch_size is None:
+        return Decision(name="eval", value="none", why=run.origins["evaluates"].why)
+    value = f"batch {run.eval_batch_size}"
+    if run.eval_batch_size > run.micro_batch_size:
+        return Decision(name="eval", value=value, why=f"as written; larger than micro {run.micro_batch_size}")
+    return Decision(name="eval", value=value, why=run.origins["eval_batch_size"].why)
+
+
+def decide_shapes(run: RunSpec) -> Decision:
+    """Whether every batch has the same shape."""
+    if run.constant_shapes:
+        kind = "packed rows" if run.sample_packing else "rows"
+        return Decision(name="shapes", value=f"constant, {kind} of {run.pad_multiple}", why="padded to sequence_len")
+    value = f"vary, up to {run.sequence_len}"
+    return Decision(name="shapes", value=value, why="pad_to_sequence_len is off: widths follow the data")
+
+
+def worker_environment(allocator: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """Variables for the worker; what the user has set stays, except the allocator's where --alloc-conf asked for it."""
+    # Threads that wait must sleep: where other programs use the cores too, spinning ones take several times as long.
+    chosen = {"TOKENIZERS_PARALLELISM": "false", "OMP_WAIT_POLICY": "PASSIVE"}
+    return {name: value for name, value in chosen.items() if name not in environ} | dict(allocator)

@@ -1,0 +1,119 @@
+"""What a run is expected to need, in the form that a plan carries; and once more with the lengths of its real samples.
+
+Before the data is read, every batch is taken to be as wide as the config allows, and full. The worker knows the rows:
+with them the widths (and so the gaps that varying widths leave) and the attention mask of padded rows are predicted
+too. Long runs are predicted in part: the first steps, and the step with the widest batch. Pure: no torch, no files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from vramwise.batching import Lengths
+from vramwise.facts.models import find_model
+from vramwise.predicting import Prediction, predict_run
+from vramwise.timeline import MemoryReport
+from vramwise.training.plan import PredictedMemory, PredictedPhase, TrainPlan
+from vramwise.types import ModelSpec, RunSpec
+from vramwise.units import gib
+
+_FIRST_STEPS = 24
+_FIRST_EVAL_BATCHES = 16
+
+
+def memory_of(prediction: Prediction) -> PredictedMemory:
+    """A prediction as the guard compares with it: within the limit where it fits there, else with memory to spare."""
+    report = expected_report(prediction)
+    return PredictedMemory(
+        peak_allocated_bytes=report.peak_allocated_bytes,
+        peak_reserved_bytes=report.peak_reserved_bytes,
+        outside_bytes=report.outside_bytes,
+        limit_bytes=prediction.capacity_bytes,
+        phases=tuple(
+            PredictedPhase(
+                step=one.step,
+                phase=one.phase,
+                peak_allocated_bytes=one.peak_allocated_bytes,
+                peak_reserved_bytes=one.peak_reserved_bytes,
+            )
+            for one in report.phases
+        ),
+        breakdown_bytes=dict(report.breakdown_bytes),
+        expected_error=prediction.expected_error.reserved_worst / 100,
+    )
+
+
+def expected_report(prediction: Prediction) -> MemoryReport:
+    """The run as it will go where it fits (giving back caches if it must), else what it would need."""
+    return prediction.report if prediction.report.out_of_memory is None else prediction.needs
+
+
+def of_plan(run: RunSpec, plan: TrainPlan) -> RunSpec:
+    """A run with the batches of a plan."""
+    return replace(
+        run,
+        micro_batch_size=plan.micro_batch_size,
+        gradient_accumulation_steps=plan.gradient_accumulation_steps,
+        eval_batch_size=plan.eval_batch_size,
+    )
+
+
+def predict_plan(
+    run: RunSpec,
+    model: ModelSpec,
+    plan: TrainPlan,
+    *,
+    lengths: Lengths | None = None,
+    eval_lengths: Lengths | None = None,
+    steps: int | None = None,
+) -> Prediction:
+    """The prediction for one attempt. `run` is resolved for the machine; the batches are the plan's."""
+    return predict_run(
+        of_plan(run, plan),
+        model,
+        engine=plan.engine,
+        lengths=lengths,
+        eval_lengths=eval_lengths,
+        steps=steps,
+        limit_bytes=plan.memory_limit_bytes,
+    )
+
+
+def with_real_lengths(
+    run: RunSpec, plan: TrainPlan, lengths: Sequence[int], eval_lengths: Sequence[int], max_steps: int
+) -> Prediction:
+    """The prediction with rows as they come, in tokens: `lengths` of this rank's epoch, whole micro-batches."""
+    card = plan.gpu_spec()
+    run = replace(run, target=replace(run.target, gpu=card), allocator=plan.allocator)
+    model = find_model(str(run.base_model), base_dir=Path(plan.config_path).parent)
+    chosen, steps = first_and_widest(lengths, plan.micro_batch_size * plan.gradient_accumulation_steps, max_steps)
+    evaluated: Lengths | None = None
+    if plan.eval_batch_size and eval_lengths:
+        tokens, _ = first_and_widest(eval_lengths, plan.eval_batch_size, len(eval_lengths), _FIRST_EVAL_BATCHES)
+        evaluated = Lengths(tokens=tokens)
+    return predict_plan(run, model, plan, lengths=Lengths(tokens=chosen), eval_lengths=evaluated, steps=steps)
+
+
+def first_and_widest(lengths: Sequence[int], group: int, most: int, first: int = _FIRST_STEPS) -> tuple[list[int], int]:
+    """The lengths of the first groups, then of the group with the longest row if it comes later; and how many groups.
+
+    Only the first `most` groups happen at all; a group that the end of the epoch leaves unfinished still counts.
+    """
+    groups = [lengths[start : start + group] for start in range(0, len(lengths), group)][: max(1, most)]
+    kept = list(groups[:first])
+    later = groups[first:]
+    if later and max(map(max, later)) > max(map(max, kept)):
+        kept.append(max(later, key=max))
+    return [tokens for one in kept for tokens in one], len(kept)
+
+
+def sentence(prediction: Prediction, before: PredictedMemory) -> str:
+    """What the real lengths changed, in one line."""
+    reserved = expected_report(prediction).peak_reserved_bytes
+    text = f"memory with the lengths of this data: {gib(reserved)} reserved (predicted; before: "
+    text += f"{gib(before.peak_reserved_bytes)})"
+    if prediction.fits is False and prediction.capacity_bytes is not None:
+        text += f"; there is room for {gib(prediction.capacity_bytes)}, so it may run out"
+    return text

@@ -1,0 +1,70 @@
+"""The journal of a run: `vramwise.json` holds the plan of the present attempt and what was decided so far.
+
+The worker reads the plan in it; the `log` beside it is for people and for `vramwise report`. Every decision also goes
+into `memory.jsonl`, which is never rewritten, so that starting the run again loses no history.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from vramwise.errors import VramwiseError
+from vramwise.training.guard.memory_log import MemoryLog, log_path
+from vramwise.training.plan import PLAN_FILE, TrainPlan
+
+
+class Journal:
+    """The journal of one output_dir."""
+
+    def __init__(self, output_dir: str | Path) -> None:
+        self.path = Path(output_dir) / PLAN_FILE
+        self._log: list[Mapping[str, Any]] = _earlier_log(self.path)
+        self._plan: TrainPlan | None = None
+
+    def start(self, plan: TrainPlan) -> None:
+        """An attempt begins: its plan becomes the present one."""
+        self._plan = plan
+        self.note(
+            "attempt",
+            attempt=plan.attempt,
+            resume_from=plan.resume_from,
+            micro_batch_size=plan.micro_batch_size,
+            gradient_accumulation_steps=plan.gradient_accumulation_steps,
+            eval_batch_size=plan.eval_batch_size,
+        )
+
+    def note(self, what: str, **facts: Any) -> None:
+        """Write down one event: into the append-only log first, then beside the plan."""
+        entry = {"what": what, **facts}
+        self._log.append(entry)
+        with MemoryLog(log_path(self.path.parent)) as log:
+            log.write("decision", entry)
+        if self._plan is not None:
+            self._write(self._plan)
+
+    def _write(self, plan: TrainPlan) -> None:
+        text = json.dumps({**json.loads(plan.to_json()), "log": self._log}, indent=2, ensure_ascii=False) + "\n"
+        unfinished = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        try:
+            with unfinished.open("w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            unfinished.replace(self.path)
+        except OSError as error:
+            unfinished.unlink(missing_ok=True)
+            raise VramwiseError(f"{self.path} cannot be written: {error.strerror}") from error
+
+
+def _earlier_log(path: Path) -> list[Mapping[str, Any]]:
+    """What an earlier start of this run wrote down; a file that is not there or not ours starts empty."""
+    try:
+        loaded = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return []
+    log = loaded.get("log") if isinstance(loaded, dict) else None
+    return [entry for entry in log if isinstance(entry, dict)] if isinstance(log, list) else []

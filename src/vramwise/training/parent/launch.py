@@ -1,0 +1,84 @@
+"""How the worker is started: directly for one process, through torchrun for several.
+
+Pure: from a plan and an environment to a command. Sharding (FSDP2, DeepSpeed) is set up inside the worker from the
+config; torchrun only starts the processes. Several nodes: run the same command on each, with the variables of torchrun
+(PET_NNODES, PET_NODE_RANK, PET_MASTER_ADDR, PET_MASTER_PORT) or under srun with one task a node.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from vramwise.errors import VramwiseError
+from vramwise.training.plan import TrainPlan
+
+WORKER = "vramwise.training.worker.main"
+_DEFAULT_PORT = 29500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nodes:
+    """The machines of a run, and which of them this one is."""
+
+    count: int
+    rank: int
+    address: str | None
+    port: int
+
+
+def worker_command(plan: TrainPlan, plan_path: str, env: Mapping[str, str]) -> list[str]:
+    """The command line of one attempt."""
+    worker = ["-m", WORKER, plan_path]
+    if plan.gpus == 1 or launched_from_outside(env):
+        return [sys.executable, *worker]
+    nodes = find_nodes(env)
+    if plan.gpus % nodes.count:
+        raise VramwiseError(f"{plan.gpus} GPUs cannot be shared evenly by {nodes.count} nodes")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--max-restarts", "0"]
+    torchrun += ["--nproc-per-node", str(plan.gpus // nodes.count)]
+    if nodes.count == 1:
+        return [*torchrun, "--standalone", *worker]
+    if nodes.address is None:
+        raise VramwiseError(f"{nodes.count} nodes need the address of the first: set PET_MASTER_ADDR or MASTER_ADDR")
+    torchrun += ["--nnodes", str(nodes.count), "--node-rank", str(nodes.rank)]
+    torchrun += ["--master-addr", nodes.address, "--master-port", str(nodes.port)]
+    return [*torchrun, *worker]
+
+
+def launched_from_outside(env: Mapping[str, str]) -> bool:
+    """Whether `accelerate launch` or torchrun already started this process as one of several."""
+    return env.get("WORLD_SIZE", "1") not in ("", "1") and "RANK" in env
+
+
+def find_nodes(env: Mapping[str, str]) -> Nodes:
+    """From torchrun's variables, then those of a Slurm step; else this machine alone."""
+    count = _number(env, "PET_NNODES", "SLURM_STEP_NUM_NODES", default=1)
+    rank = _number(env, "PET_NODE_RANK", "SLURM_NODEID", default=0)
+    tasks = _number(env, "SLURM_STEP_NUM_TASKS", default=count)
+    if "PET_NNODES" not in env and tasks != count:
+        raise VramwiseError(f"srun started {tasks} tasks on {count} nodes: start one a node (--ntasks-per-node 1)")
+    if not 0 <= rank < count:
+        raise VramwiseError(f"node rank {rank} is not one of {count} nodes")
+    address = env.get("PET_MASTER_ADDR") or env.get("MASTER_ADDR") or _first_slurm_node(env)
+    port = _number(env, "PET_MASTER_PORT", "MASTER_PORT", default=_DEFAULT_PORT)
+    return Nodes(count=count, rank=rank, address=address, port=port)
+
+
+def _number(env: Mapping[str, str], *names: str, default: int) -> int:
+    for name in names:
+        text = env.get(name)
+        if text:
+            if not text.isdigit():
+                raise VramwiseError(f"{name}='{text}' is not a number")
+            return int(text)
+    return default
+
+
+def _first_slurm_node(env: Mapping[str, str]) -> str | None:
+    """`gpu[03-05,9]` → `gpu03`."""
+    listed = env.get("SLURM_STEP_NODELIST", "")
+    match = re.match(r"([^\[,]+)(?:\[(\w+))?", listed)
+    return None if match is None else match[1] + (match[2] or "")

@@ -1,0 +1,163 @@
+"""What a run left behind, put together: attempts, predicted against measured by phase, warnings, decisions.
+
+Made from the lines of `memory.jsonl` alone (which repeats the prediction at the start of every attempt), so it works
+for `vramwise train`, for the Axolotl plugin and for a guard used alone, and for a run that is still going on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from vramwise.errors import VramwiseError
+from vramwise.training.guard.memory_log import LogContents, log_path, read_log
+from vramwise.training.guard.samples import PREDICTED_PHASES, Sample
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peak:
+    """Highest allocated and reserved bytes."""
+
+    allocated_bytes: int
+    reserved_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """One phase: what was predicted and what was measured; None where there is no such figure."""
+
+    phase: str
+    predicted: Peak | None
+    measured: Peak | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One process that trained, from its start line on."""
+
+    start: Mapping[str, Any]
+    samples: Sequence[Sample] = ()
+    warnings: Sequence[Mapping[str, Any]] = ()
+    ended: bool = False
+
+    @property
+    def predicted(self) -> Mapping[str, Any] | None:
+        """The prediction it was measured against."""
+        found = self.start.get("predicted")
+        return found if isinstance(found, dict) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainReport:
+    """Everything, in the order in which it happened."""
+
+    output_dir: str
+    attempts: Sequence[Attempt]
+    decisions: Sequence[Mapping[str, Any]]
+    torn: int
+
+    @property
+    def last(self) -> Attempt:
+        """The attempt to compare: the latest that measured anything, else the latest."""
+        measured = [attempt for attempt in self.attempts if attempt.samples]
+        return (measured or list(self.attempts))[-1]
+
+    @property
+    def device(self) -> str | None:
+        """The card."""
+        return self.last.start.get("device")
+
+    @property
+    def device_bytes(self) -> int | None:
+        """Its memory."""
+        return self.last.start.get("device_bytes")
+
+    @property
+    def out_of_memories(self) -> list[Mapping[str, Any]]:
+        """The decisions that followed one."""
+        return [decision for decision in self.decisions if decision.get("what") == "out-of-memory"]
+
+
+def read_report(output_dir: str | Path) -> TrainReport:
+    """The report of a run's folder."""
+    path = log_path(output_dir)
+    if not path.is_file():
+        raise VramwiseError(f"{path} is not there: give the output_dir of a run that the memory guard watched")
+    return make_report(read_log(path), str(output_dir))
+
+
+def make_report(log: LogContents, output_dir: str) -> TrainReport:
+    """Sort the lines of a log by attempt."""
+    attempts: list[Attempt] = []
+    try:
+        for record in log.records:
+            if record["kind"] == "start":
+                attempts.append(Attempt(start=record))
+            elif attempts and record["kind"] in ("sample", "warning", "end"):
+                attempts[-1] = _with(attempts[-1], record)
+    except (KeyError, TypeError, ValueError) as error:
+        raise VramwiseError(f"{output_dir}: a line of the memory log is not laid out like one ({error!r})") from error
+    if not attempts:
+        raise VramwiseError(f"{output_dir}: the memory log holds no attempt: training never began")
+    return TrainReport(output_dir=output_dir, attempts=attempts, decisions=log.of_kind("decision"), torn=log.torn)
+
+
+def _with(attempt: Attempt, record: Mapping[str, Any]) -> Attempt:
+    if record["kind"] == "sample":
+        # a list that grows: copying a tuple for each of a million lines would take forever
+        samples = attempt.samples if isinstance(attempt.samples, list) else list(attempt.samples)
+        samples.append(Sample.from_json(record))
+        return attempt if samples is attempt.samples else replace(attempt, samples=samples)
+    if record["kind"] == "warning":
+        return replace(attempt, warnings=[*attempt.warnings, record])
+    return replace(attempt, ended=True)
+
+
+def compare(attempt: Attempt) -> list[Compared]:
+    """Phase by phase, then the whole run."""
+    rows = [
+        Compared(phase=phase, predicted=_predicted(attempt, names), measured=_measured(attempt, phase))
+        for phase, names in PREDICTED_PHASES.items()
+    ]
+    whole = Compared(phase="run", predicted=_predicted(attempt, None), measured=_highest(_peaks(attempt.samples)))
+    return [row for row in (*rows, whole) if row.predicted or row.measured]
+
+
+def _predicted(attempt: Attempt, names: frozenset[str] | None) -> Peak | None:
+    predicted = attempt.predicted
+    if predicted is None:
+        return None
+    if names is None:
+        return _highest([predicted])
+    return _highest([phase for phase in predicted.get("phases", ()) if phase.get("phase") in names])
+
+
+def _highest(rows: Sequence[Mapping[str, Any]]) -> Peak | None:
+    if not rows:
+        return None
+    return Peak(
+        allocated_bytes=max(row["peak_allocated_bytes"] for row in rows),
+        reserved_bytes=max(row["peak_reserved_bytes"] for row in rows),
+    )
+
+
+def _peaks(samples: Sequence[Sample]) -> list[dict[str, Any]]:
+    return [sample.to_json() for sample in samples]
+
+
+def _measured(attempt: Attempt, phase: str) -> Peak | None:
+    """The highest marks of a phase. Where the counters run on through the run, only phases that raised them count."""
+    samples: Sequence[Sample] = [sample for sample in attempt.samples if sample.phase == phase]
+    if attempt.start.get("peaks") != "phase":
+        samples = [sample for sample in _raising(attempt.samples) if sample.phase == phase]
+    return _highest(_peaks(samples))
+
+
+def _raising(samples: Sequence[Sample]) -> Iterator[Sample]:
+    highest = -1
+    for sample in samples:
+        if sample.reading.peak_allocated_bytes > highest:
+            highest = sample.reading.peak_allocated_bytes
+            yield sample

@@ -1,0 +1,219 @@
+"""Before the first step: check, prediction and decisions, gathered into a plan. Starts nothing and imports no torch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from vramwise.checking import check_document, plan_for
+from vramwise.errors import VramwiseError
+from vramwise.facts.models import find_model
+from vramwise.predicting import Prediction, predict_run
+from vramwise.resolving import Options, read_document, resolve
+from vramwise.training.checkpoints import latest_complete, latest_of_trainer
+from vramwise.training.parent import decide
+from vramwise.training.parent.expected import expected_report, memory_of
+from vramwise.training.parent.extras import TRAIN, axolotl_command, require
+from vramwise.training.parent.remembered import Found, with_found_batches
+from vramwise.training.parent.supported import needed_modules, unsupported
+from vramwise.training.plan import Decision, GuardThresholds, TrainPlan, card_of
+from vramwise.types import Document, Finding, ModelSpec, RunSpec, Severity
+from vramwise.units import gib
+
+ENGINES = ("transformers", "axolotl")
+# Of no concern to the transformers engine: it keeps no fp32 embeddings, and the allocator is set here.
+_AXOLOTL_ONLY = frozenset({"fp32-embeddings", "allocator-not-expandable"})
+_DEFAULT_OUTPUT = "./model-out"
+_DEFAULT_SEED = 42
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainOptions:
+    """What the caller of `train` asks for."""
+
+    target: Options = field(default_factory=Options)
+    engine: str = "transformers"
+    force: bool = False
+    recover: bool = True
+    random_weights: bool = False
+    resume: bool = False
+    memory_limit_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """All that is known before the first step."""
+
+    document: Document
+    run: RunSpec
+    plan: TrainPlan
+    findings: Sequence[Finding]
+    model: ModelSpec | None
+    prediction: Prediction | None
+
+    @property
+    def errors(self) -> list[Finding]:
+        """Findings that stop the run."""
+        return [found for found in self.findings if found.severity is Severity.ERROR]
+
+
+def prepare(path: str, options: TrainOptions) -> Prepared:
+    """Read, check, decide and predict. What the engine cannot do at all raises; findings and misfits are given back."""
+    if options.engine not in ENGINES:
+        raise VramwiseError(f"engine '{options.engine}' is neither {' nor '.join(ENGINES)}")
+    judged = plan_for(path, options.target)
+    document = read_document(path)
+    report = check_document(document, judged.target, judged.rules)
+    if report.error is not None:
+        raise report.error
+    run = resolve(document, judged.target)
+    if options.engine == "transformers":
+        _refuse_unsupported(path, run)
+        require((*TRAIN, *needed_modules(run)), f"training {path}")
+    else:
+        _refuse_options(options)
+        axolotl_command()
+    environment, settings, allocator = decide.decide_allocator(judged.target)
+    found = Found(allocator=settings, memory_limit_bytes=options.memory_limit_bytes)
+    remembers = options.engine == "transformers" and _resumes(run, options)
+    run, remembered = with_found_batches(run, _output_dir(run), found) if remembers else (run, None)
+    run, dtype = decide.decide_dtypes(replace(run, allocator=settings))
+    if options.engine == "transformers":
+        run = decide.without_unscheduled_eval(run)
+    decisions = [allocator, dtype, decide.decide_batch(run), decide.decide_eval(run), decide.decide_shapes(run)]
+    if remembered is not None:
+        decisions.append(remembered)
+    model = _model(run, path)
+    prediction = None if isinstance(model, str) else _predict(run, model, options)
+    decisions.append(_memory_decision(model, prediction))
+    if _resumes(run, options) and _resume(run, options, _output_dir(run)) is None:
+        decisions.append(Decision(name="resume", value="from the start", why="output_dir holds no complete checkpoint"))
+    plan = _plan(document, run, options, environment, prediction, decisions)
+    return Prepared(
+        document=document,
+        run=run,
+        plan=plan,
+        findings=[found for found in report.findings if found.rule not in _moot(options.engine)],
+        model=None if isinstance(model, str) else model,
+        prediction=prediction,
+    )
+
+
+def _moot(engine: str) -> frozenset[str]:
+    return _AXOLOTL_ONLY if engine == "transformers" else frozenset()
+
+
+def _refuse_unsupported(path: str, run: RunSpec) -> None:
+    found = unsupported(run)
+    if found:
+        lines = [f"  {path}:{error.line or 1}: {error.message}" for error in found]
+        raise VramwiseError(
+            f"{len(found)} setting(s) the transformers engine cannot honour (remove them, or use --engine axolotl):\n"
+            + "\n".join(lines)
+        )
+
+
+def _refuse_options(options: TrainOptions) -> None:
+    """What is asked of us but would be Axolotl's to do."""
+    asked = {"--random-weights": options.random_weights, "--memory-limit": options.memory_limit_bytes is not None}
+    for name, wanted in asked.items():
+        if wanted:
+            raise VramwiseError(f"{name} is not possible with --engine axolotl: Axolotl loads the model by itself")
+
+
+def _model(run: RunSpec, path: str) -> ModelSpec | str:
+    """The model's dimensions, or why they are not known."""
+    if run.base_model is None:
+        raise VramwiseError(f"{path} names no base_model")
+    try:
+        return find_model(run.base_model, base_dir=Path(path).parent)
+    except VramwiseError as error:
+        return str(error)
+
+
+def _predict(run: RunSpec, model: ModelSpec, options: TrainOptions) -> Prediction | None:
+    if run.target.gpu is None and options.memory_limit_bytes is None:
+        return None
+    return predict_run(run, model, engine=options.engine, limit_bytes=options.memory_limit_bytes)
+
+
+def _memory_decision(model: ModelSpec | str, prediction: Prediction | None) -> Decision:
+    if isinstance(model, str):
+        return Decision(name="memory", value="not predicted", why=model)
+    if prediction is None:
+        return Decision(name="memory", value="not predicted", why="no GPU here: training on the CPU")
+    return predicted_decision(prediction)
+
+
+def predicted_decision(prediction: Prediction) -> Decision:
+    """What it will need, of how much."""
+    room = "" if prediction.capacity_bytes is None else f" of {gib(prediction.capacity_bytes)}"
+    peak = expected_report(prediction)
+    value = f"{gib(peak.peak_reserved_bytes)} reserved{room}"
+    return Decision(name="memory", value=value, why=f"predicted; peak in {peak.peak_phase} of step {peak.peak_step}")
+
+
+def _plan(
+    document: Document,
+    run: RunSpec,
+    options: TrainOptions,
+    environment: dict[str, str],
+    prediction: Prediction | None,
+    decisions: Sequence[Decision],
+) -> TrainPlan:
+    output = _output_dir(run)
+    target = run.target
+    return TrainPlan(
+        config_path=str(Path(document.path).absolute()),
+        config_text=document.text,
+        output_dir=output,
+        engine="axolotl" if options.engine == "axolotl" else "transformers",
+        resume_from=_resume(run, options, output),
+        recover=options.recover,
+        micro_batch_size=run.micro_batch_size,
+        gradient_accumulation_steps=run.gradient_accumulation_steps,
+        eval_batch_size=run.eval_batch_size,
+        effective_batch_size=run.effective_batch_size,
+        gpus=run.gpus,
+        data_parallel=run.data_parallel,
+        sequence_len=run.sequence_len,
+        pad_multiple=run.pad_multiple,
+        constant_shapes=run.constant_shapes,
+        precision=run.precision,
+        weights_dtype=run.weights_dtype,
+        autocast=run.autocast,
+        environment=decide.worker_environment(environment, os.environ),
+        seed=int(run.config.get("seed", _DEFAULT_SEED)),
+        random_weights=options.random_weights,
+        memory_limit_bytes=options.memory_limit_bytes,
+        target={"gpus": target.gpus, "torch": f"{target.torch[0]}.{target.torch[1]}", "launcher": target.launcher},
+        card=card_of(target.gpu),
+        allocator=run.allocator,
+        predicted=None if prediction is None else memory_of(prediction),
+        guard=GuardThresholds(),
+        decisions=tuple(decisions),
+    )
+
+
+def _resume(run: RunSpec, options: TrainOptions, output: str) -> str | None:
+    """Where to go on: --resume or auto_resume_from_checkpoints (the last complete checkpoint), or the one named."""
+    named = run.config.get("resume_from_checkpoint")
+    if named:
+        if not Path(named).is_dir():
+            raise VramwiseError(f"resume_from_checkpoint: {named} is not a folder")
+        return str(Path(named).absolute())
+    if not _resumes(run, options):
+        return None
+    return latest_of_trainer(output) if options.engine == "axolotl" else latest_complete(output)
+
+
+def _resumes(run: RunSpec, options: TrainOptions) -> bool:
+    config = run.config
+    asked = config.get("auto_resume_from_checkpoints") or config.get("resume_from_checkpoint")
+    return options.resume or bool(asked)
+
+
+def _output_dir(run: RunSpec) -> str:
+    return str(Path(run.config.get("output_dir", _DEFAULT_OUTPUT)).absolute())

@@ -1,0 +1,79 @@
+"""Batches that an earlier start of the same run found to fit: a run that is resumed begins with them.
+
+`vramwise.json` in the output_dir holds the plan of the last attempt. Its batches count only where nothing that decides
+memory has changed since: the same resolved settings, card, allocator and limit. Otherwise the config's own are tried
+again, because a larger batch may fit now.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+from vramwise.documents.document import parse_document
+from vramwise.errors import VramwiseError
+from vramwise.resolving import resolve
+from vramwise.training.plan import PLAN_FILE, Decision, TrainPlan, read_plan
+from vramwise.types import RunSpec
+
+# Where a value was written, and for which machine, is no part of what a run needs; the card is compared by itself.
+_NOT_COMPARED = frozenset({"config", "origins", "target", "allocator"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What else must be as it was when the batches were found."""
+
+    allocator: str
+    memory_limit_bytes: int | None
+
+
+def with_found_batches(run: RunSpec, output_dir: str, now: Found) -> tuple[RunSpec, Decision | None]:
+    """The run with the batches of the last attempt in this folder, and the decision; unchanged where none counts."""
+    earlier = _earlier(output_dir)
+    if earlier is None or not _smaller(earlier, run) or not _same_memory(earlier, run, now):
+        return run, None
+    eval_batch = run.eval_batch_size if earlier.eval_batch_size is None else earlier.eval_batch_size
+    found = replace(
+        run,
+        micro_batch_size=earlier.micro_batch_size,
+        gradient_accumulation_steps=earlier.gradient_accumulation_steps,
+        eval_batch_size=eval_batch if run.eval_batch_size is not None else None,
+    )
+    written = f"micro {run.micro_batch_size} × accumulation {run.gradient_accumulation_steps}"
+    if found.eval_batch_size != run.eval_batch_size:
+        written += f", eval batch {run.eval_batch_size}"
+    value = f"micro {found.micro_batch_size} × accumulation {found.gradient_accumulation_steps}"
+    return found, Decision(name="resumed", value=value, why=f"found before; {written} had run out of memory")
+
+
+def _earlier(output_dir: str) -> TrainPlan | None:
+    path = Path(output_dir) / PLAN_FILE
+    if not path.is_file():
+        return None
+    try:
+        return read_plan(path)
+    except VramwiseError:  # another version's: nothing to learn from it
+        return None
+
+
+def _smaller(earlier: TrainPlan, run: RunSpec) -> bool:
+    """Smaller batches of the same effective batch."""
+    product = run.micro_batch_size * run.gradient_accumulation_steps
+    if earlier.micro_batch_size * earlier.gradient_accumulation_steps != product:
+        return False
+    smaller_eval = (earlier.eval_batch_size or 0) < (run.eval_batch_size or 0) and earlier.eval_batch_size is not None
+    return earlier.micro_batch_size < run.micro_batch_size or smaller_eval
+
+
+def _same_memory(earlier: TrainPlan, run: RunSpec, now: Found) -> bool:
+    was = (earlier.gpu_spec(), earlier.allocator, earlier.memory_limit_bytes)
+    if was != (run.target.gpu, now.allocator, now.memory_limit_bytes):
+        return False
+    try:
+        document = parse_document(earlier.config_path, earlier.config_text.encode("utf-8"))
+        before = resolve(document, run.target)
+    except VramwiseError:
+        return False
+    compared = [one.name for one in fields(RunSpec) if one.name not in _NOT_COMPARED]
+    return all(getattr(before, name) == getattr(run, name) for name in compared)

@@ -1,0 +1,153 @@
+"""The verb `train`: prepare, stop or go on, hand over to the engine. Parent process: no torch."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from vramwise.errors import VramwiseError
+from vramwise.predicting import predict_run
+from vramwise.training.parent.expected import memory_of, of_plan, predict_plan
+from vramwise.training.parent.prepare import Prepared, TrainOptions, predicted_decision, prepare
+from vramwise.training.parent.remedies import Remedy, remedies
+from vramwise.training.plan import PredictedMemory, TrainPlan, write_plan
+from vramwise.training.worker.longest import longest_samples
+from vramwise.types import RunSpec
+from vramwise.units import gib
+
+STOPPED = 1
+Say = Callable[[str], None]
+
+
+def train(path: str, options: TrainOptions | None = None, *, say: Say | None = None) -> int:
+    """Train one config. 0: to the end; 1: stopped before the first step; else the engine's exit code."""
+    options = options or TrainOptions()
+    say = say or _print
+    if path == "-":
+        raise VramwiseError("train needs a file: standard input cannot be read again after a restart")
+    prepared = prepare(path, options)
+    if not options.force and _width_follows_data(prepared, options):
+        prepared = with_longest_samples(prepared, options, say)
+    if not _may_start(prepared, options, say):
+        return STOPPED
+    for line in decision_lines(prepared.plan):
+        say(line)
+    if options.engine == "axolotl":
+        from vramwise.training.parent.engine_axolotl import train_with_axolotl
+
+        write_plan(prepared.plan)
+        return train_with_axolotl(prepared.plan)
+    from vramwise.training.parent.supervise import supervise
+
+    return supervise(
+        prepared.plan,
+        say=say,
+        advise=lambda plan: advice(prepared, plan, options),
+        predict=lambda plan: prediction_of_restart(prepared, plan),
+    )
+
+
+def _width_follows_data(prepared: Prepared, options: TrainOptions) -> bool:
+    """Whether a run was found not to fit at widths that its data may never reach."""
+    run = prepared.run
+    misfit = prepared.prediction is not None and prepared.prediction.fits is False and not prepared.errors
+    return misfit and options.engine == "transformers" and not (run.constant_shapes or run.sample_packing)
+
+
+def with_longest_samples(prepared: Prepared, options: TrainOptions, say: Say) -> Prepared:
+    """Predicted again, every batch as wide as the longest sample: no batch of this data is wider."""
+    run, model = prepared.run, prepared.model
+    assert model is not None
+    say(f"does not fit with rows of sequence_len {run.sequence_len}; reading how long the samples are")
+    try:
+        longest, longest_eval = longest_samples(prepared.plan)
+    except VramwiseError as error:
+        say(f"the lengths are not known: {error}")
+        return prepared
+    run = replace(run, sequence_len=longest)
+    if run.evaluates:
+        run = replace(run, eval_sequence_len=longest_eval)
+    prediction = predict_run(run, model, engine=options.engine, limit_bytes=options.memory_limit_bytes)
+    memory = predicted_decision(prediction)
+    memory = replace(memory, why=f"{memory.why}; the longest sample has {longest} tokens")
+    decisions = tuple(memory if one.name == memory.name else one for one in prepared.plan.decisions)
+    plan = replace(prepared.plan, predicted=memory_of(prediction), decisions=decisions)
+    return replace(prepared, run=run, prediction=prediction, plan=plan)
+
+
+def _may_start(prepared: Prepared, options: TrainOptions, say: Say) -> bool:
+    path = prepared.document.path
+    errors = prepared.errors
+    for found in errors:
+        say(f"{path}:{found.place.line}: error {found.rule}: {found.message}")
+    warnings = sum(found.severity.value == "warning" for found in prepared.findings)
+    if warnings:
+        say(f"{warnings} warning(s): vramwise check {path}")
+    fits = prepared.prediction is None or prepared.prediction.fits is not False
+    if not fits:
+        for line in misfit_lines(prepared, options):
+            say(line)
+    if (errors or not fits) and not options.force:
+        say("not started; mend it (vramwise fix), or go on anyway with --force")
+        return False
+    return True
+
+
+def decision_lines(plan: TrainPlan) -> list[str]:
+    """What was decided and why, in one short block."""
+    name = max(len(one.name) for one in plan.decisions)
+    value = min(48, max(len(one.value) for one in plan.decisions))
+    lines = [f"  {one.name.ljust(name)}  {one.value.ljust(value)}  {one.why}" for one in plan.decisions]
+    start = "" if plan.resume_from is None else f", resuming {plan.resume_from}"
+    return [f"vramwise train → {plan.output_dir}{start}", *lines]
+
+
+def misfit_lines(prepared: Prepared, options: TrainOptions) -> list[str]:
+    """Why it does not fit, and what would help without changing the result."""
+    prediction = prepared.prediction
+    assert prediction is not None
+    failed = prediction.report.out_of_memory
+    where = "" if failed is None else f": {failed.label} in {failed.phase} of step {failed.step}"
+    room = "" if prediction.capacity_bytes is None else f", there is room for {gib(prediction.capacity_bytes)}"
+    rows = f" with rows of {prepared.run.sequence_len} tokens"
+    head = f"does not fit{where}; needs {gib(prediction.needs.peak_reserved_bytes)} reserved{rows}{room}"
+    return [head, *_remedy_lines(_remedies(prepared, prepared.run, options))]
+
+
+def _remedies(prepared: Prepared, run: RunSpec, options: TrainOptions) -> list[Remedy]:
+    model = prepared.model
+    if model is None:
+        return []
+    return remedies(
+        prepared.document,
+        run,
+        lambda changed: predict_run(changed, model, engine=options.engine, limit_bytes=options.memory_limit_bytes),
+    )
+
+
+def _remedy_lines(found: Sequence[Remedy]) -> list[str]:
+    if not found:
+        return []
+    lines = ["changes that keep the training result:"]
+    for one in found:
+        verdict = "fits" if one.fits else "does not fit"
+        lines.append(f"  {gib(one.prediction.needs.peak_reserved_bytes).rjust(9)}  {verdict.ljust(12)}  {one.title}")
+    return lines
+
+
+def advice(prepared: Prepared, plan: TrainPlan, options: TrainOptions) -> list[str]:
+    """What else would help, for a run whose batches cannot be halved any more."""
+    return _remedy_lines(_remedies(prepared, of_plan(prepared.run, plan), options))
+
+
+def prediction_of_restart(prepared: Prepared, plan: TrainPlan) -> PredictedMemory | None:
+    """What a restart with other batches will need; None where the first attempt had no prediction either."""
+    if prepared.prediction is None or prepared.model is None:
+        return None
+    return memory_of(predict_plan(prepared.run, prepared.model, plan))
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()

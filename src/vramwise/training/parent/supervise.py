@@ -1,0 +1,197 @@
+"""The supervisor: starts the worker, and after an out-of-memory starts it again so that it fits.
+
+Runs in the parent process and never imports torch. What the next attempt does is `recover`'s decision, how a process is
+started `launch`'s and `child`'s; here they come together, and every step goes into the journal.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from vramwise.training.checkpoints import MARKER, checkpoints, is_complete
+from vramwise.training.guard import oom
+from vramwise.training.parent.child import PIDS, Signals
+from vramwise.training.parent.folder_lock import locked
+from vramwise.training.parent.journal import Journal
+from vramwise.training.parent.launch import find_nodes, launched_from_outside, worker_command
+from vramwise.training.parent.recover import Recovery, next_attempt
+from vramwise.training.plan import EXIT_OUT_OF_MEMORY, PredictedMemory, TrainPlan
+
+Command = Callable[[TrainPlan, str, Mapping[str, str]], list[str]]
+
+
+def supervise(
+    plan: TrainPlan,
+    *,
+    say: Callable[[str], None],
+    advise: Callable[[TrainPlan], Sequence[str]] | None = None,
+    predict: Callable[[TrainPlan], PredictedMemory | None] | None = None,
+    command: Command = worker_command,
+    env: Mapping[str, str] | None = None,
+) -> int:
+    """Train to the end, through any number of out-of-memories that smaller batches can help. Returns the exit code.
+
+    `advise`: what else would help, asked when no batch can be halved any more. `predict`: the prediction for a restart
+    with other batches; without it the guard of a restart has none to compare with.
+    """
+    env = dict(os.environ if env is None else env) | dict(plan.environment)
+    if launched_from_outside(env):  # one of several ranks that somebody else started: it cannot restart the others
+        return _run_once(plan, command, env)
+    if find_nodes(env).rank > 0:  # the first node keeps journal and lock; the others follow its decisions
+        return _follow(plan, command, env)
+    with locked(plan.output_dir) as lock:
+        return _Supervisor(plan, say, advise, predict, command, env, () if lock is None else (lock,)).run()
+
+
+class _Supervisor:
+    def __init__(
+        self,
+        plan: TrainPlan,
+        say: Callable[[str], None],
+        advise: Callable[[TrainPlan], Sequence[str]] | None,
+        predict: Callable[[TrainPlan], PredictedMemory | None] | None,
+        command: Command,
+        env: Mapping[str, str],
+        keep_open: Sequence[int],
+    ) -> None:
+        self._plan = plan
+        self._say = say
+        self._advise = advise
+        self._predict = predict
+        self._command = command
+        self._env = env
+        self._keep_open = keep_open
+        self._journal = Journal(plan.output_dir)
+        self._signals = Signals(Path(plan.output_dir) / PIDS)
+        self._started_ns = 0
+
+    def run(self) -> int:
+        """Attempt after attempt."""
+        oom.forget_records(self._plan.output_dir, self._plan.attempt)
+        with self._signals.forwarded():
+            while True:
+                self._journal.start(self._plan)
+                # the file system's own clock: checkpoints are compared with it
+                self._started_ns = self._started_ns or self._journal.path.stat().st_mtime_ns
+                words = self._command(self._plan, str(self._journal.path), self._env)
+                code = _unhidden(self._signals.run(words, self._env, self._keep_open), self._plan, self._signals)
+                recovery = self._after(code)
+                if recovery is None:
+                    return code
+                predicted = None if self._predict is None else self._predict(recovery.plan)
+                self._plan = replace(recovery.plan, predicted=predicted)
+
+    def _after(self, code: int) -> Recovery | None:
+        """What follows from the end of an attempt: another one, or None for the end of the run."""
+        facts = out_of_memory_of(self._plan, code)
+        if facts is None or self._signals.received is not None:
+            self._journal.note("end", attempt=self._plan.attempt, exit_code=code)
+            self._say_end(code)
+            return None
+        for line in oom.describe(facts):
+            self._say(line)
+        recovery = next_attempt(self._plan, str(facts["phase"]), self._checkpoint()) if self._plan.recover else None
+        kept = {key: facts.get(key) for key in ("phase", "step", "requested_bytes", "allocated_bytes", "snapshot")}
+        self._journal.note(
+            "out-of-memory",
+            attempt=self._plan.attempt,
+            exit_code=code,
+            next=None if recovery is None else recovery.message,
+            **kept,
+        )
+        if recovery is None:
+            self._say_what_else(loading=facts["phase"] == "load")
+        else:
+            self._say(f"trying again: {recovery.message}")
+        return recovery
+
+    def _checkpoint(self) -> str | None:
+        """The last complete checkpoint of this run; older ones in the folder belong to another."""
+        return last_of_this_run(self._plan, self._started_ns)
+
+    def _say_end(self, code: int) -> None:
+        if code == 0:
+            return
+        checkpoint = self._checkpoint()
+        if checkpoint is not None:
+            self._say(f"ended with code {code}; {checkpoint} is complete: go on from it with --resume")
+        else:
+            self._say(f"ended with code {code}, before the first checkpoint")
+
+    def _say_what_else(self, *, loading: bool) -> None:
+        if not self._plan.recover:
+            self._say("not trying again: recovery is off")
+            return
+        self._say(
+            "the model alone does not fit: smaller batches cannot help"
+            if loading
+            else "no batch can be halved any more"
+        )
+        advice = [] if self._advise is None else list(self._advise(self._plan))
+        self._journal.note("advice", attempt=self._plan.attempt, advice=advice)
+        for line in advice:
+            self._say(f"  {line}")
+
+
+def _unhidden(code: int, plan: TrainPlan, signals: Signals) -> int:
+    """The exit code after a signal: torchrun says 1 for workers that saved and ended as they were told."""
+    if code and plan.gpus > 1 and signals.received is not None:
+        return 128 + signals.received
+    return code
+
+
+def out_of_memory_of(plan: TrainPlan, code: int) -> dict[str, Any] | None:
+    """The record of this attempt's out-of-memory. torchrun hides its workers' exit codes, so the record decides."""
+    if code == 0:
+        return None
+    facts = oom.read_record(plan.output_dir, plan.attempt)
+    if facts is not None:
+        return facts
+    if code == EXIT_OUT_OF_MEMORY:  # it could not even write its record
+        return {"phase": "train", "step": None, "micro_batch_size": plan.micro_batch_size}
+    return None
+
+
+def last_of_this_run(plan: TrainPlan, started_ns: int) -> str | None:
+    """The highest complete checkpoint that was finished after the run began, else the one it began from."""
+    own = [
+        folder
+        for folder in checkpoints(plan.output_dir)
+        if is_complete(folder) and (folder / MARKER).stat().st_mtime_ns >= started_ns
+    ]
+    return str(own[-1]) if own else plan.resume_from
+
+
+def _run_once(plan: TrainPlan, command: Command, env: Mapping[str, str]) -> int:
+    """One attempt under somebody else's launcher; the plan goes to a file of this rank."""
+    from vramwise.training.plan import write_plan
+
+    path = write_plan(plan, Path(plan.output_dir) / f".vramwise.rank{env['RANK']}.json")
+    signals = Signals(Path(plan.output_dir) / f"{PIDS}.{env['RANK']}")
+    with signals.forwarded():
+        return signals.run(command(plan, str(path), env), env)
+
+
+def _follow(plan: TrainPlan, command: Command, env: Mapping[str, str]) -> int:
+    """A further node: the same attempts as the first one makes, by the same record on the shared folder."""
+    from vramwise.training.plan import write_plan
+
+    node = find_nodes(env).rank
+    signals = Signals(Path(plan.output_dir) / f"{PIDS}.node{node}")
+    started_ns = 0
+    with signals.forwarded():
+        while True:
+            path = write_plan(plan, Path(plan.output_dir) / f".vramwise.node{node}.json")
+            started_ns = started_ns or path.stat().st_mtime_ns
+            code = _unhidden(signals.run(command(plan, str(path), env), env), plan, signals)
+            facts = out_of_memory_of(plan, code)
+            if facts is None or signals.received is not None or not plan.recover:
+                return code
+            recovery = next_attempt(plan, str(facts["phase"]), last_of_this_run(plan, started_ns))
+            if recovery is None:
+                return code
+            plan = recovery.plan

@@ -1,0 +1,1 @@
+"""The training process of the embedded engine."""

@@ -1,0 +1,112 @@
+"""The training and evaluation samples of a config: read, tokenized, filtered by length, split and shuffled by seed.
+
+Everything here is a function of the files, the config and the seed: a restart sees the same samples in the same order.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vramwise.errors import VramwiseError
+from vramwise.training.worker.prompts import PromptSettings, Sample, samples_of
+from vramwise.training.worker.rows import read_rows
+from vramwise.types import RunSpec
+
+_SHORTEST = 2  # one token to predict, one to predict it from
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Data:
+    """What is trained and evaluated on, and what was left out."""
+
+    train: Sequence[Sample]
+    evaluation: Sequence[Sample]
+    notes: Sequence[str]
+
+
+def load_data(run: RunSpec, tokenizer: Any, *, seed: int) -> Data:
+    """All samples of the run."""
+    config = run.config
+    base = Path(config.document.path).parent
+    settings = PromptSettings(
+        train_on_inputs=bool(config.get("train_on_inputs", False)),
+        sequence_len=run.sequence_len,
+        chat_template=config.get("chat_template"),
+        chat_template_jinja=config.get("chat_template_jinja"),
+        default_system_message=config.get("default_system_message"),
+    )
+    notes: list[str] = []
+    samples = _tokenized(config.get("datasets", ()), base, tokenizer, settings)
+    samples = _fitting(samples, run.sequence_len, run, notes, "training")
+    tests = config.get("test_datasets", ())
+    if tests:
+        held = _tokenized(tests, base, tokenizer, settings)
+    else:
+        samples, held = _split(samples, config.get("val_set_size") or 0, seed)
+    held = _fitting(held, run.eval_sequence_len or run.sequence_len, run, notes, "evaluation")
+    if config.get("shuffle_merged_datasets", True):
+        samples = list(samples)
+        random.Random(seed).shuffle(samples)
+    if not samples:
+        raise VramwiseError("no training sample is left: " + "; ".join(notes or ["the datasets are empty"]))
+    if run.evaluates and not held:
+        raise VramwiseError("no evaluation sample: val_set_size leaves none" if not tests else "test_datasets is empty")
+    return Data(train=samples, evaluation=held, notes=notes)
+
+
+def _tokenized(
+    blocks: Sequence[Mapping[str, Any]], base: Path, tokenizer: Any, settings: PromptSettings
+) -> list[Sample]:
+    return [
+        sample
+        for block in blocks
+        for row in read_rows(block, base)
+        for sample in samples_of(row, block, tokenizer, settings)
+    ]
+
+
+def _fitting(samples: Sequence[Sample], longest: int, run: RunSpec, notes: list[str], what: str) -> list[Sample]:
+    """Samples that can be trained on: neither too long nor too short, with something to learn."""
+    strategy = run.config.get("excess_length_strategy", "drop")
+    shortest = run.config.get("min_sample_len", _SHORTEST)
+    kept, long, short, empty = [], 0, 0, 0
+    for sample in samples:
+        if len(sample) > longest:
+            long += 1
+            if strategy == "raise":
+                raise VramwiseError(f"a {what} sample has {len(sample)} tokens, sequence_len is {longest}")
+            if strategy == "drop":
+                continue
+            sample = Sample(sample.input_ids[:longest], sample.labels[:longest])
+        if len(sample) < shortest:
+            short += 1
+        elif sample.targets == 0:
+            empty += 1
+        else:
+            kept.append(sample)
+    verb = "cut" if strategy == "truncate" else "dropped"
+    for count, why in ((long, f"longer than {longest} tokens ({verb})"), (short, "too short"), (empty, "no target")):
+        if count:
+            notes.append(f"{count} of {len(samples)} {what} samples: {why}")
+    return kept
+
+
+def _split(samples: list[Sample], size: float, seed: int) -> tuple[list[Sample], list[Sample]]:
+    """Hold out a share (below 1) or a number of samples, chosen by the seed."""
+    if not size:
+        return samples, []
+    count = round(len(samples) * size) if size < 1 else int(size)
+    count = max(1, count) if samples else 0
+    if count >= len(samples):
+        raise VramwiseError(
+            f"val_set_size {size} would hold out {count} of {len(samples)} samples: nothing to train on"
+        )
+    chosen = set(random.Random(seed).sample(range(len(samples)), count))
+    return (
+        [sample for index, sample in enumerate(samples) if index not in chosen],
+        [samples[index] for index in sorted(chosen)],
+    )

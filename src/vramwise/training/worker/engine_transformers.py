@@ -1,0 +1,121 @@
+"""The embedded engine: data, model and Trainer put together from a plan, trained and saved in this process."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import EarlyStoppingCallback, PrinterCallback, TrainerCallback, set_seed
+
+from vramwise.training.checkpoints import saving
+from vramwise.training.plan import TrainPlan
+from vramwise.training.worker.arguments import training_arguments
+from vramwise.training.worker.collate import Collator
+from vramwise.training.worker.data import load_data
+from vramwise.training.worker.isolation import check_isolation
+from vramwise.training.worker.model import load_model, load_tokenizer, pad_id
+from vramwise.training.worker.order import Rows
+from vramwise.training.worker.packing import pack
+from vramwise.training.worker.progress import Progress, say
+from vramwise.training.worker.prompts import Sample
+from vramwise.training.worker.same_result import SameResultTrainer
+from vramwise.types import RunSpec
+
+
+def train(
+    run: RunSpec,
+    plan: TrainPlan,
+    *,
+    progress: Progress,
+    stopped: Callable[[], bool] = lambda: False,
+    callbacks: Sequence[TrainerCallback] = (),
+    watch: Callable[[SameResultTrainer], Sequence[TrainerCallback]] = lambda trainer: (),
+) -> SameResultTrainer:
+    """Train to the end and save into output_dir; a run that was stopped leaves its checkpoint only.
+
+    `watch`: further callbacks, made when everything is loaded (they may want to know the rows).
+    """
+    trainer = make_trainer(run, plan, progress=progress, callbacks=callbacks)
+    for callback in watch(trainer):
+        trainer.add_callback(callback)
+    trainer.train(resume_from_checkpoint=plan.resume_from)
+    if stopped():
+        return trainer
+    progress.phase = "save"
+    if trainer.is_fsdp_enabled:  # the finished model is whole, whatever its checkpoints were
+        trainer.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
+    with saving(plan.output_dir, "the trained model"):
+        trainer.save_model(plan.output_dir)
+        trainer.save_state()
+    if trainer.is_world_process_zero():
+        say(f"trained: {trainer.state.global_step} steps, saved in {plan.output_dir}")
+    return trainer
+
+
+def make_trainer(
+    run: RunSpec, plan: TrainPlan, *, progress: Progress, callbacks: Sequence[TrainerCallback] = ()
+) -> SameResultTrainer:
+    """Everything loaded, nothing trained yet."""
+    Path(plan.output_dir).mkdir(parents=True, exist_ok=True)
+    arguments = training_arguments(run, plan)
+    with arguments.main_process_first(desc="data"):  # rank 0 fills the caches of tokenizer and datasets
+        tokenizer = load_tokenizer(run, plan)
+        data = load_data(run, tokenizer, seed=plan.seed)
+    if arguments.process_index == 0:
+        for note in (*data.notes, _counts(data.train, data.evaluation)):
+            say(note)
+    set_seed(plan.seed)
+    model = load_model(run, plan, tokenizer)
+    filler = pad_id(tokenizer)
+    collator = Collator(pad_id=filler, pad_multiple=run.pad_multiple, packing=run.packing_rows)
+    set_seed(plan.seed)
+    trainer = SameResultTrainer(
+        model=model,
+        args=arguments,
+        train_dataset=Rows(rows_of(data.train, run, packed=run.sample_packing), pad_id=filler),
+        eval_dataset=Rows(rows_of(data.evaluation, run, packed=run.eval_sample_packing), pad_id=filler)
+        if run.evaluates
+        else None,
+        data_collator=collator,
+        processing_class=tokenizer,
+        callbacks=[progress, *_early_stopping(run), *callbacks],
+        progress=progress,
+        shuffle=not (run.config.get("sample_packing_sequentially") or run.config.get("curriculum_sampling")),
+        group_by_length=run.group_by_length and not run.sample_packing,
+        effective_batch=plan.effective_batch_size,
+    )
+    trainer.remove_callback(PrinterCallback)
+    if run.sample_packing and run.sharding in ("none", "ddp"):
+        with trainer.accelerator.autocast():  # some kernels take half precision only
+            check_isolation(trainer.model, run.attn_implementation)
+    _forget_loading()
+    return trainer
+
+
+def _forget_loading() -> None:
+    """Give back what loading left in the allocator's cache, so that training starts from a clean one."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def rows_of(samples: Sequence[Sample], run: RunSpec, *, packed: bool) -> list[Sequence[Sample]]:
+    """One sample a row, or packed rows of sequence_len tokens."""
+    if not packed:
+        return [(sample,) for sample in samples]
+    bins = pack([len(sample) for sample in samples], run.sequence_len)
+    return [[samples[number] for number in numbers] for numbers in bins]
+
+
+def _early_stopping(run: RunSpec) -> list[Any]:
+    patience = run.config.get("early_stopping_patience")
+    return [EarlyStoppingCallback(early_stopping_patience=int(patience))] if patience else []
+
+
+def _counts(train: Sequence[Sample], evaluation: Sequence[Sample]) -> str:
+    tokens = sum(map(len, train))
+    held = f", {len(evaluation)} for evaluation" if evaluation else ""
+    return f"{len(train)} training samples, {tokens} tokens{held}"

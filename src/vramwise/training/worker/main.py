@@ -1,0 +1,140 @@
+"""The training process: `python -m vramwise.training.worker.main PLAN.json`.
+
+Sets the plan's variables before torch is imported, trains, saves. Exit codes: 0 done, 75 out of memory (`oom.json`
+says where), 130 and 143 after a signal with a checkpoint saved, 2 for what the user can mend, 1 for everything else.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from vramwise.documents.document import parse_document
+from vramwise.errors import VramwiseError
+from vramwise.resolving import resolve
+from vramwise.targets import make_target
+from vramwise.training.plan import EXIT_OUT_OF_MEMORY, PredictedMemory, TrainPlan, read_plan
+from vramwise.training.worker.leaving import leave_done, leave_now
+from vramwise.types import RunSpec
+
+
+def main(arguments: list[str]) -> int:
+    """Train by the plan in a file."""
+    if len(arguments) != 1:
+        sys.stderr.write("usage: python -m vramwise.training.worker.main PLAN.json\n")
+        return 2
+    try:
+        plan = read_plan(arguments[0])
+        os.environ.update(plan.environment)
+        return train_by(plan)
+    except VramwiseError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+
+
+def run_of(plan: TrainPlan) -> RunSpec:
+    """The run as the parent resolved it: the config's text, under the plan's decisions."""
+    document = parse_document(plan.config_path, plan.config_text.encode("utf-8"))
+    run = resolve(document, make_target(**plan.target, env={}, look_around=False))
+    return replace(
+        run,
+        micro_batch_size=plan.micro_batch_size,
+        gradient_accumulation_steps=plan.gradient_accumulation_steps,
+        effective_batch_size=plan.effective_batch_size,
+        eval_batch_size=plan.eval_batch_size,
+        pad_multiple=plan.pad_multiple,
+        precision=plan.precision,
+        weights_dtype=plan.weights_dtype,
+        autocast=plan.autocast,
+    )
+
+
+def train_by(plan: TrainPlan) -> int:
+    """Train; torch is imported from here on."""
+    from vramwise.training.guard import oom
+    from vramwise.training.parent.child import announce
+
+    Path(plan.output_dir).mkdir(parents=True, exist_ok=True)
+    announce(plan.output_dir)
+    _limit_memory(plan)
+    from vramwise.training.worker.engine_transformers import train
+    from vramwise.training.worker.progress import Progress
+    from vramwise.training.worker.stop import StopOnSignal
+
+    _quiet()
+    run, progress, stop = run_of(plan), Progress(), StopOnSignal()
+    try:
+        train(
+            run,
+            plan,
+            progress=progress,
+            stopped=lambda: bool(stop.exit_code),
+            callbacks=[stop],
+            watch=lambda trainer: _guard(plan, run, trainer),
+        )
+    except Exception as error:
+        if not oom.is_out_of_memory(error):
+            raise
+        oom.record(plan, error, progress.phase, step=progress.step)
+        sys.stderr.write(f"out of memory in {progress.phase}: {str(error).partition(chr(10))[0]}\n")
+        return leave_now(EXIT_OUT_OF_MEMORY)
+    return leave_done(stop.exit_code)
+
+
+def _limit_memory(plan: TrainPlan) -> None:
+    if plan.memory_limit_bytes is None:
+        return
+    import torch
+
+    if torch.cuda.is_available():
+        total = torch.cuda.get_device_properties(_local_rank()).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, plan.memory_limit_bytes / total), _local_rank())
+
+
+def _quiet() -> None:
+    """Progress is ours: one line a log, not a bar for every file."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+
+
+def _local_rank() -> int:
+    return int(os.environ.get("LOCAL_RANK", "0") or 0)
+
+
+def _guard(plan: TrainPlan, run: RunSpec, trainer: Any) -> list[Any]:
+    if not plan.guard.enabled:
+        return []
+    from vramwise.integrations.transformers import MemoryGuard
+
+    plan = replace(plan, predicted=_expected(plan, run, trainer))
+
+    width = run.pad_multiple * -(-run.sequence_len // run.pad_multiple)
+    rows = plan.micro_batch_size if run.packing_rows == "one" else 1
+    return [MemoryGuard.for_plan(plan, max_width=width * rows)]
+
+
+def _expected(plan: TrainPlan, run: RunSpec, trainer: Any) -> PredictedMemory | None:
+    """The prediction with the rows as they are. Packed rows are full anyway: their prediction stands."""
+    if plan.predicted is None or run.sample_packing:
+        return plan.predicted
+    from vramwise.training.parent import expected
+    from vramwise.training.worker.progress import say
+
+    try:
+        lengths, eval_lengths = trainer.batch_lengths()
+        steps = trainer.steps_of_run()
+        prediction = expected.with_real_lengths(run, plan, lengths, eval_lengths, steps)
+    except Exception as error:  # a prediction is never worth a training run
+        sys.stderr.write(f"memory is not predicted for the real lengths: {type(error).__name__}: {error}\n")
+        return plan.predicted
+    if trainer.is_world_process_zero():
+        say(expected.sentence(prediction, plan.predicted))
+    return expected.memory_of(prediction)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,85 @@
+"""The order of rows in each epoch: a function of seed and epoch alone, the same for every micro-batch and rank count.
+
+An epoch is filled up to whole micro-batches on every rank with a blank row (no target, so no loss and no gradient).
+Trainers usually repeat or drop samples there, which makes the result depend on how a batch is divided.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+
+from torch.utils.data import Dataset, Sampler
+
+from vramwise.training.worker.prompts import IGNORED, Sample, make_sample
+
+Row = Sequence[Sample]  # one sample, or several that are packed together
+_GROUPED_BATCHES = 50  # lengths are sorted within this many effective batches, as transformers does
+
+
+class Rows(Dataset[Row]):
+    """Rows by number; the number after the last is the blank row."""
+
+    def __init__(self, rows: Sequence[Row], *, pad_id: int) -> None:
+        self._rows = rows
+        self._blank: Row = (blank(pad_id),)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: int) -> Row:
+        return self._rows[index] if index < len(self._rows) else self._blank
+
+    def lengths(self) -> list[int]:
+        """Tokens in each row."""
+        return [sum(map(len, row)) for row in self._rows]
+
+
+def blank(pad_id: int) -> Sample:
+    """A sample that trains nothing."""
+    sample = make_sample([([pad_id], False)])
+    assert all(label == IGNORED for label in sample.labels)
+    return sample
+
+
+class EpochOrder(Sampler[int]):
+    """Row numbers of one epoch."""
+
+    def __init__(
+        self,
+        rows: int,
+        *,
+        multiple: int,
+        seed: int,
+        shuffle: bool = True,
+        lengths: Sequence[int] | None = None,
+        effective_batch: int = 1,
+    ) -> None:
+        self._rows = rows
+        self._filled = multiple * -(-rows // multiple)
+        self._seed = seed
+        self._shuffle = shuffle
+        self._lengths = lengths
+        self._group = _GROUPED_BATCHES * effective_batch
+        self._epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Called by the training loop before each epoch."""
+        self._epoch = epoch
+
+    def __len__(self) -> int:
+        return self._filled
+
+    def __iter__(self) -> Iterator[int]:
+        order = list(range(self._rows))
+        if self._shuffle:
+            random.Random(f"{self._seed}/{self._epoch}").shuffle(order)
+        if self._lengths is not None:
+            order = _grouped(order, self._lengths, self._group)
+        yield from order
+        yield from [self._rows] * (self._filled - self._rows)
+
+
+def _grouped(order: Sequence[int], lengths: Sequence[int], size: int) -> list[int]:
+    groups = [order[start : start + size] for start in range(0, len(order), size)]
+    return [row for group in groups for row in sorted(group, key=lambda number: -lengths[number])]

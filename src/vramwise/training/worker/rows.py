@@ -1,0 +1,109 @@
+"""Rows of a dataset: a local json, jsonl, csv or parquet file or folder, or a hub id.
+
+Plain json, jsonl and csv are read without the `datasets` package; everything else goes through it. Knows nothing of
+prompts and tokens.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from vramwise.errors import VramwiseError
+from vramwise.training.parent.extras import require
+
+Row = Mapping[str, Any]
+_SUFFIXES = {".json": "json", ".jsonl": "json", ".csv": "csv", ".parquet": "parquet"}
+
+
+def read_rows(block: Mapping[str, Any], base_dir: Path) -> list[Row]:
+    """Every row of one `datasets:` entry, in the order of its files. Paths: from the working or the config's folder."""
+    name = str(block.get("path") or "")
+    local = _local(name, base_dir)
+    files = _data_files(block, local, base_dir)
+    if files:
+        return [row for file in files for row in _read_file(file, block)]
+    if local is not None and local.is_dir():
+        return _through_datasets(str(local), block)
+    if local is not None or Path(name).suffix in _SUFFIXES:
+        raise VramwiseError(f"dataset {name} does not exist (looked in the working folder and beside the config)")
+    return _through_datasets(name, block)
+
+
+def _local(name: str, base_dir: Path) -> Path | None:
+    for folder in (Path(), base_dir):
+        path = folder / name
+        if name and path.exists():
+            return path
+    return None
+
+
+def _data_files(block: Mapping[str, Any], local: Path | None, base_dir: Path) -> list[Path]:
+    written = block.get("data_files")
+    if written:
+        names = [written] if isinstance(written, str) else list(written)
+        roots = [local] if local is not None and local.is_dir() else [Path(), base_dir]
+        return _all_found([str(name) for name in names], roots)
+    if local is None:
+        return []
+    if local.is_file():
+        return [local]
+    return sorted(path for path in local.iterdir() if path.suffix in _SUFFIXES)
+
+
+def _all_found(names: list[str], roots: list[Path]) -> list[Path]:
+    """Each file in the first folder that has it; none at all where one is missing (then they are the hub's)."""
+    found = [next((root / name for root in roots if (root / name).is_file()), None) for name in names]
+    return [path for path in found if path is not None] if None not in found else []
+
+
+def _read_file(path: Path, block: Mapping[str, Any]) -> list[Row]:
+    kind = str(block.get("ds_type") or _SUFFIXES.get(path.suffix, ""))
+    if kind not in ("json", "csv", "parquet"):
+        raise VramwiseError(f"dataset {path}: ds_type must be json, csv or parquet")
+    if kind == "parquet" or block.get("split") not in (None, "train"):  # a split may be a slice: train[:10%]
+        return _through_datasets(kind, {"split": block.get("split"), "data_files": str(path)})
+    try:
+        if kind == "json":
+            return _read_json(path)
+        with path.open(encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise VramwiseError(f"dataset {path} cannot be read: {error}") from error
+
+
+def _read_json(path: Path) -> list[Row]:
+    """One object a line, or one list of objects."""
+    text = path.read_text(encoding="utf-8-sig")
+    if text.lstrip().startswith("["):
+        return [_object(row, path, number) for number, row in enumerate(_parse(text, path, 1), 1)]
+    # by line feeds alone: JSON may hold other separators (U+2028, U+0085) inside a string
+    lines = ((number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip())
+    return [_object(_parse(line, path, number), path, number) for number, line in lines]
+
+
+def _parse(text: str, path: Path, number: int) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise VramwiseError(f"dataset {path}:{number}: not JSON: {error}") from error
+
+
+def _object(row: Any, path: Path, number: int) -> Row:
+    if not isinstance(row, dict):
+        raise VramwiseError(f"dataset {path}: row {number} is not a JSON object")
+    return row
+
+
+def _through_datasets(name: str, block: Mapping[str, Any]) -> list[Row]:
+    require(("datasets",), f"loading dataset {name}")
+    import datasets
+
+    options = {key: block[key] for key in ("name", "revision", "data_files") if block.get(key)}
+    try:
+        return list(datasets.load_dataset(name, split=str(block.get("split") or "train"), **options))
+    except Exception as error:  # the package raises many kinds: network, gated, missing split
+        raise VramwiseError(f"dataset {name} cannot be loaded: {error}") from error

@@ -1,0 +1,159 @@
+"""A Trainer whose result does not depend on how an effective batch is divided, nor on where it was interrupted.
+
+Differences from transformers' own: the order of rows (order.py), the loss of an evaluation (a mean over tokens, not
+over batches), and checkpoints that are whole or not there (checkpoints.py). transformers already divides the training
+loss by the targets of the whole effective batch, for models that take that number; for others it is done here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn.functional import cross_entropy
+from transformers import Trainer, TrainerCallback
+
+from vramwise.training import checkpoints
+from vramwise.training.worker.order import EpochOrder, Rows
+from vramwise.training.worker.progress import Progress
+from vramwise.training.worker.prompts import IGNORED
+
+
+class SameResultTrainer(Trainer):
+    """See the module."""
+
+    def __init__(
+        self,
+        *arguments: Any,
+        progress: Progress,
+        shuffle: bool = True,
+        group_by_length: bool = False,
+        effective_batch: int = 1,
+        **more: Any,
+    ) -> None:
+        super().__init__(*arguments, **more)
+        self._progress = progress
+        self._shuffle = shuffle
+        self._group_by_length = group_by_length
+        self._effective_batch = effective_batch
+        self._evaluated = torch.zeros(2, dtype=torch.float64)
+        if not self.model_accepts_loss_kwargs:
+            self.compute_loss_func = mean_over_targets
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> EpochOrder:
+        order = self._train_order(self.train_dataset if train_dataset is None else train_dataset)
+        self.add_callback(_SetEpoch(order))
+        return order
+
+    def _train_order(self, rows: Rows) -> EpochOrder:
+        return EpochOrder(
+            len(rows),
+            multiple=self.args.per_device_train_batch_size * self.args.world_size,
+            seed=self.args.seed,
+            shuffle=self._shuffle,
+            lengths=rows.lengths() if self._group_by_length else None,
+            effective_batch=self._effective_batch,
+        )
+
+    def _get_eval_sampler(self, eval_dataset: Any) -> EpochOrder:
+        multiple = self.args.per_device_eval_batch_size * self.args.world_size
+        return EpochOrder(len(eval_dataset), multiple=multiple, seed=0, shuffle=False)
+
+    def batch_lengths(self) -> tuple[list[int], list[int]]:
+        """Tokens in the rows this rank gets in the first epoch, and in an evaluation; blank rows have one."""
+        args, rows = self.args, self.train_dataset
+        train = _share(self._train_order(rows), rows, args.per_device_train_batch_size, args)
+        held = self.eval_dataset
+        if held is None:
+            return train, []
+        return train, _share(self._get_eval_sampler(held), held, args.per_device_eval_batch_size, args)
+
+    def steps_of_run(self) -> int:
+        """Optimizer steps of the whole run."""
+        if self.args.max_steps > 0:
+            return int(self.args.max_steps)
+        steps = math.ceil(len(self.train_dataset) / self._effective_batch)
+        return max(1, math.ceil(steps * float(self.args.num_train_epochs)))
+
+    def prediction_step(
+        self, model: Any, inputs: dict[str, Any], prediction_loss_only: bool, ignore_keys: Sequence[str] | None = None
+    ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+        """One batch of an evaluation: its loss is kept as a sum over targets."""
+        inputs = self._prepare_inputs(inputs)
+        targets = int(inputs["labels"][..., 1:].ne(IGNORED).sum())
+        with torch.no_grad(), self.compute_loss_context_manager():
+            loss = model(**inputs).loss.mean().detach()
+        if not targets:  # a blank batch, run because other ranks run one too; its mean over nothing is no number
+            loss = torch.zeros_like(loss)
+        self._evaluated += torch.tensor([float(loss) * targets, targets], dtype=torch.float64)
+        return loss, None, None
+
+    def evaluation_loop(self, *arguments: Any, **more: Any) -> Any:
+        """An evaluation whose loss is the mean over all targets, however they were batched."""
+        before, self._progress.phase = self._progress.phase, "eval"
+        self._evaluated.zero_()
+        output = super().evaluation_loop(*arguments, **more)
+        total = self.accelerator.reduce(self._evaluated.to(self.args.device, torch.float32), reduction="sum")
+        prefix = more.get("metric_key_prefix", "eval")
+        output.metrics[f"{prefix}_loss"] = float(total[0] / total[1].clamp(min=1))
+        self._progress.phase = before
+        return output
+
+    def _run_epoch(self, *arguments: Any, **more: Any) -> None:
+        # transformers looks at max_steps only after a step: a finished run that is resumed would train one step more
+        if self.state.global_step >= self.state.max_steps:
+            self.control.should_training_stop = True
+            return
+        super()._run_epoch(*arguments, **more)
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        before, self._progress.phase = self._progress.phase, "save"
+        folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
+        if self.args.should_save:
+            checkpoints.begin(folder)
+        self.accelerator.wait_for_everyone()
+        keep, self.args.save_total_limit = self.args.save_total_limit, None  # rotated below, after the marker
+        try:
+            with checkpoints.saving(self.args.output_dir, folder.name):
+                super()._save_checkpoint(model, trial)
+        finally:
+            self.args.save_total_limit = keep
+        self.accelerator.wait_for_everyone()
+        if self.args.should_save:
+            checkpoints.mark_complete(folder, step=self.state.global_step)
+            checkpoints.rotate(self.args.output_dir, keep=keep, always=[self.state.best_model_checkpoint])
+        self._progress.phase = before
+
+
+def _share(order: EpochOrder, rows: Rows, batch: int, args: Any) -> list[int]:
+    """The lengths of every batch that falls to this rank: batches are dealt out in turn."""
+    lengths = [*rows.lengths(), 1]  # the number after the last is the blank row
+    numbers = list(order)
+    batches = [numbers[start : start + batch] for start in range(0, len(numbers), batch)]
+    return [lengths[number] for one in batches[args.process_index :: args.world_size] for number in one]
+
+
+class _SetEpoch(TrainerCallback):
+    """Tells the order which epoch it is, also after a resume in the middle of one."""
+
+    def __init__(self, order: EpochOrder) -> None:
+        self._order = order
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        """Whole epochs done so far."""
+        self._order.set_epoch(int(state.epoch or 0))
+
+
+def mean_over_targets(
+    outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
+) -> torch.Tensor:
+    """Cross entropy summed over a micro-batch, divided by the targets of the whole effective batch."""
+    logits = outputs["logits"][..., :-1, :].float()
+    targets = labels[..., 1:].to(logits.device)
+    total = cross_entropy(logits.flatten(0, -2), targets.flatten(), ignore_index=IGNORED, reduction="sum")
+    count = targets.ne(IGNORED).sum() if num_items_in_batch is None else num_items_in_batch
+    loss: torch.Tensor = total / count
+    return loss

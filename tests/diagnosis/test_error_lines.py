@@ -1,0 +1,61 @@
+"""Lines that real failures printed (the source names the report): each is recognised with its cause."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+import vramwise
+from vramwise.trainers.rulebook import ALL_RULES
+
+LINES = [
+    json.loads(line)
+    for line in (Path(__file__).parent.parent / "data" / "diagnose" / "error_lines.jsonl")
+    .read_text("utf-8")
+    .splitlines()
+]
+WRAPPERS = {
+    "alone": "{}",
+    "rank": "[rank1]: {}",
+    "torchrun": "[default0]:{}",
+    "colour": "\x1b[31m{}\x1b[0m",
+    "after a bar": "\r  0%|          | 0/400 [00:00<?, ?it/s]\n{}",
+    "windows": "{}\r",
+    "not utf-8": "caf\udce9\n{}",
+}
+
+
+@pytest.mark.parametrize("number", range(len(LINES)))
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_a_real_line_is_recognised(number, wrapper):
+    case = LINES[number]
+    log = "\n".join(WRAPPERS[wrapper].format(line) for line in case["log"].split("\n")) + "\n"
+    diagnosis = vramwise.diagnose(io.BytesIO(log.encode("utf-8", "surrogateescape")))
+    assert diagnosis.verdict == "diagnosed"
+    assert diagnosis.causes[0].id == case["cause"]
+    assert diagnosis.causes[0].remedies
+
+
+def test_every_rule_a_cause_names_exists():
+    import inspect
+
+    from vramwise.diagnosis.causes import known as known_causes
+    from vramwise.diagnosis.causes import moment as moment_causes
+    from vramwise.diagnosis.causes import request as request_causes
+    from vramwise.diagnosis.causes import room as room_causes
+
+    ids = {rule.id for rule in ALL_RULES}
+    named = {known.rule for known in known_causes.KNOWN.values() if known.rule}
+    source = "".join(inspect.getsource(module) for module in (moment_causes, request_causes, room_causes))
+    named |= {part.split('"')[0] for part in source.split('rule="')[1:]}
+    assert named
+    assert named <= ids
+
+
+def test_a_remedy_for_every_cause():
+    from vramwise.diagnosis import advice
+    from vramwise.diagnosis.causes import known as known_causes
+
+    offered = set(advice.BUILDERS) | set(advice.COMMANDS)
+    assert {known.cause for known in known_causes.KNOWN.values()} <= offered

@@ -1,0 +1,328 @@
+"""Document → RunSpec: what Axolotl would really do."""
+
+import pytest
+
+from vramwise.documents.document import parse_document
+from vramwise.resolving import resolve
+from vramwise.targets import make_target
+
+
+def run_of(text: str, **target):
+    document = parse_document("config.yml", text.encode())
+    return resolve(document, make_target(env=target.pop("env", {}), look_around=False, **target))
+
+
+def test_defaults_of_an_empty_run():
+    run = run_of("base_model: x\n")
+    assert (run.micro_batch_size, run.gradient_accumulation_steps, run.effective_batch_size) == (1, 1, 1)
+    assert run.sequence_len == 512
+    assert run.optimizer == "adamw_torch_fused"
+    assert run.attn_implementation == "sdpa"
+    assert run.evaluates is False
+    assert run.eval_batch_size is None
+    assert run.gradient_checkpointing is False
+    assert run.origins["sequence_len"].kind == "default"
+
+
+def test_effective_batch_counts_data_parallel_ranks():
+    text = "micro_batch_size: 2\ngradient_accumulation_steps: 4\ntensor_parallel_size: 2\n"
+    run = run_of(text, gpus=8)
+    assert run.data_parallel == 4
+    assert run.effective_batch_size == 2 * 4 * 4
+
+
+@pytest.mark.parametrize(
+    ("text", "bits"),
+    [
+        ("adapter: qlora\nload_in_4bit: true\nquantize_moe_experts: true\n", "4bit"),
+        ("adapter: lora\nload_in_8bit: true\nquantize_moe_experts: true\n", "8bit"),
+        ("adapter: qlora\nload_in_4bit: true\n", None),
+    ],
+)
+def test_experts_are_quantised_only_if_asked(text, bits):
+    assert run_of(text).expert_quantization == bits
+
+
+def test_batch_size_does_not_change_accumulation():
+    run = run_of("batch_size: 8\nmicro_batch_size: 1\n")
+    assert run.gradient_accumulation_steps == 1
+    assert run.effective_batch_size == 1
+
+
+def test_an_explicit_null_accumulation_divides_and_floors():
+    run = run_of("batch_size: 9\nmicro_batch_size: 2\ngradient_accumulation_steps: null\n")
+    assert run.gradient_accumulation_steps == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "padded", "multiple", "constant"),
+    [
+        ("sequence_len: 1000\npad_to_sequence_len: true\n", True, 1024, True),
+        ("sequence_len: 1000\nsample_packing: true\n", True, 1024, True),
+        ("sequence_len: 1000\n", False, 64, False),
+        ("sequence_len: 1000\npad_to_sequence_len: false\n", False, 1, False),
+        ("sequence_len: 1000\npad_to_multiple_of: 16\n", False, 16, False),
+        ("sequence_len: 1000\nreward_model: true\n", True, 1024, True),
+        ("sequence_len: 1000\npretraining_dataset:\n  - path: x\n", False, 64, True),
+    ],
+)
+def test_padding(text, padded, multiple, constant):
+    run = run_of(text)
+    assert (run.pad_to_sequence_len, run.pad_multiple, run.constant_shapes) == (padded, multiple, constant)
+
+
+@pytest.mark.parametrize(
+    ("attention", "rows"),
+    [
+        ("flash_attention_2", "one"),
+        ("sdpa", "micro"),
+        ("flex_attention", "one"),
+        ("kernels-community/flash-attn3", "one"),
+    ],
+)
+def test_packing_rows_follow_the_attention_backend(attention, rows):
+    assert run_of(f"sample_packing: true\nattn_implementation: {attention}\n").packing_rows == rows
+
+
+@pytest.mark.parametrize(
+    ("text", "gpu", "precision", "weights"),
+    [
+        ("bf16: auto\n", "rtx-4090", "bf16", "bf16"),
+        ("bf16: auto\n", "t4", "fp16", "fp16"),
+        ("base_model: x\n", "v100", "fp16", "fp16"),
+        ("bf16: true\n", "t4", "bf16", "bf16"),
+        ("fp16: true\n", "a100", "fp16", "fp16"),
+        ("bf16: false\n", "a100", "fp32", "fp32"),
+        ("bf16:\n", "a100", "fp32", "fp32"),
+        ("fp8: true\nbf16: true\n", "h100", "fp8", "bf16"),
+        ("bf16: false\nfloat16: true\n", "a100", "fp16", "fp16"),
+        ("bf16: auto\nfp16: false\n", "t4", "fp32", "fp32"),
+        ("bf16: false\nload_in_8bit: true\nadapter: lora\n", "a100", "fp32", "fp16"),
+    ],
+)
+def test_precision(text, gpu, precision, weights):
+    run = run_of(text, gpu=gpu)
+    assert (run.precision, run.weights_dtype) == (precision, weights)
+
+
+def test_auto_without_a_card_is_an_assumption():
+    run = run_of("bf16: auto\n")
+    assert run.precision == "bf16"
+    assert run.origins["precision"].kind == "assumed"
+
+
+@pytest.mark.parametrize(
+    ("text", "fp32"),
+    [
+        ("bf16: true\n", True),
+        ("bf16: true\nattn_implementation: eager\n", True),
+        ("bf16: true\nattn_implementation: flash_attention_2\n", False),
+        ("bf16: true\nadapter: lora\n", False),
+        ("bf16: true\nfsdp_config:\n  version: 2\n", False),
+        ("bf16: true\nplugins:\n  - axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin\n", False),
+    ],
+)
+def test_fp32_embeddings(text, fp32):
+    assert run_of(text).fp32_embeddings is fp32
+
+
+def test_lora_with_4bit_is_an_fp32_base():
+    run = run_of("adapter: lora\nload_in_4bit: true\nbf16: true\n")
+    assert run.quantization is None
+    assert run.weights_dtype == "fp32"
+    assert run_of("adapter: qlora\nload_in_4bit: true\nbf16: true\n").quantization == "4bit"
+    prequantised = run_of("base_model: unsloth/llama-3-8b-bnb-4bit\nadapter: lora\nload_in_4bit: true\nbf16: true\n")
+    assert prequantised.weights_dtype == "bf16"
+
+
+@pytest.mark.parametrize(
+    ("text", "batch"),
+    [
+        ("micro_batch_size: 4\nval_set_size: 0.1\n", 4),
+        ("micro_batch_size: 4\nval_set_size: 0.1\neval_batch_size: 8\n", 8),
+        ("micro_batch_size: 4\neval_batch_size: 8\n", None),
+        ("micro_batch_size: 4\ntest_datasets:\n  - path: x\neval_batch_size: 8\n", 8),
+        ("micro_batch_size: 4\nval_set_size: 0.1\neval_batch_size: 8\nsample_packing: true\n", 4),
+        (
+            "micro_batch_size: 4\nval_set_size: 0.1\neval_batch_size: 8\nsample_packing: true\neval_sample_packing: false\n",
+            8,
+        ),
+        ("micro_batch_size: 4\nval_set_size: 0.1\neval_batch_size: 8\neval_strategy: 'no'\n", 8),
+    ],
+)
+def test_eval_batch(text, batch):
+    assert run_of(text).eval_batch_size == batch
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "params", "optimizer"),
+    [
+        ("deepspeed: deepspeed_configs/zero1.json\n", "zero1", False, False),
+        ("deepspeed: deepspeed_configs/zero3_bf16_cpuoffload_all.json\n", "zero3", True, True),
+        ("deepspeed: deepspeed_configs/zero3_bf16_cpuoffload_params.json\n", "zero3", True, False),
+        ("deepspeed: {zero_optimization: {stage: 2, offload_optimizer: {device: cpu}}}\n", "zero2", False, True),
+        ("deepspeed: my/own.json\n", "zero2", False, False),
+        ("fsdp_config:\n  fsdp_offload_params: true\n", "fsdp1", True, True),
+        ("fsdp_version: 2\nfsdp_config:\n  offload_params: false\n", "fsdp2", False, False),
+        ("fsdp_config:\n  fsdp_version: 2\n", "fsdp2", False, False),
+        ("base_model: x\n", "ddp", False, False),
+    ],
+)
+def test_sharding(text, kind, params, optimizer):
+    run = run_of(text, gpus=4)
+    assert (run.sharding, run.offload_params, run.offload_optimizer) == (kind, params, optimizer)
+
+
+def test_a_deepspeed_file_that_exists_is_read(tmp_path, monkeypatch):
+    (tmp_path / "own.json").write_text('{"zero_optimization": {"stage": 3}}')
+    monkeypatch.chdir(tmp_path)
+    run = run_of("deepspeed: own.json\n", gpus=2)
+    assert run.sharding == "zero3"
+    assert "own.json" in run.origins["sharding"].why
+
+
+@pytest.mark.parametrize("content", ["[1]", "{", "\x00", '{"zero_optimization": 5}'])
+def test_a_broken_deepspeed_file_does_not_stop_the_check(content, tmp_path, monkeypatch):
+    (tmp_path / "own.json").write_text(content)
+    monkeypatch.chdir(tmp_path)
+    assert run_of("deepspeed: own.json\n", gpus=2).sharding in ("zero2", "ddp")
+
+
+@pytest.mark.parametrize(
+    ("text", "loss"),
+    [
+        ("base_model: x\n", "stock"),
+        ("liger_fused_linear_cross_entropy: true\n", "stock"),
+        (
+            "plugins: [axolotl.integrations.liger.LigerPlugin]\nliger_fused_linear_cross_entropy: true\n",
+            "liger_fused_linear",
+        ),
+        ("plugins: [axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin]\n", "cut"),
+        (
+            "plugins: [axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin]\ncut_cross_entropy: false\n",
+            "stock",
+        ),
+        ("chunked_cross_entropy: true\n", "chunked"),
+    ],
+)
+def test_loss_kernel(text, loss):
+    assert run_of(text).loss_kernel == loss
+
+
+@pytest.mark.parametrize(
+    ("text", "asked", "recompute", "reentrant", "offload"),
+    [
+        ("gradient_checkpointing: true\n", True, True, True, "off"),
+        ("gradient_checkpointing: true\nrl: dpo\n", True, True, False, "off"),
+        (
+            "gradient_checkpointing: true\ngradient_checkpointing_kwargs:\n  use_reentrant: false\n",
+            True,
+            True,
+            False,
+            "off",
+        ),
+        ("gradient_checkpointing: offload\nadapter: lora\n", True, False, True, "stream"),
+        ("gradient_checkpointing: true\nactivation_offloading: disk\n", True, True, True, "stream"),
+        ("gradient_checkpointing: true\nactivation_offloading: true\nadapter: lora\n", True, False, True, "stream"),
+    ],
+)
+def test_checkpointing(text, asked, recompute, reentrant, offload):
+    run = run_of(text)
+    assert run.gradient_checkpointing is asked
+    assert run.recompute is recompute
+    assert run.checkpointing_reentrant is reentrant
+    assert run.activation_offloading == offload
+
+
+@pytest.mark.parametrize(
+    ("torch", "env", "launcher", "allocator"),
+    [
+        ("2.8", {}, "cli", "expandable_segments:True,roundup_power2_divisions:16"),
+        ("2.9", {}, "cli", ""),
+        ("2.11", {}, "cli", "expandable_segments:True"),
+        ("2.11", {}, "module", ""),
+        ("2.8", {"PYTORCH_CUDA_ALLOC_CONF": ""}, "cli", ""),
+        ("2.11", {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:128"}, "cli", "max_split_size_mb:128"),
+        ("2.9", {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, "cli", "expandable_segments:True"),
+        (
+            "2.10",
+            {"PYTORCH_ALLOC_CONF": "garbage_collection_threshold:0.8"},
+            "cli",
+            "expandable_segments:True,roundup_power2_divisions:16",
+        ),
+    ],
+)
+def test_effective_allocator(torch, env, launcher, allocator):
+    assert run_of("base_model: x\n", torch=torch, env=env, launcher=launcher).allocator == allocator
+
+
+def test_alloc_conf_wins_over_everything():
+    env = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+    assert run_of("base_model: x\n", env=env, alloc_conf="").allocator == ""
+
+
+def test_numbers_in_quotes_count_as_the_schema_reads_them():
+    run = run_of(
+        "micro_batch_size: '4'\nsequence_len: 2048.0\nbf16: 'true'\nsample_packing: 'yes'\nlora_dropout: '5e-2'\n"
+    )
+    assert (run.micro_batch_size, run.sequence_len) == (4, 2048)
+    assert run.precision == "bf16"
+    assert run.sample_packing is True
+    assert run.lora_dropout == 0.05
+
+
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        ("val_set_size: 0.1\n", False),
+        ("val_set_size: 0.1\nevals_per_epoch: 1\n", False),  # one eval in one epoch: Axolotl drops it
+        ("val_set_size: 0.1\nevals_per_epoch: 1\nnum_epochs: 2\n", True),
+        ("val_set_size: 0.1\neval_steps: 50\n", True),
+        ("val_set_size: 0.1\nevaluation_strategy: epoch\n", True),
+        ("eval_steps: 50\n", False),
+    ],
+)
+def test_an_eval_schedule_brings_an_eval_on_start(text, start):
+    assert run_of(text).eval_on_start is start
+
+
+def test_padding_that_does_not_hold():
+    assert run_of("pad_to_sequence_len: true\nprocessor_type: AutoProcessor\n").constant_shapes is False
+    assert run_of("sample_packing: true\nprocessor_type: AutoProcessor\n").constant_shapes is True
+    assert run_of("pad_to_sequence_len: true\nbatch_flattening: true\n").constant_shapes is False
+
+
+def test_nonsense_counts_do_not_break_the_arithmetic():
+    run = run_of("micro_batch_size: 0\ngradient_accumulation_steps: -3\nsequence_len: 0\n")
+    assert run.effective_batch_size == 1
+
+
+def test_every_field_has_an_origin():
+    run = run_of("base_model: x\nadapter: qlora\nload_in_4bit: true\nval_set_size: 0.1\n", gpu="t4")
+    names = {name for name in run.__dataclass_fields__ if name not in ("trainer", "config", "target", "origins")}
+    assert names == set(run.origins)
+
+
+def test_origins_point_at_the_line():
+    run = run_of("base_model: x\n\nmicro_batch_size: 4\nfsdp_config:\n  fsdp_offload_params: true\n", gpus=2)
+    assert run.origins["micro_batch_size"].place.line == 3
+    assert run.origins["offload_params"].place.line == 5
+
+
+@pytest.mark.parametrize(
+    ("written", "steps"),
+    [("1e-1", 0.1), ("'0.5'", 0.5), ("'.5'", 0.5), ("'8'", 8), ("'8.0'", 8), ("0.25", 0.25), ("10", 10)],
+)
+def test_steps_are_counts_or_shares(written, steps):
+    run = run_of(f"eval_steps: {written}\n")
+    assert (run.eval_steps, type(run.eval_steps)) == (steps, type(steps))
+
+
+def test_an_empty_learning_rate_is_read():
+    assert run_of("learning_rate: ''\n").config.get("learning_rate") == ""
+
+
+def test_texts_in_blocks_count_as_the_schema_reads_them():
+    run = run_of("fsdp_version: 2\nfsdp_config:\n  offload_params: 'false'\n  state_dict_type: FULL_STATE_DICT\n")
+    assert run.config.get("fsdp_config.offload_params") is False
+    assert run.offload_params is False

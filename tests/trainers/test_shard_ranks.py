@@ -1,0 +1,45 @@
+"""Over how many ranks FSDP's weights are spread, and whether gathered weights go after forward."""
+
+import pytest
+
+from vramwise.documents.document import parse_document
+from vramwise.resolving import resolve
+from vramwise.targets import make_target
+
+FSDP2 = "fsdp_version: 2\nfsdp_config: {reshard_after_forward: true}\n"
+
+
+def run_of(text: str, gpus: int = 8):
+    return resolve(parse_document("config.yml", text.encode()), make_target(env={}, look_around=False, gpus=gpus))
+
+
+@pytest.mark.parametrize(
+    ("text", "ranks"),
+    [
+        (FSDP2, 8),
+        (FSDP2 + "dp_shard_size: 4\n", 4),
+        (FSDP2 + "dp_replicate_size: 2\n", 4),
+        (FSDP2 + "dp_replicate_size: 4\ndp_shard_size: 2\n", 2),
+        (FSDP2 + "dp_shard_size: 1\n", 8),
+        (FSDP2 + "dp_shard_size: 16\n", 8),
+        (FSDP2 + "dp_replicate_size: 16\n", 1),
+        (FSDP2 + "context_parallel_size: 2\ndp_replicate_size: 2\n", 2),
+        ("fsdp_config: {offload_params: false}\ndp_shard_size: 4\n", 8),
+    ],
+)
+def test_ranks_that_spread_weights(text, ranks):
+    run = run_of(text)
+    assert run.shard_ranks == ranks
+    assert run.effective_batch_size == run.data_parallel
+
+
+@pytest.mark.parametrize(
+    ("text", "goes"),
+    [
+        ("fsdp_version: 2\nfsdp_config: {reshard_after_forward: false}\n", False),
+        ("fsdp_version: 2\nfsdp_config: {offload_params: false}\n", True),
+        ("fsdp_config: {reshard_after_forward: false}\n", True),
+    ],
+)
+def test_gathered_weights_go_after_forward(text, goes):
+    assert run_of(text).reshard_after_forward is goes

@@ -1,0 +1,157 @@
+"""`vramwise report`: predicted against measured, from the guard's log alone. No torch."""
+
+import re
+from dataclasses import asdict
+from html.parser import HTMLParser
+
+import pytest
+
+from vramwise.training.guard.memory_log import MemoryLog
+from vramwise.training.guard.samples import Reading, Sample
+from vramwise.training.parent.measured import compare, read_report
+from vramwise.training.plan import PredictedMemory, PredictedPhase
+from vramwise.units import GIB
+
+PREDICTED = PredictedMemory(
+    peak_allocated_bytes=15 * GIB,
+    peak_reserved_bytes=16 * GIB,
+    outside_bytes=0,
+    limit_bytes=None,
+    phases=(
+        PredictedPhase(step=1, phase="forward", peak_allocated_bytes=12 * GIB, peak_reserved_bytes=13 * GIB),
+        PredictedPhase(step=1, phase="backward", peak_allocated_bytes=15 * GIB, peak_reserved_bytes=16 * GIB),
+        PredictedPhase(step=1, phase="optimizer", peak_allocated_bytes=10 * GIB, peak_reserved_bytes=16 * GIB),
+    ),
+)
+
+
+def write(
+    folder, *, device="cuda:0 <script>alert(1)</script>", steps=5, peaks="phase", ended=True, predicted=PREDICTED
+):
+    with MemoryLog(folder / "memory.jsonl") as log:
+        log.write(
+            "decision", {"what": "attempt", "attempt": 1, "micro_batch_size": 8, "gradient_accumulation_steps": 1}
+        )
+        log.write("start", {"attempt": 1, "step": 0, "device": device, "device_bytes": 24 * GIB, "peaks": peaks})
+        log.write("decision", {"what": "out-of-memory", "phase": "train", "step": 1, "next": "micro-batch 8 → 4"})
+        start = {
+            "attempt": 2,
+            "step": 0,
+            "max_steps": steps,
+            "device": device,
+            "device_bytes": 24 * GIB,
+            "peaks": peaks,
+        }
+        log.write("start", start | {"predicted": None if predicted is None else asdict(predicted)})
+        for step in range(1, steps + 1) if device else ():
+            for phase, allocated, reserved in (("train", 15.3, 16.5), ("optimizer", 10.0, 16.5)):
+                reading = Reading(
+                    allocated_bytes=9 * GIB,
+                    reserved_bytes=16 * GIB,
+                    peak_allocated_bytes=int(allocated * GIB),
+                    peak_reserved_bytes=int(reserved * GIB),
+                    retries=0,
+                )
+                log.write("sample", {"attempt": 2, **Sample(step=step, phase=phase, reading=reading).to_json()})
+        log.write("warning", {"attempt": 2, "rule": "memory-fragmented", "step": 3, "message": "5 GiB & more <b>"})
+        if ended:
+            log.write("end", {"attempt": 2, "step": steps})
+
+
+def test_phases_are_compared(tmp_path):
+    write(tmp_path)
+    rows = {row.phase: row for row in compare(read_report(tmp_path).last)}
+    assert list(rows) == ["train", "optimizer", "run"]
+    assert rows["train"].predicted.allocated_bytes == 15 * GIB
+    assert rows["train"].measured.allocated_bytes == int(15.3 * GIB)
+    assert rows["optimizer"].measured.allocated_bytes == 10 * GIB
+    assert rows["run"].predicted.reserved_bytes == 16 * GIB
+
+
+def test_counters_of_the_whole_run_say_nothing_of_phases_that_did_not_raise_them(tmp_path):
+    write(tmp_path, peaks="run")
+    rows = {row.phase: row for row in compare(read_report(tmp_path).last)}
+    assert rows["train"].measured is not None
+    assert rows["optimizer"].measured is None
+
+
+def test_text(tmp_path, vramwise):
+    write(tmp_path)
+    done = vramwise("report", tmp_path)
+    assert done.exit_code == 0
+    lines = done.output.splitlines()
+    assert "24.0 GiB" in lines[0]
+    assert "2 attempts" in lines[0]
+    assert "out of memory in train at step 1 → micro-batch 8 → 4" in done.output
+    [train] = [line for line in lines if line.startswith("train")]
+    assert train.split() == [
+        "train",
+        "15.0",
+        "GiB",
+        "15.3",
+        "GiB",
+        "-2.0",
+        "%",
+        "16.0",
+        "GiB",
+        "16.5",
+        "GiB",
+        "-3.0",
+        "%",
+    ]
+    assert "warning [memory-fragmented] step 3" in done.output
+
+
+class Tags(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def handle_starttag(self, tag, attrs):
+        self.names.append(tag)
+
+
+def test_the_page_stands_alone_and_lets_nothing_in(tmp_path, vramwise):
+    write(tmp_path, steps=2000)
+    page = tmp_path / "report.html"
+    assert vramwise("report", tmp_path, "--html", page).exit_code == 0
+    text = page.read_text(encoding="utf-8")
+    tags = Tags()
+    tags.feed(text)
+    assert "script" not in tags.names
+    assert "b" not in tags.names
+    assert tags.names.count("polyline") == 2
+    assert not re.search(r"(src|href)=|https?://|@import|url\(", text)
+    assert "Reserved 16.5 GiB at most; predicted 16.0 GiB (-3.0 %); 1 out-of-memory, recovered" in text
+    [points] = re.findall(r'<polyline class="reserved" points="([^"]+)"', text)
+    assert 300 < len(points.split()) <= 700
+    assert all(0 <= float(y) <= 320 for _, y in (point.split(",") for point in points.split()))
+
+
+def test_a_run_without_a_gpu(tmp_path, vramwise):
+    write(tmp_path, device=None, predicted=None)
+    done = vramwise("report", tmp_path, "--html", tmp_path / "r.html")
+    assert "no GPU was used: nothing was measured" in done.output
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "No GPU was used" in page
+    assert "What happened" in page
+    assert "Nothing unusual" not in page
+    assert "<table" not in page
+
+
+def test_a_run_that_is_going_on(tmp_path, vramwise):
+    write(tmp_path, ended=False)
+    with (tmp_path / "memory.jsonl").open("a") as file:
+        file.write('{"kind":"sample","st')
+    done = vramwise("report", tmp_path)
+    assert "measured to step 5 of 5" in done.output
+    assert "1 line(s) of the log were torn" in done.output
+
+
+@pytest.mark.parametrize(
+    "content", [None, "", '{"kind":"decision"}\n', '{"kind":"start"}\n{"kind":"sample","step":1}\n']
+)
+def test_nothing_to_report(tmp_path, vramwise, content):
+    if content is not None:
+        (tmp_path / "memory.jsonl").write_text(content)
+    assert vramwise("report", tmp_path).exit_code == 2

@@ -4,11 +4,11 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from vramwise.checking import check_document
+from vramwise.judging import check_document
 from vramwise.documents.document import parse_document
 from vramwise.errors import ConfigError
 from vramwise.facts import axolotl as facts
-from vramwise.fixing import mend
+from vramwise.mending import mend
 from vramwise.render.report_json import file_json
 from vramwise.render.resolved import render_resolved
 from vramwise.render.text import render_text

@@ -51,7 +51,7 @@ def test_every_file_is_read():
 @pytest.mark.parametrize("card", CARDS)
 def test_agreement_with_axolotl(card, capsys):
     """The table: what Axolotl said against what we say. Held: no refusal missed, no error but documented traps."""
-    beyond = {rule.id for rule in rules() if rule.beyond_axolotl}
+    beyond = {rule.id for rule in rules() if rule.beyond_trainer}
     table, missed, undocumented, traps = Counter(), [], [], Counter()
     for verdict in verdicts(card):
         found = errors(reports(card)[verdict["file"]])
@@ -152,8 +152,8 @@ def _value(document, key):
 
 
 def test_fix_twice_is_once():
-    from vramwise.checking import _judge, plan_for
-    from vramwise.fixing import mend
+    from vramwise.judging import _judge, plan_for
+    from vramwise.mending import mend
 
     plan = plan_for("-", CARDS["sm90-1gpu"])
     for path in sorted((CORPUS / "axolotl").glob("*.y*ml")):

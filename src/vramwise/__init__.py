@@ -21,8 +21,8 @@ if TYPE_CHECKING:
         rules,
         train,
     )
-    from vramwise.checking import FileReport, FixReport
     from vramwise.errors import ConfigError, VramwiseError
+    from vramwise.judging import FileReport, FixReport
     from vramwise.types import Finding, Severity
 
 __version__ = "0.1.0"
@@ -50,9 +50,9 @@ __all__ = [
 
 _ELSEWHERE = {
     "ConfigError": "vramwise.errors",
-    "FileReport": "vramwise.checking",
+    "FileReport": "vramwise.judging",
     "Finding": "vramwise.types",
-    "FixReport": "vramwise.checking",
+    "FixReport": "vramwise.judging",
     "Severity": "vramwise.types",
     "TrainOptions": "vramwise.training.parent.prepare",
     "VramwiseError": "vramwise.errors",

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from vramwise.errors import ConfigError, VramwiseError
-from vramwise.resolving import Options, read_run, resolve
+from vramwise.errors import VramwiseError
+from vramwise.options import Options, PredictOptions
 
 if TYPE_CHECKING:
-    from vramwise.batching import Lengths
-    from vramwise.checking import FileReport, FixReport
     from vramwise.diagnosis.evidence import Diagnosis
-    from vramwise.predicting import Prediction
+    from vramwise.judging import FileReport
+    from vramwise.mending import FixReport
     from vramwise.recordings.replay import ReplayResult
     from vramwise.rules.base import Rule
     from vramwise.training.parent.prepare import TrainOptions as TrainOptions
-    from vramwise.types import RunSpec
+    from vramwise.variants.prediction import Prediction
 
 __all__ = [
     "Options",
@@ -35,36 +33,29 @@ __all__ = [
 ]
 
 PathLike = str | Path
-_LENGTHS_LIMIT_BYTES = 512 * 1024 * 1024
+# A path, a config's text (several lines), or its values.
+Source = PathLike | Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PredictOptions:
-    """What to predict: whose semantics, which model, which data, how long, under which limit."""
+def check(paths: Source | Sequence[PathLike], options: Options | None = None) -> list[FileReport]:
+    """Judge every config under the paths ("-" is standard input, a folder means every YAML file in it).
 
-    engine: str = "axolotl"
-    model: str | None = None
-    online: bool = False
-    steps: int | None = None
-    lengths: str | None = None
-    eval_lengths: str | None = None
-    limit_bytes: int | None = None
+    A text of several lines or a mapping is judged as a config itself.
+    """
+    from vramwise import judging
 
-
-def check(paths: PathLike | Sequence[PathLike], options: Options | None = None) -> list[FileReport]:
-    """Judge every config under the paths ("-" is standard input, a folder means every YAML file in it)."""
-    from vramwise import checking
-
-    return list(checking.check(_names(paths), options))
+    if isinstance(paths, Mapping) or (isinstance(paths, str) and "\n" in paths):
+        return [judging.check_source(paths, options or Options(), alone=True)]
+    return list(judging.check(_names(paths), options))
 
 
 def fix(
     paths: PathLike | Sequence[PathLike], options: Options | None = None, *, unsafe: bool = False, write: bool = True
 ) -> list[FixReport]:
     """Mend every config under the paths; `write=False` leaves the files alone."""
-    from vramwise import checking
+    from vramwise import mending
 
-    return list(checking.fix(_names(paths), options, unsafe=unsafe, write=write))
+    return list(mending.fix(_names(paths), options, unsafe=unsafe, write=write))
 
 
 def _names(paths: PathLike | Sequence[PathLike]) -> list[str]:
@@ -89,48 +80,13 @@ def explain(rule_id: str) -> Rule:
 
 
 def predict(
-    path: PathLike, options: Options | None = None, ask: PredictOptions | None = None, *, changes: Sequence[str] = ()
+    source: Source, options: Options | None = None, ask: PredictOptions | None = None, *, changes: Sequence[str] = ()
 ) -> Prediction:
-    """What the run will allocate and reserve; `changes` are key=value words applied to the config first."""
-    from vramwise.facts.models import find_model
-    from vramwise.predicting import ENGINES, predict_run
+    """What the run will allocate and reserve; `changes` are key=value words, or versions, applied to it first."""
+    from vramwise.foreseeing import foresee, opened
 
-    path, ask = str(path), ask or PredictOptions()
-    if ask.engine not in ENGINES:
-        raise VramwiseError(f"engine '{ask.engine}' is neither {' nor '.join(ENGINES)}")
-    document, run = read_run(path, options or Options())
-    if wrong := _wrong_type(run):
-        raise wrong
-    if changes:
-        from vramwise.documents.change import with_changes
-
-        run = resolve(with_changes(document, changes), run.target)
-        if wrong := _wrong_type(run):
-            raise VramwiseError(f"--what-if: {wrong.message}")
-    name = ask.model or run.base_model
-    if name is None:
-        raise VramwiseError(f"{path} names no base_model: add one, or use --model with a hub id or a config.json")
-    folder = Path() if path == "-" else Path(path).parent
-    return predict_run(
-        run,
-        find_model(name, base_dir=folder, online=ask.online),
-        engine=ask.engine,
-        lengths=_lengths(ask.lengths),
-        eval_lengths=_lengths(ask.eval_lengths),
-        steps=ask.steps,
-        limit_bytes=ask.limit_bytes,
-    )
-
-
-def _wrong_type(run: RunSpec) -> ConfigError | None:
-    """Resolving leaves out values of a wrong type; predicting without them would describe another run."""
-    from vramwise.facts.axolotl import type_errors
-
-    for key, sentence in type_errors(run.config.document.values):
-        place = run.config.place(key)
-        line, column = (place.line, place.column) if place else (None, None)
-        return ConfigError(sentence, line=line, column=column, path=run.config.document.path)
-    return None
+    ask = ask or PredictOptions()
+    return foresee(opened(source, options or Options(), ask, changes), ask)
 
 
 def replay(
@@ -173,23 +129,6 @@ def train(path: PathLike, options: TrainOptions | None = None) -> int:
     from vramwise.training.parent.run import train
 
     return train(str(path), options)
-
-
-def _lengths(name: str | None) -> Lengths | None:
-    if name is None:
-        return None
-    from vramwise.batching import parse_lengths
-
-    try:
-        with Path(name).open("rb") as file:
-            data = file.read(_LENGTHS_LIMIT_BYTES + 1)
-    except OSError as error:
-        raise VramwiseError(f"{name} cannot be read: {error.strerror}") from error
-    if len(data) > _LENGTHS_LIMIT_BYTES:
-        raise VramwiseError(
-            f"{name} is larger than {_LENGTHS_LIMIT_BYTES // 1024**2} MiB: give the lengths, one a line"
-        )
-    return parse_lengths(data.decode("utf-8", "replace"), name)
 
 
 def snapshot_bytes(prediction: Prediction) -> bytes:

@@ -1,6 +1,6 @@
 """`[tool.vramwise]` of the closest pyproject.toml: which rules to use and which machine is meant.
 
-Knows: select, ignore, min-severity, gpu, gpus, torch, alloc-conf, launcher. Anything else there is an error.
+Knows: select, ignore, min-severity, gpu, gpus, torch, with, stack, alloc-conf, launcher. All else is an error.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 
 from vramwise.errors import VramwiseError
 
-_LISTS = ("select", "ignore")
-_WORDS = ("min-severity", "gpu", "torch", "alloc-conf", "launcher")
+_LISTS = {"select": "rule ids", "ignore": "rule ids", "with": 'versions like "torch==2.13.0"'}
+_WORDS = ("min-severity", "gpu", "torch", "stack", "alloc-conf", "launcher")
 _CHOICES = {"min-severity": ("info", "warning", "error"), "launcher": ("cli", "module")}
 
 
@@ -27,6 +27,8 @@ class ProjectSettings:
     gpu: str | None = None
     gpus: int | None = None
     torch: str | None = None
+    versions: tuple[str, ...] = ()
+    stack: str | None = None
     alloc_conf: str | None = None
     launcher: str | None = None
 
@@ -76,6 +78,8 @@ def _settings(path: Path, table: dict[str, Any]) -> ProjectSettings:
         gpu=table.get("gpu"),
         gpus=table.get("gpus"),
         torch=table.get("torch"),
+        versions=tuple(table.get("with", ())),
+        stack=None if "stack" not in table else str(path.parent / table["stack"]),
         alloc_conf=table.get("alloc-conf"),
         launcher=table.get("launcher"),
     )
@@ -84,7 +88,7 @@ def _settings(path: Path, table: dict[str, Any]) -> ProjectSettings:
 def _problem(key: str, value: Any) -> str | None:
     if key in _LISTS:
         listed = isinstance(value, list) and all(isinstance(item, str) for item in value)
-        return None if listed else "must be a list of rule ids"
+        return None if listed else f"must be a list of {_LISTS[key]}"
     if key == "gpus":
         return None if type(value) is int and value >= 1 else "must be a whole number of at least 1"
     if key not in _WORDS:

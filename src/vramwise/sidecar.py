@@ -1,23 +1,22 @@
-"""Files beside a config that decide memory too: the DeepSpeed JSON it names."""
+"""Files beside a config that decide memory too: the JSON files that it names."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-from vramwise.types import Config
 
 _LIMIT_BYTES = 1024 * 1024
 
 
-def read_deepspeed_file(config: Config) -> Mapping[str, Any] | None:
-    """The content of the file that `deepspeed:` names, in the current folder or beside the config; None without one."""
-    name = config.get("deepspeed")
-    if not isinstance(name, str):
-        return None
-    for folder in (Path(), Path(config.document.path).parent):
+def read_side_files(names: Sequence[str], path: str) -> dict[str, Mapping[str, Any] | None]:
+    """The content of each file, found in the current folder or beside the config; None without one."""
+    return {name: _read(name, path) for name in names}
+
+
+def _read(name: str, path: str) -> Mapping[str, Any] | None:
+    for folder in (Path(), Path(path).parent):
         content = _read_json(folder / name)
         if content is not None:
             return content

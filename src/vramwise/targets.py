@@ -1,4 +1,4 @@
-"""From command-line words to a Target: which card, how many, which torch, which allocator variables."""
+"""From command-line words to a Target: which card, how many, which versions, which allocator variables."""
 
 from __future__ import annotations
 
@@ -7,32 +7,30 @@ from collections.abc import Mapping
 
 from vramwise.allocator.variables import VARIABLES
 from vramwise.errors import VramwiseError
-from vramwise.types import GpuSpec, Origin, Target
+from vramwise.types import GpuSpec, Stack, Target
 
 
 def make_target(
     *,
+    stack: Stack,
     gpu: str | None = None,
     gpus: int | None = None,
-    torch: str | None = None,
     alloc_conf: str | None = None,
     launcher: str = "cli",
     env: Mapping[str, str] | None = None,
     look_around: bool = True,
 ) -> Target:
-    """Build the target. What is not named is taken from this machine (card, torch) unless `look_around` is off."""
+    """Build the target. A card that is not named is this machine's, unless `look_around` is off."""
     if gpus is not None and gpus < 1:
         raise VramwiseError(f"--gpus {gpus}: at least one GPU is needed")
     if launcher not in ("cli", "module"):
         raise VramwiseError(f"launcher '{launcher}' is neither cli nor module")
     card, count = _card(gpu, look_around)
     env = os.environ if env is None else env
-    version, origin = _torch(torch, look_around)
     return Target(
         gpu=card,
         gpus=gpus or count,
-        torch=version,
-        torch_origin=origin,
+        stack=stack,
         alloc_env={name: env[name] for name in VARIABLES if name in env},
         alloc_conf=alloc_conf,
         launcher="cli" if launcher == "cli" else "module",
@@ -51,15 +49,3 @@ def _card(name: str | None, look_around: bool) -> tuple[GpuSpec | None, int]:
         if found is not None:
             return found
     return None, 1
-
-
-def _torch(version: str | None, look_around: bool) -> tuple[tuple[int, int], Origin]:
-    from vramwise.facts import torch as facts
-
-    if version is not None:
-        return facts.parse_torch_version(version), Origin(kind="option", why="--torch")
-    installed = facts.installed_torch() if look_around else None
-    if installed is not None:
-        return installed, Origin(kind="environment", why="the torch installed here")
-    why = "no torch here to ask: the oldest that Axolotl 0.19 installs with"
-    return facts.ASSUMED_TORCH, Origin(kind="assumed", why=why)

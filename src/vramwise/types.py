@@ -1,6 +1,6 @@
 """The nouns of vramwise: what flows from a config file to a verdict.
 
-Reading order: Place → Document → Config → Target → RunSpec → Finding/Fix, then Event → Timeline → MemoryReport.
+Reading order: Place → Document → Config → Stack → Target → RunSpec → Change → Finding/Fix; then timeline.py.
 Everything here is data. Nothing here reads files, knows a trainer or does arithmetic beyond its own fields.
 Bytes are `int` and end in `_bytes`; MiB and GiB are 1024-based.
 """
@@ -149,18 +149,61 @@ class ModelSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """One package's version, as text, and how it is known."""
+
+    version: str
+    origin: Origin
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """The leading numbers: (2, 11, 0) of `2.11.0+cu130`."""
+        numbers: list[int] = []
+        for part in self.version.split("+")[0].split("."):
+            digits = part[: len(part) - len(part.lstrip("0123456789"))]
+            if not digits:
+                break
+            numbers.append(int(digits))
+            if digits != part:
+                break
+        return tuple(numbers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """The versions that run: trainer, torch, transformers, peft… by package name, each with its origin."""
+
+    releases: Mapping[str, Release]
+
+    def parts(self, package: str) -> tuple[int, ...]:
+        """A package's version as numbers; empty where it is not known."""
+        release = self.releases.get(package)
+        return () if release is None else release.parts
+
+    @property
+    def torch(self) -> tuple[int, int]:
+        """torch's major and minor version, which decide what its allocator does."""
+        parts = self.parts("torch")
+        return (parts[0], parts[1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """The machine the run is meant for: card, how many, torch version, allocator variables, how it is launched."""
+    """The machine the run is meant for: card, how many, what is installed, allocator variables, how it is launched."""
 
     gpu: GpuSpec | None
     gpus: int
-    torch: tuple[int, int]
-    torch_origin: Origin
+    stack: Stack
     # The PYTORCH_*ALLOC_CONF variables that the training process inherits (absent = unset; "" = set and empty).
     alloc_env: Mapping[str, str]
     # Settings forced by --alloc-conf: effective whatever trainer and environment say. None = not forced.
     alloc_conf: str | None = None
     launcher: Literal["cli", "module"] = "cli"
+
+    @property
+    def torch(self) -> tuple[int, int]:
+        """torch's version."""
+        return self.stack.torch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,9 +215,12 @@ class RunSpec:
     """
 
     trainer: str
+    trainer_title: str = ""
     config: Config
     target: Target
     origins: Mapping[str, Origin] = field(default_factory=dict)
+    # Field → the trainer's own key for it, written or not.
+    keys: Mapping[str, str] = field(default_factory=dict)
 
     # model
     base_model: str | None
@@ -192,6 +238,7 @@ class RunSpec:
     pad_multiple: int  # batch widths are rounded up to a multiple of this; 1 = not rounded
     constant_shapes: bool
     group_by_length: bool
+    long_rows: Literal["drop", "cut"] = "cut"  # what happens to samples above sequence_len
     # eval
     evaluates: bool
     eval_batch_size: int | None  # None: no eval happens
@@ -230,6 +277,9 @@ class RunSpec:
     attn_implementation: str
     loss_kernel: Literal["stock", "liger_fused_linear", "liger", "cut", "chunked"]
     liger: tuple[str, ...]  # liger kernels in use besides the loss: rope, rms_norm, glu_activation…
+    liger_before_build: bool = (
+        False  # Liger replaces classes before the model is built: no module keeps its own
+    )
     tiled_mlp: bool
     torch_compile: bool
     # sharding
@@ -239,10 +289,33 @@ class RunSpec:
     shard_ranks: int | None = None  # so many data-parallel ranks spread FSDP's weights among them; None: all
     reshard_after_forward: bool = True  # FSDP: gathered weights go after forward
     sync_each_batch: bool = False  # gradients are exchanged at every micro-step, not only at the last
+    fsdp_adapters_apart: bool = False  # FSDP 2: each adapter matrix is a unit, shards keep their dtype, one root
     tensor_parallel_size: int
     context_parallel_size: int
     # allocator: the settings string the CUDA allocator really gets; "" = torch's defaults
     allocator: str
+    added_variables: Mapping[str, str] = field(default_factory=dict)  # allocator variables that the trainer itself sets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One thing that may be altered about a run, in RunSpec's words, and what that does to the training.
+
+    `effect`: "same", training gives the same result (same effective batch, same data, same numerics); "rounding", the
+    same mathematics in other kernels; "changes", another training. `why` says so for a person. `fields` holds RunSpec
+    fields with their new values, or words of `variants.changes` for settings that no field stands for.
+    """
+
+    id: str
+    title: str
+    effect: Literal["same", "rounding", "changes"]
+    why: str
+    fields: Mapping[str, Any]
+
+    @property
+    def safe(self) -> bool:
+        """Whether training gives the same result."""
+        return self.effect == "same"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,6 +335,8 @@ class Fix:
     title: str
     safe: bool
     edits: tuple[Edit, ...]
+    # The change that the edits spell, where one stands behind them: what it does to the training, and why.
+    change: Change | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from truth import BUNDLED, cases
-from vramwise.batching import (
+from vramwise.variants.lengths import (
     Lengths,
     eval_shapes,
     first_and_widest,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from truth import BUNDLED, cases
 from vramwise.facts.model_config import model_from_config
-from vramwise.predicting import Prediction, predict_run
+from vramwise.variants.prediction import Prediction, predict_run
 
 RUN = next(case.run for case in cases(BUNDLED) if case.run.adapter == "lora")
 FAMILIES = [

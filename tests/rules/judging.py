@@ -1,6 +1,6 @@
 """Judge a YAML text with one rule: for the tests of rules beyond their own examples."""
 
-from vramwise.checking import check_document
+from vramwise.judging import check_document
 from vramwise.documents.document import parse_document
 from vramwise.documents.edit import apply_edits
 from vramwise.targets import make_target

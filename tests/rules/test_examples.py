@@ -8,7 +8,7 @@ import pytest
 
 import vramwise.rules
 import vramwise.trainers
-from vramwise.checking import check_document
+from vramwise.judging import check_document
 from vramwise.documents.document import parse_document
 from vramwise.documents.edit import apply_edits
 from vramwise.rules.base import Rule

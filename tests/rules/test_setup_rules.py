@@ -3,7 +3,7 @@
 import pytest
 
 from vramwise import explain
-from vramwise.checking import check_document
+from vramwise.judging import check_document
 from vramwise.documents.document import parse_document
 from vramwise.documents.edit import apply_edits
 from vramwise.targets import make_target

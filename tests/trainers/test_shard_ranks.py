@@ -3,7 +3,7 @@
 import pytest
 
 from vramwise.documents.document import parse_document
-from vramwise.resolving import resolve
+from vramwise.subject import resolve
 from vramwise.targets import make_target
 
 FSDP2 = "fsdp_version: 2\nfsdp_config: {reshard_after_forward: true}\n"

@@ -6,7 +6,7 @@ pytest.importorskip("transformers", reason="tokenizing needs transformers: pip i
 
 from tiny_runs import make_folder, write_config
 
-from vramwise.resolving import Options
+from vramwise.subject import Options
 from vramwise.training.parent import run as verb
 from vramwise.training.parent.prepare import TrainOptions
 

@@ -180,7 +180,7 @@ def test_a_run_that_does_not_fit_stops_with_what_would_help(folder, vramwise):
 
 def test_remedies_are_predicted_not_promised(folder):
     from vramwise.facts.models import find_model
-    from vramwise.predicting import predict_run
+    from vramwise.variants.prediction import predict_run
 
     config = write_config(folder, base_model="meta-llama/Llama-3.2-1B", sequence_len=1024, pad_to_sequence_len=True,
                           micro_batch_size=4, adapter="lora", lora_r=8, lora_alpha=16, lora_target_linear=True)  # fmt: skip

@@ -1,45 +1,53 @@
-"""Which settings the CUDA allocator really gets: what the environment says, what Axolotl adds, what torch reads.
+"""The environment variables of torch's CUDA allocator: which settings are in force, and the line that sets them.
 
-Source: docs/axolotl.md, "The allocator"; torch's own reading order is in `allocator.settings`.
+What a trainer adds to the environment is handed in. torch's own reading order is in `settings`.
 """
 
 from __future__ import annotations
 
-from vramwise.allocator.settings import effective_settings
+from collections.abc import Mapping
+
+from vramwise.allocator.settings import (
+    CUDA_VARIABLE,
+    GENERIC_VARIABLE,
+    HIP_VARIABLE,
+    TorchVersion,
+    effective_settings,
+)
 from vramwise.types import Origin, Target
 
-CUDA_VARIABLE = "PYTORCH_CUDA_ALLOC_CONF"
-NEW_VARIABLE = "PYTORCH_ALLOC_CONF"
-VARIABLES = (CUDA_VARIABLE, "PYTORCH_HIP_ALLOC_CONF", NEW_VARIABLE)
+VARIABLES = (CUDA_VARIABLE, HIP_VARIABLE, GENERIC_VARIABLE)
+EXPANDABLE = "expandable_segments:True"
 
 
-def process_environment(target: Target) -> dict[str, str]:
-    """The allocator variables inside the training process: the user's, and what the `axolotl` command adds."""
-    env = dict(target.alloc_env)
-    if target.launcher != "cli":
-        return env
-    if target.torch >= (2, 9) and NEW_VARIABLE not in env:
-        env[NEW_VARIABLE] = "expandable_segments:True"
-    elif target.torch >= (2, 2) and CUDA_VARIABLE not in env:
-        env[CUDA_VARIABLE] = "expandable_segments:True,roundup_power2_divisions:16"
-    return env
+def allocator_variable(torch: TorchVersion) -> str:
+    """The variable to set: the newest that the CUDA allocator of this torch reads."""
+    return CUDA_VARIABLE if torch < (2, 10) else GENERIC_VARIABLE
 
 
-def effective_allocator(target: Target) -> tuple[str, Origin]:
-    """The settings string in force, and why."""
+def settings_in_force(target: Target, added: Mapping[str, str], whose: str) -> tuple[str, Origin]:
+    """The settings string that the allocator gets, and why: the option, the user's variables, else what is `added`."""
     if target.alloc_conf is not None:
         return target.alloc_conf, Origin(kind="option", why="--alloc-conf")
-    env = process_environment(target)
-    settings, variable = effective_settings(target.torch, env)
+    settings, variable = effective_settings(target.torch, {**added, **target.alloc_env})
     version = f"torch {target.torch[0]}.{target.torch[1]}"
     if variable is None:
         return "", Origin(kind="default", why=f"no allocator variable that {version} reads is set")
     if variable in target.alloc_env:
         return settings, Origin(kind="environment", why=f"{variable} in the environment")
-    return settings, Origin(kind="derived", why=f"the axolotl command sets {variable} for {version}")
+    return settings, Origin(kind="derived", why=f"{whose} sets {variable} for {version}")
 
 
-def export_line(torch: tuple[int, int]) -> str:
+def prepared_variables(target: Target) -> dict[str, str]:
+    """What to set before torch is imported: --alloc-conf, else expandable segments, never over the user's own."""
+    if target.alloc_conf is not None:
+        # the first variable that every version looks at, so that an inherited one cannot win
+        return {CUDA_VARIABLE: target.alloc_conf}
+    if effective_settings(target.torch, target.alloc_env)[1] is not None:
+        return {}
+    return {allocator_variable(target.torch): EXPANDABLE}
+
+
+def export_line(torch: TorchVersion) -> str:
     """The exact shell line that makes this torch use expandable segments."""
-    variable = CUDA_VARIABLE if torch < (2, 10) else NEW_VARIABLE
-    return f"export {variable}=expandable_segments:True"
+    return f"export {allocator_variable(torch)}={EXPANDABLE}"

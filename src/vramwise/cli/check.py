@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from vramwise.checking import FileReport, FixReport
-from vramwise.checking import check as check_paths
-from vramwise.checking import fix as fix_paths
 from vramwise.cli.options import FORMATS, rule_options, show, target_options, terminal_width
-from vramwise.resolving import Options
+from vramwise.judging import FileReport, FixReport
+from vramwise.judging import check as check_paths
+from vramwise.judging import fix as fix_paths
+from vramwise.subject import Options
 
 
 @click.command("check")

@@ -10,7 +10,7 @@ import click
 
 from vramwise.cli.options import target_options
 from vramwise.errors import VramwiseError
-from vramwise.resolving import Options
+from vramwise.subject import Options
 
 if TYPE_CHECKING:
     from vramwise.diagnosis.reading import Reading

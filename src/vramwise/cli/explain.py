@@ -22,8 +22,8 @@ def _page(rule: Rule) -> str:
         f"{click.style(rule.id, bold=True)} ({rule.severity.value}): {rule.title}",
         rule.documentation,
     ]
-    if rule.beyond_axolotl:
-        parts.append(f"Beyond Axolotl's own checks: {rule.beyond_axolotl}")
+    if rule.beyond_trainer:
+        parts.append(f"Beyond Axolotl's own checks: {rule.beyond_trainer}")
     parts.append(_example("Bad", rule.bad, rule.options))
     parts.append(_example("Good", rule.good, rule.good_options))
     parts.append(f"Silence it on its line with: # vramwise: ignore[{rule.id}] reason")

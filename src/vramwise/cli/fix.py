@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from vramwise.checking import FixReport
-from vramwise.checking import fix as fix_paths
 from vramwise.cli.check import exit_code
 from vramwise.cli.options import rule_options, target_options, terminal_width
-from vramwise.resolving import Options
+from vramwise.judging import FixReport
+from vramwise.judging import fix as fix_paths
+from vramwise.subject import Options
 
 
 @click.command("fix")

@@ -13,8 +13,8 @@ import click
 from vramwise.api import Options, PredictOptions, predict
 from vramwise.cli.options import TARGET_OPTIONS, show, target_options
 from vramwise.errors import VramwiseError
-from vramwise.predicting import ENGINES, Prediction
 from vramwise.units import parse_size
+from vramwise.variants.prediction import ENGINES, Prediction
 
 # Cards people rent or own, by memory: what --cards compares.
 CARDS = (
@@ -86,7 +86,7 @@ def _keys_exist(changes: Sequence[str]) -> None:
 def predict_cards(prediction: Prediction, names: Sequence[str]) -> list[tuple[str, Prediction]]:
     """The same run on other cards."""
     from vramwise.facts.gpus import find_gpu
-    from vramwise.predicting import on_card
+    from vramwise.variants.prediction import on_card
 
     return [(card.name, on_card(prediction, card)) for card in map(find_gpu, names)]
 

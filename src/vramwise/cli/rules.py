@@ -34,5 +34,5 @@ def _json(rule: Rule) -> dict[str, object]:
         "topic": rule.topic,
         "title": rule.title,
         "needs": sorted(rule.needs),
-        "beyond_axolotl": rule.beyond_axolotl or None,
+        "beyond_trainer": rule.beyond_trainer or None,
     }

@@ -11,7 +11,7 @@ from vramwise.diagnosis.evidence import Cause, Remedy
 from vramwise.diagnosis.witness import Ghost, would_survive
 from vramwise.documents.edit import EditRefused, apply_edits, diff
 from vramwise.errors import VramwiseError
-from vramwise.resolving import resolve
+from vramwise.subject import resolve
 from vramwise.types import Edit, Fix
 
 _SMALLER: tuple[r.Build, ...] = (

@@ -16,7 +16,7 @@ from vramwise.diagnosis.witness import Ghost, summon
 from vramwise.errors import VramwiseError
 from vramwise.recordings.reader import read_recording
 from vramwise.recordings.recording import Recording
-from vramwise.resolving import Options, read_run
+from vramwise.subject import Options, read_run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,11 +14,11 @@ from typing import NamedTuple
 from vramwise.diagnosis.evidence import MemoryText
 from vramwise.documents.edit import apply_edits
 from vramwise.errors import VramwiseError
-from vramwise.predicting import Prediction, predict_run
-from vramwise.resolving import resolve
+from vramwise.subject import resolve
 from vramwise.timeline import Action
 from vramwise.types import Document, Edit, GpuSpec, ModelSpec, RunSpec
 from vramwise.units import gib
+from vramwise.variants.prediction import Prediction, predict_run
 
 # A run that held this much more than predicted is not the run that was predicted.
 _NOT_THIS_RUN = 1.25

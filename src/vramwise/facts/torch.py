@@ -1,29 +1,27 @@
-"""Which torch a run will use: installed here, named by the user, or assumed. Reads metadata, never imports torch."""
+"""Which torch versions' allocators are known, and reading a version that somebody wrote."""
 
 from __future__ import annotations
 
-import os
 import re
-import sys
-from collections.abc import Iterator
+from dataclasses import replace
 
 from vramwise.errors import VramwiseError
+from vramwise.types import Origin, Release
 
 TorchVersion = tuple[int, int]
 
-# Axolotl 0.19 installs with torch 2.11 to 2.13: without a better word the oldest of them.
-ASSUMED_TORCH: TorchVersion = (2, 11)
 OLDEST_TORCH: TorchVersion = (2, 2)
-NEWEST_TORCH: TorchVersion = (2, 13)
+# 2.14 is read as 2.13: its allocator was not compared with its source.
+NEWEST_TORCH: TorchVersion = (2, 14)
 
-_VERSION = re.compile(r"^\s*v?(\d+)\.(\d+)(?:\.\d+)?(?:[.\-+]?[a-z][\w.+\-]*)?\s*$", re.IGNORECASE)
+_VERSION = re.compile(r"^\s*v?(\d{1,3})\.(\d{1,3})(?:\.\d+)?(?:[.\-+]?[a-z][\w.+\-]*)?\s*$", re.IGNORECASE | re.ASCII)
 
 
 def parse_torch_version(text: str) -> TorchVersion:
     """(2, 8) from `2.8`, `2.8.1+cu128`, `v2.9.0a0+git12`. Versions whose allocator is not known are refused."""
     match = _VERSION.match(text)
     if match is None:
-        raise VramwiseError(f"'{text}' is not a torch version: write it like 2.8 or 2.8.1+cu128")
+        raise VramwiseError(f"'{text[:40]}' is not a torch version: write it like 2.8 or 2.8.1+cu128")
     version = (int(match[1]), int(match[2]))
     if not OLDEST_TORCH <= version <= NEWEST_TORCH:
         raise VramwiseError(
@@ -33,25 +31,20 @@ def parse_torch_version(text: str) -> TorchVersion:
     return version
 
 
-def installed_torch() -> TorchVersion | None:
-    """The version installed beside vramwise, or None. One that is out of range counts as the nearest that is known."""
-    for version in _installed_versions():
-        match = _VERSION.match(version)
-        if match is not None:
-            return min(max((int(match[1]), int(match[2])), OLDEST_TORCH), NEWEST_TORCH)
-    return None
-
-
-def _installed_versions() -> Iterator[str]:
-    """Versions by the names of metadata folders (`torch-2.11.0+cu130.dist-info`): importlib.metadata costs 50 ms."""
-    for folder in sys.path:
-        try:
-            names = os.listdir(folder or ".")  # noqa: PTH208 - names are all that is needed, and this is the fast way
-        except OSError:  # zip files and folders that are gone
-            continue
-        for name in names:
-            if name.startswith("torch-") and name.endswith((".dist-info", ".egg-info")):
-                yield name.removeprefix("torch-").rsplit(".", 1)[0].split("-py")[0]
+def known_torch(found: Release | None) -> Release:
+    """A torch whose allocator is known: a version that was said is refused otherwise, an installed one the nearest."""
+    if found is None:
+        return Release(version=shown(NEWEST_TORCH), origin=Origin(kind="assumed", why="the newest that is known"))
+    if found.origin.kind in ("option", "file"):
+        parse_torch_version(found.version)
+        return replace(found, version=found.version.strip().removeprefix("v"))
+    match = _VERSION.match(found.version)
+    version = (int(match[1]), int(match[2])) if match else NEWEST_TORCH
+    if OLDEST_TORCH <= version <= NEWEST_TORCH:
+        return found
+    nearest = min(max(version, OLDEST_TORCH), NEWEST_TORCH)
+    why = f"{found.origin.why} is {found.version}, whose allocator is not known: read as {shown(nearest)}"
+    return Release(version=shown(nearest), origin=replace(found.origin, why=why))
 
 
 def shown(version: TorchVersion) -> str:

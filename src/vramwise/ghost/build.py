@@ -138,9 +138,9 @@ class Builder:
         return RmsNorm(weight)
 
     def _left_by_liger(self, name: str) -> bool:
-        """Axolotl has Liger replace norms before the model is built; done to a model, most heads keep theirs."""
+        """Where Liger replaces the norms of a model that is built already, most heads keep theirs."""
         of_heads = name.endswith(("q_norm", "k_norm"))
-        return of_heads and self.run.trainer != "axolotl" and self.model.model_type not in LIGER_TAKES_HEAD_NORMS
+        return of_heads and not self.run.liger_before_build and self.model.model_type not in LIGER_TAKES_HEAD_NORMS
 
     def _norm_or_none(self, name: str) -> Norm | None:
         return self.norm(name) if self.weights.get(f"{name}.weight") is not None else None

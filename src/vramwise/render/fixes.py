@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from click import style
 
-from vramwise.checking import FixReport
+from vramwise.judging import FixReport
 
 
 def describe_fix(report: FixReport, *, written: bool = True) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from vramwise.checking import FileReport
+from vramwise.judging import FileReport
 from vramwise.types import Finding
 
 _LEVELS = {"error": "error", "warning": "warning", "info": "notice"}

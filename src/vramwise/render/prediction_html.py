@@ -11,10 +11,10 @@ from click import unstyle
 from vramwise.allocator.profile import profile_timeline
 from vramwise.allocator.run import simulate
 from vramwise.allocator.settings import parse_settings
-from vramwise.checking import check_document
-from vramwise.predicting import Prediction
+from vramwise.judging import check_document
 from vramwise.render.html import render_html
 from vramwise.render.prediction_text import describe, verdict
+from vramwise.variants.prediction import Prediction
 
 
 def prediction_page(prediction: Prediction, path: str) -> str:

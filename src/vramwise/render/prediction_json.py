@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from vramwise.predicting import Prediction
 from vramwise.render.prediction_text import breakdown_rows
 from vramwise.timeline import MemoryReport
+from vramwise.variants.prediction import Prediction
 
 VERSION = 1
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from click import style
 
-from vramwise.predicting import Prediction
 from vramwise.timeline import MemoryReport
 from vramwise.units import GIB, gib, readable
+from vramwise.variants.prediction import Prediction
 
 _ORDER = ("weights", "gradients", "optimizer", "activations", "logits", "temporary", "workspace", "data")
 _BAR = 30

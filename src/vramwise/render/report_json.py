@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
 
-from vramwise.checking import FileReport
+from vramwise.judging import FileReport
 from vramwise.types import Edit, Finding, Fix, RunSpec
 
 VERSION = 1

@@ -9,13 +9,13 @@ from click import style
 
 from vramwise.types import Origin, RunSpec
 
-_NOT_VALUES = frozenset({"trainer", "config", "target", "origins"})
+_NOT_VALUES = frozenset({"trainer", "trainer_title", "config", "target", "origins", "keys", "added_variables"})
 
 
 def render_resolved(run: RunSpec, path: str) -> str:
     """One aligned line a field: name, value, origin."""
     names_shown = [field.name for field in fields(run) if field.name not in _NOT_VALUES]
-    rows = [("gpu", *_gpu(run)), ("torch", *_torch(run))]
+    rows = [("gpu", *_gpu(run)), *_stack(run)]
     rows += [(name, _shown(getattr(run, name)), _why(run.origins[name], path)) for name in names_shown]
     names = max(len(name) for name, _, _ in rows)
     values = min(44, max(len(value) for _, value, _ in rows))
@@ -30,8 +30,9 @@ def _gpu(run: RunSpec) -> tuple[str, str]:
     return (gpu.name, "the target") if gpu else ("none", "name one with --gpu to judge what depends on the card")
 
 
-def _torch(run: RunSpec) -> tuple[str, str]:
-    return f"{run.target.torch[0]}.{run.target.torch[1]}", run.target.torch_origin.why
+def _stack(run: RunSpec) -> list[tuple[str, str, str]]:
+    releases = run.target.stack.releases.items()
+    return [(name, release.version, release.origin.why) for name, release in releases]
 
 
 def _shown(value: object) -> str:

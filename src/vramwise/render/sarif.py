@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from vramwise import __version__
-from vramwise.checking import FileReport
+from vramwise.judging import FileReport
 from vramwise.rules.base import Rule
 from vramwise.trainers.rulebook import ALL_RULES
 from vramwise.types import Finding

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from click import style
 
-from vramwise.checking import FileReport
+from vramwise.judging import FileReport
 from vramwise.render.folding import fold
 from vramwise.types import Finding, Severity
 

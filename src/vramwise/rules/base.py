@@ -6,25 +6,29 @@ and what `vramwise explain` prints. `bad` and `good` are the test, the page's ex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from inspect import cleandoc
 
 from vramwise.timeline import MemoryReport
-from vramwise.types import Edit, Fix, RunSpec, Severity
+from vramwise.types import Change, Edit, Fix, RunSpec, Severity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
-    """What a check yields: the fact with its numbers, then the consequence. The engine adds rule, severity and place.
+    """What a check yields: the fact with its numbers, then the consequence. `judge` adds rule, severity and place.
 
-    `key` is the dotted key the message is about; where it is not written in the file, the finding stands at the first
-    of `near` that is, else at the start of the file. `severity` overrides the rule's own for a weaker or stronger case.
+    A rule that holds for every trainer names the `field` of RunSpec that it is about and the `change` that mends it:
+    the field's origin knows the key and its place, the trainer spells the change. A trainer's own rule names the dotted
+    `key` and gives the `fix` as edits. Where that is not written in the file, the finding stands at the first of `near`
+    (fields or keys) that is, else at the start. `severity` overrides the rule's own for a weaker or stronger case.
     """
 
     message: str
+    field: str | None = None
     key: str | None = None
     near: tuple[str, ...] = ()
+    change: Change | None = None
     fix: Fix | None = None
     severity: Severity | None = None
 
@@ -45,8 +49,8 @@ class Rule:
     # Command-line options under which the examples are judged, e.g. "--gpu t4"; good_options replaces them for `good`.
     options: str
     good_options: str
-    # Why this is an error or trap although Axolotl accepts the file; "" where Axolotl itself complains.
-    beyond_axolotl: str
+    # Why this is an error or trap although the trainer accepts the file; "" where the trainer itself complains.
+    beyond_trainer: str
     title: str
     documentation: str
     run: Check
@@ -80,7 +84,7 @@ def rule(
     needs: frozenset[str] | set[str] = frozenset(),
     options: str = "",
     good_options: str | None = None,
-    beyond_axolotl: str = "",
+    beyond_trainer: str = "",
 ) -> Callable[[Check], Rule]:
     """Turn a check function into a Rule; its docstring's first line is the title, the rest the documentation."""
     if topic not in TOPICS or not needs <= NEEDS:
@@ -98,13 +102,18 @@ def rule(
             good=good,
             options=options,
             good_options=options if good_options is None else good_options,
-            beyond_axolotl=beyond_axolotl,
+            beyond_trainer=beyond_trainer,
             title=title.strip(),
             documentation=documentation.strip(),
             run=check,
         )
 
     return wrap
+
+
+def by_topic(rules: Iterable[Rule]) -> list[Rule]:
+    """Rules in reading order: topic by topic, in each as they are listed."""
+    return sorted(rules, key=lambda one: TOPICS.index(one.topic))
 
 
 def set_key(key: str, value: object) -> Edit:

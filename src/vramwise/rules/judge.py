@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
 
 from vramwise.rules.base import Hit, Rule
 from vramwise.timeline import MemoryReport
-from vramwise.types import START, Finding, Place, RunSpec, Skipped
+from vramwise.types import START, Change, Edit, Finding, Fix, Place, RunSpec, Skipped
+
+
+class Spelt(Protocol):
+    """What of a spelling matters here."""
+
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        """Edits of the file."""
+        ...
+
+
+Spell = Callable[[RunSpec, Change], Spelt | None]
 
 
 def judge(
-    run: RunSpec, memory: MemoryReport | None, rules: Iterable[Rule], *, lacking: str = "memory"
+    run: RunSpec, memory: MemoryReport | None, rules: Iterable[Rule], spell: Spell, *, lacking: str = "memory"
 ) -> tuple[list[Finding], list[Skipped]]:
     """Every finding, sorted by place; every rule that was skipped, with what it needs.
 
-    `lacking`: what is to blame where there is no prediction: "memory", nobody asked for it, or "model", not known.
+    `spell` puts a change into the words of the run's trainer. `lacking`: what is to blame where there is no prediction:
+    "memory", nobody asked for it, or "model", not known.
     """
     findings: list[Finding] = []
     skipped: list[Skipped] = []
@@ -24,7 +38,7 @@ def judge(
         if missing:
             skipped.append(Skipped(rule=rule.id, needs=", ".join(missing)))
             continue
-        findings.extend(_finding(run, rule, hit) for hit in rule.run(run, memory))
+        findings.extend(_finding(run, rule, hit, spell) for hit in rule.run(run, memory))
     findings.sort(key=lambda found: (found.place.line, found.place.column, -found.severity.rank, found.rule))
     return findings, skipped
 
@@ -39,17 +53,34 @@ def available(run: RunSpec, memory: MemoryReport | None) -> frozenset[str]:
     return frozenset(have)
 
 
-def _finding(run: RunSpec, rule: Rule, hit: Hit) -> Finding:
+def _finding(run: RunSpec, rule: Rule, hit: Hit, spell: Spell) -> Finding:
     return Finding(
         rule=rule.id,
         severity=hit.severity or rule.severity,
         message=hit.message,
-        key=hit.key,
+        key=run.keys.get(hit.field, hit.key) if hit.field else hit.key,
         place=_place(run, hit),
-        fix=hit.fix,
+        fix=hit.fix if hit.change is None else _spelt(run, hit.change, spell),
     )
 
 
+def _spelt(run: RunSpec, change: Change, spell: Spell) -> Fix | None:
+    """The change as the trainer writes it; None where its file has no word for it."""
+    spelling = spell(run, change)
+    if spelling is None or not spelling.edits:
+        return None
+    return Fix(title=change.title, safe=change.safe, edits=spelling.edits, change=change)
+
+
 def _place(run: RunSpec, hit: Hit) -> Place:
-    places: Iterator[Place | None] = (run.config.place(key) for key in (hit.key, *hit.near) if key)
+    names = [name for name in (hit.field, hit.key, *hit.near) if name]
+    places: Iterator[Place | None] = (_where(run, name) for name in names)
     return next((place for place in places if place is not None), START)
+
+
+def _where(run: RunSpec, name: str) -> Place | None:
+    """Where a field or key stands: a field's origin knows, a key is looked up."""
+    origin = run.origins.get(name)
+    if origin is not None and origin.place is not None:
+        return origin.place
+    return run.config.place(run.keys.get(name, name))

@@ -10,20 +10,23 @@ from vramwise.types import Config, Origin
 class Fields:
     """Collects the fields of a RunSpec. Every field says where its value came from."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, trainer: str) -> None:
         self.config = config
+        self._default = f"{trainer}'s default"
         self.values: dict[str, Any] = {}
         self.origins: dict[str, Origin] = {}
+        self.keys: dict[str, str] = {}
 
-    def take(self, name: str, default: Any, *, key: str | None = None, why: str = "Axolotl's default") -> Any:
+    def take(self, name: str, default: Any, *, key: str | None = None, why: str | None = None) -> Any:
         """The value written in the file under `key` (the field's own name unless said), else the trainer's default."""
         key = key or name
+        self.keys[name] = key
         value = self.config.get(key)
         if value is None:
-            return self.put(name, default, Origin(kind="default", why=why))
+            return self.put(name, default, Origin(kind="default", why=why or self._default))
         return self.put(name, value, self.written(key))
 
-    def at_least_one(self, name: str, default: int, *, key: str | None = None, why: str = "Axolotl's default") -> int:
+    def at_least_one(self, name: str, default: int, *, key: str | None = None, why: str | None = None) -> int:
         """A count: nonsense below 1 (the rule `not-positive` reports it) counts as 1, so that arithmetic goes on."""
         value = max(1, self.take(name, default, key=key, why=why))
         self.values[name] = value
@@ -32,6 +35,7 @@ class Fields:
     def derive(self, name: str, value: Any, why: str, *, key: str | None = None) -> Any:
         """A value that follows from others; `key` names the written key that decided it, if one did."""
         place = self.config.place(key) if key else None
+        self.keys.setdefault(name, key if place and key else name)
         return self.put(name, value, Origin(kind="derived", why=why, key=key if place else None, place=place))
 
     def assume(self, name: str, value: Any, why: str) -> Any:

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from vramwise.rules import RULES as COMMON
-from vramwise.rules.base import TOPICS, Rule
-from vramwise.trainers.axolotl.rules import RULES as AXOLOTL
+from vramwise.rules.base import Rule, by_topic
+from vramwise.trainers.registry import TRAINERS
+
+
+def _all() -> tuple[Rule, ...]:
+    listed = {rule.id: rule for rule in COMMON}
+    for trainer in TRAINERS:
+        listed |= {rule.id: rule for rule in trainer.rules()}
+    return tuple(by_topic(listed.values()))
+
 
 # In reading order: topic by topic, the common ones first.
-ALL_RULES: tuple[Rule, ...] = tuple(sorted((*COMMON, *AXOLOTL), key=lambda rule: TOPICS.index(rule.topic)))
+ALL_RULES: tuple[Rule, ...] = _all()

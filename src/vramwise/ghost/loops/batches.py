@@ -71,8 +71,8 @@ def _limits(run: RunSpec, *, evaluation: bool) -> tuple[int, int]:
 
 
 def _within(run: RunSpec, lengths: Sequence[int], longest: int) -> list[int]:
-    """Axolotl drops samples that are too long, unless told to cut them; the others cut them."""
-    if run.trainer == "axolotl" and run.config.get("excess_length_strategy", "drop") != "truncate":
+    """Samples that are too long are dropped, or cut."""
+    if run.long_rows == "drop":
         return [length for length in lengths if length <= longest]
     return [min(length, longest) for length in lengths]
 

@@ -1,4 +1,4 @@
-"""What a ghost run will do: its steps and evaluations by shape, the settings an engine changes, and what is assumed.
+"""What a ghost run will do: its steps and evaluations by shape, and what is assumed.
 
 Parallelism that changes shapes is settled here: tensor parallelism divides heads and feed-forward widths, context
 parallelism divides the tokens of a row.
@@ -51,13 +51,6 @@ def _evals(run: RunSpec, widths: Widths | None, steps: int, context: int) -> dic
     if run.eval_on_start:
         found[0] = shapes
     return found
-
-
-def for_engine(run: RunSpec, engine: str) -> RunSpec:
-    """The run under another engine: a plain transformers `Trainer` leaves all weights as they were loaded."""
-    if engine == "transformers" and run.trainer == "axolotl" and run.fp32_embeddings:
-        return replace(run, fp32_embeddings=False)
-    return run
 
 
 def local_model(run: RunSpec, model: ModelSpec) -> ModelSpec:

@@ -19,7 +19,7 @@ from vramwise.ghost.engine import backward
 from vramwise.ghost.hardware import Hardware, hardware_of
 from vramwise.ghost.loops.batches import BatchShape, Widths
 from vramwise.ghost.loops.clip import clip_grad_norm
-from vramwise.ghost.loops.plan import Plan, assumptions, for_engine, local_model, make_plan
+from vramwise.ghost.loops.plan import Plan, assumptions, local_model, make_plan
 from vramwise.ghost.loops.repeated_steps import Recorder
 from vramwise.ghost.losses import Loss, make_loss
 from vramwise.ghost.offload import Offload
@@ -39,7 +39,6 @@ def ghost_run(
     run: RunSpec,
     model: ModelSpec,
     *,
-    engine: str = "axolotl",
     widths: Widths | None = None,
     eval_widths: Widths | None = None,
     steps: int | None = None,
@@ -55,12 +54,11 @@ def ghost_run(
     `liger`: the version of liger-kernel.
     """
     plan = make_plan(run, widths, eval_widths, steps)
-    run = for_engine(run, engine)
     collecting = gc.isenabled()
     gc.disable()
     try:
         t = Tape(hardware or hardware_of(gpu, run.target.torch), liger)
-        under_way = Run(t, run, local_model(run, model), sharding_of(run, engine))
+        under_way = Run(t, run, local_model(run, model), sharding_of(run))
         under_way.train(plan)
         # what the end of this function frees is no part of the run
         events = t.events[:]

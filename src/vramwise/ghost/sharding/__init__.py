@@ -47,20 +47,20 @@ class Fsdp:
     version: int
     # what weights are gathered in and gradients exchanged in; None: as they are
     compute: DType | None
-    # trainable shards go to fp32 before training (accelerate does that, Axolotl's own FSDP 2 does not)
+    # trainable shards go to fp32 before training (accelerate does that, a trainer's own FSDP 2 may not)
     wide_shards: bool
     # embeddings, last norm and head are one unit, or the embeddings another than the rest (accelerate's FSDP 2)
     one_root: bool
     # weights are dropped after forward, and gathered again for backward
     drops_blocks: bool
     drops_root: bool
-    # each adapter matrix is a unit of its own (Axolotl's FSDP 2): blocks hold frozen weights alone
+    # each adapter matrix is a unit of its own: blocks hold frozen weights alone
     adapters_apart: bool
     # several groups of ranks hold the same shards
     replicated: bool
 
 
-def sharding_of(run: RunSpec, engine: str = "axolotl") -> Sharding:
+def sharding_of(run: RunSpec) -> Sharding:
     """The sharding of a run."""
     kind = run.sharding
     fsdp, zero = kind.startswith("fsdp"), kind.startswith("zero")
@@ -80,14 +80,14 @@ def sharding_of(run: RunSpec, engine: str = "axolotl") -> Sharding:
         buckets=kind == "ddp" and ranks > 1,
         host_weights=run.offload_params or run.layer_offloading,
         host_states=run.offload_optimizer or (fsdp and run.offload_params),
-        fsdp=_fsdp(run, engine, replicated=shard_ranks < data_ranks) if fsdp and ranks > 1 else None,
+        fsdp=_fsdp(run, replicated=shard_ranks < data_ranks) if fsdp and ranks > 1 else None,
     )
 
 
-def _fsdp(run: RunSpec, engine: str, *, replicated: bool) -> Fsdp:
-    """FSDP 1 and 2 as accelerate sets them up (1.15), and FSDP 2 as Axolotl's replacement of that does (0.19)."""
+def _fsdp(run: RunSpec, *, replicated: bool) -> Fsdp:
+    """FSDP 1 and 2 as accelerate sets them up (1.15), and FSDP 2 where a trainer puts its own in place of that."""
     version = int(run.sharding[-1])
-    own = version == 2 and run.trainer == "axolotl" and engine == "axolotl"
+    own = version == 2 and run.fsdp_adapters_apart
     return Fsdp(
         version=version,
         compute=BY_NAME[run.precision] if run.autocast and run.precision in ("bf16", "fp16") else None,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.allocator.settings import NO_SPLIT_LIMIT, effective_settings, parse_settings
-from vramwise.allocator.variables import CUDA_VARIABLE, NEW_VARIABLE, export_line, process_environment
+from vramwise.allocator.settings import CUDA_VARIABLE, GENERIC_VARIABLE, NO_SPLIT_LIMIT, effective_settings, parse_settings
+from vramwise.allocator.variables import EXPANDABLE, export_line
 from vramwise.errors import VramwiseError
 from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
@@ -23,7 +23,7 @@ _OFF = "expandable segments are off and cached blocks fragment"
     options="--torch 2.9",
     good="base_model: meta-llama/Llama-3.2-1B\nadapter: lora\n",
     good_options="--torch 2.11",
-    beyond_axolotl="Axolotl sets a variable and does not check whether this torch uses it or another one wins.",
+    beyond_trainer="A trainer that sets the variable does not check whether this torch uses it or another one wins.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """The CUDA allocator will run without expandable segments.
@@ -34,9 +34,9 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     by default and 32.4 GiB with expandable segments, for 29.8 GiB allocated; an eval at batch 16 after training at
     batch 4 reserves 36.3 GiB against 25.3.
 
-    The `axolotl` command switches them on through an environment variable, which fails to work in several ways: torch
-    2.9 parses `PYTORCH_ALLOC_CONF` but its CUDA allocator ignores it; a variable of your own wins; `python -m
-    axolotl.cli.train` and `accelerate launch -m` bypass the command that sets it; `max_split_size_mb` beside it lets
+    A trainer's command may switch them on through an environment variable, which fails to work in several ways: torch
+    2.9 parses `PYTORCH_ALLOC_CONF` but its CUDA allocator ignores it; a variable of your own wins; `python -m` and
+    `accelerate launch -m` bypass the command that sets it; `max_split_size_mb` beside it lets
     reserved memory grow without bound; `backend:cudaMallocAsync` is another allocator altogether. The finding names the
     case and the `export` line that mends it. On Windows and WSL1 torch has no expandable segments.
     """
@@ -72,32 +72,37 @@ def _reason(run: RunSpec) -> str:
     target, kind = run.target, run.origins["allocator"].kind
     if kind == "option":
         return f"--alloc-conf '{run.allocator}' does not turn expandable segments on"
-    variable = _variable(target)
+    variable = _variable(run)
     if variable is not None:
-        wins = " and wins over what Axolotl sets" if target.launcher == "cli" else ""
+        wins = f" and wins over what {run.trainer_title} sets" if target.launcher == "cli" else ""
         return f"{variable}='{run.allocator}' in the environment does not turn expandable segments on{wins}"
-    if NEW_VARIABLE in process_environment(target):
-        whose = "is set" if NEW_VARIABLE in target.alloc_env else "Axolotl sets for it"
-        return f"torch {_version(target)} ignores {NEW_VARIABLE} for CUDA, the only variable that {whose}"
+    if GENERIC_VARIABLE in _environment(run):
+        whose = "is set" if GENERIC_VARIABLE in target.alloc_env else f"{run.trainer_title} sets for it"
+        return f"torch {_version(target)} ignores {GENERIC_VARIABLE} for CUDA, the only variable that {whose}"
     if target.launcher == "module":
-        return "the launcher bypasses the axolotl command, which would set the allocator variable"
-    return f"Axolotl sets no allocator variable for torch {_version(target)}"
+        return f"the launcher bypasses the command of {run.trainer_title} that would set the allocator variable"
+    return f"{run.trainer_title} sets no allocator variable for torch {_version(target)}"
 
 
 def _source(run: RunSpec) -> str:
-    return "--alloc-conf" if run.origins["allocator"].kind == "option" else _variable(run.target) or "the environment"
+    return "--alloc-conf" if run.origins["allocator"].kind == "option" else _variable(run) or "the environment"
 
 
 def _line(run: RunSpec) -> str:
     """The shell line that works: torch reads the CUDA variable first, so it also wins over one that is set already."""
-    if run.origins["allocator"].kind == "environment" and _variable(run.target) != NEW_VARIABLE:
-        return f"export {CUDA_VARIABLE}=expandable_segments:True"
+    if run.origins["allocator"].kind == "environment" and _variable(run) != GENERIC_VARIABLE:
+        return f"export {CUDA_VARIABLE}={EXPANDABLE}"
     return export_line(run.target.torch)
 
 
-def _variable(target: Target) -> str | None:
+def _environment(run: RunSpec) -> dict[str, str]:
+    """The allocator variables inside the training process."""
+    return {**run.added_variables, **run.target.alloc_env}
+
+
+def _variable(run: RunSpec) -> str | None:
     """The variable that the CUDA allocator takes its settings from."""
-    return effective_settings(target.torch, process_environment(target))[1]
+    return effective_settings(run.target.torch, _environment(run))[1]
 
 
 def _version(target: Target) -> str:

@@ -25,7 +25,7 @@ from vramwise.units import gib, readable
         "adapter: qlora\nload_in_4bit: true\nlora_r: 16\nlora_alpha: 32\nlora_target_linear: true\n"
     ),
     options="--gpu rtx-4090",
-    beyond_axolotl="Axolotl does not look at memory; the run is simulated here, and it runs out.",
+    beyond_trainer="Axolotl does not look at memory; the run is simulated here, and it runs out.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """The run is predicted to run out of memory on this card.

@@ -29,7 +29,7 @@ _MARGIN = 0.05
         "attn_implementation: flash_attention_2\n"
     ),
     options="--gpu 24GB",
-    beyond_axolotl="Axolotl does not look at memory.",
+    beyond_trainer="Axolotl does not look at memory.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """The run is predicted to fit, with almost nothing to spare.

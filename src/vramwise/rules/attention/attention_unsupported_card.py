@@ -30,7 +30,7 @@ _OLDEST = {
     bad="base_model: meta-llama/Llama-3.2-1B\nattn_implementation: flash_attention_2\n",
     good="base_model: meta-llama/Llama-3.2-1B\nattn_implementation: sdpa\n",
     options="--gpu t4",
-    beyond_axolotl="Axolotl checks the card for sage and fp8 only; FlashAttention fails on older cards when it runs.",
+    beyond_trainer="Axolotl checks the card for sage and fp8 only; FlashAttention fails on older cards when it runs.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """The attention backend does not run on this card.

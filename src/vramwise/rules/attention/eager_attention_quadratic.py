@@ -22,7 +22,7 @@ _NEEDS_EAGER = re.compile(r"gemma[-_]?2(?![b\d])|gpt[-_]?oss|deepseek[-_]?v4", r
     topic="attention",
     bad="base_model: meta-llama/Llama-3.2-1B\nsequence_len: 4096\nmicro_batch_size: 2\nattn_implementation: eager\n",
     good="base_model: meta-llama/Llama-3.2-1B\nsequence_len: 4096\nmicro_batch_size: 2\nattn_implementation: sdpa\n",
-    beyond_axolotl="Axolotl accepts eager attention at any length.",
+    beyond_trainer="Axolotl accepts eager attention at any length.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """Eager attention writes out all scores, which grow with the square of the length.

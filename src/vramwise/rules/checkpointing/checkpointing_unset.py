@@ -17,7 +17,7 @@ _RELATED = ("bf16", "micro_batch_size", "sequence_len", "base_model")
     topic="checkpointing",
     bad="base_model: meta-llama/Llama-3.2-1B\nsequence_len: 4096\nmicro_batch_size: 2\n",
     good="base_model: meta-llama/Llama-3.2-1B\nsequence_len: 4096\nmicro_batch_size: 2\ngradient_checkpointing: true\n",
-    beyond_axolotl="A default that is easily taken for the opposite: most of Axolotl's examples write the key.",
+    beyond_trainer="A default that is easily taken for the opposite: most of Axolotl's examples write the key.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """Gradient checkpointing is not written, so it is off.

@@ -27,7 +27,7 @@ from vramwise.units import gib
         "lora_target_linear: true\ngradient_checkpointing: true\nattn_implementation: flash_attention_2\n"
     ),
     options="--gpu h100",
-    beyond_axolotl="Axolotl does not look at memory; the run is simulated here.",
+    beyond_trainer="Axolotl does not look at memory; the run is simulated here.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """Evaluation, not training, decides how much memory the run needs.

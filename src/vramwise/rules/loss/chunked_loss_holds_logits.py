@@ -18,7 +18,7 @@ from vramwise.types import RunSpec, Severity
         "base_model: meta-llama/Llama-3.2-1B\nsequence_len: 4096\nmicro_batch_size: 2\n"
         "plugins:\n  - axolotl.integrations.liger.LigerPlugin\nliger_fused_linear_cross_entropy: true\n"
     ),
-    beyond_axolotl="Its name promises more than it saves: only the fp32 copy of the logits is made in chunks.",
+    beyond_trainer="Its name promises more than it saves: only the fp32 copy of the logits is made in chunks.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """Chunked cross entropy still holds the whole logits.

@@ -30,7 +30,7 @@ _LIGER = "axolotl.integrations.liger.LigerPlugin"
         "plugins:\n  - axolotl.integrations.liger.LigerPlugin\nliger_fused_linear_cross_entropy: true\n"
     ),
     options="--gpu h100",
-    beyond_axolotl="Axolotl does not look at memory; the run is simulated here.",
+    beyond_trainer="Axolotl does not look at memory; the run is simulated here.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """The logits take a large part of the memory at the peak.

@@ -18,7 +18,7 @@ _NEEDLESS = {"simpo": "SimPO has no reference", "grpo": "GRPO uses it only where
     topic="method",
     bad="base_model: meta-llama/Llama-3.2-1B\nrl: dpo\n",
     good="base_model: meta-llama/Llama-3.2-1B\nrl: dpo\nadapter: lora\nlora_r: 16\nlora_alpha: 32\n",
-    beyond_axolotl="Axolotl loads the second model without a word.",
+    beyond_trainer="Axolotl loads the second model without a word.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """Preference training without an adapter holds a second full model.

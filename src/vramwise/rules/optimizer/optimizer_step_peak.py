@@ -24,7 +24,7 @@ from vramwise.units import gib
         "optimizer: adamw_torch_fused\ngradient_checkpointing: true\nattn_implementation: flash_attention_2\n"
     ),
     options="--gpu h100",
-    beyond_axolotl="Axolotl does not look at memory; the run is simulated here.",
+    beyond_trainer="Axolotl does not look at memory; the run is simulated here.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """The optimizer step, not forward or backward, is the peak.

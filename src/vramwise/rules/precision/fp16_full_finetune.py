@@ -21,7 +21,7 @@ _PLAIN_SCALER = ("none", "ddp", "fsdp2")
     topic="precision",
     bad="base_model: meta-llama/Llama-3.2-1B\nfp16: true\nsample_packing: true\n",
     good="base_model: meta-llama/Llama-3.2-1B\nbf16: auto\nsample_packing: true\n",
-    beyond_axolotl=(
+    beyond_trainer=(
         "Axolotl warns only where bf16 is written off, packing is on and no flash attention is used; torch's scaler "
         "refuses fp16 gradients whatever the packing (run and verified)."
     ),

@@ -15,7 +15,7 @@ from vramwise.types import RunSpec, Severity
     topic="precision",
     bad="base_model: meta-llama/Llama-3.2-1B\nbf16: false\nfp16: false\n",
     good="base_model: meta-llama/Llama-3.2-1B\nbf16: auto\n",
-    beyond_axolotl="Axolotl loads the model in fp32 and mentions bf16 only on a card that has it.",
+    beyond_trainer="Axolotl loads the model in fp32 and mentions bf16 only on a card that has it.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """Neither bf16 nor fp16 is on, so everything is in fp32.

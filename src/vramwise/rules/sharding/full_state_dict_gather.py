@@ -19,7 +19,7 @@ _KEY = "fsdp_config.state_dict_type"
     bad="base_model: meta-llama/Llama-3.2-1B\nfsdp_version: 2\nfsdp_config:\n  state_dict_type: FULL_STATE_DICT\n",
     good="base_model: meta-llama/Llama-3.2-1B\nfsdp_version: 2\nfsdp_config:\n  state_dict_type: SHARDED_STATE_DICT\n",
     options="--gpus 2",
-    beyond_axolotl="Axolotl accepts both; the full form gathers the model for every checkpoint.",
+    beyond_trainer="Axolotl accepts both; the full form gathers the model for every checkpoint.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """Every FSDP checkpoint gathers the whole model.

@@ -47,6 +47,9 @@ def resolve_shapes(fields: Fields) -> None:
         fields.derive("pad_multiple", multiple, f"longest row of the batch, up to a multiple of {multiple}")
     _constant_shapes(fields, padded)
     fields.take("group_by_length", False)
+    cuts = config.get("excess_length_strategy", "drop") == "truncate"
+    why = "excess_length_strategy truncate" if cuts else "samples that are too long are dropped"
+    fields.derive("long_rows", "cut" if cuts else "drop", why, key="excess_length_strategy")
 
 
 def _constant_shapes(fields: Fields, padded: bool) -> None:

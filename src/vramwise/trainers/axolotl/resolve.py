@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramwise.allocator.variables import effective_allocator
+from vramwise.allocator.variables import settings_in_force
 from vramwise.trainers.axolotl.batch import resolve_batch, resolve_eval, resolve_shapes
 from vramwise.trainers.axolotl.dtypes import resolve_dtypes
+from vramwise.trainers.axolotl.environment import added_variables
 from vramwise.trainers.axolotl.method import resolve_memory_savers, resolve_method
 from vramwise.trainers.axolotl.sharding import resolve_sharding
 from vramwise.trainers.fields import Fields
@@ -20,7 +21,7 @@ from vramwise.types import Config, RunSpec, Target
 
 def resolve_axolotl(config: Config, target: Target, deepspeed: Mapping[str, Any] | None = None) -> RunSpec:
     """Resolve every field. `deepspeed` is the content of the file that `deepspeed:` names, where it could be read."""
-    fields = Fields(config)
+    fields = Fields(config, "Axolotl")
     fields.take("base_model", None)
     resolve_sharding(fields, target, deepspeed)
     resolve_batch(fields, target)
@@ -29,6 +30,19 @@ def resolve_axolotl(config: Config, target: Target, deepspeed: Mapping[str, Any]
     resolve_memory_savers(fields, target)
     resolve_shapes(fields)
     resolve_eval(fields)
-    settings, origin = effective_allocator(target)
+    added = added_variables(target)
+    settings, origin = settings_in_force(target, added, "the axolotl command")
     fields.put("allocator", settings, origin)
-    return RunSpec(trainer="axolotl", config=config, target=target, origins=fields.origins, **fields.values)
+    fields.derive("liger_before_build", True, "Axolotl has Liger replace classes before the model is built")
+    own = fields.values["sharding"] == "fsdp2"
+    fields.derive("fsdp_adapters_apart", own, "Axolotl's own FSDP 2" if own else "no FSDP 2")
+    return RunSpec(
+        trainer="axolotl",
+        trainer_title="Axolotl",
+        config=config,
+        target=target,
+        origins=fields.origins,
+        keys=fields.keys,
+        added_variables=added,
+        **fields.values,
+    )

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from vramwise.batching import Lengths
 from vramwise.facts.models import find_model
-from vramwise.predicting import Prediction, predict_run
 from vramwise.timeline import MemoryReport
 from vramwise.training.plan import PredictedMemory, PredictedPhase, TrainPlan
 from vramwise.types import ModelSpec, RunSpec
 from vramwise.units import gib
+from vramwise.variants.lengths import Lengths
+from vramwise.variants.prediction import Prediction, predict_run
 
 _FIRST_STEPS = 24
 _FIRST_EVAL_BATCHES = 16

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from vramwise.checking import check_document, plan_for
 from vramwise.errors import VramwiseError
 from vramwise.facts.models import find_model
-from vramwise.predicting import Prediction, predict_run
-from vramwise.resolving import Options, read_document, resolve
+from vramwise.judging import check_document, plan_for
+from vramwise.subject import Options, read_document, resolve
 from vramwise.training.checkpoints import latest_complete, latest_of_trainer
 from vramwise.training.parent import decide
 from vramwise.training.parent.expected import expected_report, memory_of
@@ -21,6 +20,7 @@ from vramwise.training.parent.supported import needed_modules, unsupported
 from vramwise.training.plan import Decision, GuardThresholds, TrainPlan, card_of
 from vramwise.types import Document, Finding, ModelSpec, RunSpec, Severity
 from vramwise.units import gib
+from vramwise.variants.prediction import Prediction, predict_run
 
 ENGINES = ("transformers", "axolotl")
 # Of no concern to the transformers engine: it keeps no fp32 embeddings, and the allocator is set here.

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vramwise.documents.edit import apply_edits
-from vramwise.predicting import Prediction
-from vramwise.resolving import resolve
+from vramwise.subject import resolve
 from vramwise.training.parent.decide import EXPANDABLE
 from vramwise.types import Document, Edit, RunSpec
+from vramwise.variants.prediction import Prediction
 
 _LIGER_PLUGIN = "axolotl.integrations.liger.LigerPlugin"
 Predict = Callable[[RunSpec], Prediction]

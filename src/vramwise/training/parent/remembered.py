@@ -12,7 +12,7 @@ from pathlib import Path
 
 from vramwise.documents.document import parse_document
 from vramwise.errors import VramwiseError
-from vramwise.resolving import resolve
+from vramwise.subject import resolve
 from vramwise.training.plan import PLAN_FILE, Decision, TrainPlan, read_plan
 from vramwise.types import RunSpec
 

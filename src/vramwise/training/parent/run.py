@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from vramwise.errors import VramwiseError
-from vramwise.predicting import predict_run
 from vramwise.training.parent.expected import memory_of, of_plan, predict_plan
 from vramwise.training.parent.prepare import Prepared, TrainOptions, predicted_decision, prepare
 from vramwise.training.parent.remedies import Remedy, remedies
@@ -15,6 +14,7 @@ from vramwise.training.plan import PredictedMemory, TrainPlan, write_plan
 from vramwise.training.worker.longest import longest_samples
 from vramwise.types import RunSpec
 from vramwise.units import gib
+from vramwise.variants.prediction import predict_run
 
 STOPPED = 1
 Say = Callable[[str], None]

@@ -14,7 +14,7 @@ from typing import Any
 
 from vramwise.documents.document import parse_document
 from vramwise.errors import VramwiseError
-from vramwise.resolving import resolve
+from vramwise.subject import resolve
 from vramwise.targets import make_target
 from vramwise.training.plan import EXIT_OUT_OF_MEMORY, PredictedMemory, TrainPlan, read_plan
 from vramwise.training.worker.leaving import leave_done, leave_now

@@ -17,7 +17,7 @@ _KEY = "auto_find_batch_size"
     topic="batch",
     bad="micro_batch_size: 8\ngradient_accumulation_steps: 4\nauto_find_batch_size: true\n",
     good="micro_batch_size: 8\ngradient_accumulation_steps: 4\n",
-    beyond_axolotl="transformers shrinks the micro-batch after an out-of-memory and leaves accumulation as it is.",
+    beyond_trainer="transformers shrinks the micro-batch after an out-of-memory and leaves accumulation as it is.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """`auto_find_batch_size` changes the effective batch when memory runs out.

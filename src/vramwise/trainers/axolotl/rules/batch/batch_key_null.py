@@ -21,7 +21,7 @@ _SUMS = {
     topic="batch",
     bad="micro_batch_size: 2\ngradient_accumulation_steps:\nsequence_len: 2048\n",
     good="micro_batch_size: 2\ngradient_accumulation_steps: 1\nsequence_len: 2048\n",
-    beyond_axolotl="The schema takes null; the arithmetic behind it then divides nothing by a number (TypeError).",
+    beyond_trainer="The schema takes null; the arithmetic behind it then divides nothing by a number (TypeError).",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """A batch key is written without a value, and the run stops with a TypeError.

@@ -26,7 +26,7 @@ _COUNTS = (
     topic="batch",
     bad="micro_batch_size: 0\ngradient_accumulation_steps: 4\n",
     good="micro_batch_size: 1\ngradient_accumulation_steps: 4\n",
-    beyond_axolotl="The schema takes any whole number; zero or less fails later, or is quietly read as unset.",
+    beyond_trainer="The schema takes any whole number; zero or less fails later, or is quietly read as unset.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """A size or count is zero or negative.

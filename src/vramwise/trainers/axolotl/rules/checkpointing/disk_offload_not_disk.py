@@ -15,7 +15,7 @@ from vramwise.types import RunSpec, Severity
     topic="checkpointing",
     bad="base_model: meta-llama/Llama-3.2-1B\ngradient_checkpointing: true\nactivation_offloading: disk\n",
     good="base_model: meta-llama/Llama-3.2-1B\ngradient_checkpointing: true\nactivation_offloading: true\n",
-    beyond_axolotl="Axolotl's disk offloader hangs on a value that its schema refuses; `disk` runs the CPU streamer.",
+    beyond_trainer="Axolotl's disk offloader hangs on a value that its schema refuses; `disk` runs the CPU streamer.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """`activation_offloading: disk` offloads to host memory, not to disk.

@@ -25,7 +25,7 @@ _KEY = "gradient_checkpointing_kwargs.use_reentrant"
         "gradient_checkpointing_kwargs:\n  use_reentrant: true\ndeepspeed:\n  zero_optimization:\n    stage: 3\n"
     ),
     options="--gpus 2",
-    beyond_axolotl="Axolotl warns only if the path in `deepspeed:` contains zero3; inline blocks and other names pass.",
+    beyond_trainer="Axolotl warns only if the path in `deepspeed:` contains zero3; inline blocks and other names pass.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """Non-reentrant checkpointing with QLoRA under ZeRO 3.

@@ -15,7 +15,7 @@ from vramwise.types import RunSpec, Severity
     topic="checkpointing",
     bad="adapter: lora\ngradient_checkpointing: true\nactivation_offloading: true\n",
     good="adapter: lora\ngradient_checkpointing: true\nactivation_offloading: hidden_states\n",
-    beyond_axolotl="Both keys are on, but with an adapter only the offloading happens.",
+    beyond_trainer="Both keys are on, but with an adapter only the offloading happens.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """With an adapter, activation offloading takes the place of recomputation.

@@ -20,7 +20,7 @@ from vramwise.types import Edit, Fix, RunSpec, Severity
         "base_model: meta-llama/Llama-3.2-1B\nplugins:\n  - axolotl.integrations.liger.LigerPlugin\n"
         "liger_rope: true\nliger_fused_linear_cross_entropy: true\n"
     ),
-    beyond_axolotl="Without the plugin its keys are unknown to the schema, which drops unknown keys without a word.",
+    beyond_trainer="Without the plugin its keys are unknown to the schema, which drops unknown keys without a word.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """Keys of a plugin that is not listed under `plugins`.

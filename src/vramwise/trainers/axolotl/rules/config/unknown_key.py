@@ -43,7 +43,7 @@ _HOLDERS = ("x-", "_", ".")
     topic="config",
     bad="base_model: meta-llama/Llama-3.2-1B\ngradient_acumulation_steps: 8\nmicro_batch_size: 1\n",
     good="base_model: meta-llama/Llama-3.2-1B\ngradient_accumulation_steps: 8\nmicro_batch_size: 1\n",
-    beyond_axolotl="Axolotl drops keys it does not know without a word.",
+    beyond_trainer="Axolotl drops keys it does not know without a word.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """A key that Axolotl does not know.

@@ -18,7 +18,7 @@ _PREFIX = "axolotl.integrations."
     topic="config",
     bad="base_model: meta-llama/Llama-3.2-1B\nplugins:\n  - axolotl.integrations.liger.LigerKernelPlugin\n",
     good="base_model: meta-llama/Llama-3.2-1B\nplugins:\n  - axolotl.integrations.liger.LigerPlugin\n",
-    beyond_axolotl="A plugin whose module is missing is logged and dropped; a missing class or bare name ends the run.",
+    beyond_trainer="A plugin whose module is missing is logged and dropped; a missing class or bare name ends the run.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """A plugin that Axolotl does not have.

@@ -17,7 +17,7 @@ _SCHEDULES = ("eval_steps", "eval_strategy", "evaluation_strategy")
     topic="eval",
     bad="val_set_size: 0.05\nmicro_batch_size: 2\n",
     good="val_set_size: 0.05\nmicro_batch_size: 2\neval_strategy: epoch\n",
-    beyond_axolotl='Axolotl accepts it and hands no eval_strategy on; transformers\' default is "no".',
+    beyond_trainer='Axolotl accepts it and hands no eval_strategy on; transformers\' default is "no".',
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """Data is held out for evaluation, but no evaluation ever runs.

@@ -15,7 +15,7 @@ from vramwise.types import RunSpec, Severity
     topic="host",
     bad="base_model: meta-llama/Llama-3.2-1B\nlayer_offloading: true\n",
     good="base_model: meta-llama/Llama-3.2-1B\nadapter: lora\nlayer_offloading: true\n",
-    beyond_axolotl="Axolotl accepts it and offloads nothing.",
+    beyond_trainer="Axolotl accepts it and offloads nothing.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """Layer offloading in a full fine-tune offloads nothing.

@@ -26,7 +26,7 @@ _MODEST_PREFETCH = 8
         "dataloader_num_workers: 1\ndataloader_prefetch_factor: 8\n"
     ),
     options="--gpus 8",
-    beyond_axolotl="Axolotl fills in these values by itself and says nothing.",
+    beyond_trainer="Axolotl fills in these values by itself and says nothing.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """The default data loader keeps very many batches in host memory.

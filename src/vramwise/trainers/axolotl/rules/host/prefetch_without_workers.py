@@ -17,7 +17,7 @@ _PREFETCH, _WORKERS = "dataloader_prefetch_factor", "dataloader_num_workers"
     topic="host",
     bad="micro_batch_size: 2\ndataloader_prefetch_factor: 8\n",
     good="micro_batch_size: 2\ndataloader_num_workers: 1\ndataloader_prefetch_factor: 8\n",
-    beyond_axolotl="Axolotl accepts it; transformers' TrainingArguments raise a ValueError after the data is prepared.",
+    beyond_trainer="Axolotl accepts it; transformers' TrainingArguments raise a ValueError after the data is prepared.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """A prefetch factor without data-loader workers.

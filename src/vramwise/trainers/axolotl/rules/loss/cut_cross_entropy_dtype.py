@@ -22,7 +22,7 @@ from vramwise.types import RunSpec, Severity
         "base_model: meta-llama/Llama-3.2-1B\nplugins:\n"
         "  - axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin\ncut_cross_entropy: true\nbf16: auto\n"
     ),
-    beyond_axolotl="Axolotl's check needs `cut_cross_entropy` to be written; on by the plugin's default, fp32 passes.",
+    beyond_trainer="Axolotl's check needs `cut_cross_entropy` to be written; on by the plugin's default, fp32 passes.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """Cut cross entropy without bf16 or fp16 in the file.

@@ -25,7 +25,7 @@ _KERNELS = ("cut_cross_entropy", "liger_fused_linear_cross_entropy", "liger_cros
         "base_model: meta-llama/Llama-3.2-1B\nplugins:\n  - axolotl.integrations.liger.LigerPlugin\n"
         "liger_fused_linear_cross_entropy: true\n"
     ),
-    beyond_axolotl="Axolotl's check sees written keys only; CutCrossEntropyPlugin is on without one.",
+    beyond_trainer="Axolotl's check sees written keys only; CutCrossEntropyPlugin is on without one.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """More than one replacement for the cross-entropy loss is on.

@@ -15,7 +15,7 @@ from vramwise.types import RunSpec, Severity
     topic="method",
     bad="base_model: meta-llama/Llama-3.2-1B\nadapter: lora\nload_in_4bit: true\n",
     good="base_model: meta-llama/Llama-3.2-1B\nadapter: qlora\nload_in_4bit: true\n",
-    beyond_axolotl="Axolotl accepts it, quantises nothing and upcasts every base linear to fp32 (run and verified).",
+    beyond_trainer="Axolotl accepts it, quantises nothing and upcasts every base linear to fp32 (run and verified).",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """`adapter: lora` with `load_in_4bit` quantises nothing and loads the base in fp32.

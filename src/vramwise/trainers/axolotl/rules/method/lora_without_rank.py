@@ -17,7 +17,7 @@ _TARGETS = ("lora_target_linear", "lora_target_modules", "lora_target_parameters
     topic="method",
     bad="base_model: meta-llama/Llama-3.2-1B\nadapter: lora\nlora_target_linear: true\n",
     good="base_model: meta-llama/Llama-3.2-1B\nadapter: lora\nlora_r: 16\nlora_alpha: 32\nlora_target_linear: true\n",
-    beyond_axolotl="Axolotl has no default for these keys and hands on null; PEFT fails after the model has loaded.",
+    beyond_trainer="Axolotl has no default for these keys and hands on null; PEFT fails after the model has loaded.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """LoRA without a rank, an alpha or targets.

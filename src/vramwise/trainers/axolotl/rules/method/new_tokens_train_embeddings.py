@@ -15,7 +15,7 @@ from vramwise.types import RunSpec, Severity
     topic="method",
     bad="adapter: lora\nlora_modules_to_save:\n  - embed_tokens\n  - lm_head\ntokens:\n  - <|tool|>\n",
     good="adapter: lora\npeft_trainable_token_indices: [128256]\ntokens:\n  - <|tool|>\n",
-    beyond_axolotl="Axolotl asks for lora_modules_to_save when special tokens change, without a word on its cost.",
+    beyond_trainer="Axolotl asks for lora_modules_to_save when special tokens change, without a word on its cost.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """A few new tokens make LoRA train the whole embedding and head.

@@ -16,7 +16,7 @@ from vramwise.types import RunSpec, Severity
     topic="method",
     bad="adapter: lora\nlora_target_linear: true\ntokens:\n  - <|tool|>\n",
     good="adapter: lora\nlora_target_linear: true\npeft_trainable_token_indices: [128256]\ntokens:\n  - <|tool|>\n",
-    beyond_axolotl="Axolotl looks at changed special tokens only; added tokens pass and stay frozen (run with PEFT).",
+    beyond_trainer="Axolotl looks at changed special tokens only; added tokens pass and stay frozen (run with PEFT).",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """New tokens are added under LoRA, but nothing trains their embeddings.

@@ -17,7 +17,7 @@ _ADAPTERS = {"load_in_4bit": "qlora", "load_in_8bit": "lora", "gptq": "lora"}
     topic="method",
     bad="base_model: meta-llama/Llama-3.2-1B\nload_in_4bit: true\nlora_r: 16\nlora_alpha: 32\n",
     good="base_model: meta-llama/Llama-3.2-1B\nadapter: qlora\nload_in_4bit: true\nlora_r: 16\nlora_alpha: 32\n",
-    beyond_axolotl="gptq without an adapter passes Axolotl's check; transformers' trainer then refuses the model.",
+    beyond_trainer="gptq without an adapter passes Axolotl's check; transformers' trainer then refuses the model.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """The base model is loaded quantised, but no adapter is trained on it.

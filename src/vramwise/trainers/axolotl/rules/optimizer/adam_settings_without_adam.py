@@ -37,7 +37,7 @@ _READ_NONE = frozenset(
     topic="optimizer",
     bad="base_model: meta-llama/Llama-3.2-1B\noptimizer: adafactor\nadam_beta2: 0.95\n",
     good="base_model: meta-llama/Llama-3.2-1B\noptimizer: adamw_torch_fused\nadam_beta2: 0.95\n",
-    beyond_axolotl="Axolotl goes by `adamw` in the name, which GaLore and GrokAdamW have without reading the settings.",
+    beyond_trainer="Axolotl goes by `adamw` in the name, which GaLore and GrokAdamW have without reading the settings.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """AdamW's settings are written for an optimizer that is not AdamW.

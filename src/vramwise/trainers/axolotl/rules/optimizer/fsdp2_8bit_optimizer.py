@@ -25,7 +25,7 @@ _REFUSED = ("adamw_8bit", "adamw_bnb_8bit")
         "fsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n"
     ),
     options="--gpus 2",
-    beyond_axolotl=(
+    beyond_trainer=(
         "Axolotl refuses adamw_8bit and adamw_bnb_8bit only; the other 8-bit optimizers of bitsandbytes use the same "
         "kernels, so they are warned about."
     ),

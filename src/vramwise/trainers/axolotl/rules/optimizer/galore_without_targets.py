@@ -16,7 +16,7 @@ from vramwise.types import RunSpec, Severity
     topic="optimizer",
     bad="base_model: meta-llama/Llama-3.2-1B\noptimizer: galore_adamw\n",
     good="base_model: meta-llama/Llama-3.2-1B\noptimizer: galore_adamw\noptim_target_modules:\n  - attn\n  - mlp\n",
-    beyond_axolotl="Axolotl accepts it; transformers refuses when it builds the optimizer, after the model has loaded.",
+    beyond_trainer="Axolotl accepts it; transformers refuses when it builds the optimizer, after the model has loaded.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """GaLore or APOLLO without `optim_target_modules`.

@@ -22,7 +22,7 @@ from vramwise.types import Fix, RunSpec, Severity
         "base_model: meta-llama/Llama-3.2-1B\noptimizer: galore_adamw_layerwise\n"
         "optim_target_modules: [attn, mlp]\ngradient_accumulation_steps: 1\n"
     ),
-    beyond_axolotl="Axolotl accepts it; transformers refuses when it builds the optimizer, after the model has loaded.",
+    beyond_trainer="Axolotl accepts it; transformers refuses when it builds the optimizer, after the model has loaded.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """A layer-wise optimizer with gradient accumulation or on several GPUs.

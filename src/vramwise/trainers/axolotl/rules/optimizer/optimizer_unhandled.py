@@ -16,7 +16,7 @@ from vramwise.types import RunSpec, Severity
     topic="optimizer",
     bad="base_model: meta-llama/Llama-3.2-1B\noptimizer: ao_adamw_8bit\n",
     good="base_model: meta-llama/Llama-3.2-1B\noptimizer: adamw_torch_8bit\n",
-    beyond_axolotl="Axolotl's schema lists the name, but its trainer builder has no case for it and raises.",
+    beyond_trainer="Axolotl's schema lists the name, but its trainer builder has no case for it and raises.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """An optimizer that Axolotl's schema accepts and its trainer then refuses.

@@ -17,7 +17,7 @@ from vramwise.types import RunSpec, Severity
     bad="base_model: meta-llama/Llama-3.2-1B\noptimizer: adamw_bnb_8bit\ntensor_parallel_size: 2\n",
     good="base_model: meta-llama/Llama-3.2-1B\noptimizer: adamw_torch_8bit\ntensor_parallel_size: 2\n",
     options="--gpus 2",
-    beyond_axolotl="Axolotl has a check for it that is never run, so the config passes.",
+    beyond_trainer="Axolotl has a check for it that is never run, so the config passes.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """An 8-bit optimizer of bitsandbytes with tensor parallelism.

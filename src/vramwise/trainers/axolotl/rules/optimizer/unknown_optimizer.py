@@ -30,7 +30,7 @@ _CALLED_TODAY = {
     topic="optimizer",
     bad="base_model: meta-llama/Llama-3.2-1B\noptimizer: adamw_torch_fuse\nlearning_rate: 0.0002\n",
     good="base_model: meta-llama/Llama-3.2-1B\noptimizer: adamw_torch_fused\nlearning_rate: 0.0002\n",
-    beyond_axolotl="Axolotl's schema takes any text; transformers refuses the name after the model has been loaded.",
+    beyond_trainer="Axolotl's schema takes any text; transformers refuses the name after the model has been loaded.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """The optimizer's name is none that Axolotl or transformers knows.

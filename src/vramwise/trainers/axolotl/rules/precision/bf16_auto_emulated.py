@@ -17,7 +17,7 @@ from vramwise.types import RunSpec, Severity
     options="--gpu t4",
     bad="base_model: meta-llama/Llama-3.2-1B\nadapter: lora\nbf16: auto\n",
     good="base_model: meta-llama/Llama-3.2-1B\nadapter: lora\nbf16: false\nfp16: true\n",
-    beyond_axolotl="Axolotl asks torch, and torch's test counts emulated bf16 as support.",
+    beyond_trainer="Axolotl asks torch, and torch's test counts emulated bf16 as support.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """`bf16: auto` on a card without bf16 may settle on emulated bf16.

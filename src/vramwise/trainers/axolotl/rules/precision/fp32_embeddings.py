@@ -17,7 +17,7 @@ _FLASH = "flash_attention_2"
     topic="precision",
     bad="base_model: meta-llama/Llama-3.2-1B\nbf16: true\nattn_implementation: sdpa\n",
     good="base_model: meta-llama/Llama-3.2-1B\nbf16: true\nattn_implementation: flash_attention_2\n",
-    beyond_axolotl="Axolotl does it without a word (run and verified).",
+    beyond_trainer="Axolotl does it without a word (run and verified).",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """A full fine-tune under sdpa or eager attention keeps embeddings, head and norms in fp32.

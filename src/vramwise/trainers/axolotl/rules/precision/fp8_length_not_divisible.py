@@ -15,7 +15,7 @@ from vramwise.types import Fix, RunSpec, Severity
     topic="precision",
     bad="fp8: true\ntorch_compile: true\nmicro_batch_size: 1\nsequence_len: 2048\npad_to_sequence_len: false\n",
     good="fp8: true\ntorch_compile: true\nmicro_batch_size: 1\nsequence_len: 2048\npad_to_sequence_len: true\n",
-    beyond_axolotl="Axolotl does not look at lengths; torch's fp8 product takes only dimensions that divide by 16.",
+    beyond_trainer="Axolotl does not look at lengths; torch's fp8 product takes only dimensions that divide by 16.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """fp8 with batches whose token count does not divide by 16.

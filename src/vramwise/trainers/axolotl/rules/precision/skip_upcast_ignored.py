@@ -17,7 +17,7 @@ _KEY = "embeddings_skip_upcast"
     topic="precision",
     bad="adapter: lora\nload_in_8bit: true\nembeddings_skip_upcast: true\n",
     good="adapter: qlora\nload_in_4bit: true\nembeddings_skip_upcast: true\n",
-    beyond_axolotl="Axolotl reads the key only with load_in_4bit and without FSDP, and says nothing elsewhere.",
+    beyond_trainer="Axolotl reads the key only with load_in_4bit and without FSDP, and says nothing elsewhere.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """`embeddings_skip_upcast` where Axolotl does not read it.

@@ -16,7 +16,7 @@ from vramwise.types import RunSpec, Severity
     bad="base_model: meta-llama/Llama-3.2-1B\ndeepspeed: configs/our-cluster.json\n",
     good="base_model: meta-llama/Llama-3.2-1B\ndeepspeed: deepspeed_configs/zero3.json\n",
     options="--gpus 2",
-    beyond_axolotl="Says what could not be judged: the stage decides most of what a GPU has to hold.",
+    beyond_trainer="Says what could not be judged: the stage decides most of what a GPU has to hold.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """The DeepSpeed file is not here, so its ZeRO stage is not known.

@@ -19,7 +19,7 @@ from vramwise.types import RunSpec, Severity
     ),
     good="base_model: meta-llama/Llama-3.2-1B\nfsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n",
     options="--gpus 2",
-    beyond_axolotl=(
+    beyond_trainer=(
         "Axolotl refuses `fsdp` with `deepspeed`, but lets `fsdp_config` through; in SFT transformers refuses the pair "
         "after the model has loaded, in RL DeepSpeed is ignored."
     ),

@@ -20,7 +20,7 @@ _TRL_DEFAULT = 0.3
     topic="sharding",
     bad="rl: grpo\ntrl:\n  use_vllm: true\n  vllm_mode: colocate\n",
     good="rl: grpo\ntrl:\n  use_vllm: true\n  vllm_mode: colocate\nvllm:\n  gpu_memory_utilization: 0.3\n",
-    beyond_axolotl="Axolotl accepts it and hands vLLM 0.9 of the card by default, where TRL's own default is 0.3.",
+    beyond_trainer="Axolotl accepts it and hands vLLM 0.9 of the card by default, where TRL's own default is 0.3.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """vLLM takes most of the card that trains.

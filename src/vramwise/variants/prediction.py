@@ -11,15 +11,13 @@ from dataclasses import dataclass, replace
 from vramwise.allocator.repeats import unroll
 from vramwise.allocator.run import simulate
 from vramwise.allocator.settings import parse_settings
-from vramwise.batching import Lengths, eval_shapes, first_and_widest, lists_widths, train_shapes
 from vramwise.facts.accuracy import ExpectedError, expected_error
 from vramwise.facts.context import outside_bytes
 from vramwise.ghost.loops.batches import BatchShape
 from vramwise.ghost.loops.sft import ghost_run
 from vramwise.timeline import MemoryReport, Timeline
 from vramwise.types import GpuSpec, ModelSpec, RunSpec
-
-ENGINES = ("axolotl", "transformers")
+from vramwise.variants.lengths import Lengths, eval_shapes, first_and_widest, lists_widths, train_shapes
 
 # Loading has its own transients, and its cache is emptied before the first step: its peak is told apart from the run's.
 LOADING = frozenset({"load"})
@@ -35,7 +33,6 @@ class Prediction:
 
     run: RunSpec
     model: ModelSpec
-    engine: str
     short_timeline: Timeline
     needs: MemoryReport
     report: MemoryReport
@@ -72,21 +69,17 @@ def predict_run(
     run: RunSpec,
     model: ModelSpec,
     *,
-    engine: str = "axolotl",
     lengths: Lengths | None = None,
     eval_lengths: Lengths | None = None,
     steps: int | None = None,
     limit_bytes: int | None = None,
 ) -> Prediction:
     """Ghost run and allocator for one resolved config."""
-    if engine == "transformers":
-        run = as_transformers(run)
     gpu = run.target.gpu
     shapes, evals, shortened = _simulated(run, lengths, eval_lengths, steps)
     timeline, assumed = ghost_run(
         run,
         model,
-        engine=engine,
         widths=shapes,
         eval_widths=evals,
         steps=steps or _steps(run, shapes, lengths),
@@ -98,7 +91,6 @@ def predict_run(
     prediction = Prediction(
         run=run,
         model=model,
-        engine=engine,
         short_timeline=timeline,
         needs=needs,
         report=needs,
@@ -125,11 +117,6 @@ def _within_capacity(prediction: Prediction) -> Prediction:
         apart=LOADING,
     )
     return replace(prediction, report=report)
-
-
-def as_transformers(run: RunSpec) -> RunSpec:
-    """The same run under transformers' plain Trainer: all weights in the resolved dtype, no kernels of Axolotl's."""
-    return replace(run, fp32_embeddings=run.weights_dtype == "fp32", lora_kernels=False, eval_on_start=False)
 
 
 def _simulated(
@@ -161,7 +148,7 @@ def _steps(run: RunSpec, shapes: Sequence[object], lengths: Lengths | None) -> i
 
 def _assumptions(run: RunSpec, model: ModelSpec, lengths: Lengths | None, eval_lengths: Lengths | None) -> list[str]:
     notes = [f"model: {model.name} ({model.source})"]
-    notes.append(f"torch {run.target.torch[0]}.{run.target.torch[1]} ({run.target.torch_origin.why})")
+    notes += [_version(run, package) for package in (run.trainer, "torch") if package in run.target.stack.releases]
     precision = run.origins.get("precision")
     if precision is not None and precision.kind == "assumed":
         notes.append(precision.why)
@@ -179,6 +166,11 @@ def _assumptions(run: RunSpec, model: ModelSpec, lengths: Lengths | None, eval_l
     if unmeasured:
         notes.append(f"outside the expected error, because no recorded run had it: {unmeasured}")
     return notes
+
+
+def _version(run: RunSpec, package: str) -> str:
+    release = run.target.stack.releases[package]
+    return f"{package} {release.version} ({release.origin.why})"
 
 
 def _unmeasured(run: RunSpec) -> Iterator[str]:

@@ -1,0 +1,57 @@
+"""Findings in figures: what each of some findings reserves here, and what its remedy would, each a prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from vramwise.allocator.variables import EXPANDABLE
+from vramwise.documents.edit import EditRefused, apply_edits
+from vramwise.errors import VramwiseError
+from vramwise.subject import Subject
+from vramwise.types import Finding
+from vramwise.units import gib
+from vramwise.variants.lengths import varied_lengths
+
+# Differences below this are not worth a word.
+_WORTH_SAYING = 0.03
+_FIGURED = (
+    "eval-batch-differs",
+    "unpadded-sequences",
+    "allocator-not-expandable",
+    "fsdp-accumulates-whole-gradients",
+)
+
+
+def with_figures(findings: Sequence[Finding], subject: Subject) -> list[Finding]:
+    """The findings; those that a prediction can put in figures say what they reserve and what their remedy would."""
+    return [_figured(finding, subject) if finding.rule in _FIGURED else finding for finding in findings]
+
+
+def _figured(finding: Finding, subject: Subject) -> Finding:
+    other = _remedied(finding, subject)
+    if other is None:
+        return finding
+    now, then = _reserved(subject), _reserved(other)
+    if now is None or then is None or now <= then * (1 + _WORTH_SAYING):
+        return finding
+    data = "" if subject.run.constant_shapes else " with lengths spread up to sequence_len"
+    return replace(finding, message=f"{finding.message}; predicted to reserve {gib(now)} instead of {gib(then)}{data}")
+
+
+def _remedied(finding: Finding, subject: Subject) -> Subject | None:
+    if finding.rule == "allocator-not-expandable":
+        return subject.with_run(replace(subject.run, allocator=EXPANDABLE))
+    try:
+        return subject.with_document(apply_edits(subject.document, finding.fix.edits)) if finding.fix else None
+    except EditRefused:
+        return None
+
+
+def _reserved(subject: Subject) -> int | None:
+    """Peak reserved; where widths follow the data, over lengths that vary as data does."""
+    lengths = None if subject.run.constant_shapes else varied_lengths(subject.run)
+    try:
+        return subject.forecast(lengths=lengths, eval_lengths=lengths).needs.peak_reserved_bytes
+    except VramwiseError:
+        return None

@@ -1,0 +1,106 @@
+"""`predict`: a Subject, its data and its changes, put together; and what a change would do to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from vramwise.documents.change import with_changes
+from vramwise.errors import ConfigError, VramwiseError
+from vramwise.judging import Policy, judge
+from vramwise.options import Options, PredictOptions
+from vramwise.stacks import said_release
+from vramwise.subject import Source, Subject, open_subject
+from vramwise.types import Finding
+from vramwise.variants.lengths import Lengths, parse_lengths
+from vramwise.variants.prediction import Prediction
+
+_LENGTHS_LIMIT_BYTES = 512 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIf:
+    """A run with changes beside the run as it is: what it needs, which findings come and which go."""
+
+    changes: tuple[str, ...]
+    prediction: Prediction
+    new: tuple[Finding, ...] = ()
+    gone: tuple[Finding, ...] = ()
+
+
+def opened(source: Source, options: Options, ask: PredictOptions, changes: Sequence[str] = ()) -> Subject:
+    """The subject of a prediction, with changes: `key=value` in the config, `package==version` in the stack."""
+    versions = tuple(words for words in changes if "==" in words)
+    if versions:
+        options = _with_versions(options, versions)
+    subject = open_subject(source, options, engine=ask.engine, model=ask.model, online=ask.online)
+    _refuse_wrong_types(subject, "")
+    edits = [words for words in changes if "==" not in words]
+    if not edits:
+        return subject
+    for words in edits:
+        key, equals, _ = words.partition("=")
+        unknown = subject.trainer.key_unknown(key, subject.target.stack) if equals and key.strip() else None
+        if unknown:
+            raise VramwiseError(f"--what-if {words}: {unknown}")
+    subject = subject.with_document(with_changes(subject.document, edits))
+    _refuse_wrong_types(subject, "--what-if: ")
+    return subject
+
+
+def _with_versions(options: Options, versions: Sequence[str]) -> Options:
+    """Options in which these versions win over those that were said."""
+    names = {said_release(words)[0] for words in versions}
+    kept = tuple(words for words in options.versions if said_release(words)[0] not in names)
+    torch = None if "torch" in names else options.torch
+    return replace(options, versions=(*kept, *versions), torch=torch)
+
+
+def foresee(subject: Subject, ask: PredictOptions) -> Prediction:
+    """The prediction that was asked for."""
+    return subject.forecast(
+        lengths=read_lengths(ask.lengths),
+        eval_lengths=read_lengths(ask.eval_lengths),
+        steps=ask.steps,
+        limit_bytes=ask.limit_bytes,
+    )
+
+
+def what_if(source: Source, options: Options, ask: PredictOptions, changes: Sequence[str]) -> WhatIf:
+    """What the changes would do, in bytes and in findings."""
+    before, after = opened(source, options, ask), opened(source, options, ask, changes)
+    now, then = [judge(subject, Policy(predicts=True)).findings for subject in (before, after)]
+    known, still = [{(found.rule, found.key) for found in findings} for findings in (now, then)]
+    return WhatIf(
+        changes=tuple(changes),
+        prediction=foresee(after, ask),
+        new=tuple(found for found in then if (found.rule, found.key) not in known),
+        gone=tuple(found for found in now if (found.rule, found.key) not in still),
+    )
+
+
+def _refuse_wrong_types(subject: Subject, start: str) -> None:
+    """Resolving leaves out values of a wrong type; predicting without them would describe another run."""
+    for key, sentence in subject.trainer.type_errors(subject.document, subject.target.stack):
+        if start:
+            raise VramwiseError(f"{start}{sentence}")
+        place = subject.run.config.place(key)
+        line, column = (place.line, place.column) if place else (None, None)
+        raise ConfigError(sentence, line=line, column=column, path=subject.document.path)
+
+
+def read_lengths(name: str | None) -> Lengths | None:
+    """Sample lengths from a file."""
+    if name is None:
+        return None
+    try:
+        with Path(name).open("rb") as file:
+            data = file.read(_LENGTHS_LIMIT_BYTES + 1)
+    except OSError as error:
+        raise VramwiseError(f"{name} cannot be read: {error.strerror}") from error
+    if len(data) > _LENGTHS_LIMIT_BYTES:
+        raise VramwiseError(
+            f"{name} is larger than {_LENGTHS_LIMIT_BYTES // 1024**2} MiB: give the lengths, one a line"
+        )
+    return parse_lengths(data.decode("utf-8", "replace"), name)

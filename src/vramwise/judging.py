@@ -1,0 +1,170 @@
+"""`check`: what the rules say of a Subject, with what its prediction says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from vramwise.errors import ConfigError, VramwiseError
+from vramwise.files import config_files
+from vramwise.options import Options
+from vramwise.rules import RULES as COMMON_RULES
+from vramwise.rules.base import Rule, by_topic
+from vramwise.rules.judge import judge as judge_rules
+from vramwise.rules.selection import select_rules
+from vramwise.rules.suppress import drop_suppressed
+from vramwise.subject import NotOurs, Source, Subject, path_of, project_for, read_document, subject_of
+from vramwise.timeline import MemoryReport
+from vramwise.trainers.base import Trainer
+from vramwise.trainers.recognise import Foreign
+from vramwise.trainers.rulebook import ALL_RULES
+from vramwise.types import Document, Finding, RunSpec, Severity, Skipped
+from vramwise.variants.prediction import Prediction
+
+WRONG_TYPE = "wrong-type"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileReport:
+    """What was found in one file. With an `error` it is unusable: wrong types leave findings, other errors nothing."""
+
+    path: str
+    error: ConfigError | None = None
+    # Whose file it is instead of ours: then it was left alone.
+    foreign: Foreign | None = None
+    document: Document | None = None
+    run: RunSpec | None = None
+    findings: Sequence[Finding] = field(default_factory=tuple)
+    skipped: Sequence[Skipped] = field(default_factory=tuple)
+    # What the findings about memory rest on; None where nothing was predicted, and why.
+    prediction: Prediction | None = None
+    not_predicted: str = ""
+    # From this severity up a finding makes the command fail.
+    fail_from: Severity = Severity.WARNING
+
+    @property
+    def failing(self) -> int:
+        """How many findings are at or above the severity that counts."""
+        return sum(found.severity.rank >= self.fail_from.rank for found in self.findings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """How findings are chosen: which rules, what is reported, what counts."""
+
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    report_from: Severity = Severity.INFO
+    fail_from: Severity = Severity.WARNING
+    predicts: bool = False
+
+    def rules(self, trainer: Trainer) -> list[Rule]:
+        """The rules for a trainer's file."""
+        select_rules(ALL_RULES, select=self.select, ignore=self.ignore)  # an unknown id is an error, whoever's it is
+        mine = {rule.id for rule in (*COMMON_RULES, *trainer.rules())}
+        wanted = select_rules(ALL_RULES, select=self.select, ignore=self.ignore)
+        return by_topic(rule for rule in wanted if rule.id in mine)
+
+
+def policy_for(path: str, options: Options, *, predicts: bool) -> Policy:
+    """The options, then the closest pyproject.toml."""
+    project = project_for(path)
+    severity = options.min_severity or project.min_severity
+    return Policy(
+        select=tuple(options.select or project.select),
+        ignore=(*options.ignore, *project.ignore),
+        report_from=Severity(severity or "info"),
+        fail_from=Severity(severity or "warning"),
+        predicts=predicts if options.predict is None else options.predict,
+    )
+
+
+def check(paths: Sequence[str], options: Options | None = None) -> Iterator[FileReport]:
+    """Judge every config under the paths ("-" is standard input, a folder means every YAML file in it)."""
+    options = options or Options()
+    files = list(named_files(paths))
+    for path, error in files:
+        yield FileReport(path=path, error=error) if error else check_source(path, options, alone=len(files) == 1)
+
+
+def check_source(source: Source, options: Options, *, alone: bool) -> FileReport:
+    """Judge one config; `alone`: the only one that is asked about, so that a prediction is worth its time."""
+    path = path_of(source)
+    policy = policy_for(path, options, predicts=alone)
+    try:
+        subject = subject_of(read_document(source), options)
+    except NotOurs as error:
+        return FileReport(path=path, foreign=error.foreign)
+    except ConfigError as error:
+        return FileReport(path=path, error=error)
+    return judge(subject, policy)
+
+
+def judge(subject: Subject, policy: Policy | None = None) -> FileReport:
+    """Every finding about a subject."""
+    policy = policy or Policy()
+    prediction, why = forecast_for(subject) if policy.predicts else (None, "nobody asked")
+    lacking = "model" if policy.predicts and subject.target.gpu is not None else "memory"
+    findings, skipped = judge_rules(
+        subject.run, _memory(prediction), policy.rules(subject.trainer), subject.trainer.spell, lacking=lacking
+    )
+    findings = drop_suppressed(findings, subject.document.text)
+    if prediction is not None:
+        from vramwise.figures import with_figures
+
+        findings = with_figures(findings, subject)
+    error = _type_error(findings, subject.document.path)
+    return FileReport(
+        path=subject.document.path,
+        error=error,
+        document=subject.document,
+        run=subject.run,
+        findings=[found for found in findings if found.severity.rank >= policy.report_from.rank],
+        skipped=skipped,
+        prediction=prediction,
+        not_predicted=why,
+        fail_from=policy.fail_from,
+    )
+
+
+def forecast_for(subject: Subject) -> tuple[Prediction | None, str]:
+    """The prediction behind a verdict, or why there is none. The same for `check`, `fix` and `predict`."""
+    if subject.target.gpu is None:
+        return None, "no card is named"
+    if subject.model is None:
+        return None, subject.model_missing
+    try:
+        return subject.forecast(), ""
+    except VramwiseError as error:
+        return None, str(error)
+
+
+def _memory(prediction: Prediction | None) -> MemoryReport | None:
+    if prediction is None:
+        return None
+    return replace(prediction.report, capacity_bytes=prediction.capacity_bytes)
+
+
+def named_files(paths: Sequence[str]) -> Iterator[tuple[str, ConfigError | None]]:
+    """Every file the paths name, once; a path that names none comes with its error, and the others go on."""
+    seen: set[str] = set()
+    for path in paths:
+        try:
+            found = config_files([path])
+        except ConfigError as error:
+            yield path, error
+            continue
+        for name in found:
+            if name not in seen:
+                seen.add(name)
+                yield name, None
+
+
+def _type_error(findings: Sequence[Finding], path: str) -> ConfigError | None:
+    """Values of a wrong type are findings, all of them; the first is also why the file as a whole is unusable."""
+    wrong = [found for found in findings if found.rule == WRONG_TYPE]
+    if not wrong:
+        return None
+    more = f" (and {len(wrong) - 1} more of a wrong type)" if len(wrong) > 1 else ""
+    place = wrong[0].place
+    return ConfigError(wrong[0].message + more, line=place.line, column=place.column, path=path)

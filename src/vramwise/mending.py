@@ -1,0 +1,148 @@
+"""`fix`: apply fixes to a Subject until nothing more can be mended.
+
+Each round judges, applies the fixes that may be applied and do not touch a key twice, and judges again, because one
+fix can make another unneeded. A fix whose edit is refused is remembered and not tried again; so is one that is called
+safe but after which the run is predicted not to fit its card although it needs no less than before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from vramwise.documents.edit import EditRefused, apply_edits
+from vramwise.errors import ConfigError
+from vramwise.files import write_atomic
+from vramwise.judging import FileReport, Policy, forecast_for, judge, named_files, policy_for
+from vramwise.options import Options
+from vramwise.subject import NotOurs, Subject, read_document, subject_of
+from vramwise.types import Document, Edit, Finding, Fix
+from vramwise.units import gib
+
+# More rounds than any chain of fixes needs; stops two rules that undo each other.
+_MAX_ROUNDS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixReport:
+    """What `fix` did to one file: the text before and after, what was mended, refused, and what remains."""
+
+    path: str
+    before: Document | None
+    after: Document | None
+    applied: Sequence[Finding]
+    refused: Sequence[tuple[Finding, str]]
+    remaining: FileReport
+
+    @property
+    def changed(self) -> bool:
+        """Whether the text differs."""
+        return self.before is not None and self.after is not None and self.before.text != self.after.text
+
+
+@dataclass(slots=True, kw_only=True)
+class Mending:
+    """What was changed: the subject after it, the findings mended, and the fixes refused, with the reason."""
+
+    subject: Subject
+    remaining: FileReport
+    applied: list[Finding] = field(default_factory=list)
+    refused: list[tuple[Finding, str]] = field(default_factory=list)
+
+
+def fix(
+    paths: Sequence[str], options: Options | None = None, *, unsafe: bool = False, write: bool = True
+) -> Iterator[FixReport]:
+    """Mend every config under the paths; `write=False` leaves the files alone (standard input is never written)."""
+    options = options or Options()
+    files = list(named_files(paths))
+    for path, error in files:
+        if error:
+            yield _untouched(path, FileReport(path=path, error=error))
+        else:
+            yield _fix_file(path, options, unsafe=unsafe, write=write, alone=len(files) == 1)
+
+
+def _fix_file(path: str, options: Options, *, unsafe: bool, write: bool, alone: bool) -> FixReport:
+    policy = policy_for(path, options, predicts=alone)
+    try:
+        document = read_document(path)
+        mending = mend(subject_of(document, options), policy, unsafe=unsafe)
+        after = mending.subject.document
+        if write and path != "-" and after.text != document.text:
+            write_atomic(path, after.text.encode("utf-8"), expected=document.text.encode("utf-8"))
+    except NotOurs as error:
+        return _untouched(path, FileReport(path=path, foreign=error.foreign))
+    except ConfigError as error:
+        return _untouched(path, FileReport(path=path, error=error))
+    return FixReport(
+        path=path,
+        before=document,
+        after=after,
+        applied=mending.applied,
+        refused=mending.refused,
+        remaining=mending.remaining,
+    )
+
+
+def _untouched(path: str, remaining: FileReport) -> FixReport:
+    return FixReport(path=path, before=None, after=None, applied=(), refused=(), remaining=remaining)
+
+
+def mend(subject: Subject, policy: Policy | None = None, *, unsafe: bool = False) -> Mending:
+    """Apply safe fixes (all fixes with `unsafe`) to a subject."""
+    policy = policy or Policy()
+    mending = Mending(subject=subject, remaining=judge(subject, policy))
+    tried: set[tuple[Edit, ...]] = set()
+    for _ in range(_MAX_ROUNDS):
+        if not _round(mending, tried, policy, unsafe=unsafe):
+            break
+        mending.remaining = judge(mending.subject, policy)
+    return mending
+
+
+def _round(mending: Mending, tried: set[tuple[Edit, ...]], policy: Policy, *, unsafe: bool) -> bool:
+    """One pass over the findings; whether anything changed."""
+    touched: set[str] = set()
+    changed = False
+    for finding in mending.remaining.findings:
+        fix = finding.fix
+        if fix is None or not (fix.safe or unsafe) or _signature(fix) in tried or touched & _keys(fix):
+            continue
+        tried.add(_signature(fix))
+        try:
+            subject = mending.subject.with_document(apply_edits(mending.subject.document, fix.edits))
+        except EditRefused as error:
+            mending.refused.append((finding, str(error)))
+            continue
+        harm = _harm(mending.subject, subject) if policy.predicts and fix.safe else ""
+        if harm:
+            mending.refused.append((finding, harm))
+            continue
+        mending.subject = subject
+        mending.applied.append(finding)
+        touched |= _keys(fix)
+        changed = True
+    return changed
+
+
+def _harm(before: Subject, after: Subject) -> str:
+    """Why a fix that is called safe would break the run: it would not fit, and needs no less than before."""
+    then = forecast_for(after)[0]
+    if then is None or then.fits is not False:
+        return ""
+    now = forecast_for(before)[0]
+    if now is not None and now.fits is False and then.needs.peak_reserved_bytes < now.needs.peak_reserved_bytes:
+        return ""
+    assert then.capacity_bytes is not None
+    room = gib(then.capacity_bytes)
+    return f"with it the run is predicted to need {gib(then.needs.highest_reserved_bytes)} of {room} and would not fit"
+
+
+def _keys(fix: Fix) -> set[str]:
+    return {edit.key for edit in fix.edits}
+
+
+def _signature(fix: Fix) -> tuple[Edit, ...]:
+    # Values may be lists or mappings, which do not hash: compare their text.
+    return tuple(Edit(op=edit.op, key=edit.key, value=repr(edit.value), beside=edit.beside) for edit in fix.edits)

@@ -1,0 +1,41 @@
+"""What a caller asks for: the machine, the versions, the rules, the data. Shared by every verb and every door."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the caller asks for; None = not said, then the project's pyproject.toml decides, then this machine."""
+
+    gpu: str | None = None
+    gpus: int | None = None
+    torch: str | None = None
+    alloc_conf: str | None = None
+    launcher: str | None = None
+    # Whose config it is, where that must not be left to recognition.
+    trainer: str | None = None
+    # Versions of packages, each as `name==version`, and a file that pins more of them.
+    versions: tuple[str, ...] = ()
+    stack: str | None = None
+    # Which rules, and from which severity up.
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    min_severity: str | None = None
+    # Predict the run and judge what it needs; None: where one file is checked, its model is known and a card is named.
+    predict: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictOptions:
+    """What to predict: which engine and model, which data, how long, under which limit."""
+
+    # "transformers": the embedded engine of `vramwise train`. None: the trainer that the file belongs to.
+    engine: str | None = None
+    model: str | None = None
+    online: bool = False
+    steps: int | None = None
+    lengths: str | None = None
+    eval_lengths: str | None = None
+    limit_bytes: int | None = None

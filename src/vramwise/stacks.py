@@ -1,0 +1,151 @@
+"""Which versions a run uses: said on the command line, read from a lock file, installed here, or a release's own pins.
+
+Package by package, the first source that names one decides. Reads metadata, never imports a package.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from vramwise.errors import VramwiseError
+from vramwise.facts.torch import known_torch
+from vramwise.types import Origin, Release, Stack
+
+# Packages whose version changes memory or a verdict.
+PACKAGES = ("torch", "transformers", "accelerate", "peft", "trl", "bitsandbytes", "liger-kernel", "deepspeed")
+_LIMIT_BYTES = 16 * 1024 * 1024
+_SAID = re.compile(r"^\s*([A-Za-z0-9][\w.\-]*)\s*==\s*v?([0-9][\w.+\-!]*)\s*$", re.ASCII)
+_PINNED = re.compile(r"^\s*([A-Za-z0-9][\w.\-]*)(?:\[[^\]]*\])?\s*={2,3}\s*([0-9][\w.+\-!]*)", re.ASCII)
+
+
+def make_stack(
+    trainer: str,
+    releases: Mapping[str, Mapping[str, str]],
+    *,
+    said: Sequence[str] = (),
+    torch: str | None = None,
+    file: str | None = None,
+    look_around: bool = True,
+) -> Stack:
+    """The versions for a run of `trainer`, whose known `releases` (the oldest first) name what they install with."""
+    packages = (trainer, *PACKAGES)
+    found: dict[str, Release] = {}
+    sources = (_from_words(said, torch), _from_file(file), _from_here(packages) if look_around else {})
+    for source in sources:
+        for name, release in source.items():
+            if name in packages:
+                found.setdefault(name, release)
+    found[trainer] = _known_release(trainer, found.get(trainer), list(releases))
+    pins = releases[found[trainer].version] if releases else {}
+    for name, version in pins.items():
+        why = f"what {trainer} {found[trainer].version} installs with"
+        found.setdefault(name, Release(version=version, origin=Origin(kind="assumed", why=why)))
+    found["torch"] = known_torch(found.get("torch"))
+    return Stack(releases={name: found[name] for name in packages if name in found})
+
+
+def said_release(words: str) -> tuple[str, str]:
+    """("torch", "2.13.0") of `torch==2.13.0`."""
+    match = _SAID.match(words)
+    if match is None:
+        raise VramwiseError(f"'{words[:60]}' names no version: write it like torch==2.13.0")
+    return _normal(match[1]), match[2]
+
+
+def _from_words(said: Sequence[str], torch: str | None) -> dict[str, Release]:
+    found: dict[str, Release] = {}
+    for words in said:
+        name, version = said_release(words)
+        if name in found and found[name].version != version:
+            raise VramwiseError(f"--with names {name} twice: {found[name].version} and {version}")
+        found[name] = Release(version=version, origin=Origin(kind="option", why=f"--with {name}=={version}"))
+    if torch is not None:
+        if "torch" in found:
+            raise VramwiseError(f"--torch {torch} and --with torch=={found['torch'].version}: say it once")
+        found["torch"] = Release(version=torch, origin=Origin(kind="option", why="--torch"))
+    return found
+
+
+def _from_file(name: str | None) -> dict[str, Release]:
+    if name is None:
+        return {}
+    try:
+        with Path(name).open("rb") as file:
+            data = file.read(_LIMIT_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise VramwiseError(f"--stack {name} cannot be read: {reason}") from error
+    if len(data) > _LIMIT_BYTES:
+        raise VramwiseError(f"--stack {name} is larger than {_LIMIT_BYTES // 1024**2} MiB: name a list of versions")
+    origin = Origin(kind="file", why=f"pinned in {name}")
+    versions = dict(_pins(data.decode("utf-8", "replace"), name))
+    if not versions:
+        raise VramwiseError(f"--stack {name} pins nothing: it should hold lines like torch==2.13.0, or be a uv.lock")
+    return {package: Release(version=version, origin=origin) for package, version in versions.items()}
+
+
+def _pins(text: str, name: str) -> Iterator[tuple[str, str]]:
+    if text.lstrip().startswith("version = ") and "[[package]]" in text:
+        yield from _uv_lock(text, name)
+        return
+    for line in text.splitlines():
+        match = _PINNED.match(line)
+        if match:
+            yield _normal(match[1]), match[2]
+
+
+def _uv_lock(text: str, name: str) -> Iterator[tuple[str, str]]:
+    import tomllib
+
+    try:
+        packages = tomllib.loads(text).get("package", [])
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
+        raise VramwiseError(f"--stack {name} is no readable uv.lock: {error}") from error
+    for package in packages if isinstance(packages, list) else []:
+        if isinstance(package, dict) and isinstance(package.get("version"), str):
+            yield _normal(str(package.get("name"))), package["version"]
+
+
+@cache
+def _from_here(packages: tuple[str, ...]) -> dict[str, Release]:
+    """Versions by the names of metadata folders (`torch-2.11.0+cu130.dist-info`): importlib.metadata costs 50 ms."""
+    found: dict[str, Release] = {}
+    for folder in sys.path:
+        try:
+            names = os.listdir(folder or ".")  # noqa: PTH208 - names are all that is needed, and this is the fast way
+        except OSError:  # zip files and folders that are gone
+            continue
+        for name in names:
+            if name.endswith((".dist-info", ".egg-info")):
+                package, _, version = name.rsplit(".", 1)[0].partition("-")
+                version = version.split("-py")[0]
+                if _normal(package) in packages and version[:1].isdigit():
+                    release = Release(version=version, origin=Origin(kind="environment", why="installed here"))
+                    found.setdefault(_normal(package), release)
+    return found
+
+
+def _known_release(trainer: str, wanted: Release | None, known: Sequence[str]) -> Release:
+    """The known release that is meant; of a version that is not known, the newest before it, else the oldest."""
+    if wanted is None:
+        newest = known[-1] if known else "0"
+        return Release(version=newest, origin=Origin(kind="assumed", why="the newest release that is known"))
+    if wanted.version in known:
+        return wanted
+    earlier = [version for version in known if _parts(version) <= wanted.parts]
+    nearest = earlier[-1] if earlier else known[0]
+    why = f"{wanted.origin.why}, which is not known: read as {trainer} {nearest}"
+    return Release(version=nearest, origin=Origin(kind=wanted.origin.kind, why=why))
+
+
+def _parts(version: str) -> tuple[int, ...]:
+    return Release(version=version, origin=Origin(kind="derived", why="")).parts
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

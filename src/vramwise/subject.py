@@ -1,0 +1,239 @@
+"""A Subject: one config, opened once, with everything that every verb asks about it.
+
+Reading happens here: the file or text, files beside it, the project's settings, the model's dimensions. All verbs
+(`judging`, `mending`, `forecast`, training, diagnosis) are functions over a Subject, so that they cannot disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from vramwise.allocator.settings import parse_settings
+from vramwise.documents.document import parse_document
+from vramwise.errors import ConfigError, VramwiseError
+from vramwise.files import read_config_bytes
+from vramwise.options import Options
+from vramwise.project import ProjectSettings, project_settings
+from vramwise.sidecar import read_side_files
+from vramwise.stacks import make_stack
+from vramwise.targets import make_target
+from vramwise.trainers.base import SideFiles, Trainer
+from vramwise.trainers.recognise import Foreign, recognise
+from vramwise.trainers.registry import trainer_named
+from vramwise.types import Document, ModelSpec, RunSpec, Target
+from vramwise.variants.lengths import Lengths
+from vramwise.variants.prediction import Prediction, predict_run
+
+TEXT = "<text>"
+Source = str | Path | Mapping[str, Any]
+
+
+class NotOurs(ConfigError):  # noqa: N818 (it reads as what happened)
+    """A file that is no training config we read: left alone by `check` and `fix`, refused by the other verbs."""
+
+    def __init__(self, foreign: Foreign) -> None:
+        super().__init__(
+            f"this is {foreign.what}: left alone; name a training config, or insist with --trainer", line=None
+        )
+        self.foreign = foreign
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """A config and what it means here. `model` is None where its dimensions are not known: `model_missing` says why."""
+
+    document: Document
+    trainer: Trainer
+    target: Target
+    side_files: SideFiles
+    run: RunSpec
+    model: ModelSpec | None
+    model_missing: str = ""
+    # Predictions that were made already, by config text and question: shared by all variants of this subject.
+    _memo: dict[tuple[object, ...], tuple[Prediction, object]] = field(default_factory=dict, repr=False, compare=False)
+
+    def with_document(self, document: Document) -> Subject:
+        """The same subject with another text: read and resolved anew."""
+        run = self.trainer.resolve(document, self.target, _side_files(self.trainer, document))
+        if run.base_model == self.run.base_model:
+            return replace(self, document=document, run=run)
+        model, missing = _model(run.base_model, document.path, online=False)
+        return replace(self, document=document, run=run, model=model, model_missing=missing)
+
+    def forecast(
+        self,
+        *,
+        lengths: Lengths | None = None,
+        eval_lengths: Lengths | None = None,
+        steps: int | None = None,
+        limit_bytes: int | None = None,
+    ) -> Prediction:
+        """What the run will need; a VramwiseError where the model is not known."""
+        if self.model is None:
+            raise VramwiseError(self.model_missing)
+        key = (self.document.text, self.model, id(lengths), id(eval_lengths), steps, limit_bytes)
+        if key not in self._memo:
+            prediction = predict_run(
+                self.run, self.model, lengths=lengths, eval_lengths=eval_lengths, steps=steps, limit_bytes=limit_bytes
+            )
+            self._memo[key] = (prediction, (lengths, eval_lengths))  # kept, so that their ids stay theirs
+        return self._memo[key][0]
+
+    def with_run(self, run: RunSpec) -> Subject:
+        """The same config with fields that the caller decided otherwise than the file (training does)."""
+        return replace(self, run=run, _memo={})
+
+
+def open_subject(
+    source: Source,
+    options: Options | None = None,
+    *,
+    engine: str | None = None,
+    model: str | None = None,
+    online: bool = False,
+) -> Subject:
+    """Read a config (a path, `-`, a text of several lines, or a mapping) and resolve it; NotOurs for foreign files.
+
+    `engine` names a trainer that runs the file in place of its own; `model` stands in for the file's base model.
+    """
+    return subject_of(read_document(source), options or Options(), engine=engine, model=model, online=online)
+
+
+def subject_of(
+    document: Document,
+    options: Options,
+    *,
+    engine: str | None = None,
+    model: str | None = None,
+    online: bool = False,
+) -> Subject:
+    """A Subject from a document that has been read."""
+    trainer = trainer_of(document, options.trainer)
+    if engine is not None:
+        trainer = trainer_named(engine)
+    return on_target(document, trainer, target_for(document.path, options, trainer), model=model, online=online)
+
+
+def on_target(
+    document: Document, trainer: Trainer, target: Target, *, model: str | None = None, online: bool = False
+) -> Subject:
+    """A Subject for a target that is known."""
+    side_files = _side_files(trainer, document)
+    run = trainer.resolve(document, target, side_files)
+    found, missing = _model(model or run.base_model, document.path, online=online)
+    return Subject(
+        document=document,
+        trainer=trainer,
+        target=target,
+        side_files=side_files,
+        run=run,
+        model=found,
+        model_missing=missing,
+    )
+
+
+def trainer_of(document: Document, insisted: str | None = None) -> Trainer:
+    """Whose file it is; NotOurs where it is none of ours."""
+    if insisted is not None:
+        return trainer_named(insisted)
+    found = recognise(document.values)
+    if isinstance(found, Foreign):
+        error = NotOurs(found)
+        error.path = document.path
+        raise error
+    return found
+
+
+def read_document(source: Source) -> Document:
+    """A config as a document; a ConfigError that names the file where it cannot be one."""
+    path = path_of(source)
+    try:
+        if isinstance(source, Mapping):
+            return parse_document(path, _as_yaml(source))
+        if path == TEXT:
+            return parse_document(path, str(source).encode("utf-8", "surrogatepass"))
+        return parse_document(path, read_config_bytes(path))
+    except ConfigError as error:
+        error.path = path
+        raise
+
+
+def path_of(source: Source) -> str:
+    """The path of a source; for a text or mapping a word that stands for it. No path has a line break."""
+    name = TEXT if isinstance(source, Mapping) else str(source)
+    return TEXT if "\n" in name else name
+
+
+def _as_yaml(values: Mapping[str, Any]) -> bytes:
+    import yaml
+
+    try:
+        text: str = yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ConfigError("a mapping must hold plain values: text, numbers, lists and mappings") from error
+    return text.encode("utf-8")
+
+
+def _side_files(trainer: Trainer, document: Document) -> SideFiles:
+    return read_side_files(trainer.side_files(document), document.path)
+
+
+def _model(name: str | None, path: str, *, online: bool) -> tuple[ModelSpec | None, str]:
+    """The model's dimensions, or why they are not known."""
+    from vramwise.facts.models import find_model
+
+    if name is None:
+        return None, f"{path} names no base_model: add one, or use --model with a hub id or a config.json"
+    folder = Path() if path in ("-", TEXT) else Path(path).parent
+    try:
+        return find_model(name, base_dir=folder, online=online), ""
+    except VramwiseError as error:
+        return None, str(error)
+
+
+def target_for(path: str, options: Options, trainer: Trainer) -> Target:
+    """The machine meant for a file: the options, the closest pyproject.toml, this machine."""
+    return _target(options, project_for(path), trainer.name)
+
+
+def project_for(path: str) -> ProjectSettings:
+    """The settings of the project a file belongs to."""
+    return _project("." if path in ("-", TEXT) else str(Path(path).parent))
+
+
+@lru_cache(maxsize=256)
+def _project(folder: str) -> ProjectSettings:
+    return project_settings(Path(folder))
+
+
+@lru_cache(maxsize=64)
+def _target(options: Options, project: ProjectSettings, name: str) -> Target:
+    trainer = trainer_named(name)
+    alloc_conf = options.alloc_conf if options.alloc_conf is not None else project.alloc_conf
+    try:
+        # A version on the command line wins over the project's, package by package.
+        said = {words.partition("==")[0].strip(): words for words in (*project.versions, *options.versions)}
+        torch = options.torch or (None if "torch" in said else project.torch)
+        stack = make_stack(
+            trainer.package,
+            trainer.releases(),
+            said=tuple(said.values()),
+            torch=torch,
+            file=options.stack or project.stack,
+        )
+        target = make_target(
+            gpu=options.gpu or project.gpu,
+            gpus=options.gpus or project.gpus,
+            stack=stack,
+            alloc_conf=alloc_conf,
+            launcher=options.launcher or project.launcher or "cli",
+        )
+        if alloc_conf:
+            parse_settings(alloc_conf, target.torch)  # a typo is an error here, as it would be in torch
+    except VramwiseError as error:
+        raise VramwiseError(f"{error} (see also {project.path})" if project.path else str(error)) from error
+    return target

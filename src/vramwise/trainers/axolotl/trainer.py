@@ -1,0 +1,80 @@
+"""Axolotl as a trainer: the functions of this room under the names that all trainers have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vramwise.rules.base import Rule
+from vramwise.trainers.base import SideFiles, Spelling
+from vramwise.types import Change, Document, RunSpec, Stack, Target
+
+
+class Axolotl:
+    """Axolotl's YAML."""
+
+    name = "axolotl"
+    package = "axolotl"
+    title = "Axolotl"
+
+    def recognises(self, values: Mapping[Any, Any]) -> bool:
+        """By words that no other tool writes, or a base model with something to train it by."""
+        from vramwise.trainers.axolotl.recognise import is_training_config
+
+        return is_training_config(values)
+
+    def side_files(self, document: Document) -> tuple[str, ...]:
+        """The DeepSpeed JSON."""
+        name = document.values.get("deepspeed")
+        return (name,) if isinstance(name, str) else ()
+
+    def resolve(self, document: Document, target: Target, side_files: SideFiles) -> RunSpec:
+        """Every field, as this version of Axolotl decides it."""
+        from vramwise.trainers.axolotl.resolve import resolve_axolotl
+        from vramwise.trainers.axolotl.values import axolotl_config
+
+        config = axolotl_config(document, target.stack)
+        deepspeed = next((side_files.get(name) for name in self.side_files(document)), None)
+        return resolve_axolotl(config, target, deepspeed)
+
+    def spell(self, run: RunSpec, change: Change) -> Spelling | None:
+        """The change as edits of the file."""
+        from vramwise.trainers.axolotl.spelling import spell
+
+        return spell(run, change)
+
+    def words(self, change_id: str) -> tuple[str, ...]:
+        """The lines to write for a change."""
+        from vramwise.trainers.axolotl.spelling import WORDS
+
+        return WORDS.get(change_id, ())
+
+    def type_errors(self, document: Document, stack: Stack) -> Sequence[tuple[str, str]]:
+        """What the schema of this version refuses by type."""
+        from vramwise.trainers.axolotl.schema import schema_in
+
+        return list(schema_in(stack).type_errors(document.values))
+
+    def key_unknown(self, key: str, stack: Stack) -> str | None:
+        """None for a key of the schema, of a plugin, or one that was renamed."""
+        from vramwise.trainers.axolotl.schema import schema_in
+
+        schema = schema_in(stack)
+        first = key.strip().partition(".")[0]
+        known = schema.keys() | schema.plugin_keys().keys() | schema.deprecations().keys()
+        if first in known:
+            return None
+        near = " or ".join(schema.suggest(first, known))
+        return f"{self.title} knows no key '{first}'" + (f": did you mean {near}?" if near else "")
+
+    def releases(self) -> Mapping[str, Mapping[str, str]]:
+        """Versions whose facts are known, with their pins."""
+        from vramwise.trainers.axolotl.schema import releases
+
+        return releases()
+
+    def rules(self) -> Sequence[Rule]:
+        """Rules about Axolotl's own keys."""
+        from vramwise.trainers.axolotl.rules import RULES
+
+        return RULES

@@ -1,0 +1,76 @@
+"""The embedded engine as a trainer of its own: the keys of Axolotl's files, run by transformers' plain Trainer.
+
+What differs from Axolotl ends in fields: all weights keep the dtype they are loaded in, no kernels are put in place by
+themselves, an evaluation happens only where one is scheduled, and the allocator is set before torch is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from vramwise.allocator.variables import prepared_variables, settings_in_force
+from vramwise.rules.base import Rule
+from vramwise.trainers.axolotl.trainer import Axolotl
+from vramwise.trainers.base import SideFiles
+from vramwise.types import Document, Origin, RunSpec, Target
+
+# Of no concern here: no fp32 embeddings are kept, and the allocator is set by `vramwise train` itself.
+_MOOT = frozenset({"fp32-embeddings", "allocator-not-expandable"})
+
+
+class PlainTransformers(Axolotl):
+    """Transformers' own Trainer on a config in Axolotl's keys."""
+
+    name = "transformers"
+    title = "the embedded engine"
+
+    def recognises(self, values: Mapping[Any, Any]) -> bool:
+        """Never by itself: it is asked for."""
+        return False
+
+    def resolve(self, document: Document, target: Target, side_files: SideFiles) -> RunSpec:
+        """The run as the embedded engine does it."""
+        return as_plain_trainer(super().resolve(document, target, side_files))
+
+    def rules(self) -> Sequence[Rule]:
+        """The rules about the file, less those that this engine makes moot."""
+        return [rule for rule in super().rules() if rule.id not in _MOOT]
+
+
+def as_plain_trainer(run: RunSpec) -> RunSpec:
+    """The same settings under transformers' plain Trainer."""
+    added = prepared_variables(run.target)
+    settings, origin = settings_in_force(run.target, added, "vramwise train")
+    changed: dict[str, Any] = {
+        "trainer": "transformers",
+        "trainer_title": "the embedded engine",
+        "added_variables": added,
+        "fp32_embeddings": run.weights_dtype == "fp32",
+        "lora_kernels": False,
+        "eval_on_start": False,
+        "liger_before_build": False,
+        "fsdp_adapters_apart": False,
+        "allocator": settings,
+    }
+    why = {
+        "fp32_embeddings": "the plain Trainer leaves weights as they were loaded",
+        "lora_kernels": "the plain Trainer has none",
+        "eval_on_start": "the plain Trainer evaluates where it is scheduled",
+    }
+    origins = {**run.origins, "allocator": origin}
+    origins |= {name: Origin(kind="derived", why=text) for name, text in why.items()}
+    return _without_unscheduled_eval(replace(run, **changed, origins=origins))
+
+
+def _without_unscheduled_eval(run: RunSpec) -> RunSpec:
+    """A run that holds samples out but schedules no evaluation has none, and needs no memory for it."""
+    get = run.config.get
+    strategy = get("eval_strategy", get("evaluation_strategy"))
+    scheduled = get("eval_steps") or get("evals_per_epoch") or strategy not in (None, "no", False)
+    if not run.evaluates or scheduled:
+        return run
+    why = "samples are held out, but neither eval_steps, evals_per_epoch nor eval_strategy schedules an evaluation"
+    origins = {**run.origins, "evaluates": Origin(kind="derived", why=why)}
+    return replace(run, evaluates=False, eval_batch_size=None, eval_sequence_len=None, origins=origins)

@@ -1,0 +1,36 @@
+"""What a run would be with some changes: their spelling in the trainer's own words, and the prediction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vramwise.types import Change, Document, Edit, RunSpec
+from vramwise.variants.prediction import Prediction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """Changes together. `document`, `run`: with them. No prediction: `refused` says why, or none was asked for."""
+
+    changes: tuple[Change, ...]
+    edits: tuple[Edit, ...] = ()
+    commands: tuple[str, ...] = ()
+    document: Document | None = None
+    run: RunSpec | None = None
+    prediction: Prediction | None = None
+    refused: str = ""
+
+    @property
+    def title(self) -> str:
+        """What is changed."""
+        return " + ".join(change.title for change in self.changes)
+
+    @property
+    def safe(self) -> bool:
+        """Whether training gives the same result with all of it."""
+        return all(change.safe for change in self.changes)
+
+    @property
+    def fits(self) -> bool:
+        """Whether it is predicted to run."""
+        return self.prediction is not None and self.prediction.fits is True

@@ -17,4 +17,4 @@ if TYPE_CHECKING:
 def bundled_json(name: str) -> Any:
     """The content of `vramwise/facts/<name>`."""
     loader = cast("ResourceLoader", __spec__.loader)
-    return json.loads(loader.get_data(str(PurePath(__file__).with_name(name))))
+    return json.loads(loader.get_data(str(PurePath(__file__).parent / name)))

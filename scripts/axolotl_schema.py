@@ -18,6 +18,7 @@ from unittest.mock import MagicMock
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
 
 _HEAVY = ("torch", "transformers", "accelerate", "PIL", "packaging")
 _STAND_INS = (
@@ -36,6 +37,8 @@ BY_VALIDATOR = {
     "image_resize_algorithm": "caseless_one_of(bilinear,bicubic,lanczos)|int(ge=0,le=5)?",
     # text must be a number; the declared type is any text
     "learning_rate": "number_text|float",
+    # a text is split at its commas, every item is made a text
+    "export.quantize": "str|list?",
     # the numbers of the two types, from before they had names
     "mora.mora_type": "one_of(sharing,rope)|int(ge=1,le=1)|int(ge=6,le=6)",
     # removed from the data before types are checked
@@ -107,13 +110,10 @@ def load_schema(root: Path) -> type[BaseModel]:
     return model
 
 
-def load_plugin_args(name: str) -> type[BaseModel] | None:
+def load_plugin_args(folder: str, name: str) -> type[BaseModel]:
     """The key model that a plugin of `axolotl.integrations` brings."""
-    args = importlib.import_module(f"axolotl.integrations.{name}.args")
-    models = [m for m in vars(args).values() if isinstance(m, type) and issubclass(m, BaseModel) and m is not BaseModel]
-    mine = [m for m in models if m.__module__ == args.__name__]
-    # The plugin's own model comes last in its file, after the blocks it is made of.
-    return mine[-1] if mine else None
+    model: type[BaseModel] = getattr(importlib.import_module(f"axolotl.integrations.{folder}.args"), name)
+    return model
 
 
 class Writer:
@@ -123,10 +123,12 @@ class Writer:
         self.blocks: dict[str, dict[str, str]] = {}
         self.closed: list[str] = []
         self.aliases: dict[str, dict[str, str]] = {}
+        self.defaults: dict[str, dict[str, Any]] = {}
 
     def model(self, model: type[BaseModel], where: str) -> dict[str, str]:
         """Every key of a model with its type; aliases are noted under `where`."""
         keys = {}
+        model.model_rebuild()  # annotations that name a class further down in the file
         for name, field in model.model_fields.items():
             keys[name] = self.field(name, field, where)
             for alias in _aliases(field):
@@ -195,7 +197,31 @@ class Writer:
         for name, written in fields.items():
             known[name] = written if known.get(name, written) == written else "any"
         self.blocks[where] = dict(sorted(known.items()))
+        self.note_defaults(where, plain_defaults(model))
         return f"block({where})"
+
+    def note_defaults(self, where: str, found: dict[str, Any]) -> None:
+        """The defaults inside a block; alternatives under one key that differ have none in common."""
+        earlier = self.defaults.get(where, found)
+        kept = {name: value for name, value in found.items() if earlier.get(name) == value}
+        if kept or where in self.defaults:
+            self.defaults[where] = kept
+
+
+def plain_defaults(model: type[BaseModel]) -> dict[str, Any]:
+    """The defaults that are not null. A default made at run time is left out."""
+    plain = {}
+    for name, field in sorted(model.model_fields.items()):
+        if field.default is not PydanticUndefined and field.default is not None:
+            plain[name] = _plain(field.default)
+    return plain
+
+
+def _plain(value: Any) -> Any:
+    """An enumerated value as a config writes it: its text, or the member's name where it stands for an object."""
+    if not isinstance(value, Enum):
+        return value
+    return value.value if isinstance(value.value, str | int) else value.name
 
 
 def _is_quantisation(model: type[BaseModel]) -> bool:

@@ -4,15 +4,15 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from vramwise.judging import check_document
 from vramwise.documents.document import parse_document
 from vramwise.errors import ConfigError
-from vramwise.facts import axolotl as facts
+from vramwise.judging import check_document
 from vramwise.mending import mend
 from vramwise.render.report_json import file_json
 from vramwise.render.resolved import render_resolved
 from vramwise.render.text import render_text
 from vramwise.targets import make_target
+from vramwise.trainers.axolotl import schema as facts
 
 TARGETS = [
     make_target(env={}, look_around=False, gpu=gpu, gpus=gpus, torch=torch)

@@ -13,7 +13,7 @@ import pytest
 from vramwise import Options, check, rules
 from vramwise.documents.document import parse_document
 from vramwise.documents.edit import apply_edits
-from vramwise.facts.axolotl import plugin_keys
+from vramwise.trainers.axolotl.schema import plugin_keys
 from vramwise.types import Severity, split_key
 
 CORPUS = Path(__file__).parent.parent.parent / "shared" / "corpus"

@@ -277,9 +277,7 @@ class RunSpec:
     attn_implementation: str
     loss_kernel: Literal["stock", "liger_fused_linear", "liger", "cut", "chunked"]
     liger: tuple[str, ...]  # liger kernels in use besides the loss: rope, rms_norm, glu_activation…
-    liger_before_build: bool = (
-        False  # Liger replaces classes before the model is built: no module keeps its own
-    )
+    liger_before_build: bool = False  # Liger replaces classes before the model is built: no module keeps its own
     tiled_mlp: bool
     torch_compile: bool
     # sharding

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from vramwise.facts import axolotl
+from vramwise.trainers.axolotl import schema as axolotl
 from vramwise.trainers.value_types import accepts, describe, describe_value, parse_type
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus"
@@ -302,6 +302,140 @@ def test_a_number_that_stands_for_a_name_is_taken() -> None:
 def test_a_type_outside_the_grammar_is_an_error() -> None:
     with pytest.raises(ValueError, match="not a type"):
         parse_type("integer?")
+
+
+VERSIONS = ("0.18.0", "0.19.0", "0.20.0", "0.21.0")
+
+
+def test_known_releases_are_in_order_and_the_assumed_one_is_among_them() -> None:
+    assert axolotl.known_releases() == VERSIONS
+    assert axolotl.ASSUMED in VERSIONS
+    with pytest.raises(KeyError):
+        axolotl.schema_of_version("0.1.0")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_version_is_whole(version: str) -> None:
+    one = axolotl.schema_of_version(version)
+    facts = one._facts
+    groups = [facts["keys"], *facts["blocks"].values(), *facts["plugins"].values()]
+    for written in (written for group in groups for written in group.values()):
+        for alternative in parse_type(written)[0]:
+            if alternative.kind in ("block", "open"):
+                assert alternative.limits[0] in one.blocks()
+    assert version in facts["source"]
+    assert [key for key, value in one.defaults().items() if one.check_type(key, value)] == []
+    assert all(one.key_type(f"{block}.{key}") for block in one.blocks() for key in one.defaults(block))
+    assert not set(one.plugin_keys()) & one.keys()
+    assert set(one.plugin_defaults()) <= set(one.plugin_keys()) | one.keys()
+    assert set(one.built_in_plugins()) <= set(one.known_plugins())
+    assert set(one.plugin_adapters().values()) <= set(one.known_plugins())
+    assert all(one.plugin_named(path) == path for path in one.known_plugins())
+    assert all(one.optimizer_group(group) <= one.optimizers() for group in facts["optimizer_groups"])
+    assert set(facts["optimizer_packages"]) <= one.optimizers()
+    known = one.keys() | set(one.plugin_keys())
+    successors = [fact.successor for fact in one.deprecations().values() if fact.successor]
+    assert all(successor.partition(".")[0] in known for successor in successors)
+
+
+def test_the_functions_of_the_module_are_those_of_the_assumed_version() -> None:
+    one = axolotl.schema_of_version(axolotl.ASSUMED)
+    assert axolotl.keys() == one.keys()
+    assert axolotl.deprecations() == one.deprecations()
+
+
+@pytest.mark.parametrize(
+    ("version", "released", "python", "torch", "transformers"),
+    [
+        ("0.18.0", "2026-07-17", ">=3.10", ">=2.11.0,<=2.12.1", "==5.14.1"),
+        ("0.19.0", "2026-09-10", ">=3.10", ">=2.11.0,<=2.13.0", "==5.16.1"),
+        ("0.20.0", "2026-09-30", ">=3.12", ">=2.13.0,<=2.14.0", "==5.17.0"),
+        ("0.21.0", "2026-10-16", ">=3.12", ">=2.13.0,<2.15.0", "==5.20.1"),
+    ],
+)
+def test_pins(version: str, released: str, python: str, torch: str, transformers: str) -> None:
+    one = axolotl.schema_of_version(version)
+    assert (one.released, one.python) == (released, python)
+    assert (one.pins["torch"], one.pins["transformers"]) == (torch, transformers)
+    assert {"peft", "trl", "accelerate", "datasets", "bitsandbytes", "liger-kernel"} <= set(one.pins)
+
+
+@pytest.mark.parametrize(
+    ("key", "since", "gone", "successor"),
+    [
+        ("micro_batch_size", None, None, None),
+        ("torch_compile_regional", "0.21.0", None, None),
+        ("eval_on_start", "0.21.0", None, None),
+        ("nf4_backend", "0.20.0", None, None),
+        ("lora_fp32_gradients", "0.20.0", None, None),
+        ("cut_cross_entropy_accum_c_fp32", "0.20.0", None, None),
+        ("selective_checkpointing.save_modules", "0.20.0", None, None),
+        ("ple_cpu_offload", "0.19.0", None, None),
+        ("fsdp", None, "0.20.0", "fsdp_config"),
+        ("fsdp_config.use_orig_params", None, "0.20.0", None),
+        ("fsdp_config.fsdp_offload_params", None, None, None),
+        ("dataset_processes", None, None, "dataset_num_proc"),
+    ],
+)
+def test_history(key: str, since: str | None, gone: str | None, successor: str | None) -> None:
+    found = axolotl.history(key)
+    assert found == axolotl.History(name=key, since=since, gone=gone, successor=successor)
+
+
+def test_history_of_what_nobody_knows() -> None:
+    assert axolotl.history("no_such_key") is None
+    assert axolotl.value_history("optimizer", "no_such_optimizer") is None
+    assert axolotl.value_history("micro_batch_size", "adamw_torch") is None
+
+
+def test_history_knows_which_version_has_a_key() -> None:
+    for key in ("fsdp", "nf4_backend", "eval_on_start", "micro_batch_size"):
+        found = axolotl.history(key)
+        assert found is not None
+        assert [found.known_in(one) for one in VERSIONS] == [
+            bool(axolotl.schema_of_version(one).key_type(key)) for one in VERSIONS
+        ]
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "since"),
+    [
+        ("optimizer", "muon_8bit", "0.21.0"),
+        ("optimizer", "scao", "0.20.0"),
+        ("optimizer", "adamc", "0.19.0"),
+        ("optimizer", "adamw_torch", None),
+        ("attn_implementation", "varlen", "0.21.0"),
+        ("attn_implementation", "flash_attention_4", "0.19.0"),
+        ("adapter", "mixlora", "0.20.0"),
+        ("plugins", "axolotl.integrations.context_parallel.ContextParallelPlugin", "0.20.0"),
+        ("lr_scheduler", "rex", None),
+    ],
+)
+def test_history_of_names(key: str, name: str, since: str | None) -> None:
+    found = axolotl.value_history(key, name)
+    assert found is not None
+    assert (found.since, found.gone) == (since, None)
+
+
+def test_defaults_that_changed() -> None:
+    of = {version: axolotl.schema_of_version(version) for version in VERSIONS}
+    assert [one.defaults().get("fsdp_version") for one in of.values()] == [None, None, 2, 2]
+    assert [one.defaults("vllm").get("gpu_memory_utilization") for one in of.values()] == [0.9, 0.9, 0.9, None]
+    assert of["0.21.0"].plugin_defaults()["expert_parallel_backend"] == "auto"
+
+
+def test_fsdp_1_is_refused_since_it_left() -> None:
+    assert axolotl.schema_of_version("0.19.0").deprecations()["fsdp"].effect == "works"
+    new = axolotl.schema_of_version("0.20.0").deprecations()
+    assert (new["fsdp"].effect, new["fsdp"].successor) == ("refused", "fsdp_config")
+    assert new["fsdp_config.sharding_strategy"].successor == "fsdp_config.reshard_after_forward"
+    assert new["fsdp_config.use_orig_params"].effect == "ignored"
+
+
+def test_keys_of_a_built_in_plugin_are_judged_without_being_listed() -> None:
+    wrong = {"expert_parallel_backend": "nccl"}
+    assert [key for key, _ in axolotl.schema_of_version("0.21.0").type_errors(wrong)] == ["expert_parallel_backend"]
+    assert list(axolotl.schema_of_version("0.19.0").type_errors(wrong)) == []
 
 
 @pytest.mark.skipif(not CORPUS.is_dir(), reason="needs the corpus of Axolotl configs and verdicts beside the checkout")

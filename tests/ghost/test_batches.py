@@ -5,6 +5,9 @@ from dataclasses import replace
 import pytest
 
 from truth import BUNDLED, cases
+from vramwise.errors import VramwiseError
+from vramwise.ghost.loops.batches import BatchShape, largest
+from vramwise.types import Config, Document
 from vramwise.variants.lengths import (
     Lengths,
     eval_shapes,
@@ -14,9 +17,6 @@ from vramwise.variants.lengths import (
     train_shapes,
     varied_lengths,
 )
-from vramwise.errors import VramwiseError
-from vramwise.ghost.loops.batches import BatchShape, largest
-from vramwise.types import Config, Document
 
 PLAIN = next(case.run for case in cases(BUNDLED) if case.run.adapter == "lora")
 RUN = replace(

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from vramwise import explain
-from vramwise.judging import check_document
 from vramwise.documents.document import parse_document
 from vramwise.documents.edit import apply_edits
+from vramwise.judging import check_document
 from vramwise.targets import make_target
 from vramwise.types import Severity
 

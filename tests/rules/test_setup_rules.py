@@ -3,9 +3,9 @@
 import pytest
 
 from vramwise import explain
-from vramwise.judging import check_document
 from vramwise.documents.document import parse_document
 from vramwise.documents.edit import apply_edits
+from vramwise.judging import check_document
 from vramwise.targets import make_target
 
 CUT = "plugins:\n  - axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin\n"

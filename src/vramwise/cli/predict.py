@@ -71,7 +71,7 @@ def _keys_exist(changes: Sequence[str]) -> None:
     """Refuse a change of a key that nobody reads: it would show that nothing changes."""
     if not changes:
         return
-    from vramwise.facts import axolotl
+    from vramwise.trainers.axolotl import schema as axolotl
 
     known = axolotl.keys() | axolotl.plugin_keys().keys() | axolotl.deprecations().keys()
     for change in changes:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.allocator.settings import CUDA_VARIABLE, GENERIC_VARIABLE, NO_SPLIT_LIMIT, effective_settings, parse_settings
+from vramwise.allocator.settings import (
+    CUDA_VARIABLE,
+    GENERIC_VARIABLE,
+    NO_SPLIT_LIMIT,
+    effective_settings,
+    parse_settings,
+)
 from vramwise.allocator.variables import EXPANDABLE, export_line
 from vramwise.errors import VramwiseError
 from vramwise.rules.base import Hit, rule

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramwise.facts.axolotl import plugin_named
+from vramwise.trainers.axolotl.schema import plugin_named
 from vramwise.types import RunSpec
 
 LIGER = "axolotl.integrations.liger.LigerPlugin"

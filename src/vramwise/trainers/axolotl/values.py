@@ -8,20 +8,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramwise.facts import axolotl as facts
+from vramwise.trainers.axolotl.schema import Schema, schema_in
 from vramwise.trainers.value_types import accepts, parse_type
-from vramwise.types import Config, Document
+from vramwise.types import Config, Document, Stack
 
 _TRUE = frozenset({"1", "true", "t", "yes", "y", "on"})
 _FALSE = frozenset({"0", "false", "f", "no", "n", "off"})
 
 
-def axolotl_config(document: Document) -> Config:
+def axolotl_config(document: Document, stack: Stack) -> Config:
     """The file's values after the schema's coercions, addressable by today's names."""
+    schema = schema_in(stack)
     values: dict[str, Any] = {}
     for key, value in document.values.items():
-        if facts.check_type(key, value) is None:
-            values[key] = _coerce_block(key, value) if isinstance(value, dict) else coerce(facts.key_type(key), value)
+        if schema.check_type(key, value) is None:
+            block = isinstance(value, dict)
+            values[key] = _coerce_block(schema, key, value) if block else coerce(schema.key_type(key), value)
     sources = _unprefix_fsdp(values)
     return Config(document, values, sources)
 
@@ -39,13 +41,13 @@ def coerce(written: str | None, value: Any) -> Any:
     return _truth(value) if "bool" in kinds else value
 
 
-def _coerce_block(block: str, values: dict[Any, Any]) -> dict[Any, Any]:
+def _coerce_block(schema: Schema, block: str, values: dict[Any, Any]) -> dict[Any, Any]:
     """The values of a nested mapping, each as its own key's type has it; those of a wrong type stay as written."""
     coerced = dict(values)
     for name, value in values.items():
         key = f"{block}.{name}"
-        if facts.check_type(key, value) is None:
-            coerced[name] = coerce(facts.key_type(key), value)
+        if schema.check_type(key, value) is None:
+            coerced[name] = coerce(schema.key_type(key), value)
     return coerced
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from vramwise.errors import ConfigError
-from vramwise.facts import axolotl as facts
+from vramwise.trainers.axolotl import schema as facts
 from vramwise.types import Config, RunSpec
 
 _LIGER = "LigerPlugin"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.facts.axolotl import attention_facts, attn_implementations, suggest
 from vramwise.rules.base import Hit, rule, safe, set_key, unsafe
 from vramwise.timeline import MemoryReport
+from vramwise.trainers.axolotl.schema import attention_facts, attn_implementations, suggest
 from vramwise.types import RunSpec, Severity
 
 _KEY = "attn_implementation"

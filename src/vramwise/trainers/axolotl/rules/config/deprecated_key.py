@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from vramwise.facts.axolotl import aliases, nested_keys, plugin_keys
 from vramwise.rules.base import Hit, delete_key, insert_key, rule, safe, unsafe
 from vramwise.timeline import MemoryReport
 from vramwise.trainers.axolotl.plugins import listed_plugins
+from vramwise.trainers.axolotl.schema import aliases, nested_keys, plugin_keys
 from vramwise.types import Edit, Fix, RunSpec, Severity
 
 

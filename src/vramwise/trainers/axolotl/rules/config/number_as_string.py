@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from vramwise.documents.scalar import inline
-from vramwise.facts import axolotl as facts
 from vramwise.rules.base import Hit, rule, safe, set_key
 from vramwise.timeline import MemoryReport
+from vramwise.trainers.axolotl import schema as facts
 from vramwise.trainers.value_types import parse_type
 from vramwise.types import RunSpec, Severity, join_key
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.facts.axolotl import plugin_keys
 from vramwise.rules.base import Hit, insert_key, rule, set_key, unsafe
 from vramwise.timeline import MemoryReport
 from vramwise.trainers.axolotl.plugins import listed_plugins
+from vramwise.trainers.axolotl.schema import plugin_keys
 from vramwise.types import Edit, Fix, RunSpec, Severity
 
 

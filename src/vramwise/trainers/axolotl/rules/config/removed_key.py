@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from vramwise.facts.axolotl import Deprecation, deprecations
 from vramwise.rules.base import Hit, delete_key, insert_key, rule, safe, set_key, unsafe
 from vramwise.timeline import MemoryReport
+from vramwise.trainers.axolotl.schema import Deprecation, deprecations
 from vramwise.types import Fix, RunSpec, Severity
 
 # Successors that do the same with the same value. The others need a plugin, other values, or have no equal.

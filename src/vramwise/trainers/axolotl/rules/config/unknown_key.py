@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from difflib import SequenceMatcher
 from typing import Any
 
-from vramwise.facts import axolotl as facts
 from vramwise.rules.base import Hit, delete_key, insert_key, rule, unsafe
 from vramwise.timeline import MemoryReport
+from vramwise.trainers.axolotl import schema as facts
 from vramwise.types import Fix, RunSpec, Severity, join_key
 
 # Names from other trainers, and Axolotl's own word for the same thing.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from vramwise.facts.axolotl import defaults, key_type, type_errors
 from vramwise.rules.base import Hit, delete_key, insert_key, rule, safe, set_key, unsafe
 from vramwise.timeline import MemoryReport
+from vramwise.trainers.axolotl.schema import defaults, key_type, type_errors
 from vramwise.trainers.value_types import parse_type
 from vramwise.types import Fix, RunSpec, Severity
 

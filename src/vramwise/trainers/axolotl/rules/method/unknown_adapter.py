@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.facts import axolotl as facts
 from vramwise.rules.base import Hit, delete_key, insert_key, rule, set_key, unsafe
 from vramwise.timeline import MemoryReport
+from vramwise.trainers.axolotl import schema as facts
 from vramwise.trainers.axolotl.plugins import lists_foreign_plugin, lists_plugin
 from vramwise.types import Fix, RunSpec, Severity
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.facts.axolotl import optimizers
 from vramwise.rules.base import Hit, delete_key, rule, safe
 from vramwise.timeline import MemoryReport
+from vramwise.trainers.axolotl.schema import optimizers
 from vramwise.types import RunSpec, Severity
 
 _SETTINGS = ("adam_beta1", "adam_beta2", "adam_epsilon")

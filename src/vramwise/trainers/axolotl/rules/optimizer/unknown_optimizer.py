@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.facts.axolotl import optimizer_group, optimizers, suggest
 from vramwise.rules.base import Hit, delete_key, rule, set_key, unsafe
 from vramwise.timeline import MemoryReport
+from vramwise.trainers.axolotl.schema import optimizer_group, optimizers, suggest
 from vramwise.types import RunSpec, Severity
 
 # What is often written, or was a name in transformers 4 or an earlier Axolotl, and what it is called today.

@@ -1,0 +1,40 @@
+"""Axolotl's facts by version, as they lie in the JSON files beside this one.
+
+The newest version is there in full; each older one holds what differs from the next newer, as a JSON merge patch
+(RFC 7386: null means absent). Made by scripts/generate_axolotl_facts.py.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, cast
+
+from vramwise.facts.bundled import bundled_json
+
+
+@cache
+def releases() -> dict[str, dict[str, Any]]:
+    """Version → released, python, pins; oldest first."""
+    newest_first = cast(dict[str, dict[str, Any]], bundled_json("releases.json", __file__))
+    return dict(reversed(newest_first.items()))
+
+
+@cache
+def facts(version: str) -> dict[str, Any]:
+    """Everything known about one version. To be read only: versions share what they have in common."""
+    written = cast(dict[str, Any], bundled_json(f"{version}.json", __file__))
+    versions = list(releases())
+    newer = versions[versions.index(version) + 1 :]
+    return cast(dict[str, Any], _patched(facts(newer[0]), written)) if newer else written
+
+
+def _patched(value: Any, patch: Any) -> Any:
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(value) if isinstance(value, dict) else {}
+    for key, change in patch.items():
+        if change is None:
+            result.pop(key, None)
+        else:
+            result[key] = _patched(result.get(key), change)
+    return result

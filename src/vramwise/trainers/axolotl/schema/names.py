@@ -1,0 +1,23 @@
+"""The name that a misspelt word may mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+
+def suggest(word: str, among: Iterable[str], *, limit: int = 3) -> tuple[str, ...]:
+    """The names a misspelt word may mean, closest first; case, dashes and swapped letters are forgiven."""
+    return _suggest(word, frozenset(among), limit)
+
+
+@lru_cache(maxsize=1024)
+def _suggest(word: str, among: frozenset[str], limit: int) -> tuple[str, ...]:
+    from difflib import get_close_matches
+
+    by_folded = {_folded(name): name for name in sorted(among)}
+    return tuple(by_folded[match] for match in get_close_matches(_folded(word), by_folded, n=limit, cutoff=0.75))
+
+
+def _folded(name: str) -> str:
+    return name.lower().replace("-", "_").replace(" ", "_")

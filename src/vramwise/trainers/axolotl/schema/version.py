@@ -1,0 +1,231 @@
+"""One version of Axolotl: its keys and their types, plugins, optimizers, attention names, what it renamed or removed.
+
+Says what a key may hold, one key at a time; how keys act together is the resolver's and the rules' business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any, Literal, cast
+
+from vramwise.trainers.axolotl.schema import loading
+
+_INTEGRATIONS = "axolotl.integrations."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deprecation:
+    """A key on its way out. refused: stops the run; mapped: moved to the successor; ignored: accepted, never read."""
+
+    key: str
+    effect: Literal["refused", "mapped", "works", "ignored"]
+    successor: str | None
+    unless_false: bool  # refused only when truthy; otherwise refused whenever it is not null
+
+
+class Schema:
+    """What one version of Axolotl knows. Made by `schema_of_version`; all of it is read from the bundled facts."""
+
+    def __init__(self, version: str) -> None:
+        self.version = version
+        self._facts = loading.facts(version)
+        self._types: dict[str, str | None] = {}
+
+    def __repr__(self) -> str:
+        return f"Schema({self.version!r})"
+
+    @property
+    def released(self) -> str:
+        """The day it was built, as 2026-10-16."""
+        return cast(str, loading.releases()[self.version]["released"])
+
+    @property
+    def python(self) -> str:
+        """The Python versions it installs on, as `>=3.12`."""
+        return cast(str, loading.releases()[self.version]["python"])
+
+    @property
+    def pins(self) -> Mapping[str, str]:
+        """Package → the versions it asks for, as `==5.20.1` or `>=2.13.0,<2.15.0`."""
+        return cast(Mapping[str, str], loading.releases()[self.version]["pins"])
+
+    def keys(self) -> frozenset[str]:
+        """Every top-level key Axolotl knows without plugins, aliases (`model_type`…) included."""
+        return self._keys
+
+    @cached_property
+    def _keys(self) -> frozenset[str]:
+        return frozenset(self._facts["keys"]) | frozenset(self._facts["aliases"][""])
+
+    def aliases(self, block: str = "") -> Mapping[str, str]:
+        """Other spelling → Axolotl's own name of the field, at the top level or in a block."""
+        return cast(Mapping[str, str], self._facts["aliases"].get(block, {}))
+
+    def defaults(self, block: str = "") -> Mapping[str, Any]:
+        """Defaults that are not null, at the top level or in a block. A key that is absent is null unless it is set."""
+        found = self._facts["nested_defaults"].get(block, {}) if block else self._facts["defaults"]
+        return cast(Mapping[str, Any], found)
+
+    def plugin_defaults(self) -> Mapping[str, Any]:
+        """Defaults of the plugins' keys that are not null; they hold where the plugin is loaded."""
+        return cast(Mapping[str, Any], self._facts["plugin_defaults"])
+
+    def key_type(self, key: str) -> str | None:
+        """The type of a top-level, plugin's or block's key (`fsdp_config.offload_params`); None for an unknown one."""
+        if key not in self._types:
+            self._types[key] = self._type_of(key)
+        return self._types[key]
+
+    def _type_of(self, key: str) -> str | None:
+        block, dot, name = key.rpartition(".")
+        if dot:
+            fields = self._facts["blocks"].get(block, {})
+            return cast(str | None, fields.get(self.nested_name(block, name)))
+        found = self._facts["keys"].get(self.aliases().get(key, key))
+        if found is None and (plugin := self.plugin_keys().get(key)):
+            found = self._facts["plugins"][plugin][key]
+        return cast(str | None, found)
+
+    def blocks(self) -> frozenset[str]:
+        """Nested mappings whose keys are known: `fsdp_config`, `trl`, `datasets[]` (each item of a list)…"""
+        return frozenset(self._facts["blocks"])
+
+    def nested_keys(self, block: str) -> frozenset[str]:
+        """The keys known inside a block, every accepted spelling. Empty for a block that is not known."""
+        fields = self._facts["blocks"].get(block, {})
+        known = frozenset(fields) | frozenset(self.aliases(block))
+        if block == "fsdp_config":
+            known |= {f"fsdp_{name}" for name in fields if not name.startswith("fsdp_")}
+        return known
+
+    def nested_name(self, block: str, name: str) -> str:
+        """The field that a spelling inside a block means: Axolotl drops `fsdp_` from the keys of fsdp_config."""
+        if block == "fsdp_config" and name != "fsdp_version":
+            name = name.removeprefix("fsdp_")
+        return self.aliases(block).get(name, name)
+
+    def refuses_unknown(self, block: str) -> bool:
+        """Whether Axolotl stops at a key it does not know in this block; elsewhere it drops it without a word."""
+        return block in self._facts["closed_blocks"]
+
+    def known_plugins(self) -> tuple[str, ...]:
+        """Class paths of Axolotl's own plugins, as `plugins:` lists them."""
+        return tuple(self._facts["plugins"])
+
+    def built_in_plugins(self) -> tuple[str, ...]:
+        """Plugins that are loaded without being listed."""
+        return tuple(self._facts["built_in_plugins"])
+
+    def plugin_keys(self) -> Mapping[str, str]:
+        """Key → the plugin that brings it, listed or built in."""
+        return self._plugin_keys
+
+    @cached_property
+    def _plugin_keys(self) -> Mapping[str, str]:
+        return {key: plugin for plugin, brought in self._facts["plugins"].items() for key in brought}
+
+    def plugin_named(self, written: str) -> str | None:
+        """The class path of the plugin that a spelling loads: `axolotl.integrations.` may be left out, a file named."""
+        inner = written.removeprefix(_INTEGRATIONS)
+        parts = inner.split(".")
+        wanted = (f"{_INTEGRATIONS}{parts[0]}.{parts[-1]}", f"{_INTEGRATIONS}{inner}")
+        return next((path for path in wanted if path in self._facts["plugins"]), None)
+
+    def optimizers(self) -> frozenset[str]:
+        """Every optimizer name that the schema or transformers accepts."""
+        return frozenset(name for names in self._facts["optimizers"].values() for name in names)
+
+    def optimizer_group(self, group: str) -> frozenset[str]:
+        """Names that share a trait: adamw_like, bitsandbytes_8bit, bitsandbytes_32bit, paged, torchao, raises_later…"""
+        return frozenset(self._facts["optimizer_groups"][group])
+
+    def optimizer_package(self, name: str) -> str | None:
+        """The module an optimizer needs besides what Axolotl installs by default."""
+        return cast(str | None, self._facts["optimizer_packages"].get(name))
+
+    def attn_implementations(self) -> frozenset[str]:
+        """Names that `attn_implementation` accepts; a path with a slash (a hub kernel) is accepted too."""
+        return frozenset(self._facts["attention"]["names"])
+
+    def attention_facts(self) -> Mapping[str, Any]:
+        """legacy_flags, refused_short_names (each → canonical name), varlen_packing, flash_library, fp32_embeddings."""
+        return cast(Mapping[str, Any], self._facts["attention"])
+
+    def legacy_attention_flags(self) -> Mapping[str, str]:
+        """Old boolean key → attention name, in the order in which they win."""
+        return cast(Mapping[str, str], self._facts["attention"]["legacy_flags"])
+
+    def adapters(self) -> frozenset[str]:
+        """Adapters that need no plugin."""
+        return frozenset(self._facts["adapters"]["built_in"])
+
+    def plugin_adapters(self) -> Mapping[str, str]:
+        """Adapter → the plugin that brings it."""
+        return cast(Mapping[str, str], self._facts["adapters"]["by_plugin"])
+
+    def lr_schedulers(self) -> frozenset[str]:
+        """Names that `lr_scheduler` accepts."""
+        return frozenset(self._facts["lr_schedulers"])
+
+    def deprecations(self) -> Mapping[str, Deprecation]:
+        """Keys that were removed or renamed. Some (`unsloth_…`) are no keys any more, but refused all the same."""
+        return self._deprecations
+
+    @cached_property
+    def _deprecations(self) -> Mapping[str, Deprecation]:
+        return {
+            key: Deprecation(
+                key=key,
+                effect=fact["effect"],
+                successor=fact.get("successor"),
+                unless_false=fact.get("unless_false", False),
+            )
+            for key, fact in self._facts["deprecated"].items()
+        }
+
+    def check_type(self, key: str, value: Any) -> str | None:
+        """None where Axolotl's schema takes the value for this key, else a sentence: what it takes, what was found.
+
+        A block is only asked to be a mapping: its keys are checked one by one under their dotted names. Unknown keys
+        pass. Enumerated types are judged; names that are free text in the schema (optimizer, attn_implementation) not.
+        """
+        from vramwise.trainers.value_types import accepts, describe, describe_value
+
+        written = self.key_type(key)
+        if written is None or accepts(written, value):
+            return None
+        return f"{key} takes {describe(written)}, found {describe_value(value)}"
+
+    def type_errors(self, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """(dotted key, sentence) for every value of a config that the schema refuses, blocks included.
+
+        Keys of a plugin that is not loaded are skipped: Axolotl drops them unseen.
+        """
+        loaded = {None, *self.built_in_plugins(), *map(self.plugin_named, _texts(values.get("plugins")))}
+        for key, value in values.items():
+            if not isinstance(key, str) or self.plugin_keys().get(key) not in loaded:
+                continue
+            if sentence := self.check_type(key, value):
+                yield key, sentence
+            elif isinstance(value, Mapping) and f"block({key})" in (self.key_type(key) or ""):
+                nested = ((f"{key}.{name}", held) for name, held in value.items() if isinstance(name, str))
+                yield from ((path, found) for path, held in nested if (found := self.check_type(path, held)))
+
+
+def _texts(value: Any) -> list[str]:
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+
+
+@cache
+def schema_of_version(version: str) -> Schema:
+    """The facts of a version, as "0.21.0". A KeyError for a version that is not among `known_releases`."""
+    if version not in loading.releases():
+        raise KeyError(version)
+    return Schema(version)
+
+
+def known_releases() -> tuple[str, ...]:
+    """Every version whose facts are here, oldest first."""
+    return tuple(loading.releases())

@@ -154,3 +154,23 @@ def test_check_imports_nothing_heavy():
     names = {line.rsplit("|", 1)[-1].strip().split(".")[0] for line in done.stderr.splitlines()}
     assert "yaml" in names
     assert not names & {"torch", "transformers", "huggingface_hub", "numpy", "rich"}
+
+
+def test_there_is_one_way_out():
+    """What commands write passes through cli/writing.py, which neutralises it; colours come from render/outward.py.
+
+    `train` still hands click.echo on to the training rooms.
+    """
+    writing = {"echo", "secho", "print", "style", "print_exc", "write"}
+    exempt = {"writing.py", "outward.py", "train.py"}
+    wrong = []
+    for path in modules():
+        if room(path) not in ("cli", "render") or path.name in exempt:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and node.attr in writing:
+                wrong.append(f"{path.name}:{node.lineno} {node.attr}")
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
+                wrong.append(f"{path.name}:{node.lineno} print")
+        wrong += [f"{path.name} imports {name}" for name in imports(path) if name in ("click.style", "click.echo")]
+    assert wrong == []

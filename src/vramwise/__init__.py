@@ -22,7 +22,8 @@ if TYPE_CHECKING:
         train,
     )
     from vramwise.errors import ConfigError, VramwiseError
-    from vramwise.judging import FileReport, FixReport
+    from vramwise.judging import FileReport
+    from vramwise.mending import FixReport
     from vramwise.types import Finding, Severity
 
 __version__ = "0.1.0"
@@ -52,7 +53,7 @@ _ELSEWHERE = {
     "ConfigError": "vramwise.errors",
     "FileReport": "vramwise.judging",
     "Finding": "vramwise.types",
-    "FixReport": "vramwise.judging",
+    "FixReport": "vramwise.mending",
     "Severity": "vramwise.types",
     "TrainOptions": "vramwise.training.parent.prepare",
     "VramwiseError": "vramwise.errors",

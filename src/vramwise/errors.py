@@ -4,7 +4,18 @@ from __future__ import annotations
 
 
 class VramwiseError(Exception):
-    """Something the user can mend: bad usage or unreadable input."""
+    """Something the user can mend: bad usage or unreadable input.
+
+    `sentence` says it on one line; `further` lines list what it is about, where that is more than one thing.
+    """
+
+    def __init__(self, sentence: str, *further: str) -> None:
+        super().__init__(sentence, *further)
+        self.sentence = sentence
+        self.further = further
+
+    def __str__(self) -> str:
+        return "\n".join([self.sentence, *self.further])
 
 
 class ConfigError(VramwiseError):

@@ -8,11 +8,13 @@ from typing import Any
 
 import click
 
-from vramwise.cli.options import FORMATS, rule_options, show, target_options, terminal_width
-from vramwise.judging import FileReport, FixReport
+from vramwise.cli.options import FORMATS, rule_options, target_options, terminal_width
+from vramwise.cli.writing import say_all, say_prose
+from vramwise.judging import FileReport
 from vramwise.judging import check as check_paths
-from vramwise.judging import fix as fix_paths
-from vramwise.subject import Options
+from vramwise.mending import FixReport
+from vramwise.mending import fix as fix_paths
+from vramwise.options import Options
 
 
 @click.command("check")
@@ -63,9 +65,7 @@ def _mended(fixes: Iterator[FixReport]) -> Iterator[FileReport]:
     from vramwise.render.fixes import describe_fix
 
     for report in fixes:
-        text = describe_fix(report)
-        if text:
-            click.echo(text, err=True)
+        say_all(describe_fix(report), err=True)
         yield report.remaining
 
 
@@ -74,15 +74,13 @@ def _write_text(reports: Iterator[FileReport], *, show_resolved: bool) -> list[F
 
     done = []
     for report in reports:
-        text = render_text(report, width=terminal_width())
-        if text:
-            click.echo(text + "\n")
+        say_all(render_text(report, width=terminal_width()))
         if show_resolved and report.run is not None:
             from vramwise.render.resolved import render_resolved
 
-            click.echo(render_resolved(report.run, report.path) + "\n")
+            say_all([*render_resolved(report.run, report.path), ""])
         done.append(report)
-    show(summary(done))
+    say_prose([summary(done)])
     return done
 
 
@@ -90,7 +88,7 @@ def _write_json(reports: Iterator[FileReport]) -> list[FileReport]:
     from vramwise.render.report_json import render_json
 
     done = list(reports)
-    click.echo(render_json(done, indent=2 if sys.stdout.isatty() else None))
+    say_all(render_json(done, indent=2 if sys.stdout.isatty() else None).split("\n"))
     return done
 
 
@@ -98,7 +96,7 @@ def _write_sarif(reports: Iterator[FileReport]) -> list[FileReport]:
     from vramwise.render.sarif import render_sarif
 
     done = list(reports)
-    click.echo(render_sarif(done))
+    say_all(render_sarif(done).split("\n"))
     return done
 
 
@@ -106,7 +104,5 @@ def _write_github(reports: Iterator[FileReport]) -> list[FileReport]:
     from vramwise.render.github import render_github
 
     done = list(reports)
-    text = render_github(done)
-    if text:
-        click.echo(text)
+    say_all(render_github(done), commands=True)
     return done

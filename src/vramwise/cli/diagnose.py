@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from vramwise.cli.options import target_options
+from vramwise.cli.writing import say, say_all
 from vramwise.errors import VramwiseError
-from vramwise.subject import Options
+from vramwise.options import Options
 
 if TYPE_CHECKING:
     from vramwise.diagnosis.reading import Reading
@@ -52,17 +53,17 @@ def command(
     options = Options(gpu=gpu, gpus=gpus, torch=torch, alloc_conf=alloc_conf, launcher=launcher)
     stream = sys.stdin.buffer if log == "-" else None
     reading = read_all(stream or log, config=config, snapshot=snapshot, options=options, model=model)
-    click.echo(_rendered(reading, output_format))
+    say_all(_rendered(reading, output_format))
     if html is not None:
         _write_page(reading, html)
     sys.exit(1 if reading.diagnosis.failed else 0)
 
 
-def _rendered(reading: Reading, output_format: str) -> str:
+def _rendered(reading: Reading, output_format: str) -> list[str]:
     if output_format == "json":
         from vramwise.render.diagnosis_json import render_json
 
-        return render_json(reading.diagnosis)
+        return render_json(reading.diagnosis).split("\n")
     from vramwise.render.diagnosis_text import render_diagnosis
 
     return render_diagnosis(reading.diagnosis)
@@ -75,4 +76,4 @@ def _write_page(reading: Reading, name: str) -> None:
         Path(name).write_text(diagnosis_page(reading), encoding="utf-8")
     except OSError as error:
         raise VramwiseError(f"{name} cannot be written: {error.strerror}") from error
-    click.echo(f"wrote {name}", err=True)
+    say(f"wrote {name}", err=True)

@@ -7,6 +7,8 @@ import textwrap
 import click
 
 from vramwise.api import explain
+from vramwise.cli.writing import say_all
+from vramwise.render.outward import style
 from vramwise.rules.base import Rule
 
 
@@ -14,12 +16,12 @@ from vramwise.rules.base import Rule
 @click.argument("rule_id", metavar="ID")
 def command(rule_id: str) -> None:
     """Explain one rule: why it hurts, an example, the remedy."""
-    click.echo(_page(explain(rule_id)))
+    say_all(_page(explain(rule_id)))
 
 
-def _page(rule: Rule) -> str:
+def _page(rule: Rule) -> list[str]:
     parts = [
-        f"{click.style(rule.id, bold=True)} ({rule.severity.value}): {rule.title}",
+        f"{style(rule.id, bold=True)} ({rule.severity.value}): {rule.title}",
         rule.documentation,
     ]
     if rule.beyond_trainer:
@@ -27,9 +29,9 @@ def _page(rule: Rule) -> str:
     parts.append(_example("Bad", rule.bad, rule.options))
     parts.append(_example("Good", rule.good, rule.good_options))
     parts.append(f"Silence it on its line with: # vramwise: ignore[{rule.id}] reason")
-    return "\n\n".join(parts)
+    return "\n\n".join(parts).split("\n")
 
 
 def _example(title: str, text: str, options: str) -> str:
     under = f" (under {options})" if options else ""
-    return f"{click.style(title, bold=True)}{under}:\n{textwrap.indent(text.rstrip(), '    ')}"
+    return f"{style(title, bold=True)}{under}:\n{textwrap.indent(text.rstrip(), '    ')}"

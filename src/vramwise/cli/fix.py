@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import Any
 
 import click
 
 from vramwise.cli.check import exit_code
 from vramwise.cli.options import rule_options, target_options, terminal_width
-from vramwise.judging import FixReport
-from vramwise.judging import fix as fix_paths
-from vramwise.subject import Options
+from vramwise.cli.writing import in_ci, pass_on, say, say_all
+from vramwise.mending import FixReport
+from vramwise.mending import fix as fix_paths
+from vramwise.options import Options
 
 
 @click.command("fix")
@@ -42,16 +44,18 @@ def command(paths: tuple[str, ...], show_diff: bool, unsafe_fixes: bool, **asked
 def _tell(report: FixReport, *, show_diff: bool) -> None:
     from vramwise.documents.edit import diff
     from vramwise.render.fixes import describe_fix
+    from vramwise.render.outward import visible
 
     stdin = report.path == "-"
-    text = describe_fix(report, written=not show_diff)
-    if text:
-        click.echo(text, err=stdin or show_diff)
+    say_all(describe_fix(report, written=not show_diff), err=stdin or show_diff)
     if show_diff and report.before and report.after:
-        click.echo(diff(report.before, report.after).encode("utf-8"), nl=False)
+        # The lines are the user's; the file's name in front of them is somebody's.
+        name = visible(report.path)
+        text = diff(replace(report.before, path=name), replace(report.after, path=name))
+        pass_on(text, to_a_log=in_ci())
     elif stdin and report.after:
-        # Bytes: a config is UTF-8 and keeps its line ends, whatever the terminal's encoding.
-        click.echo(report.after.text.encode("utf-8"), nl=False)
+        # A filter: what comes out is a config, and goes to a file in CI, too.
+        pass_on(report.after.text, to_a_log=False)
 
 
 def _tell_rest(reports: list[FixReport], *, show_diff: bool) -> None:
@@ -60,11 +64,9 @@ def _tell_rest(reports: list[FixReport], *, show_diff: bool) -> None:
     to_stderr = show_diff or any(report.path == "-" for report in reports)
     remaining = [report.remaining for report in reports]
     for report in remaining:
-        text = render_text(report, width=terminal_width())
-        if text:
-            click.echo(text + "\n", err=to_stderr)
+        say_all(render_text(report, width=terminal_width()), err=to_stderr)
     changed = sum(report.changed for report in reports)
     verb = "would change" if show_diff else "changed"
     fixes = sum(len(report.applied) for report in reports)
     done = f"{fixes} fix{'es' * (fixes != 1)}: {changed} file{'s' * (changed != 1)} {verb}"
-    click.echo(f"{done}; remains: {summary(remaining, fixing=True)}", err=to_stderr)
+    say(f"{done}; remains: {summary(remaining, fixing=True)}", err=to_stderr)

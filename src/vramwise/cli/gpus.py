@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from vramwise.cli.writing import say_all
 from vramwise.facts.gpus import all_gpus
 from vramwise.types import GpuSpec
 from vramwise.units import gib
@@ -14,8 +15,7 @@ def command() -> None:
     """List the cards vramwise knows: memory, compute capability, bf16, fp8."""
     cards = all_gpus()
     width = max(len(card.name) for card in cards)
-    for card in cards:
-        click.echo(f"{card.name.ljust(width)}  {gib(card.memory_bytes).rjust(9)}  {_capability(card)}")
+    say_all(f"{card.name.ljust(width)}  {gib(card.memory_bytes).rjust(9)}  {_capability(card)}" for card in cards)
 
 
 def _capability(card: GpuSpec) -> str:

@@ -12,7 +12,9 @@ from pathlib import Path
 import click
 
 from vramwise import __version__
+from vramwise.cli.writing import say
 from vramwise.errors import VramwiseError
+from vramwise.render.outward import style
 
 # name → one line for --help; the command `name` lives in cli/name.py
 COMMANDS = {
@@ -108,7 +110,7 @@ def cli(ctx: click.Context) -> None:
     Start with: vramwise check config.yml --gpu rtx-4090
     """
     if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help(), err=True)
+        say(*ctx.get_help().split("\n"), err=True)
         ctx.exit(BAD_USAGE)
 
 
@@ -126,19 +128,21 @@ def _run() -> int:
     try:
         code = cli(prog_name="vramwise", standalone_mode=False, color=_colour())
     except click.UsageError as error:
-        return _refuse(f"{error.format_message()}{_see(error.ctx)}")
+        return _refuse(error.format_message(), *_see(error.ctx))
     except click.Abort:
         return INTERRUPTED
     except (VramwiseError, OSError) as error:
         if os.environ.get("VRAMWISE_TRACEBACK"):
             raise
-        return _refuse(str(error) if isinstance(error, VramwiseError) else _system_error(error))
+        if isinstance(error, VramwiseError):
+            return _refuse(str(error) if not error.further else error.sentence, *error.further)
+        return _refuse(_system_error(error))
     except Exception:
         # Exit code 1 means findings; a bug must not look like one.
         import traceback
 
-        traceback.print_exc()
-        click.echo("this is a bug in vramwise: please report it with the lines above", err=True)
+        say(*traceback.format_exc().rstrip("\n").split("\n"), err=True)
+        say("this is a bug in vramwise: please report it with the lines above", err=True)
         return BAD_USAGE
     return code if isinstance(code, int) else 0
 
@@ -148,8 +152,8 @@ def _colour() -> bool | None:
     return False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
 
 
-def _refuse(sentence: str) -> int:
-    click.echo(f"{click.style('error', fg='red', bold=True)}: {sentence}", err=True, color=_colour())
+def _refuse(sentence: str, *further: str) -> int:
+    say(f"{style('error', fg='red', bold=True)}: {sentence}", *further, err=True, color=_colour())
     return BAD_USAGE
 
 
@@ -158,5 +162,5 @@ def _system_error(error: OSError) -> str:
     return f"{error.filename or 'the output'} cannot be used: {error.strerror or error}"
 
 
-def _see(ctx: click.Context | None) -> str:
-    return "" if ctx is None else f"\n{ctx.get_usage()}\nMore: {ctx.command_path} --help"
+def _see(ctx: click.Context | None) -> list[str]:
+    return [] if ctx is None else [*ctx.get_usage().split("\n"), f"More: {ctx.command_path} --help"]

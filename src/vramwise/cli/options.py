@@ -24,13 +24,6 @@ def terminal_width() -> int | None:
     return max(40, shutil.get_terminal_size().columns)
 
 
-def show(text: str) -> None:
-    """Print prose and figures; on a terminal long lines break between words. Not for code: that is copied."""
-    from vramwise.render.folding import fold
-
-    click.echo(fold(text, terminal_width()))
-
-
 def target_options(command: Decorated) -> Decorated:
     """--gpu, --gpus, --torch, --alloc-conf, --launcher: the machine the run is meant for."""
     for option in reversed(

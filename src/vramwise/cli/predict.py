@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import Any
 import click
 
 from vramwise.api import Options, PredictOptions, predict
-from vramwise.cli.options import TARGET_OPTIONS, show, target_options
+from vramwise.cli.options import TARGET_OPTIONS, target_options
+from vramwise.cli.writing import say, say_all, say_prose
 from vramwise.errors import VramwiseError
 from vramwise.units import parse_size
 from vramwise.variants.prediction import ENGINES, Prediction
@@ -96,14 +96,15 @@ def _write_text(
 ) -> None:
     from vramwise.render.prediction_text import render_cards, render_change, render_prediction
 
-    show(render_prediction(prediction))
+    say_prose(render_prediction(prediction))
     if changed is not None:
-        show("\n" + render_change(prediction, changed, what_if))
+        say_prose(["", *render_change(prediction, changed, what_if)])
     if by_card:
-        show("\n" + render_cards(by_card))
+        say_prose(["", *render_cards(by_card)])
 
 
 def _write_json(prediction: Prediction, changed: Prediction | None, by_card: list[tuple[str, Prediction]]) -> None:
+    from vramwise.render.json_text import json_text
     from vramwise.render.prediction_json import prediction_json
 
     document = prediction_json(prediction)
@@ -111,7 +112,7 @@ def _write_json(prediction: Prediction, changed: Prediction | None, by_card: lis
         document["what_if"] = prediction_json(changed)
     if by_card:
         document["cards"] = [{"gpu": name, "fits": on.fits, "retries": on.report.retries} for name, on in by_card]
-    click.echo(json.dumps(document, indent=2))
+    say_all(json_text(document, indent=2).split("\n"))
 
 
 def _write_files(prediction: Prediction, path: str, html: str | None, snapshot: str | None) -> None:
@@ -130,4 +131,4 @@ def _write(name: str, data: bytes) -> None:
         Path(name).write_bytes(data)
     except OSError as error:
         raise VramwiseError(f"{name} cannot be written: {error.strerror}") from error
-    click.echo(f"wrote {name}", err=True)
+    say(f"wrote {name}", err=True)

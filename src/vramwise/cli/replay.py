@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Any
 
 import click
 
+from vramwise.cli.writing import say_all
 from vramwise.recordings.reader import read_recording
 from vramwise.recordings.replay import ReplayResult, replay
+from vramwise.render.json_text import json_text
 from vramwise.units import gib, mib, parse_size, readable
 
 
@@ -45,7 +46,7 @@ def command(
         torch=None if torch is None else parse_torch_version(torch),
         limit_bytes=None if memory_limit is None else parse_size(memory_limit),
     )
-    click.echo(json.dumps(as_json(result), indent=2) if output_format == "json" else as_text(result))
+    say_all(json_text(as_json(result), indent=2).split("\n") if output_format == "json" else as_text(result))
     sys.exit(1 if result.failure or (result.checks and result.mismatches) else 0)
 
 
@@ -90,7 +91,7 @@ def as_json(result: ReplayResult) -> dict[str, Any]:
     }
 
 
-def as_text(result: ReplayResult) -> str:
+def as_text(result: ReplayResult) -> list[str]:
     """The line that matters, then the figures behind it."""
     lines = [_verdict(result), ""]
     lines += [
@@ -109,7 +110,7 @@ def as_text(result: ReplayResult) -> str:
     lines.append(
         f"torch           {result.torch[0]}.{result.torch[1]}, device {result.device}, {result.events:,} events"
     )
-    return "\n".join(lines)
+    return lines
 
 
 def _verdict(result: ReplayResult) -> str:

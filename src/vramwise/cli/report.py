@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from vramwise.cli.writing import say, say_all
 from vramwise.errors import VramwiseError
 
 
@@ -22,7 +23,7 @@ def command(output_dir: Path, html: str | None) -> None:
     from vramwise.training.parent.measured import read_report
 
     report = read_report(output_dir)
-    click.echo(render_train_report(report))
+    say_all(render_train_report(report))
     if html is None:
         return
     from vramwise.render.train_report import render_train_html
@@ -31,4 +32,4 @@ def command(output_dir: Path, html: str | None) -> None:
         Path(html).write_text(render_train_html(report), encoding="utf-8")
     except OSError as error:
         raise VramwiseError(f"{html} cannot be written: {error.strerror}") from error
-    click.echo(f"wrote {html}", err=True)
+    say(f"wrote {html}", err=True)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 
 import click
 
+from vramwise.cli.writing import say_all
+from vramwise.render.json_text import json_text
+from vramwise.render.outward import style
 from vramwise.rules.base import TOPICS, Rule
 from vramwise.trainers.rulebook import ALL_RULES
 
@@ -15,16 +18,20 @@ from vramwise.trainers.rulebook import ALL_RULES
 def command(output_format: str) -> None:
     """List the rules, by topic. `vramwise explain ID` tells more."""
     if output_format == "json":
-        click.echo(json.dumps({"version": 1, "rules": [_json(rule) for rule in ALL_RULES]}, indent=2))
-        return
+        say_all(json_text({"version": 1, "rules": [_json(rule) for rule in ALL_RULES]}, indent=2).split("\n"))
+    else:
+        say_all(_lines())
+
+
+def _lines() -> Iterator[str]:
     width = max(len(rule.id) for rule in ALL_RULES)
     for topic in TOPICS:
         listed = [rule for rule in ALL_RULES if rule.topic == topic]
         if listed:
-            click.secho(topic, bold=True)
+            yield style(topic, bold=True)
             for rule in listed:
-                click.echo(f"  {rule.id.ljust(width)}  {rule.severity.value.ljust(7)}  {rule.title}")
-    click.echo(f"{len(ALL_RULES)} rules")
+                yield f"  {rule.id.ljust(width)}  {rule.severity.value.ljust(7)}  {rule.title}"
+    yield f"{len(ALL_RULES)} rules"
 
 
 def _json(rule: Rule) -> dict[str, object]:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Any
 
 from vramwise.diagnosis.evidence import Cause, Diagnosis, Remedy, Symptom
 from vramwise.diagnosis.read.snapshot import SnapshotFacts
+from vramwise.render.json_text import json_text
 
 VERSION = 1
 
 
 def render_json(diagnosis: Diagnosis) -> str:
     """The document as text."""
-    return json.dumps(diagnosis_json(diagnosis), indent=2, ensure_ascii=False)
+    return json_text(diagnosis_json(diagnosis), indent=2)
 
 
 def diagnosis_json(diagnosis: Diagnosis) -> dict[str, Any]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from click import style
+from vramwise.mending import FixReport
+from vramwise.render.outward import style
 
-from vramwise.judging import FixReport
 
-
-def describe_fix(report: FixReport, *, written: bool = True) -> str:
-    """The changes of one file, made or only proposed; empty where there are none and nothing was refused."""
+def describe_fix(report: FixReport, *, written: bool = True) -> list[str]:
+    """The changes of one file, a line each, made or only proposed, and what was refused."""
     lines = []
     done = style("fixed" if written else "would fix", fg="green", bold=True)
     for found in report.applied:
@@ -17,4 +16,4 @@ def describe_fix(report: FixReport, *, written: bool = True) -> str:
     for found, reason in report.refused:
         kept = style("not fixed", fg="yellow", bold=True)
         lines.append(f"{style(report.path, bold=True)} {kept} {style(found.rule, bold=True)}: {reason}")
-    return "\n".join(lines)
+    return lines

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from click import unstyle
+from collections.abc import Iterable
+
+from vramwise.render.outward import unstyle
 
 _DEEPER = "    "
 
 
-def fold(text: str, width: int | None) -> str:
-    """Break the lines that are too long; further lines are indented deeper. Colour codes do not count.
+def fold_all(lines: Iterable[str], width: int | None) -> list[str]:
+    """Each line folded."""
+    return [part for line in lines for part in fold(line, width)]
 
-    None leaves lines whole: for other programs a line is a line.
+
+def fold(line: str, width: int | None) -> list[str]:
+    """Break a line that is too long; further lines are indented deeper. Colour codes do not count.
+
+    None leaves it whole: for other programs a line is a line.
     """
-    if width is None:
-        return text
-    return "\n".join(_folded(line, width) for line in text.split("\n"))
-
-
-def _folded(text: str, width: int) -> str:
-    if len(unstyle(text)) <= width:
-        return text
-    indent = text[: len(text) - len(text.lstrip(" "))]
-    lines, line = [], ""
-    for word in text[len(indent) :].split(" "):
-        longer = f"{line} {word}" if line else indent + word
-        if line and len(unstyle(longer)) > width:
-            lines.append(line)
+    if width is None or len(unstyle(line)) <= width:
+        return [line]
+    indent = line[: len(line) - len(line.lstrip(" "))]
+    lines, current = [], ""
+    for word in line[len(indent) :].split(" "):
+        longer = f"{current} {word}" if current else indent + word
+        if current and len(unstyle(longer)) > width:
+            lines.append(current)
             longer = f"{indent}{_DEEPER}{word}"
-        line = longer
-    return "\n".join([*lines, line])
+        current = longer
+    return [*lines, current]

@@ -10,9 +10,9 @@ from vramwise.types import Finding
 _LEVELS = {"error": "error", "warning": "warning", "info": "notice"}
 
 
-def render_github(reports: Iterable[FileReport]) -> str:
-    """All findings and unreadable files as annotations."""
-    return "\n".join(line for report in reports for line in _lines(report))
+def render_github(reports: Iterable[FileReport]) -> list[str]:
+    """All findings and unreadable files as annotations, a line each."""
+    return [line for report in reports for line in _lines(report)]
 
 
 def _lines(report: FileReport) -> Iterator[str]:

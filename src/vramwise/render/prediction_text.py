@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from click import style
-
+from vramwise.render.outward import style
 from vramwise.timeline import MemoryReport
 from vramwise.units import GIB, gib, readable
 from vramwise.variants.prediction import Prediction
@@ -16,12 +15,22 @@ _BAR = 30
 _STEPS_SHOWN = 4
 
 
-def render_prediction(prediction: Prediction) -> str:
-    """All of it."""
-    blocks = [verdict(prediction), describe(prediction), _breakdown(prediction), _phases(prediction.report)]
-    blocks.append("\n".join([style("Assumptions", bold=True), *(f"  {note}" for note in prediction.assumptions)]))
-    blocks.append(f"{style('Expected error', bold=True)}: {prediction.expected_error}")
-    return "\n\n".join(blocks)
+def render_prediction(prediction: Prediction) -> list[str]:
+    """All of it, line by line."""
+    return [
+        verdict(prediction),
+        "",
+        describe(prediction),
+        "",
+        *_breakdown(prediction),
+        "",
+        *_phases(prediction.report),
+        "",
+        style("Assumptions", bold=True),
+        *(f"  {note}" for note in prediction.assumptions),
+        "",
+        f"{style('Expected error', bold=True)}: {prediction.expected_error}",
+    ]
 
 
 def verdict(prediction: Prediction) -> str:
@@ -70,7 +79,7 @@ def describe(prediction: Prediction) -> str:
     return f"{model.name}: {method}, {run.precision}, {shape}, {run.optimizer}{cards}; allocator: {allocator}"
 
 
-def _breakdown(prediction: Prediction) -> str:
+def _breakdown(prediction: Prediction) -> list[str]:
     report = prediction.report
     where = f"step {report.peak_step}, {report.peak_phase}" if report.peak_step else report.peak_phase
     title = f"{style('At the peak', bold=True)} ({where})"
@@ -78,7 +87,7 @@ def _breakdown(prediction: Prediction) -> str:
     most = max((size for _, size in rows), default=1)
     lines = [f"  {name:<14}{readable(size):>10}  {'█' * round(_BAR * size / most)}".rstrip() for name, size in rows]
     together = report.peak_reserved_bytes + report.outside_bytes
-    return "\n".join([title, *lines, f"  {'on the device':<14}{readable(together):>10}"])
+    return [title, *lines, f"  {'on the device':<14}{readable(together):>10}"]
 
 
 def breakdown_rows(report: MemoryReport) -> Iterator[tuple[str, int]]:
@@ -91,7 +100,7 @@ def breakdown_rows(report: MemoryReport) -> Iterator[tuple[str, int]]:
     yield "CUDA context", report.outside_bytes
 
 
-def _phases(report: MemoryReport) -> str:
+def _phases(report: MemoryReport) -> list[str]:
     lines = [style("Phase by phase", bold=True), f"  {'':<22}{'allocated':>11}{'reserved':>11}   peak GiB"]
     last = max((peak.step for peak in report.phases), default=0)
     most = max(report.phases, key=lambda peak: peak.peak_allocated_bytes, default=None)
@@ -105,19 +114,19 @@ def _phases(report: MemoryReport) -> str:
     hidden = len({peak.step for peak in report.phases} - shown)
     if hidden:
         lines.append(f"  … {hidden} more step{'s' if hidden > 1 else ''}, none higher")
-    return "\n".join(lines)
+    return lines
 
 
-def render_cards(rows: Sequence[tuple[str, Prediction]]) -> str:
+def render_cards(rows: Sequence[tuple[str, Prediction]]) -> list[str]:
     """Which cards it would fit: one line each."""
     width = max(len(name) for name, _ in rows)
     lines = [style("Cards", bold=True)]
     for name, prediction in rows:
         lines.append(f"  {name.ljust(width)}  {_judgement(prediction)}")
-    return "\n".join(lines)
+    return lines
 
 
-def render_change(before: Prediction, after: Prediction, changes: Sequence[str]) -> str:
+def render_change(before: Prediction, after: Prediction, changes: Sequence[str]) -> list[str]:
     """What-if: the change beside what it changes."""
     rows = (
         ("reserved", before.needs.peak_reserved_bytes, after.needs.peak_reserved_bytes),
@@ -127,4 +136,4 @@ def render_change(before: Prediction, after: Prediction, changes: Sequence[str])
     for name, old, new in rows:
         lines.append(f"  {name:<10}{gib(old):>10} → {gib(new):>10}  ({(new - old) / GIB:+.1f} GiB)")
     lines.append(f"  {verdict(after)}")
-    return "\n".join(lines)
+    return lines

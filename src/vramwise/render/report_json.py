@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
 
 from vramwise.judging import FileReport
+from vramwise.render.json_text import json_text
 from vramwise.types import Edit, Finding, Fix, RunSpec
 
 VERSION = 1
@@ -17,7 +17,7 @@ _NOT_VALUES = frozenset({"trainer", "config", "target", "origins"})
 def render_json(reports: Iterable[FileReport], *, indent: int | None = None) -> str:
     """All reports as one JSON document. Indenting is for people: it takes Python's slow encoder."""
     document = {"version": VERSION, "files": [file_json(report) for report in reports]}
-    return json.dumps(document, indent=indent, default=str)
+    return json_text(document, indent=indent)
 
 
 def file_json(report: FileReport) -> dict[str, Any]:

@@ -5,24 +5,23 @@ from __future__ import annotations
 from dataclasses import fields
 from pathlib import PurePath
 
-from click import style
-
+from vramwise.render.outward import style
 from vramwise.types import Origin, RunSpec
 
 _NOT_VALUES = frozenset({"trainer", "trainer_title", "config", "target", "origins", "keys", "added_variables"})
 
 
-def render_resolved(run: RunSpec, path: str) -> str:
+def render_resolved(run: RunSpec, path: str) -> list[str]:
     """One aligned line a field: name, value, origin."""
     names_shown = [field.name for field in fields(run) if field.name not in _NOT_VALUES]
     rows = [("gpu", *_gpu(run)), *_stack(run)]
     rows += [(name, _shown(getattr(run, name)), _why(run.origins[name], path)) for name in names_shown]
     names = max(len(name) for name, _, _ in rows)
     values = min(44, max(len(value) for _, value, _ in rows))
-    return "\n".join(
+    return [
         f"{style(name.ljust(names), bold=True)}  {value.ljust(values)}  {style(why, dim=True)}"
         for name, value, why in rows
-    )
+    ]
 
 
 def _gpu(run: RunSpec) -> tuple[str, str]:

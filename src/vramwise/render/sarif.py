@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 from typing import Any
@@ -10,6 +9,8 @@ from urllib.parse import quote
 
 from vramwise import __version__
 from vramwise.judging import FileReport
+from vramwise.render.json_text import json_text
+from vramwise.render.outward import visible
 from vramwise.rules.base import Rule
 from vramwise.trainers.rulebook import ALL_RULES
 from vramwise.types import Finding
@@ -29,7 +30,7 @@ def render_sarif(reports: Iterable[FileReport]) -> str:
         "invocations": [_invocation(reports)],
         "results": [_result(report.path, found, rules) for report in reports for found in report.findings],
     }
-    return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2)
+    return json_text({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2)
 
 
 def _rule(rule: Rule) -> dict[str, Any]:
@@ -49,7 +50,7 @@ def _result(path: str, found: Finding, rules: Sequence[Rule]) -> dict[str, Any]:
         "ruleId": found.rule,
         "ruleIndex": [rule.id for rule in rules].index(found.rule),
         "level": _LEVELS[found.severity.value],
-        "message": {"text": message},
+        "message": {"text": visible(message)},
         "locations": [
             _location(path, found.place.line, found.place.column, found.place.end_line, found.place.end_column)
         ],
@@ -62,7 +63,19 @@ def _location(path: str, line: int, column: int, end_line: int, end_column: int)
 
 
 def _uri(path: str) -> str:
-    return "stdin" if path == "-" else quote(PurePath(path).as_posix())
+    if path == "-":
+        return "stdin"
+    # A name need not be UTF-8: then its bytes are named. What is no name of this system is shown.
+    name = PurePath(path).as_posix()
+    return quote(name.encode("utf-8", "surrogateescape") if _is_a_name(name) else visible(name))
+
+
+def _is_a_name(text: str) -> bool:
+    try:
+        text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _invocation(reports: Sequence[FileReport]) -> dict[str, Any]:
@@ -71,7 +84,7 @@ def _invocation(reports: Sequence[FileReport]) -> dict[str, Any]:
     for report in unreadable:
         error = report.error
         line, column = (error.line or 1, error.column or 1) if error else (1, 1)
-        message = {"text": error.message if error else ""}
+        message = {"text": visible(error.message) if error else ""}
         location = _location(report.path, line, column, line, column)
         notes.append({"level": "error", "message": message, "locations": [location]})
     return {"executionSuccessful": not unreadable, "toolExecutionNotifications": notes}

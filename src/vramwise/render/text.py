@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from click import style
-
 from vramwise.judging import FileReport
 from vramwise.render.folding import fold
+from vramwise.render.outward import style, visible
 from vramwise.types import Finding, Severity
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 _MAX_SOURCE = 100
 
 
-def render_text(report: FileReport, *, width: int | None = None) -> str:
-    """One file: everything that was found in it; empty where there is nothing to say. `width` folds long lines."""
-    blocks = []
+def render_text(report: FileReport, *, width: int | None = None) -> list[str]:
+    """The lines of one file: everything that was found in it, each with an empty line behind it.
+
+    None where there is nothing to say. `width` folds long lines.
+    """
+    lines = []
     if report.error and not report.findings:
-        blocks.append(fold(_error(report), width))
-    ranked = sorted(report.findings, key=lambda found: -found.severity.rank)
-    blocks.extend(_finding(report, found, width) for found in ranked)
-    return "\n\n".join(blocks)
+        lines += [*fold(_error(report), width), ""]
+    for found in sorted(report.findings, key=lambda found: -found.severity.rank):
+        lines += [*_finding(report, found, width), ""]
+    return lines
 
 
 def summary(reports: Sequence[FileReport], *, fixing: bool = False) -> str:
@@ -85,15 +87,15 @@ def _error(report: FileReport) -> str:
     return f"{style(report.path + place, bold=True)} {style('error', fg='red', bold=True)}: {error.message}"
 
 
-def _finding(report: FileReport, found: Finding, width: int | None) -> str:
+def _finding(report: FileReport, found: Finding, width: int | None) -> list[str]:
     place = style(f"{report.path}:{found.place.line}:{found.place.column}", bold=True)
     severity = style(found.severity.value, fg=_COLOURS[found.severity], bold=True)
-    lines = [fold(f"{place} {severity} {style(found.rule, bold=True)}: {found.message}", width)]
+    lines = fold(f"{place} {severity} {style(found.rule, bold=True)}: {found.message}", width)
     lines.extend(_source(report, found))
     if found.fix is not None:
         unsafe = "" if found.fix.safe else style(" (changes the training: --unsafe-fixes)", dim=True)
-        lines.append(fold(f"  {style('fix', fg='green')}: {found.fix.title}{unsafe}", width))
-    return "\n".join(lines)
+        lines += fold(f"  {style('fix', fg='green')}: {found.fix.title}{unsafe}", width)
+    return lines
 
 
 def _source(report: FileReport, found: Finding) -> Iterator[str]:
@@ -104,15 +106,11 @@ def _source(report: FileReport, found: Finding) -> Iterator[str]:
     place = found.place
     if place.line > len(lines) or not lines[place.line - 1].strip():
         return
-    line = lines[place.line - 1]
+    line = lines[place.line - 1].replace("\t", " ")
     end = place.end_column if place.end_line == place.line else len(line) + 1
     number = str(place.line)
     shown = line[:_MAX_SOURCE] + ("…" if len(line) > _MAX_SOURCE else "")
-    width = max(1, min(end, len(shown) + 1) - place.column)
-    yield f"  {style(number + ' |', dim=True)} {_printable(shown)}"
-    yield f"  {' ' * len(number)} {style('|', dim=True)} {' ' * (place.column - 1)}{style('^' * width, fg='green')}"
-
-
-def _printable(line: str) -> str:
-    """A stranger's file must not move the cursor or colour the terminal."""
-    return "".join(char if char.isprintable() else "�" for char in line)
+    before, meant = visible(shown[: place.column - 1]), visible(shown[place.column - 1 : end - 1])
+    yield f"  {style(number + ' |', dim=True)} {shown}"
+    carets = style("^" * max(1, len(meant)), fg="green")
+    yield f"  {' ' * len(number)} {style('|', dim=True)} {' ' * len(before)}{carets}"

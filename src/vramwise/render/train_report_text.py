@@ -9,9 +9,9 @@ from vramwise.training.parent.measured import Compared, Peak, TrainReport, compa
 from vramwise.units import gib, mib
 
 
-def render_train_report(report: TrainReport) -> str:
-    """The whole report."""
-    return "\n".join(_lines(report))
+def render_train_report(report: TrainReport) -> list[str]:
+    """The whole report, line by line."""
+    return list(_lines(report))
 
 
 def _lines(report: TrainReport) -> Iterator[str]:

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable
 from html import escape
 
+from vramwise.render.outward import visible
+
 _EMPTY = frozenset({"br", "col", "meta", "path", "rect"})
 _MAX_TEXT = 2000
 
@@ -23,10 +25,10 @@ Child = str | Iterable[str] | None
 
 
 def printable(text: str) -> str:
-    """Without control characters, bidirectional overrides and broken surrogates; shortened if it is endless."""
+    """Control characters, bidirectional overrides and broken surrogates as escapes; shortened if it is endless."""
     if len(text) > _MAX_TEXT:
         text = text[: _MAX_TEXT - 1] + "…"
-    return "".join(char if char.isprintable() or char == "\n" else "\ufffd" for char in text)
+    return "\n".join(map(visible, text.split("\n")))
 
 
 def text(value: str) -> Markup:

@@ -1,0 +1,49 @@
+"""The one way out: whatever a command writes to standard output or standard error passes here.
+
+Lines are neutralised (see render/outward.py). Only a config that `fix` passes on is written as it is: it is the
+user's own text, on its way to a file.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+
+import click
+
+from vramwise.render.outward import outward
+
+
+def say(*lines: str, err: bool = False, commands: bool = False, color: bool | None = None) -> None:
+    """Write lines; each argument is one, whatever it holds. `commands`: they speak to the CI service."""
+    say_all(lines, err=err, commands=commands, color=color)
+
+
+def say_all(lines: Iterable[str], *, err: bool = False, commands: bool = False, color: bool | None = None) -> None:
+    """Write lines; none is nothing, not an empty line."""
+    text = "".join(f"{outward(line, commands=commands)}\n" for line in lines)
+    if text:
+        click.echo(text, nl=False, err=err, color=color)
+
+
+def say_prose(lines: Iterable[str]) -> None:
+    """Write prose and figures; on a terminal long lines break between words. Not for code: that is copied."""
+    from vramwise.cli.options import terminal_width
+    from vramwise.render.folding import fold_all
+
+    say_all(fold_all(lines, terminal_width()))
+
+
+def pass_on(text: str, *, to_a_log: bool) -> None:
+    """Write a user's own text: for a program byte by byte, as UTF-8; on a terminal, or in a log, neutralised."""
+    if sys.stdout.isatty() or to_a_log:
+        text = text.replace("\r\n", "\n").removesuffix("\n")
+        say_all(text.split("\n") if text else ())
+    else:
+        click.echo(text.encode("utf-8"), nl=False)
+
+
+def in_ci() -> bool:
+    """Whether a CI service reads what is written."""
+    return any(os.environ.get(name) for name in ("CI", "GITHUB_ACTIONS", "TF_BUILD", "TEAMCITY_VERSION"))

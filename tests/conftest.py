@@ -22,11 +22,11 @@ def _quiet_environment(monkeypatch):
     for name in [name for name in os.environ if name.endswith("ALLOC_CONF")]:
         monkeypatch.delenv(name)
     monkeypatch.setattr("vramwise.facts.nvml.local_gpu", lambda **_: None)
-    monkeypatch.setattr("vramwise.facts.torch.installed_torch", lambda: None)
-    from vramwise import resolving
+    monkeypatch.setattr("vramwise.stacks._from_here", lambda packages: {})
+    from vramwise import subject
 
-    resolving._project.cache_clear()
-    resolving._target.cache_clear()
+    subject._project.cache_clear()
+    subject._target.cache_clear()
 
 
 @pytest.fixture

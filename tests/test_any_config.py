@@ -4,15 +4,16 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from opened import check_document, make_target
 from vramwise.documents.document import parse_document
 from vramwise.errors import ConfigError
-from vramwise.judging import check_document
 from vramwise.mending import mend
 from vramwise.render.report_json import file_json
 from vramwise.render.resolved import render_resolved
 from vramwise.render.text import render_text
-from vramwise.targets import make_target
+from vramwise.subject import on_target
 from vramwise.trainers.axolotl import schema as facts
+from vramwise.trainers.registry import trainer_named
 
 TARGETS = [
     make_target(env={}, look_around=False, gpu=gpu, gpus=gpus, torch=torch)
@@ -73,6 +74,6 @@ def test_any_config_can_be_judged_and_mended(values, target):
     assert file_json(report)["resolved"]
     render_text(report)
     render_resolved(report.run, "any.yml")
-    mended = mend(document, lambda changed: check_document(changed, target).findings, unsafe=True)
-    again = parse_document("any.yml", mended.document.text.encode())
-    assert repr(again.values) == repr(mended.document.values)
+    mended = mend(on_target(document, trainer_named("axolotl"), target), unsafe=True).subject.document
+    again = parse_document("any.yml", mended.text.encode())
+    assert repr(again.values) == repr(mended.values)

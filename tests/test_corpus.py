@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from vramwise import Options, check, rules
-from vramwise.documents.document import parse_document
 from vramwise.documents.edit import apply_edits
 from vramwise.trainers.axolotl.schema import plugin_keys
 from vramwise.types import Severity, split_key
@@ -152,12 +151,9 @@ def _value(document, key):
 
 
 def test_fix_twice_is_once():
-    from vramwise.judging import _judge, plan_for
     from vramwise.mending import mend
+    from vramwise.subject import open_subject
 
-    plan = plan_for("-", CARDS["sm90-1gpu"])
     for path in sorted((CORPUS / "axolotl").glob("*.y*ml")):
-        document = parse_document(str(path), path.read_bytes())
-        once = mend(document, lambda text: _judge(text, plan).findings, unsafe=True)
-        twice = mend(once.document, lambda text: _judge(text, plan).findings, unsafe=True)
-        assert twice.document.text == once.document.text, path.name
+        once = mend(open_subject(path, CARDS["sm90-1gpu"]), unsafe=True).subject
+        assert mend(once, unsafe=True).subject.document.text == once.document.text, path.name

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from vramwise.documents.limits import MAX_BYTES, too_large
-from vramwise.errors import ConfigError
+from vramwise.errors import ConfigError, VramwiseError
 
 STDIN = "-"
 _SUFFIXES = (".yml", ".yaml")
@@ -111,6 +111,44 @@ def write_atomic(path: str, data: bytes, *, expected: bytes) -> None:
     except OSError as error:
         reason = error.strerror or str(error)
         raise WriteRefused(f"this could not be written and is as it was: {reason[:1].lower()}{reason[1:]}") from error
+
+
+def write_new(path: str | Path, data: bytes) -> None:
+    """Write a file that is ours, whole or not at all; what was there before is replaced. Pipes are written through."""
+    target = Path(path)
+    try:
+        if target.exists() and not target.is_file():
+            target.write_bytes(data)
+            return
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _put(Path(os.path.realpath(target)), data)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        reason = getattr(error, "strerror", None) or str(error)
+        raise VramwiseError(f"{path} cannot be written: {reason}") from error
+
+
+def _put(target: Path, data: bytes) -> None:
+    """Write a sibling, make it durable, rename it over the target."""
+    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+    temporary = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o666 & ~_umask())
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(target.parent)
+
+
+def _umask() -> int:
+    """The mode bits that new files go without; there is no way to ask but to set it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def _holds_something_else(target: Path, expected: bytes) -> bool:

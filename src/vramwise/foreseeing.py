@@ -11,7 +11,7 @@ from vramwise.errors import ConfigError, VramwiseError
 from vramwise.judging import Policy, judge
 from vramwise.options import Options, PredictOptions
 from vramwise.stacks import said_release
-from vramwise.subject import Source, Subject, open_subject
+from vramwise.subject import Source, Subject, on_target, open_subject, target_for
 from vramwise.types import Finding
 from vramwise.variants.lengths import Lengths, parse_lengths
 from vramwise.variants.prediction import Prediction
@@ -30,13 +30,21 @@ class WhatIf:
 
 
 def opened(source: Source, options: Options, ask: PredictOptions, changes: Sequence[str] = ()) -> Subject:
-    """The subject of a prediction, with changes: `key=value` in the config, `package==version` in the stack."""
-    versions = tuple(words for words in changes if "==" in words)
-    if versions:
-        options = _with_versions(options, versions)
+    """The subject of a prediction, with changes."""
     subject = open_subject(source, options, engine=ask.engine, model=ask.model, online=ask.online)
     _refuse_wrong_types(subject, "")
+    return changed(subject, options, ask, changes) if changes else subject
+
+
+def changed(subject: Subject, options: Options, ask: PredictOptions, changes: Sequence[str]) -> Subject:
+    """A subject with changes: `key=value` in its config, `package==version` in its stack."""
+    versions = tuple(words for words in changes if "==" in words)
     edits = [words for words in changes if "==" not in words]
+    if versions:
+        options = _with_versions(options, versions)
+        target = target_for(subject.document.path, options, subject.trainer)
+        subject = on_target(subject.document, subject.trainer, target, model=ask.model, online=ask.online)
+        _refuse_wrong_types(subject, f"--what-if {', '.join(versions)}: ")
     if not edits:
         return subject
     for words in edits:
@@ -67,9 +75,9 @@ def foresee(subject: Subject, ask: PredictOptions) -> Prediction:
     )
 
 
-def what_if(source: Source, options: Options, ask: PredictOptions, changes: Sequence[str]) -> WhatIf:
+def what_if(before: Subject, options: Options, ask: PredictOptions, changes: Sequence[str]) -> WhatIf:
     """What the changes would do, in bytes and in findings."""
-    before, after = opened(source, options, ask), opened(source, options, ask, changes)
+    after = changed(before, options, ask, changes)
     now, then = [judge(subject, Policy(predicts=True)).findings for subject in (before, after)]
     known, still = [{(found.rule, found.key) for found in findings} for findings in (now, then)]
     return WhatIf(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from vramwise.errors import ConfigError, VramwiseError
 from vramwise.files import config_files
@@ -140,9 +140,7 @@ def forecast_for(subject: Subject) -> tuple[Prediction | None, str]:
 
 
 def _memory(prediction: Prediction | None) -> MemoryReport | None:
-    if prediction is None:
-        return None
-    return replace(prediction.report, capacity_bytes=prediction.capacity_bytes)
+    return None if prediction is None else prediction.shown
 
 
 def named_files(paths: Sequence[str]) -> Iterator[tuple[str, ConfigError | None]]:

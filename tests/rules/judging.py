@@ -1,9 +1,8 @@
 """Judge a YAML text with one rule: for the tests of rules beyond their own examples."""
 
+from opened import check_document, make_target
 from vramwise.documents.document import parse_document
 from vramwise.documents.edit import apply_edits
-from vramwise.judging import check_document
-from vramwise.targets import make_target
 
 
 def judge(rule, text, **options):

@@ -2,10 +2,9 @@
 
 import pytest
 
+from opened import check_document, make_target
 from vramwise.documents.document import parse_document
 from vramwise.documents.edit import apply_edits
-from vramwise.judging import check_document
-from vramwise.targets import make_target
 from vramwise.trainers.axolotl.rules.config import (
     deprecated_key,
     number_as_string,

@@ -8,11 +8,10 @@ import pytest
 
 import vramwise.rules
 import vramwise.trainers
+from opened import check_document, make_target
 from vramwise.documents.document import parse_document
 from vramwise.documents.edit import apply_edits
-from vramwise.judging import check_document
 from vramwise.rules.base import Rule
-from vramwise.targets import make_target
 
 
 def _all_rules() -> list[Rule]:

@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from opened import check_document, make_target
 from vramwise import explain
 from vramwise.documents.document import parse_document
 from vramwise.documents.edit import apply_edits
-from vramwise.judging import check_document
-from vramwise.targets import make_target
 from vramwise.types import Severity
 
 BASE = "base_model: meta-llama/Llama-3.2-1B\n"

@@ -2,11 +2,10 @@
 
 import pytest
 
+from opened import check_document, make_target
 from vramwise import explain
 from vramwise.documents.document import parse_document
 from vramwise.documents.edit import apply_edits
-from vramwise.judging import check_document
-from vramwise.targets import make_target
 
 CUT = "plugins:\n  - axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin\n"
 LIGER = "plugins:\n  - axolotl.integrations.liger.LigerPlugin\n"

@@ -2,9 +2,8 @@
 
 import pytest
 
+from opened import make_target, resolve
 from vramwise.documents.document import parse_document
-from vramwise.subject import resolve
-from vramwise.targets import make_target
 
 
 def run_of(text: str, **target):

@@ -2,9 +2,8 @@
 
 import pytest
 
+from opened import make_target, resolve
 from vramwise.documents.document import parse_document
-from vramwise.subject import resolve
-from vramwise.targets import make_target
 
 FSDP2 = "fsdp_version: 2\nfsdp_config: {reshard_after_forward: true}\n"
 

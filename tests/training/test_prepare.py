@@ -6,8 +6,8 @@ import pytest
 import yaml
 from tiny_runs import make_folder, prepared, write_config
 
+from opened import make_target
 from vramwise.errors import VramwiseError
-from vramwise.targets import make_target
 from vramwise.training.parent.decide import decide_allocator
 from vramwise.training.parent.engine_axolotl import write_config as write_axolotl_config
 from vramwise.training.parent.remedies import remedies

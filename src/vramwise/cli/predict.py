@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import click
 
-from vramwise.api import Options, PredictOptions, predict
+from vramwise.api import Options, PredictOptions
 from vramwise.cli.options import TARGET_OPTIONS, target_options
 from vramwise.cli.writing import say, say_all, say_prose
-from vramwise.errors import VramwiseError
+from vramwise.files import write_new
+from vramwise.foreseeing import WhatIf, foresee, opened
+from vramwise.foreseeing import what_if as what_changes
+from vramwise.subject import Subject
+from vramwise.trainers.registry import TRAINERS
 from vramwise.units import parse_size
-from vramwise.variants.prediction import ENGINES, Prediction
+from vramwise.variants.prediction import Prediction
 
 # Cards people rent or own, by memory: what --cards compares.
 CARDS = (
@@ -26,14 +29,23 @@ CARDS = (
 @click.command("predict")
 @click.argument("path", metavar="CONFIG")
 @target_options
-@click.option("--engine", type=click.Choice(ENGINES), default="axolotl", show_default=True, help="Whose semantics.")
+@click.option(
+    "--engine",
+    type=click.Choice([trainer.name for trainer in TRAINERS]),
+    help="What trains; transformers is the embedded engine (default: the trainer that the file is for).",
+)
 @click.option("--model", metavar="ID|PATH", help="Model instead of base_model: a hub id, a folder or a config.json.")
 @click.option("--online", is_flag=True, help="Ask the hub for an unknown model's config.json (needs huggingface_hub).")
 @click.option("--steps", type=click.IntRange(min=1, max=10_000), metavar="N", help="Optimizer steps to simulate.")
 @click.option("--lengths", metavar="FILE", help="Sample lengths, one a line in training order; or JSON lines.")
 @click.option("--eval-lengths", metavar="FILE", help="The same for evaluation.")
 @click.option("--memory-limit", metavar="SIZE", help="The allocator may reserve no more, e.g. 29000MiB.")
-@click.option("--what-if", metavar="KEY=VALUE", multiple=True, help="Show the effect of a change; repeatable.")
+@click.option(
+    "--what-if",
+    metavar="KEY=VALUE|PACKAGE==VERSION",
+    multiple=True,
+    help="Show the effect of a change, or of an upgrade; repeatable.",
+)
 @click.option("--cards", is_flag=True, help="Show which cards it would fit.")
 @click.option("--html", metavar="FILE", help="Write a report with the memory timeline.")
 @click.option("--snapshot", metavar="FILE", help="Write the predicted run as a torch memory snapshot.")
@@ -55,32 +67,16 @@ def command(
     machine = {name: asked.pop(name) for name in TARGET_OPTIONS}
     options = Options(**machine)
     ask = PredictOptions(**asked, limit_bytes=None if memory_limit is None else parse_size(memory_limit))
-    _keys_exist(what_if)
-    prediction = predict(path, options, ask)
-    changed = predict(path, options, ask, changes=what_if) if what_if else None
+    subject = opened(path, options, ask)
+    prediction = foresee(subject, ask)
+    changed = what_changes(subject, options, ask, what_if) if what_if else None
     by_card = predict_cards(prediction, CARDS) if cards else []
-    _write_files(prediction, path, html, snapshot)
+    _write_files(subject, prediction, html, snapshot)
     if output_format == "json":
         _write_json(prediction, changed, by_card)
     else:
-        _write_text(prediction, changed, what_if, by_card)
+        _write_text(prediction, changed, by_card)
     sys.exit(1 if prediction.fits is False else 0)
-
-
-def _keys_exist(changes: Sequence[str]) -> None:
-    """Refuse a change of a key that nobody reads: it would show that nothing changes."""
-    if not changes:
-        return
-    from vramwise.trainers.axolotl import schema as axolotl
-
-    known = axolotl.keys() | axolotl.plugin_keys().keys() | axolotl.deprecations().keys()
-    for change in changes:
-        key, equals, _ = change.partition("=")
-        key = key.strip().partition(".")[0]
-        if equals and key and key not in known:
-            near = " or ".join(axolotl.suggest(key, known))
-            meant = f": did you mean {near}?" if near else ""
-            raise VramwiseError(f"--what-if {change}: Axolotl knows no key '{key}'{meant}")
 
 
 def predict_cards(prediction: Prediction, names: Sequence[str]) -> list[tuple[str, Prediction]]:
@@ -91,35 +87,35 @@ def predict_cards(prediction: Prediction, names: Sequence[str]) -> list[tuple[st
     return [(card.name, on_card(prediction, card)) for card in map(find_gpu, names)]
 
 
-def _write_text(
-    prediction: Prediction, changed: Prediction | None, what_if: Sequence[str], by_card: list[tuple[str, Prediction]]
-) -> None:
+def _write_text(prediction: Prediction, changed: WhatIf | None, by_card: list[tuple[str, Prediction]]) -> None:
     from vramwise.render.prediction_text import render_cards, render_change, render_prediction
 
     say_prose(render_prediction(prediction))
     if changed is not None:
-        say_prose(["", *render_change(prediction, changed, what_if)])
+        say_prose(["", *render_change(prediction, changed)])
     if by_card:
         say_prose(["", *render_cards(by_card)])
 
 
-def _write_json(prediction: Prediction, changed: Prediction | None, by_card: list[tuple[str, Prediction]]) -> None:
+def _write_json(prediction: Prediction, changed: WhatIf | None, by_card: list[tuple[str, Prediction]]) -> None:
     from vramwise.render.json_text import json_text
-    from vramwise.render.prediction_json import prediction_json
+    from vramwise.render.prediction_json import prediction_json, what_if_json
 
     document = prediction_json(prediction)
     if changed is not None:
-        document["what_if"] = prediction_json(changed)
+        document["what_if"] = what_if_json(changed)
     if by_card:
         document["cards"] = [{"gpu": name, "fits": on.fits, "retries": on.report.retries} for name, on in by_card]
     say_all(json_text(document, indent=2).split("\n"))
 
 
-def _write_files(prediction: Prediction, path: str, html: str | None, snapshot: str | None) -> None:
+def _write_files(subject: Subject, prediction: Prediction, html: str | None, snapshot: str | None) -> None:
     if html is not None:
+        from vramwise.judging import Policy, judge
         from vramwise.render.prediction_html import prediction_page
 
-        _write(html, prediction_page(prediction, path).encode("utf-8"))
+        findings = judge(subject, Policy(predicts=True)).findings
+        _write(html, prediction_page(prediction, subject.document.path, findings).encode("utf-8"))
     if snapshot is not None:
         from vramwise.api import snapshot_bytes
 
@@ -127,8 +123,5 @@ def _write_files(prediction: Prediction, path: str, html: str | None, snapshot: 
 
 
 def _write(name: str, data: bytes) -> None:
-    try:
-        Path(name).write_bytes(data)
-    except OSError as error:
-        raise VramwiseError(f"{name} cannot be written: {error.strerror}") from error
+    write_new(name, data)
     say(f"wrote {name}", err=True)

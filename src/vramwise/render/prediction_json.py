@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from vramwise.foreseeing import WhatIf
 from vramwise.render.prediction_text import breakdown_rows
+from vramwise.render.report_json import finding_json, stack_json
 from vramwise.timeline import MemoryReport
 from vramwise.variants.prediction import Prediction
 
@@ -18,7 +20,7 @@ def prediction_json(prediction: Prediction) -> dict[str, Any]:
     failure = report.out_of_memory
     return {
         "version": VERSION,
-        "engine": prediction.engine,
+        "engine": prediction.run.trainer,
         "model": prediction.model.name,
         "gpu": prediction.gpu and prediction.gpu.name,
         "fits": prediction.fits,
@@ -39,8 +41,19 @@ def prediction_json(prediction: Prediction) -> dict[str, Any]:
         "phases": _phases(needs),
         "breakdown": {name.replace(" ", "_").lower(): size for name, size in breakdown_rows(needs)},
         "allocator": needs.settings,
+        "stack": stack_json(prediction.run.target.stack),
         "assumptions": list(prediction.assumptions),
         "expected_error": asdict(prediction.expected_error),
+    }
+
+
+def what_if_json(changed: WhatIf) -> dict[str, Any]:
+    """A prediction with changes, and the findings that come and go with them."""
+    return {
+        **prediction_json(changed.prediction),
+        "changes": list(changed.changes),
+        "new_findings": [finding_json(found) for found in changed.new],
+        "gone_findings": [finding_json(found) for found in changed.gone],
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from vramwise.foreseeing import WhatIf
 from vramwise.render.outward import style
 from vramwise.timeline import MemoryReport
 from vramwise.units import GIB, gib, readable
@@ -24,7 +25,7 @@ def render_prediction(prediction: Prediction) -> list[str]:
         "",
         *_breakdown(prediction),
         "",
-        *_phases(prediction.report),
+        *_phases(prediction.needs),
         "",
         style("Assumptions", bold=True),
         *(f"  {note}" for note in prediction.assumptions),
@@ -80,7 +81,7 @@ def describe(prediction: Prediction) -> str:
 
 
 def _breakdown(prediction: Prediction) -> list[str]:
-    report = prediction.report
+    report = prediction.needs  # the same moment in text, JSON and HTML, whether it fits or not
     where = f"step {report.peak_step}, {report.peak_phase}" if report.peak_step else report.peak_phase
     title = f"{style('At the peak', bold=True)} ({where})"
     rows = list(breakdown_rows(report))
@@ -126,14 +127,17 @@ def render_cards(rows: Sequence[tuple[str, Prediction]]) -> list[str]:
     return lines
 
 
-def render_change(before: Prediction, after: Prediction, changes: Sequence[str]) -> list[str]:
-    """What-if: the change beside what it changes."""
+def render_change(before: Prediction, changed: WhatIf) -> list[str]:
+    """What-if: the change beside what it changes, and the findings that come and go."""
+    after = changed.prediction
     rows = (
         ("reserved", before.needs.peak_reserved_bytes, after.needs.peak_reserved_bytes),
         ("allocated", before.needs.peak_allocated_bytes, after.needs.peak_allocated_bytes),
     )
-    lines = [f"{style('What if', bold=True)} {', '.join(changes)}"]
+    lines = [f"{style('What if', bold=True)} {', '.join(changed.changes)}"]
     for name, old, new in rows:
         lines.append(f"  {name:<10}{gib(old):>10} → {gib(new):>10}  ({(new - old) / GIB:+.1f} GiB)")
     lines.append(f"  {verdict(after)}")
+    lines += [f"  new: {found.severity.value} {found.rule}: {found.message}" for found in changed.new]
+    lines += [f"  gone: {found.severity.value} {found.rule}" for found in changed.gone]
     return lines

@@ -8,10 +8,10 @@ from typing import Any
 
 from vramwise.judging import FileReport
 from vramwise.render.json_text import json_text
-from vramwise.types import Edit, Finding, Fix, RunSpec
+from vramwise.types import Edit, Finding, Fix, RunSpec, Stack
 
 VERSION = 1
-_NOT_VALUES = frozenset({"trainer", "config", "target", "origins"})
+_NOT_VALUES = frozenset({"trainer", "trainer_title", "config", "target", "origins", "keys", "added_variables"})
 
 
 def render_json(reports: Iterable[FileReport], *, indent: int | None = None) -> str:
@@ -25,11 +25,13 @@ def file_json(report: FileReport) -> dict[str, Any]:
     error = report.error
     return {
         "path": report.path,
-        "trainer": "axolotl",
+        "trainer": None if report.run is None else report.run.trainer,
+        "foreign": report.foreign and report.foreign.kind,
         "error": error and {"message": error.message, "line": error.line, "column": error.column},
         "findings": [finding_json(found) for found in report.findings],
         "skipped": [{"rule": skipped.rule, "needs": skipped.needs} for skipped in report.skipped],
         "resolved": report.run and resolved_json(report.run),
+        "stack": report.run and stack_json(report.run.target.stack),
     }
 
 
@@ -51,11 +53,26 @@ def finding_json(found: Finding) -> dict[str, Any]:
 
 def fix_json(fix: Fix) -> dict[str, Any]:
     """One fix."""
-    return {"title": fix.title, "safe": fix.safe, "edits": [_edit(edit) for edit in fix.edits]}
+    change = fix.change
+    return {
+        "title": fix.title,
+        "safe": fix.safe,
+        "effect": change.effect if change else "same" if fix.safe else "changes",
+        "why": change and change.why,
+        "edits": [_edit(edit) for edit in fix.edits],
+    }
 
 
 def _edit(edit: Edit) -> dict[str, Any]:
     return {"op": edit.op, "key": edit.key, "value": edit.value}
+
+
+def stack_json(stack: Stack) -> dict[str, dict[str, str]]:
+    """The versions, each with how it is known."""
+    return {
+        name: {"version": release.version, "origin": release.origin.kind, "why": release.origin.why}
+        for name, release in stack.releases.items()
+    }
 
 
 def resolved_json(run: RunSpec) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from vramwise.allocator.profile import Profile, profile_timeline
 from vramwise.allocator.repeats import unroll
 from vramwise.allocator.run import simulate
 from vramwise.allocator.settings import parse_settings
@@ -44,6 +45,16 @@ class Prediction:
     def timeline(self) -> Timeline:
         """Every event of the run, one after the other; what repeats is written out."""
         return unroll(self.short_timeline)
+
+    @property
+    def shown(self) -> MemoryReport:
+        """What every door shows: the peak of the run with memory to spare, and what becomes of it on the card."""
+        return replace(
+            self.needs,
+            out_of_memory=self.report.out_of_memory,
+            retries=self.report.retries,
+            capacity_bytes=self.capacity_bytes,
+        )
 
     @property
     def gpu(self) -> GpuSpec | None:
@@ -191,6 +202,14 @@ def _unmeasured(run: RunSpec) -> Iterator[str]:
         yield run.attn_implementation
     if run.optimizer.startswith(_UNMEASURED_OPTIMIZERS):
         yield run.optimizer
+
+
+def profile_of(prediction: Prediction) -> Profile:
+    """The run with memory to spare as a picture needs it: the same run that the figures are of."""
+    run = prediction.run
+    settings = parse_settings(run.allocator, run.target.torch)
+    outside = prediction.needs.outside_bytes
+    return profile_timeline(prediction.timeline, settings, torch=run.target.torch, outside_bytes=outside)
 
 
 def on_card(prediction: Prediction, gpu: GpuSpec) -> Prediction:

@@ -1,0 +1,31 @@
+"""Targets and verdicts for tests, without a look at the machine they run on."""
+
+from vramwise.documents.document import parse_document
+from vramwise.judging import Policy, judge
+from vramwise.rules.base import Rule
+from vramwise.stacks import make_stack
+from vramwise.subject import on_target
+from vramwise.targets import make_target as build_target
+from vramwise.trainers.registry import trainer_named
+
+
+def make_target(*, torch=None, versions=(), env=None, look_around=False, **words):
+    """A target by words; `versions` as in `--with`, e.g. ("axolotl==0.19.0",)."""
+    releases = trainer_named("axolotl").releases()
+    stack = make_stack("axolotl", releases, said=versions, torch=torch, look_around=look_around)
+    return build_target(stack=stack, env=env or {}, look_around=look_around, **words)
+
+
+def resolve(document, target, trainer="axolotl"):
+    return on_target(document, trainer_named(trainer), target).run
+
+
+def subject_of_text(text, target=None, trainer="axolotl"):
+    document = parse_document("config.yml", text.encode())
+    return on_target(document, trainer_named(trainer), target or make_target())
+
+
+def check_document(document, target, rules: list[Rule] | None = None, *, predicts=False):
+    """What some rules (all, where none is named) say of a document."""
+    policy = Policy(select=tuple(rule.id for rule in rules or ()), predicts=predicts)
+    return judge(on_target(document, trainer_named("axolotl"), target), policy)

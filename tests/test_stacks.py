@@ -1,0 +1,118 @@
+"""The versions of a run: said, pinned in a file, installed, or a release's own pins; package by package."""
+
+import pytest
+
+from vramwise.errors import VramwiseError
+from vramwise.facts.torch import NEWEST_TORCH, OLDEST_TORCH, shown
+
+# Bound here: the suite's quiet environment replaces the module's own look around while a test runs.
+from vramwise.stacks import _from_here, make_stack
+
+RELEASES = {"0.19.0": {"torch": "2.11.0", "peft": "0.20.0"}, "0.21.0": {"torch": "2.13.0", "peft": "0.21.2"}}
+
+
+def stack(**words):
+    return make_stack("axolotl", RELEASES, look_around=False, **words)
+
+
+def versions(found):
+    return {name: release.version for name, release in found.releases.items()}
+
+
+def test_without_a_word_the_newest_known_release_with_its_pins():
+    found = stack()
+    assert versions(found) == {"axolotl": "0.21.0", "torch": "2.13.0", "peft": "0.21.2"}
+    assert found.releases["axolotl"].origin.kind == "assumed"
+    assert found.releases["peft"].origin.why == "what axolotl 0.21.0 installs with"
+
+
+def test_a_release_that_is_said_brings_its_own_pins():
+    found = stack(said=("axolotl==0.19.0",))
+    assert versions(found) == {"axolotl": "0.19.0", "torch": "2.11.0", "peft": "0.20.0"}
+    assert found.releases["axolotl"].origin.kind == "option"
+
+
+def test_what_is_said_wins_over_the_file_and_the_file_over_the_pins(tmp_path):
+    listed = tmp_path / "requirements.txt"
+    listed.write_text(
+        "# ours\ntorch==2.12.1+cu130 ; python_version > '3'\npeft==0.19.0\nAxolotl[flash-attn]==0.19.0\nx>=1\n"
+    )
+    found = stack(said=("peft==0.18.0",), file=str(listed))
+    assert versions(found) == {"axolotl": "0.19.0", "torch": "2.12.1+cu130", "peft": "0.18.0"}
+    assert found.torch == (2, 12)
+    assert "requirements.txt" in found.releases["torch"].origin.why
+
+
+def test_a_uv_lock(tmp_path):
+    lock = tmp_path / "uv.lock"
+    lock.write_text(
+        'version = 1\n[[package]]\nname = "axolotl"\nversion = "0.19.0"\n[[package]]\nname = "peft"\nversion = "0.20.1"\n'
+    )
+    assert versions(stack(file=str(lock))) == {"axolotl": "0.19.0", "torch": "2.11.0", "peft": "0.20.1"}
+
+
+@pytest.mark.parametrize(
+    ("version", "taken"), [("0.20.5", "0.19.0"), ("0.30.0", "0.21.0"), ("0.1.0", "0.19.0"), ("0.21.0.dev1", "0.21.0")]
+)
+def test_a_release_that_is_not_known_is_read_as_the_one_before_it(version, taken):
+    release = stack(said=(f"axolotl=={version}",)).releases["axolotl"]
+    assert release.version == taken
+    assert f"read as axolotl {taken}" in release.origin.why
+
+
+@pytest.mark.parametrize("words", ["axolotl", "axolotl=0.21", "==1", "axolotl==", "axolotl==new", "a b==1", "torch>=2"])
+def test_what_names_no_version_is_refused(words):
+    with pytest.raises(VramwiseError, match="names no version"):
+        stack(said=(words,))
+
+
+def test_contradictions_are_refused():
+    with pytest.raises(VramwiseError, match="twice"):
+        stack(said=("peft==1.0", "peft==2.0"))
+    with pytest.raises(VramwiseError, match="say it once"):
+        stack(said=("torch==2.9",), torch="2.8")
+
+
+def test_a_torch_whose_allocator_is_not_known_is_refused_where_it_was_said(tmp_path):
+    with pytest.raises(VramwiseError, match=r"2\.2 to 2\.14"):
+        stack(said=("torch==2.20",))
+    listed = tmp_path / "list.txt"
+    listed.write_text("torch==1.13\n")
+    with pytest.raises(VramwiseError, match=r"2\.2 to 2\.14"):
+        stack(file=str(listed))
+
+
+@pytest.mark.parametrize("content", ["", "no pins here\n", "version = 1\n[[package]]\nname = [\n"])
+def test_a_file_that_pins_nothing_is_refused(tmp_path, content):
+    empty = tmp_path / "list.txt"
+    empty.write_text(content)
+    with pytest.raises(VramwiseError, match=r"list\.txt"):
+        stack(file=str(empty))
+
+
+def test_a_missing_file_is_said(tmp_path):
+    with pytest.raises(VramwiseError, match="cannot be read"):
+        stack(file=str(tmp_path / "none.txt"))
+
+
+@pytest.mark.parametrize(
+    ("installed", "version"),
+    [("2.8.0+cu128", (2, 8)), ("2.20.0", NEWEST_TORCH), ("1.12", OLDEST_TORCH)],
+)
+def test_the_installed_version_comes_from_metadata(monkeypatch, tmp_path, installed, version):
+    (tmp_path / f"torch-{installed}.dist-info").mkdir()
+    (tmp_path / "torchvision-0.1.dist-info").mkdir()
+    monkeypatch.setattr("sys.path", ["/nowhere/at.zip", str(tmp_path)])
+    _from_here.cache_clear()
+    monkeypatch.setattr("vramwise.stacks._from_here", _from_here)
+    found = make_stack("axolotl", RELEASES)
+    assert found.torch == version
+    assert "installed here" in found.releases["torch"].origin.why
+    _from_here.cache_clear()
+
+
+def test_versions_read_as_numbers():
+    found = stack(said=("peft==0.21.2rc1",), torch="2.9.1+cu130")
+    assert found.parts("peft") == (0, 21, 2)
+    assert found.parts("nothing") == ()
+    assert shown(found.torch) == "2.9"

@@ -27,15 +27,13 @@ def learn(weight, sample):
 
 
 def save(plan, step, weight, pause):
-    folder = Path(plan.output_dir) / f"checkpoint-{step}"
-    checkpoints.begin(folder)
-    folder.mkdir()
+    folder = checkpoints.begin(plan.output_dir, step)
     (folder / "step.json").write_text(json.dumps(step))
     time.sleep(pause)
     (folder / "weight.json").write_text(json.dumps(weight))
     time.sleep(pause)
-    checkpoints.mark_complete(folder, step=step)
-    checkpoints.rotate(plan.output_dir, keep=1)
+    checkpoints.finish(plan.output_dir, step, run=plan.run)
+    checkpoints.rotate(plan.output_dir, keep=1, run=plan.run)
 
 
 def main():

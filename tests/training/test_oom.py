@@ -171,3 +171,37 @@ def test_claims_name_weights_gradients_and_optimizer_state():
     assert claims[model.weight.data_ptr()] == Claim("weights", "weight")
     assert claims[model.weight.grad.data_ptr()] == Claim("gradients", "weight")
     assert claims[optimizer.state[model.weight]["exp_avg"].data_ptr()] == Claim("optimizer", "weight: exp_avg")
+
+
+@pytest.mark.parametrize(
+    "size", ["1.2.3 GiB", ". GiB", "² GiB", "٣ GiB", f"{'9' * 5000} GiB", "1e5 MiB", " GiB", "0 bytes", "5.5 TiB"]
+)
+def test_any_size_in_an_error_leaves_a_record(tmp_path, size):
+    """What cannot be read is not known; the recovery goes on."""
+    plan = make_plan(tmp_path)
+    oom.record(plan, RuntimeError(f"CUDA out of memory. Tried to allocate {size}."), "train", step=1)
+    facts = oom.read_record(tmp_path, 1)
+    assert facts["requested_bytes"] in (None, 0, int(5.5 * 1024**4))
+    assert oom.describe(facts)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "[" * 99999, "{}", '{"phase": 3}', '{"phase": "train", "held": [1]}'])
+def test_a_record_that_is_cut_short_still_recovers(tmp_path, text):
+    from vramwise.training.parent.supervise import out_of_memory_of
+
+    plan = make_plan(tmp_path)
+    oom.record_path(tmp_path, 1).write_text(text)
+    facts = out_of_memory_of(plan, 1)
+    assert facts["phase"] == "train"
+    assert oom.describe(facts)[0].startswith("out of memory in train")
+
+
+def test_a_record_that_cannot_be_written_does_not_hide_the_out_of_memory(tmp_path, monkeypatch, capsys):
+    from vramwise.training.worker import main as worker
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(oom, "_write_whole", full)
+    worker._record(make_plan(tmp_path), RuntimeError("CUDA out of memory"), "train", 1)
+    assert "cannot be written down: OSError" in capsys.readouterr().err

@@ -14,6 +14,8 @@ pytest.importorskip("transformers", reason="training needs transformers: pip ins
 
 from tiny_runs import losses, make_folder, prepared, train_here, write_config  # noqa: E402
 
+from vramwise.training.marker import faults  # noqa: E402
+
 SOURCE = Path(__file__).parent.parent.parent / "src"
 AGREE = 1e-4
 
@@ -53,12 +55,7 @@ def test_another_batch_does_change_the_losses(folder, undivided):
     assert max(abs(one - other) for one, other in zip(found, undivided, strict=False)) > 0.01
 
 
-def test_two_ranks_against_one(folder, undivided):
-    config = write_config(folder, "ranks.yml", output_dir=str(folder / "ranks"), micro_batch_size=2)
-    ready = prepared(config, target={"gpus": 2})
-    assert ready.plan.effective_batch_size == 4
-    plan = folder / "ranks-plan.json"
-    plan.write_text(ready.plan.to_json())
+def run_two_ranks(plan):
     words = [
         "-m",
         "torch.distributed.run",
@@ -73,6 +70,15 @@ def test_two_ranks_against_one(folder, undivided):
         [sys.executable, *words, str(plan)], capture_output=True, text=True, env=environment, timeout=900, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_two_ranks_against_one(folder, undivided):
+    config = write_config(folder, "ranks.yml", output_dir=str(folder / "ranks"), micro_batch_size=2)
+    ready = prepared(config, target={"gpus": 2})
+    assert ready.plan.effective_batch_size == 4
+    plan = folder / "ranks-plan.json"
+    plan.write_text(ready.plan.to_json())
+    run_two_ranks(plan)
     history = json.loads((folder / "ranks" / "trainer_state.json").read_text())["log_history"]
     found = [entry["loss"] for entry in history if "loss" in entry]
     assert found == pytest.approx(undivided, abs=AGREE)
@@ -146,3 +152,21 @@ def test_packed_micro_batches_train_alike(folder):
     one = run(folder, **settings, micro_batch_size=4)
     other = run(folder, **settings, micro_batch_size=1, gradient_accumulation_steps=4)
     assert other == pytest.approx(one, abs=AGREE)
+
+
+def test_two_ranks_save_one_checkpoint_beside_anothers(folder):
+    """Both know under which name, so that both load the best of them at the end."""
+    theirs = folder / "saved" / "checkpoint-2"
+    theirs.mkdir(parents=True)
+    settings = {"save_steps": 2, "save_strategy": None, "val_set_size": 4, "eval_steps": 2, "max_steps": 4}
+    settings |= {"load_best_model_at_end": True, "micro_batch_size": 2, "output_dir": str(folder / "saved")}
+    plan = folder / "saved-plan.json"
+    plan.write_text(prepared(write_config(folder, "saved.yml", **settings), target={"gpus": 2}).plan.to_json())
+    run_two_ranks(plan)
+    assert sorted(path.name for path in (folder / "saved").glob("checkpoint-*")) == [
+        "checkpoint-2",
+        "checkpoint-2-vramwise",
+        "checkpoint-4",
+    ]
+    assert list(theirs.iterdir()) == []
+    assert not faults(folder / "saved" / "checkpoint-4")

@@ -17,9 +17,11 @@ from vramwise.units import parse_size
 @click.argument("path", metavar="CONFIG")
 @target_options
 @click.option("--engine", type=click.Choice(ENGINES), default=ENGINES[0], show_default=True, help="What trains.")
-@click.option("--force", is_flag=True, help="Start although check found errors or the prediction says it does not fit.")
+@click.option("--force", is_flag=True, help="Start in spite of errors, a misfit, or a checkpoint of other settings.")
 @click.option("--no-recover", is_flag=True, help="After an out-of-memory, stop instead of restarting smaller.")
 @click.option("--resume", is_flag=True, help="Go on from the last complete checkpoint in output_dir.")
+@click.option("--resume-from", metavar="FOLDER", help="Go on from this checkpoint, also another trainer's.")
+@click.option("--trust-remote-code", is_flag=True, help="Let trust_remote_code in the config run the model's own code.")
 @click.option("--random-weights", is_flag=True, help="Train from random values: the model folder needs no weights.")
 @click.option("--memory-limit", metavar="SIZE", help="The allocator may reserve no more, e.g. 29000MiB.")
 def command(
@@ -33,6 +35,8 @@ def command(
     force: bool,
     no_recover: bool,
     resume: bool,
+    resume_from: str | None,
+    trust_remote_code: bool,
     random_weights: bool,
     memory_limit: str | None,
 ) -> None:
@@ -47,6 +51,8 @@ def command(
         force=force,
         recover=not no_recover,
         resume=resume,
+        resume_from=resume_from,
+        trust_remote_code=trust_remote_code,
         random_weights=random_weights,
         memory_limit_bytes=None if memory_limit is None else parse_size(memory_limit),
     )

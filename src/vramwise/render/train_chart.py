@@ -80,7 +80,7 @@ class _Chart:
         whole = [attempt.predicted for attempt in report.attempts if attempt.predicted]
         self._predicted = whole[-1]["peak_reserved_bytes"] if whole else None
         highest = max(step.reserved for step in steps)
-        self._top = 1.05 * max(highest, self._predicted or 0, report.device_bytes or 0)
+        self._top = 1.05 * max(highest, self._predicted or 0, report.device_bytes or 0, 1)  # never a chart of height 0
 
     def draw(self) -> Markup:
         """The SVG."""

@@ -1,26 +1,24 @@
-"""Checkpoint folders: which are complete, which is the last, and which may go.
+"""Checkpoint folders: which are whole, which is the last, and which may go.
 
-A checkpoint is complete when its marker stands in it; the marker is written last and removed first, so a kill at any
-moment leaves either the checkpoint or the one before it. Knows folders and names only: no torch.
+A checkpoint is written in a folder aside, sealed with its marker, and then given its name: a kill at any moment leaves
+either the checkpoint or the one before it, and what has no marker of this run is never deleted or written over, be it
+another trainer's or an earlier run's. Knows folders and names only: no torch.
 """
 
 from __future__ import annotations
 
-import errno
-import json
+import os
 import re
 import shutil
-import tempfile
-import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from vramwise.errors import VramwiseError
+from vramwise.training.marker import MARKER, faults, read_marker, seal, sentence, sync_folder
 
-MARKER = "vramwise-complete.json"
-_PROBE_BYTES = 256 * 1024  # a file that was cut short may leave a little room
-_NAME = re.compile(r"^checkpoint-(\d+)$")
+ASIDE = ".vramwise-saving"
+# The second form is taken where another run's or trainer's checkpoint has the name.
+_NAME = re.compile(r"^checkpoint-([0-9]{1,15})(?:-vramwise(?:-[0-9]{1,6})?)?$")
 
 
 def step_of(folder: Path) -> int | None:
@@ -30,7 +28,7 @@ def step_of(folder: Path) -> int | None:
 
 
 def checkpoints(output_dir: str | Path) -> list[Path]:
-    """Every checkpoint folder, complete or not, oldest step first."""
+    """Every checkpoint folder, whoever wrote it, oldest step first."""
     root = Path(output_dir)
     found = [folder for folder in root.iterdir() if folder.is_dir()] if root.is_dir() else []
     steps = [(step, folder) for folder in found if (step := step_of(folder)) is not None]
@@ -38,86 +36,102 @@ def checkpoints(output_dir: str | Path) -> list[Path]:
 
 
 def is_complete(folder: str | Path) -> bool:
-    """Whether everything of this checkpoint was written."""
+    """Whether everything of this checkpoint was written, by us."""
     return (Path(folder) / MARKER).is_file()
 
 
-def latest_complete(output_dir: str | Path) -> str | None:
-    """The complete checkpoint that was saved last: where to resume. None: start from the beginning.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latest:
+    """The checkpoint to go on from (None: there is none), and a sentence for each newer one that is not whole."""
+
+    folder: str | None
+    passed_over: Sequence[str] = ()
+
+
+def latest_whole(output_dir: str | Path) -> Latest:
+    """The whole checkpoint that was saved last, every file compared with its hash.
 
     Last by time, not by step: a folder may also hold checkpoints of an earlier, longer run.
     """
     complete = [folder for folder in checkpoints(output_dir) if is_complete(folder)]
-    return str(max(complete, key=_age_key)) if complete else None
+    return newest_whole(sorted(complete, key=_age_key))
 
 
-def latest_of_trainer(output_dir: str | Path) -> str | None:
-    """The last checkpoint that another engine's Trainer wrote: without our marker, its state file stands for it."""
-    written = [folder for folder in checkpoints(output_dir) if (folder / "trainer_state.json").is_file()]
-    return str(written[-1]) if written else None
+def newest_whole(oldest_first: Sequence[Path]) -> Latest:
+    """The last of these that is whole."""
+    passed_over: list[str] = []
+    for folder in reversed(oldest_first):
+        found = faults(folder)
+        if not found:
+            return Latest(folder=str(folder), passed_over=passed_over)
+        passed_over.append(sentence(folder, found))
+    return Latest(folder=None, passed_over=passed_over)
+
+
+def latest_complete(output_dir: str | Path) -> str | None:
+    """The folder of `latest_whole`."""
+    return latest_whole(output_dir).folder
 
 
 def _age_key(folder: Path) -> tuple[int, int]:
     """When it was saved (the marker says; its file's time would not survive a copy), then the step."""
-    try:
-        saved_at = int(json.loads((folder / MARKER).read_text(encoding="utf-8"))["saved_at_ns"])
-    except (OSError, ValueError, TypeError, KeyError):
-        saved_at = 0
-    return saved_at, step_of(folder) or 0
+    marker = read_marker(folder)
+    return 0 if marker is None else marker.saved_at_ns, step_of(folder) or 0
 
 
-@contextmanager
-def saving(output_dir: str | Path, what: str) -> Iterator[None]:
-    """Say so where something cannot be saved because the disk is full: every library has its own error for that."""
-    try:
-        yield
-    except Exception as error:
-        if not _is_full(output_dir):
-            raise
-        raise VramwiseError(
-            f"{what} cannot be saved: no space left in {output_dir}; free some, then go on with --resume"
-        ) from error
+def begin(output_dir: str | Path, step: int) -> Path:
+    """Before saving: the empty folder to write to. What an interrupted save left aside goes; it never had a name."""
+    aside = Path(output_dir) / ASIDE
+    if aside.exists():
+        shutil.rmtree(aside)
+    folder = aside / f"checkpoint-{step}"
+    folder.mkdir(parents=True)
+    return folder
 
 
-def _is_full(folder: str | Path) -> bool:
-    try:
-        with tempfile.TemporaryFile(dir=folder) as probe:
-            probe.write(bytes(_PROBE_BYTES))
-    except OSError as error:
-        return error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return False
+def final_path(output_dir: str | Path, step: int, *, run: str = "") -> Path:
+    """The name for this run's checkpoint: never one that another run or trainer has taken."""
+    root = Path(output_dir)
+    names = [f"checkpoint-{step}", f"checkpoint-{step}-vramwise"]
+    number = 2
+    while os.path.lexists(path := root / names[0]) and not _is_of(path, run):
+        names = [*names[1:], f"checkpoint-{step}-vramwise-{number}"]
+        number += 1
+    return path
 
 
-def begin(folder: str | Path) -> None:
-    """Before saving: clear away what an earlier, interrupted save left under the same name."""
-    path = Path(folder)
-    (path / MARKER).unlink(missing_ok=True)
-    if path.is_dir():
-        shutil.rmtree(path)
+def _is_of(folder: Path, run: str) -> bool:
+    marker = read_marker(folder)
+    return marker is not None and marker.run == run
 
 
-def mark_complete(folder: str | Path, *, step: int) -> None:
-    """After saving: from here on the checkpoint counts."""
-    path = Path(folder)
-    path.mkdir(parents=True, exist_ok=True)
-    unfinished = path / f".{MARKER}"
-    unfinished.write_text(json.dumps({"step": step, "saved_at_ns": time.time_ns()}) + "\n", encoding="utf-8")
-    unfinished.replace(path / MARKER)
+def finish(output_dir: str | Path, step: int, *, run: str = "", settings: Mapping[str, str] | None = None) -> Path:
+    """After saving: seal what `begin` gave and let it take its name, from where on it counts."""
+    root = Path(output_dir)
+    folder = root / ASIDE / f"checkpoint-{step}"
+    seal(folder, step=step, run=run, settings=settings)
+    path = final_path(root, step, run=run)
+    if path.exists():  # this run's own, from before it was set back to an earlier step
+        path.rename(root / ASIDE / "replaced")
+    folder.rename(path)
+    sync_folder(root)
+    shutil.rmtree(root / ASIDE, ignore_errors=True)
+    return path
 
 
-def rotate(output_dir: str | Path, *, keep: int | None, always: Iterable[str | None] = ()) -> None:
-    """Delete incomplete checkpoints, and the oldest complete ones beyond `keep`. `always` names folders that stay."""
-    protected = {Path(name).resolve() for name in always if name}
-    complete = []
-    for folder in checkpoints(output_dir):
-        if is_complete(folder):
-            complete.append(folder)
-        else:
-            remove(folder)
+def give_up(output_dir: str | Path) -> None:
+    """A save that failed: what it wrote goes, so that it takes no room from what comes after."""
+    shutil.rmtree(Path(output_dir) / ASIDE, ignore_errors=True)
+
+
+def rotate(output_dir: str | Path, *, keep: int | None, run: str = "", always: Iterable[str | None] = ()) -> None:
+    """Delete this run's oldest checkpoints beyond `keep`; damaged ones first. `always` names folders that stay."""
     if keep is None:
         return
-    complete.sort(key=_age_key)
-    for folder in complete[: max(0, len(complete) - max(1, keep))]:
+    protected = {Path(name).resolve() for name in always if name}
+    own = [folder for folder in checkpoints(output_dir) if _is_of(folder, run) and not folder.is_symlink()]
+    own.sort(key=lambda folder: (not faults(folder, contents=False), *_age_key(folder)))
+    for folder in own[: max(0, len(own) - max(1, keep))]:
         if folder.resolve() not in protected:
             remove(folder)
 

@@ -86,6 +86,9 @@ class TrainPlan:
     attempt: int = 1
     resume_from: str | None = None  # a complete checkpoint folder, or None for the start
     recover: bool = True
+    run: str = ""  # which run's checkpoints it writes and may delete; a resumed run goes on as the same
+    settings: Mapping[str, str] = field(default_factory=dict)  # what a checkpoint must have been trained with
+    force: bool = False  # go on from a checkpoint of other data
     # batch: micro × accumulation × data_parallel = effective, at every attempt
     micro_batch_size: int
     gradient_accumulation_steps: int
@@ -105,6 +108,7 @@ class TrainPlan:
     environment: Mapping[str, str] = field(default_factory=dict)  # to set before torch is imported
     seed: int = 42
     random_weights: bool = False
+    trust_remote_code: bool = False  # the config asks for it, and the user said so too
     memory_limit_bytes: int | None = None  # the allocator may reserve no more (--memory-limit)
     # what the config is resolved for in the worker: keyword arguments of `vramwise.targets.make_target`
     target: Mapping[str, Any] = field(default_factory=dict)

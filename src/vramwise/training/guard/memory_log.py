@@ -88,7 +88,7 @@ def parse_log(lines: Iterable[bytes]) -> LogContents:
     for line in lines:
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             torn += bool(line.strip())
             continue
         if isinstance(record, dict) and isinstance(record.get("kind"), str):

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vramwise.errors import VramwiseError
 from vramwise.training.guard.holdings import Claim, Holdings, trimmed, what_it_held
 from vramwise.training.plan import TrainPlan
 from vramwise.units import MIB, gib, mib, parse_size
@@ -27,7 +26,7 @@ from vramwise.units import MIB, gib, mib, parse_size
 OOM_FILE = "oom.json"
 MAX_SNAPSHOT_BYTES = 32 * MIB
 _MAX_ERROR_CHARS = 2000
-_REQUEST = re.compile(r"[Tt]ried to allocate ([\d.]+) ([KMG]iB|bytes)")
+_REQUEST = re.compile(r"[Tt]ried to allocate ([0-9]{1,15}(?:\.[0-9]{1,9})?) ([KMGT]iB|bytes)")
 _MESSAGES = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
 
 
@@ -194,23 +193,28 @@ def _write_snapshot(path: Path, snapshot: Mapping[str, Any]) -> str | None:
 
 def _write_whole(path: Path, data: bytes) -> None:
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    with unfinished.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(path)
+    try:
+        with unfinished.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    except OSError:
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+        raise
 
 
 def read_record(output_dir: str | Path, attempt: int) -> dict[str, Any] | None:
-    """The record of one attempt, or None where there is none."""
+    """The record of one attempt, or None where there is none. One that cannot be read still says that it happened."""
     path = record_path(output_dir, attempt)
     try:
         loaded = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
-        raise VramwiseError(f"{path} cannot be read: {error}") from error
-    return loaded if isinstance(loaded, dict) else None
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return loaded if isinstance(loaded, dict) else {}
 
 
 def forget_records(output_dir: str | Path, since_attempt: int) -> None:
@@ -225,11 +229,16 @@ def describe(facts: Mapping[str, Any]) -> list[str]:
     """The record in sentences: what was asked for, what the memory held, the largest things in it."""
     at = "" if facts.get("step") is None else f" at step {facts['step']}"
     asked = facts.get("requested_bytes")
-    wanted = "" if asked is None else f": {_size(asked)} requested"
+    wanted = f": {_size(asked)} requested" if isinstance(asked, int) else ""
     lines = [f"out of memory in {facts['phase']}{at} (micro-batch {facts['micro_batch_size']}){wanted}"]
-    held = facts.get("held")
-    if not held:
-        return lines
+    if facts.get("held"):
+        with suppress(KeyError, TypeError, ValueError, AttributeError, OverflowError):  # a record that is not all there
+            lines += _describe_holdings(facts, facts["held"])
+    return lines
+
+
+def _describe_holdings(facts: Mapping[str, Any], held: Mapping[str, Any]) -> list[str]:
+    lines = []
     lines.append(
         f"in use {_size(facts['allocated_bytes'])}: "
         + ", ".join(f"{name} {_size(size)}" for name, size in held["categories"].items())

@@ -24,8 +24,11 @@ def locked(output_dir: str | Path) -> Iterator[int | None]:
     except ImportError:
         yield None
         return
-    Path(output_dir).mkdir(parents=True, exist_ok=True)
-    file = os.open(Path(output_dir) / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        Path(output_dir).mkdir(parents=True, exist_ok=True)
+        file = os.open(Path(output_dir) / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise VramwiseError(f"output_dir {output_dir} cannot be written to: {error.strerror}") from error
     try:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

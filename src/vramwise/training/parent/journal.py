@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ class Journal:
         """Write down one event: into the append-only log first, then beside the plan."""
         entry = {"what": what, **facts}
         self._log.append(entry)
-        with MemoryLog(log_path(self.path.parent)) as log:
+        with suppress(OSError), MemoryLog(log_path(self.path.parent)) as log:  # what matters stands below too
             log.write("decision", entry)
         if self._plan is not None:
             self._write(self._plan)
@@ -56,7 +57,8 @@ class Journal:
                 os.fsync(file.fileno())
             unfinished.replace(self.path)
         except OSError as error:
-            unfinished.unlink(missing_ok=True)
+            with suppress(OSError):
+                unfinished.unlink(missing_ok=True)
             raise VramwiseError(f"{self.path} cannot be written: {error.strerror}") from error
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from vramwise.errors import VramwiseError
+from vramwise.training.guard.log_records import usable
 from vramwise.training.guard.memory_log import LogContents, log_path, read_log
 from vramwise.training.guard.samples import PREDICTED_PHASES, Sample
 
@@ -90,18 +91,21 @@ def read_report(output_dir: str | Path) -> TrainReport:
 
 def make_report(log: LogContents, output_dir: str) -> TrainReport:
     """Sort the lines of a log by attempt."""
+    records = [record for one in log.records if (record := usable(one)) is not None]
+    torn = log.torn + len(log.records) - len(records)
     attempts: list[Attempt] = []
-    try:
-        for record in log.records:
-            if record["kind"] == "start":
-                attempts.append(Attempt(start=record))
-            elif attempts and record["kind"] in ("sample", "warning", "end"):
-                attempts[-1] = _with(attempts[-1], record)
-    except (KeyError, TypeError, ValueError) as error:
-        raise VramwiseError(f"{output_dir}: a line of the memory log is not laid out like one ({error!r})") from error
+    for record in records:
+        if record["kind"] == "start":
+            attempts.append(Attempt(start=record))
+        elif attempts and record["kind"] in ("sample", "warning", "end"):
+            attempts[-1] = _with(attempts[-1], record)
     if not attempts:
-        raise VramwiseError(f"{output_dir}: the memory log holds no attempt: training never began")
-    return TrainReport(output_dir=output_dir, attempts=attempts, decisions=log.of_kind("decision"), torn=log.torn)
+        cut = f" ({torn} line(s) of it cannot be read)" if torn else ""
+        raise VramwiseError(f"{output_dir}: the memory log holds no attempt{cut}: training never began")
+    if log.of_kind("sample") and not any(attempt.samples for attempt in attempts):
+        raise VramwiseError(f"{output_dir}: no sample in the memory log can be read: its lines are cut short")
+    decisions = [record for record in records if record["kind"] == "decision"]
+    return TrainReport(output_dir=output_dir, attempts=attempts, decisions=decisions, torn=torn)
 
 
 def _with(attempt: Attempt, record: Mapping[str, Any]) -> Attempt:

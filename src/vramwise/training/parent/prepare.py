@@ -11,13 +11,15 @@ from vramwise.errors import VramwiseError
 from vramwise.facts.models import find_model
 from vramwise.judging import check_document, plan_for
 from vramwise.subject import Options, read_document, resolve
-from vramwise.training.checkpoints import latest_complete, latest_of_trainer
 from vramwise.training.parent import decide
 from vramwise.training.parent.expected import expected_report, memory_of
 from vramwise.training.parent.extras import TRAIN, axolotl_command, require
 from vramwise.training.parent.remembered import Found, with_found_batches
+from vramwise.training.parent.resuming import Wanted, decide_start, settings_of
 from vramwise.training.parent.supported import needed_modules, unsupported
+from vramwise.training.parent.trust import trusted
 from vramwise.training.plan import Decision, GuardThresholds, TrainPlan, card_of
+from vramwise.training.sources import refuse_sources
 from vramwise.types import Document, Finding, ModelSpec, RunSpec, Severity
 from vramwise.units import gib
 from vramwise.variants.prediction import Prediction, predict_run
@@ -40,6 +42,8 @@ class TrainOptions:
     random_weights: bool = False
     resume: bool = False
     memory_limit_bytes: int | None = None
+    resume_from: str | None = None  # a checkpoint by its folder, also another trainer's
+    trust_remote_code: bool = False  # the user's own word; a config cannot give it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,11 +73,13 @@ def prepare(path: str, options: TrainOptions) -> Prepared:
     if report.error is not None:
         raise report.error
     run = resolve(document, judged.target)
+    trusts = trusted(run.config, by_user=options.trust_remote_code)
     if options.engine == "transformers":
         _refuse_unsupported(path, run)
         require((*TRAIN, *needed_modules(run)), f"training {path}")
     else:
         _refuse_options(options)
+        refuse_sources(run.config)
         axolotl_command()
     environment, settings, allocator = decide.decide_allocator(judged.target)
     found = Found(allocator=settings, memory_limit_bytes=options.memory_limit_bytes)
@@ -88,9 +94,9 @@ def prepare(path: str, options: TrainOptions) -> Prepared:
     model = _model(run, path)
     prediction = None if isinstance(model, str) else _predict(run, model, options)
     decisions.append(_memory_decision(model, prediction))
-    if _resumes(run, options) and _resume(run, options, _output_dir(run)) is None:
-        decisions.append(Decision(name="resume", value="from the start", why="output_dir holds no complete checkpoint"))
-    plan = _plan(document, run, options, environment, prediction, decisions)
+    start = decide_start(_wanted(run, options), _output_dir(run), settings_of(run, _seed(run)))
+    plan = _plan(document, run, options, environment, prediction, [*decisions, *start.decisions])
+    plan = replace(plan, resume_from=start.checkpoint, run=start.run, trust_remote_code=trusts)
     return Prepared(
         document=document,
         run=run,
@@ -170,8 +176,9 @@ def _plan(
         config_text=document.text,
         output_dir=output,
         engine="axolotl" if options.engine == "axolotl" else "transformers",
-        resume_from=_resume(run, options, output),
         recover=options.recover,
+        settings=settings_of(run, _seed(run)),
+        force=options.force,
         micro_batch_size=run.micro_batch_size,
         gradient_accumulation_steps=run.gradient_accumulation_steps,
         eval_batch_size=run.eval_batch_size,
@@ -185,7 +192,7 @@ def _plan(
         weights_dtype=run.weights_dtype,
         autocast=run.autocast,
         environment=decide.worker_environment(environment, os.environ),
-        seed=int(run.config.get("seed", _DEFAULT_SEED)),
+        seed=_seed(run),
         random_weights=options.random_weights,
         memory_limit_bytes=options.memory_limit_bytes,
         target={"gpus": target.gpus, "torch": f"{target.torch[0]}.{target.torch[1]}", "launcher": target.launcher},
@@ -197,22 +204,32 @@ def _plan(
     )
 
 
-def _resume(run: RunSpec, options: TrainOptions, output: str) -> str | None:
-    """Where to go on: --resume or auto_resume_from_checkpoints (the last complete checkpoint), or the one named."""
-    named = run.config.get("resume_from_checkpoint")
-    if named:
-        if not Path(named).is_dir():
-            raise VramwiseError(f"resume_from_checkpoint: {named} is not a folder")
-        return str(Path(named).absolute())
-    if not _resumes(run, options):
-        return None
-    return latest_of_trainer(output) if options.engine == "axolotl" else latest_complete(output)
+def _wanted(run: RunSpec, options: TrainOptions) -> Wanted:
+    """Where to go on: --resume-from, --resume, or what the config says (a checkpoint by name, or the last one)."""
+    named = options.resume_from or run.config.get("resume_from_checkpoint")
+    by_option = options.resume_from is not None
+    if run.sharding.startswith("zero") and _resumes(run, options) and not (by_option or options.resume):
+        raise VramwiseError(
+            "DeepSpeed unpickles the checkpoints it resumes, which runs what is in them: a config alone does not "
+            "decide that; say --resume, or --resume-from with the folder"
+        )
+    return Wanted(
+        named=None if not named else str(named),
+        named_by="--resume-from" if by_option else "resume_from_checkpoint",
+        last=_resumes(run, options),
+        axolotl=options.engine == "axolotl",
+        force=options.force,
+    )
 
 
 def _resumes(run: RunSpec, options: TrainOptions) -> bool:
     config = run.config
     asked = config.get("auto_resume_from_checkpoints") or config.get("resume_from_checkpoint")
-    return options.resume or bool(asked)
+    return options.resume or options.resume_from is not None or bool(asked)
+
+
+def _seed(run: RunSpec) -> int:
+    return int(run.config.get("seed", _DEFAULT_SEED))
 
 
 def _output_dir(run: RunSpec) -> str:

@@ -12,8 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from vramwise.training.checkpoints import MARKER, checkpoints, is_complete
+from vramwise.errors import VramwiseError
+from vramwise.training.checkpoints import checkpoints, is_complete, newest_whole
 from vramwise.training.guard import oom
+from vramwise.training.marker import MARKER
 from vramwise.training.parent.child import PIDS, Signals
 from vramwise.training.parent.folder_lock import locked
 from vramwise.training.parent.journal import Journal
@@ -89,7 +91,7 @@ class _Supervisor:
         """What follows from the end of an attempt: another one, or None for the end of the run."""
         facts = out_of_memory_of(self._plan, code)
         if facts is None or self._signals.received is not None:
-            self._journal.note("end", attempt=self._plan.attempt, exit_code=code)
+            self._note_end(code)
             self._say_end(code)
             return None
         for line in oom.describe(facts):
@@ -112,6 +114,12 @@ class _Supervisor:
     def _checkpoint(self) -> str | None:
         """The last complete checkpoint of this run; older ones in the folder belong to another."""
         return last_of_this_run(self._plan, self._started_ns)
+
+    def _note_end(self, code: int) -> None:
+        try:
+            self._journal.note("end", attempt=self._plan.attempt, exit_code=code)
+        except VramwiseError as error:  # a full disk, say: the run has ended all the same
+            self._say(str(error))
 
     def _say_end(self, code: int) -> None:
         if code == 0:
@@ -149,21 +157,21 @@ def out_of_memory_of(plan: TrainPlan, code: int) -> dict[str, Any] | None:
     if code == 0:
         return None
     facts = oom.read_record(plan.output_dir, plan.attempt)
-    if facts is not None:
-        return facts
-    if code == EXIT_OUT_OF_MEMORY:  # it could not even write its record
-        return {"phase": "train", "step": None, "micro_batch_size": plan.micro_batch_size}
-    return None
+    if facts is None and code != EXIT_OUT_OF_MEMORY:
+        return None
+    known = {"phase": "train", "step": None, "micro_batch_size": plan.micro_batch_size}  # without a readable record
+    written = facts or {}
+    return known | written if isinstance(written.get("phase", ""), str) else known
 
 
 def last_of_this_run(plan: TrainPlan, started_ns: int) -> str | None:
-    """The highest complete checkpoint that was finished after the run began, else the one it began from."""
+    """The highest whole checkpoint that was finished after the run began, else the one it began from."""
     own = [
         folder
         for folder in checkpoints(plan.output_dir)
         if is_complete(folder) and (folder / MARKER).stat().st_mtime_ns >= started_ns
     ]
-    return str(own[-1]) if own else plan.resume_from
+    return newest_whole(own).folder or plan.resume_from
 
 
 def _run_once(plan: TrainPlan, command: Command, env: Mapping[str, str]) -> int:

@@ -8,10 +8,12 @@ trainer's own default.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from vramwise.errors import ConfigError
 from vramwise.trainers.axolotl import schema as facts
+from vramwise.training.sources import source_problems
 from vramwise.types import Config, RunSpec
 
 _LIGER = "LigerPlugin"
@@ -208,8 +210,13 @@ def _fsdp_block(config: Config) -> Iterator[ConfigError]:
 def _dataset_blocks(config: Config) -> Iterator[ConfigError]:
     for name in ("datasets", "test_datasets"):
         for index, block in enumerate(config.get(name, ())):
-            for key, message in _dataset_problems(block):
+            for key, message in (*_dataset_problems(block), *_source_problems(block, config)):
                 yield _refusal(config, f"{name}.{index}.{key}" if key else f"{name}.{index}", message)
+
+
+def _source_problems(block: Any, config: Config) -> Iterator[tuple[str, str]]:
+    if isinstance(block, dict):
+        yield from source_problems(block, Path(config.document.path).parent)
 
 
 def _dataset_problems(block: Any) -> Iterator[tuple[str, str]]:

@@ -30,7 +30,7 @@ _FSDP_KEYS = (
 )
 _SAME_NAME = (
     *("adam_beta1", "adam_beta2", "adam_epsilon", "neftune_noise_alpha", "torch_compile_backend", "torch_compile_mode"),
-    *("save_total_limit", "save_only_model", "load_best_model_at_end", "metric_for_best_model", "greater_is_better"),
+    *("save_only_model", "load_best_model_at_end", "metric_for_best_model", "greater_is_better"),
 )
 
 

@@ -5,7 +5,9 @@ Everything here is a function of the files, the config and the seed: a restart s
 
 from __future__ import annotations
 
+import hashlib
 import random
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,6 +58,18 @@ def load_data(run: RunSpec, tokenizer: Any, *, seed: int) -> Data:
     if run.evaluates and not held:
         raise VramwiseError("no evaluation sample: val_set_size leaves none" if not tests else "test_datasets is empty")
     return Data(train=samples, evaluation=held, notes=notes)
+
+
+def digest_of(data: Data) -> str:
+    """A hash over every token and target in their order: the same where training sees the same."""
+    digest = hashlib.sha256()
+    for part in (data.train, data.evaluation):
+        digest.update(len(part).to_bytes(8, "little"))
+        for sample in part:
+            digest.update(len(sample).to_bytes(8, "little"))
+            digest.update(array("q", sample.input_ids).tobytes())
+            digest.update(array("q", sample.labels).tobytes())
+    return digest.hexdigest()
 
 
 def _tokenized(

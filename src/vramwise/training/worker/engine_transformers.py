@@ -10,11 +10,12 @@ from typing import Any
 import torch
 from transformers import EarlyStoppingCallback, PrinterCallback, TrainerCallback, set_seed
 
-from vramwise.training.checkpoints import saving
+from vramwise.training.disk import saving
+from vramwise.training.parent.resuming import DATA, check_same_data
 from vramwise.training.plan import TrainPlan
 from vramwise.training.worker.arguments import training_arguments
 from vramwise.training.worker.collate import Collator
-from vramwise.training.worker.data import load_data
+from vramwise.training.worker.data import digest_of, load_data
 from vramwise.training.worker.isolation import check_isolation
 from vramwise.training.worker.model import load_model, load_tokenizer, pad_id
 from vramwise.training.worker.order import Rows
@@ -64,6 +65,8 @@ def make_trainer(
     with arguments.main_process_first(desc="data"):  # rank 0 fills the caches of tokenizer and datasets
         tokenizer = load_tokenizer(run, plan)
         data = load_data(run, tokenizer, seed=plan.seed)
+    digest = digest_of(data)
+    check_same_data(plan.resume_from, digest, force=plan.force)
     if arguments.process_index == 0:
         for note in (*data.notes, _counts(data.train, data.evaluation)):
             say(note)
@@ -86,6 +89,9 @@ def make_trainer(
         shuffle=not (run.config.get("sample_packing_sequentially") or run.config.get("curriculum_sampling")),
         group_by_length=run.group_by_length and not run.sample_packing,
         effective_batch=plan.effective_batch_size,
+        keep=_keep(run),
+        run=plan.run,
+        settings={**plan.settings, DATA: digest},
     )
     trainer.remove_callback(PrinterCallback)
     if run.sample_packing and run.sharding in ("none", "ddp"):
@@ -108,6 +114,11 @@ def rows_of(samples: Sequence[Sample], run: RunSpec, *, packed: bool) -> list[Se
         return [(sample,) for sample in samples]
     bins = pack([len(sample) for sample in samples], run.sequence_len)
     return [[samples[number] for number in numbers] for numbers in bins]
+
+
+def _keep(run: RunSpec) -> int | None:
+    limit = run.config.get("save_total_limit")
+    return int(limit) if limit else None
 
 
 def _early_stopping(run: RunSpec) -> list[Any]:

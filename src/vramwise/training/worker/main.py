@@ -16,6 +16,7 @@ from vramwise.documents.document import parse_document
 from vramwise.errors import VramwiseError
 from vramwise.subject import resolve
 from vramwise.targets import make_target
+from vramwise.training.disk import saving
 from vramwise.training.plan import EXIT_OUT_OF_MEMORY, PredictedMemory, TrainPlan, read_plan
 from vramwise.training.worker.leaving import leave_done, leave_now
 from vramwise.types import RunSpec
@@ -29,7 +30,8 @@ def main(arguments: list[str]) -> int:
     try:
         plan = read_plan(arguments[0])
         os.environ.update(plan.environment)
-        return train_by(plan)
+        with saving(plan.output_dir, "the run's records", probe=False):  # saves of models say so themselves
+            return train_by(plan)
     except VramwiseError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
@@ -78,10 +80,20 @@ def train_by(plan: TrainPlan) -> int:
     except Exception as error:
         if not oom.is_out_of_memory(error):
             raise
-        oom.record(plan, error, progress.phase, step=progress.step)
+        _record(plan, error, progress.phase, progress.step)
         sys.stderr.write(f"out of memory in {progress.phase}: {str(error).partition(chr(10))[0]}\n")
         return leave_now(EXIT_OUT_OF_MEMORY)
     return leave_done(stop.exit_code)
+
+
+def _record(plan: TrainPlan, error: Exception, phase: str, step: int | None) -> None:
+    """The exit code alone says enough to recover: a record that cannot be written must not take its place."""
+    from vramwise.training.guard import oom
+
+    try:
+        oom.record(plan, error, phase, step=step)
+    except Exception as failure:
+        sys.stderr.write(f"what the memory held cannot be written down: {type(failure).__name__}: {failure}\n")
 
 
 def _limit_memory(plan: TrainPlan) -> None:

@@ -42,9 +42,8 @@ def load_tokenizer(run: RunSpec, plan: TrainPlan) -> Any:
 
     config = run.config
     name = _tokenizer_path(run, plan)
-    trust = bool(config.get("trust_remote_code", False))
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=trust)
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=plan.trust_remote_code)
     except (OSError, ValueError) as error:
         raise VramwiseError(f"the tokenizer of {name} cannot be loaded: {_first_line(error)}") from error
     special = config.get("special_tokens", {})
@@ -82,19 +81,19 @@ def _load_options(run: RunSpec, plan: TrainPlan) -> dict[str, Any]:
     return {
         "dtype": DTYPES[plan.weights_dtype],
         "attn_implementation": run.attn_implementation,
-        "trust_remote_code": bool(run.config.get("trust_remote_code", False)),
+        "trust_remote_code": plan.trust_remote_code,
     }
 
 
-def _model_config(name: str, run: RunSpec) -> Any:
+def _model_config(name: str, run: RunSpec, plan: TrainPlan) -> Any:
     from transformers import AutoConfig
 
     config = run.config
     overrides = config.get("overrides_of_model_config", {})
-    options: dict[str, Any] = {"trust_remote_code": bool(config.get("trust_remote_code", False))}
+    options: dict[str, Any] = {"trust_remote_code": plan.trust_remote_code}
     if config.get("revision_of_model"):
         options["revision"] = config.get("revision_of_model")
-    return AutoConfig.from_pretrained(name, **options, **overrides)
+    return AutoConfig.from_pretrained(name, **{**overrides, **options})  # what is decided here is not overridden
 
 
 def _pretrained(name: str, run: RunSpec, plan: TrainPlan) -> Any:
@@ -107,7 +106,7 @@ def _pretrained(name: str, run: RunSpec, plan: TrainPlan) -> Any:
     if run.config.get("revision_of_model"):
         options["revision"] = run.config.get("revision_of_model")
     try:
-        return AutoModelForCausalLM.from_pretrained(name, config=_model_config(name, run), **options)
+        return AutoModelForCausalLM.from_pretrained(name, config=_model_config(name, run, plan), **options)
     except OSError as error:
         raise VramwiseError(f"{name} cannot be loaded: {_first_line(error)}") from error
 
@@ -116,7 +115,7 @@ def _random_model(name: str, run: RunSpec, plan: TrainPlan) -> Any:
     """Random values by the seed. Quantised: written out and loaded again, because only loading quantises."""
     from transformers import AutoModelForCausalLM
 
-    config = _model_config(name, run)
+    config = _model_config(name, run, plan)
     torch.manual_seed(plan.seed)
     if run.quantization is None:
         with torch.device("cuda" if torch.cuda.is_available() and run.sharding in ("none", "ddp") else "cpu"):

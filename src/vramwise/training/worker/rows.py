@@ -1,7 +1,7 @@
-"""Rows of a dataset: a local json, jsonl, csv or parquet file or folder, or a hub id.
+"""Rows of a dataset: local json, jsonl, csv, parquet, arrow or text files, a folder of them, or a hub id.
 
-Plain json, jsonl and csv are read without the `datasets` package; everything else goes through it. Knows nothing of
-prompts and tokens.
+Plain json, jsonl and csv are read without the `datasets` package; everything else goes through it, and only through
+those of its readers that `sources.py` allows. Knows nothing of prompts and tokens.
 """
 
 from __future__ import annotations
@@ -9,49 +9,44 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Mapping
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 from vramwise.errors import VramwiseError
 from vramwise.training.parent.extras import require
+from vramwise.training.sources import BUILDERS, SUFFIXES, file_names, local_path, source_problems
 
 Row = Mapping[str, Any]
-_SUFFIXES = {".json": "json", ".jsonl": "json", ".csv": "csv", ".parquet": "parquet"}
 
 
 def read_rows(block: Mapping[str, Any], base_dir: Path) -> list[Row]:
     """Every row of one `datasets:` entry, in the order of its files. Paths: from the working or the config's folder."""
+    for _, message in source_problems(block, base_dir):
+        raise VramwiseError(message)
     name = str(block.get("path") or "")
-    local = _local(name, base_dir)
+    local = local_path(name, base_dir)
     files = _data_files(block, local, base_dir)
     if files:
         return [row for file in files for row in _read_file(file, block)]
     if local is not None and local.is_dir():
-        return _through_datasets(str(local), block)
-    if local is not None or Path(name).suffix in _SUFFIXES:
+        return _through_datasets(str(local.absolute()), block)  # in full: `json` alone would be a reader's name
+    if local is not None or Path(name).suffix in SUFFIXES:
         raise VramwiseError(f"dataset {name} does not exist (looked in the working folder and beside the config)")
     return _through_datasets(name, block)
-
-
-def _local(name: str, base_dir: Path) -> Path | None:
-    for folder in (Path(), base_dir):
-        path = folder / name
-        if name and path.exists():
-            return path
-    return None
 
 
 def _data_files(block: Mapping[str, Any], local: Path | None, base_dir: Path) -> list[Path]:
     written = block.get("data_files")
     if written:
-        names = [written] if isinstance(written, str) else list(written)
+        names = file_names(written)
         roots = [local] if local is not None and local.is_dir() else [Path(), base_dir]
-        return _all_found([str(name) for name in names], roots)
+        return _all_found(names, roots)
     if local is None:
         return []
     if local.is_file():
         return [local]
-    return sorted(path for path in local.iterdir() if path.suffix in _SUFFIXES)
+    return sorted(path for path in local.iterdir() if path.suffix in SUFFIXES)
 
 
 def _all_found(names: list[str], roots: list[Path]) -> list[Path]:
@@ -61,10 +56,12 @@ def _all_found(names: list[str], roots: list[Path]) -> list[Path]:
 
 
 def _read_file(path: Path, block: Mapping[str, Any]) -> list[Row]:
-    kind = str(block.get("ds_type") or _SUFFIXES.get(path.suffix, ""))
-    if kind not in ("json", "csv", "parquet"):
-        raise VramwiseError(f"dataset {path}: ds_type must be json, csv or parquet")
-    if kind == "parquet" or block.get("split") not in (None, "train"):  # a split may be a slice: train[:10%]
+    kind = str(block.get("ds_type") or SUFFIXES.get(path.suffix, ""))
+    if not kind and block.get("path") in BUILDERS:
+        kind = str(block["path"])
+    if kind not in BUILDERS:
+        raise VramwiseError(f"dataset {path}: ds_type must be one of {', '.join(BUILDERS)}")
+    if kind not in ("json", "csv") or block.get("split") not in (None, "train"):  # a split may be a slice: train[:10%]
         return _through_datasets(kind, {"split": block.get("split"), "data_files": str(path)})
     try:
         if kind == "json":
@@ -103,7 +100,22 @@ def _through_datasets(name: str, block: Mapping[str, Any]) -> list[Row]:
     import datasets
 
     options = {key: block[key] for key in ("name", "revision", "data_files") if block.get(key)}
+    if (
+        "trust_remote_code" in signature(datasets.load_dataset_builder).parameters
+    ):  # before 4: a variable could allow it
+        options["trust_remote_code"] = False
     try:
+        refuse_reader(name, datasets.load_dataset_builder(name, **options))
         return list(datasets.load_dataset(name, split=str(block.get("split") or "train"), **options))
+    except VramwiseError:
+        raise
     except Exception as error:  # the package raises many kinds: network, gated, missing split
         raise VramwiseError(f"dataset {name} cannot be loaded: {error}") from error
+
+
+def refuse_reader(name: str, builder: Any) -> None:
+    """Stop before anything is read where the package chose a reader other than ours; it says so by its module."""
+    package, _, chosen = type(builder).__module__.rpartition(".")
+    allowed = {f"datasets.packaged_modules.{one}" for one in (*BUILDERS, "cache")}  # cache: read before, now offline
+    if package not in allowed:
+        raise VramwiseError(f"dataset {name} is not read: its format is {chosen}, not one of {', '.join(BUILDERS)}")

@@ -8,15 +8,17 @@ loss by the targets of the whole effective batch, for models that take that numb
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import broadcast_object_list
 from torch.nn.functional import cross_entropy
 from transformers import Trainer, TrainerCallback
 
 from vramwise.training import checkpoints
+from vramwise.training.disk import saving
 from vramwise.training.worker.order import EpochOrder, Rows
 from vramwise.training.worker.progress import Progress
 from vramwise.training.worker.prompts import IGNORED
@@ -32,9 +34,17 @@ class SameResultTrainer(Trainer):
         shuffle: bool = True,
         group_by_length: bool = False,
         effective_batch: int = 1,
+        keep: int | None = None,
+        run: str = "",
+        settings: Mapping[str, str] | None = None,
         **more: Any,
     ) -> None:
         super().__init__(*arguments, **more)
+        # Not `save_total_limit`: transformers would count and delete the checkpoints of others too.
+        self._keep = keep
+        self._run = run
+        self._settings = settings
+        self._saving_to: str | None = None
         self._progress = progress
         self._shuffle = shuffle
         self._group_by_length = group_by_length
@@ -109,23 +119,52 @@ class SameResultTrainer(Trainer):
             return
         super()._run_epoch(*arguments, **more)
 
+    def _get_output_dir(self, trial: Any) -> str:
+        return self._saving_to or str(super()._get_output_dir(trial))
+
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         before, self._progress.phase = self._progress.phase, "save"
-        folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
-        if self.args.should_save:
-            checkpoints.begin(folder)
-        self.accelerator.wait_for_everyone()
-        keep, self.args.save_total_limit = self.args.save_total_limit, None  # rotated below, after the marker
+        output_dir, step = self.args.output_dir, self.state.global_step
         try:
-            with checkpoints.saving(self.args.output_dir, folder.name):
-                super()._save_checkpoint(model, trial)
-        finally:
-            self.args.save_total_limit = keep
-        self.accelerator.wait_for_everyone()
+            with saving(output_dir, f"checkpoint-{step}"):
+                self._save_aside(model, trial, step)
+                if self.args.should_save:
+                    checkpoints.finish(output_dir, step, run=self._run, settings=self._settings)
+        except Exception:
+            if self.args.should_save:
+                checkpoints.give_up(output_dir)
+            raise
         if self.args.should_save:
-            checkpoints.mark_complete(folder, step=self.state.global_step)
-            checkpoints.rotate(self.args.output_dir, keep=keep, always=[self.state.best_model_checkpoint])
+            checkpoints.rotate(output_dir, keep=self._keep, run=self._run, always=[self.state.best_model_checkpoint])
+        self.accelerator.wait_for_everyone()  # nobody goes on, or loads the best, before it has its name
         self._progress.phase = before
+
+    def _agreed(self, path: str) -> str:
+        """The first rank's word: ranks that were started one by one know nothing of each other's runs."""
+        words = [path]
+        if self.args.world_size > 1:
+            broadcast_object_list(words)
+        return words[0]
+
+    def _save_aside(self, model: Any, trial: Any, step: int) -> None:
+        """transformers' own save, into the folder aside; the paths in its state are those after the renaming."""
+        output_dir = self.args.output_dir
+        final = self._agreed(str(checkpoints.final_path(output_dir, step, run=self._run)))
+        aside = Path(output_dir) / checkpoints.ASIDE
+        if self.args.should_save:
+            checkpoints.begin(output_dir, step)
+        self.accelerator.wait_for_everyone()
+        self._saving_to = str(aside)
+        try:
+            super()._save_checkpoint(model, trial)
+        finally:
+            self._saving_to = None
+        best = self.state.best_model_checkpoint
+        if best is not None and Path(best) == aside / f"checkpoint-{step}":
+            self.state.best_model_checkpoint = final
+            if self.args.should_save:
+                self.state.save_to_json(str(aside / f"checkpoint-{step}" / "trainer_state.json"))
+        self.accelerator.wait_for_everyone()
 
 
 def _share(order: EpochOrder, rows: Rows, batch: int, args: Any) -> list[int]:

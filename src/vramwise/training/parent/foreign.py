@@ -1,0 +1,86 @@
+"""Checkpoints that another trainer wrote: without our marker, their files alone say whether one can go on from them.
+
+Nothing is unpickled here: a file is looked at for being cut short, never loaded.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from vramwise.errors import VramwiseError
+from vramwise.training.checkpoints import checkpoints, is_complete
+
+STATE = "trainer_state.json"
+_MODELS = ("model*.safetensors", "adapter_model*.safetensors", "pytorch_model*.bin", "adapter_model*.bin")
+_NEEDED = ("optimizer.pt", "scheduler.pt")
+_MOST_HEADER_BYTES = 100 * 1024**2  # safetensors' own limit
+
+
+def of_others(output_dir: str | Path) -> list[Path]:
+    """Checkpoint folders without our marker, oldest step first."""
+    return [folder for folder in checkpoints(output_dir) if not is_complete(folder)]
+
+
+def latest_of_trainer(output_dir: str | Path) -> str | None:
+    """The last checkpoint of another engine's Trainer that can be gone on from, as far as its files tell."""
+    for folder in reversed(checkpoints(output_dir)):
+        if (folder / STATE).is_file() and not list(_damaged(folder)):
+            return str(folder)
+    return None
+
+
+def usable(output_dir: str | Path) -> Path | None:
+    """The last checkpoint of another trainer that the transformers engine can go on from."""
+    return next((folder for folder in reversed(of_others(output_dir)) if not problems(folder)), None)
+
+
+def problems(folder: str | Path) -> list[str]:
+    """Why the transformers engine cannot go on from this folder; empty: it can."""
+    path = Path(folder)
+    missing = [f"{name} is missing" for name in (STATE, *_NEEDED) if not (path / name).is_file()]
+    if not any(list(path.glob(pattern)) for pattern in _MODELS):
+        missing.append("it holds no model or adapter")
+    return [*missing, *_damaged(path)]
+
+
+def _damaged(path: Path) -> Iterator[str]:
+    if (path / STATE).is_file() and not _is_state(path / STATE):
+        yield f"{STATE} cannot be read"
+    for file in sorted(path.glob("*.safetensors")):
+        if not _whole_safetensors(file):
+            yield f"{file.name} is cut short"
+    for name in (*_NEEDED, "rng_state.pth"):
+        if (path / name).is_file() and not zipfile.is_zipfile(path / name):  # torch's files end with a zip's table
+            yield f"{name} is cut short"
+
+
+def _is_state(path: Path) -> bool:
+    try:
+        state = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(state, dict) and isinstance(state.get("global_step", 0), int)
+
+
+def _whole_safetensors(path: Path) -> bool:
+    """Whether the file is as long as its header says."""
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if not 0 < length <= _MOST_HEADER_BYTES:
+                return False
+            header = json.loads(file.read(length))
+        ends = [one["data_offsets"][1] for name, one in header.items() if name != "__metadata__"]
+        return path.stat().st_size == 8 + length + max(ends, default=0)
+    except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
+        return False
+
+
+def require_usable(folder: str | Path) -> None:
+    """Refuse a checkpoint of another trainer that one cannot go on from."""
+    found = problems(folder)
+    if found:
+        raise VramwiseError(f"{folder} cannot be resumed: {', '.join(found)}")

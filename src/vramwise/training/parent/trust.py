@@ -1,0 +1,37 @@
+"""Code that a config names runs only on the user's own word: `--trust-remote-code`, never the file's alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from vramwise.errors import ConfigError
+from vramwise.training.sources import dataset_blocks
+from vramwise.types import Config
+
+_KEY = "trust_remote_code"
+
+
+def trusted(config: Config, *, by_user: bool) -> bool:
+    """Whether the model's own code may run: asked for by the config and allowed by the user. Asked alone is refused."""
+    asking = next(_asking(config), None)
+    if asking is not None and not by_user:
+        place = config.place(asking)
+        raise ConfigError(
+            f"{asking}: true would run Python code that comes with the model or dataset, on this machine and as you; "
+            "if you trust who wrote it, say so with --trust-remote-code, else remove the key",
+            line=place.line if place else None,
+            column=place.column if place else None,
+            path=config.document.path,
+        )
+    return bool(config.get(_KEY, False))
+
+
+def _asking(config: Config) -> Iterator[str]:
+    if config.get(_KEY, False):
+        yield _KEY
+    for name, index, block in dataset_blocks(config):
+        if block.get(_KEY):
+            yield f"{name}.{index}.{_KEY}"
+    overrides = config.get("overrides_of_model_config", {})
+    if isinstance(overrides, Mapping) and overrides.get(_KEY):
+        yield f"overrides_of_model_config.{_KEY}"

@@ -72,8 +72,9 @@ def _rendered(reading: Reading, output_format: str) -> list[str]:
 def _write_page(reading: Reading, name: str) -> None:
     from vramwise.render.diagnosis_html import diagnosis_page
 
+    page = diagnosis_page(reading).encode("utf-8", "replace")
     try:
-        Path(name).write_text(diagnosis_page(reading), encoding="utf-8")
+        Path(name).write_bytes(page)
     except OSError as error:
         raise VramwiseError(f"{name} cannot be written: {error.strerror}") from error
     say(f"wrote {name}", err=True)

@@ -9,6 +9,7 @@ from vramwise.diagnosis.evidence import Frame, LogFacts, MemoryText, Quote, Symp
 from vramwise.diagnosis.read.factor import Batch, Dimensions, Factors, factor
 from vramwise.diagnosis.read.phases import phase_of
 from vramwise.diagnosis.read.snapshot import SnapshotFacts
+from vramwise.diagnosis.read.texts import whole_number
 from vramwise.diagnosis.sizes import size
 from vramwise.diagnosis.witness import Ghost, Match
 from vramwise.types import RunSpec
@@ -126,7 +127,7 @@ class Case:
     def number(self, key: str) -> int:
         """A whole number among the log's settings; 0 where there is none."""
         value = self.log.settings[key].value if key in self.log.settings else ""
-        return int(value) if value.isdigit() and len(value) < 12 else 0
+        return whole_number(value) or 0
 
     @cached_property
     def dimensions(self) -> Dimensions:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -16,6 +18,7 @@ from vramwise.diagnosis.witness import Ghost, summon
 from vramwise.errors import VramwiseError
 from vramwise.recordings.reader import read_recording
 from vramwise.recordings.recording import Recording
+from vramwise.recordings.stacks import calls_of
 from vramwise.subject import Options, read_run
 
 
@@ -60,15 +63,18 @@ def _read(log: str | Path | BinaryIO | None) -> LogFacts:
         return read_log(log, "-")
     try:
         with Path(log).open("rb") as stream:
+            kind = os.fstat(stream.fileno()).st_mode
+            if stat.S_ISCHR(kind) or stat.S_ISBLK(kind):
+                # It may have no end. A pipe has one, and so has standard input.
+                raise VramwiseError(f"{log} is a device, not a log: name a file, or - for standard input")
             return read_log(stream, str(log))
     except OSError as error:
         raise VramwiseError(f"{log} cannot be read: {error.strerror or error}") from error
+    except ValueError as error:  # a NUL in the name
+        raise VramwiseError(f"{str(log)!r} cannot be read: {error}") from error
 
 
 def _frames(recording: Recording | None, shot: SnapshotFacts | None) -> tuple[Frame, ...]:
     """The stack of a recorded failure, the outermost call first, as tracebacks have it."""
     stack = recording.stack(shot.at) if recording is not None and shot is not None and shot.failed else None
-    if not isinstance(stack, (list, tuple)):
-        return ()
-    named = [frame for frame in stack if isinstance(frame, dict)]
-    return tuple(Frame(str(frame.get("filename", "")), str(frame.get("name", "")), "") for frame in reversed(named))
+    return tuple(Frame(call.file, call.name, "") for call in reversed(calls_of(stack)))

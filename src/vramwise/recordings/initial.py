@@ -102,7 +102,7 @@ class _Mapped:
 
     def nearest_group(self, address: int, stream: int) -> _Group:
         """The group that an address of this stream belongs to: segments lie far apart, so the one seen nearest."""
-        groups = [group for group in self._seen if group[1] == stream]
+        groups = [group for group in ((True, stream), (False, stream)) if group in self._seen]
         return min(groups, key=lambda group: self._distance(group, address), default=(False, stream))
 
     def _distance(self, group: _Group, address: int) -> int:
@@ -120,10 +120,13 @@ def _expandable_segments(recording: Recording) -> list[InitialSegment]:
             mapped.see(group, segment.address).add(segment.address, segment.address + segment.size)
     rows, landmarks = recording.events.rows, recording.events.landmarks
     steps: list[tuple[_Group | None, int, int, int]] = []
+    small, seen_to = False, len(rows)
     for index in reversed(landmarks):
         action, address, size, stream = rows[index]
+        # Behind the landmark after this one the answer is known.
+        small, seen_to = _pool_of_growth(rows, index, seen_to, small), index
         if action == SEGMENT_MAP:
-            group = (_pool_of_growth(rows, index), stream)
+            group = (small, stream)
             mapped.see(group, address)
             steps.append((group, address, size, stream))
         elif action == SEGMENT_UNMAP:
@@ -143,13 +146,13 @@ def _expandable_segments(recording: Recording) -> list[InitialSegment]:
     ]
 
 
-def _pool_of_growth(rows: Sequence[RecordedEvent], index: int) -> bool:
+def _pool_of_growth(rows: Sequence[RecordedEvent], index: int, end: int, otherwise: bool) -> bool:
     """Whether memory was mapped for the small pool: the request that caused it comes right after."""
-    for at in range(index + 1, len(rows)):
+    for at in range(index + 1, min(end + 1, len(rows))):
         action, _, size, _ = rows[at]
         if action in (ALLOC, OUT_OF_MEMORY):
             return size <= SMALL
-    return False
+    return otherwise
 
 
 def _first_touched(
@@ -175,17 +178,16 @@ def _first_touched(
 
 def _place_blocks(segments: list[InitialSegment], blocks: list[RecordedBlock]) -> None:
     """Give each segment its blocks. What fits nowhere, or overlaps, is a flaw of the recording and left out."""
-    starts = [(start, segment) for segment in segments for start, _ in segment.mapped]
-    starts.sort(key=lambda item: item[0])
-    addresses = [start for start, _ in starts]
+    ranges = [(start, end, segment) for segment in segments for start, end in segment.mapped]
+    ranges.sort(key=lambda item: item[0])
+    addresses = [start for start, _, _ in ranges]
     end_of_last = 0
     for block in blocks:
         at = bisect_right(addresses, block.address) - 1
         if at < 0 or block.address < end_of_last:
             continue
-        segment = starts[at][1]
-        end = next((end for start, end in segment.mapped if start <= block.address < end), 0)
-        if block.address + block.size <= end:
+        _, end, segment = ranges[at]
+        if block.address < end and block.address + block.size <= end:
             segment.blocks.append(block)
             end_of_last = block.address + block.size
 

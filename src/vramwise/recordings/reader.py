@@ -11,18 +11,25 @@ from __future__ import annotations
 
 import json
 import re
-import zlib
 from pathlib import Path
 from typing import Any
 
 from vramwise.allocator.settings import TorchVersion
 from vramwise.errors import VramwiseError
-from vramwise.recordings.recording import TOO_LARGE, RecordedBlock, RecordedSegment, Recording, collect_events
+from vramwise.recordings.recorded_file import read_file, unpacked
+from vramwise.recordings.recorded_settings import settings_text
+from vramwise.recordings.recording import (
+    MAX_EVENTS,
+    TOO_LARGE,
+    RecordedBlock,
+    RecordedSegment,
+    Recording,
+    collect_events,
+)
 from vramwise.recordings.unpickle import load_plain
 from vramwise.units import MIB, mib
 
-MAX_FILE_BYTES = 256 * MIB
-MAX_JSON_BYTES = 128 * MIB
+MAX_JSON_BYTES = 64 * MIB
 
 _BUSY_STATES = {"active_allocated": False, "active_pending_free": True}
 
@@ -30,19 +37,12 @@ _BUSY_STATES = {"active_allocated": False, "active_pending_free": True}
 def read_recording(path: str | Path, device: int | None = None) -> Recording:
     """Read a snapshot or trace file. Of several devices: the one asked for, or the one with the most events."""
     path = Path(path)
-    try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise VramwiseError(f"{path} is larger than {mib(MAX_FILE_BYTES)}: too large for a recording")
-        data = path.read_bytes()
-    except OSError as error:
-        raise VramwiseError(f"cannot read {path}: {error.strerror or error}") from None
-    return parse_recording(data, str(path), device)
+    return parse_recording(read_file(path), str(path), device)
 
 
 def parse_recording(data: bytes, name: str, device: int | None = None) -> Recording:
     """Make a recording of a file's bytes; `name` is for messages."""
-    if data[:2] == b"\x1f\x8b":
-        data = _decompress(data, name)
+    data = unpacked(data, name)
     try:
         if data.lstrip()[:1] == b"{":
             return _from_trace(_load_json(data, name), name, device)
@@ -50,25 +50,15 @@ def parse_recording(data: bytes, name: str, device: int | None = None) -> Record
     except VramwiseError as error:
         raise VramwiseError(f"{name}: {error}") from None
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        # None of these messages quotes a value of the file: its text may be larger than memory.
         raise VramwiseError(f"{name}: not laid out like a recording of torch's allocator ({error!r})") from None
-
-
-def _decompress(data: bytes, name: str) -> bytes:
-    try:
-        machine = zlib.decompressobj(wbits=31)
-        text = machine.decompress(data, MAX_FILE_BYTES)
-    except zlib.error as error:
-        raise VramwiseError(f"{name}: damaged gzip data ({error})") from None
-    if machine.unconsumed_tail:
-        raise VramwiseError(f"{name} unpacks to more than {mib(MAX_FILE_BYTES)}: too large for a recording")
-    if not machine.eof:
-        raise VramwiseError(f"{name}: the gzip data is cut off")
-    return text
 
 
 def _load_json(data: bytes, name: str) -> dict[str, Any]:
     if len(data) > MAX_JSON_BYTES:
         raise VramwiseError(f"the JSON is larger than {mib(MAX_JSON_BYTES)}: too large for a recording")
+    if data.count(b"[") + data.count(b"{") > MAX_EVENTS:
+        raise VramwiseError(f"the JSON has more than {MAX_EVENTS:,} lists: too large for a recording")
     try:
         loaded = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -93,7 +83,7 @@ def _from_trace(trace: dict[str, Any], name: str, device: int | None) -> Recordi
         device=0,
         events=events,
         segments=segments,
-        settings=_settings_text(trace.get("settings", {})),
+        settings=settings_text(trace.get("settings", {})),
         torch=_version(trace.get("torch")),
     )
 
@@ -111,7 +101,7 @@ def _from_snapshot(snapshot: Any, name: str, device: int | None) -> Recording:
     if device is None:
         device = max(recorded, key=lambda number: len(traces[number]))
     if device not in recorded:
-        raise VramwiseError(f"nothing was recorded on device {device}, only on {', '.join(map(str, recorded))}")
+        raise VramwiseError(f"nothing was recorded on device {device}, only on {_numbers(recorded)}")
     entries = traces[device]
     events = collect_events(
         (entry["action"], entry.get("addr", 0), entry.get("size", 0), entry.get("stream", 0)) for entry in entries
@@ -121,7 +111,7 @@ def _from_snapshot(snapshot: Any, name: str, device: int | None) -> Recording:
         device=device,
         events=events,
         segments=[_snapshot_segment(segment) for segment in snapshot["segments"] if segment.get("device", 0) == device],
-        settings=_settings_text(snapshot.get("allocator_settings", {})),
+        settings=settings_text(snapshot.get("allocator_settings", {})),
         torch=None,
         entries=entries,
     )
@@ -129,19 +119,19 @@ def _from_snapshot(snapshot: Any, name: str, device: int | None) -> Recording:
 
 def _snapshot_segment(segment: dict[str, Any]) -> RecordedSegment:
     blocks = []
-    address = segment["address"]
+    start, total = _size(segment["address"], "a segment at"), _size(segment["total_size"], "a segment of size")
+    address = start
     for block in segment["blocks"]:
-        size, waiting = block["size"], _BUSY_STATES.get(block["state"])
-        if type(size) is not int or size < 0:
-            raise ValueError(f"a block of size {size!r}")
+        size, waiting = _size(block["size"], "a block of size"), _BUSY_STATES.get(block["state"])
         if waiting is not None:
-            blocks.append(RecordedBlock(address, size, int(block.get("requested_size", size)), waiting))
+            requested = _size(block.get("requested_size", size), "a block for a request of")
+            blocks.append(RecordedBlock(address, size, requested, waiting))
         address += size
-    if address != segment["address"] + segment["total_size"]:
+    if address != start + total:
         raise ValueError("blocks do not fill their segment")
     return _segment(
-        segment["address"],
-        segment["total_size"],
+        start,
+        total,
         segment["segment_type"],
         segment["stream"],
         segment.get("is_expandable", False),
@@ -149,34 +139,29 @@ def _snapshot_segment(segment: dict[str, Any]) -> RecordedSegment:
     )
 
 
+def _size(value: Any, what: str) -> int:
+    """A number of bytes or an address; checked before anything is done with it, as it may be anything."""
+    if type(value) is not int:
+        raise ValueError(f"{what} something that is no whole number, but of type {type(value).__name__}")
+    if not 0 <= value < TOO_LARGE:
+        shown = str(value) if abs(value) < 1 << 64 else "more than 2**64"
+        raise ValueError(f"{what} {shown}, which no card has")
+    return value
+
+
 def _segment(
     address: Any, size: Any, kind: Any, stream: Any, expandable: Any, blocks: tuple[RecordedBlock, ...] | None
 ) -> RecordedSegment:
-    if not (type(address) is type(size) is type(stream) is int and 0 <= address < TOO_LARGE and 0 < size < TOO_LARGE):
+    end = _size(address, "a segment at") + _size(size, "a segment of size")
+    if end >= TOO_LARGE or not size or type(stream) is not int:
         raise ValueError("a segment without usable address, size and stream")
     return RecordedSegment(address, size, kind == "small", stream, bool(expandable), blocks)
-
-
-def _settings_text(settings: Any) -> str:
-    """The settings string a recording ran under; from the single settings where the string itself is not there."""
-    for variable in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
-        if isinstance(settings.get(variable), str) and settings[variable]:
-            return str(settings[variable])
-    options = []
-    if settings.get("expandable_segments"):
-        options.append("expandable_segments:True")
-    if settings.get("max_split_size", -1) > 0:
-        options.append(f"max_split_size_mb:{settings['max_split_size'] // MIB}")
-    if settings.get("garbage_collection_threshold", 0) > 0:
-        options.append(f"garbage_collection_threshold:{settings['garbage_collection_threshold']}")
-    divisions = settings.get("roundup_power2_divisions") or {}
-    if any(divisions.values()):
-        options.append(
-            "roundup_power2_divisions:[" + ",".join(f"{key}:{value}" for key, value in divisions.items()) + "]"
-        )
-    return ",".join(options)
 
 
 def _version(text: Any) -> TorchVersion | None:
     match = re.match(r"(\d{1,4})\.(\d{1,4})", text) if isinstance(text, str) else None
     return (int(match[1]), int(match[2])) if match else None
+
+
+def _numbers(numbers: list[int]) -> str:
+    return ", ".join(map(str, numbers[:16])) + (" and others" if len(numbers) > 16 else "")

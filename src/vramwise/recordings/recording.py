@@ -38,6 +38,8 @@ ACTIONS: Final = {
 # Actions that carry no memory: torch's own marks, and whatever later versions add.
 _UNKNOWN: Final = -1
 TOO_LARGE: Final = 1 << ADDRESS_BITS
+# More than the largest file of a recording has; an entry that is repeated by reference takes next to no room in a file.
+MAX_EVENTS: Final = 4_000_000
 
 
 # One event: action, address, size, stream. `size` is the request as it was made (rounded in an out-of-memory, where the
@@ -103,6 +105,8 @@ def collect_events(rows: Iterable[Sequence[Any]]) -> Events:
     number = -1
     requested = -1  # the address of a free_requested, if that was the event before
     for number, (action, address, size, stream) in enumerate(rows):
+        if number >= MAX_EVENTS:
+            raise VramwiseError(f"it has more than {MAX_EVENTS:,} events: record a shorter part of the run")
         code = ACTIONS.get(action, _UNKNOWN)
         if code == _UNKNOWN:
             continue

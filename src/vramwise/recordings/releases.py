@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
 
 from vramwise.allocator.rounding import segment_size
 from vramwise.allocator.settings import AllocatorSettings
@@ -25,6 +24,7 @@ from vramwise.recordings.recording import (
     RecordedEvent,
     Recording,
 )
+from vramwise.recordings.stacks import calls_of
 
 _GAIN = {SEGMENT_ALLOC: 1, SEGMENT_MAP: 1, SEGMENT_FREE: -1, SEGMENT_UNMAP: -1}
 
@@ -49,7 +49,7 @@ def find_releases(
     levels = list(accumulate((_GAIN.get(rows[at][0], 0) * rows[at][2] for at in landmarks), initial=initial_reserved))
     ceiling = limit_bytes or max(levels)
     found: dict[int, ReleaseRun] = {}
-    end = 0
+    end = request_at = 0
     for level, start in zip(levels, landmarks, strict=False):
         if start < end or rows[start][0] not in (SEGMENT_FREE, SEGMENT_UNMAP):
             continue
@@ -57,7 +57,8 @@ def find_releases(
         while end < len(rows) and rows[end][0] in (SEGMENT_FREE, SEGMENT_UNMAP):
             end += 1
         before_growth = end < len(rows) and rows[end][0] in (SEGMENT_ALLOC, SEGMENT_MAP, OUT_OF_MEMORY)
-        request = _next_request(rows, end)
+        request_at = _next_request(rows, max(end, request_at))
+        request = rows[request_at] if request_at < len(rows) else None
         needed = segment_size(request[2], settings) if request else 0
         pressed = level + needed > ceiling or _collects(level, ceiling, settings)
         found[start] = ReleaseRun(
@@ -68,10 +69,10 @@ def find_releases(
     return found
 
 
-def _next_request(rows: Sequence[RecordedEvent], at: int) -> RecordedEvent | None:
+def _next_request(rows: Sequence[RecordedEvent], at: int) -> int:
     while at < len(rows) and rows[at][0] not in (ALLOC, OUT_OF_MEMORY):
         at += 1
-    return rows[at] if at < len(rows) else None
+    return at
 
 
 def _collects(level: int, ceiling: int, settings: AllocatorSettings) -> bool:
@@ -80,13 +81,8 @@ def _collects(level: int, ceiling: int, settings: AllocatorSettings) -> bool:
 
 
 def _is_within_allocation(recording: Recording, start: int, end: int, pressed: bool) -> bool:
-    stack = recording.stack(start)
-    if _calls_empty_cache(stack):
+    # The checked calls, not the stacks: comparing whatever a file holds in their place may take for ever.
+    calls = calls_of(recording.stack(start))
+    if any(call.name == "empty_cache" for call in calls):
         return False
-    return pressed or bool(stack and stack == recording.stack(end))
-
-
-def _calls_empty_cache(stack: Any) -> bool:
-    return isinstance(stack, list) and any(
-        isinstance(frame, dict) and frame.get("name") == "empty_cache" for frame in stack
-    )
+    return pressed or bool(calls and calls == calls_of(recording.stack(end)))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from vramwise.allocator import blocks, release
-from vramwise.allocator.blocks import AllocationError, Block
+from vramwise.allocator.blocks import AllocationError, Block, Segment
 from vramwise.allocator.caching import CachingAllocator
 from vramwise.allocator.driver import RecordedPlaces
 from vramwise.allocator.settings import TorchVersion, parse_settings
@@ -36,6 +36,8 @@ from vramwise.recordings.restore import allocate_anew, restore
 
 # What is assumed of a recording that does not name its version. 2.13 differs in how equal blocks are chosen between.
 USUAL_TORCH: TorchVersion = (2, 12)
+# A thousand free blocks at each of ten thousand calls of empty_cache: more than any training run has.
+MOST_LOOKED_AT = 10_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +144,8 @@ class _Replay:
         self.recorded_reserved = self.recorded_peak = sum(segment.mapped_bytes for segment in self.initial)
         self.releases = find_releases(recording, self.recorded_reserved, recorded, limit_bytes)
         self.live: dict[int, Block | None] = {}
+        self.segments_at: dict[int, Segment] = {}  # by our address: what the recording may give back
+        self.looked_at = 0  # free blocks, for giving them back
         self.growing = False  # the recording grew, and the allocation it grew for comes next
         self.gave_back = False  # and before that it gave memory back
         self.allocations = self.mismatches = self.failures_served = self.recorded_failures = 0
@@ -180,6 +184,7 @@ class _Replay:
         try:
             if self.own_settings:
                 self.live.update(restore(self.allocator, self.initial, self.places.adopt))
+                self.segments_at = {segment.address: segment for segment in self.allocator.segments}
             else:
                 self.live.update(allocate_anew(self.allocator, self.initial))
         except AllocationError:
@@ -252,9 +257,20 @@ class _Replay:
             self.gave_back = self.follows_releases and run.within_allocation
             if not run.within_allocation or (self.gave_back and run.unmaps) or self._was_not_needed(run):
                 # Nothing but giving everything back unmaps memory.
-                self.allocator.empty_cache()
+                self._empty_cache()
         if self.gave_back and action == SEGMENT_FREE:
             self._release_segment(self.places.here.get(address))
+
+    def _empty_cache(self) -> None:
+        """Give everything back. That looks at every free block, so a recording may not do it without end."""
+        shelves = [shelf for pool in (self.allocator.large, self.allocator.small) for shelf in pool.shelves.values()]
+        self.looked_at += len(shelves) + sum(len(shelf.blocks) for shelf in shelves)
+        if self.looked_at > MOST_LOOKED_AT:
+            raise VramwiseError(
+                f"{self.recording.name}: the recording gives memory back too often, with {len(shelves):,} streams and "
+                f"{len(self.allocator.segments):,} segments: record a shorter part of the run"
+            )
+        self.allocator.empty_cache()
 
     def _was_not_needed(self, run: ReleaseRun) -> bool:
         """Under the recording's settings: the next request found room without it, so it was a call of empty_cache."""
@@ -264,21 +280,27 @@ class _Replay:
         return self.allocator.finds(size, stream)
 
     def _release_segment(self, address: int | None) -> None:
-        for segment in self.allocator.segments:
-            block = segment.next
-            if segment.address == address and block.state == blocks.FREE and block.next is segment:
-                release.release_segment(self.allocator, block)
-                return
+        segment = None if address is None else self.segments_at.get(address)
+        if segment is None or segment not in self.allocator.segments:
+            return
+        block = segment.next
+        if block.state == blocks.FREE and block.next is segment:
+            release.release_segment(self.allocator, block)
 
     def _malloc_grown(self, size: int, stream: int) -> Block | None:
         """An allocation for which the recording grew. If it gave memory back before, its search had found nothing."""
         try:
-            if self.gave_back:
-                return self.allocator.malloc_new(size, stream)
-            return self.allocator.malloc(size, stream)
+            block = (self.allocator.malloc_new if self.gave_back else self.allocator.malloc)(size, stream)
+            self._note_newest_segment()
+            return block
         finally:
             self.growing = self.gave_back = False
             self.places.forget()
+
+    def _note_newest_segment(self) -> None:
+        newest = next(reversed(self.allocator.segments), None)
+        if newest is not None:
+            self.segments_at[newest.address] = newest
 
     def _recorded_failure(self, size: int, stream: int) -> None:
         """A request that failed in the recording. The program went on without it, so a block got here is not kept."""

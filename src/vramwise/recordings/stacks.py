@@ -15,6 +15,10 @@ _TELLING = ("/torch/optim/",)
 _NATIVE = (".cpp", ".cu", ".h", "??")
 
 
+# Deeper than any program's own calls.
+_MOST_CALLS = 1000
+
+
 class Call(NamedTuple):
     """One frame of a stack."""
 
@@ -26,12 +30,18 @@ class Call(NamedTuple):
 def calls_of(stack: Any) -> list[Call]:
     """The calls of a stack, the innermost first. Checked: a file from elsewhere may hold anything."""
     found = []
-    for frame in stack if isinstance(stack, (list, tuple)) else ():
+    for frame in stack[:_MOST_CALLS] if isinstance(stack, (list, tuple)) else ():
         if isinstance(frame, dict):
             file, name, line = frame.get("filename"), frame.get("name"), frame.get("line")
             if isinstance(file, str) and isinstance(name, str):
-                found.append(Call(file.replace("\\", "/")[:400], name[:120], line if type(line) is int else 0))
+                file = _text(file, 400).replace("\\", "/")
+                found.append(Call(file, _text(name, 120), line if type(line) is int else 0))
     return found
+
+
+def _text(value: str, longest: int) -> str:
+    """So much of a text; half a character (a surrogate, which no output can write) becomes a question mark."""
+    return value[:longest].encode("utf-8", "replace").decode("utf-8")
 
 
 def place_of(calls: list[Call]) -> str:

@@ -3,8 +3,8 @@
 Two locks. First the whole file is matched against a grammar of plain data (dicts, lists, numbers, text, pairs of
 numbers); any other opcode is refused before anything is loaded. The grammar also keeps out what would exhaust memory or
 time: lengths beyond the file, huge memo slots, huge numbers, tuples of anything but numbers (a nested tuple as a dict
-key takes forever to hash), more containers than any recording has. Then Python's own unpickler runs with every way to a
-name closed. What a snapshot looks like is not known here.
+key takes forever to hash), more containers and more steps than any recording has. Then Python's own unpickler runs
+with every way to a name closed. What a snapshot looks like is not known here.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from typing import Any, NoReturn
 from vramwise.errors import VramwiseError
 
 MAX_CONTAINERS = 10_000_000
+# A byte of the file may ask for a value again that is there already: this bounds how often.
+MAX_OPCODES = 60_000_000
+_OPCODES_AT_ONCE = 1_000_000
 
 # Opcodes that import, build or call.
 _CODE = frozenset(b"ciobRPQ") | {0x81, 0x82, 0x83, 0x84, 0x92, 0x93}
@@ -45,7 +48,7 @@ _PLAIN_OPCODES = re.compile(
             rb"[G\x95].{8}",  # float, frame
         )
     )
-    + b")*+",
+    + b"){0,%d}+" % _OPCODES_AT_ONCE,
     re.DOTALL,
 )
 
@@ -78,9 +81,15 @@ def _check(data: bytes) -> None:
     if data.count(b"}") + data.count(b"]") > MAX_CONTAINERS:
         raise VramwiseError(f"the pickle may hold more than {MAX_CONTAINERS:,} containers: too large to read")
     at, end = 2, len(data)
+    opcodes = 0
     while True:
+        start = at
         match = _PLAIN_OPCODES.match(data, at)
         at = match.end() if match else at
+        # Each opcode has a byte at least.
+        opcodes += min(at - start, _OPCODES_AT_ONCE) + 1
+        if opcodes > MAX_OPCODES:
+            raise VramwiseError(f"the pickle has more than {MAX_OPCODES:,} steps: too large to read")
         opcode = data[at] if at < end else -1
         if opcode == _STOP:
             return
@@ -89,6 +98,8 @@ def _check(data: bytes) -> None:
             at = min(end, at + 1 + width + int.from_bytes(data[at + 1 : at + 1 + width], "little"))
         elif opcode == _LONG_PUT and int.from_bytes(data[at + 1 : at + 5], "little") <= end:
             at += 5
+        elif at > start:
+            continue  # there may be more of them than the pattern takes at once
         elif opcode in _CODE:
             raise VramwiseError(
                 f"refused: at byte {at} the pickle asks to import or call code, which a torch snapshot never does; "

@@ -11,6 +11,7 @@ import re
 from vramwise.diagnosis.read.texts import failure
 
 _DTYPE = r"[\w:.]{1,40}"
+_METADATA = r"metadata: \{'shape': torch\.Size\(\[(?P<shape>[\d, ]{0,80})\]\), 'dtype': torch\.(?P<dtype>\w{1,40})"
 _ONE = re.compile(
     r"\b(?:c10::|at::|torch\.(?:cuda\.)?)?(Half|Float|BFloat16|Double|float16|bfloat16|float32|float64|float|double|half)"
     r"(?:Tensor)?\b"
@@ -24,7 +25,7 @@ DTYPE_TEXTS = (
     failure(
         "unscale-bf16",
         "_amp_foreach_non_finite_check_and_unscale",
-        r"\"?_amp_foreach_non_finite_check_and_unscale_\w+\"? not implemented for 'BFloat16'",
+        r"\"?_amp_foreach_non_finite_check_and_unscale_\w{1,20}\"? not implemented for 'BFloat16'",
     ),
     # operands of two dtypes
     failure(
@@ -100,13 +101,13 @@ DTYPE_TEXTS = (
     failure(
         "recompute-metadata",
         "recomputed metadata",
-        r"recomputed metadata: \{'shape': torch\.Size\(\[(?P<shape>[\d, ]{0,80})\]\), 'dtype': torch\.(?P<dtype>\w+)",
+        rf"recomputed {_METADATA}",
         anywhere=True,
     ),
     failure(
         "saved-metadata",
         "saved metadata",
-        r"saved metadata: \{'shape': torch\.Size\(\[(?P<shape>[\d, ]{0,80})\]\), 'dtype': torch\.(?P<dtype>\w+)",
+        rf"saved {_METADATA}",
         anywhere=True,
     ),
     # fp8
@@ -119,7 +120,7 @@ DTYPE_TEXTS = (
     failure(
         "fp8-alignment",
         "divisible by",
-        r"(?:MXFP8|FP8|NVFP4|MXFP4)\w* requires? tensor dims? that are divisible by (?P<divisor>\d+) "
+        r"(?:MXFP8|FP8|NVFP4|MXFP4)\w{0,40} requires? tensor dims? that are divisible by (?P<divisor>\d+) "
         r"\(got shape=\((?P<shape>[\d, ]{1,60})\)\)",
     ),
     failure(

@@ -67,7 +67,9 @@ HOST_TEXTS = (
         "host-allocation", "Cannot allocate memory", r"unable to mmap \d+ bytes .{1,400}Cannot allocate memory \(12\)"
     ),
     failure(
-        "host-shared-memory", "No space left", r"unable to \w+ .{0,40}</torch_\S{1,80}>.{0,40}: No space left on device"
+        "host-shared-memory",
+        "No space left",
+        r"unable to \w+ .{0,40}</torch_[^\s>]{1,80}>.{0,40}: No space left on device",
     ),
 )
 

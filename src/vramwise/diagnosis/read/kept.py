@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from vramwise.diagnosis.read.frames import Origins
 from vramwise.recordings.recording import ALLOC, Recording
+from vramwise.recordings.stacks import Call, calls_of
 
 # Blocks of one stack that are still alive, from at least so many steps. The first ones make what every run has: the
 # optimizer's state, caches, buffers of the first evaluation.
@@ -40,11 +41,12 @@ def growing_places(recording: Recording, origins: Origins, live: Iterable[tuple[
         return []
     starts = step_starts(recording, origins, at)
     allocated = 0
-    kept: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    kept: dict[tuple[Call, ...], list[tuple[int, int]]] = defaultdict(list)
+    stacks = _Stacks()
     for size, event in live:
         allocated += size
         if event >= 0 and origins.of(event).category not in ("weights", "optimizer", "gradients"):
-            kept[_whole_stack(recording.stack(event))].append((event, size))
+            kept[stacks.calls(recording.stack(event))].append((event, size))
     found = []
     for blocks in kept.values():
         steps = len({bisect_right(starts, event) for event, _ in blocks})
@@ -71,5 +73,14 @@ def step_starts(recording: Recording, origins: Origins, at: int) -> list[int]:
     return starts
 
 
-def _whole_stack(stack: object) -> str:
-    return repr(stack)[:4000]
+class _Stacks:
+    """Whole stacks as keys: the calls that were checked, never the text of whatever the file holds in their place."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Call, ...]] = {}  # by identity: torch writes a stack once and refers to it again
+
+    def calls(self, stack: object) -> tuple[Call, ...]:
+        found = self._known.get(id(stack))
+        if found is None:
+            found = self._known[id(stack)] = tuple(calls_of(stack))
+        return found

@@ -14,15 +14,16 @@ from typing import BinaryIO
 
 from vramwise.diagnosis.evidence import Frame, LogFacts, MemoryText, PhaseName, Quote, Setting, Symptom
 from vramwise.diagnosis.read.dtype_texts import DTYPE_TEXTS, two_dtypes
+from vramwise.diagnosis.read.hits import Words
 from vramwise.diagnosis.read.host_texts import AFTERMATH, HOST_TEXTS
 from vramwise.diagnosis.read.oom_texts import OOM_TEXTS, read_memory_text
 from vramwise.diagnosis.read.phases import phase_of
 from vramwise.diagnosis.read.prefixes import split_rank, unboxed
 from vramwise.diagnosis.read.progress import BAR_WORDS, FIGURE_WORDS, Progress
 from vramwise.diagnosis.read.settings_texts import SETTING_WORDS, read_settings
-from vramwise.diagnosis.read.stream import RawLine, Totals, Words, interesting_lines
-from vramwise.diagnosis.read.texts import Found, find_failures
-from vramwise.diagnosis.read.tracebacks import CALL_WORDS, call_on
+from vramwise.diagnosis.read.stream import RawLine, Totals, interesting_lines
+from vramwise.diagnosis.read.texts import Found, find_failures, whole_number
+from vramwise.diagnosis.read.tracebacks import CALL_WORDS, call_on, may_name_call
 
 # Each text of the tables holds one of these, or stands behind an exception's name; fewer words read faster.
 _FAILURE_WORDS = (
@@ -33,7 +34,13 @@ _FAILURE_WORDS = (
     *(b"Watchdog caught", b"closing signal SIG"),
 )
 _MARK_WORDS = (b"*****", b"Loading checkpoint", b"eval_loss", b"Saving", b"esuming", b"Continuing training")
-WORDS = Words(_FAILURE_WORDS, (*CALL_WORDS, *_MARK_WORDS, *SETTING_WORDS), (*BAR_WORDS, *FIGURE_WORDS))
+_TABLES = (OOM_TEXTS, DTYPE_TEXTS, HOST_TEXTS, AFTERMATH)
+WORDS = Words(
+    failures=_FAILURE_WORDS,
+    marks=(*CALL_WORDS, *_MARK_WORDS, *SETTING_WORDS),
+    sampled=(*BAR_WORDS, *FIGURE_WORDS),
+    precise=tuple(dict.fromkeys(text.word.encode() for table in _TABLES for text in table)),
+)
 
 _EXCEPTION = re.compile(
     r"^((?:[a-zA-Z_]\w{0,60}\.){0,8}(?:_?[A-Z]\w{0,60}(?:Error|Exception|Interrupt|Exit)|Exception))(?::\s|$)"
@@ -44,6 +51,7 @@ _BAR = re.compile(r"^.{0,400}\d/\d{1,9} \[[^\]]{0,80}\]")
 _MOST_FRAMES = 200
 _MOST_SYMPTOMS = 64
 _LONGEST_QUOTE = 600
+_TELLS_LITTLE = ("exception", "aftermath")
 # Texts that are part of a failure reported before them.
 _PART_OF = {"recompute-metadata": "recompute-differs", "saved-metadata": "recompute-differs"}
 
@@ -102,7 +110,8 @@ class _LogReader:
         if "Traceback (most recent call last)" in text:
             self._frames[rank] = deque(maxlen=_MOST_FRAMES)
             return True
-        frame = call_on(text, raw.following)
+        # What follows is only read where it matters: that costs more than all of the rest.
+        frame = call_on(text, raw.following) if may_name_call(text) else None
         if frame is None:
             return False
         if len(self._frames) < 4096:
@@ -122,7 +131,7 @@ class _LogReader:
             progress.eval_done()
         elif "Saving" in text and ("checkpoint" in text or "model" in text) and "%|" not in text:
             progress.saved()
-        elif _RESUMED.search(text):
+        elif ("esuming" in text or "ontinuing" in text) and _RESUMED.search(text):
             progress.resumed_at = number
         elif "Loading checkpoint shards" in text and "100%" not in text:
             progress.loading = True
@@ -142,16 +151,17 @@ class _LogReader:
 
     def _settings(self, number: int, text: str) -> None:
         for key, value in read_settings(text):
-            if key not in self.settings or (key == "eval_batch_size" and value.isdigit()):
+            count = whole_number(value)
+            if key not in self.settings or (key == "eval_batch_size" and count is not None):
                 self.settings[key] = Setting(value, number)
-            if key == "max_steps" and value.isdigit():
-                self.progress.announced_total = int(value)
+            if key == "max_steps" and count is not None:
+                self.progress.announced_total = count
 
     def _failure(self, raw: RawLine, rank: int | None, text: str) -> None:
         for found in self._found(text):
             if found.kind in _PART_OF and self._add_details(found):
                 continue
-            if len(self.symptoms) >= _MOST_SYMPTOMS and found.kind != "auto-batch-exhausted":
+            if len(self.symptoms) >= _MOST_SYMPTOMS and not self._makes_room(found):
                 self.dropped += 1
                 continue
             memory = None
@@ -161,9 +171,22 @@ class _LogReader:
                 self._failed_at, self._lowest_since = self.progress.steps_done, None
             self.symptoms.append(self._symptom(found, raw, rank, text, memory))
 
+    def _makes_room(self, found: Found) -> bool:
+        """Whether a symptom may go beyond those kept: one that tells more takes the place of one that tells little."""
+        if found.kind == "auto-batch-exhausted":
+            return True
+        if found.kind in _TELLS_LITTLE:
+            return False
+        for at in range(len(self.symptoms) - 1, 0, -1):
+            if self.symptoms[at].kind in _TELLS_LITTLE:
+                del self.symptoms[at]
+                self.dropped += 1
+                return True
+        return False
+
     def _found(self, text: str) -> Iterator[Found]:
         """What a line reports: one kind only, the most telling; an exception nobody knows comes last."""
-        for table in (OOM_TEXTS, DTYPE_TEXTS, HOST_TEXTS, AFTERMATH):
+        for table in _TABLES:
             for found in find_failures(text, table):
                 yield found
                 return

@@ -14,7 +14,8 @@ from vramwise.diagnosis.read.texts import failure
 from vramwise.units import GIB, MIB
 
 _UNITS = {"bytes": 1, "B": 1, "KiB": 1024, "KB": 1024, "MiB": MIB, "MB": MIB, "GiB": GIB, "GB": GIB, "TiB": 1024 * GIB}
-_SIZE = r"(\d{1,15}(?:\.\d{1,4})?) ?(bytes|[KMGT]iB|[KMG]?B)\b"
+# Not the end of something longer, as in "1.2.3 GiB", and in the digits that computers print.
+_SIZE = r"(?<![0-9.])([0-9]{1,15}(?:\.[0-9]{1,4})?) ?(bytes|[KMGT]iB|[KMG]?B)\b"
 _NCCL_OOM = r"Cuda failure (?:2 )?'out of memory'|Failed to CUDA (?:malloc|calloc)"
 _NCCL_SHM = r"Error while creating shared memory segment|Call to posix_fallocate failed"
 
@@ -56,7 +57,7 @@ OOM_TEXTS = (
     failure(
         "kernel-shared-memory",
         "out of resource",
-        r"(?:[\w.]{0,80}OutOfResources: )?out of resources?: shared memory(?:, )?"
+        r"(?:(?<![\w.])[\w.]{0,80}OutOfResources: )?out of resources?: shared memory(?:, )?"
         r"Required: (?P<required>\d+)(?:, )?Hardware limit: (?P<limit>\d+)",
     ),
     failure("does-not-fit", "dispatched on the CPU", r"Some modules are dispatched on the CPU or the disk"),
@@ -93,6 +94,7 @@ _LAST_WORDS = re.compile(
 )
 _AGAIN = re.compile(r"out of memory|would exceed allowed|Traceback \(most recent|Tried to allocate")
 _LONGEST = 2000
+_NO_CARD = 1 << 47
 
 
 def read_memory_text(text: str, following: str) -> MemoryText:
@@ -138,7 +140,13 @@ def _figures(wording: str, patterns: dict[str, re.Pattern[str]], text: str) -> M
 
 
 def _drop_nonsense(sizes: dict[str, int]) -> None:
-    """Figures that cannot be: a container hides the process (0 bytes in use, or 2**64), no fraction was set (2**64)."""
+    """Figures that cannot be: a container hides the process (0 bytes in use, or 2**64), no fraction was set (2**64).
+
+    A card of 0 bytes or of 2**47 says nothing about the run either.
+    """
+    for name in ("total", "allowed"):
+        if not 0 < sizes.get(name, 1) < _NO_CARD:
+            del sizes[name]
     total = sizes.get("total")
     used = sizes.get("this_process")
     if used is not None and (used < sizes.get("allocated", 0) or (total is not None and used > total + GIB)):

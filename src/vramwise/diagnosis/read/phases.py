@@ -86,9 +86,8 @@ _OUTER: tuple[tuple[PhaseName, frozenset[str]], ...] = (
         ),
     ),
 )
-_BACKWARD = re.compile(r"torch/autograd/|_tensor\.py|/deepspeed/runtime/.*engine|checkpoint\.py")
 _OPTIMIZER = re.compile(
-    r"torch/optim/|bitsandbytes/optim/|/optimizers?/|torchao/.*optim|accelerate/optimizer\.py|deepspeed/ops/"
+    r"torch/optim/|bitsandbytes/optim/|/optimizers?/|torchao/.{0,80}optim|accelerate/optimizer\.py|deepspeed/ops/"
 )
 # DeepSpeed makes the optimizer's state before the first step.
 _MAKING_STATES = frozenset(("initialize_optimizer_states", "_initialize_optimizer_states"))

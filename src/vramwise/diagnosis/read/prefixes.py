@@ -13,7 +13,11 @@ _RANK = re.compile(
     r"(?:\[rank(\d{1,5})\]:?\s?)?"
 )
 _LOGGED_RANK = re.compile(r"\[(?:RANK|Rank|rank)[: ]?(\d{1,5})\]")
-_BOX = re.compile(r"^[│┃║|❱\s]*|[│┃║|\s]*$")
+# What rich draws around a line, and every blank that `\s` means. A pattern would try the end of a line at each blank.
+_BLANKS = " \t\n\r\v\f\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
+    map(chr, range(0x2000, 0x200B))
+)
+_BOX = "│┃║|" + _BLANKS
 # Bracketed words, times and level names at the start of a line, as loggers write them.
 _LOGGER = re.compile(
     r"^(?:\[[^\[\]]{1,120}\]\s*|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S{0,12}\s*|\d\d:\d\d:\d\d\S{0,8}\s*"
@@ -45,7 +49,7 @@ def split_rank(text: str) -> tuple[int | None, str]:
 
 def unboxed(text: str) -> str:
     """The line without the frame that rich draws around tracebacks."""
-    return _BOX.sub("", text)
+    return text.lstrip(_BOX + "❱").rstrip(_BOX)
 
 
 def reports(text: str, start: int) -> bool:
@@ -55,9 +59,9 @@ def reports(text: str, start: int) -> bool:
         return True
     if _CODE.match(before):
         return False
-    if _EXCEPTION.search(before):
-        inside = before[: _EXCEPTION.search(before).start()]  # type: ignore[union-attr]
-        return inside.count('"') % 2 == 0
+    named = _EXCEPTION.search(before)
+    if named:
+        return before.count('"', 0, named.start()) % 2 == 0
     if before.count('"') % 2 or before.count("`") % 2:
         return False
     rest = _LOGGER.sub("", before)

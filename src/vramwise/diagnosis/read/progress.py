@@ -31,6 +31,10 @@ _FIGURES = tuple(
     )
 )
 _MOST_READINGS = 512
+# Bars of a line that are looked at, at either end of it; characters before `%|` (a name, a percentage) and after it.
+_MOST_BARS = 4
+_BEFORE_BAR = 72
+_BEHIND_BAR = 240
 
 
 class Progress:
@@ -50,13 +54,16 @@ class Progress:
 
     def bar(self, text: str) -> None:
         """A line with progress bars: the last bar counts."""
-        named = _NAMED_BAR.search(text)
-        if named:
-            self._named_bar(named[1].strip(), int(named[2]), int(named[3]))
-            return
-        bars = _BAR.findall(text)
-        if bars:
-            self._unnamed_bar(int(bars[-1][1]), int(bars[-1][2]))
+        last = None
+        for start, stop in _around_bars(text):
+            named = _NAMED_BAR.search(text, start, stop)
+            if named:
+                self._named_bar(named[1].strip(), int(named[2]), int(named[3]))
+                return
+            bars = _BAR.findall(text, start, stop)
+            last = bars[-1] if bars else last
+        if last:
+            self._unnamed_bar(int(last[1]), int(last[2]))
 
     def _named_bar(self, name: str, done: int, total: int) -> None:
         if _EVAL_BAR.match(name):
@@ -105,6 +112,18 @@ class Progress:
                     step = _STEP.search(text)
                     self.readings.add(Reading(int(step[1]) if step else self._lines_logged, int(size), number))
                 return
+
+
+def _around_bars(text: str) -> list[tuple[int, int]]:
+    """The parts of a line that may hold a bar; of many the first and the last ones."""
+    starts = []
+    at = text.find("%|")
+    while at >= 0:
+        starts.append(at)
+        at = text.find("%|", at + 2)
+    if len(starts) > 2 * _MOST_BARS:
+        starts = starts[:_MOST_BARS] + starts[-_MOST_BARS:]
+    return [(max(0, at - _BEFORE_BAR), at + _BEHIND_BAR) for at in starts]
 
 
 class Readings:

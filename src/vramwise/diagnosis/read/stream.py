@@ -2,7 +2,7 @@
 
 The log is read in pieces of a mebibyte. Short words are searched in the whole piece first (a fast search in C); only
 the lines around a hit are looked at any further. Lines are bounded: of a longer one the part around the hit is kept.
-Knows nothing of what the lines mean.
+The work for a piece is bounded, too: `hits` says which lines to look at. Knows nothing of what the lines mean.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from __future__ import annotations
 import codecs
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
+
+from vramwise.diagnosis.read.hits import Words, positions_of
 
 CHUNK_BYTES = 1 << 20
 # What is kept of a line, before and after the hit.
@@ -19,9 +21,6 @@ BEFORE_BYTES = 1 << 12
 AFTER_BYTES = 1 << 13
 # Kept back at the end of a piece, so that the lines after a hit are there.
 LOOKAHEAD_BYTES = 1 << 14
-# Frequent lines (progress bars, logged figures) are sampled: about so many for a piece.
-SAMPLES = 64
-
 _ANSI = re.compile(r"\x1b\[[0-9;:?<=>]*[ -/]*[@-~]|\x1b\][^\x07\x1b]{0,256}(?:\x07|\x1b\\)|\x1b[@-Z\\-_]")
 _UTF16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 
@@ -49,14 +48,6 @@ class Totals:
         self.size_bytes = 0
 
 
-class Words(NamedTuple):
-    """What to look for: `failures` and `marks` always, `sampled` now and then and always before a failure."""
-
-    failures: Sequence[bytes]
-    marks: Sequence[bytes]
-    sampled: Sequence[bytes]
-
-
 def interesting_lines(stream: BinaryIO, words: Words, totals: Totals) -> Iterator[RawLine]:
     """The lines with one of the words."""
     read = _reader(stream, totals)
@@ -80,7 +71,7 @@ def plain(text: str) -> str:
 
 
 def _reader(stream: BinaryIO, totals: Totals) -> _Reader:
-    first = stream.read(CHUNK_BYTES)
+    first = _piece_of(stream)
     encoding = _UTF16.get(first[:2])
     return _Reader(stream, totals, first, codecs.getincrementaldecoder(encoding)("replace") if encoding else None)
 
@@ -94,11 +85,24 @@ class _Reader:
         self._stream, self._totals, self._first, self._decoder = stream, totals, first, decoder
 
     def __call__(self) -> bytes:
-        block, self._first = self._first or self._stream.read(CHUNK_BYTES), b""
+        block, self._first = self._first or _piece_of(self._stream), b""
         self._totals.size_bytes += len(block)
         if self._decoder is None or not block:
             return block
         return self._decoder.decode(block).encode("utf-8", "replace") or b" "
+
+
+def _piece_of(stream: BinaryIO) -> bytes:
+    """A whole piece, also of a stream that gives a little at a time: each piece costs the same, whatever its size."""
+    parts = []
+    missing = CHUNK_BYTES
+    while missing > 0:
+        part = stream.read(missing)
+        if not part:
+            break
+        parts.append(part)
+        missing -= len(part)
+    return b"".join(parts)
 
 
 def _cut(data: bytes) -> int:
@@ -111,7 +115,7 @@ def _cut(data: bytes) -> int:
 
 def _lines_in(data: bytes, end: int, number: int, words: Words) -> Iterator[RawLine]:
     counted = done = 0
-    strong, positions = _positions(data, end, words)
+    strong, positions = positions_of(data, end, words)
     for at in positions:
         if at < done:
             continue  # on the line of the hit before
@@ -123,44 +127,6 @@ def _lines_in(data: bytes, end: int, number: int, words: Words) -> Iterator[RawL
         near = bisect_left(strong, start)
         sampled = near == len(strong) or strong[near] >= stop
         yield RawLine(number, plain(_text(data[start:stop])), data, stop, sampled)
-
-
-def _positions(data: bytes, end: int, words: Words) -> tuple[list[int], list[int]]:
-    """Where the words are, in order, each before `end`: without the sampled ones, and all."""
-    failures = sorted(_hits(data, end, words.failures))
-    found = {*failures, *_hits(data, end, words.marks)}
-    strong = sorted(found)
-    for word in words.sampled:
-        found.update(_samples(data, end, word, failures))
-    return strong, sorted(found)
-
-
-def _hits(data: bytes, end: int, words: Sequence[bytes]) -> set[int]:
-    found = set()
-    for word in words:
-        last = min(len(data), end + len(word))
-        at = data.find(word, 0, last)
-        while 0 <= at < end:
-            found.add(at)
-            # The next hit on the same line would be passed over anyway.
-            at = data.find(word, _find(data, b"\n", at, at + AFTER_BYTES), last)
-    return found
-
-
-def _samples(data: bytes, end: int, word: bytes, hits: Sequence[int]) -> Iterator[int]:
-    stride = end // SAMPLES + 1
-    at = data.find(word, 0, end)
-    if at < 0:
-        return
-    while at >= 0:
-        yield at
-        at = data.find(word, at + stride, end)
-    before = 0
-    for hit in (*hits, end):
-        last = data.rfind(word, before, hit)
-        if last >= 0:
-            yield last
-        before = hit
 
 
 def _find(data: bytes, what: bytes, start: int, stop: int) -> int:

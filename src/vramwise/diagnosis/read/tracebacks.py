@@ -21,6 +21,13 @@ _IPYTHON = re.compile(rf"^(?:File )?({_PATH})(?::\d{{1,7}},)? in (?:\w{{1,120}}\
 # `❱ 12 │ code` (`>` on Windows) and `---> 12 code`: the line that ran.
 _POINTED_AT = re.compile(r"^\W{0,4}(?:❱|>|-{1,6}>)\s{0,6}\d{1,7}\s([│|\s]{0,80}\S.{0,300})", re.MULTILINE)
 _LONGEST_CODE = 300
+# The lines that rich and IPython show of a call.
+_LONGEST_EXCERPT = 4000
+
+
+def may_name_call(text: str) -> bool:
+    """Whether a line is worth a closer look: quick, and true for every line that names a call."""
+    return 'File "' in text or ".py" in text or "│" in text
 
 
 def call_on(text: str, following: str) -> Frame | None:
@@ -47,5 +54,5 @@ def _next_line(following: str) -> str:
 
 
 def _pointed_at(following: str) -> str:
-    match = _POINTED_AT.search(following)
+    match = _POINTED_AT.search(following[:_LONGEST_EXCERPT])
     return match[1].strip("│| \t")[:_LONGEST_CODE] if match else ""

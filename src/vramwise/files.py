@@ -120,7 +120,6 @@ def write_new(path: str | Path, data: bytes) -> None:
         if target.exists() and not target.is_file():
             target.write_bytes(data)
             return
-        target.parent.mkdir(parents=True, exist_ok=True)
         _put(Path(os.path.realpath(target)), data)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = getattr(error, "strerror", None) or str(error)

@@ -14,7 +14,7 @@ Decorated = Callable[..., Any]
 FORMATS = ("text", "json", "sarif", "github")
 SEVERITIES = ("error", "warning", "info")
 # The parameters that `target_options` adds to a command.
-TARGET_OPTIONS = ("gpu", "gpus", "torch", "alloc_conf", "launcher")
+TARGET_OPTIONS = ("gpu", "gpus", "torch", "versions", "stack", "trainer", "alloc_conf", "launcher")
 
 
 def terminal_width() -> int | None:
@@ -25,7 +25,7 @@ def terminal_width() -> int | None:
 
 
 def target_options(command: Decorated) -> Decorated:
-    """--gpu, --gpus, --torch, --alloc-conf, --launcher: the machine the run is meant for."""
+    """--gpu, --gpus, --torch, --with, --stack, --alloc-conf, --launcher: the machine the run is meant for."""
     for option in reversed(
         (
             click.option(
@@ -42,6 +42,15 @@ def target_options(command: Decorated) -> Decorated:
             click.option(
                 "--torch", metavar="VERSION", help="torch version of the run, e.g. 2.8 (default: the installed one)."
             ),
+            click.option(
+                "--with",
+                "versions",
+                metavar="PACKAGE==VERSION",
+                multiple=True,
+                help="Version of a package that the run uses, e.g. of the trainer; repeatable.",
+            ),
+            click.option("--stack", metavar="FILE", help="Versions from a requirements file, `pip freeze` or uv.lock."),
+            click.option("--trainer", metavar="NAME", help="Whose config it is (default: recognised by its keys)."),
             click.option(
                 "--alloc-conf",
                 metavar="SETTINGS",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import click
 
 from vramwise.api import Options
-from vramwise.cli.options import target_options
+from vramwise.cli.options import TARGET_OPTIONS, target_options
+from vramwise.cli.writing import say
 from vramwise.training.parent.prepare import ENGINES, TrainOptions
 from vramwise.training.parent.run import train
 from vramwise.units import parse_size
@@ -26,11 +28,6 @@ from vramwise.units import parse_size
 @click.option("--memory-limit", metavar="SIZE", help="The allocator may reserve no more, e.g. 29000MiB.")
 def command(
     path: str,
-    gpu: str | None,
-    gpus: int | None,
-    torch: str | None,
-    alloc_conf: str | None,
-    launcher: str,
     engine: str,
     force: bool,
     no_recover: bool,
@@ -39,6 +36,7 @@ def command(
     trust_remote_code: bool,
     random_weights: bool,
     memory_limit: str | None,
+    **machine: Any,
 ) -> None:
     """Train a config: checked, predicted, guarded, and recovering from an out-of-memory.
 
@@ -46,7 +44,7 @@ def command(
     for good, 130 and 143 after a signal (with a checkpoint); else the engine's own.
     """
     options = TrainOptions(
-        target=Options(gpu=gpu, gpus=gpus, torch=torch, alloc_conf=alloc_conf, launcher=launcher),
+        target=Options(**{name: machine[name] for name in TARGET_OPTIONS}),
         engine=engine,
         force=force,
         recover=not no_recover,
@@ -56,4 +54,4 @@ def command(
         random_weights=random_weights,
         memory_limit_bytes=None if memory_limit is None else parse_size(memory_limit),
     )
-    sys.exit(train(path, options, say=click.echo))
+    sys.exit(train(path, options, say=say))

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vramwise.errors import VramwiseError
-from vramwise.types import GpuSpec
+from vramwise.types import GpuSpec, Target
 
 FORMAT = 1
 PLAN_FILE = "vramwise.json"
@@ -110,7 +110,7 @@ class TrainPlan:
     random_weights: bool = False
     trust_remote_code: bool = False  # the config asks for it, and the user said so too
     memory_limit_bytes: int | None = None  # the allocator may reserve no more (--memory-limit)
-    # what the config is resolved for in the worker: keyword arguments of `vramwise.targets.make_target`
+    # what the config is resolved for in the worker: see `target_of`
     target: Mapping[str, Any] = field(default_factory=dict)
     # what memory is predicted for: the card (`GpuSpec` as a mapping; None: the CPU) and the allocator settings in force
     card: Mapping[str, Any] | None = None
@@ -166,6 +166,12 @@ class TrainPlan:
             return cls(**_known(cls, values) | _nested(values))
         except (ValueError, TypeError, KeyError) as error:
             raise VramwiseError(f"not a readable plan: {error}") from error
+
+
+def target_of(target: Target) -> dict[str, Any]:
+    """What a config is resolved for, as a plan keeps it: cards, versions, launcher."""
+    versions = [f"{name}=={release.version}" for name, release in target.stack.releases.items()]
+    return {"gpus": target.gpus, "versions": versions, "launcher": target.launcher}
 
 
 def card_of(gpu: GpuSpec | None) -> dict[str, Any] | None:

@@ -9,32 +9,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from vramwise.allocator.settings import effective_settings
-from vramwise.allocator.variables import CUDA_VARIABLE, NEW_VARIABLE
+from vramwise.allocator.variables import prepared_variables, settings_in_force
 from vramwise.errors import VramwiseError
 from vramwise.training.plan import Decision
-from vramwise.types import Origin, RunSpec, Target
-
-EXPANDABLE = "expandable_segments:True"
-
-
-def allocator_variable(torch: tuple[int, int]) -> str:
-    """The variable that the CUDA allocator of this torch reads."""
-    return CUDA_VARIABLE if torch < (2, 10) else NEW_VARIABLE
+from vramwise.types import RunSpec, Target
 
 
 def decide_allocator(target: Target) -> tuple[dict[str, str], str, Decision]:
     """Variables to set, the settings in force, and why."""
-    version = f"torch {target.torch[0]}.{target.torch[1]}"
-    if target.alloc_conf is not None:
-        # the first variable that every version looks at, so that an inherited one cannot win
-        chosen = {CUDA_VARIABLE: target.alloc_conf}
-        return chosen, target.alloc_conf, _allocator(target.alloc_conf, "--alloc-conf")
-    settings, variable = effective_settings(target.torch, target.alloc_env)
-    if variable is not None:
-        return {}, settings, _allocator(settings, f"your own {variable}")
-    name = allocator_variable(target.torch)
-    return {name: EXPANDABLE}, EXPANDABLE, _allocator(EXPANDABLE, f"{name}, which {version} reads")
+    chosen = prepared_variables(target)
+    settings, origin = settings_in_force(target, chosen, "vramwise train")
+    if origin.kind == "environment":
+        origin = replace(origin, why=f"your own {origin.why.partition(' ')[0]}")
+    elif origin.kind == "derived":
+        version = f"torch {target.torch[0]}.{target.torch[1]}"
+        origin = replace(origin, why=f"{next(iter(chosen))}, which {version} reads")
+    return chosen, settings, _allocator(settings, origin.why)
 
 
 def _allocator(settings: str, why: str) -> Decision:
@@ -59,18 +49,6 @@ def decide_batch(run: RunSpec) -> Decision:
     micro, accumulation, ranks = run.micro_batch_size, run.gradient_accumulation_steps, run.data_parallel
     value = f"micro {micro} × accumulation {accumulation} × ranks {ranks} = {run.effective_batch_size}"
     return Decision(name="batch", value=value, why="stays at every restart; only micro against accumulation may change")
-
-
-def without_unscheduled_eval(run: RunSpec) -> RunSpec:
-    """A run that holds samples out but schedules no evaluation has none, and needs no memory for it."""
-    get = run.config.get
-    strategy = get("eval_strategy", get("evaluation_strategy"))
-    scheduled = get("eval_steps") or get("evals_per_epoch") or strategy not in (None, "no", False)
-    if not run.evaluates or scheduled:
-        return run
-    why = "samples are held out, but neither eval_steps, evals_per_epoch nor eval_strategy schedules an evaluation"
-    origins = {**run.origins, "evaluates": Origin(kind="derived", why=why)}
-    return replace(run, evaluates=False, eval_batch_size=None, eval_sequence_len=None, origins=origins)
 
 
 def decide_eval(run: RunSpec) -> Decision:

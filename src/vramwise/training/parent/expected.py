@@ -73,7 +73,6 @@ def predict_plan(
     return predict_run(
         of_plan(run, plan),
         model,
-        engine=plan.engine,
         lengths=lengths,
         eval_lengths=eval_lengths,
         steps=steps,

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from vramwise.errors import VramwiseError
-from vramwise.facts.models import find_model
-from vramwise.judging import check_document, plan_for
-from vramwise.subject import Options, read_document, resolve
+from vramwise.judging import judge, policy_for
+from vramwise.options import Options
+from vramwise.subject import Subject, open_subject
 from vramwise.training.parent import decide
 from vramwise.training.parent.expected import expected_report, memory_of
 from vramwise.training.parent.extras import TRAIN, axolotl_command, require
@@ -18,15 +18,13 @@ from vramwise.training.parent.remembered import Found, with_found_batches
 from vramwise.training.parent.resuming import Wanted, decide_start, settings_of
 from vramwise.training.parent.supported import needed_modules, unsupported
 from vramwise.training.parent.trust import trusted
-from vramwise.training.plan import Decision, GuardThresholds, TrainPlan, card_of
+from vramwise.training.plan import Decision, GuardThresholds, TrainPlan, card_of, target_of
 from vramwise.training.sources import refuse_sources
 from vramwise.types import Document, Finding, ModelSpec, RunSpec, Severity
 from vramwise.units import gib
-from vramwise.variants.prediction import Prediction, predict_run
+from vramwise.variants.prediction import Prediction
 
 ENGINES = ("transformers", "axolotl")
-# Of no concern to the transformers engine: it keeps no fp32 embeddings, and the allocator is set here.
-_AXOLOTL_ONLY = frozenset({"fp32-embeddings", "allocator-not-expandable"})
 _DEFAULT_OUTPUT = "./model-out"
 _DEFAULT_SEED = 42
 
@@ -50,12 +48,25 @@ class TrainOptions:
 class Prepared:
     """All that is known before the first step."""
 
-    document: Document
-    run: RunSpec
+    subject: Subject
     plan: TrainPlan
     findings: Sequence[Finding]
-    model: ModelSpec | None
     prediction: Prediction | None
+
+    @property
+    def document(self) -> Document:
+        """The config."""
+        return self.subject.document
+
+    @property
+    def run(self) -> RunSpec:
+        """The run as it was decided."""
+        return self.subject.run
+
+    @property
+    def model(self) -> ModelSpec | None:
+        """The model, where its dimensions are known."""
+        return self.subject.model
 
     @property
     def errors(self) -> list[Finding]:
@@ -67,13 +78,33 @@ def prepare(path: str, options: TrainOptions) -> Prepared:
     """Read, check, decide and predict. What the engine cannot do at all raises; findings and misfits are given back."""
     if options.engine not in ENGINES:
         raise VramwiseError(f"engine '{options.engine}' is neither {' nor '.join(ENGINES)}")
-    judged = plan_for(path, options.target)
-    document = read_document(path)
-    report = check_document(document, judged.target, judged.rules)
+    subject = open_subject(path, options.target, engine=options.engine)
+    report = judge(subject, policy_for(path, options.target, predicts=False))
     if report.error is not None:
         raise report.error
-    run = resolve(document, judged.target)
+    run = subject.run
+    if run.base_model is None:
+        raise VramwiseError(f"{path} names no base_model")
     trusts = trusted(run.config, by_user=options.trust_remote_code)
+    _refuse_what_the_engine_cannot(path, run, options)
+    environment, settings, allocator = decide.decide_allocator(run.target)
+    found = Found(allocator=settings, memory_limit_bytes=options.memory_limit_bytes)
+    remembers = options.engine == "transformers" and _resumes(run, options)
+    run, remembered = with_found_batches(subject, _output_dir(run), found) if remembers else (run, None)
+    run, dtype = decide.decide_dtypes(replace(run, allocator=settings))
+    decisions = [allocator, dtype, decide.decide_batch(run), decide.decide_eval(run), decide.decide_shapes(run)]
+    if remembered is not None:
+        decisions.append(remembered)
+    subject = subject.with_run(run)
+    prediction = _predict(subject, options)
+    decisions.append(_memory_decision(subject, prediction))
+    start = decide_start(_wanted(run, options), _output_dir(run), settings_of(run, _seed(run)))
+    plan = _plan(subject.document, run, options, environment, prediction, [*decisions, *start.decisions])
+    plan = replace(plan, resume_from=start.checkpoint, run=start.run, trust_remote_code=trusts)
+    return Prepared(subject=subject, plan=plan, findings=report.findings, prediction=prediction)
+
+
+def _refuse_what_the_engine_cannot(path: str, run: RunSpec, options: TrainOptions) -> None:
     if options.engine == "transformers":
         _refuse_unsupported(path, run)
         require((*TRAIN, *needed_modules(run)), f"training {path}")
@@ -81,34 +112,6 @@ def prepare(path: str, options: TrainOptions) -> Prepared:
         _refuse_options(options)
         refuse_sources(run.config)
         axolotl_command()
-    environment, settings, allocator = decide.decide_allocator(judged.target)
-    found = Found(allocator=settings, memory_limit_bytes=options.memory_limit_bytes)
-    remembers = options.engine == "transformers" and _resumes(run, options)
-    run, remembered = with_found_batches(run, _output_dir(run), found) if remembers else (run, None)
-    run, dtype = decide.decide_dtypes(replace(run, allocator=settings))
-    if options.engine == "transformers":
-        run = decide.without_unscheduled_eval(run)
-    decisions = [allocator, dtype, decide.decide_batch(run), decide.decide_eval(run), decide.decide_shapes(run)]
-    if remembered is not None:
-        decisions.append(remembered)
-    model = _model(run, path)
-    prediction = None if isinstance(model, str) else _predict(run, model, options)
-    decisions.append(_memory_decision(model, prediction))
-    start = decide_start(_wanted(run, options), _output_dir(run), settings_of(run, _seed(run)))
-    plan = _plan(document, run, options, environment, prediction, [*decisions, *start.decisions])
-    plan = replace(plan, resume_from=start.checkpoint, run=start.run, trust_remote_code=trusts)
-    return Prepared(
-        document=document,
-        run=run,
-        plan=plan,
-        findings=[found for found in report.findings if found.rule not in _moot(options.engine)],
-        model=None if isinstance(model, str) else model,
-        prediction=prediction,
-    )
-
-
-def _moot(engine: str) -> frozenset[str]:
-    return _AXOLOTL_ONLY if engine == "transformers" else frozenset()
 
 
 def _refuse_unsupported(path: str, run: RunSpec) -> None:
@@ -116,8 +119,8 @@ def _refuse_unsupported(path: str, run: RunSpec) -> None:
     if found:
         lines = [f"  {path}:{error.line or 1}: {error.message}" for error in found]
         raise VramwiseError(
-            f"{len(found)} setting(s) the transformers engine cannot honour (remove them, or use --engine axolotl):\n"
-            + "\n".join(lines)
+            f"{len(found)} setting(s) the transformers engine cannot honour (remove them, or use --engine axolotl):",
+            *lines,
         )
 
 
@@ -129,28 +132,17 @@ def _refuse_options(options: TrainOptions) -> None:
             raise VramwiseError(f"{name} is not possible with --engine axolotl: Axolotl loads the model by itself")
 
 
-def _model(run: RunSpec, path: str) -> ModelSpec | str:
-    """The model's dimensions, or why they are not known."""
-    if run.base_model is None:
-        raise VramwiseError(f"{path} names no base_model")
-    try:
-        return find_model(run.base_model, base_dir=Path(path).parent)
-    except VramwiseError as error:
-        return str(error)
-
-
-def _predict(run: RunSpec, model: ModelSpec, options: TrainOptions) -> Prediction | None:
-    if run.target.gpu is None and options.memory_limit_bytes is None:
+def _predict(subject: Subject, options: TrainOptions) -> Prediction | None:
+    if subject.model is None or (subject.target.gpu is None and options.memory_limit_bytes is None):
         return None
-    return predict_run(run, model, engine=options.engine, limit_bytes=options.memory_limit_bytes)
+    return subject.forecast(limit_bytes=options.memory_limit_bytes)
 
 
-def _memory_decision(model: ModelSpec | str, prediction: Prediction | None) -> Decision:
-    if isinstance(model, str):
-        return Decision(name="memory", value="not predicted", why=model)
-    if prediction is None:
-        return Decision(name="memory", value="not predicted", why="no GPU here: training on the CPU")
-    return predicted_decision(prediction)
+def _memory_decision(subject: Subject, prediction: Prediction | None) -> Decision:
+    if prediction is not None:
+        return predicted_decision(prediction)
+    why = subject.model_missing if subject.model is None else "no GPU here: training on the CPU"
+    return Decision(name="memory", value="not predicted", why=why)
 
 
 def predicted_decision(prediction: Prediction) -> Decision:
@@ -195,7 +187,7 @@ def _plan(
         seed=_seed(run),
         random_weights=options.random_weights,
         memory_limit_bytes=options.memory_limit_bytes,
-        target={"gpus": target.gpus, "torch": f"{target.torch[0]}.{target.torch[1]}", "launcher": target.launcher},
+        target=target_of(target),
         card=card_of(target.gpu),
         allocator=run.allocator,
         predicted=None if prediction is None else memory_of(prediction),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vramwise.training.plan import TrainPlan
+from vramwise.variants.changes import smaller_sizes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,4 @@ def halved(micro: int, accumulation: int) -> tuple[int, int]:
 
     Where the micro-batch is odd: the largest one below half of it that divides the product (5 × 2 → 2 × 5).
     """
-    product = micro * accumulation
-    smaller = next(size for size in range(micro // 2, 0, -1) if product % size == 0)
-    return smaller, product // smaller
+    return next(smaller_sizes(micro, accumulation))

@@ -6,109 +6,77 @@ the allocator. Each is tried alone; where none is enough, also all together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
-from vramwise.documents.edit import apply_edits
-from vramwise.subject import resolve
-from vramwise.training.parent.decide import EXPANDABLE
-from vramwise.types import Document, Edit, RunSpec
-from vramwise.variants.prediction import Prediction
+from vramwise.attempting import attempt
+from vramwise.subject import Subject
+from vramwise.types import Change, RunSpec
+from vramwise.variants import changes
+from vramwise.variants.attempt import Attempt
 
-_LIGER_PLUGIN = "axolotl.integrations.liger.LigerPlugin"
-Predict = Callable[[RunSpec], Prediction]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """Config values to set, or allocator settings."""
-
-    title: str
-    values: tuple[tuple[str, Any], ...] = ()
-    allocator: str | None = None
+_TRIED: tuple[changes.Builder, ...] = (
+    changes.expandable_segments,
+    changes.equal_eval_batch,
+    changes.fuse_loss,
+    changes.checkpoint_activations,
+)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Remedy:
-    """A change and what is predicted with it."""
-
-    title: str
-    prediction: Prediction
-
-    @property
-    def fits(self) -> bool:
-        """Whether it would run."""
-        return self.prediction.fits is True
-
-
-def remedies(document: Document, run: RunSpec, predict: Predict) -> list[Remedy]:
+def remedies(subject: Subject, limit_bytes: int | None = None) -> list[Attempt]:
     """What would help, least intrusive first; those that fit, or everything tried and all of it together."""
-    apply = _Applier(document, run, predict)
-    tried = [apply(change) for change in _changes(run)]
-    tried += _smaller_micro(run, apply, ())
-    if not any(one.fits for one in tried):
-        everything = tuple(_changes(run))
-        if everything:
-            tried += [apply(*everything)] if run.micro_batch_size == 1 else _smaller_micro(run, apply, everything)
-    return tried
+    run = subject.run
+    applying = [change for build in _TRIED if (change := build(run)) is not None and not _larger_eval(run, change)]
+    tried = [_try(subject, (change,), limit_bytes) for change in applying]
+    tried += _smaller_micro(subject, (), limit_bytes)
+    if applying and not any(one.fits for one in tried):
+        alone = run.micro_batch_size == 1
+        together = [_try(subject, applying, limit_bytes)] if alone else _smaller_micro(subject, applying, limit_bytes)
+        tried += together
+    return [one for one in tried if one.prediction is not None]
 
 
-def _changes(run: RunSpec) -> Iterator[Change]:
-    if "expandable_segments:True" not in run.allocator:
-        yield Change(title=f"--alloc-conf {EXPANDABLE}", allocator=EXPANDABLE)
-    if run.eval_batch_size is not None and run.eval_batch_size > run.micro_batch_size:
-        yield Change(
-            title=f"eval_batch_size: {run.micro_batch_size}", values=(("eval_batch_size", run.micro_batch_size),)
-        )
-    if run.loss_kernel == "stock":
-        plugins = [*run.config.get("plugins", ()), _LIGER_PLUGIN]
-        key = "liger_fused_linear_cross_entropy"
-        yield Change(title=f"LigerPlugin and {key}: true", values=(("plugins", plugins), (key, True)))
-    if not run.recompute:
-        yield Change(title="gradient_checkpointing: true", values=(("gradient_checkpointing", True),))
+def _larger_eval(run: RunSpec, change: Change) -> bool:
+    """An evaluation at a smaller batch than training's needs no remedy."""
+    return change.id == "equal-eval-batch" and (run.eval_batch_size or 0) < run.micro_batch_size
 
 
-def _smaller_micro(run: RunSpec, apply: _Applier, others: tuple[Change, ...]) -> list[Remedy]:
-    """Halve the micro-batch until it fits; gives the first that does, else the smallest."""
-    micro, accumulation = run.micro_batch_size, run.gradient_accumulation_steps
-    found: list[Remedy] = []
-    while micro > 1 and not (found and found[0].fits):
-        product = micro * accumulation
-        micro = next(size for size in range(micro // 2, 0, -1) if product % size == 0)
-        accumulation = product // micro
-        title = f"micro_batch_size: {micro}, gradient_accumulation_steps: {accumulation}"
-        values = [("micro_batch_size", micro), ("gradient_accumulation_steps", accumulation)]
-        if run.eval_batch_size is not None and run.eval_batch_size > micro:
-            values.append(("eval_batch_size", micro))
-            title += f", eval_batch_size: {micro}"
-        kept = tuple(one for one in others if not one.title.startswith("eval_batch_size"))
-        found = [apply(*kept, Change(title=title, values=tuple(values)))]
+def _smaller_micro(subject: Subject, others: Sequence[Change], limit_bytes: int | None) -> list[Attempt]:
+    """Smaller micro-batches until one fits; gives the first that does, else the smallest."""
+    kept = [change for change in others if change.id != "equal-eval-batch"]
+    found: list[Attempt] = []
+    for change in changes.smaller_micro_batches(subject.run):
+        found = [_try(subject, [*kept, change], limit_bytes)]
+        if found[0].fits:
+            break
     return found
 
 
-class _Applier:
-    """Applies changes to the config in memory and predicts."""
-
-    def __init__(self, document: Document, run: RunSpec, predict: Predict) -> None:
-        self._document = document
-        self._run = run
-        self._predict = predict
-
-    def __call__(self, *changes: Change) -> Remedy:
-        edits = [Edit(op="insert", key=key, value=value) for change in changes for key, value in change.values]
-        document = apply_edits(self._document, edits) if edits else self._document
-        allocators = [change.allocator for change in changes if change.allocator]
-        resolved = resolve(document, self._run.target)
-        decided = replace(
-            resolved,
-            allocator=allocators[-1] if allocators else self._run.allocator,
-            precision=self._run.precision,
-            weights_dtype=self._run.weights_dtype,
-            autocast=self._run.autocast,
-            sequence_len=self._run.sequence_len,
-            eval_sequence_len=self._run.eval_sequence_len,
+def _try(subject: Subject, wanted: Sequence[Change], limit_bytes: int | None) -> Attempt:
+    def decided(run: RunSpec) -> RunSpec:
+        """What was decided about this start beyond the config stays: dtypes of this machine, lengths of the data."""
+        now = subject.run
+        same = run.allocator == subject.target.alloc_conf or not any("allocator" in one.fields for one in wanted)
+        return replace(
+            run,
+            allocator=now.allocator if same else run.allocator,
+            precision=now.precision,
+            weights_dtype=now.weights_dtype,
+            autocast=now.autocast,
+            sequence_len=now.sequence_len,
+            eval_sequence_len=now.eval_sequence_len if run.evaluates else None,
         )
-        if not self._run.evaluates:  # no evaluation is scheduled, whatever the config holds out
-            decided = replace(decided, evaluates=False, eval_batch_size=None, eval_sequence_len=None)
-        return Remedy(title=" + ".join(change.title for change in changes), prediction=self._predict(decided))
+
+    return attempt(subject, *wanted, adjust=decided, limit_bytes=limit_bytes)
+
+
+def in_words(tried: Attempt) -> str:
+    """The change as the config or the command line has it."""
+    words = [f"{edit.key}: {_value(edit.value)}" for edit in tried.edits]
+    words += [f"--alloc-conf {one.fields['allocator']}" for one in tried.changes if "allocator" in one.fields]
+    other = " (same mathematics, other kernels)" if any(one.effect == "rounding" for one in tried.changes) else ""
+    return ", ".join(words) + other
+
+
+def _value(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

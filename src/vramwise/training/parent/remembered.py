@@ -12,12 +12,12 @@ from pathlib import Path
 
 from vramwise.documents.document import parse_document
 from vramwise.errors import VramwiseError
-from vramwise.subject import resolve
+from vramwise.subject import Subject
 from vramwise.training.plan import PLAN_FILE, Decision, TrainPlan, read_plan
 from vramwise.types import RunSpec
 
 # Where a value was written, and for which machine, is no part of what a run needs; the card is compared by itself.
-_NOT_COMPARED = frozenset({"config", "origins", "target", "allocator"})
+_NOT_COMPARED = frozenset({"config", "origins", "keys", "target", "allocator"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,10 +28,10 @@ class Found:
     memory_limit_bytes: int | None
 
 
-def with_found_batches(run: RunSpec, output_dir: str, now: Found) -> tuple[RunSpec, Decision | None]:
+def with_found_batches(subject: Subject, output_dir: str, now: Found) -> tuple[RunSpec, Decision | None]:
     """The run with the batches of the last attempt in this folder, and the decision; unchanged where none counts."""
-    earlier = _earlier(output_dir)
-    if earlier is None or not _smaller(earlier, run) or not _same_memory(earlier, run, now):
+    earlier, run = _earlier(output_dir), subject.run
+    if earlier is None or not _smaller(earlier, run) or not _same_memory(earlier, subject, now):
         return run, None
     eval_batch = run.eval_batch_size if earlier.eval_batch_size is None else earlier.eval_batch_size
     found = replace(
@@ -66,13 +66,14 @@ def _smaller(earlier: TrainPlan, run: RunSpec) -> bool:
     return earlier.micro_batch_size < run.micro_batch_size or smaller_eval
 
 
-def _same_memory(earlier: TrainPlan, run: RunSpec, now: Found) -> bool:
+def _same_memory(earlier: TrainPlan, subject: Subject, now: Found) -> bool:
+    run = subject.run
     was = (earlier.gpu_spec(), earlier.allocator, earlier.memory_limit_bytes)
     if was != (run.target.gpu, now.allocator, now.memory_limit_bytes):
         return False
     try:
         document = parse_document(earlier.config_path, earlier.config_text.encode("utf-8"))
-        before = resolve(document, run.target)
+        before = subject.with_document(document).run
     except VramwiseError:
         return False
     compared = [one.name for one in fields(RunSpec) if one.name not in _NOT_COMPARED]

@@ -9,12 +9,11 @@ from dataclasses import replace
 from vramwise.errors import VramwiseError
 from vramwise.training.parent.expected import memory_of, of_plan, predict_plan
 from vramwise.training.parent.prepare import Prepared, TrainOptions, predicted_decision, prepare
-from vramwise.training.parent.remedies import Remedy, remedies
+from vramwise.training.parent.remedies import in_words, remedies
 from vramwise.training.plan import PredictedMemory, TrainPlan, write_plan
 from vramwise.training.worker.longest import longest_samples
-from vramwise.types import RunSpec
 from vramwise.units import gib
-from vramwise.variants.prediction import predict_run
+from vramwise.variants.attempt import Attempt
 
 STOPPED = 1
 Say = Callable[[str], None]
@@ -68,12 +67,13 @@ def with_longest_samples(prepared: Prepared, options: TrainOptions, say: Say) ->
     run = replace(run, sequence_len=longest)
     if run.evaluates:
         run = replace(run, eval_sequence_len=longest_eval)
-    prediction = predict_run(run, model, engine=options.engine, limit_bytes=options.memory_limit_bytes)
+    subject = prepared.subject.with_run(run)
+    prediction = subject.forecast(limit_bytes=options.memory_limit_bytes)
     memory = predicted_decision(prediction)
     memory = replace(memory, why=f"{memory.why}; the longest sample has {longest} tokens")
     decisions = tuple(memory if one.name == memory.name else one for one in prepared.plan.decisions)
     plan = replace(prepared.plan, predicted=memory_of(prediction), decisions=decisions)
-    return replace(prepared, run=run, prediction=prediction, plan=plan)
+    return replace(prepared, subject=subject, prediction=prediction, plan=plan)
 
 
 def _may_start(prepared: Prepared, options: TrainOptions, say: Say) -> bool:
@@ -89,7 +89,8 @@ def _may_start(prepared: Prepared, options: TrainOptions, say: Say) -> bool:
         for line in misfit_lines(prepared, options):
             say(line)
     if (errors or not fits) and not options.force:
-        say("not started; mend it (vramwise fix), or go on anyway with --force")
+        mend = f"mend it (vramwise fix {path})" if errors else "change the config as shown"
+        say(f"not started; {mend}, or go on anyway with --force")
         return False
     return True
 
@@ -112,33 +113,27 @@ def misfit_lines(prepared: Prepared, options: TrainOptions) -> list[str]:
     room = "" if prediction.capacity_bytes is None else f", there is room for {gib(prediction.capacity_bytes)}"
     rows = f" with rows of {prepared.run.sequence_len} tokens"
     head = f"does not fit{where}; needs {gib(prediction.needs.peak_reserved_bytes)} reserved{rows}{room}"
-    return [head, *_remedy_lines(_remedies(prepared, prepared.run, options))]
+    return [head, *_remedy_lines(remedies(prepared.subject, options.memory_limit_bytes))]
 
 
-def _remedies(prepared: Prepared, run: RunSpec, options: TrainOptions) -> list[Remedy]:
-    model = prepared.model
-    if model is None:
-        return []
-    return remedies(
-        prepared.document,
-        run,
-        lambda changed: predict_run(changed, model, engine=options.engine, limit_bytes=options.memory_limit_bytes),
-    )
-
-
-def _remedy_lines(found: Sequence[Remedy]) -> list[str]:
+def _remedy_lines(found: Sequence[Attempt]) -> list[str]:
     if not found:
         return []
     lines = ["changes that keep the training result:"]
     for one in found:
+        assert one.prediction is not None
         verdict = "fits" if one.fits else "does not fit"
-        lines.append(f"  {gib(one.prediction.needs.peak_reserved_bytes).rjust(9)}  {verdict.ljust(12)}  {one.title}")
+        size = gib(one.prediction.needs.peak_reserved_bytes).rjust(9)
+        lines.append(f"  {size}  {verdict.ljust(12)}  {in_words(one)}")
     return lines
 
 
 def advice(prepared: Prepared, plan: TrainPlan, options: TrainOptions) -> list[str]:
     """What else would help, for a run whose batches cannot be halved any more."""
-    return _remedy_lines(_remedies(prepared, of_plan(prepared.run, plan), options))
+    if prepared.model is None:
+        return []
+    subject = prepared.subject.with_run(of_plan(prepared.run, plan))
+    return _remedy_lines(remedies(subject, options.memory_limit_bytes))
 
 
 def prediction_of_restart(prepared: Prepared, plan: TrainPlan) -> PredictedMemory | None:

@@ -220,6 +220,7 @@ DEPRECATED_SINCE: dict[str, dict[str, dict[str, Any]]] = {
         "ring_attn_func": {"effect": "ignored", "successor": "context_parallel"},
         "heads_k_stride": {"effect": "ignored"},
     },
+    "0.21.0": {"diffusion": {"effect": "mapped", "successor": "diffusion_lm"}},
 }
 
 

@@ -3,7 +3,8 @@
     python scripts/axolotl_verdicts.py FOLDER sm90-1gpu tests/data/axolotl-0.21-verdicts-sm90-1gpu.json
 
 Run it with the Python that has the Axolotl in question; a CPU build of torch will do. Axolotl 0.20 and later declare
-Python 3.12; the validation runs the same on 3.11 where its dependencies are installed with `--ignore-requires-python`.
+Python 3.12, but their source is valid on 3.11 (`pip install --no-deps --ignore-requires-python`, its dependencies
+pinned beside it): the recorded verdicts were made on 3.11 with torch 2.13.0.
 Goes as far as `validate_config`: what Axolotl decides later, with the model's config at hand, is not in the verdict.
 A package that Axolotl imports but this machine lacks makes a refusal that says nothing about the config; such a record
 has the type ImportError, ModuleNotFoundError or "is not installed" in its text.

@@ -23,9 +23,9 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
 
 from truth import BUNDLED, Case, cases  # noqa: E402
-from vramwise.allocator.repeats import unroll  # noqa: E402
 from vramwise.allocator.run import simulate  # noqa: E402
 from vramwise.allocator.settings import parse_settings  # noqa: E402
+from vramwise.allocator.unrolling import unroll  # noqa: E402
 from vramwise.ghost.loops.sft import ghost_run  # noqa: E402
 from vramwise.timeline import Action, MemoryReport, Timeline  # noqa: E402
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 
 from vramwise.allocator.variables import EXPANDABLE
 from vramwise.documents.edit import EditRefused, apply_edits
@@ -15,6 +16,11 @@ from vramwise.variants.lengths import varied_lengths
 
 # Differences below this are not worth a word.
 _WORTH_SAYING = 0.03
+# What the simulation of varying lengths may take: batches times layers, a second or so.
+_LAYERS_FIGURED = 1024
+_FEWEST_BATCHES = 4
+# Where one prediction takes seconds, findings do without figures.
+_MOST_LAYERS = 160
 _FIGURED = (
     "eval-batch-differs",
     "unpadded-sequences",
@@ -25,14 +31,17 @@ _FIGURED = (
 
 def with_figures(findings: Sequence[Finding], subject: Subject) -> list[Finding]:
     """The findings; those that a prediction can put in figures say what they reserve and what their remedy would."""
-    return [_figured(finding, subject) if finding.rule in _FIGURED else finding for finding in findings]
+    if subject.model is None or subject.model.num_hidden_layers > _MOST_LAYERS:
+        return list(findings)
+    as_written = cache(lambda: _reserved(subject))
+    return [_figured(finding, subject, as_written) if finding.rule in _FIGURED else finding for finding in findings]
 
 
-def _figured(finding: Finding, subject: Subject) -> Finding:
+def _figured(finding: Finding, subject: Subject, as_written: Callable[[], int | None]) -> Finding:
     other = _remedied(finding, subject)
     if other is None:
         return finding
-    now, then = _reserved(subject), _reserved(other)
+    now, then = as_written(), _reserved(other)
     if now is None or then is None or now <= then * (1 + _WORTH_SAYING):
         return finding
     data = "" if subject.run.constant_shapes else " with lengths spread up to sequence_len"
@@ -49,9 +58,19 @@ def _remedied(finding: Finding, subject: Subject) -> Subject | None:
 
 
 def _reserved(subject: Subject) -> int | None:
-    """Peak reserved; where widths follow the data, over lengths that vary as data does."""
-    lengths = None if subject.run.constant_shapes else varied_lengths(subject.run)
+    """Peak reserved; where widths follow the data, over lengths that vary as data does.
+
+    More micro-steps of the same kind add nothing but time: with varying lengths a step has some of them.
+    """
+    run, model = subject.run, subject.model
+    assert model is not None
     try:
-        return subject.forecast(lengths=lengths, eval_lengths=lengths).needs.peak_reserved_bytes
+        if run.constant_shapes:
+            return subject.forecast().needs.peak_reserved_bytes
+        batches = max(_FEWEST_BATCHES, _LAYERS_FIGURED // model.num_hidden_layers)
+        each = min(run.gradient_accumulation_steps, max(_FEWEST_BATCHES, batches // 4))
+        run = replace(run, gradient_accumulation_steps=each)
+        lengths = varied_lengths(run, max(1, min(8, batches // each)))
+        return subject.with_run(run).forecast(lengths=lengths, eval_lengths=lengths).needs.peak_reserved_bytes
     except VramwiseError:
         return None

@@ -16,7 +16,7 @@ from vramwise.types import Finding
 from vramwise.variants.lengths import Lengths, parse_lengths
 from vramwise.variants.prediction import Prediction
 
-_LENGTHS_LIMIT_BYTES = 512 * 1024 * 1024
+_LENGTHS_LIMIT_BYTES = 128 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,15 +47,18 @@ class Phase(NamedTuple):
 
 
 class Repeat(NamedTuple):
-    """A stretch of events that happens `times` more after it happened once: micro-steps of gradient accumulation.
+    """A stretch of events that happens `times` more after it happened once: micro-steps of a step, or whole steps.
 
-    `carry`: what the stretch frees of its earlier turn, and the tensor it leaves in its place.
+    `carry`: what the stretch frees of its earlier turn, and the tensor it leaves in its place. `steps`: by how much the
+    number of the step goes up from turn to turn. `inner`: what repeats within the stretch.
     """
 
     start: int  # indexes into `Timeline.events`, the end exclusive
     end: int
     times: int
     carry: tuple[tuple[int, int], ...]
+    steps: int = 0
+    inner: tuple[Repeat, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

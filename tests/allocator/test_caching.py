@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 from allocators import EXPANDABLE, layout, make
 
@@ -14,6 +16,29 @@ def test_a_request_of_nothing_allocates_nothing():
     allocator = make()
     assert allocator.malloc(0) is None
     assert allocator.reserved_bytes == 0
+
+
+@pytest.mark.parametrize("torch", [(2, 11), (2, 13)])
+@pytest.mark.parametrize("conf", ["", EXPANDABLE])
+def test_what_no_card_could_hold_is_counted_all_the_same(conf, torch):
+    allocator = make(conf, torch)
+    blocks = [allocator.malloc(size) for size in (1 << 47, 5 << 40, 1 << 52, 1 << 50, 3 << 47, *[400 * GIB] * 300)]
+    assert allocator.allocated_bytes == sum(block.size for block in blocks)
+    places = sorted((block.address, block.size) for block in blocks)
+    assert places[0][0] >= 0
+    assert all(start + size <= following for (start, size), (following, _) in pairwise(places))
+    for block in blocks[::2] + blocks[1::2]:
+        allocator.free(block)
+    assert allocator.allocated_bytes == 0
+    allocator.empty_cache()
+    assert allocator.reserved_bytes == 0
+
+
+@pytest.mark.parametrize("conf", ["", EXPANDABLE])
+def test_more_than_can_be_counted_is_out_of_memory(conf):
+    allocator = make(conf)
+    with pytest.raises(AllocationError):
+        allocator.malloc(1 << 61)
 
 
 def test_small_requests_share_a_segment_and_large_ones_another():

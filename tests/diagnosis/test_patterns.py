@@ -9,7 +9,6 @@ from re import _constants as kinds
 from re import _parser
 
 import pytest
-
 import vramwise.diagnose
 
 # As long as a line gets: of a longer one the part around a hit is kept.

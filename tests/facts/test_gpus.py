@@ -269,3 +269,10 @@ def test_what_is_no_version_is_refused(text: str) -> None:
 def test_versions_out_of_range_name_the_range(text: str) -> None:
     with pytest.raises(VramwiseError, match=r"2\.2 to 2\.14"):
         torch.parse_torch_version(text)
+
+
+@pytest.mark.parametrize("name", ["9" * 5000 + "GB", "9" * 400 + "GB", "9" * 5000, "x" * 100_000])
+def test_a_name_or_size_of_thousands_of_digits_is_refused_in_a_short_sentence(name):
+    with pytest.raises(VramwiseError) as caught:
+        gpus.find_gpu(name)
+    assert len(str(caught.value)) < 300

@@ -72,7 +72,7 @@ class TestMeaning:
 
     def test_rotary_fraction(self):
         assert spec("phi").rotary_fraction == 0.5
-        assert spec("gpt_neox", rotary_pct=0.1).rotary_fraction == 0.1
+        assert spec("gpt_neox", rotary_pct=0.125).rotary_fraction == 0.125
         assert spec("phi3", partial_rotary_factor=0.75).rotary_fraction == 0.75
         assert spec("glm", rope_parameters={"partial_rotary_factor": 0.3}).rotary_fraction == 0.3
         assert spec("falcon", alibi=True).rotary_fraction == 0.0
@@ -192,7 +192,13 @@ class TestRefused:
             ("hidden_size", 0, "must be between 1 and"),
             ("vocab_size", -1, "must be between 1 and"),
             ("vocab_size", 10**30, "must be between 1 and"),
-            ("num_hidden_layers", 10**6, "must be between 1 and 4096, not 1000000"),
+            ("num_hidden_layers", 10**6, "must be between 1 and 320, not 1000000"),
+            ("head_dim", 1, "leaves 1 for rotary embeddings"),
+            ("attention_dropout", float("nan"), "must be a number of a usable size"),
+            ("attention_dropout", float("inf"), "must be a number of a usable size"),
+            ("hidden_size", float("nan"), "must be a whole number, not nan"),
+            ("hidden_size", float("inf"), "must be a whole number, not inf"),
+            ("hidden_size", 1e300, "must be a whole number, not 1e+300"),
             ("num_key_value_heads", 3, "must divide num_attention_heads: 4 / 3"),
             ("num_attention_heads", 6, "must be a multiple of num_attention_heads: 64 / 6"),
             ("tie_word_embeddings", "yes", "must be true or false, not 'yes'"),
@@ -209,6 +215,10 @@ class TestRefused:
             spec(**{field: value})
         assert str(caught.value).startswith("some/config.json: '")
         assert message in str(caught.value)
+
+    def test_a_number_of_thousands_of_digits_is_not_written_out(self):
+        with pytest.raises(VramwiseError, match="not a number of thousands of digits"):
+            spec(vocab_size=10**5000)
 
     @pytest.mark.parametrize("value", ["sliding", [1], ["full_attention"]])
     def test_layer_types(self, value):

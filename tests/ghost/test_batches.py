@@ -128,3 +128,10 @@ def test_of_many_batches_the_first_and_the_step_with_the_widest_are_taken():
     assert first_and_widest([wide, *many], 2, 4) == [wide] + [narrow] * 3
     # a step is never cut, and a rest that makes no whole step does not count
     assert first_and_widest([*many, narrow, wide], 3, 2) == [narrow] * 3
+
+
+def test_a_length_of_thousands_of_digits_and_a_file_of_millions_of_lines_are_refused():
+    with pytest.raises(VramwiseError, match=r"lengths\.txt:2: '9{40}' is not a length"):
+        parse_lengths("5\n" + "9" * 5000, "lengths.txt")
+    with pytest.raises(VramwiseError, match=r"lengths\.txt has 2,000,001 lines"):
+        parse_lengths("5\n" * 2_000_001, "lengths.txt")

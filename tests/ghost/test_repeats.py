@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 
 from truth import BUNDLED, H200, cases
-from vramwise.allocator.repeats import unroll
 from vramwise.allocator.run import simulate
 from vramwise.allocator.settings import parse_settings
+from vramwise.allocator.unrolling import unroll
 from vramwise.ghost.loops import sft as trainer
+from vramwise.ghost.loops.repeated_steps import Recorder
 from vramwise.timeline import Action, MemoryReport, Repeat, Timeline
 
 CASES = {case.name: case for case in cases(BUNDLED)}
@@ -28,12 +29,15 @@ RUNS = {
 
 def ghost(name: str) -> Timeline:
     run, widths = RUNS[name]
-    return trainer.ghost_run(run, MODEL, engine="transformers", gpu=H200, widths=widths, steps=4)[0]
+    return trainer.ghost_run(run, MODEL, engine="transformers", gpu=H200, widths=widths, steps=7)[0]
 
 
 def whole(name: str, monkeypatch) -> Timeline:
     monkeypatch.setattr(trainer, "repeats_the_last", lambda *_: False)
-    return ghost(name)
+    monkeypatch.setattr(Recorder, "once_more", lambda *_: False)
+    timeline = ghost(name)
+    assert not timeline.repeats
+    return timeline
 
 
 def requests(timeline: Timeline) -> list[tuple[int, ...]]:
@@ -111,3 +115,48 @@ def test_a_repeat_that_grows_is_played_to_its_end():
     assert len(unroll(timeline).events) == 3 + 9 * 2
     parsed = parse_settings("", TORCH)
     assert figures(simulate(timeline, parsed, torch=TORCH)) == figures(simulate(unroll(timeline), parsed, torch=TORCH))
+
+
+def test_steps_that_repeat_are_counted_and_reach_the_same_marks():
+    timeline = trainer.ghost_run(LORA, MODEL, engine="transformers", gpu=H200, steps=10_000)[0]
+    short = trainer.ghost_run(LORA, MODEL, engine="transformers", gpu=H200, steps=5)[0]
+    assert len(timeline.events) == len(short.events)
+    parsed = parse_settings("", TORCH)
+    report, few = simulate(timeline, parsed, torch=TORCH), simulate(short, parsed, torch=TORCH)
+    assert report.peak_reserved_bytes == few.peak_reserved_bytes
+    assert {peak.step for peak in report.phases} == set(range(10_001))
+    assert [replace(peak, step=5) for peak in report.phases if peak.step == 9_999] == [
+        peak for peak in few.phases if peak.step == 5
+    ]
+
+
+@pytest.mark.parametrize("accumulation", [2_000, 10**6, 2**31 - 1])
+def test_accumulation_takes_memory_but_no_time(accumulation):
+    run = replace(LORA, gradient_accumulation_steps=accumulation)
+    timeline, said = trainer.ghost_run(run, MODEL, engine="transformers", gpu=H200)
+    assert len(timeline.events) < 60_000
+    assert any(f"gradient_accumulation_steps {accumulation:,}" in note for note in said)
+    report = simulate(timeline, parse_settings("", TORCH), torch=TORCH)
+    assert report.peak_allocated_bytes > accumulation * 3 * 8 * run.sequence_len * run.micro_batch_size
+
+
+def test_of_many_different_micro_steps_the_first_the_widest_and_the_last_run():
+    widths = [64 + number % 700 for number in range(900)]
+    widths[800] = 1024
+    run = replace(LORA, gradient_accumulation_steps=900, constant_shapes=False)
+    _, said = trainer.ghost_run(run, MODEL, engine="transformers", gpu=H200, widths=widths, steps=2)
+    assert any("64 of a step's 900 micro-steps are simulated" in note for note in said)
+
+
+def test_states_that_never_come_back_are_given_up_in_a_sentence(monkeypatch):
+    monkeypatch.setattr("vramwise.allocator.run._PATIENCE", 20_000)
+    run = replace(LORA, gradient_accumulation_steps=10**6)
+    timeline = trainer.ghost_run(run, MODEL, engine="transformers", gpu=H200)[0]
+    settings = parse_settings("garbage_collection_threshold:0.6", TORCH)
+    report = simulate(timeline, settings, torch=TORCH, limit_bytes=10**15)
+    assert any("are not simulated" in note for note in report.assumptions)
+
+
+def test_turns_are_written_out_up_to_a_number_of_events():
+    timeline = trainer.ghost_run(LORA, MODEL, engine="transformers", gpu=H200, steps=50)[0]
+    assert len(unroll(timeline, 30_000).events) <= 30_000 < len(unroll(timeline).events)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from truth import BUNDLED, H200, cases
+from vramwise.allocator.unrolling import unroll
 from vramwise.facts.parameters import parameters
 from vramwise.ghost.loops import repeated_steps as replay
 from vramwise.ghost.loops.batches import BatchShape, from_lengths, largest
@@ -23,7 +24,7 @@ SMALL = replace(LORA.model, num_hidden_layers=3)
 
 
 def ghost(run, model=SMALL, **options) -> Timeline:
-    return ghost_run(run, model, engine="transformers", gpu=H200, **options)[0]
+    return unroll(ghost_run(run, model, engine="transformers", gpu=H200, **options)[0])
 
 
 def levels(timeline: Timeline) -> list[int]:

@@ -17,8 +17,9 @@ WAITING: Final = 2  # freed by the program, still in use on another stream
 UNMAPPED: Final = 3  # address space of an expandable segment without memory behind it
 EDGE: Final = 4
 
-# Free blocks are ordered by size, then address: one integer, size above address. CUDA addresses have 47 bits.
-ADDRESS_BITS: Final = 48
+# Free blocks are ordered by size, then address: one integer, size above address. CUDA addresses have 47 bits; what no
+# card can hold is simulated too, to say how much it would be, and lies above those.
+ADDRESS_BITS: Final = 64
 
 
 class AllocationError(Exception):

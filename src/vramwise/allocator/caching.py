@@ -68,6 +68,7 @@ class CachingAllocator:
         self.small = Pool(small=True)
         self.large = Pool(small=False)
         self.ranges = 0  # address ranges handed to expandable segments so far
+        self.far_bytes = 0  # address space of those that lie far above the others
         self.places: Places = places or (AscendingPlaces() if torch >= (2, 13) else TopDownPlaces())
         self.watch = watch
         self.total_bytes = total_bytes

@@ -12,11 +12,15 @@ from __future__ import annotations
 from collections import deque
 from typing import Protocol
 
+from vramwise.allocator.blocks import ADDRESS_BITS, AllocationError
 from vramwise.units import MIB
 
 REGION = 32 * MIB
+_LAST = 1 << ADDRESS_BITS
 # Any address does, as long as everything fits below it: the order alone matters.
 TOP = 1 << 46
+# What does not fit below it goes here, far above: more than any machine has, but it can be counted.
+_FAR_TOP = 1 << 62
 
 
 class Places(Protocol):
@@ -42,7 +46,10 @@ class TopDownPlaces:
             if end - start >= size:
                 self._gaps[at : at + 1] = [(start + size, end)] if end - start > size else []
                 return start
-        end, self._bottom = self._bottom, self._bottom - -(-size // REGION) * REGION
+        region = -(-size // REGION) * REGION
+        if region > self._bottom:
+            self._bottom = _FAR_TOP
+        end, self._bottom = self._bottom, self._bottom - region
         if self._bottom + size < end:
             self._gaps.insert(0, (self._bottom + size, end))
         return self._bottom
@@ -69,6 +76,8 @@ class AscendingPlaces:
 
     def take(self, size: int) -> int:
         """The next address never used before."""
+        if self._next + size > _LAST:
+            raise AllocationError(f"out of addresses: {size} bytes requested")
         address, self._next = self._next, self._next + size
         return address
 

@@ -26,9 +26,12 @@ if TYPE_CHECKING:
 
 # Address space of a segment when the card's size is not known.
 UNKNOWN_TOTAL = 1 << 39
-# Any place does, as long as no plain segment comes there; after hundreds of segments places are used again.
+# Any place does, as long as no plain segment comes there.
 _FIRST_ADDRESS = 1 << 42
 _SPAN = 1 << 45
+# Further ranges, and those for requests that no card could serve; places are used again once this is full.
+_FAR_ADDRESS = 1 << 62
+_FAR_SPAN = 1 << 62
 
 
 def room(block: Block) -> int:
@@ -41,7 +44,7 @@ def grow(allocator: CachingAllocator, shelf: Shelf, size: int) -> Block | None:
     """Map what is missing for a block of this size, taken off the shelf; None if the card has no more memory."""
     block = _run_with_room(shelf, size)
     if block is None:
-        block = new_segment(allocator, shelf).next
+        block = new_segment(allocator, shelf, size).next
     if block.state == UNMAPPED and not map_block(allocator, block, min(block.size, size)):
         return None
     while block.size < size:
@@ -66,11 +69,19 @@ def _run_with_room(shelf: Shelf, size: int) -> Block | None:
     return None
 
 
-def new_segment(allocator: CachingAllocator, shelf: Shelf) -> Segment:
-    """A new address range, an eighth larger than the card's memory, all of it unmapped."""
+def new_segment(allocator: CachingAllocator, shelf: Shelf, size: int = 0) -> Segment:
+    """A new address range, an eighth larger than the card's memory, all of it unmapped.
+
+    Where the card is not known, a range has room for the request that wants it, however large.
+    """
     granule = SMALL_SEGMENT if shelf.pool.small else allocator.settings.large_segment_bytes
     length = range_length(allocator, granule)
-    address = _FIRST_ADDRESS + allocator.ranges * length % _SPAN
+    near = allocator.ranges * length
+    address = _FIRST_ADDRESS + near
+    if size > length or near + length > _SPAN:
+        length = max(length, -(-size // granule) * granule)
+        address = _FAR_ADDRESS + allocator.far_bytes % _FAR_SPAN
+        allocator.far_bytes += length
     allocator.ranges += 1
     segment = Segment(address, length, shelf, granule)
     allocator.segments[segment] = None

@@ -5,18 +5,21 @@ Knows neither where the timeline came from nor how the figures are shown.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import NamedTuple
 
 from vramwise.allocator.blocks import AllocationError, Block
 from vramwise.allocator.caching import NEWEST, CachingAllocator
 from vramwise.allocator.repeats import play_repeat
 from vramwise.allocator.settings import AllocatorSettings, TorchVersion
-from vramwise.timeline import Action, MemoryReport, OutOfMemory, Phase, PhasePeak, Timeline
+from vramwise.timeline import Action, MemoryReport, OutOfMemory, Phase, PhasePeak, Repeat, Timeline
 
 # Where a timeline allocates before its first phase mark.
 BEFORE_ANY_PHASE = Phase("start", 0)
+
+# Events of repetitions that are played though the allocator never comes back to an earlier state: seconds.
+_PATIENCE = 2_000_000
 
 # The loop compares plain integers: an IntEnum comparison would cost as much as a free.
 _ALLOC, _FREE, _EMPTY_CACHE, _PHASE = (
@@ -63,6 +66,7 @@ def simulate(
         retries=allocator.retries,
         out_of_memory=play.out_of_memory,
         settings=settings.text,
+        assumptions=tuple(play.left_out),
     )
 
 
@@ -76,6 +80,7 @@ class Play:
     peak_phase: Phase = BEFORE_ANY_PHASE
     phases: list[PhasePeak] = field(default_factory=list)
     out_of_memory: OutOfMemory | None = None
+    left_out: list[str] = field(default_factory=list)  # turns that were not played, in sentences
 
 
 def play_timeline(
@@ -90,14 +95,10 @@ def play_timeline(
     Stretches that repeat are played again until nothing new can come of it; not so where only the first events count.
     """
     player = _Player(timeline, allocator, apart)
-    start = 0
-    for repeat in timeline.repeats if until is None else ():
-        turn = partial(player.play, repeat.start, repeat.end)
-        if not player.play(start, repeat.start) or not play_repeat(allocator, player.result.live, repeat, turn):
-            break
-        start = repeat.end
+    if until is None:
+        player.stretch(0, len(timeline.events), timeline.repeats)
     else:
-        player.play(start, len(timeline.events) if until is None else until)
+        player.play(0, until)
     player.result.phases = player.marks.close()
     return player.result
 
@@ -112,6 +113,47 @@ class _Player:
         self.result = Play()
         self.marks = _PhaseMarks(allocator)
         self._most_reserved = self._most_allocated = -1
+        self._shift = 0  # steps since the first turn of a repeat whose turns are steps
+        self._patience = _PATIENCE
+
+    def stretch(self, start: int, stop: int, repeats: Sequence[Repeat], first: bool = True) -> bool:
+        """Play these events and what repeats among them; False if one could not be served."""
+        for repeat in repeats:
+            turns = _Turns(self, first)
+            if not self.play(start, repeat.start, first):
+                return False
+            if not play_repeat(self.allocator, self.result.live, repeat, turns):
+                return False
+            start = repeat.end
+        return self.play(start, stop, first)
+
+    def turn(self, repeat: Repeat, number: int, first: bool) -> bool:
+        """Play one turn of a repeat: the step's number goes on from turn to turn."""
+        shift, self._shift = self._shift, self._shift + number * repeat.steps
+        self._patience -= repeat.end - repeat.start if number else 0
+        served = self.stretch(repeat.start, repeat.end, repeat.inner, first and not number)
+        self._shift = shift
+        return served
+
+    def skip(self, repeat: Repeat, number: int, turns: int, period: int) -> None:
+        """Turns that do as an earlier one did reach the same marks."""
+        if not repeat.steps:
+            return
+        first = next(event[4] for event in self.timeline.events[repeat.start :] if event[0] == _PHASE)
+        step = self.timeline.phases[first].step + self._shift
+        self.marks.enter(self.marks.phase)
+        for turn in range(number, number + turns):
+            self.marks.copy(step + (number - period + (turn - number) % period) * repeat.steps, step + turn)
+
+    def patient(self, repeat: Repeat, number: int) -> bool:
+        """Whether turns that lead nowhere new may still be played; if not, that is noted."""
+        if number < 2 or self._patience > 0:
+            return True
+        what = "steps" if repeat.steps else "micro-steps"
+        left = f"the allocator's state never comes back: {what} after the first {number:,} of a kind are not simulated"
+        if left not in self.result.left_out:
+            self.result.left_out.append(left)
+        return False
 
     def play(self, start: int, stop: int, first: bool = True) -> bool:
         """Play these events; False if one could not be served. `first`: they have not been played before."""
@@ -144,11 +186,25 @@ class _Player:
             elif action == _PHASE:
                 if marks.phase.name in self.apart:
                     most_reserved = most_allocated = -1
-                marks.enter(timeline.phases[tag])
+                phase = timeline.phases[tag]
+                marks.enter(Phase(phase.name, phase.step + self._shift) if self._shift else phase)
             elif action == _EMPTY_CACHE:
                 allocator.empty_cache()
         self._most_reserved, self._most_allocated = most_reserved, most_allocated
         return served
+
+
+class _Turns:
+    """The turns of one repeat, as `play_repeat` asks for them. `first`: the repeat itself is met for the first time."""
+
+    def __init__(self, player: _Player, first: bool) -> None:
+        self._first = first
+        self._player = player
+        self.skip = player.skip
+        self.patient = player.patient
+
+    def turn(self, repeat: Repeat, number: int) -> bool:
+        return self._player.turn(repeat, number, self._first)
 
 
 class _PhaseMarks:
@@ -158,11 +214,21 @@ class _PhaseMarks:
         self.phase = BEFORE_ANY_PHASE
         self._allocator = allocator
         self._peaks: dict[Phase, _Marks] = {}
+        self._of_step: dict[int, list[tuple[str, _Marks]]] = {}
 
     def enter(self, phase: Phase) -> None:
         self._note()
         self.phase = phase
         self._allocator.reset_peaks()
+
+    def copy(self, step: int, other: int) -> None:
+        """The phases of another step reach the same marks."""
+        if step not in self._of_step:
+            self._of_step = {}
+            for phase, peak in self._peaks.items():
+                self._of_step.setdefault(phase.step, []).append((phase.name, peak))
+        for name, peak in self._of_step[step]:
+            self._peaks[Phase(name, other)] = peak
 
     def close(self) -> list[PhasePeak]:
         self._note()

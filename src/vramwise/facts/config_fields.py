@@ -5,6 +5,7 @@ Knows how such files spell things (null for "not set", older names beside newer 
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -47,7 +48,7 @@ class Fields:
         value = self.get(*names)
         if value is None:
             return None
-        if isinstance(value, float) and value.is_integer():
+        if isinstance(value, float) and value.is_integer() and abs(value) <= _LARGEST:
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int):
             raise self.wrong(names[0], f"must be a whole number, not {_shown(value)}")
@@ -73,6 +74,9 @@ class Fields:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.wrong(names[0], f"must be a number, not {_shown(value)}")
+        # NaN and the infinities are no JSON, but Python reads them.
+        if not -_LARGEST <= value <= _LARGEST:
+            raise self.wrong(names[0], f"must be a number of a usable size, not {_shown(value)}")
         return float(value)
 
     def fraction(self, *names: str) -> float:
@@ -127,5 +131,8 @@ class Fields:
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
+    try:
+        text = reprlib.repr(value)
+    except ValueError:  # Python does not write numbers of thousands of digits
+        return "a number of thousands of digits"
     return text if len(text) <= 40 else f"{text[:37]}…"

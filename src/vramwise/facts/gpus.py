@@ -21,6 +21,8 @@ from vramwise.units import GIB, MIB, parse_size
 _KEPT_SHARE = 0.015
 _KEPT_SHARE_ECC = 0.075
 _KEPT_GIB = 0.35
+# No card's name is longer; what is, is cut in messages.
+_LONGEST_NAME = 80
 
 # Words that makers, drivers and shops put around a name. They never tell two cards apart.
 _NOISE = re.compile(r"\b(nvidia|geforce|amd|instinct|radeon|tesla|gpu|graphics|card|generation)\b|\((tm|r)\)")
@@ -129,10 +131,11 @@ def _squashed(name: str) -> str:
 def _unknown(name: str) -> str:
     from difflib import get_close_matches
 
-    wanted = _SERIES.sub("", _squashed(name))
+    wanted = _SERIES.sub("", _squashed(name[:_LONGEST_NAME]))
     names_by_spelling = {_SERIES.sub("", _squashed(card["name"])): card["name"] for card in _catalogue()["cards"]}
     names_by_spelling |= {key: card["name"] for key, card in _cards_by_spelling().items() if not key.endswith("gb")}
     close = get_close_matches(wanted, names_by_spelling, n=12, cutoff=0.65)
     names = list(dict.fromkeys(names_by_spelling[spelling] for spelling in close))[:3]
     meant = f" Did you mean {' or '.join(names)}?" if names else " `vramwise gpus` lists the names."
-    return f"GPU '{name}' is not in the catalogue.{meant} A size works too: 24GB"
+    shown = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…"
+    return f"GPU '{shown}' is not in the catalogue.{meant} A size works too: 24GB"

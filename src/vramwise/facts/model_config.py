@@ -16,6 +16,10 @@ from vramwise.facts.model_types import ASSUMED, MODEL_TYPES, ModelType
 from vramwise.facts.towers import around_text
 from vramwise.types import ModelSpec
 
+# The deepest models, made by stacking others, have some 315 layers; each takes time and memory to simulate.
+_MOST_LAYERS = 320
+# Experts of all layers together; the largest models have some 24,000.
+_MOST_EXPERTS = 2**17
 _ATTENTION_LAYERS = {"full_attention", "sliding_attention", "chunked_attention"}
 
 # Fields that mean: the block is not one of ours, whatever else looks like llama.
@@ -46,6 +50,9 @@ def model_from_config(config: Mapping[str, Any], *, name: str, source: str) -> M
     fields = Fields(values, kind.defaults, source)
     sizes = _sizes(fields, model_type)
     layers = sizes["num_hidden_layers"]
+    block = _block(fields, kind, model_type)
+    if model_type != "gpt2" and (turned := int(sizes["head_dim"] * block["rotary_fraction"])) % 2:
+        raise fields.wrong("head_dim", f"leaves {turned} for rotary embeddings, which turn pairs: it must be even")
     return ModelSpec(
         name=name,
         source=source,
@@ -53,7 +60,7 @@ def model_from_config(config: Mapping[str, Any], *, name: str, source: str) -> M
         family=kind.family,
         family_assumed=known is None,
         **sizes,
-        **_block(fields, kind, model_type),
+        **block,
         **_windows(fields, kind, model_type, layers),
         **_experts(fields, kind, model_type, layers, sizes["intermediate_size"]),
         **around_text(config, text_hidden=sizes["hidden_size"], source=source),
@@ -90,7 +97,7 @@ def _sizes(fields: Fields, model_type: str) -> dict[str, Any]:
         raise fields.wrong("num_key_value_heads", f"must divide num_attention_heads: {heads} / {kv_heads}")
     return {
         "hidden_size": hidden,
-        "num_hidden_layers": fields.integer("num_hidden_layers", "n_layer", most=MANY),
+        "num_hidden_layers": fields.integer("num_hidden_layers", "n_layer", most=_MOST_LAYERS),
         "num_attention_heads": heads,
         "num_key_value_heads": kv_heads,
         "head_dim": _head_dim(fields, model_type, hidden, heads),
@@ -241,6 +248,10 @@ def _experts(fields: Fields, kind: ModelType, model_type: str, layers: int, inte
     experts = fields.count("num_local_experts", "num_experts", "n_routed_experts")
     if experts == 0:
         return {}
+    if experts * layers > _MOST_EXPERTS:
+        raise fields.wrong(
+            "num_experts", f"is {experts:,} in {layers} layers: no model has more than {_MOST_EXPERTS:,} in all"
+        )
     if kind.family == "llama":
         raise fields.wrong("model_type", f"'{model_type}' has {experts} experts, in a block that is not supported")
     # The others give the experts the width of intermediate_size.

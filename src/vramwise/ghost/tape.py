@@ -223,11 +223,11 @@ class Tape:
         """The events since `start` may happen once more; each turn frees `old` and leaves `new` in its place."""
         self._stretch = Repeat(start, len(self.events), 0, ((old, new),))
 
-    def once_more(self) -> None:
-        """The noted stretch happens once more."""
+    def once_more(self, times: int = 1) -> None:
+        """The noted stretch happens once more, or several times."""
         if self.repeats and self.repeats[-1].start == self._stretch.start:
             self._stretch = self.repeats.pop()
-        self._stretch = self._stretch._replace(times=self._stretch.times + 1)
+        self._stretch = self._stretch._replace(times=self._stretch.times + times)
         self.repeats.append(self._stretch)
 
     def phase(self, name: str, step: int) -> None:

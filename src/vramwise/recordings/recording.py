@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from vramwise.allocator.blocks import ADDRESS_BITS
 from vramwise.allocator.settings import TorchVersion
 from vramwise.errors import VramwiseError
 
@@ -37,7 +36,7 @@ ACTIONS: Final = {
 }
 # Actions that carry no memory: torch's own marks, and whatever later versions add.
 _UNKNOWN: Final = -1
-TOO_LARGE: Final = 1 << ADDRESS_BITS
+TOO_LARGE: Final = 1 << 48  # CUDA addresses have 47 bits
 # More than the largest file of a recording has; an entry that is repeated by reference takes next to no room in a file.
 MAX_EVENTS: Final = 4_000_000
 

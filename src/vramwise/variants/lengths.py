@@ -20,6 +20,9 @@ _BYTES_PER_TOKEN = 4
 _USUAL_MULTIPLE = 64
 # A sample longer than this is a mistake.
 _LONGEST = 2**31 - 1
+_LONGEST_DIGITS = 100  # zeros before a number included
+# More samples than anybody simulates; as many as fit into some hundred megabytes.
+_MOST_LINES = 2_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +35,9 @@ class Lengths:
 
 def parse_lengths(text: str, name: str) -> Lengths:
     """One length a line; or JSON lines of samples, with `length`, `input_ids` or text."""
+    count = text.count("\n")
+    if count > _MOST_LINES:
+        raise VramwiseError(f"{name} has {count:,} lines: at most {_MOST_LINES:,} are read, give the first ones")
     # Editors on Windows begin a file with a byte order mark.
     numbered = enumerate(text.removeprefix("\ufeff").splitlines(), 1)
     lines = [(number, line.strip()) for number, line in numbered if line.strip()]
@@ -50,7 +56,7 @@ def parse_lengths(text: str, name: str) -> Lengths:
 
 
 def _whole(line: str, name: str, number: int) -> int:
-    if not line.isascii() or not line.isdigit() or not 0 < int(line) <= _LONGEST:
+    if not line.isascii() or not line.isdigit() or len(line) > _LONGEST_DIGITS or not 0 < int(line) <= _LONGEST:
         raise VramwiseError(f"{name}:{number}: '{line[:40]}' is not a length: write one whole number of tokens a line")
     return int(line)
 

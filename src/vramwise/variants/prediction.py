@@ -9,15 +9,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from vramwise.allocator.profile import Profile, profile_timeline
-from vramwise.allocator.repeats import unroll
 from vramwise.allocator.run import simulate
 from vramwise.allocator.settings import parse_settings
+from vramwise.allocator.unrolling import MOST_EVENTS, unroll, unrolled_length
+from vramwise.errors import VramwiseError
 from vramwise.facts.accuracy import ExpectedError, expected_error
 from vramwise.facts.context import outside_bytes
 from vramwise.ghost.loops.batches import BatchShape
 from vramwise.ghost.loops.sft import ghost_run
 from vramwise.timeline import MemoryReport, Timeline
 from vramwise.types import GpuSpec, ModelSpec, RunSpec
+from vramwise.units import GIB
 from vramwise.variants.lengths import Lengths, eval_shapes, first_and_widest, lists_widths, train_shapes
 
 # Loading has its own transients, and its cache is emptied before the first step: its peak is told apart from the run's.
@@ -25,6 +27,16 @@ LOADING = frozenset({"load"})
 
 # Batches of --lengths to simulate unless told how many: enough for every width to come, and seconds at most.
 _MOST_BATCHES = 64
+# Batches of different shapes times layers, which is what time and memory go by: seconds, some hundred megabytes.
+_LAYERS_SIMULATED = 2048
+_LAYERS_SIMULATED_ON_REQUEST = 4096
+_FEWEST_BATCHES = 4
+# Numbers that no run has: torch itself counts rows in 31 bits.
+_LARGEST_NUMBER = 2**31 - 1
+_COUNTED = (
+    *("micro_batch_size", "gradient_accumulation_steps", "sequence_len", "eval_batch_size", "eval_sequence_len"),
+    *("lora_r", "gpus"),
+)
 _UNMEASURED_OPTIMIZERS = ("muon", "adamw_torch_8bit", "adamw_torch_4bit")
 
 
@@ -43,8 +55,8 @@ class Prediction:
 
     @property
     def timeline(self) -> Timeline:
-        """Every event of the run, one after the other; what repeats is written out."""
-        return unroll(self.short_timeline)
+        """Every event of the run, one after the other; what repeats is written out, up to a million events."""
+        return unroll(self.short_timeline, MOST_EVENTS)
 
     @property
     def shown(self) -> MemoryReport:
@@ -86,14 +98,15 @@ def predict_run(
     limit_bytes: int | None = None,
 ) -> Prediction:
     """Ghost run and allocator for one resolved config."""
+    _refuse_absurd(run)
     gpu = run.target.gpu
-    shapes, evals, shortened = _simulated(run, lengths, eval_lengths, steps)
+    shapes, evals, steps, shortened = _simulated(run, model, lengths, eval_lengths, steps)
     timeline, assumed = ghost_run(
         run,
         model,
         widths=shapes,
         eval_widths=evals,
-        steps=steps or _steps(run, shapes, lengths),
+        steps=steps,
         gpu=gpu,
     )
     settings = parse_settings(run.allocator, run.target.torch)
@@ -106,10 +119,47 @@ def predict_run(
         needs=needs,
         report=needs,
         limit_bytes=limit_bytes,
-        assumptions=(*_assumptions(run, model, lengths, eval_lengths), *shortened, *assumed),
+        assumptions=(
+            *_assumptions(run, model, lengths, eval_lengths),
+            *shortened,
+            *assumed,
+            *needs.assumptions,
+            *_unshown(timeline),
+        ),
         expected_error=expected_error(),
     )
-    return _within_capacity(prediction)
+    return _within_capacity(_counted(prediction))
+
+
+def _refuse_absurd(run: RunSpec) -> None:
+    """Numbers that no run has would only fill this machine's memory."""
+    for name in _COUNTED:
+        value = getattr(run, name)
+        if value is not None and value > _LARGEST_NUMBER:
+            shown = f"{value:,}" if value.bit_length() < 100 else "a number of more than 30 digits"
+            raise VramwiseError(f"{name} is {shown}: no run has more than {_LARGEST_NUMBER:,}; write the number meant")
+
+
+def _counted(prediction: Prediction) -> Prediction:
+    """Refuse, or at least say, where even unlimited memory ended: sizes in exbibytes."""
+    ended = prediction.needs.out_of_memory
+    if ended is None:
+        return prediction
+    run = prediction.run
+    said = (
+        f"micro_batch_size {run.micro_batch_size:,} × sequence_len {run.sequence_len:,} on {prediction.model.name}: "
+        f"{ended.label or 'one allocation'} asks for {ended.requested_bytes // GIB:,} GiB, "
+        "more than any machine has: nothing beyond that is counted"
+    )
+    if prediction.capacity_bytes is None:
+        raise VramwiseError(said)
+    return replace(prediction, assumptions=(*prediction.assumptions, said))
+
+
+def _unshown(timeline: Timeline) -> Iterator[str]:
+    total = unrolled_length(len(timeline.events), timeline.repeats)
+    if total > MOST_EVENTS:
+        yield f"the run has {total:,} events: pictures and snapshots of it leave out repeated steps and micro-steps"
 
 
 def _within_capacity(prediction: Prediction) -> Prediction:
@@ -127,34 +177,46 @@ def _within_capacity(prediction: Prediction) -> Prediction:
         outside_bytes=prediction.needs.outside_bytes,
         apart=LOADING,
     )
-    return replace(prediction, report=report)
+    news = [note for note in report.assumptions if note not in prediction.assumptions]
+    return replace(prediction, report=report, assumptions=(*prediction.assumptions, *news))
 
 
 def _simulated(
-    run: RunSpec, lengths: Lengths | None, eval_lengths: Lengths | None, steps: int | None
-) -> tuple[list[BatchShape], list[BatchShape], list[str]]:
-    """The batches of training and of an evaluation; of long lists the first and the widest, and a word about it."""
+    run: RunSpec, model: ModelSpec, lengths: Lengths | None, eval_lengths: Lengths | None, steps: int | None
+) -> tuple[list[BatchShape], list[BatchShape], int, list[str]]:
+    """The batches of training and of an evaluation, and the steps to take; where that would take too long, the first
+    batches and the widest, and a word about it."""
     said = []
     train, evals = train_shapes(run, lengths), eval_shapes(run, eval_lengths)
+    each, layers = run.gradient_accumulation_steps, model.num_hidden_layers
+    most = max(_FEWEST_BATCHES, min(_MOST_BATCHES, _LAYERS_SIMULATED // layers))
+    known = len(train)
     if steps is None:
-        known = len(train)
-        train = first_and_widest(train, run.gradient_accumulation_steps, _MOST_BATCHES)
+        train = first_and_widest(train, each, most)
+        taken = _steps(train, each, lengths)
         if len(train) < known:
             said.append(
                 f"{len(train)} of {known:,} micro-batches are simulated, the first and the widest: --steps N takes more"
             )
+    elif len(set(train)) > 1 and steps * each > (more := max(_FEWEST_BATCHES, _LAYERS_SIMULATED_ON_REQUEST // layers)):
+        # Steps of one shape are counted, not simulated one by one; these are not.
+        train = first_and_widest(train, each, more)
+        taken = min(steps, max(_steps(train, each, lengths), more // each))
+        said.append(f"{taken:,} of {steps:,} steps are simulated, the first and the one with the widest batch")
+    else:
+        taken = steps
     known = len(evals)
-    evals = first_and_widest(evals, 1, _MOST_BATCHES)
+    evals = first_and_widest(evals, 1, most)
     if len(evals) < known:
         said.append(f"{len(evals)} of {known:,} evaluation batches are simulated, the first and the widest")
-    return train, evals, said
+    return train, evals, taken, said
 
 
-def _steps(run: RunSpec, shapes: Sequence[object], lengths: Lengths | None) -> int:
+def _steps(shapes: Sequence[object], each: int, lengths: Lengths | None) -> int:
     """Enough to reach the steady peak; with lengths, one pass over them."""
     if lengths is None:
         return 3
-    return max(3, len(shapes) // run.gradient_accumulation_steps)
+    return max(3, len(shapes) // each)
 
 
 def _assumptions(run: RunSpec, model: ModelSpec, lengths: Lengths | None, eval_lengths: Lengths | None) -> list[str]:

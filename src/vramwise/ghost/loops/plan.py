@@ -6,9 +6,10 @@ parallelism divides the tokens of a row.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from vramwise.ghost.loops.batches import BatchShape, Widths, as_shapes, largest
+from vramwise.ghost.loops.steps import FEWEST_DIFFERENT, Plan
 from vramwise.ghost.optimizers import is_known
 from vramwise.ghost.tape import LIGER
 from vramwise.types import ModelSpec, RunSpec
@@ -16,41 +17,46 @@ from vramwise.types import ModelSpec, RunSpec
 # steps until nothing new happens: states appear at the first, and the second is the first to run with them
 _STEADY_STEPS = 3
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """The micro-batches of each step, and the evaluations by the step that they follow (0: before the first)."""
-
-    steps: list[list[BatchShape]]
-    evals: dict[int, list[BatchShape]]
+# Batches of all evaluations, and of the steps written out between them, times the model's layers.
+_LAYERS_IN_EVALS = 4096
+_FEWEST_EVALS = 3
 
 
-def make_plan(run: RunSpec, widths: Widths | None, eval_widths: Widths | None, steps: int | None) -> Plan:
+def make_plan(
+    run: RunSpec, widths: Widths | None, eval_widths: Widths | None, steps: int | None, layers: int = 1
+) -> Plan:
     """Steps and evaluations; without a number of steps, as many as the widths give or the steady state needs."""
     micro = as_shapes(run, widths) or [largest(run)]
     each = run.gradient_accumulation_steps
     count = steps or (max(len(micro) // each, 1) if widths else _STEADY_STEPS)
     context = run.context_parallel_size
-    planned = [[_share(micro[(step * each + i) % len(micro)], context) for i in range(each)] for step in range(count)]
-    return Plan(steps=planned, evals=_evals(run, eval_widths, count, context))
+    micro = [_share(shape, context) for shape in micro]
+    evals, skipped = _evals(run, eval_widths, count, layers)
+    plan = Plan(micro, each, count, evals, layers)
+    if skipped:
+        plan.said.append(f"{skipped:,} of {count:,} steps' evaluations are left out: they find what those before found")
+    return plan
 
 
 def _share(shape: BatchShape, ranks: int) -> BatchShape:
     return shape if ranks <= 1 else shape._replace(width=max(1, -(-shape.width // ranks)))
 
 
-def _evals(run: RunSpec, widths: Widths | None, steps: int, context: int) -> dict[int, list[BatchShape]]:
+def _evals(run: RunSpec, widths: Widths | None, steps: int, layers: int) -> tuple[dict[int, list[BatchShape]], int]:
+    """The batches of each evaluation by its step; of very many the first ones and the last, and how many are left."""
     if not run.evaluates or run.eval_batch_size is None:
-        return {}
+        return {}, 0
     # two batches of the same shape: the second finds what the first left
     shapes = as_shapes(run, widths, evaluation=True) or [largest(run, evaluation=True)] * 2
-    shapes = [_share(shape, context) for shape in shapes]
-    every = int(run.eval_steps) if run.eval_steps and run.eval_steps >= 1 else steps
+    shapes = [_share(shape, run.context_parallel_size) for shape in shapes]
+    every = int(run.eval_steps) if run.eval_steps and 1 <= run.eval_steps < steps else steps
+    most = max(_FEWEST_EVALS, _LAYERS_IN_EVALS // layers // (len(shapes) + FEWEST_DIFFERENT))
     # the trainer evaluates once more when it stops
-    found = {step: shapes for step in range(1, steps + 1) if step % every == 0 or step == steps}
+    before_last = range(every, steps, every)
+    found = dict.fromkeys((*before_last[: most - 1], steps), shapes)
     if run.eval_on_start:
         found[0] = shapes
-    return found
+    return found, max(0, len(before_last) - most + 1)
 
 
 def local_model(run: RunSpec, model: ModelSpec) -> ModelSpec:

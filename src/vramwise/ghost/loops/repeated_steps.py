@@ -7,10 +7,9 @@ new one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from vramwise.ghost.loops.batches import BatchShape
 from vramwise.ghost.tape import Storage, Tape
 from vramwise.timeline import Action, Event, Phase, Repeat
 
@@ -33,11 +32,13 @@ class Recording:
 
 
 class Recorder:
-    """Keeps one recording for each sequence of shapes."""
+    """Keeps one recording for each kind of step."""
 
     def __init__(self, t: Tape) -> None:
         self.t = t
-        self.known: dict[tuple[BatchShape, ...], Recording] = {}
+        self.known: dict[Hashable, Recording] = {}
+        # the step just written once more, while nothing has come after it
+        self._last: Repeat | None = None
         self._start = (0, 0, 0, 0)
         self._before: list[int] = []
 
@@ -47,13 +48,13 @@ class Recorder:
         self._start = (len(t.events), t.count, len(t.phases), len(t.repeats))
         self._before = [storage.number for storage in carry]
 
-    def end(self, shapes: Sequence[BatchShape], carry: Sequence[Storage]) -> None:
+    def end(self, kind: Hashable, carry: Sequence[Storage]) -> None:
         """It has ended: remember it if its carry has the form that the next one will find."""
         t = self.t
         if len(carry) != len(self._before):
             return
         events, first, phases, repeats = self._start
-        self.known[tuple(shapes)] = Recording(
+        self.known[kind] = Recording(
             events=t.events[events:],
             phases=t.phases[phases:],
             repeats=t.repeats[repeats:],
@@ -64,9 +65,10 @@ class Recorder:
             after=[(storage.number, storage.nbytes) for storage in carry],
         )
 
-    def replay(self, shapes: Sequence[BatchShape], carry: Sequence[Storage], step: int) -> bool:
+    def replay(self, kind: Hashable, carry: Sequence[Storage], step: int) -> bool:
         """Write the recorded step once more, if there is one; the carry's storages take the new numbers."""
-        known = self.known.get(tuple(shapes))
+        known = self.known.get(kind)
+        self._last = None
         if known is None or len(known.before) != len(carry):
             return False
         t = self.t
@@ -75,10 +77,12 @@ class Recorder:
         freed = dict(zip(known.before, found, strict=True))
         phase_shift = len(t.phases) - next((event[4] for event in known.events if event[0] == _PHASE), 0)
         moved = len(t.events) - known.start
-        t.repeats += [
+        begun = len(t.events)
+        repeats = [
             Repeat(start + moved, end + moved, times, tuple([(old + shift, new + shift) for old, new in carry]))
-            for start, end, times, carry in known.repeats
+            for start, end, times, carry, _, _ in known.repeats
         ]
+        t.repeats += repeats
         t.phases += [Phase(name, step) for name, _ in known.phases]
         t.events += [
             _make(Event, (action, number + shift, size, stream, tag))
@@ -92,4 +96,16 @@ class Recorder:
         for storage, (number, nbytes) in zip(carry, known.after, strict=True):
             storage.number = number + shift
             storage.nbytes = nbytes
+        if [nbytes for _, nbytes in found] == [nbytes for _, nbytes in known.after]:
+            pairs = zip(found, known.after, strict=True)
+            carried = tuple([(old, new + shift) for (old, _), (new, _) in pairs])
+            self._last = Repeat(begun, len(t.events), 0, carried, 1, tuple(repeats))
+        return True
+
+    def once_more(self, times: int) -> bool:
+        """The step just replayed happens so many times more: one entry instead of its events, if that is the same."""
+        if self._last is None or not times or self._last.end != len(self.t.events):
+            return False
+        del self.t.repeats[len(self.t.repeats) - len(self._last.inner) :]
+        self.t.repeats.append(self._last._replace(times=times))
         return True

@@ -19,8 +19,9 @@ from vramwise.ghost.engine import backward
 from vramwise.ghost.hardware import Hardware, hardware_of
 from vramwise.ghost.loops.batches import BatchShape, Widths
 from vramwise.ghost.loops.clip import clip_grad_norm
-from vramwise.ghost.loops.plan import Plan, assumptions, local_model, make_plan
+from vramwise.ghost.loops.plan import assumptions, local_model, make_plan
 from vramwise.ghost.loops.repeated_steps import Recorder
+from vramwise.ghost.loops.steps import Plan, Step, repeats_the_last
 from vramwise.ghost.losses import Loss, make_loss
 from vramwise.ghost.offload import Offload
 from vramwise.ghost.ops.elementwise import scale, scale_in_place, to_float, without_node
@@ -53,7 +54,7 @@ def ghost_run(
     without it enough to reach the steady state. `hardware`: the card's figures where they are not those of `gpu`.
     `liger`: the version of liger-kernel.
     """
-    plan = make_plan(run, widths, eval_widths, steps)
+    plan = make_plan(run, widths, eval_widths, steps, model.num_hidden_layers)
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -66,7 +67,7 @@ def ghost_run(
         if collecting:
             gc.enable()
     timeline = Timeline(events=events, tags=t.tags, phases=t.phases, repeats=t.repeats)
-    return timeline, assumptions(run, model, widths, eval_widths, liger)
+    return timeline, (*assumptions(run, model, widths, eval_widths, liger), *plan.said)
 
 
 class Run:
@@ -105,17 +106,24 @@ class Run:
         loss: Tensor | None = None
         inputs: Batch | None = None
         items: Tensor | None = None
-        for number, shapes in enumerate(plan.steps, 1):
-            if not recorder.replay(shapes, _carry(samples, items, loss, grad_norm), number):
+        number = 0
+        while number < plan.count:
+            number += 1
+            step = plan.step(number)
+            if recorder.replay(step, _carry(samples, items, loss, grad_norm), number):
+                alike = plan.alike_after(number)
+                number += alike if recorder.once_more(alike) else 0
+            else:
                 recorder.begin(_carry(samples, items, loss, grad_norm))
                 t.phase("forward", number)
-                samples, items = self.samples(shapes)
+                samples, items = self.samples(step)
+                shapes = [step.held[position] for position in step.trained]
                 for position, shape in enumerate(shapes):
-                    inputs = samples[position]
+                    inputs = samples[step.trained[position] - len(step.held)]
                     if self.units is not None:
                         self.units.exchanging = self.run.sync_each_batch or position == len(shapes) - 1
                     if repeats_the_last(shapes, position) and (self.units is None or not self.units.exchanging):
-                        t.once_more()
+                        t.once_more(1 + step.again if position == len(shapes) - 2 else 1)
                         continue
                     start, carried = len(t.events), _number(loss)
                     loss = self.micro_step(inputs, shape.padded, number)
@@ -127,7 +135,7 @@ class Run:
                 if self.run.max_grad_norm > 0:
                     grad_norm = clip_grad_norm(t, self.trainable)
                 self.update(number)
-                recorder.end(shapes, _carry(samples, items, loss, grad_norm))
+                recorder.end(step, _carry(samples, items, loss, grad_norm))
             if number in plan.evals:
                 self.evaluate(plan.evals[number], number)
         del grad_norm, loss, inputs, items
@@ -144,10 +152,13 @@ class Run:
         t.mark("temporary", "logging")
         t.new((), FP32)
 
-    def samples(self, shapes: Sequence[BatchShape]) -> tuple[list[Batch], Tensor]:
-        """The micro-batches of a step: all are fetched before the first one runs."""
-        batches = [_batch(self.t, shape) for shape in shapes]
-        return batches, _count_items(self.t, batches)
+    def samples(self, step: Step) -> tuple[list[Batch], Tensor]:
+        """The micro-batches of a step: all are fetched before the first one runs; those held together come first."""
+        batches = [_batch(self.t, shape) for shape in step.held]
+        items = _count_items(self.t, batches)
+        self.t.mark("data", "batch")
+        rest: list[Batch] = [{"rest": self.t.new((size,), BOOL)} for size in step.rest_pieces()]
+        return [*rest, *batches], items
 
     def forward(self, batch: Batch, padded: bool) -> tuple[Tensor, Tensor | None]:
         """The model under autocast; its outputs in fp32, as accelerate hands them out."""
@@ -249,11 +260,6 @@ def _carry(samples: list[Batch], items: Tensor | None, loss: Tensor | None, grad
     tensors = [tensor for batch in samples for tensor in batch.values()]
     tensors += [tensor for tensor in (items, loss, grad_norm) if tensor is not None]
     return [tensor.storage for tensor in tensors if tensor.storage is not None]
-
-
-def repeats_the_last(shapes: Sequence[BatchShape], position: int) -> bool:
-    """Whether this micro-step does what the one before it did: both add to gradients, on the same shape."""
-    return position > 1 and shapes[position] == shapes[position - 1]
 
 
 def _number(tensor: Tensor | None) -> int:

@@ -1,0 +1,120 @@
+"""The steps of a run by the shapes of their micro-batches, however many there are.
+
+A step of thousands of micro-batches holds all of them, but trains only as many as can be told apart: those of the same
+shape as the one before are counted, and of very many different ones the first, the widest and the last are taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from vramwise.ghost.dtypes import INT64
+from vramwise.ghost.loops.batches import BatchShape
+from vramwise.units import MIB
+
+# Of a step's micro-batches so many are held one by one; what there is beyond is held together in some pieces.
+_HELD_SINGLY = 1024
+_MOST_PIECES, _PIECE = 256, 2 * MIB
+# Micro-steps of different shapes that one step runs, times the model's layers: a second of simulation.
+_LAYERS_PER_STEP = 1280
+_MOST_DIFFERENT, FEWEST_DIFFERENT = 64, 4
+# Tensors of a batch, and what the allocator rounds to.
+_BATCH_TENSORS, _ROUNDED = 3, 512
+
+
+class Step(NamedTuple):
+    """The micro-batches of one step: those `held` singly, and the positions among them that are `trained`, in order.
+
+    `rest_bytes` are held besides; `again`: the last micro-step but one happens so often again.
+    """
+
+    held: tuple[BatchShape, ...]
+    trained: tuple[int, ...]
+    rest_bytes: int = 0
+    again: int = 0
+
+    def rest_pieces(self) -> list[int]:
+        """The rest in pieces, none larger than it must be."""
+        piece = max(_PIECE, -(-self.rest_bytes // _MOST_PIECES))
+        return [min(piece, self.rest_bytes - start) for start in range(0, self.rest_bytes, piece)]
+
+
+class Plan:
+    """The steps of a run, and its evaluations by the step that they follow (0: before the first)."""
+
+    def __init__(
+        self, micro: Sequence[BatchShape], each: int, count: int, evals: dict[int, list[BatchShape]], layers: int
+    ) -> None:
+        self.count = count
+        self.evals = evals
+        self._each = each
+        self._different = min(_MOST_DIFFERENT, max(FEWEST_DIFFERENT, _LAYERS_PER_STEP // layers))
+        self._micro = micro if len(set(micro)) > 1 else micro[:1]
+        self._sums = [0, *accumulate(map(_batch_bytes, self._micro))]
+        self._known: dict[int, Step] = {}
+        self.said = self._shortened()  # what is left out, in sentences
+
+    def step(self, number: int) -> Step:
+        """The micro-batches of this step, counted from 1; the batches are gone through again and again."""
+        offset = (number - 1) * self._each % len(self._micro)
+        if offset not in self._known:
+            self._known[offset] = self._made(offset)
+        return self._known[offset]
+
+    def alike_after(self, number: int) -> int:
+        """How many steps after this one do the same, with no evaluation in between."""
+        following = number
+        while following < self.count and following not in self.evals and self.step(following + 1) == self.step(number):
+            following += 1
+        return following - number
+
+    def _shortened(self) -> list[str]:
+        step, said = self.step(1), []
+        if step.rest_bytes:
+            said.append(
+                f"gradient_accumulation_steps {self._each:,}: all micro-batches of a step are held, "
+                f"those after the first {_HELD_SINGLY:,} counted together"
+            )
+        ran = len(step.trained) + step.again
+        if ran < self._each:
+            said.append(
+                f"{ran} of a step's {self._each:,} micro-steps are simulated: the first ones, the widest and the last"
+            )
+        return said
+
+    def _made(self, offset: int) -> Step:
+        micro, each, singly = self._micro, self._each, _HELD_SINGLY
+        if each <= singly:
+            held = tuple([micro[(offset + i) % len(micro)] for i in range(each)])
+            return Step(held, self._trained(held))
+        places = range(singly - 2, min(each - 1, singly - 2 + len(micro)))
+        widest = max([micro[(offset + i) % len(micro)] for i in places], key=_batch_bytes)
+        held = (*[micro[(offset + i) % len(micro)] for i in range(singly - 2)], widest)
+        held = (*held, micro[(offset + each - 1) % len(micro)])
+        rest = self._bytes_of(offset, each) - sum(map(_batch_bytes, held))
+        return Step(held, self._trained(held), rest, each - singly if len(micro) == 1 else 0)
+
+    def _bytes_of(self, offset: int, count: int) -> int:
+        """So many micro-batches from there on, as the allocator rounds them."""
+        sums, length = self._sums, len(self._micro)
+        rounds, end = divmod(offset + count, length)
+        return rounds * sums[-1] + sums[end] - sums[offset]
+
+    def _trained(self, held: tuple[BatchShape, ...]) -> tuple[int, ...]:
+        """All of them where few differ from the one before; else the first that do, the widest and the last."""
+        differ = [i for i, shape in enumerate(held) if not repeats_the_last(held, i) or i == len(held) - 1]
+        if len(differ) <= self._different:
+            return tuple(range(len(held)))
+        widest = max(range(len(held)), key=lambda i: _batch_bytes(held[i]))
+        return tuple(sorted({*range(differ[self._different - 2]), widest, len(held) - 1}))
+
+
+def repeats_the_last(shapes: Sequence[BatchShape], position: int) -> bool:
+    """Whether this micro-step does what the one before it did: both add to gradients, on the same shape."""
+    return position > 1 and shapes[position] == shapes[position - 1]
+
+
+def _batch_bytes(shape: BatchShape) -> int:
+    return _BATCH_TENSORS * (-(-shape.rows * shape.width * INT64.size // _ROUNDED) * _ROUNDED)

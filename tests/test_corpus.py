@@ -42,7 +42,10 @@ def errors(report):
 
 def test_every_file_is_read():
     found = reports("sm90-1gpu")
-    assert len(found) == len(list((CORPUS / "axolotl").glob("*.y*ml"))) >= 194
+    files = {path.name for path in (CORPUS / "axolotl").glob("*.y*ml")}
+    # The one that is no training config: where to rent machines.
+    assert files - found.keys() == {"cloud__baseten.yaml"}
+    assert len(files) >= 194
     unread = {name: str(report.error) for name, report in found.items() if report.run is None}
     assert unread == {}
 

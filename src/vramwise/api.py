@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from vramwise.errors import VramwiseError
+from vramwise.errors import InternalError, VramwiseError, describe_internal_error
 from vramwise.options import Options, PredictOptions
 
 if TYPE_CHECKING:
@@ -86,7 +86,12 @@ def predict(
     from vramwise.foreseeing import foresee, opened
 
     ask = ask or PredictOptions()
-    return foresee(opened(source, options or Options(), ask, changes), ask)
+    try:
+        return foresee(opened(source, options or Options(), ask, changes), ask)
+    except VramwiseError:
+        raise
+    except Exception as error:
+        raise InternalError(describe_internal_error("the prediction", error)) from error
 
 
 def replay(

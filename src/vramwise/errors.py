@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import traceback
+
+# The one name under which a fault of our own is reported, wherever it happens.
+INTERNAL_ERROR = "internal-error"
+TRACEBACK_VARIABLE = "VRAMWISE_TRACEBACK"
+
 
 class VramwiseError(Exception):
     """Something the user can mend: bad usage or unreadable input.
@@ -38,3 +45,19 @@ class ConfigError(VramwiseError):
             return self.message
         place = "" if self.line is None else f":{self.line}:{self.column or 1}"
         return f"{self.path}{place}: {self.message}"
+
+
+class InternalError(VramwiseError):
+    """A fault of our own, in one sentence; what raised it is its cause."""
+
+
+def describe_internal_error(where: str, error: Exception) -> str:
+    """What failed and what to send us, in one line; the traceback goes to stderr where its variable is set."""
+    if os.environ.get(TRACEBACK_VARIABLE):
+        traceback.print_exception(error)
+    said = " ".join(str(error).split())[:200]
+    what = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    return (
+        f"{where} failed with {what}; this is a bug in vramwise, not in your config: please report this line with the "
+        f"config, and with what {TRACEBACK_VARIABLE}=1 prints"
+    )

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from vramwise.errors import ConfigError, VramwiseError
+from vramwise.errors import INTERNAL_ERROR, ConfigError, VramwiseError, describe_internal_error
 from vramwise.files import config_files
 from vramwise.options import Options
 from vramwise.rules import RULES as COMMON_RULES
 from vramwise.rules.base import Rule, by_topic
+from vramwise.rules.judge import internal_error
 from vramwise.rules.judge import judge as judge_rules
 from vramwise.rules.selection import select_rules
 from vramwise.rules.suppress import drop_suppressed
@@ -18,10 +19,12 @@ from vramwise.timeline import MemoryReport
 from vramwise.trainers.base import Trainer
 from vramwise.trainers.recognise import Foreign
 from vramwise.trainers.rulebook import ALL_RULES
-from vramwise.types import Document, Finding, RunSpec, Severity, Skipped
+from vramwise.types import START, Document, Finding, RunSpec, Severity, Skipped
 from vramwise.variants.prediction import Prediction
 
 WRONG_TYPE = "wrong-type"
+# Not a rule, because nothing in a config can be judged by it: it says what could not be done.
+NOT_PREDICTED = "not-predicted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,27 +96,30 @@ def check_source(source: Source, options: Options, *, alone: bool) -> FileReport
     policy = policy_for(path, options, predicts=alone)
     try:
         subject = subject_of(read_document(source), options)
+        return judge(subject, policy)
     except NotOurs as error:
         return FileReport(path=path, foreign=error.foreign)
     except ConfigError as error:
         return FileReport(path=path, error=error)
-    return judge(subject, policy)
+    except VramwiseError:
+        raise
+    except Exception as error:
+        return FileReport(path=path, error=ConfigError(describe_internal_error("check", error), path=path))
 
 
 def judge(subject: Subject, policy: Policy | None = None) -> FileReport:
     """Every finding about a subject."""
     policy = policy or Policy()
-    prediction, why = forecast_for(subject) if policy.predicts else (None, "nobody asked")
-    lacking = "model" if policy.predicts and subject.target.gpu is not None else "memory"
+    prediction, why, notices = _predicted(subject) if policy.predicts else (None, "nobody asked", [])
+    lacking = "model" if policy.predicts and subject.target.gpu is not None and not notices else "memory"
     findings, skipped = judge_rules(
         subject.run, _memory(prediction), policy.rules(subject.trainer), subject.trainer.spell, lacking=lacking
     )
     findings = drop_suppressed(findings, subject.document.text)
     if prediction is not None:
-        from vramwise.figures import with_figures
-
-        findings = with_figures(findings, subject)
-    error = _type_error(findings, subject.document.path)
+        findings = _with_figures(findings, subject)
+    findings = [*notices, *findings]
+    error = _type_error(findings, subject.document.path) or _internal_error(findings, subject.document.path)
     return FileReport(
         path=subject.document.path,
         error=error,
@@ -137,6 +143,41 @@ def forecast_for(subject: Subject) -> tuple[Prediction | None, str]:
         return subject.forecast(), ""
     except VramwiseError as error:
         return None, str(error)
+
+
+def _predicted(subject: Subject) -> tuple[Prediction | None, str, list[Finding]]:
+    """The prediction, or why there is none: what the rules find in the file is worth saying without it."""
+    try:
+        prediction, why = forecast_for(subject)
+    except Exception as error:
+        return None, "it failed", [internal_error("the prediction", error)]
+    if prediction is not None or subject.target.gpu is None or subject.model is None:
+        return prediction, why, []
+    origin = subject.run.origins.get("base_model")
+    notice = Finding(
+        rule=NOT_PREDICTED,
+        severity=Severity.WARNING,
+        message=f"the run cannot be predicted: {why}",
+        key=subject.run.keys.get("base_model"),
+        place=(origin and origin.place) or START,
+    )
+    return None, why, [notice]
+
+
+def _with_figures(findings: list[Finding], subject: Subject) -> list[Finding]:
+    """The findings with figures where a prediction gives them; without, where it cannot."""
+    from vramwise.figures import with_figures
+
+    try:
+        return with_figures(findings, subject)
+    except Exception as error:
+        return [internal_error("the prediction of a remedy", error), *findings]
+
+
+def _internal_error(findings: Sequence[Finding], path: str) -> ConfigError | None:
+    """A fault of our own is no mere finding: the file is not judged to the end; the exit code says so."""
+    failed = [found for found in findings if found.rule == INTERNAL_ERROR]
+    return ConfigError(failed[0].message, path=path) if failed else None
 
 
 def _memory(prediction: Prediction | None) -> MemoryReport | None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from vramwise.documents.edit import EditRefused, apply_edits
-from vramwise.errors import ConfigError
+from vramwise.errors import ConfigError, VramwiseError, describe_internal_error
 from vramwise.files import write_atomic
 from vramwise.judging import FileReport, Policy, forecast_for, judge, named_files, policy_for
 from vramwise.options import Options
@@ -75,6 +75,11 @@ def _fix_file(path: str, options: Options, *, unsafe: bool, write: bool, alone: 
         return _untouched(path, FileReport(path=path, foreign=error.foreign))
     except ConfigError as error:
         return _untouched(path, FileReport(path=path, error=error))
+    except VramwiseError:
+        raise
+    except Exception as error:
+        fault = ConfigError(describe_internal_error("fix", error), path=path)
+        return _untouched(path, FileReport(path=path, error=fault))
     return FixReport(
         path=path,
         before=document,

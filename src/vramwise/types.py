@@ -412,7 +412,12 @@ def _line_and_column(text: str, offset: int) -> tuple[int, int]:
 def split_key(key: str) -> KeyPath:
     r"""Split a dotted key. Digits are list positions; `\.` is a dot inside a key: `options.triton\.cudagraphs`."""
     parts = key.replace("\\.", "\0").split(".")
-    return tuple(int(part) if part.isascii() and part.isdigit() else part.replace("\0", ".") for part in parts)
+    return tuple(int(part) if _is_position(part) else part.replace("\0", ".") for part in parts)
+
+
+def _is_position(part: str) -> bool:
+    # No list is longer than that, and Python refuses to read integers of thousands of digits.
+    return part.isascii() and part.isdigit() and len(part) < 10
 
 
 def join_key(path: KeyPath) -> str:

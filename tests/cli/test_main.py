@@ -163,7 +163,10 @@ def test_a_terminal_without_utf8_is_no_error(config, encoding):
 
 
 def test_a_mended_config_is_utf8_with_its_line_ends_whatever_the_terminal(tmp_path):
-    data = "# größe → 4\r\nmicro_batch_size: 2\r\neval_batch_size: 4\r\nval_set_size: 0.1\r\nevals_per_epoch: 1\r\n".encode()
+    data = (
+        "# größe → 4\r\nbase_model: m\r\nmicro_batch_size: 2\r\neval_batch_size: 4\r\n"
+        "val_set_size: 0.1\r\nevals_per_epoch: 1\r\n"
+    ).encode()
     environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
     words = [sys.executable, "-m", "vramwise", "fix", "-", "--select", "eval-batch-differs"]
     out = subprocess.run(words, input=data, capture_output=True, env=environment, timeout=60, check=False).stdout

@@ -113,7 +113,7 @@ def test_billion_laughs() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 10)]
     error = refusal("\n".join(lines))
-    assert "expand to more than 100,000 values" in error.message
+    assert f"expand to more than {MAX_VALUES:,} values" in error.message
     assert error.line == 5
 
 
@@ -173,7 +173,7 @@ merged:
 twice: {<<: *base, <<: *other}
 tagged: [!!str 5, !!int "7", !!float 1, !!set {a, b}, !!binary aGk=]
 pairs: !!pairs [a: 1, a: 2]
-nested: {3: a, true: b, 2024-01-01: c, =: d}
+nested: {3: a, true: b, 2.5: c, =: d}
 """
 
 
@@ -182,6 +182,18 @@ def test_values_are_those_of_safe_load() -> None:
     found = read(SEMANTICS).values
     assert repr(found) == repr(expected)
     assert list(found["merged"]) == list(expected["merged"])
+
+
+@pytest.mark.parametrize("key", ["2024-01-01", "2024-01-01 10:00:00", "!!binary aGk="])
+def test_a_date_or_bytes_cannot_be_a_key(key: str) -> None:
+    error = refusal(f"a:\n  {key}: 1\n")
+    assert "quote it" in error.message
+    assert error.line == 2
+
+
+@pytest.mark.parametrize("number", ["9" * 65, "0x" + "f" * 70, "1." + "3" * 70, "1" + ":59" * 30])
+def test_numbers_beyond_sense_are_refused(number: str) -> None:
+    assert "digits: quote it if it is text" in refusal(f"a: {number}\n").message
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import yaml
-
+from vramwise.documents.document import parse_value
 from vramwise.documents.edit import apply_edits
-from vramwise.errors import VramwiseError
+from vramwise.errors import ConfigError, VramwiseError
 from vramwise.types import Document, Edit
 
 
@@ -25,7 +24,7 @@ def _edit(change: str) -> Edit:
     if not text.strip():
         return Edit(op="delete", key=key)
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise VramwiseError(f"--what-if {change}: the value is not YAML") from error
+        value = parse_value(text)
+    except ConfigError as error:
+        raise VramwiseError(f"--what-if {change[:80]}: {error.message}") from error
     return Edit(op="insert", key=key, value=value)

@@ -18,7 +18,7 @@ from vramwise.errors import ConfigError
 
 # A config nests five deep and holds a few hundred values. Beyond these it is a mistake or an attack ("billion laughs").
 MAX_DEPTH = 64
-MAX_VALUES = 100_000
+MAX_VALUES = 20_000
 
 # libyaml is eight times faster than PyYAML's own scanner, but reads some texts differently: tabs and whatever is not
 # ASCII; directives, tags, `?`, `|#`. It gets only texts without these.

@@ -25,10 +25,12 @@ _KNOWN_TAGS = {
     TAG + name
     for name in ("null", "bool", "int", "float", "binary", "timestamp", "omap", "pairs", "set", "str", "seq", "map")
 }
-# Numbers longer than this are no numbers of a config, and Python refuses to print integers of more than 4300 digits.
-_MAX_NUMBER_LENGTH = 1000
+# Longer ones are no numbers of a config. Python refuses to read integers of more than 4300 digits, and a product of a
+# few settings must still be a float.
+_MAX_NUMBER_LENGTH = 64
 # The complement of what YAML 1.1 calls printable (PyYAML's reader refuses the same characters).
 _UNPRINTABLE = re.compile("[^\t\n\r -~\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_KEY_TYPES = (str, int, float, type(None))  # JSON's; a date or bytes as a key can only be a mistake
 _UNHASHABLE = "a list or mapping cannot be a key: quote it if it is text such as '{{ template }}'"
 
 
@@ -43,6 +45,17 @@ def parse_document(path: str, data: bytes) -> Document:
     spans: dict[KeyPath, Span] = {}
     collect_spans(root, (), False, spans)
     return Document(path=path, text=text, values=values, spans=spans)
+
+
+def parse_value(text: str) -> Any:
+    """One value as a config would hold it, under the same limits. Raises ConfigError."""
+    text = _decode(text.encode("utf-8", "surrogatepass"))
+    root = compose(text)
+    if root is None:
+        return None
+    constructor = _Constructor(text)
+    _check_tree(text, root, constructor)
+    return constructor.construct_document(root.yaml)
 
 
 def _decode(data: bytes) -> str:
@@ -67,8 +80,7 @@ def _decode(data: bytes) -> str:
 def _construct(text: str, root: Node) -> dict[str, Any]:
     """The values of the tree, as SafeConstructor makes them."""
     constructor = _Constructor(text)
-    for mapping in _check_nodes(text, root):
-        _check_keys(text, mapping, constructor)
+    _check_tree(text, root, constructor)
     if root.kind != "mapping" or root.yaml.tag != TAG + "map":
         what = {"sequence": "a list", "scalar": "a single value"}.get(root.kind, "a set or pairs")
         raise error_at(text, root.start, f"this file holds {what}; a config is a mapping: write 'key: value' lines")
@@ -78,6 +90,12 @@ def _construct(text: str, root: Node) -> dict[str, Any]:
             raise _key_not_text(text, root, key, constructor)
     checked: dict[str, Any] = values
     return checked
+
+
+def _check_tree(text: str, root: Node, constructor: _Constructor) -> None:
+    """Refuse what a config cannot mean, before anything is made of it."""
+    for mapping in _check_nodes(text, root):
+        _check_keys(text, mapping, constructor)
 
 
 class _Constructor(SafeConstructor):
@@ -168,6 +186,9 @@ def _check_keys(text: str, mapping: Node, constructor: _Constructor) -> None:
         key = key_of(key_node, constructor)
         if not isinstance(key, Hashable):
             raise error_at(text, key_node.start, _UNHASHABLE)
+        if mapping.yaml.tag == TAG + "map" and not isinstance(key, _KEY_TYPES):
+            written = text[key_node.start : key_node.end][:40]
+            raise error_at(text, key_node.start, f"the key '{written}' is read as a date, bytes or the like: quote it")
         if key in seen:
             first = error_at(text, seen[key].start, "").line
             second = error_at(text, key_node.start, "").line

@@ -48,13 +48,19 @@ def _result(path: str, found: Finding, rules: Sequence[Rule]) -> dict[str, Any]:
     message = found.message if found.fix is None else f"{found.message}. Fix: {found.fix.title}"
     return {
         "ruleId": found.rule,
-        "ruleIndex": [rule.id for rule in rules].index(found.rule),
+        **_rule_index(found, rules),
         "level": _LEVELS[found.severity.value],
         "message": {"text": visible(message)},
         "locations": [
             _location(path, found.place.line, found.place.column, found.place.end_line, found.place.end_column)
         ],
     }
+
+
+def _rule_index(found: Finding, rules: Sequence[Rule]) -> dict[str, int]:
+    """Where the rule is described; nothing for a notice, which is no rule (internal-error)."""
+    ids = [rule.id for rule in rules]
+    return {"ruleIndex": ids.index(found.rule)} if found.rule in ids else {}
 
 
 def _location(path: str, line: int, column: int, end_line: int, end_column: int) -> dict[str, Any]:

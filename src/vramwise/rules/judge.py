@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from itertools import islice
 from typing import Protocol
 
+from vramwise.errors import INTERNAL_ERROR, describe_internal_error
 from vramwise.rules.base import Hit, Rule
 from vramwise.timeline import MemoryReport
-from vramwise.types import START, Change, Edit, Finding, Fix, Place, RunSpec, Skipped
+from vramwise.types import START, Change, Edit, Finding, Fix, Place, RunSpec, Severity, Skipped
+
+# A config holds a few dozen settings. What finds the same fault a hundred times has the wrong file before it, and
+# looking up names, places and remedies for thousands would take minutes.
+MAX_HITS = 100
 
 
 class Spelt(Protocol):
@@ -38,7 +45,7 @@ def judge(
         if missing:
             skipped.append(Skipped(rule=rule.id, needs=", ".join(missing)))
             continue
-        findings.extend(_finding(run, rule, hit, spell) for hit in rule.run(run, memory))
+        findings.extend(_findings(run, memory, rule, spell))
     findings.sort(key=lambda found: (found.place.line, found.place.column, -found.severity.rank, found.rule))
     return findings, skipped
 
@@ -51,6 +58,26 @@ def available(run: RunSpec, memory: MemoryReport | None) -> frozenset[str]:
     if memory is not None:
         have |= {"memory", "model"}
     return frozenset(have)
+
+
+def _findings(run: RunSpec, memory: MemoryReport | None, rule: Rule, spell: Spell) -> list[Finding]:
+    """What one rule found. A rule that fails is a finding itself: the others' must not be lost with it."""
+    found: list[Finding] = []
+    try:
+        found.extend(_finding(run, rule, hit, spell) for hit in islice(rule.run(run, memory), MAX_HITS + 1))
+    except Exception as error:
+        return [*found, internal_error(f"the rule {rule.id}", error)]
+    if len(found) > MAX_HITS:
+        found[MAX_HITS] = replace(
+            found[MAX_HITS], fix=None, message=f"{rule.id} stops here: it has found {MAX_HITS} of them before this one"
+        )
+    return found
+
+
+def internal_error(where: str, error: Exception) -> Finding:
+    """A fault of our own, as a finding about the whole file."""
+    message = describe_internal_error(where, error)
+    return Finding(rule=INTERNAL_ERROR, severity=Severity.ERROR, message=message, key=None, place=START)
 
 
 def _finding(run: RunSpec, rule: Rule, hit: Hit, spell: Spell) -> Finding:

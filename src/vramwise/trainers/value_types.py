@@ -14,12 +14,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import date, datetime
 from functools import cache
 from typing import Any
 
 _PART = re.compile(r"(\w+)(?:\[(.*)\])?(?:\((.*)\))?$", re.DOTALL)
 _WHOLE_TEXT = re.compile(r"\s*[+-]?[0-9]+(_[0-9]+)*(\.0+)?\s*")
-_LONGEST_WHOLE_TEXT = 4300  # beyond this both Python and pydantic refuse to read an integer
+# Longer than any number that somebody means; pydantic reads up to 4300 digits, which no later arithmetic survives.
+_LONGEST_WHOLE_TEXT = 64
 _BOUNDS: dict[str, tuple[Callable[[float, float], bool], str]] = {
     "ge": (lambda value, bound: value >= bound, "at least"),
     "gt": (lambda value, bound: value > bound, "above"),
@@ -76,20 +78,23 @@ def _split(text: str, separator: str) -> list[str]:
     return [*parts, text[start:]]
 
 
-def _decoded(value: Any) -> Any:
-    """YAML's !!binary counts as the text it spells."""
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+def decoded(value: Any) -> Any:
+    """YAML's !!binary counts as the text it spells; as itself, which nothing accepts, where it spells none."""
+    try:
+        return value.decode("utf-8") if isinstance(value, bytes) else value
+    except UnicodeDecodeError:
+        return value
 
 
 def _accepts_bool(_: ValueType, value: Any) -> bool:
-    value = _decoded(value)
+    value = decoded(value)
     if isinstance(value, str):
         return value.lower() in _TRUE_TEXTS | _FALSE_TEXTS
     return isinstance(value, int | float) and value in (0, 1)
 
 
 def _accepts_int(one: ValueType, value: Any) -> bool:
-    value = _decoded(value)
+    value = decoded(value)
     if isinstance(value, str):
         if len(value) > _LONGEST_WHOLE_TEXT or not _WHOLE_TEXT.fullmatch(value):
             return False
@@ -101,7 +106,7 @@ def _accepts_int(one: ValueType, value: Any) -> bool:
 
 
 def _accepts_float(one: ValueType, value: Any) -> bool:
-    value = _decoded(value)
+    value = decoded(value)
     if isinstance(value, str):
         if not _is_number_text(value):
             return False
@@ -133,7 +138,7 @@ def bounds(one: ValueType) -> list[tuple[str, float]]:
 
 def _accepts_str(one: ValueType, value: Any) -> bool:
     starts = one.limits[0].removeprefix("starts=") if one.limits else ""
-    value = _decoded(value)
+    value = decoded(value)
     return isinstance(value, str) and value.startswith(starts)
 
 
@@ -227,4 +232,4 @@ def describe_value(value: Any) -> str:
         return "a mapping"
     if isinstance(value, list | tuple | set):
         return "a list" if value else "an empty list"
-    return f"a {type(value).__name__}"
+    return {bytes: "bytes that are no text", datetime: "a time", date: "a date"}.get(type(value), "another value")

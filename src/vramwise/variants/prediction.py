@@ -222,9 +222,8 @@ def _steps(shapes: Sequence[object], each: int, lengths: Lengths | None) -> int:
 def _assumptions(run: RunSpec, model: ModelSpec, lengths: Lengths | None, eval_lengths: Lengths | None) -> list[str]:
     notes = [f"model: {model.name} ({model.source})"]
     notes += [_version(run, package) for package in (run.trainer, "torch") if package in run.target.stack.releases]
-    precision = run.origins.get("precision")
-    if precision is not None and precision.kind == "assumed":
-        notes.append(precision.why)
+    decisive = (run.origins.get(name) for name in ("precision", "lora_r"))
+    notes.extend(origin.why for origin in decisive if origin is not None and origin.kind == "assumed")
     if lengths is None and not run.sample_packing:
         notes.append("no --lengths: every row at full sequence_len; shorter rows would add a mask under sdpa")
     if lengths is None and not run.constant_shapes:

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, insert_key, rule, unsafe
 from vramwise.timeline import MemoryReport
-from vramwise.types import RunSpec, Severity
+from vramwise.trainers.axolotl.plugins import LIGER, list_plugin, listed_plugins
+from vramwise.types import Fix, RunSpec, Severity
 from vramwise.units import gib
 
 _SHARE = 0.3
-_LIGER = "axolotl.integrations.liger.LigerPlugin"
 
 
 @rule(
@@ -48,7 +48,6 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     total = sum(memory.breakdown_bytes.values())
     if not total or logits / total < _SHARE:
         return
-    plugins = [*run.config.get("plugins", ()), _LIGER]
     yield Hit(
         key="micro_batch_size",
         near=("sequence_len", "base_model"),
@@ -56,9 +55,13 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
             f"{gib(logits)} of {gib(total)} at the peak are logits in the stock loss: Liger's fused linear cross "
             "entropy or cut cross entropy never hold them"
         ),
-        fix=unsafe(
-            "Use Liger's fused linear cross entropy",
-            insert_key("plugins", plugins, beside="base_model"),
-            insert_key("liger_fused_linear_cross_entropy", True, beside="plugins"),
-        ),
+        fix=_fix(run),
     )
+
+
+def _fix(run: RunSpec) -> Fix | None:
+    plugin = list_plugin(run, LIGER, beside="base_model")
+    if plugin is None and LIGER not in listed_plugins(run):
+        return None
+    kernel = insert_key("liger_fused_linear_cross_entropy", True, beside="plugins")
+    return unsafe("Use Liger's fused linear cross entropy", *((plugin, kernel) if plugin else (kernel,)))

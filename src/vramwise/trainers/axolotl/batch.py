@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from vramwise.trainers.axolotl.attention import supports_packing
 from vramwise.trainers.fields import Fields
 from vramwise.types import Target
@@ -109,7 +111,9 @@ def resolve_eval(fields: Fields) -> None:
     scheduled = _scheduled(fields)
     why = "any eval schedule brings an eval before the first step" if scheduled else "no eval is scheduled"
     fields.derive("eval_on_start", bool(evaluates and scheduled), why)
-    fields.take("eval_steps", None)
+    steps = fields.take("eval_steps", None)
+    if isinstance(steps, float) and not math.isfinite(steps):
+        fields.derive("eval_steps", None, f"step {steps} never comes", key="eval_steps")
 
 
 def _scheduled(fields: Fields) -> bool:

@@ -6,6 +6,9 @@ from vramwise.trainers.axolotl.attention import LEGACY_FLAGS
 from vramwise.trainers.fields import Fields
 from vramwise.types import Target
 
+# What PEFT's LoraConfig takes where nobody says a rank or an alpha.
+PEFT_RANK = PEFT_ALPHA = 8
+_LORA = ("lora", "qlora")
 _KERNELS = ("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel", "lora_embedding_kernel")
 _LIGER = ("rope", "rms_norm", "layer_norm", "glu_activation", "swiglu", "rms_norm_gated")
 
@@ -13,8 +16,7 @@ _LIGER = ("rope", "rms_norm", "layer_norm", "glu_activation", "swiglu", "rms_nor
 def resolve_method(fields: Fields, target: Target) -> None:
     """Fills the adapter, quantisation, optimizer, attention and loss fields."""
     adapter = fields.take("adapter", None)
-    fields.take("lora_r", None)
-    fields.take("lora_alpha", None)
+    _rank(fields, adapter)
     fields.take("lora_dropout", 0.0)
     fields.take("lora_target_linear", False)
     for name in ("lora_target_modules", "lora_modules_to_save"):
@@ -28,6 +30,24 @@ def resolve_method(fields: Fields, target: Target) -> None:
     _attention(fields)
     _loss(fields)
     _lora_kernels(fields, target)
+
+
+def _rank(fields: Fields, adapter: str | None) -> None:
+    """Fills lora_r and lora_alpha. Axolotl hands null on and PEFT stops; its own defaults let a prediction go on."""
+    rank = fields.take("lora_r", None)
+    alpha = fields.take("lora_alpha", None)
+    if adapter is None:
+        return
+    if adapter not in _LORA:
+        why = f"adapter {adapter} is counted as LoRA"
+        fields.assume("lora_r", rank if rank and rank > 0 else PEFT_RANK, why)
+    elif not rank or rank < 1:
+        found = "lora_r is not set" if rank is None else f"lora_r {rank} is no rank"
+        if fields.config.get("lora_model_dir"):
+            found = "the rank of the adapter in lora_model_dir is not read"
+        fields.assume("lora_r", PEFT_RANK, f"{found}: counted with PEFT's own default, {PEFT_RANK}")
+    if alpha is None:
+        fields.assume("lora_alpha", PEFT_ALPHA, "lora_alpha is not set: PEFT's own default")
 
 
 def _names(fields: Fields, name: str) -> None:

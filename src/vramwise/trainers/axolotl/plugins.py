@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from vramwise.rules.base import insert_key, set_key
 from vramwise.trainers.axolotl.schema import plugin_named
-from vramwise.types import RunSpec
+from vramwise.types import Edit, RunSpec
 
 LIGER = "axolotl.integrations.liger.LigerPlugin"
 CUT_CROSS_ENTROPY = "axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin"
@@ -24,7 +25,22 @@ def lists_foreign_plugin(run: RunSpec) -> bool:
     return None in _named(run)
 
 
+def list_plugin(run: RunSpec, plugin: str, *, beside: str) -> Edit | None:
+    """Add one of Axolotl's own plugins to `plugins:`; None where it is listed, or what stands there is no list."""
+    written = run.config.document.values.get("plugins")
+    if plugin in listed_plugins(run) or not isinstance(written, list | None):
+        return None
+    if written:
+        return insert_key(f"plugins.{len(written)}", plugin, beside=f"plugins.{len(written) - 1}")
+    if "plugins" in run.config:
+        return set_key("plugins", [plugin])
+    return insert_key("plugins", [plugin], beside=beside)
+
+
 def _named(run: RunSpec) -> list[str | None]:
-    """For each entry the class path of Axolotl's own plugin, or None for somebody else's."""
-    written = run.config.get("plugins", ())
+    """For each entry the class path of Axolotl's own plugin, or None for somebody else's.
+
+    As written in the file: where one entry is of a wrong type, the others are listed all the same.
+    """
+    written = run.config.document.values.get("plugins")
     return [plugin_named(item) for item in written if isinstance(item, str)] if isinstance(written, list) else []

@@ -7,7 +7,7 @@ from typing import Any
 
 from vramwise.allocator.variables import export_line
 from vramwise.rules.base import delete_key, insert_key, set_key
-from vramwise.trainers.axolotl.plugins import LIGER
+from vramwise.trainers.axolotl.plugins import LIGER, list_plugin, listed_plugins
 from vramwise.trainers.axolotl.remedies import (
     choose_attention,
     choose_fsdp_version,
@@ -91,12 +91,10 @@ def _automatic_batch(run: RunSpec, value: Any) -> tuple[Edit, ...]:
 def _loss_kernel(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     if value != "liger_fused_linear":
         return None
-    edits: list[Edit] = []
-    plugins = run.config.get("plugins")
-    if not isinstance(plugins, list):
-        edits.append(put(run, "plugins", [LIGER]))
-    elif not any("LigerPlugin" in str(plugin) for plugin in plugins):
-        edits.append(insert_key(f"plugins.{len(plugins)}", LIGER, beside="plugins"))
+    plugin = list_plugin(run, LIGER, beside="base_model")
+    if plugin is None and LIGER not in listed_plugins(run):
+        return None  # what stands under `plugins` is no list
+    edits = [] if plugin is None else [plugin]
     edits.append(insert_key("liger_fused_linear_cross_entropy", True, beside="plugins"))
     edits += [delete_key(key) for key in ("chunked_cross_entropy", "liger_cross_entropy") if key in run.config]
     return tuple(edits)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from vramwise.trainers.axolotl.schema import Schema, schema_in
-from vramwise.trainers.value_types import accepts, parse_type
+from vramwise.trainers.value_types import accepts, decoded, parse_type
 from vramwise.types import Config, Document, Stack
 
 _TRUE = frozenset({"1", "true", "t", "yes", "y", "on"})
@@ -22,10 +22,20 @@ def axolotl_config(document: Document, stack: Stack) -> Config:
     values: dict[str, Any] = {}
     for key, value in document.values.items():
         if schema.check_type(key, value) is None:
+            value = _plain(value)
             block = isinstance(value, dict)
             values[key] = _coerce_block(schema, key, value) if block else coerce(schema.key_type(key), value)
     sources = _unprefix_fsdp(values)
     return Config(document, values, sources)
+
+
+def _plain(value: Any) -> Any:
+    """The value in JSON's shapes, as pydantic takes it: YAML's sets are lists, its bytes the text they spell."""
+    if isinstance(value, dict):
+        return {decoded(key): _plain(held) for key, held in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [_plain(held) for held in value]
+    return decoded(value)
 
 
 def coerce(written: str | None, value: Any) -> Any:

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 
+_LONGEST_MISSPELT = 120
+
 
 def suggest(word: str, among: Iterable[str], *, limit: int = 3) -> tuple[str, ...]:
     """The names a misspelt word may mean, closest first; case, dashes and swapped letters are forgiven."""
+    if len(word) > _LONGEST_MISSPELT:  # nothing resembles it, and comparing takes time with its length
+        return ()
     return _suggest(word, frozenset(among), limit)
 
 

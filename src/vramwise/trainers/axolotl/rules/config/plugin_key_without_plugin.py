@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.rules.base import Hit, insert_key, rule, set_key, unsafe
+from vramwise.rules.base import Hit, rule, unsafe
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl.plugins import listed_plugins
+from vramwise.trainers.axolotl.plugins import list_plugin, listed_plugins
 from vramwise.trainers.axolotl.schema import plugin_keys
-from vramwise.types import Edit, Fix, RunSpec, Severity
+from vramwise.types import Fix, RunSpec, Severity
 
 
 @rule(
@@ -55,14 +55,6 @@ def _names(first: str, others: list[str]) -> str:
     return f"{', '.join((first, *others[:-1]))} and {others[-1]} are"
 
 
-def _fix(run: RunSpec, plugin: str, key: str) -> Fix:
-    return unsafe(f"List {plugin}", _list_plugin(run, plugin, key))
-
-
-def _list_plugin(run: RunSpec, plugin: str, key: str) -> Edit:
-    written = run.config.document.values.get("plugins")
-    if isinstance(written, list) and written:
-        return insert_key(f"plugins.{len(written)}", plugin, beside=f"plugins.{len(written) - 1}")
-    if "plugins" in run.config:
-        return set_key("plugins", [plugin])
-    return insert_key("plugins", [plugin], beside=key)
+def _fix(run: RunSpec, plugin: str, key: str) -> Fix | None:
+    edit = list_plugin(run, plugin, beside=key)
+    return None if edit is None else unsafe(f"List {plugin}", edit)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, insert_key, rule, unsafe
 from vramwise.timeline import MemoryReport
+from vramwise.trainers.axolotl.method import PEFT_RANK
 from vramwise.types import RunSpec, Severity
 
 _TARGETS = ("lora_target_linear", "lora_target_modules", "lora_target_parameters", "peft_trainable_token_indices")
@@ -31,11 +32,12 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """
     if run.adapter not in ("lora", "qlora") or run.config.get("lora_model_dir"):
         return
-    rank, alpha = run.lora_r, run.lora_alpha
+    rank, alpha = run.config.get("lora_r"), run.config.get("lora_alpha")
     if not rank and not run.config.get("lora_rank_pattern"):
         fix = unsafe("Write a rank: lora_r 16", insert_key("lora_r", 16, beside="adapter"))
         found = "no lora_r" if rank is None else f"lora_r {rank}"
-        yield Hit(key="lora_r", near=("adapter",), message=_message(run, found, "a rank"), fix=fix)
+        message = f"{_message(run, found, 'a rank')}; predictions count PEFT's own default, {PEFT_RANK}"
+        yield Hit(key="lora_r", near=("adapter",), message=message, fix=fix)
     if alpha is None and not run.config.get("lora_alpha_pattern"):
         fix = unsafe("Write an alpha of twice the rank", insert_key("lora_alpha", 2 * (rank or 16), beside="lora_r"))
         yield Hit(key="lora_alpha", near=("adapter",), message=_message(run, "no lora_alpha", "an alpha"), fix=fix)

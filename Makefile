@@ -4,7 +4,7 @@ PYTHON ?= python3
 DEMO := .venv-demo
 DEV := .venv-dev
 
-.PHONY: demo test lint unit docs clean bench accuracy
+.PHONY: demo test lint unit docs clean bench accuracy fuzz
 
 demo: $(DEMO)/.ready
 	@echo '$$ vramwise check examples/mistakes.yml --gpu rtx-4090'
@@ -31,6 +31,11 @@ lint: $(DEV)/.ready
 
 unit: $(DEV)/.ready
 	$(DEV)/bin/python -m pytest
+
+# Fresh hostile inputs for FUZZ_SECONDS; what breaks something is kept under fuzz-failures/. `make test` does it briefly.
+FUZZ_SECONDS ?= 600
+fuzz: $(DEV)/.ready
+	$(DEV)/bin/python -m tests.fuzz.run --corpus --seconds $(FUZZ_SECONDS) --jobs 2
 
 # Rule pages are generated from the rules.
 docs: $(DEV)/.ready

@@ -1,0 +1,89 @@
+"""Worker processes: start, watch, and carry on after one that hung or died."""
+
+import json
+import os
+import re
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.fuzz.bench import Failure
+from tests.fuzz.failures import Found
+from tests.fuzz.seeds import ROOT
+
+# The timer inside a worker counts processor time and cannot interrupt C code; this is wall time, for what it misses.
+HUNG_S = 60
+
+
+def run_worker(target, asked):
+    """One worker to its end; what it found. One that hangs or dies is a failure of the input it was at."""
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
+        result = Path(folder) / "result"
+        asked = {**asked, "target": target.name, "progress": str(Path(folder) / "progress"), "result": str(result)}
+        errors = Path(folder) / "stderr"
+        environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+        environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), environment.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+        with errors.open("wb") as stderr:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tests.fuzz.worker", json.dumps(asked)],
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                stdin=subprocess.DEVNULL,
+                cwd=ROOT,
+                env=environment,
+            )
+            hung = _watch(process, Path(asked["progress"]))
+        said = errors.read_text(encoding="utf-8", errors="replace")
+        if process.returncode == 0 and result.exists():
+            return json.loads(result.read_text(encoding="utf-8"))
+        return _ended(target, asked, said, "hung" if hung else f"died ({process.returncode})")
+
+
+def _watch(process, progress):
+    """Wait; True if it had to be ended because one execution would not."""
+    last, since = b"", time.monotonic()
+    while True:
+        try:
+            process.wait(timeout=0.5)
+            return False
+        except subprocess.TimeoutExpired:
+            pass
+        now = progress.read_bytes() if progress.exists() else b""
+        if now != last:
+            last, since = now, time.monotonic()
+        elif time.monotonic() - since > HUNG_S:
+            process.send_signal(signal.SIGABRT)  # faulthandler says where it was
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            return True
+
+
+def _ended(target, asked, said, how):
+    """The failure of a worker that did not come back."""
+    frames = re.findall(r'vramwise/([^"]+)", line \d+ in (\S+)', said)
+    place = ":".join(frames[0]) if frames else said.strip()[-80:] or "nowhere"
+    failure = Failure(how, place, said[-3000:])
+    found = Found(asked["failures"], target)
+    index = _index(Path(asked["progress"]))
+    if index is None:
+        found.say(failure, name="before the first execution", check="", argv=())
+        return {"executions": 0, "slowest": 0.0, "peak_rss": 0, "failures": found.lines}
+    if "files" in asked:
+        file, check = divmod(index, len(target.checks))
+        found.say(failure, name=asked["files"][file], check=list(target.checks)[check], argv=())
+        return {"executions": index + 1, "slowest": 0.0, "peak_rss": 0, "failures": found.lines}
+    data, check = target.case(asked["seed"], index)
+    found.keep(failure, data, check=check, seed=asked["seed"], index=index)
+    done = index - asked["start"] + 1
+    return {"executions": done, "slowest": HUNG_S if how == "hung" else 0.0, "peak_rss": 0, "failures": found.lines}
+
+
+def _index(progress):
+    data = progress.read_bytes() if progress.exists() else b""
+    return struct.unpack("q", data)[0] if len(data) == 8 else None

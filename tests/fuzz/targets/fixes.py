@@ -1,0 +1,117 @@
+"""Configs through `fix`: only the keys that a fix names change, no comment is lost, twice is once, it reads back."""
+
+from collections import Counter
+from itertools import pairwise
+
+from tests.fuzz.bench import CONFIG_TEXT, Failure
+from tests.fuzz.targets import add
+from tests.fuzz.targets.making_configs import config_text
+
+
+def _fix(*, unsafe, gpu=None):
+    def run(bench, data):
+        from vramwise import api
+
+        name = bench.write("config.yml", data)
+        options = api.Options(gpu=gpu)
+        reports = []
+        with bench.watched("fix"):
+            reports = api.fix(name, options, unsafe=unsafe)
+            reports += api.fix(name, options, unsafe=unsafe)
+        if len(reports) == 2:
+            _laws(reports, (bench.folder / name).read_bytes(), data)
+
+    return run
+
+
+def _laws(reports, written, data):
+    first, second = reports
+    if not first.changed:
+        _hold(written == data, "a file without fixes was written", first)
+        return
+    if "base_model" not in first.before.values:
+        raise Failure("fix", "wrote into a file that names no base_model", str([one.rule for one in first.applied]))
+    _hold(not second.changed, "the second run changed it again", second)
+    _hold(written == first.after.text.encode(), "the file differs from what was reported", first)
+    named = [edit.key for finding in first.applied for edit in finding.fix.edits]
+    for path in _differing(first.before.values, first.after.values, ""):
+        _hold(any(_covers(key, path) for key in named), f"{path.split('.')[0]} changed, which no fix names", first)
+    lost = _comments(first.before.text) - Counter(first.after.text.splitlines())
+    _hold(not lost, "a comment was lost", first)
+    _reads_back(first)
+
+
+def _reads_back(report):
+    from vramwise.documents.document import parse_document
+
+    again = parse_document("config.yml", report.after.text.encode())
+    _hold(repr(again.values) == repr(report.after.values), "it reads back differently", report)
+
+
+def _hold(law, otherwise, report):
+    if not law:
+        rules = sorted({finding.rule for finding in report.applied})
+        raise Failure("fix", f"{otherwise} ({', '.join(rules)[:80]})")
+
+
+def _differing(before, after, path):
+    """The dotted paths at which two values differ, as deep as both are mappings."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in {**before, **after}:
+            inner = f"{path}.{key}" if path else str(key)
+            if key in before and key in after:
+                yield from _differing(before[key], after[key], inner)
+            else:
+                yield inner
+    elif repr(before) != repr(after):
+        yield path
+
+
+def _covers(key, path):
+    return path == key or path.startswith(key + ".") or key.startswith(path + ".")
+
+
+def _comments(text):
+    """Lines that are surely comments of their own: at the margin, before a key, where nothing can be quoted."""
+    lines = text.splitlines()
+    if any(mark in text for mark in "|>\x85\u2028\u2029") or any(_odd_quotes(line) for line in lines):
+        return Counter()
+    return Counter(line for line, after in pairwise(lines) if line.startswith("#") and after[:1].isalpha())
+
+
+def _odd_quotes(line):
+    return line.count("'") % 2 or line.count('"') % 2
+
+
+def _shown(*words):
+    def run(bench, data):
+        bench.command("fix", *words, bench.write("config.yml", data), allow=CONFIG_TEXT)
+        if "--diff" in words and (bench.folder / "config.yml").read_bytes() != data:
+            raise Failure("fix", "--diff wrote the file")
+
+    return run
+
+
+def _from_stdin(bench, data):
+    bench.command("fix", "--unsafe-fixes", "-", stdin=data, allow=CONFIG_TEXT)
+
+
+def _mended_check(bench, data):
+    bench.command("check", "--fix", "--unsafe-fixes", bench.write("config.yml", data), allow=CONFIG_TEXT)
+
+
+add(
+    name="fix",
+    about="config text → `fix`, safe and unsafe: laws on keys, comments, repetition, reading back; diff, stdin",
+    extension="yml",
+    make=config_text,
+    checks={
+        "safe": _fix(unsafe=False),
+        "unsafe": _fix(unsafe=True),
+        "safe-t4": _fix(unsafe=False, gpu="t4"),
+        "unsafe-h100": _fix(unsafe=True, gpu="h100"),
+        "diff": _shown("--diff", "--unsafe-fixes"),
+        "stdin": _from_stdin,
+        "check": _mended_check,
+    },
+)

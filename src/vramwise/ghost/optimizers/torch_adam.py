@@ -4,6 +4,7 @@ size."""
 from __future__ import annotations
 
 from vramwise.ghost.dtypes import DType
+from vramwise.ghost.optimizers.base import Kind
 from vramwise.ghost.tape import Parameter, Storage, Tape
 
 
@@ -57,3 +58,22 @@ class ForeachAdam:
                 for parameter in group
             ]
             del made
+
+
+OPTIMIZERS = (
+    Kind(
+        names=("adamw_torch_fused", "optimi_adamw"),
+        handles=lambda name: "apex_fused" in name,
+        make=lambda name, trained: FusedAdam(trained.ordered),
+    ),
+    Kind(
+        names=("adamw_torch", "adamw_hf", "adamw", "adam"),
+        make=lambda name, trained: ForeachAdam(trained.groups),
+    ),
+    Kind(
+        names=("sgd", "optimi_sgd"),
+        make=lambda name, trained: ForeachAdam(trained.groups, states=0, temporaries=0),
+    ),
+    Kind(names=("rmsprop",), make=lambda name, trained: ForeachAdam(trained.groups, states=1)),
+    Kind(names=("adagrad",), make=lambda name, trained: ForeachAdam(trained.groups, states=1, temporaries=2)),
+)

@@ -14,6 +14,7 @@ from vramwise.allocator.settings import parse_settings
 from vramwise.batching import Lengths, eval_shapes, first_and_widest, lists_widths, train_shapes
 from vramwise.facts.accuracy import ExpectedError, expected_error
 from vramwise.facts.context import outside_bytes
+from vramwise.ghost.hardware import taken_for_granted
 from vramwise.ghost.loops.batches import BatchShape
 from vramwise.ghost.loops.sft import ghost_run
 from vramwise.timeline import MemoryReport, Timeline
@@ -162,6 +163,7 @@ def _steps(run: RunSpec, shapes: Sequence[object], lengths: Lengths | None) -> i
 def _assumptions(run: RunSpec, model: ModelSpec, lengths: Lengths | None, eval_lengths: Lengths | None) -> list[str]:
     notes = [f"model: {model.name} ({model.source})"]
     notes.append(f"torch {run.target.torch[0]}.{run.target.torch[1]} ({run.target.torch_origin.why})")
+    notes.extend(taken_for_granted(run.target.gpu))
     precision = run.origins.get("precision")
     if precision is not None and precision.kind == "assumed":
         notes.append(precision.why)

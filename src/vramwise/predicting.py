@@ -17,6 +17,7 @@ from vramwise.facts.context import outside_bytes
 from vramwise.ghost.hardware import taken_for_granted
 from vramwise.ghost.loops.batches import BatchShape
 from vramwise.ghost.loops.sft import ghost_run
+from vramwise.ghost.optimizers import is_measured
 from vramwise.timeline import MemoryReport, Timeline
 from vramwise.types import GpuSpec, ModelSpec, RunSpec
 
@@ -27,7 +28,6 @@ LOADING = frozenset({"load"})
 
 # Batches of --lengths to simulate unless told how many: enough for every width to come, and seconds at most.
 _MOST_BATCHES = 64
-_UNMEASURED_OPTIMIZERS = ("muon", "adamw_torch_8bit", "adamw_torch_4bit")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +199,7 @@ def _unmeasured(run: RunSpec) -> Iterator[str]:
         yield f"{run.loss_kernel} cross entropy"
     if run.attn_implementation.startswith("flash"):
         yield run.attn_implementation
-    if run.optimizer.startswith(_UNMEASURED_OPTIMIZERS):
+    if not is_measured(run.optimizer):
         yield run.optimizer
 
 

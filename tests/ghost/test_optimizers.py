@@ -122,3 +122,9 @@ def test_no_two_kinds_claim_the_same_name(name):
 
 def test_case_does_not_matter():
     assert optimizers.is_known("AdamW_Torch")
+
+
+def test_what_no_recorded_run_had_is_told_apart():
+    named = ["adamw_torch", "adamw_torch_fused", "adafactor", "paged_lion_8bit", "galore_adamw"]
+    assert all(optimizers.is_measured(name) for name in named)
+    assert not any(optimizers.is_measured(name) for name in ["muon", "adamw_torch_8bit", "ao_adamw_4bit"])

@@ -55,6 +55,7 @@ class Adafactor:
 OPTIMIZERS = (
     Kind(
         handles=lambda name: "adafactor" in name or "came" in name,
+        measured=True,
         make=lambda name, trained: Adafactor(trained.ordered),
     ),
 )

@@ -63,6 +63,8 @@ class TestMeaning:
         assert spec("smollm3").nope_layers == (3,)
         assert spec("smollm3", no_rope_layers=[1, 0, 1, 0]).nope_layers == (1, 3)
         assert spec("cohere2").nope_layers == (3,)
+        assert spec("exaone4").nope_layers == (3,)
+        assert spec("exaone4", sliding_window=None).nope_layers == ()
 
     def test_biases(self):
         assert spec("qwen2").qkv_bias

@@ -7,6 +7,7 @@ from vramwise.ghost.dtypes import BF16
 from vramwise.ghost.hardware import Hardware
 from vramwise.ghost.optimizers.base import trained
 from vramwise.ghost.tape import Parameter, Tape
+from vramwise.timeline import Action
 
 # what trainers accept
 NAMES = [
@@ -128,3 +129,20 @@ def test_what_no_recorded_run_had_is_told_apart():
     named = ["adamw_torch", "adamw_torch_fused", "adafactor", "paged_lion_8bit", "galore_adamw"]
     assert all(optimizers.is_measured(name) for name in named)
     assert not any(optimizers.is_measured(name) for name in ["muon", "adamw_torch_8bit", "ao_adamw_4bit"])
+
+
+def test_schedule_free_adamw_keeps_two_states_and_one_groups_roots():
+    """64 × 64 in bf16 is 8 KiB: two states of each of two parameters, then roots, the second group's beside the first's."""
+    t = Tape(Hardware())
+    weights = [Parameter(t, name, (64, 64), BF16, trainable=True) for name in ("mlp.weight", "norm.weight")]
+    for weight in weights:
+        weight.grad = weight
+    before = len(t.events)
+    optimizer = optimizers._find("schedule_free_adamw").make("schedule_free_adamw", trained(weights))
+    optimizer.step(t)
+    first = [(event.action, event.size_bytes) for event in t.events[before:]]
+    assert [size for action, size in first if action == Action.ALLOC] == [8192] * 6
+    assert len([action for action, _ in first if action == Action.FREE]) == 2
+    before = len(t.events)
+    optimizer.step(t)
+    assert len(t.events) - before == 4

@@ -65,6 +65,7 @@ def test_no_spelling_belongs_to_two_cards() -> None:
         ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX PRO 6000 Blackwell"),
         ("Quadro RTX 6000", "Quadro RTX 6000"),
         ("a6000", "RTX A6000"),
+        ("NVIDIA GB10", "DGX Spark (GB10)"),
     ],
 )
 def test_names_as_people_and_drivers_write_them(written: str, name: str) -> None:
@@ -84,6 +85,7 @@ def test_names_as_people_and_drivers_write_them(written: str, name: str) -> None
         ("b200", (10, 0), True, True),
         ("b300", (10, 3), True, True),
         ("rtx 5090", (12, 0), True, True),
+        ("dgx spark", (12, 1), True, True),
         ("mi250x", None, True, False),
         ("mi300x", None, True, True),
         ("rx 6900 xt", None, False, False),

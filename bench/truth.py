@@ -16,7 +16,13 @@ SHARED = HERE.parent.parent / "shared"
 BUNDLED = HERE.parent / "tests" / "data" / "truth" / "h200-dev.jsonl"
 
 H200 = GpuSpec(
-    name="NVIDIA H200", vendor="nvidia", memory_bytes=143156 * 1024**2, capability=(9, 0), bf16=True, fp8=True
+    name="NVIDIA H200",
+    vendor="nvidia",
+    memory_bytes=143156 * 1024**2,
+    capability=(9, 0),
+    bf16=True,
+    fp8=True,
+    multiprocessors=132,
 )
 
 

@@ -86,6 +86,7 @@ class GpuSpec:
     bf16: bool
     fp8: bool
     known: bool = True  # False for a bare size such as "24GB": capability-dependent rules are skipped
+    multiprocessors: int | None = None  # AMD: compute units; None where they are not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -232,3 +232,11 @@ def test_a_broken_config_json_is_named(vramwise, config, tmp_path, model):
     result = vramwise("predict", config)
     assert result.exit_code == 2
     assert "config.json" in str(result.exception) or "mamba" in str(result.exception)
+
+
+def test_a_size_alone_says_whose_multiprocessors_are_taken(vramwise, config):
+    notes = predicted(vramwise, config, "--gpu", "24GB")["assumptions"]
+    assert any("multiprocessors of an H200 (132) taken for 24GB" in note for note in notes)
+    assert not any(
+        "multiprocessors" in note for note in predicted(vramwise, config, "--gpu", "rtx-3050")["assumptions"]
+    )

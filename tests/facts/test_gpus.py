@@ -61,6 +61,7 @@ def test_no_spelling_belongs_to_two_cards() -> None:
         ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX PRO 6000 Blackwell"),
         ("Quadro RTX 6000", "Quadro RTX 6000"),
         ("a6000", "RTX A6000"),
+        ("NVIDIA GB10", "DGX Spark (GB10)"),
     ],
 )
 def test_names_as_people_and_drivers_write_them(written: str, name: str) -> None:
@@ -80,6 +81,7 @@ def test_names_as_people_and_drivers_write_them(written: str, name: str) -> None
         ("b200", (10, 0), True, True),
         ("b300", (10, 3), True, True),
         ("rtx 5090", (12, 0), True, True),
+        ("dgx spark", (12, 1), True, True),
         ("mi250x", None, True, False),
         ("mi300x", None, True, True),
         ("rx 6900 xt", None, False, False),
@@ -125,6 +127,32 @@ def test_memory_that_was_seen_is_used_and_the_derivation_stays_just_below_it() -
     for card in seen:
         assert 0.95 < gpus.derived_bytes(card) / gpus.usable_bytes(card) < 1.0, card["name"]
         assert gpus.usable_bytes(card) < card["memory_gib"] * GIB
+
+
+def test_multiprocessors_are_a_cards_own() -> None:
+    """As the makers state them; what a name shares with another card's says nothing."""
+    stated = {
+        "t4": 40, "v100": 80, "a100": 108, "a10g": 80, "a10": 72, "l4": 58, "l40s": 142, "a2": 10, "rtx-a2000": 26,
+        "rtx-2060": 30, "rtx-2080": 46, "rtx-2080-ti": 68, "rtx-3050": 20, "rtx-3060": 28, "rtx-3060-ti": 38,
+        "rtx-3070": 46, "rtx-3070-ti": 48, "rtx-3090": 82, "rtx-4070-super": 56, "rtx-4070-ti": 60, "rtx-4080": 76,
+        "rtx-4080-super": 80, "rtx-4090": 128, "rtx-4090-laptop": 76, "rtx-5060-ti": 36, "rtx-5090": 170,
+        "rtx-5080-laptop": 60, "rtx-pro-6000": 188, "h100": 132, "h100 pcie": 114, "h800": 132, "h800 pcie": 114,
+        "h200": 132, "b200": 148, "gh200": 132, "mi300x": 304, "rx 7900 xtx": 96,
+    }  # fmt: skip
+    assert {name: gpus.find_gpu(name).multiprocessors for name in stated} == stated
+
+
+def test_cards_of_unknown_multiprocessors_are_few_and_none_is_odd() -> None:
+    unknown = [card.name for card in gpus.all_gpus() if card.multiprocessors is None]
+    assert unknown == ["B100", "GB300 288GB"]
+    assert all(4 <= (card.multiprocessors or 4) <= 320 for card in gpus.all_gpus())
+
+
+def test_multiprocessors_by_the_drivers_name() -> None:
+    assert gpus.multiprocessors_of("NVIDIA H100 PCIe") == 114
+    assert gpus.multiprocessors_of("NVIDIA GeForce RTX 3060") == 28
+    assert gpus.multiprocessors_of("NVIDIA of another year") is None
+    assert gpus.find_gpu("24GB").multiprocessors is None
 
 
 # NVML
@@ -189,6 +217,7 @@ def test_the_local_card_and_how_many() -> None:
     assert (card.name, card.memory_bytes, card.capability, count) == ("H200", 143156 * MIB, (9, 0), 2)
     assert card.bf16
     assert card.fp8
+    assert card.multiprocessors == 132
     assert library.shut_down
 
 

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from vramwise.errors import VramwiseError
 from vramwise.facts.model_config import model_from_config
-from vramwise.facts.model_types import MODEL_TYPES
 from vramwise.facts.parameters import parameters
+from vramwise.families import all_model_types
 from vramwise.types import ModelSpec
 
 BASE = {
@@ -63,6 +63,8 @@ class TestMeaning:
         assert spec("smollm3").nope_layers == (3,)
         assert spec("smollm3", no_rope_layers=[1, 0, 1, 0]).nope_layers == (1, 3)
         assert spec("cohere2").nope_layers == (3,)
+        assert spec("exaone4").nope_layers == (3,)
+        assert spec("exaone4", sliding_window=None).nope_layers == ()
 
     def test_biases(self):
         assert spec("qwen2").qkv_bias
@@ -236,12 +238,13 @@ _JUNK = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=5,
 )
-_NAMES = sorted({name for kind in MODEL_TYPES.values() for name in (*kind.defaults, *kind.switches.values())})
+_TYPES = all_model_types()
+_NAMES = sorted({name for _, kind in _TYPES.values() for name in (*kind.defaults, *kind.switches.values())})
 
 
 @settings(max_examples=300, deadline=None)
 @given(
-    model_type=st.sampled_from([*MODEL_TYPES, "brand_new", "gemma3", "llava", "mistral3"]),
+    model_type=st.sampled_from([*_TYPES, "brand_new", "gemma3", "llava", "mistral3"]),
     changes=st.dictionaries(
         st.sampled_from([*_NAMES, *BASE, "layer_types", "text_config", "vision_config", "rope_scaling", "n_layer"]),
         _JUNK | st.integers(-1, 200),

@@ -12,7 +12,7 @@ from vramwise.allocator.settings import parse_settings
 from vramwise.errors import VramwiseError
 from vramwise.facts.gpus import find_gpu
 from vramwise.facts.model_config import model_from_config
-from vramwise.facts.model_types import MODEL_TYPES
+from vramwise.families import all_model_types
 from vramwise.ghost.loops.sft import ghost_run
 from vramwise.timeline import Action
 
@@ -128,7 +128,7 @@ def goes_through(run, model, **options):
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(
     run=runs(),
-    model_type=st.sampled_from(sorted(MODEL_TYPES)),
+    model_type=st.sampled_from(sorted(all_model_types())),
     tied=st.booleans(),
     kv=st.sampled_from([1, 2, 4]),
     card=st.sampled_from(CARDS),
@@ -141,7 +141,7 @@ def test_any_run_goes_through(run, model_type, tied, kv, card, engine, widths):
     goes_through(run, model, engine=engine, widths=widths, eval_widths=widths, gpu=gpu)
 
 
-@pytest.mark.parametrize("model_type", sorted(MODEL_TYPES))
+@pytest.mark.parametrize("model_type", sorted(all_model_types()))
 @pytest.mark.parametrize("adapter", [None, "lora"])
 def test_every_model_type_trains(model_type, adapter):
     timeline, _ = ghost_run(replace(RUN, adapter=adapter, sequence_len=64), small_model(model_type), steps=2)

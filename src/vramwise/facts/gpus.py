@@ -1,4 +1,4 @@
-"""Cards by name: memory, CUDA capability, and which dtypes they compute natively.
+"""Cards by name: memory, CUDA capability, multiprocessors, and which dtypes they compute natively.
 
 The catalogue is gpus.json. Forgiving about how a name is written; a bare size such as 24GB is a card of which nothing
 else is known. Does not know which card this machine has (nvml.py) nor how fast a card is.
@@ -45,7 +45,14 @@ def all_gpus() -> tuple[GpuSpec, ...]:
     return tuple(_spec(card) for card in _catalogue()["cards"])
 
 
-def nvidia_spec(*, name: str, memory_bytes: int, capability: tuple[int, int]) -> GpuSpec:
+def multiprocessors_of(name: str) -> int | None:
+    """How many a card has that a driver or a person calls so; None where that is not known."""
+    return _cards_by_spelling().get(_squashed(name), {}).get("multiprocessors")
+
+
+def nvidia_spec(
+    *, name: str, memory_bytes: int, capability: tuple[int, int], multiprocessors: int | None = None
+) -> GpuSpec:
     """An NVIDIA card of this capability: bf16 is native from 8.0 on, fp8 from 8.9 on."""
     return GpuSpec(
         name=name,
@@ -54,6 +61,7 @@ def nvidia_spec(*, name: str, memory_bytes: int, capability: tuple[int, int]) ->
         capability=capability,
         bf16=capability >= (8, 0),
         fp8=capability >= (8, 9),
+        multiprocessors=multiprocessors,
     )
 
 
@@ -71,15 +79,18 @@ def derived_bytes(card: dict[str, Any]) -> int:
 
 
 def _spec(card: dict[str, Any]) -> GpuSpec:
-    arch = card["arch"]
+    arch, count = card["arch"], card.get("multiprocessors")
     if arch.startswith("sm_"):
         capability = (int(arch[3:-1]), int(arch[-1]))
-        return nvidia_spec(name=card["name"], memory_bytes=usable_bytes(card), capability=capability)
+        return nvidia_spec(
+            name=card["name"], memory_bytes=usable_bytes(card), capability=capability, multiprocessors=count
+        )
     return GpuSpec(
         name=card["name"],
         vendor="amd",
         memory_bytes=usable_bytes(card),
         capability=None,
+        multiprocessors=count,
         **_catalogue()["amd_architectures"][arch],
     )
 

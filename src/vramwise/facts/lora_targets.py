@@ -8,25 +8,16 @@ Source: peft `tuners_utils.py` and `utils/transformers_weight_conversion.py`; th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from vramwise.errors import VramwiseError
 from vramwise.facts.parameters import linear_modules, parameters
+from vramwise.families import block_of
 from vramwise.types import ModelSpec
 
 ALL_LINEAR = "all-linear"
 _MODULE_NAME = re.compile(r"[\w.]+")
-
-# Model types whose expert projections PEFT redirects to the fused 3-D parameters: what the old name became.
-_QWEN_STYLE = {"gate": "gate.weight", "gate_proj": "gate_up_proj", "up_proj": "gate_up_proj", "down_proj": "down_proj"}
-_MIXTRAL_STYLE = {"gate": "gate.weight", "w1": "gate_up_proj", "w3": "gate_up_proj", "w2": "down_proj"}
-_REDIRECTS = {
-    "mixtral": _MIXTRAL_STYLE,
-    "olmoe": _QWEN_STYLE,
-    "qwen3_moe": _QWEN_STYLE,
-    "glm4_moe": _QWEN_STYLE,
-}
 
 
 class LoraTarget(NamedTuple):
@@ -49,7 +40,8 @@ def linear_leaf_names(model: ModelSpec) -> tuple[str, ...]:
 def lora_targets(model: ModelSpec, targets: Sequence[str] | str) -> Sequence[LoraTarget]:
     """Where the adapters go, in the order of the model. Targets that address nothing add nothing."""
     targets = _as_written(targets)
-    redirects = _REDIRECTS.get(model.model_type, {}) if model.num_experts else {}
+    mixture = block_of(model).mixture
+    redirects = mixture.peft_names if mixture is not None and model.num_experts else {}
     if redirects:
         return tuple(_redirected(model, redirects, targets))
     return tuple(_plain(model, targets))
@@ -81,7 +73,7 @@ def _plain(model: ModelSpec, targets: Sequence[str] | str) -> Iterator[LoraTarge
             yield LoraTarget(module.name, "linear", module.in_features, module.out_features, module.layer)
 
 
-def _redirected(model: ModelSpec, redirects: dict[str, str], targets: Sequence[str] | str) -> Iterator[LoraTarget]:
+def _redirected(model: ModelSpec, redirects: Mapping[str, str], targets: Sequence[str] | str) -> Iterator[LoraTarget]:
     """Names of expert projections become parameters; modules that merely share such a name are no longer addressed."""
     names = _leaves(model, redirects, targets) if isinstance(targets, str) else targets
     kept = [name for name in names if _leaf(name) not in redirects]
@@ -98,7 +90,7 @@ def _redirected(model: ModelSpec, redirects: dict[str, str], targets: Sequence[s
             yield LoraTarget(parameter.name, "parameter", inputs, outputs, parameter.layer, experts, factor)
 
 
-def _leaves(model: ModelSpec, redirects: dict[str, str], pattern: str) -> list[str]:
+def _leaves(model: ModelSpec, redirects: Mapping[str, str], pattern: str) -> list[str]:
     """The leaf names that "all-linear" or a regular expression stands for."""
     if pattern == ALL_LINEAR:
         return list(dict.fromkeys((*linear_leaf_names(model), *redirects)))

@@ -1,6 +1,6 @@
 """From a model's `config.json` (already parsed) to a `ModelSpec`: what its fields mean, and what absent ones mean.
 
-Pure: takes a mapping and a name for messages, reads no files. What each model_type implies is in `model_types.py`.
+Pure: takes a mapping and a name for messages, reads no files. What each model_type implies is its family's to say.
 Of a multimodal config it takes `text_config`; the rest is `towers.py`'s. Architectures without softmax attention in
 every layer (Mamba, linear attention, short convolutions) and latent attention are refused by name rather than guessed.
 """
@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramwise.errors import VramwiseError
-from vramwise.facts.config_fields import MANY, Fields
-from vramwise.facts.model_types import ASSUMED, MODEL_TYPES, ModelType
 from vramwise.facts.towers import around_text
+from vramwise.families import find_type, llama
+from vramwise.families.base import Mixture, ModelType
+from vramwise.families.config_fields import MANY, Fields
 from vramwise.types import ModelSpec
 
 # The deepest models, made by stacking others, have some 315 layers; each takes time and memory to simulate.
@@ -43,26 +44,29 @@ _FOREIGN = {
 def model_from_config(config: Mapping[str, Any], *, name: str, source: str) -> ModelSpec:
     """The dimensions in a config.json. `source` names the file in messages and in the spec."""
     model_type, values = _text_model(config, source)
-    known = MODEL_TYPES.get(model_type)
+    known = find_type(model_type)
     if known is None:
         _refuse_foreign(model_type, values, source)
-    kind = known or ASSUMED
+    family, kind = known or (llama.FAMILY, llama.ASSUMED)
     fields = Fields(values, kind.defaults, source)
-    sizes = _sizes(fields, model_type)
-    layers = sizes["num_hidden_layers"]
-    block = _block(fields, kind, model_type)
-    if model_type != "gpt2" and (turned := int(sizes["head_dim"] * block["rotary_fraction"])) % 2:
+    sizes = _sizes(fields, kind)
+    found = {
+        **sizes,
+        **_block(fields, kind),
+        **_windows(fields, kind, sizes["num_hidden_layers"]),
+        **_experts(fields, (kind.block or family.block).mixture, model_type, sizes),
+    }
+    if kind.settles is not None:
+        found |= kind.settles(fields, found)
+    if family.layout.positions is None and (turned := int(found["head_dim"] * found["rotary_fraction"])) % 2:
         raise fields.wrong("head_dim", f"leaves {turned} for rotary embeddings, which turn pairs: it must be even")
     return ModelSpec(
         name=name,
         source=source,
         model_type=model_type,
-        family=kind.family,
+        family=family.name,
         family_assumed=known is None,
-        **sizes,
-        **block,
-        **_windows(fields, kind, model_type, layers),
-        **_experts(fields, kind, model_type, layers, sizes["intermediate_size"]),
+        **found,
         **around_text(config, text_hidden=sizes["hidden_size"], source=source),
         checkpoint_quantization=_quantization(config, source),
     )
@@ -89,10 +93,10 @@ def _refuse_foreign(model_type: str, values: Mapping[str, Any], source: str) -> 
             raise VramwiseError(f"{source}: model_type '{model_type}' has {what} ('{field}'), which is not supported")
 
 
-def _sizes(fields: Fields, model_type: str) -> dict[str, Any]:
+def _sizes(fields: Fields, kind: ModelType) -> dict[str, Any]:
     hidden = fields.integer("hidden_size", "n_embd", "n_embed")
     heads = fields.integer("num_attention_heads", "n_head", most=MANY)
-    kv_heads = _kv_heads(fields, model_type, heads)
+    kv_heads = _kv_heads(fields, kind, heads)
     if heads % kv_heads:
         raise fields.wrong("num_key_value_heads", f"must divide num_attention_heads: {heads} / {kv_heads}")
     return {
@@ -100,31 +104,24 @@ def _sizes(fields: Fields, model_type: str) -> dict[str, Any]:
         "num_hidden_layers": fields.integer("num_hidden_layers", "n_layer", most=_MOST_LAYERS),
         "num_attention_heads": heads,
         "num_key_value_heads": kv_heads,
-        "head_dim": _head_dim(fields, model_type, hidden, heads),
-        "intermediate_size": _intermediate(fields, model_type, hidden),
+        "head_dim": _head_dim(fields, kind, hidden, heads),
+        "intermediate_size": _intermediate(fields, kind, hidden),
         "vocab_size": fields.integer("vocab_size"),
         "max_position_embeddings": fields.integer("max_position_embeddings", "n_positions"),
         "tie_word_embeddings": fields.flag("tie_word_embeddings"),
     }
 
 
-def _kv_heads(fields: Fields, model_type: str, heads: int) -> int:
-    if model_type == "falcon":
-        if fields.flag("new_decoder_architecture") or not fields.flag("multi_query"):
-            return fields.optional_integer("num_kv_heads", "n_head_kv") or heads
-        return 1
-    if model_type in ("gpt2", "gpt_neox"):
+def _kv_heads(fields: Fields, kind: ModelType, heads: int) -> int:
+    if kind.kv_heads == "heads":
         return heads
-    return fields.optional_integer("num_key_value_heads") or heads
+    if kind.kv_heads == "field":
+        return fields.optional_integer("num_key_value_heads") or heads
+    return kind.kv_heads(fields, heads)
 
 
-def _head_dim(fields: Fields, model_type: str, hidden: int, heads: int) -> int:
-    # These compute it whatever the file says.
-    own = (
-        None
-        if model_type in ("falcon", "gpt2", "gpt_neox", "stablelm", "cohere2")
-        else fields.optional_integer("head_dim")
-    )
+def _head_dim(fields: Fields, kind: ModelType, hidden: int, heads: int) -> int:
+    own = None if kind.computes_head_dim else fields.optional_integer("head_dim")
     if own is not None:
         return own
     if hidden % heads:
@@ -132,17 +129,15 @@ def _head_dim(fields: Fields, model_type: str, hidden: int, heads: int) -> int:
     return hidden // heads
 
 
-def _intermediate(fields: Fields, model_type: str, hidden: int) -> int:
-    if model_type == "falcon":
-        return fields.optional_integer("ffn_hidden_size") or 4 * hidden
-    if model_type == "gpt2":
-        return fields.optional_integer("n_inner") or 4 * hidden
+def _intermediate(fields: Fields, kind: ModelType, hidden: int) -> int:
+    if kind.mlp_width is not None:
+        return fields.optional_integer(kind.mlp_width) or 4 * hidden
     return fields.integer("intermediate_size")
 
 
-def _block(fields: Fields, kind: ModelType, model_type: str) -> dict[str, Any]:
+def _block(fields: Fields, kind: ModelType) -> dict[str, Any]:
     block: dict[str, Any] = {
-        "activation": _activation(fields, model_type),
+        "activation": _activation(fields, kind),
         "rotary_fraction": _rotary_fraction(fields),
         "attention_dropout": fields.fraction("attention_dropout", "attn_pdrop"),
         "hidden_dropout": fields.fraction("hidden_dropout", "resid_pdrop", "residual_dropout"),
@@ -154,19 +149,12 @@ def _block(fields: Fields, kind: ModelType, model_type: str) -> dict[str, Any]:
     block |= kind.fixed
     if fields.flag("qk_layernorm", "use_qk_norm") and block.get("qk_norm", "none") == "none":
         block["qk_norm"] = "head"
-    if model_type == "stablelm" and block["parallel_residual"]:
-        block["norms_per_block"] = 1
-    if model_type == "falcon":
-        block |= _falcon(fields)
     return block
 
 
-def _activation(fields: Fields, model_type: str) -> str:
-    found = fields.text("hidden_act", "hidden_activation", "activation_function", "activation") or "silu"
-    if model_type in ("gemma2", "gemma3_text"):
-        found = fields.text("hidden_activation", "hidden_act") or found
-    # The first Gemma files say "gelu" where the tanh approximation is meant; transformers reads them so.
-    return "gelu_pytorch_tanh" if model_type == "gemma" and found == "gelu" else found
+def _activation(fields: Fields, kind: ModelType) -> str:
+    found = fields.text(*kind.activation) or fields.text("hidden_act") or "silu"
+    return kind.read_activations.get(found, found)
 
 
 def _rotary_fraction(fields: Fields) -> float:
@@ -181,32 +169,14 @@ def _rotary_fraction(fields: Fields) -> float:
     )
 
 
-def _falcon(fields: Fields) -> dict[str, Any]:
-    """Falcon's three blocks: one norm shared in parallel (7B), two norms in parallel (40B, 180B), sequential (RW)."""
-    new = fields.flag("new_decoder_architecture")
-    parallel = new or fields.flag("parallel_attn")
-    norms = fields.optional_integer("num_ln_in_parallel_attn") or (2 if new else 1)
-    return {
-        "parallel_residual": parallel,
-        "norms_per_block": norms if parallel else 2,
-        "rotary_fraction": 0.0 if fields.flag("alibi") else 1.0,
-    }
-
-
-def _windows(fields: Fields, kind: ModelType, model_type: str, layers: int) -> dict[str, Any]:
-    """Sliding windows and rotary layers; `layer_types` has one entry a layer."""
+def _windows(fields: Fields, kind: ModelType, layers: int) -> dict[str, Any]:
+    """Sliding windows; `layer_types` has one entry a layer."""
     window = (
         None if kind.window == "none" or fields.get("sliding_window") in (None, 0) else fields.integer("sliding_window")
     )
     if kind.window in ("late", "enabled", "alternate") and not fields.flag("use_sliding_window"):
         window = None
-    types = _layer_types(fields, kind, layers, window)
-    nope: tuple[int, ...] = ()
-    if model_type == "smollm3":
-        nope = _smollm3_nope(fields, layers)
-    elif model_type == "cohere2":
-        nope = tuple(layer for layer, kind_ in enumerate(types) if kind_ == "full_attention")
-    return {"sliding_window": window, "layer_types": types, "nope_layers": nope}
+    return {"sliding_window": window, "layer_types": _layer_types(fields, kind, layers, window)}
 
 
 def _layer_types(fields: Fields, kind: ModelType, layers: int, window: int | None) -> tuple[str, ...]:
@@ -236,41 +206,32 @@ def _slides(fields: Fields, kind: ModelType, layer: int) -> bool:
             return True
 
 
-def _smollm3_nope(fields: Fields, layers: int) -> tuple[int, ...]:
-    rotary = fields.integers("no_rope_layers")  # 1 = has rotary embeddings, despite the name
-    if rotary:
-        return tuple(layer for layer, has in enumerate(rotary[:layers]) if not has)
-    every = fields.integer("no_rope_layer_interval")
-    return tuple(layer for layer in range(layers) if (layer + 1) % every == 0)
-
-
-def _experts(fields: Fields, kind: ModelType, model_type: str, layers: int, intermediate: int) -> dict[str, Any]:
+def _experts(fields: Fields, mixture: Mixture | None, model_type: str, sizes: Mapping[str, int]) -> dict[str, Any]:
     experts = fields.count("num_local_experts", "num_experts", "n_routed_experts")
     if experts == 0:
         return {}
+    layers = sizes["num_hidden_layers"]
     if experts * layers > _MOST_EXPERTS:
         raise fields.wrong(
             "num_experts", f"is {experts:,} in {layers} layers: no model has more than {_MOST_EXPERTS:,} in all"
         )
-    if kind.family == "llama":
+    if mixture is None:
         raise fields.wrong("model_type", f"'{model_type}' has {experts} experts, in a block that is not supported")
-    # The others give the experts the width of intermediate_size.
-    has_own = kind.family in ("qwen2_moe", "qwen3_moe", "glm4_moe")
-    own = fields.optional_integer("moe_intermediate_size") if has_own else None
+    own = fields.optional_integer("moe_intermediate_size") if mixture.own_width else None
     shared = fields.count("n_shared_experts") * (own or 0) or fields.count("shared_expert_intermediate_size")
     return {
         "num_experts": experts,
         "num_experts_per_tok": fields.integer("num_experts_per_tok"),
-        "moe_intermediate_size": own or intermediate,
+        "moe_intermediate_size": own or sizes["intermediate_size"],
         "shared_expert_intermediate_size": shared,
-        "dense_layers": _dense_layers(fields, kind, layers),
+        "dense_layers": _dense_layers(fields, mixture, sizes["num_hidden_layers"]),
     }
 
 
-def _dense_layers(fields: Fields, kind: ModelType, layers: int) -> tuple[int, ...]:
-    if kind.family == "glm4_moe":
+def _dense_layers(fields: Fields, mixture: Mixture, layers: int) -> tuple[int, ...]:
+    if mixture.dense_layers == "first":
         return tuple(range(min(layers, fields.count("first_k_dense_replace"))))
-    if kind.family not in ("qwen2_moe", "qwen3_moe"):
+    if mixture.dense_layers == "none":
         return ()
     only = fields.integers("mlp_only_layers")
     step = fields.integer("decoder_sparse_step")

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from vramwise.facts.gpus import nvidia_spec
+from vramwise.facts.gpus import multiprocessors_of, nvidia_spec
 from vramwise.types import GpuSpec
 
 _SUCCESS = 0
@@ -97,7 +97,12 @@ def _card(library: Any, handle: Any) -> GpuSpec:
     _call(library.nvmlDeviceGetCudaComputeCapability, handle, ctypes.byref(major), ctypes.byref(minor))
     name = _text(library.nvmlDeviceGetName, handle).removeprefix("NVIDIA ")
     capability = (major.value, minor.value)
-    return nvidia_spec(name=name, memory_bytes=_memory_bytes(library, handle), capability=capability)
+    return nvidia_spec(
+        name=name,
+        memory_bytes=_memory_bytes(library, handle),
+        capability=capability,
+        multiprocessors=multiprocessors_of(name),
+    )
 
 
 def _memory_bytes(library: Any, handle: Any) -> int:

@@ -2,7 +2,7 @@
 
 Tied weights appear once, as they do there. Experts are one 3-D tensor a projection, as transformers 5 stores them. Does
 not know dtypes, adapters or quantisation: those belong to a run. Does not know buffers (rotary tables, router
-corrections). The layouts are in `layouts.py`; the tests compare every family with transformers on the meta device.
+corrections). The layouts are their families'; the tests compare every family with transformers on the meta device.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple, cast
 
-from vramwise.facts.layouts import LAYOUTS, Kind, Parameter, layout_of
+from vramwise.families import block_of, layout_of
+from vramwise.families.parts import Kind, Parameter
 from vramwise.types import ModelSpec
 
-__all__ = ["LAYOUTS", "Linear", "Parameter", "linear_modules", "parameter_count", "parameters"]
+__all__ = ["Linear", "Parameter", "linear_modules", "parameter_count", "parameters"]
 
 
 class Linear(NamedTuple):
@@ -31,7 +32,7 @@ class Linear(NamedTuple):
 @lru_cache(maxsize=64)
 def parameters(model: ModelSpec) -> Sequence[Parameter]:
     """Every parameter, in the order of `model.named_parameters()`."""
-    layout = layout_of(model)
+    layout, block = layout_of(model), block_of(model)
     found = [Parameter(name, shape, cast(Kind, kind)) for name, shape, kind in model.tower]
     found += layout.embeddings(model)
     layers = layout.inside(model, layout.layers)
@@ -39,10 +40,10 @@ def parameters(model: ModelSpec) -> Sequence[Parameter]:
     for layer in range(model.num_hidden_layers):
         sparse = model.num_experts > 0 and layer not in model.dense_layers
         if sparse not in blocks:
-            blocks[sparse] = list(layout.block(model, sparse))
+            blocks[sparse] = list(layout.block(model, block, sparse))
         start = f"{layers}.{layer}."
         found += [Parameter(start + name, shape, kind, layer) for name, shape, kind, _ in blocks[sparse]]
-    found += layout.final(model)
+    found += layout.final(model, block)
     return tuple(found)
 
 

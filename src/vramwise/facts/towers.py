@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from vramwise.facts.config_fields import MANY, Fields
+from vramwise.families.config_fields import MANY, Fields
 
-# name, shape, kind: as in `layouts.Parameter`
+# name, shape, kind: as in `families.parts.Parameter`
 Part = tuple[str, tuple[int, ...], str]
 
 _SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "image_size", "patch_size")

@@ -1,23 +1,15 @@
-"""From a `ModelSpec` and the loaded weights to a model of ghost layers: which parts a family is made of."""
+"""From a `ModelSpec` and the loaded weights to a model of ghost layers, by what its family's block facts say."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from vramwise.errors import VramwiseError
-from vramwise.facts.layouts import layout_of
+from vramwise.families import layout_of
+from vramwise.families.base import ParallelOrder
+from vramwise.ghost.block_words import FUSED_ATTENTION, NORMS, ROTATIONS
 from vramwise.ghost.checkpointing import Checkpoint, non_reentrant, reentrant
 from vramwise.ghost.dtypes import BY_NAME
-from vramwise.ghost.families import (
-    BLOCK_NORMS,
-    DROPS_INSIDE,
-    FUSED_ATTENTION,
-    GEMMA,
-    LIGER_TAKES_HEAD_NORMS,
-    MASKS_BY_KIND,
-    PARALLEL_ORDER,
-    PLAIN_MLP,
-    ROTATIONS,
-    SANDWICH,
-)
 from vramwise.ghost.model.attention import (
     Attention,
     AttentionLayer,
@@ -38,12 +30,8 @@ from vramwise.ghost.model.liger import LigerFusedGatedMlp, LigerGatedMlp, LigerN
 from vramwise.ghost.model.linear import Linear, Projection
 from vramwise.ghost.model.mlp import DroppedMlp, FusedGatedMlp, GatedMlp, PlainMlp, activation_named
 from vramwise.ghost.model.moe import Experts, ExpertWeight, MoeMlp, PackedExperts, Router
-from vramwise.ghost.model.norms import CohereNorm, GemmaNorm, LayerNorm, Norm, RmsNorm, WideRmsNorm
-from vramwise.ghost.model.rotary import (
-    Rotation,
-    rotate,
-    rotate_part,
-)
+from vramwise.ghost.model.norms import LayerNorm, Norm
+from vramwise.ghost.model.rotary import Rotation
 from vramwise.ghost.offload import reentrant_to_host
 from vramwise.ghost.ops.liger import rotate_in_place
 from vramwise.ghost.projections import projection
@@ -58,6 +46,7 @@ class Builder:
         self.weights = weights
         self.model = weights.model
         self.run = weights.run
+        self.facts = weights.block
         self.layout = layout_of(weights.model)
         self.layers = self.layout.inside(weights.model, self.layout.layers)
         self.embedding = self.layout.inside(weights.model, self.layout.embedding)
@@ -65,7 +54,7 @@ class Builder:
 
     def body(self) -> Body:
         """The model without its head."""
-        model, run = self.model, self.run
+        model, run, facts = self.model, self.run, self.facts
         norm = self.gathering.root(self.norm(self.layout.inside(model, self.layout.final_norm)))
         blocks = [self.gathering.block(layer, self.block(layer)) for layer in range(model.num_hidden_layers)]
         checkpoint = self._checkpoint()
@@ -78,18 +67,18 @@ class Builder:
             attention=run.attn_implementation,
             checkpoint=checkpoint,
             input_grads=run.recompute and run.adapter is not None,
-            scaled_embedding=model.family in GEMMA,
-            scaled_after=model.model_type == "granite",
-            masks_by_kind=model.model_type in MASKS_BY_KIND,
+            scaled_embedding=facts.scaled_embeddings == "inside",
+            scaled_after=facts.scaled_embeddings == "after",
+            masks_by_kind=facts.masks_by_kind,
             windows=windows,
             kinds=kinds,
-            local_tables=model.family == "gemma3",
-            wide_tables=model.family == "olmo2",
-            half_tables=model.family == "gpt_oss",
+            local_tables=facts.local_tables,
+            wide_tables=facts.tables == "in fp32",
+            half_tables=facts.tables == "half as wide",
             positions=self.weights.get(f"{self.layout.positions}.weight") if self.layout.positions else None,
-            dropout=model.hidden_dropout if model.family == "gpt_neox" else model.embedding_dropout,
-            drops_embeddings=model.family == "phi",
-            always_masked=model.family == "falcon" and run.attn_implementation == "sdpa",
+            dropout=model.hidden_dropout if facts.embedding_dropout == "hidden" else model.embedding_dropout,
+            drops_embeddings=facts.drops_embeddings,
+            always_masked=facts.undeclared_groups and run.attn_implementation == "sdpa",
         )
 
     def _checkpoint(self) -> Checkpoint | None:
@@ -124,23 +113,17 @@ class Builder:
 
     def norm(self, name: str) -> Norm:
         """The norm of that name, of the family's kind."""
-        weight = self.weights.get(f"{name}.weight")
-        if self.model.family == "cohere" and weight is not None:
-            return CohereNorm(weight)
-        if self.model.norm != "rms" or weight is None:
+        weight, rms = self.weights.get(f"{name}.weight"), self.model.norm == "rms"
+        if weight is None or (not rms and self.facts.norm == "stock"):
             return LayerNorm(weight, self.weights.get(f"{name}.bias"))
-        if "rms_norm" in self.run.liger and not self._left_by_liger(name):
-            return LigerNorm(weight, in_place=self.model.family not in ("gemma2", "gemma3"))
-        if self.model.family in GEMMA:
-            return GemmaNorm(weight)
-        if self.model.family in ("olmo2", "gpt_oss"):
-            return WideRmsNorm(weight)
-        return RmsNorm(weight)
+        if rms and "rms_norm" in self.run.liger and not self._left_by_liger(name):
+            return LigerNorm(weight, in_place=self.facts.liger_norm_in_place)
+        return NORMS[self.facts.norm](weight)
 
     def _left_by_liger(self, name: str) -> bool:
         """Where Liger replaces the norms of a model that is built already, most heads keep theirs."""
-        of_heads = name.endswith(("q_norm", "k_norm"))
-        return of_heads and not self.run.liger_before_build and self.model.model_type not in LIGER_TAKES_HEAD_NORMS
+        of_heads = name.endswith(self.facts.head_norms)
+        return of_heads and not self.run.liger_before_build and not self.facts.liger_takes_head_norms
 
     def _norm_or_none(self, name: str) -> Norm | None:
         return self.norm(name) if self.weights.get(f"{name}.weight") is not None else None
@@ -154,60 +137,53 @@ class Builder:
         if self.run.attn_implementation == "eager":
             return Eager(model.attn_logit_softcapping, model.attention_dropout)
         if self.run.attn_implementation == "sdpa":
-            return MathSdpa() if model.family == "falcon" else Sdpa()
+            return MathSdpa() if self.facts.undeclared_groups else Sdpa()
         return Flash()
 
     def rotation(self, layer: int) -> Rotation | None:
-        """How queries and keys are turned; SmolLM 3 leaves every fourth layer alone."""
-        alone = self.model.model_type == "smollm3" and (layer + 1) % 4 == 0
-        if alone or self.model.rotary_fraction == 0:
+        """How queries and keys are turned, in layers where they are."""
+        if layer in self.model.nope_layers or self.model.rotary_fraction == 0:
             return None
         if "rope" in self.run.liger and self.model.rotary_fraction == 1:
             return rotate_in_place
-        special = ROTATIONS.get(self.model.family)
-        if special is not None:
-            return special
-        if self.model.family == "phi3" or self.model.rotary_fraction < 1:
-            return rotate_part
-        return rotate
+        return ROTATIONS[self.facts.rotation or ("part" if self.model.rotary_fraction < 1 else "whole")]
 
     def attention(self, start: str, layer: int) -> AttentionLayer:
         """The attention of the block whose names start so."""
-        model = self.model
+        model, facts = self.model, self.facts
+        dropout = model.hidden_dropout if facts.drops_inside else 0.0
         heads = Heads(query=model.num_attention_heads, kv=model.num_key_value_heads, width=model.head_dim)
-        fused = FUSED_ATTENTION.get(model.family)
-        if fused is not None:
-            kind, qkv, out = fused
-            more = {"dropout": model.hidden_dropout} if model.family == "gpt2" else {}
-            return kind(
+        made = [projection(self.weights, f"{start}{name}") for name in facts.attention]
+        if facts.fused_attention is not None:
+            return FUSED_ATTENTION[facts.fused_attention](
                 heads=heads,
-                qkv=projection(self.weights, f"{start}{qkv}"),
-                o=projection(self.weights, f"{start}{out}"),
+                qkv=made[0],
+                o=made[1],
                 kernel=self.kernel(start),
                 rotate=self.rotation(layer),
-                **more,
+                **({"dropout": dropout} if facts.drops_inside else {}),
             )
-        place = f"{start}self_attn."
+        q_norm, k_norm = [self._norm_or_none(f"{start}self_attn.{name}") for name in facts.head_norms]
         return Attention(
             heads=heads,
-            q=projection(self.weights, f"{place}q_proj"),
-            k=projection(self.weights, f"{place}k_proj"),
-            v=projection(self.weights, f"{place}v_proj"),
-            o=projection(self.weights, f"{place}dense" if model.family == "phi" else f"{place}o_proj"),
+            q=made[0],
+            k=made[1],
+            v=made[2],
+            o=made[3],
             kernel=self.kernel(start),
             rotate=self.rotation(layer),
-            q_norm=self._norm_or_none(f"{place}q_norm"),
-            k_norm=self._norm_or_none(f"{place}k_norm"),
+            q_norm=q_norm,
+            k_norm=k_norm,
             norm_whole=model.qk_norm == "full",
-            norm_late=model.family == "gemma3",
-            dropout=model.hidden_dropout if model.family in DROPS_INSIDE else 0.0,
+            norms_run=facts.head_norms_run,
+            dropout=dropout,
         )
 
     def mlp(self, start: str, layer: int) -> Mlp:
         """The feed-forward part of a block, with dropout where that is a part of it."""
         made = self._mlp(start, layer)
-        model = self.model
-        return DroppedMlp(made, model.hidden_dropout) if model.family in DROPS_INSIDE and model.hidden_dropout else made
+        rate = self.model.hidden_dropout
+        return DroppedMlp(made, rate) if self.facts.drops_inside and rate else made
 
     def _mlp(self, start: str, layer: int) -> Mlp:
         model = self.model
@@ -218,7 +194,7 @@ class Builder:
             fused = LigerFusedGatedMlp if "glu_activation" in self.run.liger else FusedGatedMlp
             return fused(*[projection(self.weights, f"{place}{name}") for name in ("gate_up_proj", "down_proj")])
         if not model.gated_mlp:
-            up, down = PLAIN_MLP.get(model.family, ("up_proj", "down_proj"))
+            up, down = self.facts.plain_mlp
             act = activation_named(model.activation)
             return PlainMlp(projection(self.weights, f"{place}{up}"), projection(self.weights, f"{place}{down}"), act)
         gated = LigerGatedMlp if "glu_activation" in self.run.liger else GatedMlp
@@ -227,10 +203,10 @@ class Builder:
     def _mixture(self, place: str) -> Mlp:
         """A mixture of experts."""
         model, by_name = self.model, self.weights.by_name
-        gpt_oss = model.family == "gpt_oss"
-        router = f"{place}router" if gpt_oss else f"{place}gate"
-        if f"{router}.weight" not in by_name:
+        facts = self.facts.mixture
+        if facts is None:
             raise VramwiseError(f"a mixture of experts in a block of the family '{model.family}' is not supported")
+        router = f"{place}{facts.router}"
         shared_name = next(
             (n for n in ("shared_expert", "shared_experts") if f"{place}{n}.down_proj.weight" in by_name), None
         )
@@ -245,9 +221,9 @@ class Builder:
                 weight=by_name[f"{router}.weight"],
                 bias=self.weights.get(f"{router}.bias"),
                 top_k=model.num_experts_per_tok,
-                normalised=model.family in ("mixtral", "qwen3_moe", "glm4_moe"),
-                cast_back=model.family != "mixtral",
-                softmax_last=gpt_oss,
+                normalised=facts.normalised,
+                cast_back=facts.cast_back,
+                softmax_last=facts.softmax_last,
             ),
             experts=Experts(
                 gate_up=self._expert_weight(f"{place}experts.gate_up_proj"),
@@ -255,7 +231,7 @@ class Builder:
                 hidden=model.hidden_size,
                 intermediate=model.moe_intermediate_size,
                 biased=f"{place}experts.gate_up_proj_bias" in by_name,
-                clamped=gpt_oss,
+                clamped=facts.clamped,
                 gate_up_lora=self.weights.adapters.get(f"{place}experts.gate_up_proj"),
                 down_lora=self.weights.adapters.get(f"{place}experts.down_proj"),
             ),
@@ -270,64 +246,32 @@ class Builder:
         return PackedExperts(shape=shape, bits=bits, dtype=BY_NAME[self.run.weights_dtype])
 
     def block(self, layer: int) -> Block:
-        """One block."""
-        family = self.model.family
+        """One block: with a parallel residual where the model has one and its family knows it, else in its order."""
         start = f"{self.layers}.{layer}."
-        label = f"layers.{layer}"
         attention, mlp = self.attention(start, layer), self.mlp(start, layer)
-        if family in SANDWICH:
-            names = SANDWICH[family]
-            norms = [self.norm(f"{start}{name}_layernorm") for name in names]
-            return SandwichBlock(
-                label=label,
-                attention=attention,
-                mlp=mlp,
-                norm1=norms[0],
-                norm2=norms[1],
-                norm3=norms[2],
-                norm4=norms[3],
-            )
-        if family == "olmo2":
-            return PostNormBlock(
-                label=label,
-                attention=attention,
-                mlp=mlp,
-                norm1=self.norm(f"{start}post_attention_layernorm"),
-                norm2=self.norm(f"{start}post_feedforward_layernorm"),
-            )
-        if family == "gpt_neox" and self.model.parallel_residual:
-            norms = [self.norm(f"{start}{name}_layernorm") for name in ("input", "post_attention")]
-            rate = self.model.hidden_dropout
-            return NeoxBlock(label=label, attention=attention, mlp=mlp, norm1=norms[0], norm2=norms[1], dropout=rate)
-        if family in ("phi", "cohere", "falcon") and self.model.parallel_residual:
-            two = self._norm_or_none(f"{start}ln_mlp")
-            return ParallelBlock(
-                label=label,
-                attention=attention,
-                mlp=mlp,
-                norm1=self.norm(f"{start}ln_attn" if two is not None else f"{start}input_layernorm"),
-                norm2=two,
-                order=PARALLEL_ORDER[family],
-                dropout=self.model.hidden_dropout,
-            )
-        if family == "falcon":
-            norms = [self.norm(f"{start}{name}_layernorm") for name in ("input", "post_attention")]
-            return KeepingBlock(
-                label=label,
-                attention=attention,
-                mlp=mlp,
-                norm1=norms[0],
-                norm2=norms[1],
-                attention_dropout=self.model.attention_dropout,
-                dropout=self.model.hidden_dropout,
-            )
-        first, second = BLOCK_NORMS.get(family, ("input_layernorm", "post_attention_layernorm"))
-        return PreNormBlock(
-            label=label,
-            attention=attention,
-            mlp=mlp,
-            norm1=self.norm(f"{start}{first}"),
-            norm2=self.norm(f"{start}{second}"),
-            scaled=self.model.model_type == "granite",
-            dropout=0.0 if family in DROPS_INSIDE else self.model.hidden_dropout,
-        )
+        parts: dict[str, Any] = {"label": f"layers.{layer}", "attention": attention, "mlp": mlp}
+        facts, model = self.facts, self.model
+        if facts.parallel is not None and model.parallel_residual:
+            return self._parallel_block(start, facts.parallel, parts)
+        parts |= {f"norm{number}": self.norm(f"{start}{name}") for number, name in enumerate(facts.norms, 1)}
+        if facts.order == "sandwich":
+            return SandwichBlock(**parts)
+        if facts.order == "post":
+            return PostNormBlock(**parts)
+        dropout = 0.0 if facts.drops_inside else model.hidden_dropout
+        if facts.order == "pre, kept":
+            return KeepingBlock(**parts, attention_dropout=model.attention_dropout, dropout=dropout)
+        return PreNormBlock(**parts, scaled=facts.scaled_residuals, dropout=dropout)
+
+    def _parallel_block(self, start: str, order: ParallelOrder, parts: dict[str, Any]) -> Block:
+        """One residual around both parts. One norm feeds them, or two where the model has those."""
+        dropout = self.model.hidden_dropout
+        first, second = self.facts.norms[:2]
+        if order == "two norms":
+            norms = self.norm(f"{start}{first}"), self.norm(f"{start}{second}")
+            return NeoxBlock(**parts, norm1=norms[0], norm2=norms[1], dropout=dropout)
+        beside = None
+        if self.facts.parallel_norms is not None:
+            beside = self._norm_or_none(f"{start}{self.facts.parallel_norms[1]}")
+            first = self.facts.parallel_norms[0] if beside is not None else first
+        return ParallelBlock(**parts, norm1=self.norm(f"{start}{first}"), norm2=beside, order=order, dropout=dropout)

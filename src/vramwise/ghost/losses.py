@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from vramwise.families import block_of
 from vramwise.ghost.dtypes import INT64
 from vramwise.ghost.model.liger import plain_weight
 from vramwise.ghost.model.linear import Projection
@@ -147,9 +148,7 @@ class ChunkedLoss:
 
 def make_loss(run: RunSpec, model: ModelSpec) -> Loss:
     """The loss that the run's kernel gives."""
-    stock = StockLoss(
-        softcap=model.final_logit_softcapping is not None, scaled=model.model_type in ("granite", "cohere", "cohere2")
-    )
+    stock = StockLoss(softcap=model.final_logit_softcapping is not None, scaled=block_of(model).scaled_logits)
     if run.loss_kernel == "liger_fused_linear":
         return FusedLinearLoss(stock)
     if run.loss_kernel == "liger":

@@ -18,9 +18,10 @@ def projection(weights: Weights, name: str) -> Projection:
     bias = weights.get(f"{name}.bias")
     shape = weights.shapes.get(f"{name}.weight")
     base: Projection
-    if shape is None and weights.model.family == "gpt2" and name != "lm_head":
+    kind = weights.block.linear
+    if shape is None and kind == "transposed" and name != "lm_head":
         base = Conv1d(weights.by_name[f"{name}.weight"], bias)
-    elif shape is None and weights.model.family == "falcon" and bias is not None:
+    elif shape is None and kind == "bias added apart" and bias is not None:
         base = AddedBias(weights.by_name[f"{name}.weight"], bias)
     elif shape is None:
         base = Linear(weights.by_name[f"{name}.weight"], bias)

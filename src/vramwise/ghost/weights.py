@@ -6,9 +6,9 @@ made in the base weights' type and then copied to fp32.
 
 from __future__ import annotations
 
-from vramwise.facts.layouts import layout_of
 from vramwise.facts.lora_targets import ALL_LINEAR, LoraTarget, lora_targets
 from vramwise.facts.parameters import parameters
+from vramwise.families import block_of, layout_of
 from vramwise.ghost.dtypes import BY_NAME, FP32, DType
 from vramwise.ghost.quantise import quantise_4bit, quantise_8bit
 from vramwise.ghost.sharding import Sharding
@@ -22,6 +22,7 @@ class Weights:
 
     __slots__ = (
         "adapters",
+        "block",
         "buffers",
         "by_name",
         "magnitudes",
@@ -37,6 +38,7 @@ class Weights:
 
     def __init__(self, model: ModelSpec, run: RunSpec, sharding: Sharding) -> None:
         self.model = model
+        self.block = block_of(model)
         self.run = run
         self.buffers: list[Storage] = []
         self.by_name: dict[str, Parameter] = {}
@@ -140,7 +142,7 @@ def load(t: Tape, model: ModelSpec, run: RunSpec, sharding: Sharding) -> Weights
             _load_quantised(t, weights, name, shape, base, bits)
             continue
         weights.by_name[name] = _parameter(t, weights, name, shape, base, trainable=full)
-        if kind == "embedding" and model.family in ("gemma", "gemma2", "gemma3"):
+        if kind == "embedding" and weights.block.scaled_embeddings == "inside":
             weights.buffers.append(Storage(t, base.size))  # the factor that embeddings are scaled by
     if buffers_due:
         weights.buffers += _rotary_buffers(t, model, run.quantization is not None)

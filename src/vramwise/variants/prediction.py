@@ -15,8 +15,10 @@ from vramwise.allocator.unrolling import MOST_EVENTS, unroll, unrolled_length
 from vramwise.errors import VramwiseError
 from vramwise.facts.accuracy import ExpectedError, expected_error
 from vramwise.facts.context import outside_bytes
+from vramwise.ghost.hardware import taken_for_granted
 from vramwise.ghost.loops.batches import BatchShape
 from vramwise.ghost.loops.sft import ghost_run
+from vramwise.ghost.optimizers import is_measured
 from vramwise.timeline import MemoryReport, Timeline
 from vramwise.types import GpuSpec, ModelSpec, RunSpec
 from vramwise.units import GIB
@@ -37,7 +39,6 @@ _COUNTED = (
     *("micro_batch_size", "gradient_accumulation_steps", "sequence_len", "eval_batch_size", "eval_sequence_len"),
     *("lora_r", "gpus"),
 )
-_UNMEASURED_OPTIMIZERS = ("muon", "adamw_torch_8bit", "adamw_torch_4bit")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,6 +223,7 @@ def _steps(shapes: Sequence[object], each: int, lengths: Lengths | None) -> int:
 def _assumptions(run: RunSpec, model: ModelSpec, lengths: Lengths | None, eval_lengths: Lengths | None) -> list[str]:
     notes = [f"model: {model.name} ({model.source})"]
     notes += [_version(run, package) for package in (run.trainer, "torch") if package in run.target.stack.releases]
+    notes.extend(taken_for_granted(run.target.gpu))
     decisive = (run.origins.get(name) for name in ("precision", "lora_r"))
     notes.extend(origin.why for origin in decisive if origin is not None and origin.kind == "assumed")
     if lengths is None and not run.sample_packing:
@@ -261,7 +263,7 @@ def _unmeasured(run: RunSpec) -> Iterator[str]:
         yield f"{run.loss_kernel} cross entropy"
     if run.attn_implementation.startswith("flash"):
         yield run.attn_implementation
-    if run.optimizer.startswith(_UNMEASURED_OPTIMIZERS):
+    if not is_measured(run.optimizer):
         yield run.optimizer
 
 

@@ -4,7 +4,7 @@ projection."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from vramwise.ghost.model.kernels import Kernel
 from vramwise.ghost.model.linear import Projection
@@ -52,8 +52,8 @@ class Attention:
     q_norm: Norm | None = None
     k_norm: Norm | None = None
     norm_whole: bool = False
-    # the heads' norms come after all three projections (Gemma 3)
-    norm_late: bool = False
+    # of heads: each where its projection is made, or both after all three (Gemma 3), or after the rotation (HunYuan)
+    norms_run: Literal["with each projection", "after projections", "after rotation"] = "with each projection"
     # of the output, inside the layer (StarCoder 2)
     dropout: float = 0.0
 
@@ -66,17 +66,20 @@ class Attention:
         if self.norm_whole:
             query, key, value = self._normed_whole(t, hidden)
         else:
-            late = self.norm_late
+            late = self.norms_run != "with each projection"
             query = self._split(t, self.q(t, hidden), heads.query, None if late else self.q_norm)
             key = self._split(t, self.k(t, hidden), heads.kv, None if late else self.k_norm)
             value = self._split(t, self.v(t, hidden), heads.kv, None)
-            if late and self.q_norm is not None and self.k_norm is not None:
-                query = self.q_norm(t, query)
-                key = self.k_norm(t, key)
+        if self.norms_run == "after projections" and self.q_norm is not None and self.k_norm is not None:
+            query = self.q_norm(t, query)
+            key = self.k_norm(t, key)
         if self.rotate is rotate_inline and tables is not None:
             query, key = rotate_inline(t, query, key, *tables, kept=kept)
         elif self.rotate is not None and tables is not None:
             query, key = self.rotate(t, query, key, *tables)
+        if self.norms_run == "after rotation" and self.q_norm is not None and self.k_norm is not None:
+            query = self.q_norm(t, query)
+            key = self.k_norm(t, key)
         output, weights = self.kernel(t, query, key, value, mask)
         output = self.o(t, output)
         output = dropout(t, output, self.dropout)

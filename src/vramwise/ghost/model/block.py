@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
+from vramwise.families.base import ParallelOrder
 from vramwise.ghost.model.attention import AttentionLayer, Tables
 from vramwise.ghost.model.norms import Norm
 from vramwise.ghost.ops.elementwise import add, add_in_place, dropout, scale
@@ -135,7 +135,7 @@ class ParallelBlock:
     norm1: Norm
     norm2: Norm | None
     # in which order the three are added: phi, Falcon and Cohere differ
-    order: Literal["attention, mlp", "residual, (mlp, attention)", "residual, attention"] = "attention, mlp"
+    order: ParallelOrder = "attention, mlp"
     dropout: float = 0.0
 
     def __call__(self, t: Tape, hidden: Tensor, *, tables: Tables | None, mask: Tensor | None) -> Tensor:

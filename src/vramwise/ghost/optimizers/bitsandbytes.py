@@ -7,6 +7,7 @@ Paged states of 100,000 elements and more live in unified memory, which this all
 
 from __future__ import annotations
 
+from vramwise.ghost.optimizers.base import Kind, Trained
 from vramwise.ghost.tape import Parameter, Storage, Tape
 
 _BLOCK = 256
@@ -48,3 +49,20 @@ class BitsAndBytes:
 def is_embedding(parameter: Parameter) -> bool:
     """A token or position table, by transformers' names."""
     return any(part in parameter.name for part in ("embed_tokens", "embed_in", "word_embeddings", ".wte", ".wpe"))
+
+
+_FAMILIES = ("adamw", "lion", "ademamix", "rmsprop", "adagrad", "sgd")
+
+
+def _handles(name: str) -> bool:
+    return name.startswith((*_FAMILIES, "paged_")) and any(part in name for part in ("bnb", "8bit", "32bit", "paged"))
+
+
+def _make(name: str, trained: Trained) -> BitsAndBytes:
+    one = any(part in name for part in ("lion", "rmsprop", "adagrad", "sgd"))
+    states = 3 if "ademamix" in name else 1 if one else 2
+    bits = 8 if "8bit" in name else 32
+    return BitsAndBytes(trained.ordered, states=states, bits=bits, paged=name.startswith("paged"))
+
+
+OPTIMIZERS = (Kind(handles=_handles, measured=True, make=_make),)

@@ -4,6 +4,7 @@ a time."""
 from __future__ import annotations
 
 from vramwise.ghost.dtypes import FP32
+from vramwise.ghost.optimizers.base import Kind
 from vramwise.ghost.tape import Parameter, Storage, Tape
 
 
@@ -49,3 +50,12 @@ class Adafactor:
         norm = Storage(t, 4)
         Storage(t, 4)
         del norm
+
+
+OPTIMIZERS = (
+    Kind(
+        handles=lambda name: "adafactor" in name or "came" in name,
+        measured=True,
+        make=lambda name, trained: Adafactor(trained.ordered),
+    ),
+)

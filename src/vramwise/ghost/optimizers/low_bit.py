@@ -3,6 +3,7 @@ states."""
 
 from __future__ import annotations
 
+from vramwise.ghost.optimizers.base import Kind
 from vramwise.ghost.tape import Parameter, Storage, Tape
 
 _MIN_QUANTISED = 4096
@@ -36,3 +37,11 @@ class LowBitAdam:
                 else:
                     made.append(Storage(t, numel * parameter.state_dtype.size))
             self.states[id(parameter)] = made
+
+
+OPTIMIZERS = (
+    Kind(
+        names=("adamw_torch_8bit", "adamw_torch_4bit", "ao_adamw_8bit", "ao_adamw_4bit", "ao_adamw_fp8"),
+        make=lambda name, trained: LowBitAdam(trained.ordered, bits=4 if "4bit" in name else 8),
+    ),
+)

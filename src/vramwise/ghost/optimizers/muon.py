@@ -5,6 +5,7 @@ States are exact; the temporaries of the Newton–Schulz iteration are those of 
 
 from __future__ import annotations
 
+from vramwise.ghost.optimizers.base import Kind
 from vramwise.ghost.optimizers.bitsandbytes import is_embedding
 from vramwise.ghost.optimizers.torch_adam import FusedAdam
 from vramwise.ghost.tape import Parameter, Storage, Tape
@@ -42,3 +43,6 @@ def _iterate(t: Tape, parameter: Parameter) -> None:
 
 def _is_matrix(parameter: Parameter) -> bool:
     return len(parameter.shape) == 2 and not is_embedding(parameter) and "lm_head" not in parameter.name
+
+
+OPTIMIZERS = (Kind(handles=lambda name: "muon" in name, make=lambda name, trained: Muon(trained.ordered)),)

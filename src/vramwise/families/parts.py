@@ -1,7 +1,7 @@
 """The pieces of parameter layouts: a linear, a norm, an attention, an MLP, with the names transformers gives them.
 
 Yields relative names in registration order. Knows which sizes of a `ModelSpec` go where; does not know which family is
-made of which pieces (`layouts.py` does).
+made of which pieces: each family's own file says that, with a `Layout` (`layout.py`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from math import prod
 from typing import Literal, NamedTuple
 
+from vramwise.families.base import Block
 from vramwise.types import ModelSpec
 
 # "conv1d" is GPT-2's transposed linear; "norm" and "lm_head" and "router" include the biases of those modules;
@@ -47,21 +48,20 @@ def conv1d(name: str, inputs: int, outputs: int) -> Parts:
     yield Parameter(f"{name}.bias", (outputs,), "bias")
 
 
-def norm(name: str, model: ModelSpec, *shape: int) -> Parts:
+def norm(name: str, model: ModelSpec, block: Block, *shape: int) -> Parts:
     """A norm over the hidden size, or over `shape`."""
     if model.norm == "layer_no_affine":
         return
     shape = shape or (model.hidden_size,)
     yield Parameter(f"{name}.weight", shape, "norm")
-    # Cohere's own LayerNorm has a weight only.
-    if model.norm == "layer" and model.family != "cohere":
+    if model.norm == "layer" and block.norm != "layer without bias":
         yield Parameter(f"{name}.bias", shape, "norm")
 
 
-def norms(model: ModelSpec, *names: str) -> Parts:
-    """Norms over the hidden size."""
-    for name in names:
-        yield from norm(name, model)
+def norms(model: ModelSpec, block: Block, *names: str) -> Parts:
+    """Norms over the hidden size: these, or those of the block that the model has."""
+    for name in names or block.norms[: model.norms_per_block]:
+        yield from norm(name, model, block)
 
 
 def query_size(model: ModelSpec) -> int:
@@ -74,44 +74,23 @@ def key_size(model: ModelSpec) -> int:
     return model.num_key_value_heads * model.head_dim
 
 
-def _qkv(model: ModelSpec) -> Parts:
-    yield from linear("self_attn.q_proj", model.hidden_size, query_size(model), model.qkv_bias)
-    yield from linear("self_attn.k_proj", model.hidden_size, key_size(model), model.qkv_bias)
-    yield from linear("self_attn.v_proj", model.hidden_size, key_size(model), model.qkv_bias)
+def projections(model: ModelSpec, block: Block) -> Parts:
+    """Separate q, k, v and output projections."""
+    query, key, value, out = block.attention
+    yield from linear(query, model.hidden_size, query_size(model), model.qkv_bias)
+    yield from linear(key, model.hidden_size, key_size(model), model.qkv_bias)
+    yield from linear(value, model.hidden_size, key_size(model), model.qkv_bias)
+    yield from linear(out, query_size(model), model.hidden_size, model.attention_out_bias)
 
 
-def attention(model: ModelSpec, out: str = "o_proj") -> Parts:
-    """Separate q, k, v and output projections, then the norms of q and k."""
-    yield from _qkv(model)
-    yield from linear(f"self_attn.{out}", query_size(model), model.hidden_size, model.attention_out_bias)
-    yield from _qk_norms(model)
-
-
-_QK_NORM_NAMES = {"hunyuan_v1_dense": ("query_layernorm", "key_layernorm"), "phi": ("q_layernorm", "k_layernorm")}
-
-
-def _qk_norms(model: ModelSpec) -> Parts:
+def attention(model: ModelSpec, block: Block) -> Parts:
+    """Separate projections, then the norms of q and k: one weight for each place in a head, or for the full width."""
+    yield from projections(model, block)
     if model.qk_norm == "none":
         return
-    query, key = _QK_NORM_NAMES.get(model.model_type, ("q_norm", "k_norm"))
-    if model.model_type == "stablelm":
-        yield from _stablelm_qk_norms(model)
-    elif model.family == "cohere":  # one weight row a head
-        yield from norm("self_attn.q_norm", model, model.num_attention_heads, model.head_dim)
-        yield from norm("self_attn.k_norm", model, model.num_key_value_heads, model.head_dim)
-    elif model.qk_norm == "head":
-        yield from norm(f"self_attn.{query}", model, model.head_dim)
-        yield from norm(f"self_attn.{key}", model, model.head_dim)
-    else:
-        yield from norm(f"self_attn.{query}", model, query_size(model))
-        yield from norm(f"self_attn.{key}", model, key_size(model))
-
-
-def _stablelm_qk_norms(model: ModelSpec) -> Parts:
-    """A LayerNorm module a head, without biases."""
-    for which, heads in (("q", model.num_attention_heads), ("k", model.num_key_value_heads)):
-        for head in range(heads):
-            yield Parameter(f"self_attn.{which}_layernorm.norms.{head}.weight", (model.head_dim,), "norm")
+    sizes = (model.head_dim,) * 2 if model.qk_norm == "head" else (query_size(model), key_size(model))
+    for name, size in zip(block.head_norms, sizes, strict=True):
+        yield from norm(f"self_attn.{name}", model, block, size)
 
 
 def mlp(model: ModelSpec, name: str = "mlp", size: int | None = None) -> Parts:
@@ -126,7 +105,20 @@ def mlp(model: ModelSpec, name: str = "mlp", size: int | None = None) -> Parts:
     yield from linear(f"{name}.down_proj", size, model.hidden_size, model.mlp_bias)
 
 
-def two_matrices(model: ModelSpec, up: str, down: str) -> Parts:
-    """An MLP without a gate."""
+def two_matrices(model: ModelSpec, block: Block) -> Parts:
+    """An MLP without a gate, under the block's names."""
+    up, down = [f"mlp.{name}" for name in block.plain_mlp]
     yield from linear(up, model.hidden_size, model.intermediate_size, model.mlp_bias)
     yield from linear(down, model.intermediate_size, model.hidden_size, model.mlp_bias)
+
+
+def router(model: ModelSpec, name: str = "mlp.gate") -> Parts:
+    """What chooses the experts of a token."""
+    yield Parameter(f"{name}.weight", (model.num_experts, model.hidden_size), "router")
+
+
+def experts(model: ModelSpec) -> Parts:
+    """All experts of a layer: one 3-D tensor a projection."""
+    count, hidden, size = model.num_experts, model.hidden_size, model.moe_intermediate_size
+    yield Parameter("mlp.experts.gate_up_proj", (count, 2 * size, hidden), "experts")
+    yield Parameter("mlp.experts.down_proj", (count, hidden, size), "experts")

@@ -1,0 +1,162 @@
+"""What a file of this room says about its family, as data in plain words. No classes of the ghost run are named here.
+
+A `Family` has a parameter layout, a block, and the model_types of transformers that are made of them. Whoever runs a
+block looks the words up in a table of its own. Source of all facts: `configuration_<type>.py` and `modeling_<type>.py`
+of transformers 5.22.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from vramwise.families.config_fields import Fields
+
+# Which layers see a sliding window. "all": every one, where the file sets one. "pattern": all but the last of every N.
+# Only with use_sliding_window: "enabled" (every layer), "late" (from max_window_layers on), "alternate" (every other
+# layer before it).
+Window = Literal["none", "all", "late", "enabled", "alternate", "pattern"]
+Rotation = Literal["whole", "part", "parts, then joined", "inside attention", "in fp32 tables", "halves", "in fp32"]
+FusedAttention = Literal["cut by width", "cut head by head", "cut in thirds", "copied by index"]
+KvHeads = Literal["field", "heads"] | Callable[[Fields, int], int]
+Settles = Callable[[Fields, Mapping[str, Any]], Mapping[str, Any]]
+_ACTIVATION_FIELDS = ("hidden_act", "hidden_activation", "activation_function", "activation")
+ParallelOrder = Literal["attention, mlp", "residual, (mlp, attention)", "residual, attention", "two norms"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mixture:
+    """A feed-forward layer of experts."""
+
+    router: str = "gate"
+    normalised: bool = False  # the chosen weights are divided by their sum
+    cast_back: bool = True  # the weights go back to the model's type
+    softmax_last: bool = False  # the best logits first, then the softmax of those
+    clamped: bool = False  # gate and up are clamped before they are multiplied
+    # whether experts have a width of their own (moe_intermediate_size); the others have intermediate_size
+    own_width: bool = False
+    # layers with an ordinary MLP. "first": first_k_dense_replace of them; "stepped": those that decoder_sparse_step
+    # and mlp_only_layers leave out
+    dense_layers: Literal["none", "first", "stepped"] = "none"
+    # what the projections of experts were called before they became one 3-D tensor: PEFT redirects the old names
+    peft_names: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """How a family's block runs, where that is not settled by a field of `ModelSpec`."""
+
+    # where norms stand around attention and MLP; "pre, kept": as "pre", with each result kept until the block ends
+    order: Literal["pre", "post", "sandwich", "pre, kept"] = "pre"
+    # in which order a parallel residual is summed, for models that have one; None: the family has no such block
+    parallel: ParallelOrder | None = None
+    norms: tuple[str, ...] = ("input_layernorm", "post_attention_layernorm")  # in the order in which they run
+    parallel_norms: tuple[str, str] | None = None  # of a parallel block that has two, where they go by other names
+    # "stock": RMS, or the LayerNorm that ModelSpec says. "one plus weight": in fp32, the weight an offset from one.
+    # "weight in fp32": applied before the cast back. "layer without bias": written out in fp32
+    norm: Literal["stock", "one plus weight", "weight in fp32", "layer without bias"] = "stock"
+    head_norms: tuple[str, str] = ("q_norm", "k_norm")
+    head_norms_run: Literal["with each projection", "after projections", "after rotation"] = "with each projection"
+    fused_attention: FusedAttention | None = None
+    # q, k, v and out; fused: qkv and out
+    attention: tuple[str, ...] = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj")
+    # grouped queries are not declared as such to scaled_dot_product_attention, and a mask is always built
+    undeclared_groups: bool = False
+    rotation: Rotation | None = None  # None: whole heads, or the part that ModelSpec says
+    tables: Literal["in the model's type", "in fp32", "half as wide"] = "in the model's type"
+    local_tables: bool = False  # sliding layers have a rotary table of their own
+    plain_mlp: tuple[str, str] = ("up_proj", "down_proj")
+    linear: Literal["linear", "transposed", "bias added apart"] = "linear"
+    mixture: Mixture | None = None
+    # attention and MLP end with their dropout; in the others the block applies it
+    drops_inside: bool = False
+    embedding_dropout: Literal["its own", "hidden"] = "its own"
+    drops_embeddings: bool = False  # the plain embeddings go as soon as dropout was applied
+    scaled_embeddings: Literal["no", "inside", "after"] = "no"
+    scaled_residuals: bool = False
+    scaled_logits: bool = False
+    masks_by_kind: bool = False  # the mask builder is handed a dictionary with positions and embeddings in it
+    # Liger (0.8): its norm writes over the gradient; it also replaces head norms in a model that is already built
+    liger_norm_in_place: bool = True
+    liger_takes_head_norms: bool = False
+
+
+LLAMA_BLOCK = Block(drops_inside=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelType:
+    """One model_type of transformers.
+
+    `defaults`: what transformers takes for a field that the file does not have. `fixed`: ModelSpec fields that the
+    modelling code settles. `switches`: ModelSpec flags and the config field that turns each of them on.
+    """
+
+    defaults: Mapping[str, Any]
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    switches: Mapping[str, str] = field(default_factory=dict)
+    window: Window = "none"
+    block: Block | None = None  # where it differs from the family's
+    # which key-value heads there are: the field's, as many as heads, or a rule of its own
+    kv_heads: KvHeads = "field"
+    computes_head_dim: bool = False  # hidden size / heads, whatever the file says
+    mlp_width: str | None = None  # a field of another name for intermediate_size; absent: four times the hidden size
+    activation: tuple[str, ...] = _ACTIVATION_FIELDS  # the fields that name it, in the order in which they count
+    read_activations: Mapping[str, str] = field(default_factory=dict)  # names that are read as another
+    # what follows from several fields: takes the config and the ModelSpec fields found so far, returns its own
+    settles: Settles | None = None
+
+
+def model_type(
+    *,
+    sizes: tuple[int, int, int, int | None, int],
+    fixed: Mapping[str, Any] | None = None,
+    switches: Mapping[str, str] | None = None,
+    window: Window = "none",
+    block: Block | None = None,
+    kv_heads: KvHeads = "field",
+    computes_head_dim: bool = False,
+    mlp_width: str | None = None,
+    activation: tuple[str, ...] = _ACTIVATION_FIELDS,
+    read_activations: Mapping[str, str] | None = None,
+    settles: Settles | None = None,
+    **defaults: Any,
+) -> ModelType:
+    """A ModelType by its sizes: vocabulary, MLP width, heads, key-value heads, context.
+
+    Hidden size and layers have no default on purpose: a file that lacks those two is no model's config, and taking
+    transformers' default for them would hide that.
+    """
+    names = ("vocab_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "max_position_embeddings")
+    every = {"hidden_act": "silu", "tie_word_embeddings": False}
+    return ModelType(
+        defaults=every | dict(zip(names, sizes, strict=True)) | defaults,
+        fixed=fixed or {},
+        switches=switches or {},
+        window=window,
+        block=block,
+        kv_heads=kv_heads,
+        computes_head_dim=computes_head_dim,
+        mlp_width=mlp_width,
+        activation=activation,
+        read_activations=read_activations or {},
+        settles=settles,
+    )
+
+
+# switches and fixed fields that many share
+ATTENTION_BIAS = {"qkv_bias": "attention_bias", "attention_out_bias": "attention_bias"}
+ATTENTION_MLP_BIAS = {**ATTENTION_BIAS, "mlp_bias": "mlp_bias"}
+QKV_BIAS = {"qkv_bias": "attention_bias"}
+HEAD_NORM = {"qk_norm": "head"}
+FULL_NORM = {"qk_norm": "full"}
+ALL_BIASES = {"qkv_bias": True, "attention_out_bias": True, "mlp_bias": True}
+LAYER_NORM_MLP = {"norm": "layer", "gated_mlp": False}
+# what PEFT redirects in models whose experts had a gate, an up and a down projection each
+QWEN_EXPERT_NAMES = {
+    "gate": "gate.weight",
+    "gate_proj": "gate_up_proj",
+    "up_proj": "gate_up_proj",
+    "down_proj": "down_proj",
+}

@@ -1,0 +1,78 @@
+"""The skeleton of a model's parameters, and the family that ties it to a block and its model_types.
+
+Does not know numbers of its own: every size comes from the `ModelSpec`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from vramwise.families.base import LLAMA_BLOCK, Block, ModelType
+from vramwise.families.parts import Parameter, Parts, attention, mlp, norm, norms
+from vramwise.types import ModelSpec
+
+# one block's parameters: of which model, with which facts, and whether the layer is a mixture of experts
+BlockParts = Callable[[ModelSpec, Block, bool], Parts]
+
+
+def llama(model: ModelSpec, block: Block, sparse: bool) -> Parts:
+    """Llama's block: attention, MLP, norms."""
+    yield from attention(model, block)
+    yield from mlp(model)
+    yield from norms(model, block)
+
+
+def sparse_llama(mixture: Callable[[ModelSpec], Parts]) -> BlockParts:
+    """A llama block whose MLP is a mixture in its sparse layers."""
+
+    def block_parts(model: ModelSpec, block: Block, sparse: bool) -> Parts:
+        yield from attention(model, block)
+        yield from mixture(model) if sparse else mlp(model)
+        yield from norms(model, block)
+
+    return block_parts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """The skeleton of a family: what comes before the blocks, one block, and what comes after."""
+
+    layers: str = "model.layers"
+    embedding: str = "model.embed_tokens"
+    final_norm: str = "model.norm"
+    positions: str | None = None  # a learned position table
+    block: BlockParts = llama
+
+    def inside(self, model: ModelSpec, name: str) -> str:
+        """The name within a multimodal model: `model.layers` becomes `model.language_model.layers`."""
+        return name.replace(".", f".{model.text_part}.", 1) if model.text_part else name
+
+    def embeddings(self, model: ModelSpec) -> Parts:
+        """The token table, and the position table where positions are learned."""
+        name = self.inside(model, self.embedding)
+        yield Parameter(f"{name}.weight", (model.vocab_size, model.hidden_size), "embedding")
+        if self.positions is not None:
+            shape = (model.max_position_embeddings, model.hidden_size)
+            yield Parameter(f"{self.positions}.weight", shape, "embedding")
+
+    def final(self, model: ModelSpec, block: Block) -> Parts:
+        """The last norm, and the head where it has weights of its own."""
+        yield from norm(self.inside(model, self.final_norm), model, block)
+        if not model.tie_word_embeddings:
+            yield Parameter("lm_head.weight", (model.vocab_size, model.hidden_size), "lm_head")
+        if model.lm_head_bias:
+            yield Parameter("lm_head.bias", (model.vocab_size,), "lm_head")
+
+
+LLAMA_LAYOUT = Layout()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """One family: what a file of this room holds, under the name FAMILY. It is called as its file is."""
+
+    name: str
+    types: Mapping[str, ModelType]
+    block: Block = LLAMA_BLOCK
+    layout: Layout = LLAMA_LAYOUT

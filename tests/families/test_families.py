@@ -1,0 +1,119 @@
+"""A family is one file: found by itself, from a folder or a zip, and named nowhere else."""
+
+import ast
+import subprocess
+import sys
+import zipfile
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import vramwise
+from vramwise import families
+from vramwise.errors import VramwiseError
+from vramwise.facts.model_config import model_from_config
+from vramwise.families.base import Block
+from vramwise.ghost.block_words import FUSED_ATTENTION, NORMS, ROTATIONS
+
+SOURCE = Path(vramwise.__file__).parent
+CONFIG = {"hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2}
+
+
+def spec(model_type, **fields):
+    return model_from_config({"model_type": model_type, **CONFIG, **fields}, name="m", source="config.json")
+
+
+def test_a_family_is_called_as_its_file_is():
+    for family in families.all_families():
+        assert families._family(family.name) is family
+
+
+def test_no_model_type_belongs_to_two_families():
+    counted = Counter(name for family in families.all_families() for name in family.types)
+    assert [name for name, count in counted.items() if count > 1] == []
+    assert len(counted) >= 40
+
+
+@pytest.mark.parametrize("model_type", sorted(families.all_model_types()))
+def test_a_type_is_found_with_and_without_reading_every_file(model_type):
+    assert families.find_type(model_type) == families.all_model_types()[model_type]
+
+
+def test_an_unknown_type_has_no_family():
+    assert families.find_type("brand_new") is None
+    assert families.find_type("") is None
+
+
+def test_files_that_hold_no_family_are_none():
+    with pytest.raises(VramwiseError, match=r"no parameter layout .* 'base'"):
+        families.layout_of(replace(spec("llama"), family="base"))
+
+
+def test_one_model_reads_one_family():
+    """What a check pays for at its start: the file of its own model."""
+    code = (
+        "import sys; from vramwise import families; families.find_type('gemma3_text'); "
+        "print(*sorted(n for n in sys.modules if n.startswith('vramwise.families.')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    files = {name.rpartition(".")[2] for name in done.stdout.split()}
+    assert files <= {"base", "config_fields", "layout", "parts", "gemma", "gemma2", "gemma3"}
+
+
+def test_families_are_found_in_a_zip(tmp_path):
+    package = tmp_path / "package.zip"
+    with zipfile.ZipFile(package, "w") as archive:
+        for path in SOURCE.rglob("*"):
+            if path.suffix in (".py", ".json"):
+                archive.write(path, Path("vramwise") / path.relative_to(SOURCE))
+    code = "from vramwise import families; print(families.__file__, len(list(families.all_families())))"
+    environment = {"PYTHONPATH": str(package), "PATH": ""}
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True, env=environment
+    )
+    where, count = done.stdout.split()
+    assert str(package) in where
+    assert int(count) == len(list(families.all_families()))
+
+
+def test_a_family_is_named_in_its_own_file_alone():
+    """Others read a family's fields; what they compare with is never a family's or a model_type's name."""
+    names = {family.name for family in families.all_families()} | set(families.all_model_types())
+    wrong = []
+    for room in ("ghost", "facts", "rules", "variants"):
+        for path in sorted((SOURCE / room).rglob("*.py")):
+            if path.name != "towers.py":  # of multimodal models, by what is around the text model
+                wrong += [f"{path.relative_to(SOURCE)}: {word}" for word in compared_words(path) & names]
+    assert wrong == []
+
+
+def compared_words(path):
+    """The strings of comparisons, and the keys and members of tables."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Compare | ast.Dict | ast.Set | ast.MatchValue):
+            keys = node.keys if isinstance(node, ast.Dict) else [node]
+            inside = [each for key in keys if key is not None for each in ast.walk(key)]
+            found |= {each.value for each in inside if isinstance(each, ast.Constant) and isinstance(each.value, str)}
+    return found
+
+
+def test_every_word_of_a_block_has_a_layer():
+    blocks = [family.block for family in families.all_families()]
+    blocks += [kind.block for _, kind in families.all_model_types().values() if kind.block is not None]
+    for block in blocks:
+        assert block.norm in NORMS
+        assert block.rotation is None or block.rotation in ROTATIONS
+        assert block.fused_attention is None or block.fused_attention in FUSED_ATTENTION
+        assert len(block.attention) == (4 if block.fused_attention is None else 2)
+        assert len(block.norms) == (4 if block.order == "sandwich" else 2)
+
+
+def test_a_types_own_block_wins():
+    assert families.block_of(spec("cohere2")).masks_by_kind
+    assert not families.block_of(spec("cohere")).masks_by_kind
+    assert families.block_of(spec("brand_new", intermediate_size=64, vocab_size=9, max_position_embeddings=9)) == Block(
+        drops_inside=True
+    )

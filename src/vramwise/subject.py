@@ -24,7 +24,7 @@ from vramwise.targets import make_target
 from vramwise.trainers.base import SideFiles, Trainer
 from vramwise.trainers.recognise import Foreign, recognise
 from vramwise.trainers.registry import trainer_named
-from vramwise.types import Document, ModelSpec, RunSpec, Target
+from vramwise.types import Document, GpuSpec, ModelSpec, RunSpec, Target
 from vramwise.variants.lengths import Lengths
 from vramwise.variants.prediction import Prediction, predict_run
 
@@ -82,6 +82,11 @@ class Subject:
             )
             self._memo[key] = (prediction, (lengths, eval_lengths))  # kept, so that their ids stay theirs
         return self._memo[key][0]
+
+    def on_card(self, gpu: GpuSpec) -> Subject:
+        """The same run on another card: what the config means is not asked again."""
+        target = replace(self.target, gpu=gpu)
+        return replace(self, target=target, run=replace(self.run, target=target), _memo={})
 
     def with_run(self, run: RunSpec) -> Subject:
         """The same config with fields that the caller decided otherwise than the file (training does)."""

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from vramwise.allocator.settings import CUDA_VARIABLE
+from vramwise.allocator.variables import EXPANDABLE
 from vramwise.diagnosis import remedies as r
 from vramwise.diagnosis.case import Case
 from vramwise.diagnosis.evidence import Cause, Remedy
 from vramwise.diagnosis.witness import Ghost, would_survive
 from vramwise.documents.edit import EditRefused, apply_edits, diff
 from vramwise.errors import VramwiseError
-from vramwise.subject import resolve
+from vramwise.subject import Subject
 from vramwise.types import Edit, Fix
+from vramwise.variants import changes
 
 _SMALLER: tuple[r.Build, ...] = (
     r.halve_micro_batch,
@@ -57,7 +60,7 @@ BUILDERS: dict[str, tuple[r.Build, ...]] = {
     "paged-unsupported": (r.unpaged_optimizer,),
     "host-memory": (r.fewer_workers,),
 }
-_EXPANDABLE = "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+_EXPANDABLE = f"export {CUDA_VARIABLE}={EXPANDABLE}"
 COMMANDS: dict[str, tuple[Remedy, ...]] = {
     "fragmentation": (Remedy(title="Let segments grow instead of lying side by side", command=_EXPANDABLE),),
     "after-eval": (Remedy(title="Let segments grow instead of lying side by side", command=_EXPANDABLE),),
@@ -131,13 +134,17 @@ def advise(case: Case, causes: Sequence[Cause]) -> list[Cause]:
 
 
 def _remedies(case: Case, cause: Cause, *, tried: bool) -> list[Remedy]:
-    built = {build: _built(case, build(case.run)) for build in _builders(case, cause)}
+    built = {build: _built(case, build(_subject(case))) for build in _builders(case, cause)}
     offered = {build: remedy for build, remedy in built.items() if remedy is not None}
     edited = list(offered.values())
     if tried and cause.id in _OF_MEMORY and case.ghost is not None:
         edited = _tried(case, offered)
     commands = list(COMMANDS.get(cause.id, ()))
     return commands + edited if cause.id in ("fragmentation", "other-process") else edited + commands
+
+
+def _subject(case: Case) -> Subject | None:
+    return None if case.ghost is None else case.ghost.subject
 
 
 def _built(case: Case, remedy: Remedy | None) -> Remedy | None:
@@ -232,8 +239,12 @@ def _judged(case: Case, remedy: Remedy) -> Remedy:
 def _smaller_still(case: Case, half: Remedy) -> Remedy:
     """The largest micro-batch that survives; half of it where none does."""
     assert case.run is not None
-    for remedy in r.smaller_micro_batches(case.run):
-        judged = _judged(case, _with_diff(case, remedy)) if remedy.title != half.title else half
+    assert case.ghost is not None
+    for change in changes.smaller_micro_batches(case.run):
+        remedy = r.spelt(case.ghost.subject, change)
+        if remedy is None or remedy.title == half.title:
+            continue
+        judged = _judged(case, _with_diff(case, remedy))
         if judged.survives:
             return judged
     return half
@@ -249,10 +260,10 @@ def _combined(case: Case, tried: list[Fix]) -> list[Remedy]:
     figures = ""
     for build in _LADDER:
         try:
-            run = resolve(apply_edits(ghost.document, edits), ghost.run.target)
+            changed = ghost.subject.with_document(apply_edits(ghost.document, edits))
         except VramwiseError:
             return []
-        remedy = build(run)
+        remedy = build(changed)
         if remedy is None or remedy.fix is None:
             continue
         edits += remedy.fix.edits

@@ -132,7 +132,7 @@ class Case:
     @cached_property
     def dimensions(self) -> Dimensions:
         """Of the config's model; else what the log shows."""
-        if self.ghost is not None and self.ghost.model is not None:
+        if self.ghost is not None and self.ghost.subject.model is not None:
             return _from_ghost(self.ghost, logged_eval_rows=self.number("eval_batch_size"))
         micro, length = self.micro_batch_size, self.number("sequence_len")
         evals = self.eval_batch_size or micro
@@ -149,7 +149,7 @@ class Case:
 def _from_ghost(ghost: Ghost, *, logged_eval_rows: int) -> Dimensions:
     from vramwise.facts.parameters import parameter_count, parameters
 
-    model, run = ghost.model, ghost.run
+    model, run = ghost.subject.model, ghost.run
     assert model is not None
     batches = [Batch("train", run.micro_batch_size, run.sequence_len)]
     rows = {run.eval_batch_size, logged_eval_rows} if run.evaluates else {logged_eval_rows}

@@ -16,10 +16,11 @@ from vramwise.diagnosis.read.snapshot import SnapshotFacts, snapshot_facts
 from vramwise.diagnosis.verdict import conclude, symptom_of
 from vramwise.diagnosis.witness import Ghost, summon
 from vramwise.errors import VramwiseError
+from vramwise.options import Options
 from vramwise.recordings.reader import read_recording
 from vramwise.recordings.recording import Recording
 from vramwise.recordings.stacks import calls_of
-from vramwise.subject import Options, read_run
+from vramwise.subject import open_subject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +52,8 @@ def read_all(
     ghost: Ghost | None = None
     if config is not None:
         options = options or Options()
-        document, run = read_run(config, options)
-        ghost = summon(document, run, memory, model=model, named_gpu=options.gpu is not None)
+        subject = open_subject(config, options, model=model)
+        ghost = summon(subject, memory, named_gpu=options.gpu is not None)
     return Reading(diagnosis=conclude(facts, symptom, ghost, shot), recording=recording)
 
 

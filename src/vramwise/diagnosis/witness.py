@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import NamedTuple
 
 from vramwise.diagnosis.evidence import MemoryText
 from vramwise.documents.edit import apply_edits
 from vramwise.errors import VramwiseError
-from vramwise.subject import resolve
+from vramwise.subject import Subject
 from vramwise.timeline import Action
-from vramwise.types import Document, Edit, GpuSpec, ModelSpec, RunSpec
+from vramwise.types import Document, Edit, GpuSpec, RunSpec
 from vramwise.units import gib
-from vramwise.variants.prediction import Prediction, predict_run
+from vramwise.variants.prediction import Prediction
 
 # A run that held this much more than predicted is not the run that was predicted.
 _NOT_THIS_RUN = 1.25
@@ -41,12 +40,20 @@ class Ghost:
     `broken`: that is an error of the prediction itself, not of the config or the model.
     """
 
-    document: Document
-    run: RunSpec
-    model: ModelSpec | None = None
+    subject: Subject
     prediction: Prediction | None = None
     missing: str = ""
     broken: bool = False
+
+    @property
+    def document(self) -> Document:
+        """The config."""
+        return self.subject.document
+
+    @property
+    def run(self) -> RunSpec:
+        """What it means on the card of the log."""
+        return self.subject.run
 
     def matches(self, requested_bytes: int, tolerance_bytes: int) -> list[Match]:
         """What the ghost run asks for in that size, the most frequent first."""
@@ -84,38 +91,29 @@ class Ghost:
         return max((p.peak_allocated_bytes for p in report.phases if p.phase == phase), default=0) if report else 0
 
 
-def summon(
-    document: Document, run: RunSpec, memory: MemoryText | None, *, model: str | None = None, named_gpu: bool = False
-) -> Ghost:
+def summon(subject: Subject, memory: MemoryText | None, *, named_gpu: bool = False) -> Ghost:
     """The ghost run of a config on the card that the log shows (a card named by the user goes first)."""
-    from vramwise.facts.models import find_model
-
-    run = _on_the_card(run, memory, named_gpu=named_gpu)
-    name = model or run.base_model
-    if name is None:
-        return Ghost(document=document, run=run, missing="the config names no base_model")
-    # base_model is relative to the config, a model named beside it to where the user is.
-    folder = Path() if model or document.path == "-" else Path(document.path).parent
-    found = None
+    subject = _on_the_card(subject, memory, named_gpu=named_gpu)
+    if subject.run.base_model is None and subject.model is None:
+        return Ghost(subject=subject, missing="the config names no base_model")
     try:
-        found = find_model(name, base_dir=folder)
-        return Ghost(document=document, run=run, model=found, prediction=_predict(run, found, memory))
+        return Ghost(subject=subject, prediction=_predict(subject, memory))
     except VramwiseError as error:
-        return Ghost(document=document, run=run, model=found, missing=str(error))
+        return Ghost(subject=subject, missing=str(error))
     except Exception as error:
         # The log is still there to be explained: a fault of the prediction must not take the diagnosis with it.
-        return Ghost(document=document, run=run, missing=_fault(error), broken=True)
+        return Ghost(subject=subject, missing=_fault(error), broken=True)
 
 
 def would_survive(ghost: Ghost, edits: Sequence[Edit], memory: MemoryText | None) -> tuple[bool | None, str]:
     """Whether the changed config is predicted to fit the card, and the figures; None where that cannot be said."""
-    if ghost.model is None or ghost.prediction is None or ghost.prediction.capacity_bytes is None:
+    if ghost.prediction is None or ghost.prediction.capacity_bytes is None:
         return None, ""
     if ghost.surpassed_by(memory) is not None:
         return None, ""
     try:
-        changed = resolve(apply_edits(ghost.document, edits), ghost.run.target)
-        prediction = _predict(changed, ghost.model, memory)
+        changed = ghost.subject.with_document(apply_edits(ghost.document, edits))
+        prediction = _predict(changed, memory)
     except VramwiseError as error:
         return None, str(error)
     except Exception as error:
@@ -130,15 +128,15 @@ def _fault(error: Exception) -> str:
     return f"the prediction of this config failed with an error of its own ({type(error).__name__})"
 
 
-def _predict(run: RunSpec, model: ModelSpec, memory: MemoryText | None) -> Prediction:
-    return predict_run(run, model, limit_bytes=memory.allowed_bytes if memory else None)
+def _predict(subject: Subject, memory: MemoryText | None) -> Prediction:
+    return subject.forecast(limit_bytes=memory.allowed_bytes if memory else None)
 
 
-def _on_the_card(run: RunSpec, memory: MemoryText | None, *, named_gpu: bool) -> RunSpec:
+def _on_the_card(subject: Subject, memory: MemoryText | None, *, named_gpu: bool) -> Subject:
     total = memory.total_bytes if memory else None
     if total is None or named_gpu:
-        return run
-    gpu = run.target.gpu
+        return subject
+    gpu = subject.target.gpu
     if gpu is not None and abs(gpu.memory_bytes - total) < total // 20:
         gpu = replace(gpu, memory_bytes=total)
     else:
@@ -146,4 +144,4 @@ def _on_the_card(run: RunSpec, memory: MemoryText | None, *, named_gpu: bool) ->
         gpu = GpuSpec(
             name=name, vendor="nvidia", memory_bytes=total, capability=None, bf16=True, fp8=False, known=False
         )
-    return replace(run, target=replace(run.target, gpu=gpu))
+    return subject.on_card(gpu)

@@ -46,7 +46,6 @@ def predict(case: Case) -> Timeline:
     timeline, _ = ghost_run(
         case.run,
         case.model,
-        engine="transformers",
         widths=case.widths,
         eval_widths=case.eval_widths,
         steps=case.steps,

@@ -9,7 +9,7 @@ from typing import Any
 
 from vramwise.facts.model_config import model_from_config
 from vramwise.ghost.hardware import Hardware, hardware_of
-from vramwise.types import Config, Document, GpuSpec, ModelSpec, Origin, RunSpec, Target
+from vramwise.types import Config, Document, GpuSpec, ModelSpec, Origin, Release, RunSpec, Stack, Target
 
 HERE = Path(__file__).resolve().parent
 SHARED = HERE.parent.parent / "shared"
@@ -96,6 +96,7 @@ def run_of(case: dict[str, Any]) -> RunSpec:
     """The run that a case's settings describe."""
     document = Document(path="", text="", values={}, spans={})
     origin = Origin(kind="option", why="measured with this version")
+    stack = Stack(releases={"torch": Release(version="2.11.0", origin=origin)})
     adapter = case.get("adapter")
     kwargs = case.get("gradient_checkpointing_kwargs") or {}
     liger = bool(case.get("liger"))
@@ -105,7 +106,7 @@ def run_of(case: dict[str, Any]) -> RunSpec:
     return RunSpec(
         trainer="transformers",
         config=Config(document, {}, {}),
-        target=Target(gpu=H200, gpus=1, torch=(2, 11), torch_origin=origin, alloc_env={}),
+        target=Target(gpu=H200, gpus=1, stack=stack, alloc_env={}),
         base_model=case["name"],
         gpus=1,
         data_parallel=1,

@@ -4,18 +4,16 @@ from dataclasses import replace
 
 import pytest
 import yaml
-from vramwise.trainers.axolotl.recognise_old import is_training_config
 
 import vramwise
-from vramwise import figures as forecasting
-from vramwise import judging as checking
+from opened import check_document, make_target, subject_of_text
 from vramwise.documents.document import parse_document
 from vramwise.errors import InternalError, VramwiseError
-from vramwise.judging import check_document
+from vramwise.judging import FileReport
 from vramwise.mending import mend
 from vramwise.render.sarif import render_sarif
-from vramwise.rules import RULES
-from vramwise.targets import make_target
+from vramwise.rules.judge import judge
+from vramwise.trainers.axolotl.trainer import Axolotl
 
 CARD = make_target(env={}, look_around=False, gpu="rtx-4090")
 LORA = "base_model: meta-llama/Llama-3.2-1B\nadapter: lora\nlora_target_linear: true\nmicro_batch_size: 1\n"
@@ -68,21 +66,22 @@ def test_a_rule_that_fails_is_one_finding_among_the_others():
         raise ZeroDivisionError("nothing to\ndivide")
         yield
 
-    one, *others = RULES
-    report = check_document(document(LORA), CARD, [replace(one, run=broken), *others])
-    assert "lora-without-rank" in rules_of(report)
-    (fault,) = [found for found in report.findings if found.rule == "internal-error"]
+    one, *others = vramwise.rules()
+    subject = subject_of_text(LORA, CARD)
+    findings, _ = judge(subject.run, None, [replace(one, run=broken), *others], subject.trainer.spell)
+    assert "lora-without-rank" in [found.rule for found in findings]
+    (fault,) = [found for found in findings if found.rule == "internal-error"]
     assert one.id in fault.message
     assert "ZeroDivisionError: nothing to divide" in fault.message
     assert "please report" in fault.message
-    render_sarif([report])
+    render_sarif([FileReport(path="c.yml", findings=findings)])
 
 
 def test_a_prediction_that_fails_leaves_the_findings(monkeypatch, tmp_path):
-    def broken(run, model):
+    def broken(run, model, **asked):
         raise AssertionError
 
-    monkeypatch.setattr(forecasting, "forecast", broken)
+    monkeypatch.setattr("vramwise.subject.predict_run", broken)
     path = tmp_path / "c.yml"
     path.write_text(LORA)
     (report,) = vramwise.check(path, vramwise.Options(gpu="rtx-4090"))
@@ -91,18 +90,16 @@ def test_a_prediction_that_fails_leaves_the_findings(monkeypatch, tmp_path):
 
 
 def test_a_prediction_that_is_refused_leaves_the_findings(monkeypatch):
-    def refused(run, model):
+    def refused(run, model, **asked):
         raise VramwiseError("too large")
 
-    monkeypatch.setattr(forecasting, "forecast", refused)
+    monkeypatch.setattr("vramwise.subject.predict_run", refused)
     report = check_document(document(LORA), CARD, predicts=True)
     assert {"not-predicted", "lora-without-rank"} <= set(rules_of(report))
 
 
 def test_predict_tells_a_fault_of_its_own_in_a_line(monkeypatch, tmp_path):
-    from vramwise.variants import prediction as predicting
-
-    monkeypatch.setattr(predicting, "predict_run", lambda *_, **__: [][1])
+    monkeypatch.setattr("vramwise.subject.predict_run", lambda *_, **__: [][1])
     path = tmp_path / "c.yml"
     path.write_text(LORA)
     with pytest.raises(InternalError, match="IndexError") as fault:
@@ -113,14 +110,14 @@ def test_predict_tells_a_fault_of_its_own_in_a_line(monkeypatch, tmp_path):
 def test_a_file_on_which_checking_fails_does_not_stop_the_others(monkeypatch, tmp_path):
     for name in ("a.yml", "b.yml"):
         (tmp_path / name).write_text(LORA)
-    real = checking.resolve
+    real = Axolotl.resolve
 
-    def resolve(document, target):
+    def resolve(self, document, target, side_files):
         if document.path.endswith("a.yml"):
             raise KeyError("x")
-        return real(document, target)
+        return real(self, document, target, side_files)
 
-    monkeypatch.setattr(checking, "resolve", resolve)
+    monkeypatch.setattr(Axolotl, "resolve", resolve)
     first, second = vramwise.check(tmp_path)
     assert "KeyError" in first.error.message
     assert second.findings
@@ -133,35 +130,30 @@ def test_a_file_on_which_checking_fails_does_not_stop_the_others(monkeypatch, tm
 def test_fix_writes_into_training_configs_alone(name, tmp_path):
     path = tmp_path / name
     path.write_text(FOREIGN[name])
-    assert not is_training_config(document(FOREIGN[name]))
     (report,) = vramwise.fix(path, unsafe=True)
     assert path.read_text() == FOREIGN[name]
-    assert rules_of(report.remaining)[0] == "not-a-training-config"
+    assert report.remaining.foreign is not None
+    assert not report.remaining.findings
 
 
 def test_a_folder_is_searched_for_training_configs(tmp_path):
     for name, text in FOREIGN.items():
         (tmp_path / name).write_text(text)
-    (report,) = vramwise.check(tmp_path)
-    assert "none is a training config" in report.error.message
+    assert all(report.foreign for report in vramwise.check(tmp_path))
     (tmp_path / "mine.yml").write_text(LORA)
-    (report,) = vramwise.check(tmp_path)
-    assert report.path.endswith("mine.yml")
-    (report,) = vramwise.fix(tmp_path, unsafe=True)
-    assert report.changed
+    (mine,) = [report for report in vramwise.check(tmp_path) if not report.foreign]
+    assert mine.path.endswith("mine.yml")
+    (mended,) = [report for report in vramwise.fix(tmp_path, unsafe=True) if report.changed]
+    assert mended.path.endswith("mine.yml")
     assert all((tmp_path / name).read_text() == text for name, text in FOREIGN.items())
-    named = tmp_path / "mkdocs.yml"
-    assert {report.path for report in vramwise.check([tmp_path, named])} == {str(named), str(tmp_path / "mine.yml")}
 
 
 @pytest.mark.parametrize("plugins", ["[{a: 1}]", "[x.Y, {a: 1}]", "{a: 1}", "axolotl", "[]", "null"])
 def test_a_plugin_is_listed_once(plugins):
-    def findings(changed):
-        return check_document(changed, CARD).findings
-
-    before = document(f"base_model: m\nmicro_batch_size: 1\nplugins: {plugins}\nliger_rope: true\n")
-    once = mend(before, findings, unsafe=True).document
-    assert mend(once, findings, unsafe=True).document.text == once.text
+    text = f"base_model: m\nmicro_batch_size: 1\nplugins: {plugins}\nliger_rope: true\n"
+    mended = mend(subject_of_text(text, CARD), unsafe=True).subject
+    once = mended.document
+    assert mend(mended, unsafe=True).subject.document.text == once.text
     assert once.text.count("LigerPlugin") <= 1
     written = yaml.safe_load(plugins)
     if isinstance(written, dict):

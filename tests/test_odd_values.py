@@ -7,21 +7,22 @@ import itertools
 
 import pytest
 
+from opened import check_document, make_target
 from vramwise.api import PredictOptions, predict
 from vramwise.documents.change import with_changes
 from vramwise.documents.document import parse_document
 from vramwise.documents.edit import diff
 from vramwise.errors import INTERNAL_ERROR, VramwiseError
-from vramwise.facts import axolotl as facts
-from vramwise.judging import check_document
 from vramwise.mending import mend
+from vramwise.options import Options
 from vramwise.render.github import render_github
 from vramwise.render.report_json import render_json
 from vramwise.render.resolved import render_resolved
 from vramwise.render.sarif import render_sarif
 from vramwise.render.text import render_text, summary
-from vramwise.subject import Options
-from vramwise.targets import make_target
+from vramwise.subject import on_target
+from vramwise.trainers.axolotl import schema as facts
+from vramwise.trainers.registry import trainer_named
 
 NO_CARD = make_target(env={}, look_around=False)
 CARD = make_target(env={}, look_around=False, gpu="rtx-4090", gpus=2)
@@ -92,10 +93,10 @@ def test_mending_odd_values_twice_is_mending_them_once():
     for key, value in sampled(itertools.product(KEYS, ODD), 307, 3):
         document = judged(f"{'' if key == 'base_model' else MODEL}{key}: {value}\n", CARD)
         for unsafe in (False, True) if document else ():
-            once = mend(document, lambda text: check_document(text, CARD).findings, unsafe=unsafe).document
-            twice = mend(once, lambda text: check_document(text, CARD).findings, unsafe=unsafe).document
-            assert once.text == twice.text, (key, value[:80])
-            diff(document, once)
+            once = mend(on_target(document, trainer_named("axolotl"), CARD), unsafe=unsafe).subject
+            twice = mend(once, unsafe=unsafe).subject
+            assert once.document.text == twice.document.text, (key, value[:80])
+            diff(document, once.document)
 
 
 @pytest.mark.parametrize("key", DECISIVE)

@@ -9,7 +9,8 @@ from re import _constants as kinds
 from re import _parser
 
 import pytest
-import vramwise.diagnose
+
+import vramwise.diagnosis
 
 # As long as a line gets: of a longer one the part around a hit is kept.
 SHORT, LONG = 1_500, 12_000
@@ -54,7 +55,7 @@ def _patterns_in(value, depth=0):
 def all_patterns():
     """Every compiled pattern of the package, by its text."""
     found = {}
-    for module in pkgutil.iter_modules(vramwise.diagnose.__path__, "vramwise.diagnose."):
+    for module in pkgutil.iter_modules(vramwise.diagnosis.__path__, "vramwise.diagnosis."):
         for value in vars(importlib.import_module(module.name)).values():
             found.update((pattern.pattern, pattern) for pattern in _patterns_in(value))
     return [found[text] for text in sorted(found)]

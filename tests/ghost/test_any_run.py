@@ -132,13 +132,14 @@ def goes_through(run, model, **options):
     tied=st.booleans(),
     kv=st.sampled_from([1, 2, 4]),
     card=st.sampled_from(CARDS),
-    engine=st.sampled_from(["axolotl", "transformers"]),
+    own=st.booleans(),
     widths=st.none() | st.lists(st.integers(1, 90), min_size=1, max_size=5),
 )
-def test_any_run_goes_through(run, model_type, tied, kv, card, engine, widths):
+def test_any_run_goes_through(run, model_type, tied, kv, card, own, widths):
     model = small_model(model_type, tie_word_embeddings=tied, num_key_value_heads=kv, num_kv_heads=kv)
     gpu = None if card is None else find_gpu(card)
-    goes_through(run, model, engine=engine, widths=widths, eval_widths=widths, gpu=gpu)
+    run = replace(run, fsdp_adapters_apart=own, liger_before_build=own)
+    goes_through(run, model, widths=widths, eval_widths=widths, gpu=gpu)
 
 
 @pytest.mark.parametrize("model_type", sorted(all_model_types()))

@@ -63,7 +63,7 @@ def test_desktop_cards_stage_keys_and_values_of_wide_heads_too():
 
 
 def run_of(**changes):
-    return ghost_run(replace(LORA.run, **changes), MODEL, engine="transformers", gpu=H200)[0]
+    return ghost_run(replace(LORA.run, **changes), MODEL, gpu=H200)[0]
 
 
 def bytes_of(timeline, category, phase="load"):
@@ -82,8 +82,8 @@ def bytes_of(timeline, category, phase="load"):
 def test_each_saved_module_gets_a_trainable_copy_of_its_own_tied_or_not(saved, copies, tied):
     model = replace(MODEL, tie_word_embeddings=tied)
     run = replace(LORA.run, recompute=True, lora_modules_to_save=saved)
-    plain = ghost_run(replace(run, lora_modules_to_save=()), model, engine="transformers", gpu=H200)[0]
-    timeline = ghost_run(run, model, engine="transformers", gpu=H200)[0]
+    plain = ghost_run(replace(run, lora_modules_to_save=()), model, gpu=H200)[0]
+    timeline = ghost_run(run, model, gpu=H200)[0]
     table = model.vocab_size * model.hidden_size * 2
     assert bytes_of(timeline, "weights") - bytes_of(plain, "weights") == copies * table
     states = bytes_of(timeline, "optimizer", "optimizer") - bytes_of(plain, "optimizer", "optimizer")

@@ -29,7 +29,7 @@ RUNS = {
 
 def ghost(name: str) -> Timeline:
     run, widths = RUNS[name]
-    return trainer.ghost_run(run, MODEL, engine="transformers", gpu=H200, widths=widths, steps=7)[0]
+    return trainer.ghost_run(run, MODEL, gpu=H200, widths=widths, steps=7)[0]
 
 
 def whole(name: str, monkeypatch) -> Timeline:
@@ -87,7 +87,7 @@ def test_also_where_memory_runs_short(settings, monkeypatch):
 
 def test_most_turns_of_a_repeat_are_not_played(monkeypatch):
     run = replace(LORA, gradient_accumulation_steps=64)
-    timeline = trainer.ghost_run(run, MODEL, engine="transformers", gpu=H200, steps=2)[0]
+    timeline = trainer.ghost_run(run, MODEL, gpu=H200, steps=2)[0]
     assert [repeat.times for repeat in timeline.repeats] == [62, 62]
     played = 0
     from vramwise.allocator.run import _Player
@@ -118,8 +118,8 @@ def test_a_repeat_that_grows_is_played_to_its_end():
 
 
 def test_steps_that_repeat_are_counted_and_reach_the_same_marks():
-    timeline = trainer.ghost_run(LORA, MODEL, engine="transformers", gpu=H200, steps=10_000)[0]
-    short = trainer.ghost_run(LORA, MODEL, engine="transformers", gpu=H200, steps=5)[0]
+    timeline = trainer.ghost_run(LORA, MODEL, gpu=H200, steps=10_000)[0]
+    short = trainer.ghost_run(LORA, MODEL, gpu=H200, steps=5)[0]
     assert len(timeline.events) == len(short.events)
     parsed = parse_settings("", TORCH)
     report, few = simulate(timeline, parsed, torch=TORCH), simulate(short, parsed, torch=TORCH)
@@ -133,7 +133,7 @@ def test_steps_that_repeat_are_counted_and_reach_the_same_marks():
 @pytest.mark.parametrize("accumulation", [2_000, 10**6, 2**31 - 1])
 def test_accumulation_takes_memory_but_no_time(accumulation):
     run = replace(LORA, gradient_accumulation_steps=accumulation)
-    timeline, said = trainer.ghost_run(run, MODEL, engine="transformers", gpu=H200)
+    timeline, said = trainer.ghost_run(run, MODEL, gpu=H200)
     assert len(timeline.events) < 60_000
     assert any(f"gradient_accumulation_steps {accumulation:,}" in note for note in said)
     report = simulate(timeline, parse_settings("", TORCH), torch=TORCH)
@@ -144,19 +144,19 @@ def test_of_many_different_micro_steps_the_first_the_widest_and_the_last_run():
     widths = [64 + number % 700 for number in range(900)]
     widths[800] = 1024
     run = replace(LORA, gradient_accumulation_steps=900, constant_shapes=False)
-    _, said = trainer.ghost_run(run, MODEL, engine="transformers", gpu=H200, widths=widths, steps=2)
+    _, said = trainer.ghost_run(run, MODEL, gpu=H200, widths=widths, steps=2)
     assert any("64 of a step's 900 micro-steps are simulated" in note for note in said)
 
 
 def test_states_that_never_come_back_are_given_up_in_a_sentence(monkeypatch):
     monkeypatch.setattr("vramwise.allocator.run._PATIENCE", 20_000)
     run = replace(LORA, gradient_accumulation_steps=10**6)
-    timeline = trainer.ghost_run(run, MODEL, engine="transformers", gpu=H200)[0]
+    timeline = trainer.ghost_run(run, MODEL, gpu=H200)[0]
     settings = parse_settings("garbage_collection_threshold:0.6", TORCH)
     report = simulate(timeline, settings, torch=TORCH, limit_bytes=10**15)
     assert any("are not simulated" in note for note in report.assumptions)
 
 
 def test_turns_are_written_out_up_to_a_number_of_events():
-    timeline = trainer.ghost_run(LORA, MODEL, engine="transformers", gpu=H200, steps=50)[0]
+    timeline = trainer.ghost_run(LORA, MODEL, gpu=H200, steps=50)[0]
     assert len(unroll(timeline, 30_000).events) <= 30_000 < len(unroll(timeline).events)

@@ -24,7 +24,7 @@ SMALL = replace(LORA.model, num_hidden_layers=3)
 
 
 def ghost(run, model=SMALL, **options) -> Timeline:
-    return unroll(ghost_run(run, model, engine="transformers", gpu=H200, **options)[0])
+    return unroll(ghost_run(run, model, gpu=H200, **options)[0])
 
 
 def levels(timeline: Timeline) -> list[int]:
@@ -179,7 +179,7 @@ def weights(timeline: Timeline) -> int:
 
 
 def test_without_data_the_largest_batch_is_assumed_and_said():
-    _, said = ghost_run(LORA.run, SMALL, engine="transformers", gpu=H200)
+    _, said = ghost_run(LORA.run, SMALL, gpu=H200)
     assert any("1 × 1024 tokens" in sentence for sentence in said)
 
 
@@ -194,12 +194,11 @@ def test_batches_from_lengths():
     assert largest(packed) == BatchShape(1, 2048, False)
 
 
-def test_the_plain_trainer_keeps_weights_as_loaded():
-    run = replace(FULL.run, trainer="axolotl", fp32_embeddings=True)
+def test_fp32_embeddings_take_their_bytes():
     model = replace(FULL.model, num_hidden_layers=2)
-    axolotl, _ = ghost_run(run, model, engine="axolotl", gpu=H200)
-    plain, _ = ghost_run(run, model, engine="transformers", gpu=H200)
-    assert max(levels(plain)) < max(levels(axolotl))
+    wide, _ = ghost_run(replace(FULL.run, fp32_embeddings=True), model, gpu=H200)
+    plain, _ = ghost_run(replace(FULL.run, fp32_embeddings=False), model, gpu=H200)
+    assert max(levels(plain)) < max(levels(wide))
 
 
 def test_neither_torch_nor_files_are_needed():

@@ -42,7 +42,7 @@ ELEMENTS = {
 
 def ghost(engine: str = "transformers", *, tied: bool = False, **changes: object) -> Timeline:
     settings: dict[str, object] = {
-        "trainer": engine,
+        "fsdp_adapters_apart": engine == "axolotl",
         "adapter": None,
         "lora_r": 16,
         "sharding": "fsdp2",
@@ -53,7 +53,7 @@ def ghost(engine: str = "transformers", *, tied: bool = False, **changes: object
         "max_grad_norm": 0.0,
     }
     model = replace(MODEL, tie_word_embeddings=tied)
-    return ghost_run(replace(LORA.run, **(settings | changes)), model, engine=engine, gpu=H200, steps=2)[0]
+    return ghost_run(replace(LORA.run, **(settings | changes)), model, gpu=H200, steps=2)[0]
 
 
 def peaks(timeline: Timeline, kind) -> dict[str, int]:

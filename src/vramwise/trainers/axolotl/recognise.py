@@ -1,4 +1,7 @@
-"""Is this one of Axolotl's training configs? By its keys alone."""
+"""Is this one of Axolotl's training configs? By its keys alone.
+
+One shared key proves nothing: mkdocs has `plugins`, accelerate `fsdp_config`, mergekit and model cards `base_model`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Words that Axolotl's configs have and no other tool's: one of them is enough.
+# Words that Axolotl's configs have and hardly anybody else's: several of them are enough.
 OWN = _words(
     """
     micro_batch_size sequence_len sample_packing eval_sample_packing pad_to_sequence_len val_set_size
@@ -20,12 +23,15 @@ OWN = _words(
     chat_template_jinja excess_length_strategy quantize_moe_experts shuffle_merged_datasets train_on_inputs
     """
 )
-# Beside a base model: something to train it on or by.
-TRAINING = _words(
+_SEVERAL = 3
+# Beside a base model: how to train it. Not here, because others have them beside a base model: datasets, tags, plugins
+# (model cards), merge_method, dtype, models (mergekit).
+TRAINING = OWN | _words(
     """
-    datasets test_datasets adapter lora_r rl optimizer learning_rate num_epochs max_steps gradient_accumulation_steps
-    load_in_4bit load_in_8bit bf16 fp16 gradient_checkpointing fsdp fsdp_config deepspeed plugins output_dir
-    attn_implementation eval_batch_size batch_size
+    adapter auto_resume_from_checkpoints batch_size bf16 bfloat16 eval_batch_size float16 fp16 rl optimizer
+    gradient_accumulation_steps gradient_checkpointing learning_rate load_in_4bit load_in_8bit lora_alpha lora_dropout
+    lora_model_dir lora_r lora_target_modules lr_scheduler max_steps num_epochs save_steps warmup_ratio warmup_steps
+    weight_decay attn_implementation deepspeed fsdp
     """
 )
 # A base model beside these is another tool's: mergekit, model cards, other trainers.
@@ -33,8 +39,15 @@ NOT_TRAINING = _words("merge_method slices model_name_or_path library_name pipel
 
 
 def is_training_config(values: Mapping[Any, Any]) -> bool:
-    """Whether these are the values of one of Axolotl's configs."""
+    """Whether these are the values of one of Axolotl's configs: a base model and a setting, or several own words.
+
+    Both are single values (a list will do for a setting): other tools nest mappings under the same names.
+    """
     keys = {key for key in values if isinstance(key, str)}
     if keys & NOT_TRAINING:
         return False
-    return bool(keys & OWN) or ("base_model" in keys and bool(keys & TRAINING))
+    settings = {key for key in keys & TRAINING if not isinstance(values[key], dict)}
+    model = values.get("base_model")
+    if model is not None and not isinstance(model, dict | list):
+        return bool(settings)
+    return len(settings & OWN) >= _SEVERAL

@@ -58,7 +58,7 @@ def test_fix_leaves_the_yaml_of_others_alone(config, tmp_path):
     foreign = tmp_path / "docker-compose.yml"
     foreign.write_text("services:\n  web:\n    image: nginx\n")
     mended = {Path(report.path).name: report.changed for report in vramwise.fix(tmp_path, unsafe=True)}
-    assert mended == {"config.yml": True}
+    assert mended == {"config.yml": True, "docker-compose.yml": False}
     assert foreign.read_text() == "services:\n  web:\n    image: nginx\n"
 
 

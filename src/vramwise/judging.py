@@ -14,10 +14,11 @@ from vramwise.rules.judge import internal_error
 from vramwise.rules.judge import judge as judge_rules
 from vramwise.rules.selection import select_rules
 from vramwise.rules.suppress import drop_suppressed
-from vramwise.subject import NotOurs, Source, Subject, path_of, project_for, read_document, subject_of
+from vramwise.subject import NotOurs, Source, Subject, path_of, project_for, read_document, subject_of, target_for
 from vramwise.timeline import MemoryReport
 from vramwise.trainers.base import Trainer
 from vramwise.trainers.recognise import Foreign
+from vramwise.trainers.registry import TRAINERS, trainer_named
 from vramwise.trainers.rulebook import ALL_RULES
 from vramwise.types import START, Document, Finding, RunSpec, Severity, Skipped
 from vramwise.variants.prediction import Prediction
@@ -63,7 +64,6 @@ class Policy:
 
     def rules(self, trainer: Trainer) -> list[Rule]:
         """The rules for a trainer's file."""
-        select_rules(ALL_RULES, select=self.select, ignore=self.ignore)  # an unknown id is an error, whoever's it is
         mine = {rule.id for rule in (*COMMON_RULES, *trainer.rules())}
         wanted = select_rules(ALL_RULES, select=self.select, ignore=self.ignore)
         return by_topic(rule for rule in wanted if rule.id in mine)
@@ -85,9 +85,16 @@ def policy_for(path: str, options: Options, *, predicts: bool) -> Policy:
 def check(paths: Sequence[str], options: Options | None = None) -> Iterator[FileReport]:
     """Judge every config under the paths ("-" is standard input, a folder means every YAML file in it)."""
     options = options or Options()
+    refuse_mistakes(options)
     files = list(named_files(paths))
     for path, error in files:
         yield FileReport(path=path, error=error) if error else check_source(path, options, alone=len(files) == 1)
+
+
+def refuse_mistakes(options: Options) -> None:
+    """A card, version or rule that does not exist is said at once, whatever the files are."""
+    select_rules(ALL_RULES, select=options.select, ignore=options.ignore)
+    target_for(".", options, trainer_named(options.trainer) if options.trainer else TRAINERS[0])
 
 
 def check_source(source: Source, options: Options, *, alone: bool) -> FileReport:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from vramwise.documents.edit import EditRefused, apply_edits
 from vramwise.errors import ConfigError, VramwiseError, describe_internal_error
 from vramwise.files import write_atomic
-from vramwise.judging import FileReport, Policy, forecast_for, judge, named_files, policy_for
+from vramwise.judging import FileReport, Policy, forecast_for, judge, named_files, policy_for, refuse_mistakes
 from vramwise.options import Options
 from vramwise.subject import NotOurs, Subject, read_document, subject_of
 from vramwise.types import Document, Edit, Finding, Fix
@@ -55,6 +55,7 @@ def fix(
 ) -> Iterator[FixReport]:
     """Mend every config under the paths; `write=False` leaves the files alone (standard input is never written)."""
     options = options or Options()
+    refuse_mistakes(options)
     files = list(named_files(paths))
     for path, error in files:
         if error:

@@ -24,6 +24,9 @@ evals_per_epoch: 2
 bf16: auto
 attn_implementation: flash_attention_2
 gradient_checkpointing: true
+plugins:
+  - axolotl.integrations.liger.LigerPlugin
+liger_fused_linear_cross_entropy: true
 """
 
 

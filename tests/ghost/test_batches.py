@@ -7,7 +7,6 @@ import pytest
 from truth import BUNDLED, cases
 from vramwise.errors import VramwiseError
 from vramwise.ghost.loops.batches import BatchShape, largest
-from vramwise.types import Config, Document
 from vramwise.variants.lengths import (
     Lengths,
     eval_shapes,
@@ -30,11 +29,6 @@ RUN = replace(
     eval_batch_size=3,
     eval_sequence_len=512,
 )
-AXOLOTL = replace(RUN, trainer="axolotl")
-
-
-def written(run, **values):
-    return replace(run, config=Config(Document(path="", text="", values=values, spans={}), values, {}))
 
 
 def lengths(*tokens: int) -> Lengths:
@@ -49,16 +43,16 @@ def test_the_last_batch_may_be_smaller():
     assert train_shapes(RUN, lengths(64, 65, 128))[-1] == BatchShape(1, 128, False)
 
 
-def test_axolotl_drops_what_is_too_long_and_cuts_it_only_when_told():
-    assert train_shapes(AXOLOTL, lengths(5000, 65, 128)) == [BatchShape(2, 128, True)]
-    cut = written(AXOLOTL, excess_length_strategy="truncate")
+def test_what_is_too_long_is_dropped_or_cut():
+    drops, cut = replace(RUN, long_rows="drop"), replace(RUN, long_rows="cut")
+    assert train_shapes(drops, lengths(5000, 65, 128)) == [BatchShape(2, 128, True)]
     assert train_shapes(cut, lengths(5000, 65, 128)) == [BatchShape(2, 1024, True), BatchShape(1, 128, False)]
     assert train_shapes(RUN, lengths(5000, 65, 128))[0].width == 1024
 
 
 def test_nothing_left_is_an_error():
     with pytest.raises(VramwiseError, match="longer than sequence_len 1024"):
-        train_shapes(AXOLOTL, lengths(5000, 6000))
+        train_shapes(replace(RUN, long_rows="drop"), lengths(5000, 6000))
 
 
 def test_padding_to_sequence_len_pads_short_rows_too():

@@ -18,7 +18,7 @@ FULL = replace(RUN, adapter=None, lora_r=None, sequence_len=64, attn_implementat
 
 
 def builder(model):
-    return Builder(load(Tape(Hardware()), model, FULL, sharding_of(FULL, "transformers")))
+    return Builder(load(Tape(Hardware()), model, FULL, sharding_of(FULL)))
 
 
 def events(model):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from vramwise.cli.options import target_options
+from vramwise.cli.options import TARGET_OPTIONS, target_options
 from vramwise.cli.writing import say, say_all
 from vramwise.errors import VramwiseError
+from vramwise.files import write_new
 from vramwise.options import Options
 
 if TYPE_CHECKING:
@@ -30,13 +30,9 @@ def command(
     config: str | None,
     snapshot: str | None,
     model: str | None,
-    gpu: str | None,
-    gpus: int | None,
-    torch: str | None,
-    alloc_conf: str | None,
-    launcher: str,
     output_format: str,
     html: str | None,
+    **machine: Any,
 ) -> None:
     """Explain an out-of-memory or dtype failure: what happened, the evidence, what to change.
 
@@ -50,7 +46,7 @@ def command(
         raise VramwiseError("name a log (or - for standard input), or a snapshot with --snapshot")
     if html is not None and snapshot is None:
         raise VramwiseError("--html draws a snapshot: name one with --snapshot")
-    options = Options(gpu=gpu, gpus=gpus, torch=torch, alloc_conf=alloc_conf, launcher=launcher)
+    options = Options(**{name: machine[name] for name in TARGET_OPTIONS})
     stream = sys.stdin.buffer if log == "-" else None
     reading = read_all(stream or log, config=config, snapshot=snapshot, options=options, model=model)
     say_all(_rendered(reading, output_format))
@@ -73,8 +69,5 @@ def _write_page(reading: Reading, name: str) -> None:
     from vramwise.render.diagnosis_html import diagnosis_page
 
     page = diagnosis_page(reading).encode("utf-8", "replace")
-    try:
-        Path(name).write_bytes(page)
-    except OSError as error:
-        raise VramwiseError(f"{name} cannot be written: {error.strerror}") from error
+    write_new(name, page)
     say(f"wrote {name}", err=True)

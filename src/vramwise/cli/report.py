@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from vramwise.cli.writing import say, say_all
-from vramwise.errors import VramwiseError
+from vramwise.files import write_new
 
 
 @click.command("report")
@@ -28,8 +28,5 @@ def command(output_dir: Path, html: str | None) -> None:
         return
     from vramwise.render.train_report import render_train_html
 
-    try:
-        Path(html).write_text(render_train_html(report), encoding="utf-8")
-    except OSError as error:
-        raise VramwiseError(f"{html} cannot be written: {error.strerror}") from error
+    write_new(html, render_train_html(report).encode("utf-8"))
     say(f"wrote {html}", err=True)

@@ -10,8 +10,8 @@ def added_variables(target: Target) -> dict[str, str]:
     """What the command sets where the user has not; other launchers (`python -m`, accelerate) bypass it."""
     if target.launcher != "cli":
         return {}
-    if target.torch >= (2, 9):
-        return {} if GENERIC_VARIABLE in target.alloc_env else {GENERIC_VARIABLE: "expandable_segments:True"}
+    if target.torch >= (2, 9) and GENERIC_VARIABLE not in target.alloc_env:
+        return {GENERIC_VARIABLE: "expandable_segments:True"}
     if target.torch >= (2, 2) and CUDA_VARIABLE not in target.alloc_env:
         return {CUDA_VARIABLE: "expandable_segments:True,roundup_power2_divisions:16"}
     return {}

@@ -9,8 +9,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 # Two halves of about the same weight, so that a machine with two cores is done sooner under pytest-xdist.
 TARGETS = (
-    "check,check-gpu,predict,fix,what-if,options,model,lengths,deepspeed",
-    "names,project,snapshot,trace,log,records,plan",
+    "check,check-gpu,predict,fix,foreign,what-if,options,model,lengths",
+    "deepspeed,stack,values,names,project,snapshot,trace,log,records,plan",
 )
 
 

@@ -18,10 +18,28 @@ def _fix(*, unsafe, gpu=None):
         with bench.watched("fix"):
             reports = api.fix(name, options, unsafe=unsafe)
             reports += api.fix(name, options, unsafe=unsafe)
+        written = (bench.folder / name).read_bytes()
+        leave_foreign_alone(written, data)
         if len(reports) == 2:
-            _laws(reports, (bench.folder / name).read_bytes(), data)
+            _laws(reports, written, data)
 
     return run
+
+
+def leave_foreign_alone(written, data):
+    """A file that is recognised as somebody else's, or that cannot be read, stays as it was."""
+    from vramwise.documents.document import parse_document
+    from vramwise.errors import ConfigError
+    from vramwise.trainers.recognise import Foreign, recognise
+
+    if written == data:
+        return
+    try:
+        whose = recognise(parse_document("config.yml", data).values)
+    except ConfigError:
+        raise Failure("fix", "wrote into a file that cannot be read") from None
+    if isinstance(whose, Foreign):
+        raise Failure("fix", f"wrote into a foreign file: {whose.what}")
 
 
 def _laws(reports, written, data):
@@ -98,6 +116,7 @@ def _from_stdin(bench, data):
 
 def _mended_check(bench, data):
     bench.command("check", "--fix", "--unsafe-fixes", bench.write("config.yml", data), allow=CONFIG_TEXT)
+    leave_foreign_alone((bench.folder / "config.yml").read_bytes(), data)
 
 
 add(

@@ -15,7 +15,7 @@ from typing import Any
 
 from vramwise.errors import VramwiseError
 from vramwise.training.guard.memory_log import MemoryLog, log_path
-from vramwise.training.plan import PLAN_FILE, TrainPlan
+from vramwise.training.plan import ESCAPED, PLAN_FILE, TrainPlan
 
 
 class Journal:
@@ -51,7 +51,7 @@ class Journal:
         text = json.dumps({**json.loads(plan.to_json()), "log": self._log}, indent=2, ensure_ascii=False) + "\n"
         unfinished = self.path.with_name(f".{self.path.name}.{os.getpid()}")
         try:
-            with unfinished.open("w", encoding="utf-8") as file:
+            with unfinished.open("w", encoding="utf-8", errors=ESCAPED) as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
@@ -66,7 +66,7 @@ def _earlier_log(path: Path) -> list[Mapping[str, Any]]:
     """What an earlier start of this run wrote down; a file that is not there or not ours starts empty."""
     try:
         loaded = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return []
     log = loaded.get("log") if isinstance(loaded, dict) else None
     return [entry for entry in log if isinstance(entry, dict)] if isinstance(log, list) else []

@@ -29,7 +29,7 @@ def fuzz(*words):
 @pytest.mark.parametrize("targets", TARGETS)
 def test_no_input_breaks_a_command(targets, tmp_path):
     done = fuzz(
-        *("--corpus", "--executions", "150", "--seconds", "14", "--seed", "1", "--jobs", "2"),
+        *("--corpus", "--executions", "100", "--seconds", "14", "--seed", "1", "--jobs", "2"),
         *("--targets", targets, "--failures", str(tmp_path)),
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -44,7 +44,7 @@ add(
     make=_stack,
     checks={
         "check": _run("check", "--no-predict"),
-        "resolved": _run("check", "--show-resolved", "--gpu", "h100"),
+        "resolved": _run("check", "--no-predict", "--show-resolved", "--gpu", "h100"),
         "said": _run("check", "--no-predict", "--with", "torch==2.9.1"),
         "predict": _run("predict", "--what-if", "torch==2.10.0"),
     },

@@ -7,7 +7,7 @@ import yaml
 from tests.fuzz.mutate import odd_value, value_changed
 from tests.fuzz.seeds import config_texts, known_keys
 from tests.fuzz.targets import add
-from tests.fuzz.targets.making_configs import BASE, MOVING, config_text, write_model
+from tests.fuzz.targets.making_configs import BASE, MOVING, mostly_tiny, write_model
 
 # In the JSON of an input `{"": name}` stands for one of these.
 _ODD = {
@@ -41,7 +41,7 @@ def _deep(depth):
 
 def _values(rng):
     if rng.random() < 0.3:
-        return config_text(rng)
+        return mostly_tiny(rng)
     values = yaml.safe_load(BASE)
     for _ in range(rng.randint(1, 4)):
         key = rng.choice(MOVING) if rng.random() < 0.5 else rng.choice(list(known_keys()))

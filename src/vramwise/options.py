@@ -5,6 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
+class Text(str):
+    """A config's own text where a path could stand as well."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """What the caller asks for; None = not said, then the project's pyproject.toml decides, then this machine."""

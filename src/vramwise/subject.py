@@ -16,7 +16,7 @@ from vramwise.allocator.settings import parse_settings
 from vramwise.documents.document import parse_document
 from vramwise.errors import ConfigError, VramwiseError
 from vramwise.files import read_config_bytes
-from vramwise.options import Options
+from vramwise.options import Options, Text
 from vramwise.project import ProjectSettings, project_settings
 from vramwise.sidecar import read_side_files
 from vramwise.stacks import make_stack
@@ -101,7 +101,7 @@ def open_subject(
     model: str | None = None,
     online: bool = False,
 ) -> Subject:
-    """Read a config (a path, `-`, a text of several lines, or a mapping) and resolve it; NotOurs for foreign files.
+    """Read a config (a path, `-`, a Text or a mapping) and resolve it; NotOurs for foreign files.
 
     `engine` names a trainer that runs the file in place of its own; `model` stands in for the file's base model.
     """
@@ -168,9 +168,8 @@ def read_document(source: Source) -> Document:
 
 
 def path_of(source: Source) -> str:
-    """The path of a source; for a text or mapping a word that stands for it. No path has a line break."""
-    name = TEXT if isinstance(source, Mapping) else str(source)
-    return TEXT if "\n" in name else name
+    """The path of a source; for a text or mapping a word that stands for it."""
+    return TEXT if isinstance(source, Mapping | Text) else str(source)
 
 
 def _as_yaml(values: Mapping[str, Any]) -> bytes:

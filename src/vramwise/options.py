@@ -22,6 +22,8 @@ class Options:
     launcher: str | None = None
     # Whose config it is, where that must not be left to recognition.
     trainer: str | None = None
+    # Files that cannot be read and do not look like a training config are left alone: for hooks and folders.
+    ours_only: bool = False
     # Versions of packages, each as `name==version`, and a file that pins more of them.
     versions: tuple[str, ...] = ()
     stack: str | None = None

@@ -36,6 +36,6 @@ def _is_of(value: Any, annotation: str) -> bool:
         return isinstance(value, dict)
     if isinstance(value, bool) and head != "bool":
         return False
-    if not isinstance(value, _KINDS[head]):
-        return False
-    return inner != "str, str]" or all(isinstance(item, str) for item in value.values())
+    if isinstance(value, dict) and inner == "str, str]":
+        return head == "Mapping" and all(isinstance(item, str) for item in value.values())
+    return isinstance(value, _KINDS[head])

@@ -14,7 +14,20 @@ _USUAL = (
     "tool.vramwise = 3\n",
     "[[tool.vramwise]]\n",
 )
-_KEYS = ("select", "ignore", "min-severity", "gpu", "gpus", "torch", "with", "stack", "alloc-conf", "launcher", "x", '"\\u001b[31m"')
+_KEYS = (
+    "select",
+    "ignore",
+    "min-severity",
+    "gpu",
+    "gpus",
+    "torch",
+    "with",
+    "stack",
+    "alloc-conf",
+    "launcher",
+    "x",
+    '"\\u001b[31m"',
+)
 _folders = count()
 
 

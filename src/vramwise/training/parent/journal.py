@@ -69,4 +69,10 @@ def _earlier_log(path: Path) -> list[Mapping[str, Any]]:
     except (OSError, ValueError, RecursionError):
         return []
     log = loaded.get("log") if isinstance(loaded, dict) else None
-    return [entry for entry in log if isinstance(entry, dict)] if isinstance(log, list) else []
+    return [entry for entry in log if isinstance(entry, dict) and _flat(entry)] if isinstance(log, list) else []
+
+
+def _flat(entry: Mapping[str, Any]) -> bool:
+    """Whether an entry can be ours: words, numbers, and lists of them. Others may be nested too deep to write."""
+    values = (item for value in entry.values() for item in (value if isinstance(value, list) else [value]))
+    return not any(isinstance(item, dict | list) for item in values)

@@ -17,9 +17,8 @@ from tests.fuzz.seeds import ROOT
 
 # The timer inside a worker cannot interrupt C code: this much processor time for one execution, seen from outside.
 HUNG_S = 2 * LIMIT_S
-# One that waits for something takes none; on a busy machine an honest one may not get its turn for long either.
-_WAITED_S = 120
-_WAITING_S = 0.5
+# So long asleep without an end: it waits for something. On a busy machine one that only waits for its turn is awake.
+_ASLEEP_S = 60
 
 
 def run_worker(target, asked):
@@ -56,10 +55,12 @@ def _watch(process, progress):
         except subprocess.TimeoutExpired:
             pass
         now = progress.read_bytes() if progress.exists() else b""
-        spent = _processor_s(process.pid)
+        awake, spent = _state(process.pid)
         if now != last:
             last, since, used = now, time.monotonic(), spent
-        elif spent - used > HUNG_S or (time.monotonic() - since > _WAITED_S and spent - used < _WAITING_S):
+        elif awake:
+            since = time.monotonic()
+        if spent - used > HUNG_S or time.monotonic() - since > _ASLEEP_S:
             process.send_signal(signal.SIGABRT)  # faulthandler says where it was
             try:
                 process.wait(timeout=10)
@@ -68,13 +69,13 @@ def _watch(process, progress):
             return True
 
 
-def _processor_s(pid):
-    """Processor time of a process so far."""
+def _state(pid):
+    """Whether a process runs or is ready to, and its processor time so far."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return True, 0.0
+    return fields[0] == "R", (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _ended(target, asked, said, how):

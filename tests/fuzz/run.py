@@ -82,11 +82,9 @@ def _fuzzed(chosen, asked):
     left = {target.name: share for target in chosen}
     with ThreadPoolExecutor(asked.jobs) as pool:
         if asked.corpus:
-            files = {target: [str(path) for path in corpus(target.name)] for target in chosen}
-            for target, done in zip(
-                chosen, pool.map(lambda one: _replayed(one, files[one], asked), chosen), strict=True
-            ):
-                _join(totals[target.name], done)
+            done = pool.map(lambda target: _replayed(target, list(map(str, corpus(target.name))), asked), chosen)
+            for target, found in zip(chosen, done, strict=True):
+                _join(totals[target.name], found)
         while going := [one for one in chosen if left[one.name] > 0 and totals[one.name]["next"] < asked.executions]:
             list(pool.map(lambda target: _slice(target, asked, totals[target.name], left), going))
             _keep(asked.totals, totals)

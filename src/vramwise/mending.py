@@ -8,7 +8,7 @@ safe but after which the run is predicted not to fit its card although it needs 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from vramwise.documents.edit import EditRefused, apply_edits
 from vramwise.errors import ConfigError, VramwiseError, describe_internal_error
@@ -61,19 +61,21 @@ def fix(
         if error:
             yield _untouched(path, FileReport(path=path, error=error))
         else:
-            yield _fix_file(path, options, unsafe=unsafe, write=write, alone=len(files) == 1)
+            asked = options if path in paths else replace(options, ours_only=True)
+            yield _fix_file(path, asked, unsafe=unsafe, write=write, alone=len(files) == 1)
 
 
 def _fix_file(path: str, options: Options, *, unsafe: bool, write: bool, alone: bool) -> FixReport:
     policy = policy_for(path, options, predicts=alone)
+    document = None
     try:
-        document = read_document(path)
+        document = read_document(path, options)
         mending = mend(subject_of(document, options), policy, unsafe=unsafe)
         after = mending.subject.document
         if write and path != "-" and after.text != document.text:
             write_atomic(path, after.text.encode("utf-8"), expected=document.text.encode("utf-8"))
     except NotOurs as error:
-        return _untouched(path, FileReport(path=path, foreign=error.foreign))
+        return _untouched(path, FileReport(path=path, foreign=error.foreign), document)
     except ConfigError as error:
         return _untouched(path, FileReport(path=path, error=error))
     except VramwiseError:
@@ -91,8 +93,8 @@ def _fix_file(path: str, options: Options, *, unsafe: bool, write: bool, alone: 
     )
 
 
-def _untouched(path: str, remaining: FileReport) -> FixReport:
-    return FixReport(path=path, before=None, after=None, applied=(), refused=(), remaining=remaining)
+def _untouched(path: str, remaining: FileReport, document: Document | None = None) -> FixReport:
+    return FixReport(path=path, before=document, after=document, applied=(), refused=(), remaining=remaining)
 
 
 def mend(subject: Subject, policy: Policy | None = None, *, unsafe: bool = False) -> Mending:

@@ -56,6 +56,15 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DuplicateKey:
+    """A key that stands twice in one mapping: the last one counts."""
+
+    key: str
+    first: Place
+    last: Place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
     """A config's text (BOM and line endings as they were), its values, and the span of every key."""
 
@@ -63,6 +72,7 @@ class Document:
     text: str
     values: dict[str, Any]
     spans: Mapping[KeyPath, Span]
+    duplicates: tuple[DuplicateKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,9 @@ def render_text(report: FileReport, *, width: int | None = None) -> list[str]:
     None where there is nothing to say. `width` folds long lines.
     """
     lines = []
+    if report.foreign is not None:
+        words = f"{style(report.path, bold=True)}: {report.foreign.what}, left alone (--trainer NAME insists)"
+        return fold(words, width)
     if report.error and not report.findings:
         lines += [*fold(_error(report), width), ""]
     for found in sorted(report.findings, key=lambda found: -found.severity.rank):
@@ -27,21 +30,24 @@ def render_text(report: FileReport, *, width: int | None = None) -> list[str]:
 
 
 def summary(reports: Sequence[FileReport], *, fixing: bool = False) -> str:
-    """The last line: how many of what, what can be fixed, what could not be judged. Fixing predicts nothing."""
+    """The last line: how many of what, what can be fixed, what could not be judged."""
+    foreign = [report for report in reports if report.foreign is not None]
+    reports = [report for report in reports if report.foreign is None]
     findings = [found for report in reports for found in report.findings]
     unusable = sum(report.error is not None for report in reports)
     parts = [f"{_counts(findings)} in {_files(len(reports))}"] if findings or unusable < len(reports) else []
     if unusable:
         parts.append(f"{_files(unusable)} unusable")
+    if foreign:
+        parts.append(f"{_files(len(foreign))} left alone: no training config" + "s" * (len(foreign) != 1))
     if not fixing:
         parts.extend(_fixable(findings))
-    skipped = _skipped(reports, {"memory", "model"} if fixing else set())
+    skipped = _skipped(reports)
     return "; ".join([*parts, skipped] if skipped else parts)
 
 
-def _skipped(reports: Sequence[FileReport], never: set[str]) -> str:
-    lacking = [[set(rule.needs.split(", ")) for rule in report.skipped] for report in reports]
-    counted = [[needs for needs in each if not needs & never] for each in lacking]
+def _skipped(reports: Sequence[FileReport]) -> str:
+    counted = [[set(rule.needs.split(", ")) for rule in report.skipped] for report in reports]
     count = max((len(each) for each in counted), default=0)
     if not count:
         return ""

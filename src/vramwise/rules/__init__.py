@@ -19,6 +19,7 @@ from vramwise.rules.attention import (
 )
 from vramwise.rules.base import Rule
 from vramwise.rules.checkpointing import checkpointing_unset
+from vramwise.rules.config import duplicate_key
 from vramwise.rules.eval import eval_batch_differs, eval_peak
 from vramwise.rules.loss import chunked_loss_holds_logits, logits_dominate
 from vramwise.rules.method import modules_to_save_full_copies, reference_model_in_memory
@@ -72,6 +73,8 @@ RULES: tuple[Rule, ...] = (
     allocator_not_expandable.check,
     does_not_fit.check,
     tight_fit.check,
+    # config
+    duplicate_key.check,
 )
 
 

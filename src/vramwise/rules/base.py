@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from inspect import cleandoc
 
 from vramwise.timeline import MemoryReport
-from vramwise.types import Change, Edit, Fix, RunSpec, Severity
+from vramwise.types import Change, Edit, Fix, Place, RunSpec, Severity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +28,7 @@ class Hit:
     field: str | None = None
     key: str | None = None
     near: tuple[str, ...] = ()
+    place: Place | None = None  # where neither field nor key can say it
     change: Change | None = None
     fix: Fix | None = None
     severity: Severity | None = None

@@ -100,6 +100,8 @@ def _spelt(run: RunSpec, change: Change, spell: Spell) -> Fix | None:
 
 
 def _place(run: RunSpec, hit: Hit) -> Place:
+    if hit.place is not None:
+        return hit.place
     names = [name for name in (hit.field, hit.key, *hit.near) if name]
     places: Iterator[Place | None] = (_where(run, name) for name in names)
     return next((place for place in places if place is not None), START)

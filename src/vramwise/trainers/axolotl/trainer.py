@@ -23,6 +23,12 @@ class Axolotl:
 
         return is_training_config(values)
 
+    def might_be(self, keys: frozenset[str]) -> bool:
+        """By a base model, or a word that is Axolotl's own."""
+        from vramwise.trainers.axolotl.recognise import OWN
+
+        return "base_model" in keys or bool(keys & OWN)
+
     def side_files(self, document: Document) -> tuple[str, ...]:
         """The DeepSpeed JSON."""
         name = document.values.get("deepspeed")

@@ -30,6 +30,10 @@ class PlainTransformers(Axolotl):
         """Never by itself: it is asked for."""
         return False
 
+    def might_be(self, keys: frozenset[str]) -> bool:
+        """Never by itself."""
+        return False
+
     def resolve(self, document: Document, target: Target, side_files: SideFiles) -> RunSpec:
         """The run as the embedded engine does it."""
         return as_plain_trainer(super().resolve(document, target, side_files))

@@ -122,7 +122,7 @@ def test_check_keeps_its_contract_for_files_that_are_no_configs(vramwise, tmp_pa
     (tmp_path / "mkdocs.yml").write_text(FOREIGN)
     (tmp_path / "broken.yml").write_text("a: [1\n")
     (tmp_path / "wrong.yml").write_text("base_model: x\nmicro_batch_size: many\nsequence_len: 512\n")
-    document = json.loads(vramwise("check", tmp_path, "--format", "json").stdout)
+    document = json.loads(vramwise("check", *sorted(tmp_path.iterdir()), "--format", "json").stdout)
     hold("check", document)
     files = {Path(file["path"]).name: file for file in document["files"]}
     assert files["mkdocs.yml"]["foreign"] == "mkdocs"

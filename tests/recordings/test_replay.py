@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recordings import (
+from made_recordings import (
     DATA,
     FACTS,
     SHARED,

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from recordings import DATA, stress_path
+from made_recordings import DATA, stress_path
 from vramwise.allocator.run import simulate
 from vramwise.allocator.settings import parse_settings
 from vramwise.recordings.reader import parse_recording, read_recording

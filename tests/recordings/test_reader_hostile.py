@@ -10,8 +10,8 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-
 from made_recordings import block, entry, segment, snapshot
+
 from vramwise.cli.replay import as_json, as_text
 from vramwise.diagnosis.reading import read_all
 from vramwise.errors import VramwiseError

@@ -9,7 +9,6 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from made_recordings import (
     DATA,
     FACTS,
@@ -24,6 +23,7 @@ from made_recordings import (
     stress_path,
     trace_paths,
 )
+
 from vramwise.errors import VramwiseError
 from vramwise.recordings.reader import parse_recording, read_recording
 from vramwise.recordings.recording import ACTIONS

@@ -2,7 +2,6 @@ import json
 import pickle
 
 import pytest
-
 from made_recordings import DATA, stress_path
 
 DEFAULT = DATA / "full_gc_default.json.gz"

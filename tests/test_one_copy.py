@@ -40,3 +40,31 @@ def test_files_are_written_in_one_place():
     assert found == []
     assert [place.split()[1] for place in writes(SOURCE / "training/marker.py")] == ["fsync"]
     assert len(list(writes(SOURCE / "files.py"))) > 2
+
+
+def formatted_sizes(path):
+    """Where a module divides by MIB or GIB inside a text: a size in a form of its own."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.JoinedStr):
+            words = "".join(str(part.value) for part in node.values if isinstance(part, ast.Constant))
+            divides = any(isinstance(inner, ast.Div | ast.FloorDiv) for inner in ast.walk(node))
+            if divides and any(unit in words for unit in ("MiB", "GiB")):
+                yield f"{named(path)}:{node.lineno}"
+
+
+def test_sizes_are_written_in_one_place():
+    """One request of billions of GiB, which no machine has, is the one figure with its digits in groups."""
+    found = [place for path in modules() if named(path) != "units.py" for place in formatted_sizes(path)]
+    assert [place.split(":")[0] for place in found] == ["variants/prediction.py"]
+
+
+def test_the_choice_between_mib_and_gib_is_made_in_one_place():
+    both = [
+        f"{named(path)}:{node.lineno}"
+        for path in modules()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.IfExp)
+        and {getattr(getattr(side, "func", None), "id", "") for side in (node.body, node.orelse)} == {"gib", "mib"}
+    ]
+    # The ticks of an axis share one unit, whatever each of them is.
+    assert [place.split(":")[0] for place in both] == ["render/train_chart.py"]

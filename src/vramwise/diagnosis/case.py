@@ -10,9 +10,9 @@ from vramwise.diagnosis.read.factor import Batch, Dimensions, Factors, factor
 from vramwise.diagnosis.read.phases import phase_of
 from vramwise.diagnosis.read.snapshot import SnapshotFacts
 from vramwise.diagnosis.read.texts import whole_number
-from vramwise.diagnosis.sizes import size
 from vramwise.diagnosis.witness import Ghost, Match
 from vramwise.types import RunSpec
+from vramwise.units import readable
 
 # From this step on, what a step needs had been there before.
 LATE_STEP = 5
@@ -108,7 +108,7 @@ class Case:
     def parameter_sized(self) -> list[str]:
         """The arithmetic of a request that is as large as a parameter, for the evidence; empty for any other."""
         found = next((factors for factors in self.factors if factors.kind == "parameter"), None)
-        return [] if found is None else [f"{size(self.requested)} = {found.arithmetic}"]
+        return [] if found is None else [f"{readable(self.requested)} = {found.arithmetic}"]
 
     @property
     def predicted_phase(self) -> str:

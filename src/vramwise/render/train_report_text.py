@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from vramwise.training.parent.measured import Compared, Peak, TrainReport, compare
-from vramwise.units import gib, mib
+from vramwise.units import gib, readable
 
 
 def render_train_report(report: TrainReport) -> list[str]:
@@ -76,8 +76,7 @@ def size_of(peak: Peak | None, which: str) -> str:
     """A size, or a dash where there is none."""
     if peak is None:
         return "–"
-    size_bytes = int(getattr(peak, which))
-    return gib(size_bytes) if size_bytes >= 1024**3 else mib(size_bytes)
+    return readable(int(getattr(peak, which)))
 
 
 def difference(row: Compared, which: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from vramwise.diagnosis.case import LATE_STEP, Case
 from vramwise.diagnosis.evidence import Cause
 from vramwise.diagnosis.read.phases import in_eager_attention, in_loss
-from vramwise.diagnosis.sizes import size
+from vramwise.units import readable
 
 
 def logits(case: Case) -> Iterator[Cause]:
@@ -31,9 +31,9 @@ def logits(case: Case) -> Iterator[Cause]:
     if shot:
         evidence.append(f"snapshot: the failed request came from {case.snapshot.failing_place}")  # type: ignore[union-attr]
     if found is not None:
-        evidence.append(f"{size(case.requested)} = {found.arithmetic}")
+        evidence.append(f"{readable(case.requested)} = {found.arithmetic}")
     if ghost is not None:
-        evidence.append(f"the ghost run asks for {size(case.requested)} as {ghost.label} ({ghost.phase})")
+        evidence.append(f"the ghost run asks for {readable(case.requested)} as {ghost.label} ({ghost.phase})")
     yield Cause(
         id="logits",
         sentence="the logits of one micro-batch, tokens × vocabulary, did not fit beside the model",
@@ -56,7 +56,7 @@ def eager_attention(case: Case) -> Iterator[Cause]:
         confidence *= 0.8 if frames else 0.3
     evidence = ["the traceback ends in eager attention"] if frames else []
     if found is not None:
-        evidence.append(f"{size(case.requested)} = {found.arithmetic}")
+        evidence.append(f"{readable(case.requested)} = {found.arithmetic}")
     yield Cause(
         id="eager-attention",
         sentence="eager attention writes out all scores, batch × heads × length², and they did not fit",

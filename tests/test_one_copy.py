@@ -68,3 +68,10 @@ def test_the_choice_between_mib_and_gib_is_made_in_one_place():
     ]
     # The ticks of an axis share one unit, whatever each of them is.
     assert [place.split(":")[0] for place in both] == ["render/train_chart.py"]
+
+
+def test_growth_is_judged_in_one_place():
+    """Who fits a line or takes the mean of quarters judges a leak by a rule of its own."""
+    fitting = [named(path) for path in modules() if any(name == "sqrt" for name, _ in calls(path))]
+    assert "growth.py" in fitting
+    assert not [name for name in fitting if name.split("/")[0] in ("diagnosis", "training", "render")]

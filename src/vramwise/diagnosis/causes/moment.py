@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from vramwise.diagnosis.case import LATE_STEP, Case
 from vramwise.diagnosis.evidence import Cause, Quote
-from vramwise.diagnosis.read.growth import trend
+from vramwise.growth import shape
 from vramwise.units import largest, readable
 
 # How trainers join the outputs of an evaluation's batches.
@@ -172,7 +172,7 @@ def growing(case: Case) -> Iterator[Cause]:
         )
         return
     readings = case.log.memory
-    if trend([reading.size_bytes for reading in readings]) != "steady":
+    if shape([reading.size_bytes for reading in readings]) != "steady":
         return
     first_reading, last = readings[0], readings[-1]
     yield Cause(
@@ -197,7 +197,7 @@ def long_tail(case: Case) -> Iterator[Cause]:
         return
     evidence = [f"{symptom.step - 1} steps passed before it"]
     confidence = 0.55
-    if trend([reading.size_bytes for reading in case.log.memory]) == "jumps":
+    if shape([reading.size_bytes for reading in case.log.memory]) == "jumps":
         confidence = 0.76
         evidence.append("the memory figures in the log rise in jumps")
     if capacity and case.requested >= 0.15 * capacity:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from vramwise.training.guard.growth import Growth, Trend
+from vramwise.growth import Trend
+from vramwise.training.guard.growth import Growth
 from vramwise.training.guard.samples import PREDICTED_PHASES, Reading, Sample
 from vramwise.training.plan import GuardThresholds, PredictedMemory
 from vramwise.units import MIB, a_step, gib, mib

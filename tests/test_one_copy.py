@@ -1,6 +1,8 @@
 """What is there once: the mechanics of writing a file, the form of a size, the judgement of growth, the computing."""
 
 import ast
+import importlib
+import typing
 from pathlib import Path
 
 import vramwise
@@ -75,3 +77,27 @@ def test_growth_is_judged_in_one_place():
     fitting = [named(path) for path in modules() if any(name == "sqrt" for name, _ in calls(path))]
     assert "growth.py" in fitting
     assert not [name for name in fitting if name.split("/")[0] in ("diagnosis", "training", "render")]
+
+
+def test_render_computes_nothing():
+    """Of other rooms it knows types, constants and how a size is written, and no function: what it shows was computed."""
+    wrong = []
+    for path in (SOURCE / "render").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                wrong += [f"{named(path)} imports {one.name}" for one in node.names if one.name.startswith("vramwise")]
+            elif isinstance(node, ast.ImportFrom) and of_another_room(node.module or ""):
+                found = vars(importlib.import_module(node.module))
+                names = [one.name for one in node.names if one.name not in found or is_function(found[one.name])]
+                wrong += [f"{named(path)} imports {name} of {node.module}" for name in names]
+    assert wrong == []
+
+
+def of_another_room(module):
+    first, *rest = module.split(".")
+    return first == "vramwise" and rest[:1] not in (["render"], ["units"])
+
+
+def is_function(value):
+    """Whether it is something to call that is no type."""
+    return callable(value) and not isinstance(value, type) and typing.get_origin(value) is None

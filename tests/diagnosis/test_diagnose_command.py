@@ -136,7 +136,7 @@ def test_a_fault_of_the_prediction_leaves_the_diagnosis(vramwise, files, monkeyp
     def fault(*_, **__):
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(ghost, "predict_run", fault)
+    monkeypatch.setattr(ghost, "_predict", fault)
     config, log = files(config_yml=CONFIG, train_log=LOGITS)
     result = vramwise("diagnose", log, "--config", config, "--format", "json")
     document = json.loads(result.output)
@@ -152,7 +152,7 @@ def test_a_fault_while_a_change_is_tried_leaves_the_change(vramwise, files, monk
     from vramwise.diagnosis import witness as ghost
 
     calls = []
-    predict = ghost.predict_run
+    predict = ghost._predict
 
     def fault_later(*arguments, **options):
         calls.append(1)
@@ -160,7 +160,7 @@ def test_a_fault_while_a_change_is_tried_leaves_the_change(vramwise, files, monk
             raise ZeroDivisionError("a bug")
         return predict(*arguments, **options)
 
-    monkeypatch.setattr(ghost, "predict_run", fault_later)
+    monkeypatch.setattr(ghost, "_predict", fault_later)
     config, log = files(config_yml=CONFIG, train_log=LOGITS)
     first = json.loads(vramwise("diagnose", log, "--config", config, "--format", "json").output)["causes"][0]
     assert len(calls) > 1

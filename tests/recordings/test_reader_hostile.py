@@ -13,6 +13,7 @@ import pytest
 from made_recordings import block, entry, segment, snapshot
 
 from vramwise.cli.replay import as_json, as_text
+from vramwise.diagnosis.drawing import draw
 from vramwise.diagnosis.reading import read_all
 from vramwise.errors import VramwiseError
 from vramwise.recordings import recording as recording_module
@@ -105,7 +106,7 @@ def outputs(path):
     reading = read_all(None, snapshot=str(path))
     yield written(render_diagnosis(reading.diagnosis))
     yield render_json(reading.diagnosis)
-    yield diagnosis_page(reading)
+    yield diagnosis_page(reading.diagnosis, draw(reading))
 
 
 def written(lines):

@@ -97,7 +97,7 @@ def breakdown_rows(report: MemoryReport) -> Iterator[tuple[str, int]]:
     for name in (*_ORDER, *sorted(set(held) - set(_ORDER))):
         if held.get(name):
             yield name, held[name]
-    yield "fragmentation", max(0, report.peak_reserved_bytes - sum(held.values()))
+    yield "fragmentation", report.idle_bytes
     yield "CUDA context", report.outside_bytes
 
 

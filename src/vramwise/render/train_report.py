@@ -13,7 +13,7 @@ from importlib.resources import files
 from vramwise.render.html.markup import Child, Markup, element, together
 from vramwise.render.train_chart import STYLE, chart_parts
 from vramwise.render.train_report_text import decision_line, difference, headline, size_of
-from vramwise.training.parent.measured import Compared, TrainReport, compare
+from vramwise.training.parent.measured import Compared, TrainReport
 
 
 def render_train_html(report: TrainReport) -> str:
@@ -34,7 +34,7 @@ def render_train_html(report: TrainReport) -> str:
 
 
 def _body(report: TrainReport) -> Markup:
-    rows = compare(report.last)
+    rows = report.compared
     header = _header(f"Memory of {report.output_dir}", _verdict(report, rows), headline(report), _state(report))
     if report.device is None:  # nothing was measured, so there is nothing to draw or to compare
         return together(header, _history(report))

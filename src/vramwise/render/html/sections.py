@@ -57,8 +57,8 @@ def figures(report: MemoryReport, gpu: GpuSpec | None) -> Markup:
 
 
 def _figures(report: MemoryReport, gpu: GpuSpec | None) -> Iterator[tuple[str, str, str]]:
-    idle = report.peak_reserved_bytes - sum(report.breakdown_bytes.values())
-    share = f"{100 * idle / report.peak_reserved_bytes:.0f} % of it not in use then" if idle > 0 else ""
+    idle = report.idle_bytes
+    share = f"{100 * idle / report.peak_reserved_bytes:.0f} % of it not in use then" if idle else ""
     yield "Peak reserved", readable(report.peak_reserved_bytes), share
     yield "Peak allocated", readable(report.peak_allocated_bytes), "what tensors hold"
     outside = f"{readable(report.outside_bytes)} outside torch included" if report.outside_bytes else ""
@@ -121,9 +121,8 @@ def memory_bar(report: MemoryReport, gpu: GpuSpec | None, colours: Mapping[str, 
 def breakdown_parts(report: MemoryReport, colours: Mapping[str, int]) -> list[tuple[str, int, str]]:
     """Name, bytes and colour of everything on the card at the peak."""
     parts = [(name, amount, str(colours.get(name, 8))) for name, amount in report.breakdown_bytes.items() if amount]
-    idle = report.peak_reserved_bytes - sum(report.breakdown_bytes.values())
-    if idle > 0:
-        parts.append(("reserved, not in use", idle, "idle"))
+    if report.idle_bytes:
+        parts.append(("reserved, not in use", report.idle_bytes, "idle"))
     if report.outside_bytes:
         parts.append(("outside torch", report.outside_bytes, "outside"))
     return parts

@@ -104,10 +104,13 @@ class Case:
         """What the request may have been, by its size."""
         return factor(self.requested, self.memory.tolerance_bytes, self.dimensions) if self.requested else []
 
-    @property
-    def parameter_sized(self) -> list[str]:
-        """The arithmetic of a request that is as large as a parameter, for the evidence; empty for any other."""
-        found = next((factors for factors in self.factors if factors.kind == "parameter"), None)
+    def as_large_as(self, kind: str) -> Factors | None:
+        """The request as one kind of thing, if its size is that of one."""
+        return next((factors for factors in self.factors if factors.kind == kind), None)
+
+    def arithmetic(self, kind: str) -> list[str]:
+        """The arithmetic of a request that is as large as a kind of thing, for the evidence; empty for any other."""
+        found = self.as_large_as(kind)
         return [] if found is None else [f"{readable(self.requested)} = {found.arithmetic}"]
 
     @property

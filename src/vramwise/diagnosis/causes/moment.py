@@ -30,11 +30,11 @@ def optimizer_state(case: Case) -> Iterator[Cause]:
         )
     elif symptom.step == 2 and case.in_step and not symptom.after and not symptom.resumed:
         confidence, why = 0.8, "step 1 passed without the optimizer's state, step 2 has it from the start"
-    elif case.predicted_phase == "optimizer" and case.parameter_sized and symptom.phase in ("train", ""):
+    elif case.predicted_phase == "optimizer" and case.arithmetic("parameter") and symptom.phase in ("train", ""):
         confidence, why = 0.75, "the size of a parameter was asked for, and the ghost run fails in the optimizer, too"
     else:
         return
-    evidence = [why, *case.parameter_sized]
+    evidence = [why, *case.arithmetic("parameter")]
     state = _MOST_STATE_BYTES * case.number("trainable_params")
     if 0 < state < case.requested and confidence == 0.8:
         confidence = 0.3
@@ -121,7 +121,7 @@ def saving(case: Case) -> Iterator[Cause]:
             id="save-gather",
             sentence="writing the checkpoint needed a second copy of the parameters on the GPU",
             confidence=0.88 if sharded else 0.78,
-            evidence=("the traceback is in saving", *case.parameter_sized),
+            evidence=("the traceback is in saving", *case.arithmetic("parameter")),
             rule="full-state-dict-gather" if sharded else None,
         )
     elif symptom.after == "save" and case.in_step:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from vramwise.files import write_new
 from vramwise.rules.base import TOPICS, Rule
 from vramwise.trainers.rulebook import ALL_RULES
 
@@ -70,7 +71,7 @@ def main() -> int:
     for name in there.keys() - wanted.keys():
         (FOLDER / name).unlink()
     for name, text in wanted.items():
-        (FOLDER / name).write_text(text, encoding="utf-8")
+        write_new(FOLDER / name, text.encode("utf-8"))
     print(f"{len(wanted)} pages written")
     return 0
 

@@ -10,10 +10,10 @@ import vramwise
 SOURCE = Path(vramwise.__file__).parent
 
 # What each room may import of ours. Rooms of one storey may not import one another unless it is said here.
-BASE = {"types", "timeline", "units", "errors"}
+BASE = {"types", "timeline", "units", "errors", "growth"}
 GROUND = BASE | {"documents", "facts", "families", "allocator"}
 MAY_IMPORT = {
-    **{name: set() for name in ("types", "timeline", "errors")},
+    **{name: set() for name in ("types", "timeline", "errors", "growth")},
     "units": {"errors"},
     "documents": BASE,
     "facts": BASE | {"families"},

@@ -15,6 +15,7 @@ from pathlib import Path
 from vramwise.errors import VramwiseError
 from vramwise.facts.torch import known_torch
 from vramwise.types import Origin, Release, Stack
+from vramwise.units import mib
 
 # Packages whose version changes memory or a verdict.
 PACKAGES = ("torch", "transformers", "accelerate", "peft", "trl", "bitsandbytes", "liger-kernel", "deepspeed")
@@ -81,7 +82,7 @@ def _from_file(name: str | None) -> dict[str, Release]:
         reason = getattr(error, "strerror", None) or error
         raise VramwiseError(f"--stack {name} cannot be read: {reason}") from error
     if len(data) > _LIMIT_BYTES:
-        raise VramwiseError(f"--stack {name} is larger than {_LIMIT_BYTES // 1024**2} MiB: name a list of versions")
+        raise VramwiseError(f"--stack {name} is larger than {mib(_LIMIT_BYTES)}: name a list of versions")
     origin = Origin(kind="file", why=f"pinned in {name}")
     versions = dict(_pins(data.decode("utf-8", "replace"), name))
     if not versions:

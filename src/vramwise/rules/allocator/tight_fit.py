@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
 from vramwise.types import RunSpec, Severity
-from vramwise.units import gib
+from vramwise.units import gib, mib
 
 # A run within this share of the card is within what drivers, other processes and the prediction's own error can take.
 _MARGIN = 0.05
@@ -56,6 +56,6 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
             near=("base_model",),
             message=(
                 f"predicted to reserve {gib(memory.highest_reserved_bytes)} of {gib(memory.capacity_bytes)}: "
-                f"{spare / 1024**2:.0f} MiB to spare, less than other processes or a longer sample can take"
+                f"{mib(spare)} to spare, less than other processes or a longer sample can take"
             ),
         )

@@ -19,6 +19,7 @@ from vramwise.render.prediction_text import render_prediction
 from vramwise.subject import on_target, open_subject
 from vramwise.trainers.registry import trainer_named
 from vramwise.units import gib, readable
+from vramwise.variants.prediction import profile_of
 
 ROOT = Path(__file__).parent.parent
 CORPUS = ROOT.parent / "shared" / "corpus" / "axolotl"
@@ -85,7 +86,7 @@ def test_every_verb_says_the_same(text, card):
 def _same_in_every_format(prediction, findings):
     document = prediction_json(prediction)
     text = "\n".join(render_prediction(prediction))
-    page = prediction_page(prediction, "config.yml", findings)
+    page = prediction_page(prediction, profile_of(prediction), "config.yml", findings)
     for name, size in document["breakdown"].items():
         if size:
             shown = f"{name.replace('cuda_', 'CUDA ').replace('_', ' ')} *{re.escape(readable(size))}"

@@ -37,12 +37,14 @@ IMPURE_MODULES = {
     "urllib",
     "requests",
     "time",
-    "datetime",
     "random",
     "tempfile",
     "shutil",
 }
 IMPURE_CALLS = {
+    "now",
+    "today",
+    "utcnow",
     "open",
     "read_text",
     "read_bytes",
@@ -131,6 +133,18 @@ def impure_calls(path: Path) -> set[str]:
     return names & IMPURE_CALLS
 
 
+# Where a trainer may be named all the same: words that others read (a JSON key, plugin paths inside examples of
+# configs), the list of trainers, and the engine that runs another trainer's files.
+CONTRACT_WORDS = ("beyond_axolotl", "axolotl.integrations.")
+NAMING = {"trainers/registry.py", "trainers/transformers/trainer.py"}
+
+
+def names_a_trainer(line: str) -> bool:
+    for word in CONTRACT_WORDS:
+        line = line.replace(word, "")
+    return "axolotl" in line
+
+
 def test_a_trainer_is_named_in_its_room_alone():
     """What differs between trainers is a field of RunSpec, so nobody else needs to know their names."""
     wrong = []
@@ -139,10 +153,10 @@ def test_a_trainer_is_named_in_its_room_alone():
             "training",
             "integrations",
         )
-        if not at_home:
+        if not at_home and str(path.relative_to(SOURCE)) not in NAMING:
             lines = path.read_text(encoding="utf-8").lower().splitlines()
             wrong += [
-                f"{path.relative_to(SOURCE)}:{number}" for number, line in enumerate(lines, 1) if "axolotl" in line
+                f"{path.relative_to(SOURCE)}:{number}" for number, line in enumerate(lines, 1) if names_a_trainer(line)
             ]
     assert wrong == []
 

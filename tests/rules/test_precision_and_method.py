@@ -8,7 +8,7 @@ from opened import check_document, make_target
 from vramwise import explain
 from vramwise.documents.document import parse_document
 from vramwise.documents.edit import apply_edits
-from vramwise.types import Severity
+from vramwise.types import Severity, Stack
 
 BASE = "base_model: meta-llama/Llama-3.2-1B\n"
 LORA = f"{BASE}adapter: lora\nlora_r: 8\nlora_alpha: 16\nlora_target_linear: true\n"
@@ -166,14 +166,16 @@ class TestAllocator:
 
     def test_module_launcher_bypasses_the_command(self):
         message = self.message(torch="2.11", launcher="module")
-        assert "bypasses the axolotl command" in message
+        assert "bypasses the command of Axolotl" in message
         assert message.endswith("export PYTORCH_ALLOC_CONF=expandable_segments:True")
         env = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
         assert self.message(env, torch="2.11", launcher="module") is None
 
     def test_old_torch_gets_no_variable(self):
         rule = explain("allocator-not-expandable")
-        target = replace(make_target(env={}, look_around=False), torch=(2, 1))
+        target = make_target(env={}, look_around=False)
+        old = replace(target.stack.releases["torch"], version="2.1.0")
+        target = replace(target, stack=Stack(releases={**target.stack.releases, "torch": old}))
         report = check_document(parse_document("t.yml", BASE.encode()), target, [rule])
         assert "sets no allocator variable for torch 2.1" in only(report.findings).message
 

@@ -1,4 +1,4 @@
-"""Text → Document: the values `yaml.safe_load` gives (YAML 1.1, as Axolotl reads them), and the span of every key.
+"""Text → Document: the values `yaml.safe_load` gives (YAML 1.1, as trainers read them), and the span of every key.
 
 Knows YAML, not trainers: which keys mean something is decided elsewhere. Reads no files: bytes come from files.py.
 Stricter than `safe_load` where a config can only be a mistake: duplicate keys, tags beyond YAML's own, values that

@@ -24,8 +24,11 @@ MAY_IMPORT = {
     "rules": GROUND | {"variants"},
     "trainers": GROUND | {"rules", "variants"},
     "variants": GROUND | {"ghost"},
-    "diagnosis": GROUND | {"recordings", "variants", "trainers"},
+    # A function over a Subject, like training: it stands above the others.
+    "diagnosis": GROUND | {"recordings", "variants", "trainers", "subject", "options"},
 }
+# `vramwise.rules` is a room and, called, a verb: there alone it asks the API.
+VERBS = {"rules/__init__.py": {"api"}}
 INNER = set(MAY_IMPORT)
 OUTER = {"render", "cli", "page", "mcp", "training", "integrations", "__main__"}
 # Rooms that read and write nothing: no files, network, clock, chance or other processes.
@@ -90,7 +93,7 @@ def test_rooms_import_in_one_direction():
     for path in modules():
         allowed = MAY_IMPORT.get(room(path))
         if allowed is not None:
-            own = allowed | {room(path)}
+            own = allowed | {room(path)} | VERBS.get(str(path.relative_to(SOURCE)), set())
             wrong += [f"{path.relative_to(SOURCE)} imports {name}" for name in our_rooms(path) - own]
     assert wrong == []
 
@@ -158,6 +161,20 @@ def test_a_trainer_is_named_in_its_room_alone():
             wrong += [
                 f"{path.relative_to(SOURCE)}:{number}" for number, line in enumerate(lines, 1) if names_a_trainer(line)
             ]
+    assert wrong == []
+
+
+def test_rules_for_every_trainer_read_fields_alone():
+    """What was written is the trainer's business: a rule names a field, and a change mends it."""
+    wrong = []
+    for path in modules():
+        if room(path) != "rules" or path.parent.name == "rules":
+            continue
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.Attribute) and node.attr == "config":
+                wrong.append(f"{path.relative_to(SOURCE)}:{node.lineno} reads the config")
+            elif isinstance(node, ast.keyword) and node.arg in ("key", "fix"):
+                wrong.append(f"{path.relative_to(SOURCE)}:{node.lineno} names a trainer's {node.arg}")
     assert wrong == []
 
 

@@ -30,6 +30,8 @@ _HANDLED_NAMES = {
     "ao_adamw_fp8": "adamw_torch_fp8",
 }
 _SHORTEST = 1024
+# No card takes more rows at once; a number beyond it is a slip, and must not be counted down from.
+_MOST_ROWS = 65536
 _FLASH = "flash_attention_2"
 _OTHER_KERNEL = "the same attention in another kernel: rounding alone differs"
 
@@ -45,7 +47,7 @@ def change(name: str, effect: Effect, title: str, why: str, **fields: Any) -> Ch
 def smaller_sizes(micro: int, accumulation: int) -> Iterator[tuple[int, int]]:
     """Every micro-batch of at most half the size, with its accumulation, the largest first; 5 × 2 → 2 × 5, 1 × 10."""
     product = micro * accumulation
-    for size in range(micro // 2, 0, -1):
+    for size in range(min(micro // 2, _MOST_ROWS), 0, -1):
         if product % size == 0:
             yield size, product // size
 

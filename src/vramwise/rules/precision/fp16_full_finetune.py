@@ -86,7 +86,8 @@ def _under_scaler(run: RunSpec) -> str:
 def _without_scaler(run: RunSpec) -> str:
     return (
         f"{_key(run)}: true in a full fine-tune under {run.attn_implementation} leaves fp32 embeddings and "
-        f"norms beside fp16 linears: the first forward pass stops with {_MISMATCH}; use bf16, a LoRA adapter or flash attention"
+        f"norms beside fp16 linears: the first forward pass stops with {_MISMATCH}; use bf16, a LoRA adapter or "
+        "flash attention"
     )
 
 

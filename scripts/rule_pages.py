@@ -21,7 +21,7 @@ def page(rule: Rule) -> str:
         rule.documentation,
     ]
     if rule.beyond_trainer:
-        parts.append(f"**Beyond Axolotl's own checks.** {rule.beyond_trainer}")
+        parts.append(f"**Beyond the trainer's own checks.** {rule.beyond_trainer}")
     parts.append("## Example")
     parts.append(_example("Bad", rule.bad, rule.options))
     parts.append(_example("Good", rule.good, rule.good_options))
@@ -52,8 +52,8 @@ def index() -> str:
             table += [f"| [{rule.id}]({rule.id}.md) | {rule.severity.value} | {rule.title} |" for rule in rows]
             parts += [f"## {topic.capitalize()}", "\n".join(table)]
     beyond = [rule for rule in ALL_RULES if rule.beyond_trainer]
-    parts.append("## Beyond Axolotl")
-    parts.append("What Axolotl accepts and these rules report all the same, with the reason:")
+    parts.append("## Beyond the trainer")
+    parts.append("What the trainer accepts and these rules report all the same, with the reason:")
     parts.append("\n".join(f"- [{rule.id}]({rule.id}.md): {rule.beyond_trainer}" for rule in beyond))
     return "\n\n".join(parts) + "\n"
 

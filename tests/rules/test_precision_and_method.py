@@ -6,7 +6,7 @@ from opened import check_document, make_target
 from vramwise import explain
 from vramwise.documents.document import parse_document
 from vramwise.documents.edit import apply_edits
-from vramwise.types import Severity
+from vramwise.types import Severity, Stack
 
 BASE = "base_model: meta-llama/Llama-3.2-1B\n"
 LORA = f"{BASE}adapter: lora\nlora_r: 8\nlora_alpha: 16\nlora_target_linear: true\n"
@@ -168,6 +168,14 @@ class TestAllocator:
         assert message.endswith("export PYTORCH_ALLOC_CONF=expandable_segments:True")
         env = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
         assert self.message(env, torch="2.11", launcher="module") is None
+
+    def test_old_torch_gets_no_variable(self):
+        rule = explain("allocator-not-expandable")
+        target = make_target(env={}, look_around=False)
+        old = replace(target.stack.releases["torch"], version="2.1.0")
+        target = replace(target, stack=Stack(releases={**target.stack.releases, "torch": old}))
+        report = check_document(parse_document("t.yml", BASE.encode()), target, [rule])
+        assert "sets no allocator variable for torch 2.1" in only(report.findings).message
 
     def test_forced_settings(self):
         assert "--alloc-conf ''" in self.message(torch="2.11", alloc_conf="")

@@ -227,4 +227,4 @@ def test_numbers_in_messages():
         ),
         TWO,
     )[1]
-    assert rows.fix.title == "One row, accumulation 4 × 2 = 8"
+    assert "Micro-batch 4 → 1, accumulation 2 → 8" in rows.fix.title

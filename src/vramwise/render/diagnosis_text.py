@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from vramwise.diagnosis.evidence import Cause, Diagnosis, Remedy
 from vramwise.diagnosis.read.snapshot import SnapshotFacts
+from vramwise.render.effects import effect_words
 from vramwise.render.outward import style
 from vramwise.units import MIB, gib, readable
 
@@ -53,7 +54,8 @@ def _changes(diagnosis: Diagnosis) -> list[str]:
 
 
 def _remedy(remedy: Remedy) -> Iterator[str]:
-    unsafe = "" if remedy.fix is None or remedy.fix.safe else style(" (changes the training)", dim=True)
+    words = "" if remedy.fix is None else effect_words(remedy.fix)
+    unsafe = style(f" ({words})", dim=True) if words else ""
     yield f"  {style('•', fg='green')} {remedy.title}{unsafe}{_survival(remedy)}"
     if remedy.command:
         yield f"      {remedy.command}"

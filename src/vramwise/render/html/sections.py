@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from vramwise.render.effects import effect_words
 from vramwise.render.html.markup import Child, Markup, element, together
 from vramwise.timeline import MemoryReport
 from vramwise.types import Finding, GpuSpec, Severity
@@ -142,7 +143,8 @@ def _finding(found: Finding) -> Markup:
     place = f"line {found.place.line}" if found.key is not None else None
     fix = None
     if found.fix is not None:
-        unsafe = "" if found.fix.safe else " (changes the training)"
+        words = effect_words(found.fix)
+        unsafe = f" ({words})" if words else ""
         fix = element("p", element("b", "Fix: "), found.fix.title, unsafe, class_="fix")
     head = element(
         "p",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramwise.trainers.axolotl.attention import LEGACY_FLAGS
 from vramwise.trainers.fields import Fields
-from vramwise.types import Target
+from vramwise.types import Config, Target
 
 # What PEFT's LoraConfig takes where nobody says a rank or an alpha.
 PEFT_RANK = PEFT_ALPHA = 8
@@ -24,12 +24,21 @@ def resolve_method(fields: Fields, target: Target) -> None:
     fields.take("use_dora", False, key="peft_use_dora")
     fields.take("use_rslora", False, key="peft_use_rslora")
     _quantization(fields, adapter)
+    tokens = added_tokens(fields.config)
+    fields.derive("added_tokens", len(tokens), f"{len(tokens)} in the file", key="tokens")
     fields.take("rl", None)
     fields.take("optimizer", "adamw_torch_fused")
     fields.take("max_grad_norm", 1.0, why="transformers' default")
     _attention(fields)
     _loss(fields)
     _lora_kernels(fields, target)
+
+
+def added_tokens(config: Config) -> list[str]:
+    """Tokens that the config adds to the vocabulary. Changed special tokens may be known to the tokenizer already."""
+    added = config.get("tokens", ())
+    special = config.get("special_tokens.additional_special_tokens", ())
+    return [str(token) for tokens in (added, special) if isinstance(tokens, list) for token in tokens]
 
 
 def _rank(fields: Fields, adapter: str | None) -> None:
@@ -76,6 +85,7 @@ def _quantization(fields: Fields, adapter: str | None) -> None:
 
 def _attention(fields: Fields) -> None:
     config = fields.config
+    fields.keys["attn_implementation"] = "attn_implementation"
     if config.get("attn_implementation") is None:
         for flag, name in LEGACY_FLAGS.items():
             if config.get(flag):
@@ -118,6 +128,7 @@ def _loss(fields: Fields) -> None:
             break
     else:
         fields.derive("loss_kernel", "stock", "no loss kernel is in use: full logits in fp32")
+    fields.at_least_one("loss_chunks", 8, key="chunked_cross_entropy_num_chunks")
     used = tuple(name for name in _LIGER if liger and config.get(f"liger_{name}"))
     fields.derive("liger", used, "LigerPlugin and its keys" if used else "no Liger kernel is in use")
 

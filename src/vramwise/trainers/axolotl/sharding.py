@@ -20,6 +20,7 @@ def resolve_sharding(fields: Fields, target: Target, deepspeed: Mapping[str, Any
     config = fields.config
     fields.derive("shard_ranks", ranks, "all data-parallel ranks")
     fields.derive("reshard_after_forward", True, "the default")
+    fields.derive("gathers_checkpoints", False, "the default")
     synced = "accelerator_config.gradient_accumulation_kwargs.sync_each_batch"
     if config.get(synced) is True:
         fields.put("sync_each_batch", True, fields.written("accelerator_config"))
@@ -51,6 +52,9 @@ def _fsdp(fields: Fields, ranks: int) -> None:
         _shard_ranks(fields, ranks)
         if fields.config.get("fsdp_config.reshard_after_forward") is False:
             fields.put("reshard_after_forward", False, fields.written("fsdp_config.reshard_after_forward"))
+    state = "fsdp_config.state_dict_type"
+    whole = fields.config.get(state) == "FULL_STATE_DICT"
+    fields.derive("gathers_checkpoints", whole, f"{state} is {'' if whole else 'not '}FULL_STATE_DICT", key=state)
     offload = fields.config.get("fsdp_config.offload_params") is True
     why = "fsdp_config.offload_params" if offload else "fsdp_config.offload_params is not on"
     _offload(fields, params=offload, optimizer=offload, why=why, key="fsdp_config.offload_params")

@@ -73,6 +73,7 @@ def _without_unscheduled_eval(run: RunSpec) -> RunSpec:
     get = run.config.get
     strategy = get("eval_strategy", get("evaluation_strategy"))
     scheduled = get("eval_steps") or get("evals_per_epoch") or strategy not in (None, "no", False)
+    run = replace(run, eval_scheduled=bool(scheduled))
     if not run.evaluates or scheduled:
         return run
     why = "samples are held out, but neither eval_steps, evals_per_epoch nor eval_strategy schedules an evaluation"

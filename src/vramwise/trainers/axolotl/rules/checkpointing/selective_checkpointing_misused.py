@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.rules.base import Hit, insert_key, rule, safe, set_key, unsafe
+from vramwise.rules.base import Hit, insert_key, rule, set_key, unsafe
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl.remedies import choose_reentrant, turn_checkpointing_on
 from vramwise.types import RunSpec, Severity
+from vramwise.variants import changes
 
 _KEY = "selective_checkpointing"
 _MATMULS = ("aten::mm", "aten::addmm", "aten::matmul", "aten::bmm")
@@ -34,13 +34,13 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         yield Hit(
             key=_KEY,
             message="selective_checkpointing while gradient_checkpointing is off: Axolotl stops",
-            fix=turn_checkpointing_on(run, _KEY),
+            change=changes.turn_checkpointing_on(run),
         )
     if run.config.get("gradient_checkpointing_kwargs.use_reentrant"):
         yield Hit(
             key="gradient_checkpointing_kwargs.use_reentrant",
             message="selective_checkpointing needs non-reentrant checkpointing, use_reentrant is true: Axolotl stops",
-            fix=safe("Checkpoint non-reentrantly", choose_reentrant(run, False)),
+            change=changes.nonreentrant_checkpointing(run),
         )
     yield from _offloading(run)
     yield from _saved_matmuls(run)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, insert_key, rule, unsafe
-from vramwise.rules.optimizer_sharding import unsupported_sharding
 from vramwise.timeline import MemoryReport
+from vramwise.trainers.axolotl.optimizer_sharding import unsupported_sharding
 from vramwise.trainers.axolotl.remedies import written_key
 from vramwise.types import RunSpec, Severity
 

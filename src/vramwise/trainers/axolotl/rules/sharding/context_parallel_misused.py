@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.rules.base import Hit, insert_key, rule, set_key, unsafe
+from vramwise.facts.attention import base_name
+from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl.attention import base_name
-from vramwise.trainers.axolotl.remedies import choose_attention
-from vramwise.types import Edit, RunSpec, Severity
+from vramwise.types import RunSpec, Severity
+from vramwise.variants import changes
 
 
 @rule(
@@ -30,7 +30,6 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     if size <= 1 or run.config.get("use_glm_dsa_kernels"):
         return
     if base_name(run.attn_implementation) != "flash_attention_2":
-        edits = choose_attention(run, "flash_attention_2") or (_insert(run),)
         yield Hit(
             key="attn_implementation",
             near=("context_parallel_size", "sequence_parallel_degree"),
@@ -38,29 +37,20 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
                 f"context_parallel_size {size} runs ring attention on flash_attention_2 only, attention is "
                 f"{run.attn_implementation}: Axolotl stops"
             ),
-            fix=unsafe("Use flash_attention_2", *edits),
+            change=changes.flash_attention(run),
         )
     yield from _packed_rows(run)
 
 
-def _insert(run: RunSpec) -> Edit:
-    beside = "context_parallel_size" if "context_parallel_size" in run.config else "sequence_parallel_degree"
-    return insert_key("attn_implementation", "flash_attention_2", beside=beside)
-
-
 def _packed_rows(run: RunSpec) -> Iterator[Hit]:
-    micro, steps = run.micro_batch_size, run.gradient_accumulation_steps
+    micro = run.micro_batch_size
     if not run.sample_packing or micro == 1:
         return
-    edits = (
-        set_key("micro_batch_size", 1),
-        insert_key("gradient_accumulation_steps", micro * steps, beside="micro_batch_size"),
-    )
     yield Hit(
         key="micro_batch_size",
         message=(
             f"context_parallel_size {run.context_parallel_size} with sample_packing takes one row at a time, "
             f"micro_batch_size is {micro}: Axolotl stops"
         ),
-        fix=unsafe(f"One row, accumulation {micro} × {steps} = {micro * steps}", *edits),
+        change=changes.one_row(run),
     )

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, delete_key, rule, safe, unsafe
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl.remedies import shard_with_fsdp2
 from vramwise.types import RunSpec, Severity
+from vramwise.variants import changes
 
 
 @rule(
@@ -38,7 +38,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
             yield Hit(
                 key="fp32_norms",
                 message="fp32_norms under FSDP1, which needs one dtype for norms and layers: Axolotl stops",
-                fix=shard_with_fsdp2(run),
+                change=changes.second_fsdp(run),
             )
     elif run.config.get("fp32_norm_classes"):
         yield Hit(

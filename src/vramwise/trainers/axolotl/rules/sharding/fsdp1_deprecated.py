@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl.remedies import shard_with_fsdp2
 from vramwise.types import RunSpec, Severity
+from vramwise.variants import changes
 
 
 @rule(
@@ -33,5 +33,5 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         key="fsdp_version",
         near=("fsdp_config",),
         message=f"{how}: FSDP1 is deprecated and about to be removed",
-        fix=shard_with_fsdp2(run),
+        change=changes.second_fsdp(run),
     )

@@ -252,6 +252,7 @@ class RunSpec:
     weights_dtype: Literal["bf16", "fp16", "fp32"]
     autocast: bool  # False: pure bfloat16/float16 without AMP
     fp32_embeddings: bool  # norms, embeddings and head stay in fp32
+    upcasts_embeddings_at_load: bool = True  # on a quantised base they are fp32 for a moment while it is prepared
     # method
     adapter: str | None
     lora_r: int | None

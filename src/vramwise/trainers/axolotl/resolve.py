@@ -1,7 +1,7 @@
 """Document → RunSpec for Axolotl 0.18–0.21: what the run will really do, with the reason for every value.
 
-Follows the schema defaults of the stack's version and its normalisation (sources: docs/axolotl.md). Does not know the model: where
-Axolotl looks at the model's config (head size, mixture of experts), the common case is taken and said.
+Follows the schema defaults of the stack's version and its normalisation (sources: docs/axolotl.md). Does not know the
+model: where Axolotl looks at the model's config (head size, mixture of experts), the common case is taken and said.
 """
 
 from __future__ import annotations

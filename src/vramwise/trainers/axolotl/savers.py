@@ -27,7 +27,8 @@ def resolve_memory_savers(fields: Fields, target: Target) -> None:
     compiles = config.get("torch_compile", False)
     if compiles == "auto":
         version = f"{target.torch[0]}.{target.torch[1]}"
-        fields.derive("torch_compile", target.torch >= (2, 5), f"auto on torch {version}", key="torch_compile")
+        on = schema_in(target.stack).since("0.21.0") or target.torch >= (2, 5)  # 0.21 no longer looks at torch
+        fields.derive("torch_compile", on, f"auto on torch {version}", key="torch_compile")
     else:
         fields.take("torch_compile", False)
 

@@ -27,8 +27,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
     GRPO generates `trl.num_generations` answers a prompt and compares them within the group. The generation batch
     (`trl.generation_batch_size`, else micro_batch_size × gradient_accumulation_steps, since 0.21 × GPUs) must be a
-    multiple of that number, and on several GPUs hold at least one whole group for each. One answer a prompt has nothing to be compared
-    with.
+    multiple of that number, and on several GPUs hold at least one whole group for each. One answer a prompt has nothing
+    to be compared with.
 
     The fix raises the accumulation to the next value that works. This changes the effective batch.
     """

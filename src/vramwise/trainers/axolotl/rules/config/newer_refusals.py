@@ -131,8 +131,8 @@ _REFUSALS = (
         "0.20.0",
         "load_in_4bit",
         _cannot_be_staged,
-        "staged on the CPU (fsdp_config.cpu_ram_efficient_loading or nf4_backend torchao) needs qlora in nf4 under plain "
-        "FSDP2, without DoRA, lora_modules_to_save or a start that reads the weights",
+        "staged on the CPU (fsdp_config.cpu_ram_efficient_loading or nf4_backend torchao) needs qlora in nf4 under "
+        "plain FSDP2, without DoRA, lora_modules_to_save or a start that reads the weights",
     ),
     Refusal(
         "0.20.0",

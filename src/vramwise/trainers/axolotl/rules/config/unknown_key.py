@@ -53,9 +53,9 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     of `context_parapllel_size`. A few blocks (`fp8_config`) refuse unknown keys instead.
 
     Correct the name, or delete the key. Where a plugin that is not Axolotl's own is listed, the key may be that
-    plugin's, so the finding is only a hint; an unknown key without a value is one as well. A key that another version of
-    Axolotl has says which: the run may be meant for that one (`--with axolotl==…`). Keys that start with `x-`,
-    `_` or `.` are taken for holders of YAML anchors and left alone.
+    plugin's, so the finding is only a hint; an unknown key without a value is one as well. A key that another version
+    of Axolotl has says which: the run may be meant for that one (`--with axolotl==…`). Keys that start with `x-`, `_`
+    or `.` are taken for holders of YAML anchors and left alone.
     """
     values = run.config.document.values
     schema = schema_of(run)

@@ -25,8 +25,9 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
     The `lora_*_kernel` keys fuse LoRA with the projections of attention and MLP. They cannot read 8-bit base weights,
     do not know the layers of a model's own remote code, and cannot reach parameters that FSDP1 has flattened; Axolotl
-    refuses the file in those cases (FSDP1 ends with 0.19). Up to 0.19 it looks for `fsdp_version: 2` at the top level only: written inside `fsdp_config`,
-    the kernels are refused as under FSDP1. Left unset, the kernels go on by themselves wherever they work.
+    refuses the file in those cases (FSDP1 ends with 0.19). Up to 0.19 it looks for `fsdp_version: 2` at the top level
+    only: written inside `fsdp_config`, the kernels are refused as under FSDP1. Left unset, the kernels go on by
+    themselves wherever they work.
 
     Set them to false, or leave them out. The result is the same; the fused kernels are faster and keep fewer
     activations.

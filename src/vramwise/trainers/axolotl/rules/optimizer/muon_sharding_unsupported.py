@@ -22,8 +22,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """Muon together with DeepSpeed or FSDP1.
 
     Muon orthogonalises whole weight matrices. DeepSpeed's ZeRO and FSDP1 flatten the parameters into shards in which
-    there are no matrices left, so Axolotl refuses both, for `muon_8bit` (since 0.21) too. It works on one GPU, with DDP, and with FSDP2, which keeps
-    every parameter a matrix of its own.
+    there are no matrices left, so Axolotl refuses both, for `muon_8bit` (since 0.21) too. It works on one GPU, with
+    DDP, and with FSDP2, which keeps every parameter a matrix of its own.
     """
     if run.optimizer in ("muon", "muon_8bit"):
         yield from unsupported_sharding(run, "it updates whole matrices and runs on DDP or FSDP2 only")

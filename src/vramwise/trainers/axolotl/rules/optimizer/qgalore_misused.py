@@ -32,10 +32,10 @@ _ORIG_PARAMS = "fsdp_config.use_orig_params"
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """Q-GaLore where it cannot work: an adapter, DeepSpeed, FSDP1, or FSDP2 without `use_orig_params`.
 
-    Q-GaLore projects the gradients of full weight matrices to a low rank and keeps its state per parameter. An
-    adapter leaves no full matrices to train; DeepSpeed and FSDP1 flatten them; under FSDP2 it needs `use_orig_params:
-    true` up to Axolotl 0.19. Axolotl stops in each case. In fp32 the run works, but most of the memory that was saved is spent on the
-    weights.
+    Q-GaLore projects the gradients of full weight matrices to a low rank and keeps its state per parameter. An adapter
+    leaves no full matrices to train; DeepSpeed and FSDP1 flatten them; under FSDP2 it needs `use_orig_params: true` up
+    to Axolotl 0.19. Axolotl stops in each case. In fp32 the run works, but most of the memory that was saved is spent
+    on the weights.
     """
     if run.optimizer != _NAME:
         return

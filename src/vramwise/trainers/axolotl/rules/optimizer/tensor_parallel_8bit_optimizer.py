@@ -24,9 +24,10 @@ _REFUSED = ("paged_adamw_8bit", "adamw_8bit", "adamw_bnb_8bit")
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """An 8-bit optimizer of bitsandbytes with tensor parallelism.
 
-    Tensor parallelism holds the split weights as distributed tensors, as FSDP2 does, and the kernels of bitsandbytes
-    do not know those (bitsandbytes#1633). Axolotl refuses AdamW's three names since 0.20. Up to 0.19 the class that
-    holds its check is not in use, so nothing is said before the run fails. torchao's `adamw_torch_8bit` handles distributed tensors.
+    Tensor parallelism holds the split weights as distributed tensors, as FSDP2 does, and the kernels of bitsandbytes do
+    not know those (bitsandbytes#1633). Axolotl refuses AdamW's three names since 0.20. Up to 0.19 the class that holds
+    its check is not in use, so nothing is said before the run fails. torchao's `adamw_torch_8bit` handles distributed
+    tensors.
     """
     name, size = run.optimizer, run.tensor_parallel_size
     if size <= 1 or name not in schema_of(run).optimizer_group("bitsandbytes_8bit"):

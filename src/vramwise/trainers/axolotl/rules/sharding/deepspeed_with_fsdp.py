@@ -21,8 +21,8 @@ from vramwise.types import RunSpec, Severity
     good="base_model: meta-llama/Llama-3.2-1B\nfsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n",
     options="--gpus 2",
     beyond_trainer=(
-        "Up to 0.19 Axolotl refuses `fsdp` with `deepspeed`, but lets `fsdp_config` through; in SFT transformers refuses "
-        "the pair after the model has loaded, in RL DeepSpeed is ignored."
+        "Up to 0.19 Axolotl refuses `fsdp` with `deepspeed`, but lets `fsdp_config` through; in SFT transformers "
+        "refuses the pair after the model has loaded, in RL DeepSpeed is ignored."
     ),
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:

@@ -69,13 +69,8 @@ def _state_dict(run: RunSpec, size: int) -> Iterator[Hit]:
         if value == _WANTED or (value is None and name != "state_dict_type"):
             continue
         found = f"is {value}" if value else "is not set, which means SHARDED_STATE_DICT"
-        edit = (
-            set_key(written_key(run, key), _WANTED)
-            if key in run.config
-            else insert_key(
-                key, _WANTED, beside=written_key(run, f"fsdp_config.{next(iter(run.config.get('fsdp_config')))}")
-            )
-        )
+        first = f"fsdp_config.{next(iter(run.config.get('fsdp_config')))}"
+        edit = insert_key(written_key(run, key), _WANTED, beside=written_key(run, first))
         yield Hit(
             key=key,
             near=("fsdp_config", _KEY),

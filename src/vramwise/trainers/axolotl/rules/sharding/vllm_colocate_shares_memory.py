@@ -28,9 +28,9 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
     With `trl.vllm_mode: colocate` vLLM reserves `vllm.gpu_memory_utilization` of the whole card for its weights and
     cache, and training has to fit into the rest. Left unset, Axolotl passes 0.9 up to 0.20: next to the model that is
-    loaded for training that hardly ever fits. Since 0.21 it leaves TRL's own default, 0.3. The rule speaks up when vLLM gets more than half. With
-    `trl.vllm_enable_sleep_mode: true` vLLM hands its share back while training, and this is only a note. `vllm_mode:
-    server` moves vLLM to other cards.
+    loaded for training that hardly ever fits. Since 0.21 it leaves TRL's own default, 0.3. The rule speaks up when vLLM
+    gets more than half. With `trl.vllm_enable_sleep_mode: true` vLLM hands its share back while training, and this is
+    only a note. `vllm_mode: server` moves vLLM to other cards.
     """
     if not run.config.get("trl.use_vllm") or run.config.get("trl.vllm_mode") != "colocate":
         return

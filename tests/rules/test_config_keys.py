@@ -149,6 +149,11 @@ class TestPlugins:
         expected = {} if severity is None else {"plugins.0": severity}
         assert found_keys(unknown_plugin, f"plugins:\n  - {plugin}\n") == expected
 
+    def test_since_0_21_a_class_may_follow_a_colon(self):
+        text = "plugins:\n  - mine:Plugin\n  - axolotl.integrations.liger:LigerPlugin\nliger_rope: true\n"
+        assert found_keys(unknown_plugin, text) == found_keys(plugin_key_without_plugin, text) == {}
+        assert found_keys(unknown_plugin, text, OLD)["plugins.0"] == "error"
+
     def test_up_to_0_20_a_module_that_is_missing_is_dropped(self):
         text = "plugins:\n  - axolotl.integrations.ligr.LigerPlugin\n"
         assert found_keys(unknown_plugin, text, ("axolotl==0.20.0",)) == {"plugins.0": "warning"}

@@ -406,3 +406,10 @@ def test_texts_in_blocks_count_as_the_schema_reads_them():
     run = run_of("fsdp_version: 2\nfsdp_config:\n  offload_params: 'false'\n  state_dict_type: FULL_STATE_DICT\n")
     assert run.config.get("fsdp_config.offload_params") is False
     assert run.offload_params is False
+
+
+def test_the_plain_engine_leaves_pefts_preparation_as_it_is():
+    document = parse_document("config.yml", b"adapter: qlora\nload_in_4bit: true\n")
+    target = make_target()
+    assert resolve(document, target).upcasts_embeddings_at_load is False
+    assert resolve(document, target, "transformers").upcasts_embeddings_at_load is True

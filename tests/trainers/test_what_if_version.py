@@ -69,6 +69,12 @@ def test_an_upgrade_that_is_refused(vramwise, config):
     assert "new: error removed-key" in text
 
 
+def test_a_key_of_another_version_says_which(vramwise, config):
+    result = vramwise("predict", config, *OLD, "--what-if", "torch_compile_regional=true")
+    assert result.exit_code == 2
+    assert "torch_compile_regional is a key since Axolotl 0.21, and this is 0.19" in str(result.exception)
+
+
 def test_loading_needs_less_since_0_20(vramwise, config):
     """Embeddings and head are no longer held in fp32 for a moment: one fp32 copy of each falls away."""
     peaks = {}

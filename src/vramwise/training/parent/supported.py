@@ -178,7 +178,11 @@ def _value_checks(run: RunSpec) -> list[tuple[str, bool, str]]:
             f"chat_template {get('chat_template')}: use tokenizer_default, chatml, or jinja with chat_template_jinja",
         ),
         ("datasets", not get("datasets"), "datasets is empty: nothing to train on"),
-        ("fsdp_config", run.sharding == "fsdp1", "FSDP1 is not supported: set fsdp_version: 2"),
+        (
+            "fsdp_config",
+            run.sharding == "fsdp1" or str(get("fsdp_version", 2)) != "2",
+            "FSDP1 is not supported: set fsdp_version: 2",
+        ),
         (
             "fsdp",
             not set(_listed(get("fsdp"))) <= {"full_shard", "auto_wrap"},

@@ -36,7 +36,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     for index, written in enumerate(run.config.get("plugins", ())):
         if schema.plugin_named(written) is not None:
             continue
-        if "." not in written:
+        if "." not in written and not (":" in written and schema.since("0.21.0")):
             effect, severity = "a plugin is named by module and class, so this ends the run", Severity.ERROR
         elif not written.startswith(_PREFIX):
             continue

@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -138,6 +139,9 @@ def _known_release(trainer: str, wanted: Release | None, known: Sequence[str]) -
         return Release(version=newest, origin=Origin(kind="assumed", why="the newest release that is known"))
     if wanted.version in known:
         return wanted
+    meant = [version for version in known if _parts(version)[: len(wanted.parts)] == wanted.parts]
+    if meant and wanted.version.replace(".", "").isdigit():  # 0.21 is what people call 0.21.0
+        return replace(wanted, version=meant[-1])
     earlier = [version for version in known if _parts(version) <= wanted.parts]
     nearest = earlier[-1] if earlier else known[0]
     why = f"{wanted.origin.why}, which is not known: read as {trainer} {nearest}"

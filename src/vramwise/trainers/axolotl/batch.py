@@ -6,6 +6,7 @@ import math
 
 from vramwise.facts.attention import supports_packing
 from vramwise.trainers.axolotl.attention import isolates_packed_samples
+from vramwise.trainers.axolotl.schema import Schema
 from vramwise.trainers.fields import Fields
 from vramwise.types import Target
 
@@ -108,9 +109,9 @@ def _padding(fields: Fields, packing: bool) -> bool:
     return bool(fields.take(name, False))
 
 
-def resolve_eval(fields: Fields) -> None:
+def resolve_eval(fields: Fields, schema: Schema) -> None:
     """Fills evaluates, eval_batch_size, eval_sequence_len, eval_sample_packing, eval_on_start, eval_steps."""
-    evaluates = _evaluates(fields)
+    evaluates = _evaluates(fields, schema)
     packed = _packed_eval(fields)
     micro = fields.values["micro_batch_size"]
     if not evaluates:
@@ -125,11 +126,23 @@ def resolve_eval(fields: Fields) -> None:
         fields.at_least_one("eval_sequence_len", fields.values["sequence_len"], why="unset: as sequence_len")
     scheduled = _scheduled(fields)
     fields.derive("eval_scheduled", scheduled, "an eval is scheduled" if scheduled else "no eval is scheduled")
-    why = "any eval schedule brings an eval before the first step" if scheduled else "no eval is scheduled"
-    fields.derive("eval_on_start", bool(evaluates and scheduled), why)
+    _eval_on_start(fields, schema, evaluates)
     steps = fields.take("eval_steps", None)
     if isinstance(steps, float) and not math.isfinite(steps):
         fields.derive("eval_steps", None, f"step {steps} never comes", key="eval_steps")
+
+
+def _eval_on_start(fields: Fields, schema: Schema, evaluates: bool) -> None:
+    key = "eval_on_start"
+    written = fields.config.get(key) if schema.key_type(key) else None
+    if not (evaluates and _scheduled(fields)):
+        fields.derive(key, False, "no eval is scheduled")
+    elif written is not None:
+        fields.put(key, bool(written), fields.written(key))
+    else:
+        why = "any eval schedule brings an eval before the first step"
+        off = "eval_on_start: false turns it off" if schema.key_type(key) else "a key for it comes with Axolotl 0.21"
+        fields.derive(key, True, f"{why}; {off}")
 
 
 def _scheduled(fields: Fields) -> bool:
@@ -140,8 +153,12 @@ def _scheduled(fields: Fields) -> bool:
     return bool((config.get("evals_per_epoch") or 0) * config.get("num_epochs", 1) > 1)
 
 
-def _evaluates(fields: Fields) -> bool:
+def _evaluates(fields: Fields, schema: Schema) -> bool:
     config = fields.config
+    never = config.get("eval_strategy", config.get("evaluation_strategy")) == "no"
+    if never and schema.since("0.21.0"):
+        why = f"eval_strategy no: Axolotl {schema.short} never evaluates (up to 0.20: once, before the first step)"
+        return bool(fields.derive("evaluates", False, why, key="eval_strategy"))
     if config.get("test_datasets"):
         return bool(fields.derive("evaluates", True, "test_datasets", key="test_datasets"))
     share = config.get("val_set_size") or 0

@@ -1,8 +1,9 @@
-"""What is trained and how memory is saved: adapter, quantisation, optimizer, attention, loss kernel, checkpointing."""
+"""What is trained, and by what: adapter, quantisation, optimizer, attention, loss kernel."""
 
 from __future__ import annotations
 
 from vramwise.trainers.axolotl.attention import LEGACY_FLAGS
+from vramwise.trainers.axolotl.schema import schema_in
 from vramwise.trainers.fields import Fields
 from vramwise.types import Config, Target
 
@@ -27,7 +28,7 @@ def resolve_method(fields: Fields, target: Target) -> None:
     tokens = added_tokens(fields.config)
     fields.derive("added_tokens", len(tokens), f"{len(tokens)} in the file", key="tokens")
     fields.take("rl", None)
-    fields.take("optimizer", "adamw_torch_fused")
+    fields.take("optimizer", schema_in(target.stack).defaults()["optimizer"])
     fields.take("max_grad_norm", 1.0, why="transformers' default")
     _attention(fields)
     _loss(fields)
@@ -152,64 +153,3 @@ def _lora_kernels(fields: Fields, target: Target) -> None:
             fields.derive("lora_kernels", False, why)
             return
     fields.derive("lora_kernels", True, "on by themselves for LoRA")
-
-
-def resolve_memory_savers(fields: Fields, target: Target) -> None:
-    """Fills checkpointing, offloading, tiling and compilation. Needs the method."""
-    config = fields.config
-    written = config.get("gradient_checkpointing", False)
-    asked = bool(written)
-    if isinstance(written, str):
-        fields.derive("gradient_checkpointing", True, f"{written}: old spelling", key="gradient_checkpointing")
-    else:
-        fields.take("gradient_checkpointing", False)
-    offload = _activation_offloading(fields, written)
-    _recompute(fields, asked, offload)
-    fields.take("layer_offloading", False)
-    fields.take("tiled_mlp", False)
-    compiles = config.get("torch_compile", False)
-    if compiles == "auto":
-        version = f"{target.torch[0]}.{target.torch[1]}"
-        fields.derive("torch_compile", target.torch >= (2, 5), f"auto on torch {version}", key="torch_compile")
-    else:
-        fields.take("torch_compile", False)
-
-
-def _activation_offloading(fields: Fields, checkpointing: object) -> str:
-    written = fields.config.get("activation_offloading", False)
-    if checkpointing in ("offload", "offload_disk"):
-        why = f"gradient_checkpointing: {checkpointing} streams activations to host memory"
-        return str(fields.derive("activation_offloading", "stream", why, key="gradient_checkpointing"))
-    if written == "disk":
-        why = "disk really runs the streamer to host memory"
-        return str(fields.derive("activation_offloading", "stream", why, key="activation_offloading"))
-    mode = {True: "stream", False: "off"}.get(written, written)
-    if not written:
-        return str(fields.derive("activation_offloading", "off", "not set"))
-    return str(fields.derive("activation_offloading", mode, "activation_offloading", key="activation_offloading"))
-
-
-def _recompute(fields: Fields, asked: bool, offload: str) -> None:
-    config = fields.config
-    by_fsdp = "fsdp_config.activation_checkpointing"
-    if config.get(by_fsdp) is True:
-        fields.derive("recompute", True, "FSDP recomputes every block", key=by_fsdp)
-        fields.derive("checkpointing_reentrant", False, "accelerate's wrapper never is", key=by_fsdp)
-        return
-    if asked and offload in ("stream", "legacy") and fields.values["adapter"]:
-        fields.derive("recompute", False, "activations are offloaded instead of recomputed with an adapter")
-    else:
-        fields.derive("recompute", asked, "gradient_checkpointing", key="gradient_checkpointing")
-    written = config.get("gradient_checkpointing_kwargs.use_reentrant")
-    key = "gradient_checkpointing_kwargs"
-    if written is not None:
-        fields.derive("checkpointing_reentrant", bool(written), "use_reentrant is written", key=key)
-    elif config.get(key) is not None:
-        fields.derive("checkpointing_reentrant", True, "kwargs without use_reentrant: torch's default", key=key)
-    else:
-        exceptions = ("rl", "unfrozen_parameters", "selective_checkpointing")
-        except_for = [name for name in exceptions if config.get(name)]
-        if config.get("activation_offloading") == "hidden_states":
-            except_for.append("activation_offloading: hidden_states")
-        why = f"Axolotl's default with {except_for[0]}" if except_for else "Axolotl's default for SFT"
-        fields.derive("checkpointing_reentrant", not except_for, why)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from vramwise.trainers.axolotl.schema import Schema, schema_in
 from vramwise.trainers.deepspeed import read_deepspeed
 from vramwise.trainers.fields import Fields
 from vramwise.types import Origin, Target
@@ -14,7 +15,7 @@ def resolve_sharding(fields: Fields, target: Target, deepspeed: Mapping[str, Any
     """Fills gpus, data_parallel, sharding, shard_ranks, reshard_after_forward, sync_each_batch, offload_*…"""
     fields.put("gpus", target.gpus, Origin(kind="option", why=f"target: {target.gpus} GPU(s)"))
     tensor = fields.at_least_one("tensor_parallel_size", 1)
-    context = _context_parallel(fields)
+    context = _context_parallel(fields, schema_in(target.stack))
     ranks = max(1, target.gpus // (tensor * context))
     fields.derive("data_parallel", ranks, f"gpus {target.gpus} / tensor {tensor} / context {context}")
     config = fields.config
@@ -27,7 +28,7 @@ def resolve_sharding(fields: Fields, target: Target, deepspeed: Mapping[str, Any
     else:
         fields.derive("sync_each_batch", False, "the default: gradients are exchanged at the last micro-step")
     if config.get("fsdp_config") or config.get("fsdp"):
-        _fsdp(fields, ranks)
+        _fsdp(fields, ranks, schema_in(target.stack))
     elif config.get("deepspeed"):
         _zero(fields, deepspeed)
     else:
@@ -36,17 +37,23 @@ def resolve_sharding(fields: Fields, target: Target, deepspeed: Mapping[str, Any
         _offload(fields, params=False, optimizer=False, why="nothing is offloaded", key=None)
 
 
-def _context_parallel(fields: Fields) -> int:
-    key = "context_parallel_size"
+def _context_parallel(fields: Fields, schema: Schema) -> int:
+    key, block = "context_parallel_size", "context_parallel.size"
+    if schema.key_type(block) and isinstance(fields.config.get(block), int):
+        return fields.at_least_one("context_parallel_size", 1, key=block)
     if fields.config.get(key) is None and fields.config.get("sequence_parallel_degree") is not None:
         key = "sequence_parallel_degree"
     return fields.at_least_one("context_parallel_size", 1, key=key)
 
 
-def _fsdp(fields: Fields, ranks: int) -> None:
+def _fsdp(fields: Fields, ranks: int, schema: Schema) -> None:
     key = "fsdp_config" if fields.config.get("fsdp_config") else "fsdp"
-    version = 2 if str(fields.config.get("fsdp_version")) == "2" else 1
-    why = f"fsdp_version {version}" if fields.config.get("fsdp_version") else "fsdp_version unset means 1"
+    written = fields.config.get("fsdp_version")
+    unset = schema.defaults().get("fsdp_version", 1)
+    why = f"fsdp_version {written}" if written else f"fsdp_version unset means {unset} in Axolotl {schema.short}"
+    version = 2 if str(written or unset) == "2" else 1
+    if version == 1 and schema.since("0.20.0"):
+        version, why = 2, f"Axolotl {schema.short} has FSDP2 only; it refuses fsdp_version {written}"
     fields.derive("sharding", f"fsdp{version}", why, key=key)
     if version == 2:
         _shard_ranks(fields, ranks)

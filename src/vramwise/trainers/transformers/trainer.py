@@ -52,6 +52,7 @@ def as_plain_trainer(run: RunSpec) -> RunSpec:
         "trainer_title": "the embedded engine",
         "added_variables": added,
         "fp32_embeddings": run.weights_dtype == "fp32",
+        "upcasts_embeddings_at_load": True,
         "lora_kernels": False,
         "eval_on_start": False,
         "liger_before_build": False,
@@ -60,6 +61,7 @@ def as_plain_trainer(run: RunSpec) -> RunSpec:
     }
     why = {
         "fp32_embeddings": "the plain Trainer leaves weights as they were loaded",
+        "upcasts_embeddings_at_load": "PEFT's preparation of a quantised base, as it is",
         "lora_kernels": "the plain Trainer has none",
         "eval_on_start": "the plain Trainer evaluates where it is scheduled",
     }

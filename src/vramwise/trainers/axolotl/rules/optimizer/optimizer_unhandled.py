@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl.schema import optimizer_group
+from vramwise.trainers.axolotl.schema import schema_of
 from vramwise.types import RunSpec, Severity
 from vramwise.variants import changes
 
@@ -27,7 +27,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     torchao optimizers under the names `adamw_torch_4bit` and `adamw_torch_8bit`.
     """
     name = run.optimizer
-    if name not in optimizer_group("raises_later"):
+    if name not in schema_of(run).optimizer_group("raises_later"):
         return
     yield Hit(
         key="optimizer",

@@ -2,7 +2,7 @@
 
 Each round judges, applies the fixes that may be applied and do not touch a key twice, and judges again, because one
 fix can make another unneeded. A fix whose edit is refused is remembered and not tried again; so is one that is called
-safe but after which the run is predicted not to fit its card although it needs no less than before.
+safe but after which the run is predicted not to fit its card any more.
 """
 
 from __future__ import annotations
@@ -135,12 +135,17 @@ def _round(mending: Mending, tried: set[tuple[Edit, ...]], policy: Policy, *, un
 
 
 def _harm(before: Subject, after: Subject) -> str:
-    """Why a fix that is called safe would break the run: it would not fit, and needs no less than before."""
+    """Why a fix that is called safe would break the run: it fitted, or may have, and does not with it.
+
+    Where widths followed the data, the run was predicted with full rows although its samples may be shorter: a fix that
+    makes them full may break it all the same.
+    """
     then = forecast_for(after)[0]
     if then is None or then.fits is not False:
         return ""
     now = forecast_for(before)[0]
-    if now is not None and now.fits is False and then.needs.peak_reserved_bytes < now.needs.peak_reserved_bytes:
+    fills_rows = after.run.constant_shapes and not before.run.constant_shapes
+    if now is not None and now.fits is False and not fills_rows:
         return ""
     assert then.capacity_bytes is not None
     room = gib(then.capacity_bytes)

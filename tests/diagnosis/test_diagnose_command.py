@@ -184,3 +184,15 @@ def test_the_verb_in_python(tmp_path):
     assert diagnosis.failed
     assert diagnosis.causes[0].rule == "fp16-full-finetune"
     assert vramwise.explain(diagnosis.causes[0].rule).id == "fp16-full-finetune"
+
+
+def test_without_a_config_halving_keeps_the_logged_batch(vramwise):
+    log = (
+        '{"micro_batch_size": 5, "gradient_accumulation_steps": 2, "sequence_len": 2048}\n'
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.64 GiB "
+        "of which 1.00 GiB is free. Of the allocated memory 22.00 GiB is allocated by PyTorch, and 100.00 MiB is "
+        "reserved by PyTorch but unallocated.\n"
+    )
+    output = vramwise("diagnose", "-", stdin=log).output
+    assert "micro_batch_size: 2  # was 5" in output
+    assert "gradient_accumulation_steps: 5  # was 2" in output

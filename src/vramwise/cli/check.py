@@ -35,7 +35,7 @@ def command(
 ) -> None:
     """Judge configs against the memory rules.
 
-    CONFIG is an Axolotl YAML file, a folder (every YAML in it) or - for standard input.
+    CONFIG is a YAML training config, a folder (every YAML in it) or - for standard input.
 
     Exit code: 0 clean, 1 findings, 2 unreadable input or bad usage.
     """

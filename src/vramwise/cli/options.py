@@ -59,7 +59,7 @@ def target_options(command: Decorated) -> Decorated:
             click.option(
                 "--launcher",
                 type=click.Choice(["cli", "module"]),
-                help="How training starts: the axolotl command (default), or the module (python -m, accelerate -m).",
+                help="How training starts: the trainer's command (default), or the module (python -m, accelerate -m).",
             ),
         )
     ):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from vramwise.judging import FileReport
+from vramwise.render.effects import effect_words
 from vramwise.render.folding import fold
 from vramwise.render.outward import style, visible
-from vramwise.types import Finding, Fix, Severity
+from vramwise.types import Finding, Severity
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 _MAX_SOURCE = 100
@@ -99,14 +100,10 @@ def _finding(report: FileReport, found: Finding, width: int | None) -> list[str]
     lines = fold(f"{place} {severity} {style(found.rule, bold=True)}: {found.message}", width)
     lines.extend(_source(report, found))
     if found.fix is not None:
-        unsafe = "" if found.fix.safe else style(f" ({_effect(found.fix)}: --unsafe-fixes)", dim=True)
+        words = effect_words(found.fix)
+        unsafe = style(f" ({words}: --unsafe-fixes)", dim=True) if words else ""
         lines += fold(f"  {style('fix', fg='green')}: {found.fix.title}{unsafe}", width)
     return lines
-
-
-def _effect(fix: Fix) -> str:
-    rounding = fix.change is not None and fix.change.effect == "rounding"
-    return "same mathematics, other kernels" if rounding else "changes the training"
 
 
 def _source(report: FileReport, found: Finding) -> Iterator[str]:

@@ -33,7 +33,7 @@ from vramwise.rules.precision import (
     fp32_weights,
 )
 from vramwise.rules.shapes import unpadded_sequences
-from vramwise.rules.sharding import fsdp2_torch_too_old, fsdp_accumulates_whole_gradients, full_state_dict_gather
+from vramwise.rules.sharding import fsdp_accumulates_whole_gradients, full_state_dict_gather
 
 RULES: tuple[Rule, ...] = (
     # shapes
@@ -66,7 +66,6 @@ RULES: tuple[Rule, ...] = (
     chunked_loss_holds_logits.check,
     logits_dominate.check,
     # sharding
-    fsdp2_torch_too_old.check,
     fsdp_accumulates_whole_gradients.check,
     full_state_dict_gather.check,
     # allocator

@@ -22,6 +22,7 @@ class Hit:
     the field's origin knows the key and its place, the trainer spells the change. A trainer's own rule names the dotted
     `key` and gives the `fix` as edits. Where that is not written in the file, the finding stands at the first of `near`
     (fields or keys) that is, else at the start. `severity` overrides the rule's own for a weaker or stronger case.
+    `by_request`: the change keeps the result but has a price, so that it is made only where the user asks for it.
     """
 
     message: str
@@ -32,6 +33,7 @@ class Hit:
     change: Change | None = None
     fix: Fix | None = None
     severity: Severity | None = None
+    by_request: bool = False
 
 
 Check = Callable[[RunSpec, MemoryReport | None], Iterator[Hit]]

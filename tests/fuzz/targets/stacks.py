@@ -1,5 +1,7 @@
 """Lists of versions: requirements, `pip freeze`, uv.lock → `--stack`."""
 
+from itertools import count
+
 from tests.fuzz.mutate import HOSTILE_TEXT, bytes_changed, lines_changed, odd_number_text
 from tests.fuzz.targets import add
 from tests.fuzz.targets.making_configs import BASE, write_model
@@ -11,6 +13,7 @@ _USUAL = (
     'version = 1\nrevision = 3\n\n[[package]]\nname = "axolotl"\nversion = "0.21.0"\nsource = { registry = "x" }\n\n'
     '[[package]]\nname = "torch"\nversion = "2.11.0+cu130"\n\n[[package]]\nname = "peft"\nversion = "0.20.1"\n',
 )
+_numbers = count()
 
 
 def _line(rng, line):
@@ -31,8 +34,11 @@ def _stack(rng):
 def _run(command, *words):
     def run(bench, data):
         write_model(bench)
-        stack = bench.write("stack.txt", data)
-        bench.command(command, bench.write("config.yml", BASE), "--stack", stack, *words)
+        stack = bench.write(f"stack{next(_numbers)}.txt", data)  # what it pins is remembered by name
+        try:
+            bench.command(command, bench.write("config.yml", BASE), "--stack", stack, *words)
+        finally:
+            (bench.folder / stack).unlink()
 
     return run
 

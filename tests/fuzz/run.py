@@ -6,6 +6,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
 
 from tests.fuzz.jobs import run_worker
 from tests.fuzz.seeds import corpus
@@ -13,6 +14,7 @@ from tests.fuzz.targets import load
 
 # A worker's processor time at a time: caches that grow with the input stay small, and all targets get their turn.
 _SLICE_S = 10
+_KEEPING = Lock()
 
 
 def main(words=None):
@@ -86,19 +88,21 @@ def _fuzzed(chosen, asked):
             for target, found in zip(chosen, done, strict=True):
                 _join(totals[target.name], found)
         while going := [one for one in chosen if left[one.name] > 0 and totals[one.name]["next"] < asked.executions]:
-            list(pool.map(lambda target: _slice(target, asked, totals[target.name], left), going))
-            _keep(asked.totals, totals)
+            list(pool.map(lambda target: _slice(target, asked, totals, left), going))
     return totals
 
 
-def _slice(target, asked, total, left):
+def _slice(target, asked, totals, left):
     """One worker's time with one target."""
+    total = totals[target.name]
     seconds = min(_SLICE_S, left[target.name])
     left[target.name] -= seconds
     request = {"seed": asked.seed, "start": total["next"], "count": asked.executions - total["next"]}
     done = run_worker(target, {**request, "seconds": seconds, "failures": asked.failures})
-    total["next"] += done["executions"]
-    _join(total, done)
+    with _KEEPING:
+        total["next"] += done["executions"]
+        _join(total, done)
+        _keep(asked.totals, totals)
 
 
 def _kept(name):

@@ -35,13 +35,14 @@ def config_texts():
 
 @cache
 def known_keys():
-    """Every key at any depth of the seeds and of Axolotl's own list → the values seen for it."""
+    """Every key at any depth of the seeds and of Axolotl's own lists → the values seen for it."""
     import yaml
 
-    from vramwise.trainers.axolotl import schema
+    from vramwise.trainers.axolotl.schema import known_releases, schema_of_version
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    seen = {key: [] for key in sorted(schema.keys() | set(schema.plugin_keys()))}
+    schemas = [schema_of_version(version) for version in known_releases()]
+    seen = {key: [] for key in sorted({key for schema in schemas for key in (*schema.keys(), *schema.plugin_keys())})}
     for text in config_texts():
         try:
             _collect(yaml.load(text, loader), seen)

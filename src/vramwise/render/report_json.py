@@ -9,10 +9,9 @@ from typing import Any
 from vramwise.judging import FileReport
 from vramwise.render.json_text import json_text
 from vramwise.trainers.registry import TRAINERS
-from vramwise.types import Edit, Finding, Fix, RunSpec, Stack
+from vramwise.types import NOT_SETTINGS, Edit, Finding, Fix, RunSpec, Stack
 
 VERSION = 1
-_NOT_VALUES = frozenset({"trainer", "trainer_title", "config", "target", "origins", "keys", "added_variables"})
 
 
 def render_json(reports: Iterable[FileReport], *, indent: int | None = None) -> str:
@@ -85,7 +84,7 @@ def stack_json(stack: Stack) -> dict[str, dict[str, str]]:
 
 def resolved_json(run: RunSpec) -> dict[str, Any]:
     """The RunSpec as plain values, and the target it was resolved for."""
-    values = {field.name: getattr(run, field.name) for field in fields(run) if field.name not in _NOT_VALUES}
+    values = {field.name: getattr(run, field.name) for field in fields(run) if field.name not in NOT_SETTINGS}
     gpu = run.target.gpu
     values["gpu"] = gpu and gpu.name
     values["torch"] = f"{run.target.torch[0]}.{run.target.torch[1]}"

@@ -58,7 +58,7 @@ def main() -> None:
                 lengths = varied_lengths(subject.run, 1)
                 print(name, "varied", line(predict_run(subject.run, subject.model, lengths=lengths)), flush=True)
         except VramwiseError as error:
-            print(name, "none:", str(error)[:80].replace(str(arguments.folder), ""), flush=True)
+            print(name, "none:", str(error).replace(str(arguments.folder), "")[:80], flush=True)
 
 
 if __name__ == "__main__":

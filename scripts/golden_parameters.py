@@ -133,6 +133,7 @@ def main() -> None:
     import transformers
 
     from vramwise.facts.models import catalogue_shapes
+    from vramwise.files import write_new
 
     transformers.utils.logging.set_verbosity_error()
     small = [config if "text_config" in config else {**config, **_TOKENS} for config in small_cases()]
@@ -146,7 +147,7 @@ def main() -> None:
         + "\n]\n}\n"
     )
     json.loads(text)
-    GOLDEN.write_text(text, encoding="utf-8")
+    write_new(GOLDEN, text.encode("utf-8"))
     print(f"{len(lines)} small and {len(real)} real models in {GOLDEN.relative_to(ROOT)}")
 
 

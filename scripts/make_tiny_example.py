@@ -13,6 +13,8 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
+from vramwise.files import write_new
+
 FOLDER = Path(__file__).parent.parent / "examples" / "tiny"
 NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 THINGS = ("apple", "boat", "cloud", "drum", "engine", "forest", "garden", "harbour", "island", "jacket", "kettle")
@@ -87,7 +89,7 @@ def main() -> None:
     rows = samples(400)
     model = FOLDER / "model"
     model.mkdir(parents=True, exist_ok=True)
-    (model / "config.json").write_text(json.dumps(CONFIG, indent=2) + "\n", encoding="utf-8")
+    write_new(model / "config.json", (json.dumps(CONFIG, indent=2) + "\n").encode("utf-8"))
     tokenizer([prompt(row) for row in rows]).save(str(model / "tokenizer.json"), pretty=False)
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -97,9 +99,9 @@ def main() -> None:
         "additional_special_tokens": ["<|im_start|>", "<|im_end|>"],
         "model_max_length": CONFIG["max_position_embeddings"],
     }
-    (model / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+    write_new(model / "tokenizer_config.json", (json.dumps(settings, indent=2) + "\n").encode("utf-8"))
     lines = [json.dumps(row) for row in rows]
-    (FOLDER / "samples.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_new(FOLDER / "samples.jsonl", ("\n".join(lines) + "\n").encode("utf-8"))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from vramwise.files import write_new
 from vramwise.rules.base import TOPICS, Rule
 from vramwise.trainers.rulebook import ALL_RULES
 
@@ -20,7 +21,7 @@ def page(rule: Rule) -> str:
         rule.documentation,
     ]
     if rule.beyond_trainer:
-        parts.append(f"**Beyond Axolotl's own checks.** {rule.beyond_trainer}")
+        parts.append(f"**Beyond the trainer's own checks.** {rule.beyond_trainer}")
     parts.append("## Example")
     parts.append(_example("Bad", rule.bad, rule.options))
     parts.append(_example("Good", rule.good, rule.good_options))
@@ -51,8 +52,8 @@ def index() -> str:
             table += [f"| [{rule.id}]({rule.id}.md) | {rule.severity.value} | {rule.title} |" for rule in rows]
             parts += [f"## {topic.capitalize()}", "\n".join(table)]
     beyond = [rule for rule in ALL_RULES if rule.beyond_trainer]
-    parts.append("## Beyond Axolotl")
-    parts.append("What Axolotl accepts and these rules report all the same, with the reason:")
+    parts.append("## Beyond the trainer")
+    parts.append("What the trainer accepts and these rules report all the same, with the reason:")
     parts.append("\n".join(f"- [{rule.id}]({rule.id}.md): {rule.beyond_trainer}" for rule in beyond))
     return "\n\n".join(parts) + "\n"
 
@@ -70,7 +71,7 @@ def main() -> int:
     for name in there.keys() - wanted.keys():
         (FOLDER / name).unlink()
     for name, text in wanted.items():
-        (FOLDER / name).write_text(text, encoding="utf-8")
+        write_new(FOLDER / name, text.encode("utf-8"))
     print(f"{len(wanted)} pages written")
     return 0
 

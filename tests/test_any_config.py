@@ -12,7 +12,7 @@ from vramwise.render.report_json import file_json
 from vramwise.render.resolved import render_resolved
 from vramwise.render.text import render_text
 from vramwise.subject import on_target
-from vramwise.trainers.axolotl import schema as facts
+from vramwise.trainers.axolotl.schema import schema_of_version
 from vramwise.trainers.registry import trainer_named
 
 TARGETS = [
@@ -57,8 +57,9 @@ nested = st.recursive(
     ),
     max_leaves=6,
 )
+FACTS = schema_of_version("0.21.0")
 configs = st.dictionaries(
-    st.sampled_from(sorted(facts.keys() | set(facts.plugin_keys()))), nested, min_size=1, max_size=12
+    st.sampled_from(sorted(FACTS.keys() | set(FACTS.plugin_keys()))), nested, min_size=1, max_size=12
 )
 
 

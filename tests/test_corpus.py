@@ -1,4 +1,4 @@
-"""Real configs and the verdicts Axolotl 0.19 gave them: where it refuses, so do we; where it accepts, no error but known traps.
+"""Real configs and the verdicts Axolotl 0.19 and 0.21 gave them: where it refuses, so do we; where it accepts, no error but traps.
 
 The corpus is other people's and stays outside the tree; without it these tests have nothing to read and are skipped.
 """
@@ -12,16 +12,17 @@ import pytest
 
 from vramwise import Options, check, rules
 from vramwise.documents.edit import apply_edits
-from vramwise.trainers.axolotl.schema import plugin_keys
+from vramwise.trainers.axolotl.schema import schema_of_version
 from vramwise.types import Severity, split_key
 
 CORPUS = Path(__file__).parent.parent.parent / "shared" / "corpus"
-CARDS = {
-    "sm90-1gpu": Options(gpu="h100", versions=("axolotl==0.19.0",)),
-    "sm75-2gpu": Options(gpu="t4", gpus=2, versions=("axolotl==0.19.0",)),
-}
+DATA = Path(__file__).parent / "data"
+CARDS = {"sm90-1gpu": {"gpu": "h100"}, "sm75-2gpu": {"gpu": "t4", "gpus": 2}}
+# Version → where what it said about each file is recorded (scripts/axolotl_verdicts.py).
+RECORDED = {"0.19.0": CORPUS / "axolotl-verdicts-{}.json", "0.21.0": DATA / "axolotl-0.21-verdicts-{}.json"}
 # Why Axolotl refused, where that has nothing to do with the config: packages missing on the machine it ran on.
-OUT_OF_FIELD = ("is not installed",)
+OUT_OF_FIELD = ("is not installed", "No module named")
+versions_and_cards = pytest.mark.parametrize(("version", "card"), [(one, card) for one in RECORDED for card in CARDS])
 
 pytestmark = pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of other people's configs is not here")
 
@@ -30,22 +31,29 @@ pytestmark = pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of other
 NOT_TRAINING = {"cloud__baseten.yaml"}
 
 
-@cache
-def reports(card):
-    return {Path(report.path).name: report for report in check([str(CORPUS / "axolotl")], CARDS[card])}
+def options(version, card):
+    return Options(**CARDS[card], versions=(f"axolotl=={version}",))
 
 
 @cache
-def verdicts(card):
-    return json.loads((CORPUS / f"axolotl-verdicts-{card}.json").read_text())
+def reports(version, card):
+    found = check([str(CORPUS / "axolotl")], options(version, card))
+    return {Path(report.path).name: report for report in found}
+
+
+@cache
+def verdicts(version, card):
+    records = json.loads(Path(str(RECORDED[version]).format(card)).read_text())
+    return [record for record in records if record["file"] not in NOT_TRAINING]
 
 
 def errors(report):
     return {found.rule for found in report.findings if found.severity is Severity.ERROR}
 
 
-def test_every_file_is_read():
-    found = reports("sm90-1gpu")
+@pytest.mark.parametrize("version", RECORDED)
+def test_every_file_is_read(version):
+    found = reports(version, "sm90-1gpu")
     files = {path.name for path in (CORPUS / "axolotl").glob("*.y*ml")}
     assert {name for name, report in found.items() if report.foreign} == NOT_TRAINING
     assert len(files) >= 194
@@ -53,13 +61,13 @@ def test_every_file_is_read():
     assert unread == {}
 
 
-@pytest.mark.parametrize("card", CARDS)
-def test_agreement_with_axolotl(card, capsys):
+@versions_and_cards
+def test_agreement_with_axolotl(version, card, capsys):
     """The table: what Axolotl said against what we say. Held: no refusal missed, no error but documented traps."""
     beyond = {rule.id for rule in rules() if rule.beyond_trainer}
     table, missed, undocumented, traps = Counter(), [], [], Counter()
-    for verdict in verdicts(card):
-        found = errors(reports(card)[verdict["file"]])
+    for verdict in verdicts(version, card):
+        found = errors(reports(version, card)[verdict["file"]])
         reasons = [str(error[-1]) for error in verdict["errors"]]
         foreign = bool(reasons) and all(any(words in reason for words in OUT_OF_FIELD) for reason in reasons)
         theirs = "accepts" if verdict["ok"] else "refuses (not our field)" if foreign else "refuses"
@@ -72,7 +80,7 @@ def test_agreement_with_axolotl(card, capsys):
         if verdict["ok"]:
             traps.update(found & beyond)
     with capsys.disabled():
-        print(f"\n{card}: Axolotl × vramwise")
+        print(f"\n{card}: Axolotl {version} × vramwise")
         for (theirs, ours), count in sorted(table.items()):
             print(f"  {theirs:<24} {ours:<11} {count:>4}")
         for rule, count in traps.most_common():
@@ -81,20 +89,24 @@ def test_agreement_with_axolotl(card, capsys):
     assert undocumented == []
 
 
-@pytest.mark.parametrize("card", CARDS)
-def test_resolved_values_agree_with_axolotl(card):
+@versions_and_cards
+def test_resolved_values_agree_with_axolotl(version, card):
     """Where the verdict recorded what Axolotl resolved, our RunSpec says the same."""
     wrong = []
-    for verdict in verdicts(card):
+    for verdict in verdicts(version, card):
         if not verdict["ok"]:
             continue
-        run, theirs = reports(card)[verdict["file"]].run, verdict["resolved"]
+        run, theirs = reports(version, card)[verdict["file"]].run, verdict["resolved"]
         ours = {
             "pad_to_sequence_len": run.pad_to_sequence_len,
             "gradient_checkpointing": run.gradient_checkpointing,
             "optimizer": run.optimizer,
             "attn_implementation": run.attn_implementation,
         }
+        if run.sharding.startswith("fsdp"):  # the schema's default is there without FSDP too
+            ours["fsdp_version"] = run.sharding.removeprefix("fsdp")
+        if run.adapter and not any(key.startswith("lora_") and key.endswith("_kernel") for key in run.config.values):
+            ours["lora_mlp_kernel"] = run.lora_kernels
         for name, value in ours.items():
             expected = theirs.get(name)
             if expected == "None":  # unset in the schema: our value is what the libraries then do
@@ -104,24 +116,26 @@ def test_resolved_values_agree_with_axolotl(card):
     assert wrong == []
 
 
-def test_unknown_keys_are_those_axolotl_drops():
+@pytest.mark.parametrize("version", RECORDED)
+def test_unknown_keys_are_those_axolotl_drops(version):
     """Keys of listed plugins aside: where Axolotl ran, some plugins could not be imported and their keys were dropped."""
     wrong = []
-    for verdict in verdicts("sm90-1gpu"):
+    plugin_keys = schema_of_version(version).plugin_keys()
+    for verdict in verdicts(version, "sm90-1gpu"):
         if verdict["unknown"] is None:
             continue
-        report = reports("sm90-1gpu")[verdict["file"]]
+        report = reports(version, "sm90-1gpu")[verdict["file"]]
         ours = {found.key for found in report.findings if found.rule in ("unknown-key", "plugin-key-without-plugin")}
         listed = report.document.values.get("plugins") or []
-        missing = {key for key in verdict["unknown"] if key not in ours and plugin_keys().get(key) not in listed}
+        missing = {key for key in verdict["unknown"] if key not in ours and plugin_keys.get(key) not in listed}
         if missing:
             wrong.append((verdict["file"], missing))
     assert wrong == []
 
 
-@pytest.mark.parametrize("card", CARDS)
-def test_fixes_change_only_the_intended_keys(card):
-    for name, report in reports(card).items():
+@versions_and_cards
+def test_fixes_change_only_the_intended_keys(version, card):
+    for name, report in reports(version, card).items():
         for found in report.findings:
             if found.fix is not None:
                 _check_fix(name, report.document, found.fix)
@@ -156,12 +170,13 @@ def _value(document, key):
     return repr(document.values.get(key, "absent"))
 
 
-def test_fix_twice_is_once():
+@pytest.mark.parametrize("version", RECORDED)
+def test_fix_twice_is_once(version):
     from vramwise.mending import mend
     from vramwise.subject import open_subject
 
     for path in sorted((CORPUS / "axolotl").glob("*.y*ml")):
         if path.name in NOT_TRAINING:
             continue
-        once = mend(open_subject(path, CARDS["sm90-1gpu"]), unsafe=True).subject
+        once = mend(open_subject(path, options(version, "sm90-1gpu")), unsafe=True).subject
         assert mend(once, unsafe=True).subject.document.text == once.document.text, path.name

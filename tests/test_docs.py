@@ -11,7 +11,12 @@ import vramwise as package
 from vramwise.cli.main import COMMANDS, LazyGroup, cli
 
 ROOT = Path(__file__).parent.parent
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+PAGES = (
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+)
+# What users copy from.
+COPIED = (*PAGES, ROOT / "action.yml", ROOT / ".pre-commit-hooks.yaml", *sorted((ROOT / ".github").rglob("*.yml")))
 # The page that explains a command; the small ones are explained by --help.
 PAGE_OF = {name: f"{name}.md" for name in ("check", "fix", "predict", "replay", "train", "diagnose")} | {
     "report": "guard.md"
@@ -90,3 +95,16 @@ def test_the_python_of_the_docs_runs(tmp_path, monkeypatch, capsys):
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(encoding="utf-8"), re.DOTALL)
     exec(compile(code, "python.md", "exec"), {})
     assert "eval-batch-differs" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("page", COPIED, ids=lambda page: page.name)
+def test_what_users_copy_has_no_placeholder_and_pins_actions(page):
+    text = page.read_text(encoding="utf-8")
+    assert not re.search(r"\bOWNER\b", text)
+    for action in re.findall(r"\buses: (\S+)", text):
+        assert action.startswith("./") or re.search(r"@[0-9a-f]{40}$", action), action
+
+
+def test_the_changelog_ends_with_this_version():
+    released = re.findall(r"^## \[(\d+\.\d+\.\d+)\]", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
+    assert released[0] == package.__version__

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from vramwise.documents.limits import MAX_BYTES
-from vramwise.errors import ConfigError
-from vramwise.files import WriteRefused, config_files, read_config_bytes, write_atomic
+from vramwise.errors import ConfigError, VramwiseError
+from vramwise.files import WriteRefused, config_files, put_whole, read_config_bytes, write_atomic, write_new
 
 posix = pytest.mark.skipif(os.name != "posix", reason="needs POSIX files")
 not_root = pytest.mark.skipif(getattr(os, "geteuid", lambda: 1)() == 0, reason="root may read and write everything")
@@ -192,7 +192,7 @@ def test_a_file_that_changed_is_left_alone(tmp_path: Path, now: bytes) -> None:
     assert only_file(tmp_path) == "c.yml"
 
 
-@pytest.mark.parametrize("step", ["os.fsync", "pathlib.Path.replace", "pathlib.Path.chmod", "tempfile.mkstemp"])
+@pytest.mark.parametrize("step", ["os.fsync", "pathlib.Path.replace", "pathlib.Path.chmod", "os.open"])
 def test_a_failure_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     path = tmp_path / "c.yml"
     path.write_bytes(b"a: 1\n")
@@ -240,3 +240,54 @@ def test_a_pipe_in_a_folder_is_no_config(tmp_path: Path) -> None:
     (tmp_path / "broken.yml").symlink_to("nowhere")
     os.mkfifo(tmp_path / "pipe.yml")
     assert config_files([str(tmp_path)]) == [str(tmp_path / "a.yml"), str(tmp_path / "broken.yml")]
+
+
+def test_a_new_file_has_the_mode_of_all_new_files(tmp_path: Path) -> None:
+    (tmp_path / "other").write_bytes(b"")
+    write_new(tmp_path / "ours", b"1")
+    assert (tmp_path / "ours").stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
+@posix
+def test_a_private_file_is_private_all_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "ours"
+    path.write_bytes(b"1")
+    path.chmod(0o600)
+    seen = []
+    monkeypatch.setattr(os, "fsync", lambda _: seen.extend(one.stat().st_mode & 0o777 for one in tmp_path.iterdir()))
+    write_new(path, b"2")
+    assert set(seen) == {0o600}
+    assert path.read_bytes() == b"2"
+
+
+@pytest.mark.parametrize("step", ["os.fsync", "pathlib.Path.replace", "os.open"])
+def test_a_new_file_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    path = tmp_path / "ours"
+    path.write_bytes(b"before")
+    monkeypatch.setattr(step, full)
+    with pytest.raises(VramwiseError, match="ours cannot be written: No space left"):
+        write_new(path, b"after")
+    with pytest.raises(OSError, match="No space left"):
+        put_whole(path, b"after")
+    assert path.read_bytes() == b"before"
+    assert only_file(tmp_path) == "ours"
+
+
+def test_a_folder_is_made_where_that_is_meant(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b" / "ours"
+    with pytest.raises(VramwiseError, match="cannot be written"):
+        write_new(path, b"1")
+    write_new(path, b"1", make_folder=True)
+    assert path.read_bytes() == b"1"
+    with pytest.raises(VramwiseError, match="cannot be written"):
+        write_new(path / "below a file", b"1", make_folder=True)
+
+
+def test_a_name_as_long_as_names_get(tmp_path: Path) -> None:
+    path = tmp_path / ("n" * 251 + ".yml")
+    write_new(path, b"1")
+    write_atomic(str(path), b"2", expected=b"1")
+    assert only_file(tmp_path) == path.name

@@ -21,7 +21,7 @@ from vramwise.render.resolved import render_resolved
 from vramwise.render.sarif import render_sarif
 from vramwise.render.text import render_text, summary
 from vramwise.subject import on_target
-from vramwise.trainers.axolotl import schema as facts
+from vramwise.trainers.axolotl.schema import schema_of_version
 from vramwise.trainers.registry import trainer_named
 
 NO_CARD = make_target(env={}, look_around=False)
@@ -42,8 +42,9 @@ ODD = (
         '"\\e]52;c;x\\a"',
     ),
 )
-KEYS = sorted(facts.keys() | set(facts.plugin_keys()))
-BLOCKS = sorted((block, key) for block in facts.blocks() for key in facts.nested_keys(block) if "." not in block)
+FACTS = schema_of_version("0.21.0")
+KEYS = sorted(FACTS.keys() | set(FACTS.plugin_keys()))
+BLOCKS = sorted((block, key) for block in FACTS.blocks() for key in FACTS.nested_keys(block) if "." not in block)
 MODEL = "base_model: meta-llama/Llama-3.2-1B\n"
 SMALL = (
     "adapter: lora\nlora_r: 8\nlora_alpha: 16\nlora_target_linear: true\nsequence_len: 64\nmicro_batch_size: 1\n"

@@ -60,6 +60,10 @@ def test_a_release_that_is_not_known_is_read_as_the_one_before_it(version, taken
     assert f"read as axolotl {taken}" in release.origin.why
 
 
+def test_a_release_may_be_said_by_its_short_name():
+    assert stack(said=("axolotl==0.21",)).releases["axolotl"].version == "0.21.0"
+
+
 @pytest.mark.parametrize("words", ["axolotl", "axolotl=0.21", "==1", "axolotl==", "axolotl==new", "a b==1", "torch>=2"])
 def test_what_names_no_version_is_refused(words):
     with pytest.raises(VramwiseError, match="names no version"):

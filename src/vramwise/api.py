@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from vramwise.errors import InternalError, VramwiseError, describe_internal_error
-from vramwise.options import Options, PredictOptions
+from vramwise.options import Options, PredictOptions, Text
 
 if TYPE_CHECKING:
     from vramwise.diagnosis.evidence import Diagnosis
@@ -44,8 +45,11 @@ def check(paths: Source | Sequence[PathLike], options: Options | None = None) ->
     """
     from vramwise import judging
 
-    if isinstance(paths, Mapping) or (isinstance(paths, str) and "\n" in paths):
-        return [judging.check_source(paths, options or Options(), alone=True)]
+    if isinstance(paths, Mapping | str):
+        paths = _source(paths)
+        if isinstance(paths, Mapping | Text):
+            return [judging.check_source(paths, options or Options(), alone=True)]
+    assert not isinstance(paths, Mapping)
     return list(judging.check(_names(paths), options))
 
 
@@ -56,6 +60,12 @@ def fix(
     from vramwise import mending
 
     return list(mending.fix(_names(paths), options, unsafe=unsafe, write=write))
+
+
+def _source(source: Source) -> Source:
+    """A text of several lines that names no file is the config itself."""
+    is_text = isinstance(source, str) and "\n" in source and not os.path.lexists(source)
+    return Text(source) if is_text else source
 
 
 def _names(paths: PathLike | Sequence[PathLike]) -> list[str]:
@@ -87,7 +97,7 @@ def predict(
 
     ask = ask or PredictOptions()
     try:
-        return foresee(opened(source, options or Options(), ask, changes), ask)
+        return foresee(opened(_source(source), options or Options(), ask, changes), ask)
     except VramwiseError:
         raise
     except Exception as error:

@@ -1,15 +1,18 @@
-"""Config files on disk: which ones a path names, reading one, and replacing one without ever leaving half of it.
+"""Files on disk: which configs a path names, reading one, and writing any file without ever leaving half of it.
 
-The one place of this room that touches files. It knows nothing of YAML.
+The mechanics of a write (a sibling, made durable, renamed over the target) stand here and nowhere else. `write_atomic`
+replaces a user's file, `write_new` writes one that is ours, `put_whole` is `write_new` for who handles an OSError
+itself. Knows nothing of YAML.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import secrets
 import stat
 import sys
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
@@ -25,6 +28,10 @@ _FOREIGN_FOLDERS = {
     "__pycache__",
     "venv",
 }  # hidden folders (.venv, .git) are skipped too
+# Of a name at its longest the sibling's name would be too long.
+_LONGEST_IN_SIBLING = 60
+# Systems and file systems that cannot sync a folder say so with these.
+_NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)
 
 
 def config_files(paths: Iterable[str]) -> list[str]:
@@ -105,85 +112,82 @@ def write_atomic(path: str, data: bytes, *, expected: bytes) -> None:
     try:
         if not stat.S_ISREG(target.stat().st_mode):
             raise WriteRefused("this is not a regular file: it was not written")
-        if _holds_something_else(target, expected):
-            raise WriteRefused("this changed while it was being mended: it was left as it is; run again")
-        _replace(target, data, expected)
+        _refuse_if_changed(target, expected)
+        if not os.access(target, os.W_OK):  # a rename would succeed on a read-only file; its owner said no
+            raise PermissionError(errno.EACCES, "permission denied: the file is read-only")
+        _put(target, data, expected)
     except OSError as error:
         reason = error.strerror or str(error)
         raise WriteRefused(f"this could not be written and is as it was: {reason[:1].lower()}{reason[1:]}") from error
 
 
-def write_new(path: str | Path, data: bytes) -> None:
+def write_new(path: str | Path, data: bytes, *, make_folder: bool = False) -> None:
     """Write a file that is ours, whole or not at all; what was there before is replaced. Pipes are written through."""
-    target = Path(path)
     try:
-        if target.exists() and not target.is_file():
-            target.write_bytes(data)
-            return
-        _put(Path(os.path.realpath(target)), data)
+        if make_folder:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+        put_whole(path, data)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = getattr(error, "strerror", None) or str(error)
         raise VramwiseError(f"{path} cannot be written: {reason}") from error
 
 
-def _put(target: Path, data: bytes) -> None:
-    """Write a sibling, make it durable, rename it over the target."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
-    temporary = Path(name)
+def put_whole(path: str | Path, data: bytes) -> None:
+    """As `write_new`, for who tells one OSError from another (a full disk, say)."""
+    target = Path(path)
+    if target.exists() and not target.is_file():
+        target.write_bytes(data)
+    else:
+        _put(Path(os.path.realpath(target)), data)
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk, so that a rename itself is durable, where the system can do that."""
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.chmod(stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o666 & ~_umask())
-        temporary.replace(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    _sync_folder(target.parent)
-
-
-def _umask() -> int:
-    """The mode bits that new files go without; there is no way to ask but to set it."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
-
-
-def _holds_something_else(target: Path, expected: bytes) -> bool:
-    with target.open("rb") as file:
-        return file.read(len(expected) + 1) != expected
-
-
-def _replace(target: Path, data: bytes, expected: bytes) -> None:
-    """Write a sibling, make it durable, rename it over the target."""
-    before = target.stat()
-    if not os.access(target, os.W_OK):  # a rename would succeed on a read-only file; its owner said no
-        raise PermissionError(13, "permission denied: the file is read-only")
-    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
-    temporary = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            with contextlib.suppress(OSError, AttributeError):  # not the owner, or a system without owners
-                os.chown(temporary, before.st_uid, before.st_gid)
-            temporary.chmod(stat.S_IMODE(before.st_mode))
-            os.fsync(file.fileno())
-        if _holds_something_else(target, expected):
-            raise WriteRefused("this changed while it was being mended: it was left as it is; run again")
-        temporary.replace(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    _sync_folder(target.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the rename itself durable, where the system can."""
-    with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    except OSError:  # Windows opens no folders
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _NO_FOLDER_SYNC:
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _put(target: Path, data: bytes, expected: bytes | None = None) -> None:
+    """Write a sibling, make it durable, rename it over the target. `expected`: what the target still has to hold."""
+    before = target.stat() if target.exists() else None
+    temporary = target.with_name(f".{target.name[:_LONGEST_IN_SIBLING]}.{secrets.token_hex(6)}.tmp")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    # A new file gets the mode of all new files; what may be private is so until it has its own mode.
+    descriptor = os.open(temporary, flags, 0o666 if before is None else 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            if before is not None:
+                _take_over(temporary, before)
+            os.fsync(file.fileno())
+        if expected is not None:
+            _refuse_if_changed(target, expected)
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    with contextlib.suppress(OSError):  # the file is in its place; who has to know more syncs the folder too
+        sync_folder(target.parent)
+
+
+def _take_over(temporary: Path, before: os.stat_result) -> None:
+    """Give a file the owner and the mode of the one that it replaces."""
+    with contextlib.suppress(OSError, AttributeError):  # not the owner, or a system without owners
+        os.chown(temporary, before.st_uid, before.st_gid)
+    temporary.chmod(stat.S_IMODE(before.st_mode))
+
+
+def _refuse_if_changed(target: Path, expected: bytes) -> None:
+    with target.open("rb") as file:
+        if file.read(len(expected) + 1) != expected:
+            raise WriteRefused("this changed while it was being mended: it was left as it is; run again")

@@ -13,6 +13,7 @@ from vramwise.options import Options, PredictOptions
 from vramwise.stacks import said_release
 from vramwise.subject import Source, Subject, on_target, open_subject, target_for
 from vramwise.types import Finding
+from vramwise.units import mib
 from vramwise.variants.lengths import Lengths, parse_lengths
 from vramwise.variants.prediction import Prediction
 
@@ -108,7 +109,5 @@ def read_lengths(name: str | None) -> Lengths | None:
     except OSError as error:
         raise VramwiseError(f"{name} cannot be read: {error.strerror}") from error
     if len(data) > _LENGTHS_LIMIT_BYTES:
-        raise VramwiseError(
-            f"{name} is larger than {_LENGTHS_LIMIT_BYTES // 1024**2} MiB: give the lengths, one a line"
-        )
+        raise VramwiseError(f"{name} is larger than {mib(_LENGTHS_LIMIT_BYTES)}: give the lengths, one a line")
     return parse_lengths(data.decode("utf-8", "replace"), name)

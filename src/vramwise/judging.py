@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from vramwise.errors import INTERNAL_ERROR, ConfigError, VramwiseError, describe_internal_error
 from vramwise.files import config_files
@@ -90,7 +90,8 @@ def check(paths: Sequence[str], options: Options | None = None) -> Iterator[File
     refuse_mistakes(options)
     files = list(named_files(paths))
     for path, error in files:
-        yield FileReport(path=path, error=error) if error else check_source(path, options, alone=len(files) == 1)
+        asked = options if path in paths else replace(options, ours_only=True)
+        yield FileReport(path=path, error=error) if error else check_source(path, asked, alone=len(files) == 1)
 
 
 def refuse_mistakes(options: Options) -> None:
@@ -104,7 +105,7 @@ def check_source(source: Source, options: Options, *, alone: bool) -> FileReport
     path = path_of(source)
     policy = policy_for(path, options, predicts=alone)
     try:
-        subject = subject_of(read_document(source), options)
+        subject = subject_of(read_document(source, options), options)
         return judge(subject, policy)
     except NotOurs as error:
         return FileReport(path=path, foreign=error.foreign)

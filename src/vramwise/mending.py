@@ -2,13 +2,13 @@
 
 Each round judges, applies the fixes that may be applied and do not touch a key twice, and judges again, because one
 fix can make another unneeded. A fix whose edit is refused is remembered and not tried again; so is one that is called
-safe but after which the run is predicted not to fit its card although it needs no less than before.
+safe but after which the run is predicted not to fit its card any more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from vramwise.documents.edit import EditRefused, apply_edits
 from vramwise.errors import ConfigError, VramwiseError, describe_internal_error
@@ -61,19 +61,21 @@ def fix(
         if error:
             yield _untouched(path, FileReport(path=path, error=error))
         else:
-            yield _fix_file(path, options, unsafe=unsafe, write=write, alone=len(files) == 1)
+            asked = options if path in paths else replace(options, ours_only=True)
+            yield _fix_file(path, asked, unsafe=unsafe, write=write, alone=len(files) == 1)
 
 
 def _fix_file(path: str, options: Options, *, unsafe: bool, write: bool, alone: bool) -> FixReport:
     policy = policy_for(path, options, predicts=alone)
+    document = None
     try:
-        document = read_document(path)
+        document = read_document(path, options)
         mending = mend(subject_of(document, options), policy, unsafe=unsafe)
         after = mending.subject.document
         if write and path != "-" and after.text != document.text:
             write_atomic(path, after.text.encode("utf-8"), expected=document.text.encode("utf-8"))
     except NotOurs as error:
-        return _untouched(path, FileReport(path=path, foreign=error.foreign))
+        return _untouched(path, FileReport(path=path, foreign=error.foreign), document)
     except ConfigError as error:
         return _untouched(path, FileReport(path=path, error=error))
     except VramwiseError:
@@ -91,8 +93,8 @@ def _fix_file(path: str, options: Options, *, unsafe: bool, write: bool, alone: 
     )
 
 
-def _untouched(path: str, remaining: FileReport) -> FixReport:
-    return FixReport(path=path, before=None, after=None, applied=(), refused=(), remaining=remaining)
+def _untouched(path: str, remaining: FileReport, document: Document | None = None) -> FixReport:
+    return FixReport(path=path, before=document, after=document, applied=(), refused=(), remaining=remaining)
 
 
 def mend(subject: Subject, policy: Policy | None = None, *, unsafe: bool = False) -> Mending:
@@ -133,12 +135,17 @@ def _round(mending: Mending, tried: set[tuple[Edit, ...]], policy: Policy, *, un
 
 
 def _harm(before: Subject, after: Subject) -> str:
-    """Why a fix that is called safe would break the run: it would not fit, and needs no less than before."""
+    """Why a fix that is called safe would break the run: it fitted, or may have, and does not with it.
+
+    Where widths followed the data, the run was predicted with full rows although its samples may be shorter: a fix that
+    makes them full may break it all the same.
+    """
     then = forecast_for(after)[0]
     if then is None or then.fits is not False:
         return ""
     now = forecast_for(before)[0]
-    if now is not None and now.fits is False and then.needs.peak_reserved_bytes < now.needs.peak_reserved_bytes:
+    fills_rows = after.run.constant_shapes and not before.run.constant_shapes
+    if now is not None and now.fits is False and not fills_rows:
         return ""
     assert then.capacity_bytes is not None
     room = gib(then.capacity_bytes)

@@ -5,6 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
+class Text(str):
+    """A config's own text where a path could stand as well."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """What the caller asks for; None = not said, then the project's pyproject.toml decides, then this machine."""
@@ -16,6 +22,8 @@ class Options:
     launcher: str | None = None
     # Whose config it is, where that must not be left to recognition.
     trainer: str | None = None
+    # Files that cannot be read and do not look like a training config are left alone: for hooks and folders.
+    ours_only: bool = False
     # Versions of packages, each as `name==version`, and a file that pins more of them.
     versions: tuple[str, ...] = ()
     stack: str | None = None

@@ -9,12 +9,14 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 from vramwise.errors import VramwiseError
 from vramwise.facts.torch import known_torch
 from vramwise.types import Origin, Release, Stack
+from vramwise.units import mib
 
 # Packages whose version changes memory or a verdict.
 PACKAGES = ("torch", "transformers", "accelerate", "peft", "trl", "bitsandbytes", "liger-kernel", "deepspeed")
@@ -81,7 +83,7 @@ def _from_file(name: str | None) -> dict[str, Release]:
         reason = getattr(error, "strerror", None) or error
         raise VramwiseError(f"--stack {name} cannot be read: {reason}") from error
     if len(data) > _LIMIT_BYTES:
-        raise VramwiseError(f"--stack {name} is larger than {_LIMIT_BYTES // 1024**2} MiB: name a list of versions")
+        raise VramwiseError(f"--stack {name} is larger than {mib(_LIMIT_BYTES)}: name a list of versions")
     origin = Origin(kind="file", why=f"pinned in {name}")
     versions = dict(_pins(data.decode("utf-8", "replace"), name))
     if not versions:
@@ -137,6 +139,9 @@ def _known_release(trainer: str, wanted: Release | None, known: Sequence[str]) -
         return Release(version=newest, origin=Origin(kind="assumed", why="the newest release that is known"))
     if wanted.version in known:
         return wanted
+    meant = [version for version in known if _parts(version)[: len(wanted.parts)] == wanted.parts]
+    if meant and wanted.version.replace(".", "").isdigit():  # 0.21 is what people call 0.21.0
+        return replace(wanted, version=meant[-1])
     earlier = [version for version in known if _parts(version) <= wanted.parts]
     nearest = earlier[-1] if earlier else known[0]
     why = f"{wanted.origin.why}, which is not known: read as {trainer} {nearest}"

@@ -16,13 +16,13 @@ from vramwise.allocator.settings import parse_settings
 from vramwise.documents.document import parse_document
 from vramwise.errors import ConfigError, VramwiseError
 from vramwise.files import read_config_bytes
-from vramwise.options import Options
+from vramwise.options import Options, Text
 from vramwise.project import ProjectSettings, project_settings
 from vramwise.sidecar import read_side_files
 from vramwise.stacks import make_stack
 from vramwise.targets import make_target
 from vramwise.trainers.base import SideFiles, Trainer
-from vramwise.trainers.recognise import Foreign, recognise
+from vramwise.trainers.recognise import NOBODYS, Foreign, recognise, unreadable_as
 from vramwise.trainers.registry import trainer_named
 from vramwise.types import Document, GpuSpec, ModelSpec, RunSpec, Target
 from vramwise.variants.lengths import Lengths
@@ -38,7 +38,7 @@ class NotOurs(ConfigError):  # noqa: N818 (it reads as what happened)
 
     def __init__(self, foreign: Foreign) -> None:
         super().__init__(
-            f"this is {foreign.what}: left alone; name a training config, or insist with --trainer", line=None
+            f"this is {foreign.what}, which vramwise does not read: name a training config, or insist with --trainer"
         )
         self.foreign = foreign
 
@@ -110,11 +110,12 @@ def open_subject(
     model: str | None = None,
     online: bool = False,
 ) -> Subject:
-    """Read a config (a path, `-`, a text of several lines, or a mapping) and resolve it; NotOurs for foreign files.
+    """Read a config (a path, `-`, a Text or a mapping) and resolve it; NotOurs for foreign files.
 
     `engine` names a trainer that runs the file in place of its own; `model` stands in for the file's base model.
     """
-    return subject_of(read_document(source), options or Options(), engine=engine, model=model, online=online)
+    options = options or Options()
+    return subject_of(read_document(source, options), options, engine=engine, model=model, online=online)
 
 
 def subject_of(
@@ -162,24 +163,37 @@ def trainer_of(document: Document, insisted: str | None = None) -> Trainer:
     return found
 
 
-def read_document(source: Source) -> Document:
-    """A config as a document; a ConfigError that names the file where it cannot be one."""
+def read_document(source: Source, options: Options | None = None) -> Document:
+    """A config as a document; a ConfigError that names the file where it cannot be one.
+
+    A text that cannot be read and is plainly another tool's is NotOurs, unless the caller insists; with `ours_only`
+    also one that nothing speaks for.
+    """
+    options = options or Options()
     path = path_of(source)
     try:
-        if isinstance(source, Mapping):
-            return parse_document(path, _as_yaml(source))
-        if path == TEXT:
-            return parse_document(path, str(source).encode("utf-8", "surrogatepass"))
-        return parse_document(path, read_config_bytes(path))
+        data = _bytes_of(source, path)
+        try:
+            return parse_document(path, data)
+        except ConfigError:
+            foreign = None if options.trainer else unreadable_as(data.decode("utf-8", "replace"))
+            if foreign is None or (foreign is NOBODYS and not options.ours_only):
+                raise
+            raise NotOurs(foreign) from None
     except ConfigError as error:
         error.path = path
         raise
 
 
+def _bytes_of(source: Source, path: str) -> bytes:
+    if isinstance(source, Mapping):
+        return _as_yaml(source)
+    return str(source).encode("utf-8", "surrogatepass") if path == TEXT else read_config_bytes(path)
+
+
 def path_of(source: Source) -> str:
-    """The path of a source; for a text or mapping a word that stands for it. No path has a line break."""
-    name = TEXT if isinstance(source, Mapping) else str(source)
-    return TEXT if "\n" in name else name
+    """The path of a source; for a text or mapping a word that stands for it."""
+    return TEXT if isinstance(source, Mapping | Text) else str(source)
 
 
 def _as_yaml(values: Mapping[str, Any]) -> bytes:

@@ -119,6 +119,11 @@ class MemoryReport:
         return max((peak.peak_reserved_bytes for peak in self.phases), default=self.peak_reserved_bytes)
 
     @property
+    def idle_bytes(self) -> int:
+        """What is reserved at the peak and held by no tensor."""
+        return max(0, self.peak_reserved_bytes - sum(self.breakdown_bytes.values()))
+
+    @property
     def device_bytes(self) -> int:
         """What the card must hold: the most that is reserved plus what lies outside the allocator."""
         return self.highest_reserved_bytes + self.outside_bytes

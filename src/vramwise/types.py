@@ -56,6 +56,15 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DuplicateKey:
+    """A key that stands twice in one mapping: the last one counts."""
+
+    key: str
+    first: Place
+    last: Place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
     """A config's text (BOM and line endings as they were), its values, and the span of every key."""
 
@@ -63,6 +72,7 @@ class Document:
     text: str
     values: dict[str, Any]
     spans: Mapping[KeyPath, Span]
+    duplicates: tuple[DuplicateKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,6 +248,8 @@ class RunSpec:
     pad_to_sequence_len: bool
     pad_multiple: int  # batch widths are rounded up to a multiple of this; 1 = not rounded
     constant_shapes: bool
+    can_pad: bool = True  # False: batches are made so that padding has no say (images, flattened batches)
+    samples_apart: bool = True  # packed samples do not attend to one another
     group_by_length: bool
     long_rows: Literal["drop", "cut"] = "cut"  # what happens to samples above sequence_len
     # eval
@@ -245,13 +257,16 @@ class RunSpec:
     eval_batch_size: int | None  # None: no eval happens
     eval_sequence_len: int | None
     eval_sample_packing: bool
+    eval_scheduled: bool = True  # at some step, beyond holding samples out for it
     eval_on_start: bool
     eval_steps: float | None
     # dtypes
     precision: Literal["bf16", "fp16", "fp32", "fp8"]
     weights_dtype: Literal["bf16", "fp16", "fp32"]
+    precision_by_card: bool = False  # the card decides: bf16 where it has it, else fp16
     autocast: bool  # False: pure bfloat16/float16 without AMP
     fp32_embeddings: bool  # norms, embeddings and head stay in fp32
+    upcasts_embeddings_at_load: bool = True  # on a quantised base they are fp32 for a moment while it is prepared
     # method
     adapter: str | None
     lora_r: int | None
@@ -265,6 +280,7 @@ class RunSpec:
     lora_kernels: bool
     quantization: Literal["4bit", "8bit", "gptq"] | None
     expert_quantization: Literal["4bit", "8bit"] | None = None  # of experts' 3-D weights, which `quantization` leaves
+    added_tokens: int = 0  # new in the vocabulary: their rows need training
     rl: str | None
     # optimizer
     optimizer: str
@@ -277,6 +293,7 @@ class RunSpec:
     layer_offloading: bool
     attn_implementation: str
     loss_kernel: Literal["stock", "liger_fused_linear", "liger", "cut", "chunked"]
+    loss_chunks: int = 8  # slices of the logits that the chunked loss takes one at a time
     liger: tuple[str, ...]  # liger kernels in use besides the loss: rope, rms_norm, glu_activation…
     liger_before_build: bool = False  # Liger replaces classes before the model is built: no module keeps its own
     tiled_mlp: bool
@@ -288,6 +305,7 @@ class RunSpec:
     shard_ranks: int | None = None  # so many data-parallel ranks spread FSDP's weights among them; None: all
     reshard_after_forward: bool = True  # FSDP: gathered weights go after forward
     sync_each_batch: bool = False  # gradients are exchanged at every micro-step, not only at the last
+    gathers_checkpoints: bool = False  # each checkpoint collects all shards in one rank's host memory
     fsdp_adapters_apart: bool = False  # FSDP 2: each adapter matrix is a unit, shards keep their dtype, one root
     tensor_parallel_size: int
     context_parallel_size: int

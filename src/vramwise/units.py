@@ -1,8 +1,12 @@
-"""Bytes for people: MiB and GiB (1024-based), and reading sizes such as "24GB" or "29000MiB"."""
+"""Bytes for people: MiB and GiB (1024-based), and reading sizes such as "24GB" or "29000MiB".
+
+The one place where a size becomes a text, so that a figure reads the same in every verb and format.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from vramwise.errors import VramwiseError
 
@@ -27,8 +31,28 @@ def mib(size_bytes: int) -> str:
 
 
 def readable(size_bytes: int) -> str:
-    """`15.7 GiB` from one GiB up, else `512 MiB`."""
-    return gib(size_bytes) if size_bytes >= GIB else mib(size_bytes)
+    """`15.7 GiB` from one GiB up, else `512 MiB`; what is there but would be `0 MiB` is `< 1 MiB`."""
+    if abs(size_bytes) >= GIB:
+        return gib(size_bytes)
+    return mib(size_bytes) if size_bytes == 0 or abs(size_bytes) >= MIB // 2 else "< 1 MiB"
+
+
+def gib_change(size_bytes: int) -> str:
+    """`+1.5 GiB`, `-0.3 GiB`: by how much a figure changes."""
+    return f"{size_bytes / GIB:+.1f} GiB"
+
+
+def a_step(bytes_per_step: float) -> str:
+    """A rate of growth, finer than a size: `1.25 GiB`, `3.2 MiB`, `512 B`."""
+    if bytes_per_step >= GIB:
+        return f"{bytes_per_step / GIB:.2f} GiB"
+    return f"{bytes_per_step / MIB:.1f} MiB" if bytes_per_step >= MIB else f"{bytes_per_step:.0f} B"
+
+
+def largest(sizes: Mapping[str, int]) -> str:
+    """The three largest of some names' sizes, as `activations 5.3 GiB, weights 656 MiB`."""
+    ranked = sorted(sizes.items(), key=lambda item: -item[1])[:3]
+    return ", ".join(f"{name} {readable(held)}" for name, held in ranked if held >= MIB)
 
 
 def parse_size(text: str) -> int:

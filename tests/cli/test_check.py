@@ -166,7 +166,6 @@ BAD_INPUT = {
     "a_scalar": (b"hello\n", 1),
     "empty": (b"", None),
     "tab": (b"a:\n\tb: 1\n", 2),
-    "duplicate_key": (b"a: 1\nb: 2\na: 3\n", 3),
     "custom_tag": (b"a: 1\nb: !!python/object/apply:os.system ['echo no']\n", 2),
     "unknown_tag": (b"a: !foo bar\n", 1),
     "invalid_utf8": (b"a: 1\nb: \xff\xfe\n", 2),

@@ -38,7 +38,7 @@ def config(tmp_path):
 
 
 def test_fix_changes_only_what_it_must(vramwise, config):
-    result = vramwise("fix", config, "--gpu", "a100")
+    result = vramwise("fix", config, "--gpu", "a100", "--no-predict")
     assert result.exit_code == 0, result.stdout
     after = config.read_text()
     assert "gradient_accumulation_steps: 8      # all in all\n" in after
@@ -51,9 +51,9 @@ def test_fix_changes_only_what_it_must(vramwise, config):
 
 
 def test_twice_is_once(vramwise, config):
-    vramwise("fix", config, "--gpu", "a100")
+    vramwise("fix", config, "--gpu", "a100", "--no-predict")
     once = config.read_bytes()
-    again = vramwise("fix", config, "--gpu", "a100")
+    again = vramwise("fix", config, "--gpu", "a100", "--no-predict")
     assert config.read_bytes() == once
     assert again.stdout.startswith("0 fixes: 0 files changed")
 
@@ -69,7 +69,7 @@ def test_diff_writes_nothing(vramwise, config):
 
 def test_unsafe_fixes_need_to_be_asked_for(vramwise, config):
     config.write_text(TEXT.replace("adapter: lora\n", "adapter: lora\nload_in_4bit: true\n"))
-    assert vramwise("fix", config, "--gpu", "a100").exit_code == 1
+    assert vramwise("fix", config, "--gpu", "a100", "--no-predict").exit_code == 1
     assert "adapter: lora\n" in config.read_text()
     assert vramwise("fix", config, "--gpu", "a100", "--unsafe-fixes").exit_code == 0
     assert "adapter: qlora\n" in config.read_text()
@@ -77,7 +77,7 @@ def test_unsafe_fixes_need_to_be_asked_for(vramwise, config):
 
 def test_check_fix_reports_the_rest(vramwise, config):
     config.write_text(TEXT.replace("adapter: lora\n", "adapter: lora\nload_in_4bit: true\n"))
-    result = vramwise("check", "--fix", config, "--gpu", "a100", "--format", "json")
+    result = vramwise("check", "--fix", "--no-predict", config, "--gpu", "a100", "--format", "json")
     assert result.exit_code == 1
     assert [f["rule"] for f in json.loads(result.stdout)["files"][0]["findings"]] == ["lora-4bit-not-qlora"]
     assert "fixed batch-size-set" in result.stderr
@@ -102,7 +102,7 @@ def test_mode_and_symlink_survive(vramwise, config, tmp_path):
 
 def test_crlf_and_bom_survive(vramwise, config):
     config.write_bytes(b"\xef\xbb\xbf" + TEXT.replace("\n", "\r\n").encode())
-    vramwise("fix", config, "--gpu", "a100")
+    vramwise("fix", config, "--gpu", "a100", "--no-predict")
     after = config.read_bytes()
     assert after.startswith(b"\xef\xbb\xbf")
     assert after.count(b"\n") == after.count(b"\r\n")
@@ -114,7 +114,7 @@ def test_an_anchored_value_is_refused_not_corrupted(vramwise, config):
     )
     text += "logging_steps: *e\n"
     config.write_text(text)
-    result = vramwise("fix", config, "--gpu", "a100")
+    result = vramwise("fix", config, "--gpu", "a100", "--no-predict")
     assert "eval_batch_size: &e" in config.read_text()
     assert result.exit_code in (0, 1)
 

@@ -207,7 +207,7 @@ def test_bad_usage_is_one_sentence(vramwise, config, words, sentence):
 @pytest.mark.parametrize(
     ("line", "named"),
     [
-        ("fsdp_config:\n  offload_params: true\n", "2 GPUs (fsdp1), offloading to the host"),
+        ("fsdp_config:\n  offload_params: true\n", "2 GPUs (fsdp2), offloading to the host"),
         ("optimizer: muon\n", "2 GPUs (ddp), muon"),
         ("attn_implementation: flash_attention_2\n", "2 GPUs (ddp), flash_attention_2"),
     ],

@@ -9,6 +9,8 @@ from failure_cases import CASES
 from failure_logs import CROSS, LOSS, STEP, TRAIN, bar, lines, oom, traceback
 from made_snapshots import fragmented, write
 
+from vramwise import subject
+
 DATA = Path(__file__).parent.parent / "data" / "diagnose"
 CONFIG = """\
 base_model: meta-llama/Llama-3.2-1B
@@ -131,12 +133,11 @@ def test_an_unknown_model_leaves_the_log_to_speak(vramwise, files):
 
 
 def test_a_fault_of_the_prediction_leaves_the_diagnosis(vramwise, files, monkeypatch):
-    from vramwise.diagnosis import witness as ghost
 
     def fault(*_, **__):
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(ghost, "predict_run", fault)
+    monkeypatch.setattr(subject, "predict_run", fault)
     config, log = files(config_yml=CONFIG, train_log=LOGITS)
     result = vramwise("diagnose", log, "--config", config, "--format", "json")
     document = json.loads(result.output)
@@ -149,10 +150,9 @@ def test_a_fault_of_the_prediction_leaves_the_diagnosis(vramwise, files, monkeyp
 
 
 def test_a_fault_while_a_change_is_tried_leaves_the_change(vramwise, files, monkeypatch):
-    from vramwise.diagnosis import witness as ghost
 
     calls = []
-    predict = ghost.predict_run
+    predict = subject.predict_run
 
     def fault_later(*arguments, **options):
         calls.append(1)
@@ -160,7 +160,7 @@ def test_a_fault_while_a_change_is_tried_leaves_the_change(vramwise, files, monk
             raise ZeroDivisionError("a bug")
         return predict(*arguments, **options)
 
-    monkeypatch.setattr(ghost, "predict_run", fault_later)
+    monkeypatch.setattr(subject, "predict_run", fault_later)
     config, log = files(config_yml=CONFIG, train_log=LOGITS)
     first = json.loads(vramwise("diagnose", log, "--config", config, "--format", "json").output)["causes"][0]
     assert len(calls) > 1
@@ -184,3 +184,15 @@ def test_the_verb_in_python(tmp_path):
     assert diagnosis.failed
     assert diagnosis.causes[0].rule == "fp16-full-finetune"
     assert vramwise.explain(diagnosis.causes[0].rule).id == "fp16-full-finetune"
+
+
+def test_without_a_config_halving_keeps_the_logged_batch(vramwise):
+    log = (
+        '{"micro_batch_size": 5, "gradient_accumulation_steps": 2, "sequence_len": 2048}\n'
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.64 GiB "
+        "of which 1.00 GiB is free. Of the allocated memory 22.00 GiB is allocated by PyTorch, and 100.00 MiB is "
+        "reserved by PyTorch but unallocated.\n"
+    )
+    output = vramwise("diagnose", "-", stdin=log).output
+    assert "micro_batch_size: 2  # was 5" in output
+    assert "gradient_accumulation_steps: 5  # was 2" in output

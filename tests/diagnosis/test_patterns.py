@@ -53,9 +53,9 @@ def _patterns_in(value, depth=0):
 
 
 def all_patterns():
-    """Every compiled pattern of the package, by its text."""
+    """Every compiled pattern of the package and its sub-rooms, by its text."""
     found = {}
-    for module in pkgutil.iter_modules(vramwise.diagnosis.__path__, "vramwise.diagnosis."):
+    for module in pkgutil.walk_packages(vramwise.diagnosis.__path__, "vramwise.diagnosis."):
         for value in vars(importlib.import_module(module.name)).values():
             found.update((pattern.pattern, pattern) for pattern in _patterns_in(value))
     return [found[text] for text in sorted(found)]

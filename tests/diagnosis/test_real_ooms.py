@@ -12,7 +12,7 @@ import pytest
 
 import vramwise
 import vramwise as vramwise_package  # the fixture of that name is the command
-from vramwise.diagnosis.sizes import size
+from vramwise.units import readable
 
 ROOT = Path(__file__).parent.parent.parent
 FOLDER = ROOT / "tests" / "data" / "diagnose" / "h200"
@@ -96,7 +96,9 @@ def test_with_the_config_the_ghost_run_agrees(name, with_snapshot, tmp_path):
     assert any(said.startswith("confirmed by the ghost run") for said in first.evidence), first.evidence
     if name != "leak":
         # It fails at the same request, and not after the change.
-        assert any(f"asking for {size(diagnosis.symptom.memory.requested_bytes)} (" in said for said in diagnosis.ghost)
+        assert any(
+            f"asking for {readable(diagnosis.symptom.memory.requested_bytes)} (" in said for said in diagnosis.ghost
+        )
         assert first.remedies[0].survives
 
 
@@ -108,7 +110,7 @@ def test_the_page_is_drawn_up_to_the_failure(name, tmp_path, vramwise):
     assert vramwise("diagnose", log, "--snapshot", snapshot_of(name), "--html", page).exit_code == 1
     text = re.sub(r"<[^>]*>", "", page.read_text("utf-8"))
     failing = vramwise_package.diagnose(None, snapshot=snapshot_of(name)).snapshot
-    assert f"{html.escape(failing.failing_place)}: {size(failing.requested_bytes)} requested" in text
+    assert f"{html.escape(failing.failing_place)}: {readable(failing.requested_bytes)} requested" in text
 
 
 def test_the_steps_of_a_recording_are_counted():

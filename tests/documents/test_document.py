@@ -62,13 +62,9 @@ BAD = [
     ("a list", "# x\n- a\n", 2, 1, "a list"),
     ("a scalar", "hello\n", 1, 1, "a single value"),
     ("null", "null\n", 1, 1, "a single value"),
-    ("duplicate key", "a: 1\nb: 2\na: 3\n", 3, 1, "on line 1 and again on line 3"),
-    ("duplicate deep", "a:\n  - x: 1\n    x: 2\n", 3, 5, "on line 2 and again on line 3"),
-    ("duplicate in flow", "a: {x: 1, x: 2}\n", 1, 11, "twice on line 1"),
     ("python tag", "a: !!python/object/apply:os.system ['ls']\n", 1, 4, "'!!python/object/apply:os.system' is refused"),
     ("custom tag", "a: 1\nb: !foo bar\n", 2, 4, "'!foo' is refused"),
     ("custom tag on a key", "!foo a: 1\n", 1, 1, "'!foo' is refused"),
-    ("duplicate key with a line break", '"a\\nb": 1\n"a\\nb": 2\n', 2, 1, "on line 1 and again on line 2"),
     ("custom tag behind an anchor", "b: &x !foo {a: 1}\n", 1, 7, "'!foo' is refused"),
     ("custom tag on the document", "--- !foo\na: 1\n", 1, 5, "'!foo' is refused"),
     ("undefined handle", "a: !e!foo x\n", 1, 4, "tag"),
@@ -381,3 +377,18 @@ def test_the_corpus_is_read_as_safe_load_reads_it() -> None:
 def test_the_path_is_only_a_name(tmp_path: Path) -> None:
     path = str(tmp_path / "missing.yml")
     assert parse_document(path, b"a: 1\n").path == path
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "first", "last", "values"),
+    [
+        ("a: 1\nb: 2\na: 3\n", "a", 1, 3, {"a": 3, "b": 2}),
+        ("a:\n  - x: 1\n    x: 2\n", "x", 2, 3, {"a": [{"x": 2}]}),
+        ("a: {x: 1, x: 2}\n", "x", 1, 1, {"a": {"x": 2}}),
+    ],
+)
+def test_of_a_key_that_stands_twice_the_last_counts(text, key, first, last, values):
+    document = parse_document("x.yml", text.encode())
+    assert document.values == values
+    (found,) = document.duplicates
+    assert (found.key, found.first.line, found.last.line) == (key, first, last)

@@ -8,21 +8,23 @@ import pytest
 import yaml
 
 from vramwise.trainers.axolotl import schema as axolotl
+from vramwise.trainers.axolotl.schema.pins import admits, shown_range
 from vramwise.trainers.value_types import accepts, describe, describe_value, parse_type
 
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus"
 DATA = Path(__file__).parents[1] / "data"
+V19 = axolotl.schema_of_version("0.19.0")
 TYPE_ERRORS = {"list_type", "int_from_float", "string_type"}
 
 
 def test_all_top_level_keys_and_aliases_are_known() -> None:
-    assert len(axolotl.keys()) == 390 + 4
-    assert {"model_type", "type_of_model", "micro_batch_size", "fsdp_config", "trl"} <= axolotl.keys()
-    assert axolotl.keys().isdisjoint({"context_parapllel_size", "unsloth_rope"})
+    assert len(V19.keys()) == 390 + 4
+    assert {"model_type", "type_of_model", "micro_batch_size", "fsdp_config", "trl"} <= V19.keys()
+    assert V19.keys().isdisjoint({"context_parapllel_size", "unsloth_rope"})
 
 
 def test_every_written_type_is_in_the_grammar() -> None:
-    facts = axolotl._facts()
+    facts = V19._facts
     groups = [facts["keys"], *facts["blocks"].values(), *facts["plugins"].values()]
     types = [written for group in groups for written in group.values()]
     assert len(types) > 600
@@ -33,12 +35,12 @@ def test_every_written_type_is_in_the_grammar() -> None:
 
 
 def test_every_block_that_a_type_names_is_listed() -> None:
-    facts = axolotl._facts()
+    facts = V19._facts
     groups = [facts["keys"], *facts["blocks"].values(), *facts["plugins"].values()]
     for written in (written for group in groups for written in group.values()):
         for one in parse_type(written)[0]:
             if one.kind in ("block", "open"):
-                assert one.limits[0] in axolotl.blocks()
+                assert one.limits[0] in V19.blocks()
 
 
 @pytest.mark.parametrize(
@@ -60,43 +62,43 @@ def test_every_block_that_a_type_names_is_listed() -> None:
     ],
 )
 def test_key_type(key: str, expected: str | None) -> None:
-    assert axolotl.key_type(key) == expected
+    assert V19.key_type(key) == expected
 
 
 def test_nested_keys_include_the_prefixed_spelling_of_fsdp_config() -> None:
-    known = axolotl.nested_keys("fsdp_config")
+    known = V19.nested_keys("fsdp_config")
     assert {"offload_params", "fsdp_offload_params", "fsdp_version", "version", "reshard_after_forward"} <= known
     assert "fsdp_fsdp_version" not in known
-    assert axolotl.nested_keys("no_such_block") == frozenset()
-    assert "use_reentrant" in axolotl.nested_keys("gradient_checkpointing_kwargs")
-    assert {"path", "type", "chat_template"} <= axolotl.nested_keys("datasets[]")
-    assert axolotl.nested_name("fsdp_config", "fsdp_offload_params") == "offload_params"
+    assert V19.nested_keys("no_such_block") == frozenset()
+    assert "use_reentrant" in V19.nested_keys("gradient_checkpointing_kwargs")
+    assert {"path", "type", "chat_template"} <= V19.nested_keys("datasets[]")
+    assert V19.nested_name("fsdp_config", "fsdp_offload_params") == "offload_params"
 
 
 def test_blocks_that_refuse_unknown_keys() -> None:
-    assert axolotl.refuses_unknown("fp8_config")
-    assert axolotl.refuses_unknown("torch_compile_options")
-    assert not axolotl.refuses_unknown("fsdp_config")
+    assert V19.refuses_unknown("fp8_config")
+    assert V19.refuses_unknown("torch_compile_options")
+    assert not V19.refuses_unknown("fsdp_config")
 
 
 def test_defaults() -> None:
-    defaults = axolotl.defaults()
+    defaults = V19.defaults()
     assert defaults["bf16"] == "auto"
     assert defaults["gradient_accumulation_steps"] == 1
     assert defaults["optimizer"] == "adamw_torch_fused"
     assert "eval_batch_size" not in defaults
-    assert set(defaults) <= axolotl.keys()
+    assert set(defaults) <= V19.keys()
 
 
 def test_defaults_are_accepted_by_their_own_types() -> None:
-    assert [key for key, value in axolotl.defaults().items() if axolotl.check_type(key, value)] == []
+    assert [key for key, value in V19.defaults().items() if V19.check_type(key, value)] == []
 
 
 def test_plugins_and_their_keys() -> None:
-    assert axolotl.plugin_keys()["cut_cross_entropy"] == "axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin"
-    assert axolotl.plugin_keys()["liger_fused_linear_cross_entropy"] == "axolotl.integrations.liger.LigerPlugin"
-    assert len(axolotl.known_plugins()) == 15
-    assert not set(axolotl.plugin_keys()) & axolotl.keys()
+    assert V19.plugin_keys()["cut_cross_entropy"] == "axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin"
+    assert V19.plugin_keys()["liger_fused_linear_cross_entropy"] == "axolotl.integrations.liger.LigerPlugin"
+    assert len(V19.known_plugins()) == 15
+    assert not set(V19.plugin_keys()) & V19.keys()
 
 
 @pytest.mark.parametrize(
@@ -104,56 +106,56 @@ def test_plugins_and_their_keys() -> None:
     ["axolotl.integrations.liger.LigerPlugin", "liger.LigerPlugin", "axolotl.integrations.liger.plugin.LigerPlugin"],
 )
 def test_plugin_spellings(written: str) -> None:
-    assert axolotl.plugin_named(written) == "axolotl.integrations.liger.LigerPlugin"
+    assert V19.plugin_named(written) == "axolotl.integrations.liger.LigerPlugin"
 
 
 @pytest.mark.parametrize("written", ["axolotl.integrations.liger.LigrPlugin", "liger", "", "my.own.Plugin"])
 def test_plugins_of_others(written: str) -> None:
-    assert axolotl.plugin_named(written) is None
+    assert V19.plugin_named(written) is None
 
 
 def test_optimizer_groups_hold_known_names_only() -> None:
-    for group in axolotl._facts()["optimizer_groups"]:
-        assert axolotl.optimizer_group(group) <= axolotl.optimizers()
-    assert set(axolotl._facts()["optimizer_packages"]) <= axolotl.optimizers()
-    assert len(axolotl.optimizers()) == 41 + 17
-    assert axolotl.optimizer_group("raises_later") == {"ao_adamw_4bit", "ao_adamw_8bit"}
-    assert axolotl.optimizer_package("came_pytorch") == "came_pytorch"
-    assert axolotl.optimizer_package("adamw_torch") is None
+    for group in V19._facts["optimizer_groups"]:
+        assert V19.optimizer_group(group) <= V19.optimizers()
+    assert set(V19._facts["optimizer_packages"]) <= V19.optimizers()
+    assert len(V19.optimizers()) == 41 + 17
+    assert V19.optimizer_group("raises_later") == {"ao_adamw_4bit", "ao_adamw_8bit"}
+    assert V19.optimizer_package("came_pytorch") == "came_pytorch"
+    assert V19.optimizer_package("adamw_torch") is None
 
 
 def test_attention_names() -> None:
-    assert {"flash_attention_2", "sdpa", "eager", "flex_attention"} <= axolotl.attn_implementations()
-    assert axolotl.legacy_attention_flags()["flash_attention"] == "flash_attention_2"
-    assert axolotl.attention_facts()["refused_short_names"]["flash"] == "flash_attention_2"
-    mapped = set(axolotl.legacy_attention_flags().values())
-    assert mapped <= axolotl.attn_implementations()
+    assert {"flash_attention_2", "sdpa", "eager", "flex_attention"} <= V19.attn_implementations()
+    assert V19.legacy_attention_flags()["flash_attention"] == "flash_attention_2"
+    assert V19.attention_facts()["refused_short_names"]["flash"] == "flash_attention_2"
+    mapped = set(V19.legacy_attention_flags().values())
+    assert mapped <= V19.attn_implementations()
 
 
 def test_deprecations_name_successors_that_exist() -> None:
-    known = axolotl.keys() | set(axolotl.plugin_keys())
-    for key, fact in axolotl.deprecations().items():
+    known = V19.keys() | set(V19.plugin_keys())
+    for key, fact in V19.deprecations().items():
         if fact.successor:
             assert fact.successor.partition(".")[0] in known, key
-    assert axolotl.deprecations()["dataset_processes"].successor == "dataset_num_proc"
-    assert axolotl.deprecations()["max_packed_sequence_len"].effect == "refused"
+    assert V19.deprecations()["dataset_processes"].successor == "dataset_num_proc"
+    assert V19.deprecations()["max_packed_sequence_len"].effect == "refused"
 
 
 def test_adapters_and_schedulers() -> None:
-    assert axolotl.adapters() == {"lora", "qlora", "llama-adapter"}
-    assert axolotl.plugin_adapters()["mora"] in axolotl.known_plugins()
-    assert {"cosine", "rex", "one_cycle"} <= axolotl.lr_schedulers()
+    assert V19.adapters() == {"lora", "qlora", "llama-adapter"}
+    assert V19.plugin_adapters()["mora"] in V19.known_plugins()
+    assert {"cosine", "rex", "one_cycle"} <= V19.lr_schedulers()
 
 
 @pytest.mark.parametrize(
     ("word", "among", "first"),
     [
-        ("context_parapllel_size", axolotl.keys(), "context_parallel_size"),
-        ("adamw_8bt", axolotl.optimizers(), "adamw_8bit"),
-        ("Adamw-Torch-Fused", axolotl.optimizers(), "adamw_torch_fused"),
-        ("mciro_batch_size", axolotl.keys(), "micro_batch_size"),
-        ("gradient_acumulation_steps", axolotl.keys(), "gradient_accumulation_steps"),
-        ("flash_attention2", axolotl.attn_implementations(), "flash_attention_2"),
+        ("context_parapllel_size", V19.keys(), "context_parallel_size"),
+        ("adamw_8bt", V19.optimizers(), "adamw_8bit"),
+        ("Adamw-Torch-Fused", V19.optimizers(), "adamw_torch_fused"),
+        ("mciro_batch_size", V19.keys(), "micro_batch_size"),
+        ("gradient_acumulation_steps", V19.keys(), "gradient_accumulation_steps"),
+        ("flash_attention2", V19.attn_implementations(), "flash_attention_2"),
     ],
 )
 def test_suggestions(word: str, among: frozenset[str], first: str) -> None:
@@ -161,7 +163,7 @@ def test_suggestions(word: str, among: frozenset[str], first: str) -> None:
 
 
 def test_no_suggestion_for_a_word_that_is_like_nothing() -> None:
-    assert axolotl.suggest("zzzzqqq", axolotl.keys()) == ()
+    assert axolotl.suggest("zzzzqqq", V19.keys()) == ()
 
 
 ACCEPTED = [
@@ -234,12 +236,12 @@ REFUSED = [
 
 @pytest.mark.parametrize(("key", "value"), ACCEPTED)
 def test_accepted(key: str, value: object) -> None:
-    assert axolotl.check_type(key, value) is None
+    assert V19.check_type(key, value) is None
 
 
 @pytest.mark.parametrize(("key", "value"), REFUSED)
 def test_refused(key: str, value: object) -> None:
-    sentence = axolotl.check_type(key, value)
+    sentence = V19.check_type(key, value)
     assert sentence is not None
     assert sentence.startswith(f"{key} takes ")
     assert sentence.endswith(f"found {describe_value(value)}")
@@ -261,7 +263,7 @@ def test_refused(key: str, value: object) -> None:
     ],
 )
 def test_sentences(key: str, value: object, sentence: str) -> None:
-    assert axolotl.check_type(key, value) == sentence
+    assert V19.check_type(key, value) == sentence
 
 
 def test_type_errors_walks_blocks_and_skips_plugins_that_are_not_listed() -> None:
@@ -271,13 +273,13 @@ def test_type_errors_walks_blocks_and_skips_plugins_that_are_not_listed() -> Non
         "liger_rope": "maybe",
         "unknown": 1,
     }
-    assert [key for key, _ in axolotl.type_errors(values)] == ["warmup_steps", "fsdp_config.fsdp_offload_params"]
+    assert [key for key, _ in V19.type_errors(values)] == ["warmup_steps", "fsdp_config.fsdp_offload_params"]
     listed = {"plugins": ["liger.LigerPlugin"], "liger_rope": "maybe"}
-    assert [key for key, _ in axolotl.type_errors(listed)] == ["liger_rope"]
+    assert [key for key, _ in V19.type_errors(listed)] == ["liger_rope"]
 
 
 def test_type_errors_survives_odd_values() -> None:
-    assert dict(axolotl.type_errors({"plugins": "liger", 3: 4})) == {
+    assert dict(V19.type_errors({"plugins": "liger", 3: 4})) == {
         "plugins": "plugins takes a list of texts, found the text 'liger'"
     }
 
@@ -293,7 +295,7 @@ def test_choices_are_exact_and_numbers_stay_in_bounds() -> None:
 
 
 def test_a_number_that_stands_for_a_name_is_taken() -> None:
-    assert [value for value in ("rope", 1, 5, 6, "spiral") if axolotl.check_type("mora.mora_type", value) is None] == [
+    assert [value for value in ("rope", 1, 5, 6, "spiral") if V19.check_type("mora.mora_type", value) is None] == [
         "rope",
         1,
         6,
@@ -308,9 +310,8 @@ def test_a_type_outside_the_grammar_is_an_error() -> None:
 VERSIONS = ("0.18.0", "0.19.0", "0.20.0", "0.21.0")
 
 
-def test_known_releases_are_in_order_and_the_assumed_one_is_among_them() -> None:
+def test_known_releases_are_in_order() -> None:
     assert axolotl.known_releases() == VERSIONS
-    assert axolotl.ASSUMED in VERSIONS
     with pytest.raises(KeyError):
         axolotl.schema_of_version("0.1.0")
 
@@ -339,10 +340,47 @@ def test_every_version_is_whole(version: str) -> None:
     assert all(successor.partition(".")[0] in known for successor in successors)
 
 
-def test_the_functions_of_the_module_are_those_of_the_assumed_version() -> None:
-    one = axolotl.schema_of_version(axolotl.ASSUMED)
-    assert axolotl.keys() == one.keys()
-    assert axolotl.deprecations() == one.deprecations()
+@pytest.mark.parametrize(
+    ("version", "other", "since"),
+    [("0.21.0", "0.20.0", True), ("0.20.0", "0.20.0", True), ("0.19.0", "0.20.0", False)],
+)
+def test_since_compares_versions(version: str, other: str, since: bool) -> None:
+    assert axolotl.schema_of_version(version).since(other) is since
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "sentence"),
+    [
+        ("eval_on_start", "0.19.0", "is a key since Axolotl 0.21"),
+        ("eval_on_start", "0.21.0", ""),
+        ("fsdp", "0.21.0", "is gone since Axolotl 0.20"),
+        ("no_such_key", "0.21.0", ""),
+    ],
+)
+def test_a_key_of_another_version_says_so(key: str, version: str, sentence: str) -> None:
+    assert axolotl.elsewhere(axolotl.history(key), version, "a key") == sentence
+
+
+@pytest.mark.parametrize(
+    ("wanted", "version", "inside"),
+    [
+        (">=2.13.0,<2.15.0", (2, 14), True),
+        (">=2.13.0,<2.15.0", (2, 15), False),
+        (">=2.13.0,<2.15.0", (2, 12, 1), False),
+        (">=2.11.0,<=2.13.0", (2, 13), True),
+        (">=2.11.0,<=2.13.0", (2, 13, 0), True),
+        (">=2.11.0,<=2.13.0", (2, 13, 1), False),
+        ("==5.20.1", (5, 20, 1), True),
+        ("==5.20.1", (5, 19), False),
+    ],
+)
+def test_versions_against_pins(wanted: str, version: tuple[int, ...], inside: bool) -> None:
+    assert admits(wanted, version) is inside
+
+
+def test_ranges_for_people() -> None:
+    assert shown_range(">=2.13.0,<2.15.0") == "2.13 to before 2.15"
+    assert shown_range(">=2.11.0,<=2.12.1") == "2.11 to 2.12.1"
 
 
 @pytest.mark.parametrize(

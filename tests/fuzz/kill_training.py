@@ -24,7 +24,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
 TINY = ROOT / "examples" / "tiny"
-WORKER = ROOT / "tests" / "train" / "faulty_worker.py"
+WORKER = ROOT / "tests" / "training" / "faulty_worker.py"
 STEPS = 20
 CONFIG = f"""
 base_model: {TINY / "model"}

@@ -4,8 +4,8 @@ import os
 import pickle
 
 import pytest
+from made_recordings import DATA, STRESS, block, entry, load_trace, segment, snapshot, stress_path
 
-from recordings import DATA, STRESS, block, entry, load_trace, segment, snapshot, stress_path
 from vramwise.errors import VramwiseError
 from vramwise.recordings import recorded_file
 from vramwise.recordings.reader import parse_recording, read_recording

@@ -9,8 +9,7 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from recordings import (
+from made_recordings import (
     DATA,
     FACTS,
     SHARED,
@@ -24,6 +23,7 @@ from recordings import (
     stress_path,
     trace_paths,
 )
+
 from vramwise.errors import VramwiseError
 from vramwise.recordings.reader import parse_recording, read_recording
 from vramwise.recordings.recording import ACTIONS

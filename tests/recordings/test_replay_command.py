@@ -2,8 +2,7 @@ import json
 import pickle
 
 import pytest
-
-from recordings import DATA, stress_path
+from made_recordings import DATA, stress_path
 
 DEFAULT = DATA / "full_gc_default.json.gz"
 

@@ -5,8 +5,8 @@ import pickletools
 from itertools import pairwise
 
 import pytest
+from made_recordings import DATA, stress_path
 
-from recordings import DATA, stress_path
 from vramwise.allocator.run import simulate
 from vramwise.allocator.settings import parse_settings
 from vramwise.recordings.reader import parse_recording, read_recording

@@ -12,6 +12,7 @@ from vramwise.trainers.axolotl.rules.config import (
     refused_combination,
     removed_key,
     stream_without_max_steps,
+    torch_too_old,
     unknown_key,
     unknown_plugin,
     wrong_type,
@@ -20,13 +21,17 @@ from vramwise.trainers.axolotl.rules.config import (
 LIGER = "axolotl.integrations.liger.LigerPlugin"
 
 
-def judge(rule, text):
+OLD = ("axolotl==0.19.0",)
+
+
+def judge(rule, text, versions=()):
     document = parse_document("config.yml", text.encode())
-    return document, check_document(document, make_target(env={}, look_around=False), [rule.check]).findings
+    target = make_target(env={}, look_around=False, versions=versions)
+    return document, check_document(document, target, [rule.check]).findings
 
 
-def found_keys(rule, text):
-    return {found.key: found.severity.value for found in judge(rule, text)[1]}
+def found_keys(rule, text, versions=()):
+    return {found.key: found.severity.value for found in judge(rule, text, versions)[1]}
 
 
 def fixed(rule, text):
@@ -67,7 +72,6 @@ class TestUnknownKey:
             (f"qqqq_zzzz: 1\nplugins:\n  - {LIGER}\n", {"qqqq_zzzz": "warning"}),
             ("fsdp_config:\n  ofload_params: true\n", {"fsdp_config.ofload_params": "warning"}),
             ("fsdp_config:\n  fsdp_limit_all_gathers: true\n", {"fsdp_config.fsdp_limit_all_gathers": "info"}),
-            ("fsdp_config:\n  sharding_strategy: SHARD_GRAD_OP\n", {"fsdp_config.sharding_strategy": "warning"}),
             ("fp8: true\nfp8_config:\n  recipee: rowwise\n", {"fp8_config.recipee": "error"}),
             ("fsdp_config:\n  fsdp_offload_params: true\n", {}),
             ("x-defaults: &d\n  a: 1\n_shared: 2\n", {}),
@@ -77,6 +81,34 @@ class TestUnknownKey:
     )
     def test_cases(self, text, expected):
         assert found_keys(unknown_key, text) == expected
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("fsdp_config:\n  sharding_strategy: SHARD_GRAD_OP\n", {"fsdp_config.sharding_strategy": "warning"}),
+            ("fsdp_config:\n  fsdp_limit_all_gathers: true\n", {"fsdp_config.fsdp_limit_all_gathers": "info"}),
+            ("fsdp: []\n", {}),
+        ],
+    )
+    def test_cases_in_0_19(self, text, expected):
+        assert found_keys(unknown_key, text, OLD) == expected
+
+    def test_a_key_of_a_later_version_says_since_when(self):
+        _, [found] = judge(unknown_key, "eval_on_start: false\n", OLD)
+        assert found.message == "eval_on_start is a key since Axolotl 0.21: 0.19 drops it without a word"
+        assert found_keys(unknown_key, "eval_on_start: false\n") == {}
+
+    def test_a_key_that_is_gone_says_so(self):
+        [found] = judge(unknown_key, "fsdp: []\n")[1]
+        assert found.severity.value == "info"
+        assert "no key of Axolotl 0.21 any more" in found.message
+
+    def test_keys_of_built_in_plugins_need_no_listing(self):
+        text = "expert_parallel_size: 2\ncontext_parallel:\n  size: 2\n"
+        assert found_keys(plugin_key_without_plugin, text) == {}
+        assert found_keys(plugin_key_without_plugin, "expert_parallel_size: 2\n", OLD) == {
+            "expert_parallel_size": "warning"
+        }
 
 
 class TestPlugins:
@@ -106,7 +138,7 @@ class TestPlugins:
     @pytest.mark.parametrize(
         ("plugin", "severity"),
         [
-            ("axolotl.integrations.ligr.LigerPlugin", "warning"),
+            ("axolotl.integrations.ligr.LigerPlugin", "error"),
             ("axolotl.integrations.liger.Liger", "error"),
             ("liger", "error"),
             ("my_package.plugins.Mine", None),
@@ -116,6 +148,15 @@ class TestPlugins:
     def test_unknown_plugin(self, plugin, severity):
         expected = {} if severity is None else {"plugins.0": severity}
         assert found_keys(unknown_plugin, f"plugins:\n  - {plugin}\n") == expected
+
+    def test_since_0_21_a_class_may_follow_a_colon(self):
+        text = "plugins:\n  - mine:Plugin\n  - axolotl.integrations.liger:LigerPlugin\nliger_rope: true\n"
+        assert found_keys(unknown_plugin, text) == found_keys(plugin_key_without_plugin, text) == {}
+        assert found_keys(unknown_plugin, text, OLD)["plugins.0"] == "error"
+
+    def test_up_to_0_20_a_module_that_is_missing_is_dropped(self):
+        text = "plugins:\n  - axolotl.integrations.ligr.LigerPlugin\n"
+        assert found_keys(unknown_plugin, text, ("axolotl==0.20.0",)) == {"plugins.0": "warning"}
 
     def test_unknown_plugin_is_replaced(self):
         after, _ = fixed(unknown_plugin, "plugins:\n  - axolotl.integrations.ligr.LigerPlugin\n")
@@ -279,3 +320,71 @@ class TestRefused:
     def test_a_stream_needs_an_end(self):
         assert found_keys(stream_without_max_steps, "streaming: true\n") == {"streaming": "error"}
         assert found_keys(stream_without_max_steps, "streaming: true\nmax_steps: 5\n") == {}
+
+
+class TestRemovedSince020:
+    @pytest.mark.parametrize(
+        ("text", "after", "safe"),
+        [
+            (
+                "fsdp:\n  - full_shard\n  - auto_wrap\n",
+                "fsdp_config:\n  reshard_after_forward: true\n  auto_wrap_policy: TRANSFORMER_BASED_WRAP\n",
+                False,
+            ),
+            (
+                "fsdp_version: 2\nfsdp_config:\n  offload_params: false\n  fsdp_sharding_strategy: SHARD_GRAD_OP\n",
+                "fsdp_version: 2\nfsdp_config:\n  offload_params: false\n  reshard_after_forward: false\n",
+                True,
+            ),
+            (
+                "fsdp_version: 2\nfsdp_config:\n  offload_params: false\n  forward_prefetch:\n",
+                "fsdp_version: 2\nfsdp_config:\n  offload_params: false\n",
+                True,
+            ),
+        ],
+    )
+    def test_fsdp1_is_refused_with_its_successor(self, text, after, safe):
+        assert set(found_keys(removed_key, text).values()) == {"error"}
+        assert fixed(removed_key, text) == (after, safe)
+        assert found_keys(removed_key, text, OLD) == {}
+
+    def test_names_without_an_equal_get_no_fix(self):
+        [found] = judge(removed_key, "fsdp_config:\n  sharding_strategy: NO_SHARD\n")[1]
+        assert found.fix is None
+
+    @pytest.mark.parametrize(
+        ("text", "key"),
+        [
+            ("use_dft: true\nrl: dpo\n", "use_dft"),
+            ("use_eaft: true\nchunked_cross_entropy: true\n", "use_eaft"),
+            ("lora_fp32_gradients: true\n", "lora_fp32_gradients"),
+            ("torch_compile: true\ntorch_compile_regional: true\ngradient_checkpointing: true\n", "torch_compile_regional"),
+            ("adapter: qlora\nload_in_4bit: true\nbnb_config_kwargs:\n  blocksize: 128\n", "bnb_config_kwargs"),
+            ("nf4_backend: torchao\nadapter: qlora\nload_in_4bit: true\npeft_use_dora: true\n", "load_in_4bit"),
+            (
+                "adapter: qlora\nload_in_4bit: true\nlora_modules_to_save: [lm_head]\n"
+                "fsdp_config:\n  cpu_ram_efficient_loading: true\n",
+                "load_in_4bit",
+            ),
+            ("balance_labels: true\nrl: dpo\n", "balance_labels"),
+            ("label_balance_window_optim_steps: 2\n", "label_balance_window_optim_steps"),
+        ],
+    )  # fmt: skip
+    def test_newer_refusals(self, text, key):
+        assert found_keys(refused_combination, text) == {key: "error"}
+        assert found_keys(refused_combination, text, OLD) == {}
+
+    @pytest.mark.parametrize(
+        ("torch", "versions", "words"),
+        [
+            ("2.12", (), "Axolotl 0.21 installs with torch 2.13 to before 2.15, this is torch 2.12; Axolotl 0.19 takes it"),
+            ("2.14", OLD, "Axolotl 0.19 installs with torch 2.11 to 2.13.0, this is torch 2.14; Axolotl 0.21 takes it"),
+        ],
+    )  # fmt: skip
+    def test_torch_outside_the_range_of_the_release(self, torch, versions, words):
+        document = parse_document("config.yml", b"base_model: x\n")
+        target = make_target(torch=torch, versions=versions)
+        [found] = check_document(document, target, [torch_too_old.check]).findings
+        assert found.message == words
+        assert found.severity.value == "warning"
+        assert check_document(document, make_target(torch="2.14"), [torch_too_old.check]).findings == []

@@ -26,7 +26,9 @@ ALL = _all_rules()
 
 def _options(line: str) -> dict:
     words = shlex.split(line)
-    options = {word[2:].replace("-", "_"): value for word, value in zip(words[::2], words[1::2], strict=True)}
+    pairs = list(zip(words[::2], words[1::2], strict=True))
+    options: dict = {word[2:].replace("-", "_"): value for word, value in pairs if word != "--with"}
+    options["versions"] = tuple(value for word, value in pairs if word == "--with")
     if "gpus" in options:
         options["gpus"] = int(options["gpus"])
     return options

@@ -77,9 +77,12 @@ class TestRlBatches:
     def test_grpo_on_several_gpus_needs_a_group_for_each(self):
         text = "rl: grpo\nmicro_batch_size: 4\ntrl:\n  num_generations: 4\n"
         assert messages(grpo_batch_not_divisible, text) == []
-        [message] = messages(grpo_batch_not_divisible, text, gpus=2)
+        assert messages(grpo_batch_not_divisible, text, gpus=2) == []  # since 0.21 the GPUs count: 4 × 2 = 8
+        assert len(messages(grpo_batch_not_divisible, text.replace("size: 4", "size: 2"), gpus=2)) == 1
+        old = {"gpus": 2, "versions": ("axolotl==0.20.0",)}
+        [message] = messages(grpo_batch_not_divisible, text, **old)
         assert "= 4 < num_generations 4 × gpus 2 = 8" in message
-        after, safe = fixed(grpo_batch_not_divisible, text, gpus=2)
+        after, safe = fixed(grpo_batch_not_divisible, text, **old)
         assert "gradient_accumulation_steps: 2\n" in after
         assert not safe
 

@@ -19,6 +19,9 @@ REENTRANT = "gradient_checkpointing_kwargs:\n  use_reentrant: true\n"
 ZERO3 = "deepspeed: deepspeed_configs/zero3_bf16.json\n"
 COLOCATE = "rl: grpo\ntrl:\n  use_vllm: true\n  vllm_mode: colocate\n"
 T4, A100, H100, TWO = {"gpu": "t4"}, {"gpu": "a100-80gb"}, {"gpu": "h100"}, {"gpus": 2}
+# Axolotl 0.19, the last with FSDP1, and 0.20.
+OLD, OLD_TWO = {"versions": ("axolotl==0.19.0",)}, {"gpus": 2, "versions": ("axolotl==0.19.0",)}
+V20 = {"versions": ("axolotl==0.20.0",)}
 
 
 def judge(rule_id, text, options=None):
@@ -60,9 +63,20 @@ def fixed(rule_id, text, options=None):
         ("layerwise-optimizer-unsupported", "optimizer: galore_adamw\ngradient_accumulation_steps: 4\n", TWO, []),
         ("layerwise-optimizer-unsupported", "optimizer: apollo_adamw_layerwise\n", TWO, ["error"]),
         ("fsdp2-8bit-optimizer", f"optimizer: paged_adamw_8bit\n{FSDP2}", TWO, ["warning"]),
-        ("fsdp2-8bit-optimizer", f"optimizer: adamw_8bit\n{FSDP1}", TWO, []),
+        ("fsdp2-8bit-optimizer", f"optimizer: adamw_8bit\n{FSDP1}", OLD_TWO, []),
+        ("fsdp2-8bit-optimizer", f"optimizer: adamw_8bit\n{FSDP1}", TWO, ["error"]),
         ("fsdp-offload-8bit-optimizer", f"optimizer: adamw_8bit\n{FSDP1}", TWO, []),
+        ("fsdp-offload-8bit-optimizer", "optimizer: adamw_torch_8bit\nfsdp_config:\n  offload_params: true\n", TWO, []),
+        ("flash-optimizer-sharding-unsupported", f"optimizer: flash_adamw\n{FSDP1}", TWO, []),
+        ("muon-sharding-unsupported", f"optimizer: muon_8bit\n{ZERO3}", TWO, ["error"]),
+        ("qgalore-misused", f"optimizer: q_galore_adamw8bit\n{FSDP2}", TWO, []),
+        ("unknown-optimizer", "optimizer: muon_8bit\n", {}, []),
+        ("unknown-optimizer", "optimizer: muon_8bit\n", OLD, ["error"]),
+        ("unknown-optimizer", "optimizer: scao\n", V20, []),
         ("tensor-parallel-8bit-optimizer", "optimizer: adamw_8bit\n", TWO, []),
+        ("tensor-parallel-8bit-optimizer", "optimizer: adamw_8bit\ntensor_parallel_size: 2\n", TWO, ["error"]),
+        ("tensor-parallel-8bit-optimizer", "optimizer: adamw_8bit\ntensor_parallel_size: 2\n", OLD_TWO, ["warning"]),
+        ("tensor-parallel-8bit-optimizer", "optimizer: lion_8bit\ntensor_parallel_size: 2\n", TWO, ["warning"]),
         # checkpointing and offloading
         ("checkpointing-unset", "gradient_checkpointing: false\n", {}, []),
         ("checkpointing-unset", "gradient_checkpointing:\n", {}, []),
@@ -84,7 +98,7 @@ def fixed(rule_id, text, options=None):
         ("ebft-compile-checkpointing", f"{STRIDED}torch_compile: true\n", {}, ["warning"]),
         ("ebft-compile-checkpointing", f"{STRIDED}gradient_checkpointing: true\n", {}, ["info"]),
         ("ebft-compile-checkpointing", f"{STRIDED}gradient_checkpointing: true\n{NON_REENTRANT}", {}, ["warning"]),
-        ("torch-compile-options-misused", "torch_compile: auto\ntorch_compile_options:\n  shape_padding: true\n", {"torch": "2.4"}, ["warning"]),
+        ("torch-compile-options-misused", "torch_compile: auto\ntorch_compile_options:\n  shape_padding: true\n", {"torch": "2.4", **OLD}, ["warning"]),
         ("torch-compile-options-misused", "torch_compile: true\ntorch_compile_options:\n  triton.cudagraphs: true\n  foo: 1\n", {}, ["error"]),
         # attention
         ("legacy-attention-flag", "flash_attention: false\n", {}, []),
@@ -112,21 +126,33 @@ def fixed(rule_id, text, options=None):
         ("liger-tensor-parallel", f"{LIGER}liger_rms_norm: true\n", TWO, []),
         # sharding
         ("deepspeed-with-fsdp", f"{ZERO3}fsdp:\n  - full_shard\n", TWO, ["error"]),
-        ("deepspeed-with-fsdp", f"rl: dpo\n{ZERO3}{FSDP2}", TWO, ["warning"]),
+        ("deepspeed-with-fsdp", f"rl: dpo\n{ZERO3}{FSDP2}", OLD_TWO, ["warning"]),
+        ("deepspeed-with-fsdp", f"rl: dpo\n{ZERO3}{FSDP2}", TWO, ["error"]),
         ("fsdp1-deprecated", "fsdp:\n  - full_shard\n", TWO, []),
-        ("fsdp-offload-pin-memory", "fsdp_config:\n  offload_params: true\n  cpu_offload_pin_memory: false\n", TWO, ["error"]),
+        ("fsdp1-deprecated", f"fsdp_version: 1\n{FSDP1}", TWO, ["error"]),
+        ("fsdp1-deprecated", FSDP1, TWO, []),
+        ("fsdp-offload-pin-memory", "fsdp_config:\n  offload_params: true\n  cpu_offload_pin_memory: false\n", OLD_TWO, ["error"]),
+        ("fsdp-offload-pin-memory", "fsdp_config:\n  offload_params: true\n  cpu_offload_pin_memory: false\n", TWO, []),
         ("fsdp2-quantized-rl", f"rl: grpo\nadapter: qlora\nload_in_4bit: true\n{FSDP2}", TWO, []),
-        ("fsdp2-quantized-rl", "rl: dpo\nadapter: qlora\nload_in_4bit: true\nfsdp_version: 2\n", TWO, ["error"]),
-        ("fp32-norms-misused", f"fp32_norms: true\n{FSDP1}", TWO, ["error"]),
+        ("fsdp2-quantized-rl", "rl: dpo\nadapter: qlora\nload_in_4bit: true\nfsdp_version: 2\n", OLD_TWO, ["error"]),
+        ("fsdp2-quantized-rl", f"rl: dpo\nadapter: qlora\nload_in_4bit: true\n{FSDP1}", TWO, ["error"]),
+        ("fsdp2-efficient-loading-4bit", f"{QLORA}fsdp_config:\n  cpu_ram_efficient_loading: true\n", TWO, []),
+        ("fsdp2-efficient-loading-4bit", f"{QLORA}qlora_sharded_model_loading: false\nfsdp_config:\n  cpu_ram_efficient_loading: true\n", TWO, ["error"]),
+        ("fp32-norms-misused", f"fp32_norms: true\n{FSDP1}", OLD_TWO, ["error"]),
+        ("fp32-norms-misused", f"fp32_norms: true\n{FSDP1}", TWO, []),
         ("fp32-norms-misused", "fp32_norm_classes:\n  - RMSNorm\n", TWO, ["warning"]),
-        ("falcon-fsdp", f"base_model: tiiuae/falcon-7b\n{FSDP2}", TWO, []),  # Axolotl looks at the old key only
+        ("falcon-fsdp", f"base_model: tiiuae/falcon-7b\n{FSDP2}", OLD_TWO, []),  # Axolotl looks at the old key only
         ("context-parallel-misused", "context_parallel_size: 2\nuse_glm_dsa_kernels: true\n", TWO, []),
-        ("context-parallel-misused", "sequence_parallel_degree: 2\nsample_packing: true\nmicro_batch_size: 2\n", TWO, ["error", "error"]),
+        ("context-parallel-misused", "sequence_parallel_degree: 2\nsample_packing: true\nmicro_batch_size: 2\n", OLD_TWO, ["error", "error"]),
+        ("context-parallel-misused", "sequence_parallel_degree: 2\nsample_packing: true\nmicro_batch_size: 2\n", TWO, []),
+        ("context-parallel-misused", "context_parallel_size: 2\nattn_implementation: eager\n", TWO, ["error"]),
+        ("context-parallel-misused", "context_parallel:\n  size: 2\nattn_implementation: eager\n", TWO, ["error"]),
         ("deepspeed-file-missing", "deepspeed:\n  zero_optimization:\n    stage: 1\n", TWO, []),
         ("full-state-dict-gather", "adapter: lora\nfsdp_config:\n  state_dict_type: FULL_STATE_DICT\n", TWO, []),
         ("vllm-colocate-shares-memory", "trl:\n  vllm_mode: colocate\n", {}, []),
         ("vllm-colocate-shares-memory", f"{COLOCATE}vllm:\n  gpu_memory_utilization: 0.8\n", {}, ["warning"]),
-        ("vllm-colocate-shares-memory", f"{COLOCATE}  vllm_enable_sleep_mode: true\n", {}, ["info"]),
+        ("vllm-colocate-shares-memory", f"{COLOCATE}  vllm_enable_sleep_mode: true\n", V20, ["info"]),
+        ("vllm-colocate-shares-memory", COLOCATE, {}, []),
         ("auto-find-batch-size", "auto_find_batch_size: false\n", {}, []),
         ("auto-find-batch-size", f"auto_find_batch_size: true\n{ZERO3}", TWO, ["error"]),
         ("auto-find-batch-size", "auto_find_batch_size: true\nrl: dpo\n", {}, ["warning"]),
@@ -163,7 +189,7 @@ def test_old_fsdp_spellings_are_edited_as_written():
     text = (
         "adapter: qlora\nload_in_4bit: true\nfsdp_config:\n  fsdp_version: 2\n  fsdp_cpu_ram_efficient_loading: true\n"
     )
-    values = fixed("fsdp2-efficient-loading-4bit", text, TWO)
+    values = fixed("fsdp2-efficient-loading-4bit", text, OLD_TWO)
     assert values["fsdp_config"] == {"fsdp_version": 2, "fsdp_cpu_ram_efficient_loading": False}
     values = fixed("fsdp1-deprecated", "fsdp_config:\n  fsdp_version: 1\n  offload_params: true\n", TWO)
     assert values == {"fsdp_config": {"fsdp_version": 2, "offload_params": True}}
@@ -172,7 +198,7 @@ def test_old_fsdp_spellings_are_edited_as_written():
 def test_no_way_out_is_offered_where_the_other_rule_refuses_it():
     [found] = judge("nonreentrant-qlora-zero3", f"rl: dpo\n{QLORA}{ZERO3}", TWO)[1]
     assert found.fix is None
-    [found] = judge("fsdp1-deprecated", f"rl: dpo\n{QLORA}{FSDP1}", TWO)[1]
+    [found] = judge("fsdp1-deprecated", f"rl: dpo\n{QLORA}{FSDP1}", OLD_TWO)[1]
     assert found.fix is None
 
 
@@ -217,7 +243,7 @@ def test_numbers_in_messages():
     text = "auto_find_batch_size: true\nmicro_batch_size: 8\ngradient_accumulation_steps: 4\n"
     [shrinks] = judge("auto-find-batch-size", text, TWO)[1]
     assert "micro 8 × accumulation 4 × ranks 2 = 64 into 7 × 4 × 2 = 56" in shrinks.message
-    [vllm] = judge("vllm-colocate-shares-memory", COLOCATE, {"gpu": "24GB"})[1]
+    [vllm] = judge("vllm-colocate-shares-memory", COLOCATE, {"gpu": "24GB", **V20})[1]
     assert "0.9 × 24.0 GiB = 21.6 GiB" in vllm.message
     [rows] = judge(
         "context-parallel-misused",
@@ -225,6 +251,6 @@ def test_numbers_in_messages():
             "context_parallel_size: 2\nattn_implementation: flash_attention_2\nsample_packing: true\n"
             "micro_batch_size: 4\ngradient_accumulation_steps: 2\n"
         ),
-        TWO,
+        OLD_TWO,
     )[1]
-    assert rows.fix.title == "One row, accumulation 4 × 2 = 8"
+    assert "Micro-batch 4 → 1, accumulation 2 → 8" in rows.fix.title

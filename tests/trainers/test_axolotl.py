@@ -146,11 +146,29 @@ def test_lora_with_4bit_is_an_fp32_base():
             "micro_batch_size: 4\nval_set_size: 0.1\neval_batch_size: 8\nsample_packing: true\neval_sample_packing: false\n",
             8,
         ),
-        ("micro_batch_size: 4\nval_set_size: 0.1\neval_batch_size: 8\neval_strategy: 'no'\n", 8),
+        ("micro_batch_size: 4\nval_set_size: 0.1\neval_batch_size: 8\neval_strategy: 'no'\n", None),
     ],
 )
 def test_eval_batch(text, batch):
     assert run_of(text).eval_batch_size == batch
+
+
+def test_up_to_0_20_strategy_no_evaluates_once():
+    text = "micro_batch_size: 4\nval_set_size: 0.1\neval_batch_size: 8\neval_strategy: 'no'\n"
+    run = run_of(text, versions=("axolotl==0.20.0",))
+    assert (run.eval_batch_size, run.eval_on_start) == (8, True)
+    run = run_of(text)
+    assert (run.evaluates, run.eval_on_start) == (False, False)
+    assert "0.21" in run.origins["evaluates"].why
+
+
+@pytest.mark.parametrize(
+    ("version", "written", "starts"),
+    [("0.21.0", "false", False), ("0.21.0", "true", True), ("0.21.0", "null", True), ("0.20.0", "false", True)],
+)
+def test_eval_on_start_is_a_key_since_0_21(version, written, starts):
+    text = f"val_set_size: 0.1\neval_steps: 10\neval_on_start: {written}\n"
+    assert run_of(text, versions=(f"axolotl=={version}",)).eval_on_start is starts
 
 
 @pytest.mark.parametrize(
@@ -161,7 +179,7 @@ def test_eval_batch(text, batch):
         ("deepspeed: deepspeed_configs/zero3_bf16_cpuoffload_params.json\n", "zero3", True, False),
         ("deepspeed: {zero_optimization: {stage: 2, offload_optimizer: {device: cpu}}}\n", "zero2", False, True),
         ("deepspeed: my/own.json\n", "zero2", False, False),
-        ("fsdp_config:\n  fsdp_offload_params: true\n", "fsdp1", True, True),
+        ("fsdp_config:\n  fsdp_offload_params: true\n", "fsdp2", True, True),
         ("fsdp_version: 2\nfsdp_config:\n  offload_params: false\n", "fsdp2", False, False),
         ("fsdp_config:\n  fsdp_version: 2\n", "fsdp2", False, False),
         ("base_model: x\n", "ddp", False, False),
@@ -170,6 +188,21 @@ def test_eval_batch(text, batch):
 def test_sharding(text, kind, params, optimizer):
     run = run_of(text, gpus=4)
     assert (run.sharding, run.offload_params, run.offload_optimizer) == (kind, params, optimizer)
+
+
+@pytest.mark.parametrize(
+    ("version", "text", "kind", "why"),
+    [
+        ("0.19.0", "fsdp_config:\n  offload_params: true\n", "fsdp1", "unset means 1 in Axolotl 0.19"),
+        ("0.20.0", "fsdp_config:\n  offload_params: true\n", "fsdp2", "unset means 2 in Axolotl 0.20"),
+        ("0.21.0", "fsdp_version: 1\nfsdp_config:\n  offload_params: true\n", "fsdp2", "has FSDP2 only"),
+        ("0.19.0", "fsdp:\n  - full_shard\n", "fsdp1", "unset means 1"),
+    ],
+)
+def test_what_fsdp_means_in_a_version(version, text, kind, why):
+    run = run_of(text, gpus=2, versions=(f"axolotl=={version}",))
+    assert run.sharding == kind
+    assert why in run.origins["sharding"].why
 
 
 def test_a_deepspeed_file_that_exists_is_read(tmp_path, monkeypatch):
@@ -226,11 +259,56 @@ def test_loss_kernel(text, loss):
     ],
 )
 def test_checkpointing(text, asked, recompute, reentrant, offload):
-    run = run_of(text)
+    run = run_of(text, versions=("axolotl==0.20.0",))
     assert run.gradient_checkpointing is asked
     assert run.recompute is recompute
     assert run.checkpointing_reentrant is reentrant
     assert run.activation_offloading == offload
+
+
+@pytest.mark.parametrize(
+    ("text", "reentrant"),
+    [
+        ("gradient_checkpointing: true\n", False),
+        ("gradient_checkpointing: true\ngradient_checkpointing_kwargs:\n  preserve_rng_state: true\n", False),
+        ("gradient_checkpointing: true\ngradient_checkpointing_kwargs:\n  use_reentrant: true\n", True),
+        ("gradient_checkpointing: true\ndeepspeed: deepspeed_configs/zero3.json\n", True),
+        ("gradient_checkpointing: true\nrl: dpo\n", False),
+        ("gradient_checkpointing: true\nactivation_offloading: hidden_states\n", False),
+    ],
+)
+def test_since_0_21_checkpointing_is_non_reentrant(text, reentrant):
+    assert run_of(text, gpus=2).checkpointing_reentrant is reentrant
+
+
+def test_the_reason_names_the_version():
+    text = "gradient_checkpointing: true\n"
+    assert "0.21" in run_of(text).origins["checkpointing_reentrant"].why
+    old = run_of(text, versions=("axolotl==0.19.0",)).origins["checkpointing_reentrant"].why
+    assert old == "Axolotl 0.19's default for SFT; since 0.21 it is non-reentrant"
+
+
+@pytest.mark.parametrize(
+    ("version", "text", "upcast"),
+    [
+        ("0.19.0", "adapter: qlora\nload_in_4bit: true\n", True),
+        ("0.19.0", "adapter: qlora\nload_in_4bit: true\nembeddings_skip_upcast: true\n", False),
+        ("0.19.0", "adapter: lora\nload_in_8bit: true\nembeddings_skip_upcast: true\n", True),
+        ("0.20.0", "adapter: qlora\nload_in_4bit: true\n", False),
+        ("0.21.0", "adapter: lora\nload_in_8bit: true\n", False),
+        ("0.21.0", "adapter: lora\nload_in_8bit: true\nembeddings_skip_upcast: false\n", True),
+        ("0.21.0", "adapter: qlora\nload_in_4bit: true\nfsdp_config:\n  offload_params: false\n", True),
+    ],
+)
+def test_embeddings_go_to_fp32_for_a_moment(version, text, upcast):
+    run = run_of(text, gpus=2, versions=(f"axolotl=={version}",))
+    assert run.upcasts_embeddings_at_load is upcast
+
+
+def test_context_parallelism_by_its_block():
+    text = "context_parallel:\n  size: 2\n"
+    assert run_of(text, gpus=4).context_parallel_size == 2
+    assert run_of(text, gpus=4, versions=("axolotl==0.19.0",)).context_parallel_size == 1
 
 
 @pytest.mark.parametrize(
@@ -328,3 +406,10 @@ def test_texts_in_blocks_count_as_the_schema_reads_them():
     run = run_of("fsdp_version: 2\nfsdp_config:\n  offload_params: 'false'\n  state_dict_type: FULL_STATE_DICT\n")
     assert run.config.get("fsdp_config.offload_params") is False
     assert run.offload_params is False
+
+
+def test_the_plain_engine_leaves_pefts_preparation_as_it_is():
+    document = parse_document("config.yml", b"adapter: qlora\nload_in_4bit: true\n")
+    target = make_target()
+    assert resolve(document, target).upcasts_embeddings_at_load is False
+    assert resolve(document, target, "transformers").upcasts_embeddings_at_load is True

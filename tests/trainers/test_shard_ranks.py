@@ -8,8 +8,9 @@ from vramwise.documents.document import parse_document
 FSDP2 = "fsdp_version: 2\nfsdp_config: {reshard_after_forward: true}\n"
 
 
-def run_of(text: str, gpus: int = 8):
-    return resolve(parse_document("config.yml", text.encode()), make_target(env={}, look_around=False, gpus=gpus))
+def run_of(text: str, gpus: int = 8, versions=()):
+    target = make_target(env={}, look_around=False, gpus=gpus, versions=versions)
+    return resolve(parse_document("config.yml", text.encode()), target)
 
 
 @pytest.mark.parametrize(
@@ -23,7 +24,7 @@ def run_of(text: str, gpus: int = 8):
         (FSDP2 + "dp_shard_size: 16\n", 8),
         (FSDP2 + "dp_replicate_size: 16\n", 1),
         (FSDP2 + "context_parallel_size: 2\ndp_replicate_size: 2\n", 2),
-        ("fsdp_config: {offload_params: false}\ndp_shard_size: 4\n", 8),
+        ("fsdp_config: {offload_params: false}\ndp_shard_size: 4\n", 4),
     ],
 )
 def test_ranks_that_spread_weights(text, ranks):
@@ -37,8 +38,13 @@ def test_ranks_that_spread_weights(text, ranks):
     [
         ("fsdp_version: 2\nfsdp_config: {reshard_after_forward: false}\n", False),
         ("fsdp_version: 2\nfsdp_config: {offload_params: false}\n", True),
-        ("fsdp_config: {reshard_after_forward: false}\n", True),
+        ("fsdp_config: {reshard_after_forward: false}\n", False),
     ],
 )
 def test_gathered_weights_go_after_forward(text, goes):
     assert run_of(text).reshard_after_forward is goes
+
+
+def test_fsdp1_knows_neither():
+    run = run_of("fsdp_config: {reshard_after_forward: false}\ndp_shard_size: 4\n", versions=("axolotl==0.19.0",))
+    assert (run.shard_ranks, run.reshard_after_forward) == (8, True)

@@ -202,6 +202,6 @@ def test_a_record_that_cannot_be_written_does_not_hide_the_out_of_memory(tmp_pat
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(oom, "_write_whole", full)
+    monkeypatch.setattr(oom, "put_whole", full)
     worker._record(make_plan(tmp_path), RuntimeError("CUDA out of memory"), "train", 1)
     assert "cannot be written down: OSError" in capsys.readouterr().err

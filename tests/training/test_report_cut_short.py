@@ -33,7 +33,7 @@ def outcome(lines):
     except VramwiseError as error:
         return str(error)
     assert render_train_html(report)
-    return render_train_report(report)
+    return "\n".join(render_train_report(report))
 
 
 def logged(*records):

@@ -62,10 +62,10 @@ def test_deepspeed_resumes_only_on_the_users_word(folder):
 
     settings = {"deepspeed": "zero2.json", "auto_resume_from_checkpoints": True}
     (folder / "zero2.json").write_text('{"zero_optimization": {"stage": 2}}')
-    from vramwise.subject import Options, read_document, resolve
-    from vramwise.targets import make_target
+    from vramwise.options import Options
+    from vramwise.subject import open_subject
 
-    run = resolve(read_document(str(write_config(folder, **settings))), make_target(gpus=2, torch="2.13", env={}))
+    run = open_subject(write_config(folder, **settings), Options(gpus=2, torch="2.13"), engine="transformers").run
     assert run.sharding == "zero2"
     with pytest.raises(VramwiseError, match="--resume-from"):
         _wanted(run, TrainOptions(target=Options()))

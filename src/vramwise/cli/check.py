@@ -23,11 +23,6 @@ from vramwise.options import Options
 @rule_options
 @click.option("--format", "output_format", type=click.Choice(FORMATS), default="text", show_default=True)
 @click.option("--show-resolved", is_flag=True, help="Show what will really happen: every value and where it came from.")
-@click.option(
-    "--predict/--no-predict",
-    default=None,
-    help="Judge what the run will need (default: for a single file whose model is known, with a card named).",
-)
 @click.option("--fix", "mend", is_flag=True, help="Mend what can be mended safely, then report what remains.")
 @click.option("--unsafe-fixes", is_flag=True, help="With --fix: also fixes that change the training.")
 def command(
@@ -40,7 +35,7 @@ def command(
 ) -> None:
     """Judge configs against the memory rules.
 
-    CONFIG is an Axolotl YAML file, a folder (every YAML in it) or - for standard input.
+    CONFIG is a YAML training config, a folder (every YAML in it) or - for standard input.
 
     Exit code: 0 clean, 1 findings, 2 unreadable input or bad usage.
     """
@@ -74,13 +69,15 @@ def _write_text(reports: Iterator[FileReport], *, show_resolved: bool) -> list[F
 
     done = []
     for report in reports:
-        say_all(render_text(report, width=terminal_width()))
+        if report.foreign is None:
+            say_all(render_text(report, width=terminal_width()))
         if show_resolved and report.run is not None:
             from vramwise.render.resolved import render_resolved
 
             say_all([*render_resolved(report.run, report.path), ""])
         done.append(report)
-    say_prose([summary(done)])
+    alone = len(done) == 1 and done[0].foreign is not None
+    say_prose(render_text(done[0]) if alone else [summary(done)])
     return done
 
 

@@ -66,8 +66,9 @@ def _rendered(reading: Reading, output_format: str) -> list[str]:
 
 
 def _write_page(reading: Reading, name: str) -> None:
+    from vramwise.diagnosis.drawing import draw
     from vramwise.render.diagnosis_html import diagnosis_page
 
-    page = diagnosis_page(reading).encode("utf-8", "replace")
+    page = diagnosis_page(reading.diagnosis, draw(reading)).encode("utf-8", "replace")
     write_new(name, page)
     say(f"wrote {name}", err=True)

@@ -25,7 +25,7 @@ def _page(rule: Rule) -> list[str]:
         rule.documentation,
     ]
     if rule.beyond_trainer:
-        parts.append(f"Beyond Axolotl's own checks: {rule.beyond_trainer}")
+        parts.append(f"Beyond the trainer's own checks: {rule.beyond_trainer}")
     parts.append(_example("Bad", rule.bad, rule.options))
     parts.append(_example("Good", rule.good, rule.good_options))
     parts.append(f"Silence it on its line with: # vramwise: ignore[{rule.id}] reason")

@@ -63,8 +63,12 @@ def _tell_rest(reports: list[FixReport], *, show_diff: bool) -> None:
 
     to_stderr = show_diff or any(report.path == "-" for report in reports)
     remaining = [report.remaining for report in reports]
-    for report in remaining:
+    ours = [report for report in remaining if report.foreign is None]
+    for report in ours:
         say_all(render_text(report, width=terminal_width()), err=to_stderr)
+    if len(remaining) == 1 and not ours:
+        say_all(render_text(remaining[0]), err=to_stderr)
+        return
     changed = sum(report.changed for report in reports)
     verb = "would change" if show_diff else "changed"
     fixes = sum(len(report.applied) for report in reports)

@@ -59,7 +59,7 @@ def target_options(command: Decorated) -> Decorated:
             click.option(
                 "--launcher",
                 type=click.Choice(["cli", "module"]),
-                help="How training starts: the axolotl command (default), or the module (python -m, accelerate -m).",
+                help="How training starts: the trainer's command (default), or the module (python -m, accelerate -m).",
             ),
         )
     ):
@@ -68,9 +68,19 @@ def target_options(command: Decorated) -> Decorated:
 
 
 def rule_options(command: Decorated) -> Decorated:
-    """--select, --ignore, --min-severity: which findings count."""
+    """--predict, --select, --ignore, --min-severity: which findings count."""
     for option in reversed(
         (
+            click.option(
+                "--ours-only",
+                is_flag=True,
+                help="Leave alone what cannot be read and does not look like a training config: for hooks.",
+            ),
+            click.option(
+                "--predict/--no-predict",
+                default=None,
+                help="Judge what the run will need (default: for one file whose model is known, with a card named).",
+            ),
             click.option("--select", metavar="ID,ID", multiple=True, help="Only these rules."),
             click.option("--ignore", metavar="ID,ID", multiple=True, help="All rules but these."),
             click.option(

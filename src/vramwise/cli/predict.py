@@ -113,9 +113,11 @@ def _write_files(subject: Subject, prediction: Prediction, html: str | None, sna
     if html is not None:
         from vramwise.judging import Policy, judge
         from vramwise.render.prediction_html import prediction_page
+        from vramwise.variants.prediction import profile_of
 
         findings = judge(subject, Policy(predicts=True)).findings
-        _write(html, prediction_page(prediction, subject.document.path, findings).encode("utf-8"))
+        page = prediction_page(prediction, profile_of(prediction), subject.document.path, findings)
+        _write(html, page.encode("utf-8"))
     if snapshot is not None:
         from vramwise.api import snapshot_bytes
 

@@ -42,4 +42,5 @@ def _json(rule: Rule) -> dict[str, object]:
         "title": rule.title,
         "needs": sorted(rule.needs),
         "beyond_trainer": rule.beyond_trainer or None,
+        "beyond_axolotl": rule.beyond_trainer or None,  # its first name, for those who read it
     }

@@ -175,14 +175,16 @@ def _with_known_values(case: Case, remedy: Remedy) -> Remedy | None:
     micro = case.number("micro_batch_size")
     if micro == 1 and "micro_batch_size: half of it" in remedy.keys:
         return None
+    steps = case.number("gradient_accumulation_steps")
+    smaller, more = next(changes.smaller_sizes(micro, steps), (0, 0)) if steps else (micro // 2, 0)
     instead = {
-        "micro_batch_size: half of it": ("micro_batch_size", micro // 2, micro),
+        "micro_batch_size: half of it": ("micro_batch_size", smaller, micro),
         "eval_batch_size: the value of micro_batch_size": ("eval_batch_size", micro, case.number("eval_batch_size")),
         "sequence_len: half of it": ("sequence_len", case.number("sequence_len") // 2, case.number("sequence_len")),
         "gradient_accumulation_steps: twice as many": (
             "gradient_accumulation_steps",
-            case.number("gradient_accumulation_steps") * 2,
-            case.number("gradient_accumulation_steps"),
+            more,
+            steps,
         ),
     }
     return replace(remedy, keys=tuple(_known(line, instead.get(line)) for line in remedy.keys))

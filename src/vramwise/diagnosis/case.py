@@ -10,9 +10,9 @@ from vramwise.diagnosis.read.factor import Batch, Dimensions, Factors, factor
 from vramwise.diagnosis.read.phases import phase_of
 from vramwise.diagnosis.read.snapshot import SnapshotFacts
 from vramwise.diagnosis.read.texts import whole_number
-from vramwise.diagnosis.sizes import size
 from vramwise.diagnosis.witness import Ghost, Match
 from vramwise.types import RunSpec
+from vramwise.units import readable
 
 # From this step on, what a step needs had been there before.
 LATE_STEP = 5
@@ -104,11 +104,14 @@ class Case:
         """What the request may have been, by its size."""
         return factor(self.requested, self.memory.tolerance_bytes, self.dimensions) if self.requested else []
 
-    @property
-    def parameter_sized(self) -> list[str]:
-        """The arithmetic of a request that is as large as a parameter, for the evidence; empty for any other."""
-        found = next((factors for factors in self.factors if factors.kind == "parameter"), None)
-        return [] if found is None else [f"{size(self.requested)} = {found.arithmetic}"]
+    def as_large_as(self, kind: str) -> Factors | None:
+        """The request as one kind of thing, if its size is that of one."""
+        return next((factors for factors in self.factors if factors.kind == kind), None)
+
+    def arithmetic(self, kind: str) -> list[str]:
+        """The arithmetic of a request that is as large as a kind of thing, for the evidence; empty for any other."""
+        found = self.as_large_as(kind)
+        return [] if found is None else [f"{readable(self.requested)} = {found.arithmetic}"]
 
     @property
     def predicted_phase(self) -> str:

@@ -8,8 +8,8 @@ from vramwise.diagnosis.causes.ranking import OUT_OF_MEMORY, failure_of, ghost_l
 from vramwise.diagnosis.evidence import Diagnosis, Frame, LogFacts, PhaseName, Symptom
 from vramwise.diagnosis.read.collect import next_steps
 from vramwise.diagnosis.read.snapshot import SnapshotFacts
-from vramwise.diagnosis.sizes import size
 from vramwise.diagnosis.witness import Ghost
+from vramwise.units import readable
 
 # Below this the first cause is a guess, and the diagnosis says so.
 _A_GUESS = 0.4
@@ -124,14 +124,15 @@ def _notes(case: Case) -> list[str]:
     notes = []
     memory = case.memory
     if memory.allowed_bytes is not None and memory.total_bytes is not None:
-        allowed, total = size(memory.allowed_bytes), size(memory.total_bytes)
+        allowed, total = readable(memory.allowed_bytes), readable(memory.total_bytes)
         notes.append(f"the process was limited to {allowed} of the card's {total} (memory fraction)")
     if memory.total_bytes and (memory.allocated_bytes or 0) > memory.total_bytes:
         notes.append("more was allocated than the card holds: its driver lends host memory (Windows), which is slow")
     if most := _surpassed(case):
         notes.append(
-            f"{size(memory.allocated_bytes or 0)} were allocated, this config is predicted to allocate {size(most)} at "
-            "most: the run had another config or model, or something else in it holds memory (a leak, a second model)"
+            f"{readable(memory.allocated_bytes or 0)} were allocated, this config is predicted to allocate "
+            f"{readable(most)} at most: the run had another config or model, or something else in it holds memory "
+            "(a leak, a second model)"
         )
     ranks = {
         symptom.rank for symptom in case.log.symptoms if symptom.kind == case.symptom.kind and symptom.rank is not None

@@ -1,8 +1,8 @@
-"""Text → Document: the values `yaml.safe_load` gives (YAML 1.1, as Axolotl reads them), and the span of every key.
+"""Text → Document: the values `yaml.safe_load` gives (YAML 1.1, as trainers read them), and the span of every key.
 
 Knows YAML, not trainers: which keys mean something is decided elsewhere. Reads no files: bytes come from files.py.
-Stricter than `safe_load` where a config can only be a mistake: duplicate keys, tags beyond YAML's own, values that
-contain themselves or explode, several documents.
+Stricter than `safe_load` where a config can only be a mistake: tags beyond YAML's own, values that contain themselves
+or explode, several documents. Of a key that stands twice the last counts, and both places are kept.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from vramwise.documents.compose import Node, compose
 from vramwise.documents.limits import MAX_BYTES, too_large
 from vramwise.documents.spans import TAG, collect_spans, is_merge, key_of
 from vramwise.errors import ConfigError
-from vramwise.types import Document, KeyPath, Span
+from vramwise.types import Document, DuplicateKey, KeyPath, Span, place_of
 
 _KNOWN_TAGS = {
     TAG + name
@@ -41,10 +41,10 @@ def parse_document(path: str, data: bytes) -> Document:
     if root is None or (root.kind == "scalar" and root.yaml.value == "" and root.style is None):
         what = "it holds only comments" if text.strip("\ufeff \t\r\n-") else "it holds nothing"
         raise error_at(text, 0, f"this file is empty: {what}; write settings as 'key: value' lines")
-    values = _construct(text, root)
+    values, twice = _construct(text, root)
     spans: dict[KeyPath, Span] = {}
     collect_spans(root, (), False, spans)
-    return Document(path=path, text=text, values=values, spans=spans)
+    return Document(path=path, text=text, values=values, spans=spans, duplicates=twice)
 
 
 def parse_value(text: str) -> Any:
@@ -77,10 +77,10 @@ def _decode(data: bytes) -> str:
     return text
 
 
-def _construct(text: str, root: Node) -> dict[str, Any]:
-    """The values of the tree, as SafeConstructor makes them."""
+def _construct(text: str, root: Node) -> tuple[dict[str, Any], tuple[DuplicateKey, ...]]:
+    """The values of the tree, as SafeConstructor makes them, and the keys that stand twice."""
     constructor = _Constructor(text)
-    _check_tree(text, root, constructor)
+    twice = _check_tree(text, root, constructor)
     if root.kind != "mapping" or root.yaml.tag != TAG + "map":
         what = {"sequence": "a list", "scalar": "a single value"}.get(root.kind, "a set or pairs")
         raise error_at(text, root.start, f"this file holds {what}; a config is a mapping: write 'key: value' lines")
@@ -89,13 +89,13 @@ def _construct(text: str, root: Node) -> dict[str, Any]:
         if not isinstance(key, str):
             raise _key_not_text(text, root, key, constructor)
     checked: dict[str, Any] = values
-    return checked
+    return checked, twice
 
 
-def _check_tree(text: str, root: Node, constructor: _Constructor) -> None:
-    """Refuse what a config cannot mean, before anything is made of it."""
-    for mapping in _check_nodes(text, root):
-        _check_keys(text, mapping, constructor)
+def _check_tree(text: str, root: Node, constructor: _Constructor) -> tuple[DuplicateKey, ...]:
+    """Refuse what a config cannot mean, before anything is made of it; keys that stand twice are given back."""
+    mappings = _check_nodes(text, root)
+    return tuple(found for mapping in mappings for found in _check_keys(text, mapping, constructor))
 
 
 class _Constructor(SafeConstructor):
@@ -177,9 +177,10 @@ def _check_number(text: str, node: Node) -> None:
         )
 
 
-def _check_keys(text: str, mapping: Node, constructor: _Constructor) -> None:
-    """Refuse unhashable and duplicate keys."""
+def _check_keys(text: str, mapping: Node, constructor: _Constructor) -> list[DuplicateKey]:
+    """Refuse keys that cannot be; give back those that stand twice. The last one counts, as in `safe_load`."""
     seen: dict[Any, Node] = {}
+    twice: list[DuplicateKey] = []
     for key_node, _ in mapping.pairs:
         if is_merge(key_node):
             continue
@@ -190,14 +191,10 @@ def _check_keys(text: str, mapping: Node, constructor: _Constructor) -> None:
             written = text[key_node.start : key_node.end][:40]
             raise error_at(text, key_node.start, f"the key '{written}' is read as a date, bytes or the like: quote it")
         if key in seen:
-            first = error_at(text, seen[key].start, "").line
-            second = error_at(text, key_node.start, "").line
-            where = f"on line {first} and again on line {second}" if first != second else f"twice on line {first}"
-            name = str(key) if str(key).isprintable() else repr(key)
-            raise error_at(
-                text, key_node.start, f"the key '{name}' stands {where}; only the last would count: remove one of them"
-            )
+            first, last = (place_of(text, node.start, node.end) for node in (seen[key], key_node))
+            twice.append(DuplicateKey(key=str(key), first=first, last=last))
         seen[key] = key_node
+    return twice
 
 
 def _key_not_text(text: str, root: Node, key: object, constructor: _Constructor) -> ConfigError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramwise.errors import ConfigError
+from vramwise.units import mib
 
 MAX_BYTES = 1024 * 1024
 
@@ -10,6 +11,5 @@ MAX_BYTES = 1024 * 1024
 def too_large() -> ConfigError:
     """The refusal of a file beyond MAX_BYTES."""
     return ConfigError(
-        f"this file is larger than {MAX_BYTES // 1024 // 1024} MiB; a config is a few kilobytes: "
-        "name the config, not the data"
+        f"this file is larger than {mib(MAX_BYTES)}; a config is a few kilobytes: name the config, not the data"
     )

@@ -33,7 +33,7 @@ class LoraTarget(NamedTuple):
 
 
 def linear_leaf_names(model: ModelSpec) -> tuple[str, ...]:
-    """The last parts of the names of all linear modules but the head: Axolotl's lora_target_linear gives PEFT these."""
+    """The last parts of the names of all linear modules but the head: `lora_target_linear` gives PEFT these."""
     return tuple(dict.fromkeys(_leaf(module.name) for module in linear_modules(model) if not module.head))
 
 

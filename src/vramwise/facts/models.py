@@ -98,7 +98,7 @@ def _quantization(method: str) -> Mapping[str, Any]:
 def local_config(name_or_path: str, base_dir: Path | None = None) -> Path | None:
     """The config.json this path leads to: itself, or in the folder it names. None where there is no such path.
 
-    Looked up from the working folder, as Axolotl does, then from `base_dir` (the config's own folder).
+    Looked up from the working folder, as trainers do, then from `base_dir` (the config's own folder).
     """
     empty = None
     for folder in (Path(), base_dir or Path()):

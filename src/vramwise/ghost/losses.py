@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 from vramwise.families import block_of
 from vramwise.ghost.dtypes import INT64
@@ -121,7 +120,7 @@ class ChunkedLoss:
     """Cross entropy over slices of the logits: the logits stay, their fp32 copies come a slice at a time."""
 
     stock: StockLoss
-    chunks: ClassVar[int] = 8
+    chunks: int
 
     def __call__(self, t: Tape, hidden: Tensor, head: Projection, labels: Tensor) -> tuple[Tensor, Tensor | None]:
         """The loss and the logits."""
@@ -156,7 +155,7 @@ def make_loss(run: RunSpec, model: ModelSpec) -> Loss:
     if run.loss_kernel == "cut":
         return CutLoss(stock)
     if run.loss_kernel == "chunked":
-        return ChunkedLoss(stock)
+        return ChunkedLoss(stock, run.loss_chunks)
     return stock
 
 

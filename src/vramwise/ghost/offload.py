@@ -1,6 +1,6 @@
 """Activation offloading: what the graph saves goes to the host and comes back when its backward step needs it.
 
-After torchtune's OffloadActivations, which TRL and Axolotl use: tensors under a kilobyte and weights stay; the last
+After torchtune's OffloadActivations, which TRL uses, too: tensors under a kilobyte and weights stay; the last
 five that were sent off are kept on the device until their copies are surely done. Host memory is not modelled.
 """
 

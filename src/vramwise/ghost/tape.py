@@ -26,7 +26,7 @@ _FREE = int(Action.FREE)
 # AccumulateGrad nodes run before anything else that is ready (their sequence number is the largest).
 LEAF = 1 << 60
 
-# the version of liger-kernel that Axolotl 0.19 asks for
+# the version of liger-kernel that trainers ask for
 LIGER = (0, 8, 1)
 
 

@@ -76,10 +76,13 @@ class Weights:
         return found
 
 
-def _recast(t: Tape, weights: Weights, dtype: DType) -> None:
+_RECAST = ("norm", "embedding", "lm_head")
+
+
+def _recast(t: Tape, weights: Weights, dtype: DType, kinds: tuple[str, ...] = _RECAST) -> None:
     """Norms, embeddings and head to another type, module by module, after everything was loaded."""
     for name, _shape, kind, _layer in parameters(weights.model):
-        if kind in ("norm", "embedding", "lm_head"):
+        if kind in kinds:
             parameter = weights.by_name[name]
             t.mark("weights", name)
             held = parameter.storage
@@ -152,9 +155,10 @@ def load(t: Tape, model: ModelSpec, run: RunSpec, sharding: Sharding) -> Weights
         Storage(t, model.vocab_size * model.hidden_size * base.size)
     if run.quantization is not None and not full:
         # PEFT's preparation: what is not quantised goes to fp32; the trainers take it back afterwards
-        _recast(t, weights, FP32)
+        kinds = _RECAST if run.upcasts_embeddings_at_load else ("norm",)
+        _recast(t, weights, FP32, kinds)
         t.empty_cache()
-        _recast(t, weights, base)
+        _recast(t, weights, base, kinds)
     if run.fp32_embeddings:
         _recast(t, weights, FP32)
     if not full:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 
 from vramwise.diagnosis.evidence import Cause, Diagnosis, Remedy
 from vramwise.diagnosis.read.snapshot import SnapshotFacts
-from vramwise.diagnosis.sizes import size as sized
+from vramwise.render.effects import effect_words
 from vramwise.render.outward import style
-from vramwise.units import MIB, gib
+from vramwise.units import MIB, gib, readable
 
 _LONGEST = 240
 _HOLDERS = 6
@@ -54,7 +54,8 @@ def _changes(diagnosis: Diagnosis) -> list[str]:
 
 
 def _remedy(remedy: Remedy) -> Iterator[str]:
-    unsafe = "" if remedy.fix is None or remedy.fix.safe else style(" (changes the training)", dim=True)
+    words = "" if remedy.fix is None else effect_words(remedy.fix)
+    unsafe = style(f" ({words})", dim=True) if words else ""
     yield f"  {style('•', fg='green')} {remedy.title}{unsafe}{_survival(remedy)}"
     if remedy.command:
         yield f"      {remedy.command}"
@@ -89,16 +90,16 @@ def _rule(cause: Cause) -> str:
 def _snapshot(shot: SnapshotFacts) -> list[str]:
     when = "at the failure" if shot.failed else "at the most allocated (no request failed in it)"
     lines = [f"{style('Who held the memory', bold=True)} {when}: {gib(shot.allocated_bytes)} allocated"]
-    lines += [f"  {name:<38}{sized(size):>10}" for name, size in shot.by_category.items() if size >= MIB]
+    lines += [f"  {name:<38}{readable(size):>10}" for name, size in shot.by_category.items() if size >= MIB]
     lines.append(style("By place in the code", bold=True))
     for holder in shot.holders[:_HOLDERS]:
         if holder.size_bytes >= MIB:
             blocks = f"{holder.blocks:>5} {'block ' if holder.blocks == 1 else 'blocks'}"
-            lines.append(f"  {sized(holder.size_bytes):>10} in {blocks}  {holder.place[:100]}")
+            lines.append(f"  {readable(holder.size_bytes):>10} in {blocks}  {holder.place[:100]}")
     if shot.failed:
         lines.append(
-            f"{style('Holes', bold=True)}: {shot.holes}, together {sized(shot.unallocated_bytes)}, the largest "
-            f"{sized(shot.largest_hole_bytes)}; asked for: {sized(shot.requested_bytes)}"
+            f"{style('Holes', bold=True)}: {shot.holes}, together {readable(shot.unallocated_bytes)}, the largest "
+            f"{readable(shot.largest_hole_bytes)}; asked for: {readable(shot.requested_bytes)}"
         )
     for outcome in shot.what_if:
         would = "would have served it" if outcome.served else "would have failed too"

@@ -7,19 +7,20 @@ from pathlib import Path
 
 from click import unstyle
 
+from vramwise.allocator.profile import Profile
 from vramwise.render.html import render_html
 from vramwise.render.prediction_text import describe, verdict
 from vramwise.types import Finding
-from vramwise.variants.prediction import Prediction, profile_of
+from vramwise.variants.prediction import Prediction
 
 
-def prediction_page(prediction: Prediction, path: str, findings: Sequence[Finding]) -> str:
-    """The prediction as one self-contained page, with the config's findings beside it."""
+def prediction_page(prediction: Prediction, profile: Profile, path: str, findings: Sequence[Finding]) -> str:
+    """The prediction as one self-contained page: `profile` is its run, the config's findings stand beside it."""
     return render_html(
         title=f"{Path(path).name}: predicted GPU memory",
         verdict=unstyle(verdict(prediction)),
         subtitle=describe(prediction),
-        profile=profile_of(prediction),
+        profile=profile,
         report=prediction.shown,
         gpu=prediction.gpu,
         findings=findings,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from vramwise.foreseeing import WhatIf
 from vramwise.render.outward import style
 from vramwise.timeline import MemoryReport
-from vramwise.units import GIB, gib, readable
+from vramwise.units import GIB, gib, gib_change, readable
 from vramwise.variants.prediction import Prediction
 
 _ORDER = ("weights", "gradients", "optimizer", "activations", "logits", "temporary", "workspace", "data")
@@ -97,7 +97,7 @@ def breakdown_rows(report: MemoryReport) -> Iterator[tuple[str, int]]:
     for name in (*_ORDER, *sorted(set(held) - set(_ORDER))):
         if held.get(name):
             yield name, held[name]
-    yield "fragmentation", max(0, report.peak_reserved_bytes - sum(held.values()))
+    yield "fragmentation", report.idle_bytes
     yield "CUDA context", report.outside_bytes
 
 
@@ -136,7 +136,7 @@ def render_change(before: Prediction, changed: WhatIf) -> list[str]:
     )
     lines = [f"{style('What if', bold=True)} {', '.join(changed.changes)}"]
     for name, old, new in rows:
-        lines.append(f"  {name:<10}{gib(old):>10} → {gib(new):>10}  ({(new - old) / GIB:+.1f} GiB)")
+        lines.append(f"  {name:<10}{gib(old):>10} → {gib(new):>10}  ({gib_change(new - old)})")
     lines.append(f"  {verdict(after)}")
     lines += [f"  new: {found.severity.value} {found.rule}: {found.message}" for found in changed.new]
     lines += [f"  gone: {found.severity.value} {found.rule}" for found in changed.gone]

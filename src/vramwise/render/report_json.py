@@ -8,6 +8,7 @@ from typing import Any
 
 from vramwise.judging import FileReport
 from vramwise.render.json_text import json_text
+from vramwise.trainers.registry import TRAINERS
 from vramwise.types import Edit, Finding, Fix, RunSpec, Stack
 
 VERSION = 1
@@ -25,7 +26,7 @@ def file_json(report: FileReport) -> dict[str, Any]:
     error = report.error
     return {
         "path": report.path,
-        "trainer": None if report.run is None else report.run.trainer,
+        "trainer": _trainer(report),
         "foreign": report.foreign and report.foreign.kind,
         "error": error and {"message": error.message, "line": error.line, "column": error.column},
         "findings": [finding_json(found) for found in report.findings],
@@ -36,6 +37,13 @@ def file_json(report: FileReport) -> dict[str, Any]:
         "resolved": report.run and resolved_json(report.run),
         "stack": report.run and stack_json(report.run.target.stack),
     }
+
+
+def _trainer(report: FileReport) -> str | None:
+    """Whose file it is; one that cannot be read is taken for the first trainer's, as it always was."""
+    if report.foreign is not None:
+        return None
+    return TRAINERS[0].name if report.run is None else report.run.trainer
 
 
 def finding_json(found: Finding) -> dict[str, Any]:

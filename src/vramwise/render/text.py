@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from vramwise.judging import FileReport
+from vramwise.render.effects import effect_words
 from vramwise.render.folding import fold
 from vramwise.render.outward import style, visible
-from vramwise.types import Finding, Fix, Severity
+from vramwise.types import Finding, Severity
 from vramwise.units import gib
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
@@ -20,6 +21,9 @@ def render_text(report: FileReport, *, width: int | None = None) -> list[str]:
     None where there is nothing to say. `width` folds long lines.
     """
     lines = []
+    if report.foreign is not None:
+        words = f"{style(report.path, bold=True)}: {report.foreign.what}, left alone (--trainer NAME insists)"
+        return fold(words, width)
     if report.error and not report.findings:
         lines += [*fold(_error(report), width), ""]
     for found in sorted(report.findings, key=lambda found: -found.severity.rank):
@@ -28,16 +32,20 @@ def render_text(report: FileReport, *, width: int | None = None) -> list[str]:
 
 
 def summary(reports: Sequence[FileReport], *, fixing: bool = False) -> str:
-    """The last line: how many of what, what can be fixed, what could not be judged. Fixing predicts nothing."""
+    """The last line: how many of what, what can be fixed, what could not be judged."""
+    foreign = [report for report in reports if report.foreign is not None]
+    reports = [report for report in reports if report.foreign is None]
     findings = [found for report in reports for found in report.findings]
     unusable = sum(report.error is not None for report in reports)
     parts = [f"{_counts(findings)} in {_files(len(reports))}"] if findings or unusable < len(reports) else []
     if unusable:
         parts.append(f"{_files(unusable)} unusable")
+    if foreign:
+        parts.append(f"{_files(len(foreign))} left alone: no training config" + "s" * (len(foreign) != 1))
     if not fixing:
         parts.extend(_fixable(findings))
         parts.extend(_predicted(reports))
-    skipped = _skipped(reports, {"memory", "model"} if fixing else set())
+    skipped = _skipped(reports)
     return "; ".join([*parts, skipped] if skipped else parts)
 
 
@@ -58,9 +66,8 @@ def _listed(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def _skipped(reports: Sequence[FileReport], never: set[str]) -> str:
-    lacking = [[set(rule.needs.split(", ")) for rule in report.skipped] for report in reports]
-    counted = [[needs for needs in each if not needs & never] for each in lacking]
+def _skipped(reports: Sequence[FileReport]) -> str:
+    counted = [[set(rule.needs.split(", ")) for rule in report.skipped] for report in reports]
     count = max((len(each) for each in counted), default=0)
     if not count:
         return ""
@@ -112,14 +119,10 @@ def _finding(report: FileReport, found: Finding, width: int | None) -> list[str]
     lines = fold(f"{place} {severity} {style(found.rule, bold=True)}: {found.message}", width)
     lines.extend(_source(report, found))
     if found.fix is not None:
-        unsafe = "" if found.fix.safe else style(f" ({_effect(found.fix)}: --unsafe-fixes)", dim=True)
+        words = effect_words(found.fix)
+        unsafe = style(f" ({words}: --unsafe-fixes)", dim=True) if words else ""
         lines += fold(f"  {style('fix', fg='green')}: {found.fix.title}{unsafe}", width)
     return lines
-
-
-def _effect(fix: Fix) -> str:
-    rounding = fix.change is not None and fix.change.effect == "rounding"
-    return "same mathematics, other kernels" if rounding else "changes the training"
 
 
 def _source(report: FileReport, found: Finding) -> Iterator[str]:

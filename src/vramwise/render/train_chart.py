@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby, pairwise
+from itertools import pairwise
 from math import ceil
-from typing import NamedTuple
 
 from vramwise.render.html.markup import Markup, element
-from vramwise.training.parent.measured import TrainReport
+from vramwise.training.parent.measured import StepPeak, TrainReport
 from vramwise.units import GIB, gib, mib
 
 _WIDTH, _HEIGHT = 1000, 320
@@ -32,31 +31,9 @@ main > .card, main > .halves { margin-bottom: 16px; }
 """
 
 
-class _Step(NamedTuple):
-    """The highest marks of one step of one attempt, evaluation and save included."""
-
-    attempt: int
-    step: int
-    allocated: int
-    reserved: int
-    evaluated: bool
-
-
-def _steps(report: TrainReport) -> list[_Step]:
-    steps: list[_Step] = []
-    for number, attempt in enumerate(report.attempts):
-        for step, group in groupby(attempt.samples, key=lambda sample: sample.step):
-            samples = list(group)
-            allocated = max(sample.reading.peak_allocated_bytes for sample in samples)
-            reserved = max(sample.reading.peak_reserved_bytes for sample in samples)
-            evaluated = any(sample.phase == "eval" for sample in samples)
-            steps.append(_Step(number, step, allocated, reserved, evaluated))
-    return steps
-
-
 def chart_parts(report: TrainReport) -> Iterator[Markup]:
     """The chart and its key."""
-    steps = _steps(report)
+    steps = report.step_peaks
     if not steps:
         yield element("p", "No samples.")
         return
@@ -74,11 +51,10 @@ def _key(name: str, label: str) -> Markup:
 class _Chart:
     """Steps to the right, bytes upwards; attempts one after the other, because a restart goes back in steps."""
 
-    def __init__(self, report: TrainReport, steps: Sequence[_Step]) -> None:
+    def __init__(self, report: TrainReport, steps: Sequence[StepPeak]) -> None:
         self._report = report
         self._steps = steps
-        whole = [attempt.predicted for attempt in report.attempts if attempt.predicted]
-        self._predicted = whole[-1]["peak_reserved_bytes"] if whole else None
+        self._predicted = report.predicted_reserved_bytes
         highest = max(step.reserved for step in steps)
         self._top = 1.05 * max(highest, self._predicted or 0, report.device_bytes or 0, 1)  # never a chart of height 0
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from vramwise.training.parent.measured import Compared, Peak, TrainReport, compare
-from vramwise.units import gib, mib
+from vramwise.training.parent.measured import Compared, Peak, TrainReport, Which
+from vramwise.units import gib, readable
 
 
 def render_train_report(report: TrainReport) -> list[str]:
@@ -17,7 +17,7 @@ def render_train_report(report: TrainReport) -> list[str]:
 def _lines(report: TrainReport) -> Iterator[str]:
     yield headline(report)
     yield from (f"  {line}" for line in map(decision_line, report.decisions) if line)
-    rows = compare(report.last)
+    rows = report.compared
     if report.device is None:
         yield "no GPU was used: nothing was measured"
     elif rows:
@@ -32,14 +32,13 @@ def _lines(report: TrainReport) -> Iterator[str]:
 def headline(report: TrainReport) -> str:
     """One line: which card, how many attempts, how far."""
     last = report.last
-    step = max((sample.step for sample in last.samples), default=last.start.get("step", 0))
     words = [report.output_dir]
     if report.device is not None:
         words.append(report.device if report.device_bytes is None else f"{report.device}, {gib(report.device_bytes)}")
     if len(report.attempts) > 1:
         words.append(f"{len(report.attempts)} attempts")
-    of_steps = last.start.get("max_steps")
-    words.append("ended" if last.ended else f"measured to step {step}" + (f" of {of_steps}" if of_steps else ""))
+    of_steps = f" of {last.start['max_steps']}" if last.start.get("max_steps") else ""
+    words.append("ended" if last.ended else f"measured to step {report.last_step}{of_steps}")
     return " · ".join(words)
 
 
@@ -68,21 +67,18 @@ def _table(rows: list[Compared]) -> Iterator[str]:
         yield f"{row.phase:10}{cells[0]:>10}{cells[1]:>11}{cells[2]:>10}  {cells[3]:>10}{cells[4]:>11}{cells[5]:>10}"
 
 
-def _cells(row: Compared, which: str) -> tuple[str, str, str]:
+def _cells(row: Compared, which: Which) -> tuple[str, str, str]:
     return size_of(row.predicted, which), size_of(row.measured, which), difference(row, which)
 
 
-def size_of(peak: Peak | None, which: str) -> str:
+def size_of(peak: Peak | None, which: Which) -> str:
     """A size, or a dash where there is none."""
     if peak is None:
         return "–"
-    size_bytes = int(getattr(peak, which))
-    return gib(size_bytes) if size_bytes >= 1024**3 else mib(size_bytes)
+    return readable(int(getattr(peak, which)))
 
 
-def difference(row: Compared, which: str) -> str:
+def difference(row: Compared, which: Which) -> str:
     """How far the prediction was off, in per cent of the measured figure."""
-    if row.predicted is None or row.measured is None or not getattr(row.measured, which):
-        return ""
-    measured = getattr(row.measured, which)
-    return f"{100 * (getattr(row.predicted, which) - measured) / measured:+.1f} %"
+    error = row.error(which)
+    return "" if error is None else f"{100 * error:+.1f} %"

@@ -19,6 +19,7 @@ from vramwise.rules.attention import (
 )
 from vramwise.rules.base import Rule
 from vramwise.rules.checkpointing import checkpointing_unset
+from vramwise.rules.config import duplicate_key
 from vramwise.rules.eval import eval_batch_differs, eval_peak
 from vramwise.rules.loss import chunked_loss_holds_logits, logits_dominate
 from vramwise.rules.method import modules_to_save_full_copies, reference_model_in_memory
@@ -32,7 +33,7 @@ from vramwise.rules.precision import (
     fp32_weights,
 )
 from vramwise.rules.shapes import unpadded_sequences
-from vramwise.rules.sharding import fsdp2_torch_too_old, fsdp_accumulates_whole_gradients, full_state_dict_gather
+from vramwise.rules.sharding import fsdp_accumulates_whole_gradients, full_state_dict_gather
 
 RULES: tuple[Rule, ...] = (
     # shapes
@@ -65,13 +66,14 @@ RULES: tuple[Rule, ...] = (
     chunked_loss_holds_logits.check,
     logits_dominate.check,
     # sharding
-    fsdp2_torch_too_old.check,
     fsdp_accumulates_whole_gradients.check,
     full_state_dict_gather.check,
     # allocator
     allocator_not_expandable.check,
     does_not_fit.check,
     tight_fit.check,
+    # config
+    duplicate_key.check,
 )
 
 

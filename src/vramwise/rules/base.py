@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from inspect import cleandoc
 
 from vramwise.timeline import MemoryReport
-from vramwise.types import Change, Edit, Fix, RunSpec, Severity
+from vramwise.types import Change, Edit, Fix, Place, RunSpec, Severity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,15 +22,18 @@ class Hit:
     the field's origin knows the key and its place, the trainer spells the change. A trainer's own rule names the dotted
     `key` and gives the `fix` as edits. Where that is not written in the file, the finding stands at the first of `near`
     (fields or keys) that is, else at the start. `severity` overrides the rule's own for a weaker or stronger case.
+    `by_request`: the change keeps the result but has a price, so that it is made only where the user asks for it.
     """
 
     message: str
     field: str | None = None
     key: str | None = None
     near: tuple[str, ...] = ()
+    place: Place | None = None  # where neither field nor key can say it
     change: Change | None = None
     fix: Fix | None = None
     severity: Severity | None = None
+    by_request: bool = False
 
 
 Check = Callable[[RunSpec, MemoryReport | None], Iterator[Hit]]

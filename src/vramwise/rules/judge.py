@@ -85,21 +85,33 @@ def _finding(run: RunSpec, rule: Rule, hit: Hit, spell: Spell) -> Finding:
         rule=rule.id,
         severity=hit.severity or rule.severity,
         message=hit.message,
-        key=run.keys.get(hit.field, hit.key) if hit.field else hit.key,
+        key=_key(run, hit),
         place=_place(run, hit),
-        fix=hit.fix if hit.change is None else _spelt(run, hit.change, spell),
+        fix=hit.fix if hit.change is None else _spelt(run, hit, hit.change, spell),
     )
 
 
-def _spelt(run: RunSpec, change: Change, spell: Spell) -> Fix | None:
+def _key(run: RunSpec, hit: Hit) -> str | None:
+    """The key that decided the field, where one is written; else the trainer's own key for it."""
+    if hit.field is None:
+        return hit.key
+    origin = run.origins.get(hit.field)
+    if origin is not None and origin.key is not None:
+        return origin.key
+    return run.keys.get(hit.field, hit.key)
+
+
+def _spelt(run: RunSpec, hit: Hit, change: Change, spell: Spell) -> Fix | None:
     """The change as the trainer writes it; None where its file has no word for it."""
     spelling = spell(run, change)
     if spelling is None or not spelling.edits:
         return None
-    return Fix(title=change.title, safe=change.safe, edits=spelling.edits, change=change)
+    return Fix(title=change.title, safe=change.safe and not hit.by_request, edits=spelling.edits, change=change)
 
 
 def _place(run: RunSpec, hit: Hit) -> Place:
+    if hit.place is not None:
+        return hit.place
     names = [name for name in (hit.field, hit.key, *hit.near) if name]
     places: Iterator[Place | None] = (_where(run, name) for name in names)
     return next((place for place in places if place is not None), START)

@@ -47,6 +47,10 @@ class Trainer(Protocol):
         """Whether a file with these values is one of its training configs."""
         ...
 
+    def might_be(self, keys: frozenset[str]) -> bool:
+        """Whether a text that cannot be read, with these top-level keys, may be meant as one of its configs."""
+        ...
+
     def side_files(self, document: Document) -> tuple[str, ...]:
         """Names of JSON files that decide memory too, as the config writes them."""
         ...

@@ -1,6 +1,6 @@
 """What a DeepSpeed config means for memory: the ZeRO stage and what is offloaded.
 
-Knows the file names Axolotl ships (`deepspeed_configs/zero*.json`) without the files. Does not know buckets or prefetch
+Knows the file names trainers ship (`deepspeed_configs/zero*.json`) without the files. Does not know buckets or prefetch
 sizes.
 """
 
@@ -38,7 +38,7 @@ def read_deepspeed(value: Any, content: Mapping[str, Any] | None) -> DeepSpeed:
         stage=int(match[1]),
         offload_params=match[2] is not None,
         offload_optimizer=match[2] == "all",
-        why=f"{str(value).rsplit('/', 1)[-1]} as Axolotl ships it",
+        why=f"{str(value).rsplit('/', 1)[-1]} as trainers ship it",
     )
 
 

@@ -22,8 +22,10 @@ class Fields:
         key = key or name
         self.keys[name] = key
         value = self.config.get(key)
-        if value is None:
-            return self.put(name, default, Origin(kind="default", why=why or self._default))
+        if value is None:  # absent, or written and left empty: then it has a place all the same
+            place = self.config.place(key)
+            origin = Origin(kind="default", why=why or self._default, key=key if place else None, place=place)
+            return self.put(name, default, origin)
         return self.put(name, value, self.written(key))
 
     def at_least_one(self, name: str, default: int, *, key: str | None = None, why: str | None = None) -> int:
@@ -35,7 +37,7 @@ class Fields:
     def derive(self, name: str, value: Any, why: str, *, key: str | None = None) -> Any:
         """A value that follows from others; `key` names the written key that decided it, if one did."""
         place = self.config.place(key) if key else None
-        self.keys.setdefault(name, key if place and key else name)
+        self.keys.setdefault(name, key or name)
         return self.put(name, value, Origin(kind="derived", why=why, key=key if place else None, place=place))
 
     def assume(self, name: str, value: Any, why: str) -> Any:
@@ -48,6 +50,7 @@ class Fields:
 
     def put(self, name: str, value: Any, origin: Origin) -> Any:
         """Record a value with its origin and give it back."""
+        self.keys.setdefault(name, origin.key or name)
         self.values[name] = value
         self.origins[name] = origin
         return value

@@ -5,6 +5,7 @@ Recognised by keys alone. What is not ours is left alone: no findings, no edit.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -63,8 +64,14 @@ _SIGNS = (
     _Sign(
         kind="llamafactory",
         what="a LLaMA-Factory config",
-        any_of=_words("stage finetuning_type template cutoff_len dataset_dir do_train neat_packing quantization_bit"),
+        any_of=_words("stage finetuning_type template cutoff_len dataset_dir neat_packing quantization_bit"),
         all_of=_MODEL,
+    ),
+    _Sign(
+        kind="llamafactory",
+        what="a LLaMA-Factory config",
+        any_of=_words("model_class kernel_config dist_config"),
+        all_of=_words("model"),
     ),
     _Sign(
         kind="trl",
@@ -84,6 +91,18 @@ _SIGNS = (
 NOBODYS = Foreign(kind="other", what="no training config")
 
 
+_KEY = re.compile(r"""^["']?([A-Za-z_][\w.\-]{0,80})["']?[ \t]*:(?=\s|$)""", re.MULTILINE | re.ASCII)
+
+
+def unreadable_as(text: str) -> Foreign | None:
+    """Whose file a text is that cannot be read as a config; None where it may be meant as one of ours.
+
+    Other tools' YAML has tags, several documents or keys that no config has: that is their business, not a mistake.
+    """
+    keys = frozenset(_KEY.findall(text))
+    return None if any(trainer.might_be(keys) for trainer in TRAINERS) else _sign_of(set(keys))
+
+
 def recognise(values: Mapping[Any, Any]) -> Trainer | Foreign:
     """The trainer a file belongs to, or whose else it is."""
     keys = {key for key in values if isinstance(key, str)}
@@ -92,6 +111,10 @@ def recognise(values: Mapping[Any, Any]) -> Trainer | Foreign:
     for trainer in TRAINERS:
         if trainer.recognises(values):
             return trainer
+    return _sign_of(keys)
+
+
+def _sign_of(keys: set[str]) -> Foreign:
     for sign in _SIGNS:
         if keys & sign.any_of and keys >= sign.all_of:
             return Foreign(kind=sign.kind, what=sign.what)

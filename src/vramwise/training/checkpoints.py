@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vramwise.training.marker import MARKER, faults, read_marker, seal, sentence, sync_folder
+from vramwise.files import sync_folder
+from vramwise.training.marker import MARKER, faults, read_marker, seal, sentence
 
 ASIDE = ".vramwise-saving"
 # The second form is taken where another run's or trainer's checkpoint has the name.

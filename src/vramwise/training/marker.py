@@ -6,7 +6,6 @@ it was. Knows files only: no torch.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -16,6 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from vramwise.files import put_whole, sync_folder
 
 MARKER = "vramwise-complete.json"
 _FORMAT = 2  # 1 listed no files
@@ -67,18 +68,15 @@ def seal(folder: str | Path, *, step: int, run: str = "", settings: Mapping[str,
         sync_folder(inner)
     listed = {name: {"bytes": size, "sha256": digest} for name, (size, digest) in zip(names, digests, strict=True)}
     values = {"format": _FORMAT, "step": step, "saved_at_ns": time.time_ns(), "run": run}
-    unfinished = path / f".{MARKER}"
-    with unfinished.open("w", encoding="utf-8") as file:
-        file.write(json.dumps({**values, "settings": dict(settings or {}), "files": listed}, indent=1) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(path / MARKER)
+    text = json.dumps({**values, "settings": dict(settings or {}), "files": listed}, indent=1) + "\n"
+    put_whole(path / MARKER, text.encode("utf-8"))
     sync_folder(path)
 
 
 def _names(path: Path) -> list[str]:
-    ours = {MARKER, f".{MARKER}"}
-    return sorted(one.relative_to(path).as_posix() for one in path.rglob("*") if one.is_file() and one.name not in ours)
+    ours = (MARKER, f".{MARKER}")  # also what a kill left of writing one
+    files = (one for one in path.rglob("*") if one.is_file() and not one.name.startswith(ours))
+    return sorted(one.relative_to(path).as_posix() for one in files)
 
 
 def _digest(path: Path, *, sync: bool = False) -> tuple[int, str]:
@@ -90,21 +88,6 @@ def _digest(path: Path, *, sync: bool = False) -> tuple[int, str]:
         if sync:
             os.fsync(file.fileno())
     return size, digest.hexdigest()
-
-
-def sync_folder(path: Path) -> None:
-    """The names in a folder to the disk, where the system can do that."""
-    try:
-        file = os.open(path, os.O_RDONLY)
-    except OSError:  # Windows opens no folders
-        return
-    try:
-        os.fsync(file)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):
-            raise
-    finally:
-        os.close(file)
 
 
 def faults(folder: str | Path, *, contents: bool = True) -> list[str]:

@@ -9,13 +9,13 @@ Data only: no torch, and no files except `read_plan` and `write_plan`.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from vramwise.errors import VramwiseError
+from vramwise.files import write_new
 from vramwise.types import GpuSpec, Target
 
 FORMAT = 1
@@ -215,15 +215,5 @@ def read_plan(path: str | Path) -> TrainPlan:
 def write_plan(plan: TrainPlan, path: str | Path | None = None) -> Path:
     """Write the plan (default: `vramwise.json` in its output_dir), whole or not at all."""
     target = Path(path) if path else Path(plan.output_dir) / PLAN_FILE
-    target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        with unfinished.open("w", encoding="utf-8") as file:
-            file.write(plan.to_json())
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(target)
-    except OSError as error:
-        unfinished.unlink(missing_ok=True)
-        raise VramwiseError(f"{target} cannot be written: {error.strerror}") from error
+    write_new(target, plan.to_json().encode("utf-8"), make_folder=True)
     return target

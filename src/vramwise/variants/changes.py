@@ -18,7 +18,6 @@ Effect = Literal["same", "rounding", "changes"]
 # Settings that change memory but are no field of RunSpec, and what their values mean.
 SETTINGS = {
     "empty_cache_at_eval": "the cache is emptied before an evaluation and after it",
-    "sharded_checkpoints": "each rank writes its own part of a checkpoint",
     "loader_workers": "processes that load data",
     "loader_prefetch": "batches that each of them holds ready",
     "automatic_batch": "the batch is halved by itself after an out-of-memory",
@@ -31,6 +30,10 @@ _HANDLED_NAMES = {
     "ao_adamw_fp8": "adamw_torch_fp8",
 }
 _SHORTEST = 1024
+# No card takes more rows at once; a number beyond it is a slip, and must not be counted down from.
+_MOST_ROWS = 65536
+_FLASH = "flash_attention_2"
+_OTHER_KERNEL = "the same attention in another kernel: rounding alone differs"
 
 
 def change(name: str, effect: Effect, title: str, why: str, **fields: Any) -> Change:
@@ -44,7 +47,7 @@ def change(name: str, effect: Effect, title: str, why: str, **fields: Any) -> Ch
 def smaller_sizes(micro: int, accumulation: int) -> Iterator[tuple[int, int]]:
     """Every micro-batch of at most half the size, with its accumulation, the largest first; 5 × 2 → 2 × 5, 1 × 10."""
     product = micro * accumulation
-    for size in range(micro // 2, 0, -1):
+    for size in range(min(micro // 2, _MOST_ROWS), 0, -1):
         if product % size == 0:
             yield size, product // size
 
@@ -58,6 +61,13 @@ def smaller_micro_batches(run: RunSpec) -> Iterator[Change]:
 def halve_micro_batch(run: RunSpec) -> Change | None:
     """The largest micro-batch of at most half the size that keeps the effective batch."""
     return next(smaller_micro_batches(run), None)
+
+
+def one_row(run: RunSpec) -> Change | None:
+    """A micro-batch of one."""
+    if run.micro_batch_size == 1:
+        return None
+    return _micro_batch(run, 1, run.micro_batch_size * run.gradient_accumulation_steps)
 
 
 def _micro_batch(run: RunSpec, micro: int, accumulation: int) -> Change:
@@ -104,8 +114,14 @@ def no_automatic_batch(run: RunSpec) -> Change | None:
 
 def checkpoint_activations(run: RunSpec) -> Change | None:
     """Recompute instead of keeping."""
-    unsupported = "mpt" in (run.base_model or "").lower()
-    if run.recompute or run.activation_offloading != "off" or unsupported:
+    if run.recompute or run.activation_offloading != "off":
+        return None
+    return turn_checkpointing_on(run)
+
+
+def turn_checkpointing_on(run: RunSpec) -> Change | None:
+    """Ask for it, whatever else is on; MPT has none."""
+    if run.gradient_checkpointing or "mpt" in (run.base_model or "").lower():
         return None
     return change(
         "checkpoint-activations",
@@ -118,7 +134,7 @@ def checkpoint_activations(run: RunSpec) -> Change | None:
 
 def pad_rows(run: RunSpec) -> Change | None:
     """Constant shapes."""
-    if run.constant_shapes or run.rl:
+    if run.constant_shapes or run.rl or not run.can_pad:
         return None
     return change(
         "pad-rows",
@@ -144,16 +160,19 @@ def shorten_rows(run: RunSpec) -> Change | None:
 
 
 def reentrant_checkpointing(run: RunSpec) -> Change | None:
-    """Reentrant checkpointing recomputes as forward did."""
-    if run.checkpointing_reentrant:
-        return None
-    return change(
-        "reentrant-checkpointing",
-        "changes",
-        "Use reentrant checkpointing",
-        "another autograd path: partly frozen models may train differently",
-        checkpointing_reentrant=True,
-    )
+    """Reentrant checkpointing recomputes as forward did, and compares nothing."""
+    return None if run.checkpointing_reentrant else _reentrant(True, "Use reentrant checkpointing")
+
+
+def nonreentrant_checkpointing(run: RunSpec) -> Change | None:
+    """The form that trains partly frozen models and works with RL's trainers."""
+    return _reentrant(False, "Use non-reentrant checkpointing") if run.checkpointing_reentrant else None
+
+
+def _reentrant(value: bool, title: str) -> Change:
+    name = "reentrant-checkpointing" if value else "nonreentrant-checkpointing"
+    why = "the same activations, recomputed from the same inputs by another path of autograd"
+    return change(name, "same", title, why, checkpointing_reentrant=value)
 
 
 def legacy_offloading(run: RunSpec) -> Change | None:
@@ -191,13 +210,41 @@ def fused_attention(run: RunSpec) -> Change | None:
 
 
 def plain_attention(run: RunSpec) -> Change | None:
-    """sdpa runs on every card."""
-    return None if run.attn_implementation == "sdpa" else _sdpa("plain-attention", "Use sdpa on this card")
+    """sdpa runs on every card and with every torch."""
+    return None if run.attn_implementation == "sdpa" else _sdpa("plain-attention", "Use sdpa, which runs on every card")
 
 
 def _sdpa(name: str, title: str) -> Change:
-    why = "the same attention in another kernel: rounding alone differs"
-    return change(name, "rounding", title, why, attn_implementation="sdpa")
+    return change(name, "rounding", title, _OTHER_KERNEL, attn_implementation="sdpa")
+
+
+def flash_attention(run: RunSpec) -> Change | None:
+    """FlashAttention 2, on a card that has it."""
+    if run.attn_implementation == _FLASH or _before_ampere(run):
+        return None
+    return change("flash-attention", "rounding", f"Attend with {_FLASH}", _OTHER_KERNEL, attn_implementation=_FLASH)
+
+
+def separate_samples(run: RunSpec) -> Change | None:
+    """A backend that knows where packed samples begin."""
+    if run.samples_apart:
+        return None
+    name = "sdpa" if _before_ampere(run) else _FLASH
+    why = "packed samples no longer see one another: the model learns from other contexts"
+    return change("separate-samples", "changes", f"Attend with {name}", why, attn_implementation=name)
+
+
+def _before_ampere(run: RunSpec) -> bool:
+    gpu = run.target.gpu
+    return gpu is not None and gpu.capability is not None and gpu.capability < (8, 0)
+
+
+def compile_model(run: RunSpec) -> Change | None:
+    """torch.compile fuses neighbours."""
+    if run.torch_compile:
+        return None
+    why = "the same operations, fused: rounding alone differs, and compiling takes time"
+    return change("compile-model", "rounding", "Compile the model", why, torch_compile=True)
 
 
 def expandable_segments(run: RunSpec) -> Change | None:
@@ -248,6 +295,14 @@ def handled_optimizer(run: RunSpec) -> Change | None:
     return change("handled-optimizer", "changes", title, "the run stops without it", optimizer=name)
 
 
+def fused_adamw(run: RunSpec) -> Change | None:
+    """The AdamW that every torch has."""
+    name = "adamw_torch_fused"
+    if run.optimizer == name:
+        return None
+    return change("fused-adamw", "changes", f"Train with AdamW: {name}", "another optimizer", optimizer=name)
+
+
 def quantize_base(run: RunSpec) -> Change | None:
     """LoRA on a 4-bit base."""
     if run.adapter != "lora" or run.quantization:
@@ -271,6 +326,14 @@ def train_in_bf16(run: RunSpec) -> Change | None:
     if run.precision == "bf16" or (gpu is not None and gpu.known and not gpu.bf16):
         return None
     return change("train-in-bf16", "changes", "Train in bf16", "another number format", precision="bf16")
+
+
+def let_card_choose(run: RunSpec) -> Change | None:
+    """One file for every card."""
+    if run.precision_by_card and run.precision == run.weights_dtype:
+        return None
+    title = "Let the card decide: bf16 where it has it, else fp16"
+    return change("let-card-choose", "changes", title, "another number format", precision_by_card=True)
 
 
 def train_without_bf16(run: RunSpec) -> Change | None:
@@ -307,7 +370,16 @@ def shard_checkpoints(run: RunSpec) -> Change | None:
     if not run.sharding.startswith("fsdp"):
         return None
     why = "checkpoints are folders of shards: what reads them must know that"
-    return change("shard-checkpoints", "changes", "Write sharded checkpoints", why, sharded_checkpoints=True)
+    return change("shard-checkpoints", "changes", "Write sharded checkpoints", why, gathers_checkpoints=False)
+
+
+def exchange_each_step(run: RunSpec) -> Change | None:
+    """Gradients are sharded after every micro-step."""
+    if not run.sharding.startswith("fsdp") or run.sync_each_batch:
+        return None
+    why = "the same gradients, summed in another order: rounding alone differs; more traffic between GPUs"
+    title = "Exchange gradients at every micro-step"
+    return change("exchange-each-step", "rounding", title, why, sync_each_batch=True)
 
 
 def fewer_workers(run: RunSpec) -> Change | None:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from vramwise.diagnosis.case import LATE_STEP, Case
 from vramwise.diagnosis.evidence import Cause, Quote
-from vramwise.diagnosis.read.growth import trend
-from vramwise.diagnosis.sizes import largest, size
+from vramwise.growth import shape
+from vramwise.units import largest, readable
 
 # How trainers join the outputs of an evaluation's batches.
 _COLLECTING = frozenset(("nested_concat", "torch_pad_and_concatenate", "gather_for_metrics", "pad_across_processes"))
@@ -30,15 +30,16 @@ def optimizer_state(case: Case) -> Iterator[Cause]:
         )
     elif symptom.step == 2 and case.in_step and not symptom.after and not symptom.resumed:
         confidence, why = 0.8, "step 1 passed without the optimizer's state, step 2 has it from the start"
-    elif case.predicted_phase == "optimizer" and case.parameter_sized and symptom.phase in ("train", ""):
+    elif case.predicted_phase == "optimizer" and case.arithmetic("parameter") and symptom.phase in ("train", ""):
         confidence, why = 0.75, "the size of a parameter was asked for, and the ghost run fails in the optimizer, too"
     else:
         return
-    evidence = [why, *case.parameter_sized]
+    evidence = [why, *case.arithmetic("parameter")]
     state = _MOST_STATE_BYTES * case.number("trainable_params")
     if 0 < state < case.requested and confidence == 0.8:
         confidence = 0.3
-        evidence.append(f"but its state is {size(state)} at most, less than the {size(case.requested)} asked for")
+        asked = readable(case.requested)
+        evidence.append(f"but its state is {readable(state)} at most, less than the {asked} asked for")
     if shot is not None and shot.by_category.get("optimizer"):
         evidence.append(f"snapshot: {largest(shot.by_category)}")
     yield Cause(
@@ -120,7 +121,7 @@ def saving(case: Case) -> Iterator[Cause]:
             id="save-gather",
             sentence="writing the checkpoint needed a second copy of the parameters on the GPU",
             confidence=0.88 if sharded else 0.78,
-            evidence=("the traceback is in saving", *case.parameter_sized),
+            evidence=("the traceback is in saving", *case.arithmetic("parameter")),
             rule="full-state-dict-gather" if sharded else None,
         )
     elif symptom.after == "save" and case.in_step:
@@ -160,29 +161,29 @@ def growing(case: Case) -> Iterator[Cause]:
         yield Cause(
             id="leak",
             sentence=(
-                f"memory is kept step by step: {size(first.size_bytes)} in {first.blocks} blocks from {first.place}"
+                f"memory is kept step by step: {readable(first.size_bytes)} in {first.blocks} blocks from {first.place}"
             ),
             confidence=0.95,
             evidence=tuple(
-                f"snapshot: {growth.blocks} blocks, {size(growth.size_bytes)}, of {growth.steps} steps, still held: "
-                f"{growth.place}"
+                f"snapshot: {growth.blocks} blocks, {readable(growth.size_bytes)}, of {growth.steps} steps, "
+                f"still held: {growth.place}"
                 for growth in shot.growing[:3]
             ),
         )
         return
     readings = case.log.memory
-    if trend([reading.size_bytes for reading in readings]) != "steady":
+    if shape([reading.size_bytes for reading in readings]) != "steady":
         return
     first_reading, last = readings[0], readings[-1]
     yield Cause(
         id="leak",
         sentence=(
-            f"allocated memory rose steadily, from {size(first_reading.size_bytes)} to {size(last.size_bytes)}: "
-            "something is kept"
+            f"allocated memory rose steadily, from {readable(first_reading.size_bytes)} to "
+            f"{readable(last.size_bytes)}: something is kept"
         ),
         confidence=0.87,
         evidence=(f"{len(readings)} figures between lines {first_reading.line} and {last.line}, rising all along",),
-        quotes=(Quote(last.line, f"memory {size(last.size_bytes)}"),),
+        quotes=(Quote(last.line, f"memory {readable(last.size_bytes)}"),),
     )
 
 
@@ -196,12 +197,12 @@ def long_tail(case: Case) -> Iterator[Cause]:
         return
     evidence = [f"{symptom.step - 1} steps passed before it"]
     confidence = 0.55
-    if trend([reading.size_bytes for reading in case.log.memory]) == "jumps":
+    if shape([reading.size_bytes for reading in case.log.memory]) == "jumps":
         confidence = 0.76
         evidence.append("the memory figures in the log rise in jumps")
     if capacity and case.requested >= 0.15 * capacity:
         confidence = max(confidence, 0.74)
-        evidence.append(f"one request of {size(case.requested)}, {case.requested / capacity:.0%} of the memory")
+        evidence.append(f"one request of {readable(case.requested)}, {case.requested / capacity:.0%} of the memory")
     yield Cause(
         id="long-tail",
         sentence="a batch longer than those before it needed more than they did",

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from vramwise.diagnosis.case import Case
 from vramwise.diagnosis.evidence import Cause
-from vramwise.diagnosis.sizes import size
+from vramwise.units import readable
 
 # A cause that is less sure than this explains nothing away.
 _SURE = 0.7
@@ -57,7 +57,7 @@ def _asked_for(case: Case, what: Sequence[Cause]) -> list[str]:
     for cause in what:
         product = next((found for found in case.factors if found.kind == _WHAT[cause.id]), None)
         if product is not None:
-            return [f"what was asked for: {cause.id}, {size(case.requested)} = {product.arithmetic}"]
+            return [f"what was asked for: {cause.id}, {readable(case.requested)} = {product.arithmetic}"]
         if cause.id != "oversized-batch":
             return [f"what was asked for: {cause.id} ({', '.join(cause.evidence)})"]
     return []

@@ -15,7 +15,7 @@ from vramwise.diagnosis.causes.precedence import in_order
 from vramwise.diagnosis.causes.witnesses import WITNESSES
 from vramwise.diagnosis.evidence import Cause, Symptom
 from vramwise.diagnosis.read.phases import in_loss
-from vramwise.diagnosis.sizes import size
+from vramwise.units import readable
 
 OUT_OF_MEMORY = frozenset(("cuda-oom", "fsdp-clone-oom", "nccl-oom", "bnb-oom", "cublas-oom", "driver-oom"))
 _LEAST = 0.15
@@ -95,32 +95,32 @@ def _word(case: Case, cause: Cause) -> tuple[bool | None, str]:
             return False, f"loss kernel {ghost.run.loss_kernel} never holds the logits of a whole micro-batch"
         alike = [match for match in case.matches if match.category == "logits"]
         if alike and held:
-            return True, f"{size(held)} of logits at its peak, requests of {size(case.requested)} among them"
+            return True, f"{readable(held)} of logits at its peak, requests of {readable(case.requested)} among them"
         if case.matches and not in_loss(case.symptom.frames):
-            return False, f"its requests of {size(case.requested)} are for {case.matches[0].label}"
+            return False, f"its requests of {readable(case.requested)} are for {case.matches[0].label}"
         return None, ""
     if cause.id == "optimizer-state":
         held = needs.breakdown_bytes.get("optimizer", 0)
         if held < max(case.requested, (case.capacity or 0) // 50):
-            return False, f"the optimizer's state is only {size(held)}"
-        return True, f"the optimizer's state is {size(held)}"
+            return False, f"the optimizer's state is only {readable(held)}"
+        return True, f"the optimizer's state is {readable(held)}"
     if cause.id == "eval-batch":
         peak, train = ghost.peak_of("eval"), max(ghost.peak_of("forward"), ghost.peak_of("backward"))
         # Training that had passed and an evaluation that failed are facts: a prediction cannot doubt them.
         if peak and train and (peak > train or not case.steps_passed):
-            return peak > train, f"evaluation allocates {size(peak)} at its peak, training {size(train)}"
+            return peak > train, f"evaluation allocates {readable(peak)} at its peak, training {readable(train)}"
     if cause.id in ("capacity", "oversized-batch"):
         if failure is not None and cause.confidence >= 0.5:
             return True, f"it runs out of memory too, in {failure.phase} at step {failure.step} ({failure.label})"
         if ghost.prediction.fits and ghost.surpassed_by(case.memory) is None:
-            return False, f"it reserves {size(report.peak_reserved_bytes)} and fits"
+            return False, f"it reserves {readable(report.peak_reserved_bytes)} and fits"
     if cause.id == "long-tail" and failure is not None and case.requested > case.there_bytes:
         return (
             True,
             f"batches of the full {ghost.run.sequence_len} tokens do not fit ({failure.phase}, {failure.label})",
         )
     if cause.id in ("fragmentation", "other-process", "leak") and ghost.prediction.fits:
-        return True, f"the config alone reserves {size(report.peak_reserved_bytes)} and would fit"
+        return True, f"the config alone reserves {readable(report.peak_reserved_bytes)} and would fit"
     return None, ""
 
 
@@ -137,18 +137,18 @@ def ghost_lines(case: Case) -> tuple[str, ...]:
     if room and ghost.prediction.fits and needs.peak_reserved_bytes > room:
         fits = "fits only by releasing caches"
     lines = [
-        f"predicted: {size(needs.peak_reserved_bytes)} reserved of {size(room)}: {fits}"
+        f"predicted: {readable(needs.peak_reserved_bytes)} reserved of {readable(room)}: {fits}"
         if room
-        else f"predicted: {size(needs.peak_reserved_bytes)} reserved"
+        else f"predicted: {readable(needs.peak_reserved_bytes)} reserved"
     ]
     failure = ghost.prediction.report.out_of_memory
     if failure is not None:
         lines.append(
-            f"predicted failure: {failure.phase}, step {failure.step}, asking for {size(failure.requested_bytes)} "
+            f"predicted failure: {failure.phase}, step {failure.step}, asking for {readable(failure.requested_bytes)} "
             f"({failure.label})"
         )
     lines += [
-        f"requests of {size(case.requested)} in the prediction: {match.label} ({match.phase}, {match.times}×)"
+        f"requests of {readable(case.requested)} in the prediction: {match.label} ({match.phase}, {match.times}×)"
         for match in case.matches[:3]
     ]
     return tuple(lines)

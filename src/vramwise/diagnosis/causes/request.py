@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from vramwise.diagnosis.case import LATE_STEP, Case
 from vramwise.diagnosis.evidence import Cause
 from vramwise.diagnosis.read.phases import in_eager_attention, in_loss
-from vramwise.diagnosis.sizes import size
+from vramwise.units import readable
 
 
 def logits(case: Case) -> Iterator[Cause]:
@@ -15,7 +15,7 @@ def logits(case: Case) -> Iterator[Cause]:
     if not _computing(case):
         return
     frames = in_loss(case.symptom.frames)
-    found = next((factors for factors in case.factors if factors.kind == "logits"), None)
+    found = case.as_large_as("logits")
     ghost = next((match for match in case.matches if match.category == "logits"), None)
     shot = case.snapshot is not None and case.snapshot.failing_category == "logits"
     votes = frames + shot + (found is not None and found.exact) + (ghost is not None)
@@ -30,10 +30,9 @@ def logits(case: Case) -> Iterator[Cause]:
         evidence.append("the traceback ends in the loss")
     if shot:
         evidence.append(f"snapshot: the failed request came from {case.snapshot.failing_place}")  # type: ignore[union-attr]
-    if found is not None:
-        evidence.append(f"{size(case.requested)} = {found.arithmetic}")
+    evidence += case.arithmetic("logits")
     if ghost is not None:
-        evidence.append(f"the ghost run asks for {size(case.requested)} as {ghost.label} ({ghost.phase})")
+        evidence.append(f"the ghost run asks for {readable(case.requested)} as {ghost.label} ({ghost.phase})")
     yield Cause(
         id="logits",
         sentence="the logits of one micro-batch, tokens × vocabulary, did not fit beside the model",
@@ -48,15 +47,14 @@ def eager_attention(case: Case) -> Iterator[Cause]:
     if not _computing(case):
         return
     frames = in_eager_attention(case.symptom.frames)
-    found = next((factors for factors in case.factors if factors.kind == "scores"), None)
+    found = case.as_large_as("scores")
     if not frames and found is None:
         return
     confidence = 0.93 if frames and found else 0.85 if frames else 0.7
     if case.run is not None and case.run.attn_implementation != "eager":
         confidence *= 0.8 if frames else 0.3
     evidence = ["the traceback ends in eager attention"] if frames else []
-    if found is not None:
-        evidence.append(f"{size(case.requested)} = {found.arithmetic}")
+    evidence += case.arithmetic("scores")
     yield Cause(
         id="eager-attention",
         sentence="eager attention writes out all scores, batch × heads × length², and they did not fit",

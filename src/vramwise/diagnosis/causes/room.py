@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from vramwise.diagnosis.case import Case
 from vramwise.diagnosis.evidence import Cause
 from vramwise.diagnosis.read.phases import in_pinning
-from vramwise.diagnosis.sizes import largest, size
-from vramwise.units import GIB, MIB
+from vramwise.units import GIB, MIB, largest, readable
 
 # What a process holds beside torch's allocator, at most: context, kernels, NCCL. More than this is somebody else's.
 _OUTSIDE_BYTES = 2 * GIB
@@ -33,11 +32,11 @@ def other_process(case: Case) -> Iterator[Cause]:
     enough = case.requested <= free + others
     yield Cause(
         id="other-process",
-        sentence=f"other processes hold {size(others)} of this card's {size(total)}",
+        sentence=f"other processes hold {readable(others)} of this card's {readable(total)}",
         confidence=0.9 if enough and others >= case.requested else 0.45,
         evidence=(
-            f"{size(total)} on the card, {size(free)} free, {size(reserved)} reserved by this process: "
-            f"{size(others)} are somebody else's",
+            f"{readable(total)} on the card, {readable(free)} free, {readable(reserved)} reserved by this process: "
+            f"{readable(others)} are somebody else's",
         ),
     )
 
@@ -60,8 +59,8 @@ def fragmentation(case: Case) -> Iterator[Cause]:
     elif unallocated >= requested:
         confidence = 0.3
     evidence = [
-        f"{size(unallocated)} reserved but unallocated, {size(room or 0)} left to take: {size(there)} for a request "
-        f"of {size(requested)}"
+        f"{readable(unallocated)} reserved but unallocated, {readable(room or 0)} left to take: {readable(there)} "
+        f"for a request of {readable(requested)}"
     ]
     confidence, more = _by_replay(case, confidence, large or share >= 0.05)
     if case.expandable and confidence:
@@ -73,7 +72,7 @@ def fragmentation(case: Case) -> Iterator[Cause]:
     if confidence >= 0.2:
         yield Cause(
             id="fragmentation",
-            sentence=f"{size(unallocated)} reserved lay in pieces too small for a request of {size(requested)}",
+            sentence=f"{readable(unallocated)} reserved lay in pieces too small for a request of {readable(requested)}",
             confidence=confidence,
             evidence=(*evidence, *more),
             rule="allocator-not-expandable",
@@ -86,7 +85,8 @@ def _by_replay(case: Case, confidence: float, matters: bool) -> tuple[float, lis
     if shot is None or not shot.failed:
         return confidence, []
     said = [
-        f"snapshot: {shot.holes} holes, the largest {size(shot.largest_hole_bytes)}, for {size(shot.requested_bytes)}"
+        f"snapshot: {shot.holes} holes, the largest {readable(shot.largest_hole_bytes)}, "
+        f"for {readable(shot.requested_bytes)}"
     ]
     for outcome in shot.what_if:
         if outcome.settings == "expandable_segments:True":
@@ -104,10 +104,13 @@ def _async_pool(case: Case) -> Iterator[Cause]:
     if stuck > case.requested:
         yield Cause(
             id="fragmentation",
-            sentence=f"cudaMallocAsync's pool held {size(stuck)} that no tensor used and that it could not hand out",
+            sentence=(
+                f"cudaMallocAsync's pool held {readable(stuck)} that no tensor used and that it could not hand out"
+            ),
             confidence=0.75,
             evidence=(
-                f"limit {size(total)}, allocated {size(allocated)}, free {size(free)}: {size(stuck)} unaccounted for",
+                f"limit {readable(total)}, allocated {readable(allocated)}, free {readable(free)}: "
+                f"{readable(stuck)} unaccounted for",
             ),
             rule="allocator-not-expandable",
         )
@@ -121,7 +124,7 @@ def oversized_batch(case: Case) -> Iterator[Cause]:
     yield Cause(
         id="oversized-batch",
         sentence=(
-            f"one request takes {size(case.requested)}, {case.requested / capacity:.0%} of "
+            f"one request takes {readable(case.requested)}, {case.requested / capacity:.0%} of "
             f"{'what the process may use' if case.memory.allowed_bytes is not None else 'the card'}"
         ),
         confidence=0.7,
@@ -143,7 +146,7 @@ def capacity(case: Case) -> Iterator[Cause]:
         )
         return
     bound = case.capacity
-    of = f" of {size(bound)}" if bound else ""
+    of = f" of {readable(bound)}" if bound else ""
     needed = requested > case.there_bytes
     share = (memory.unallocated_bytes or 0) / (bound or memory.reserved_bytes or 1)
     confidence = 0.66 if needed else 0.5 if requested < _SMALL_REQUEST or share < _MUCH else 0.3
@@ -153,13 +156,13 @@ def capacity(case: Case) -> Iterator[Cause]:
     yield Cause(
         id="capacity",
         sentence=(
-            f"the run needs more than there is: {size(memory.allocated_bytes)}{of} were allocated, "
-            f"{size(requested)} more were asked for"
+            f"the run needs more than there is: {readable(memory.allocated_bytes)}{of} were allocated, "
+            f"{readable(requested)} more were asked for"
         ),
         confidence=confidence,
         evidence=(
-            f"{size(memory.room_bytes or 0)} left to take and {size(memory.unallocated_bytes or 0)} in pieces, "
-            f"for a request of {size(requested)}",
+            f"{readable(memory.room_bytes or 0)} left to take and {readable(memory.unallocated_bytes or 0)} in pieces, "
+            f"for a request of {readable(requested)}",
             *held,
         ),
     )

@@ -1,7 +1,7 @@
 """The texts of dtype failures, and of others that come from the same settings: who raises them and when.
 
 Seen in torch, transformers, accelerate, bitsandbytes, FlashAttention, DeepSpeed, torchao, Transformer Engine and
-Axolotl. An exception stands at the start of its line or behind its name; anything else is a mention.
+trainers. An exception stands at the start of its line or behind its name; anything else is a mention.
 """
 
 from __future__ import annotations

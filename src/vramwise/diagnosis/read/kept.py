@@ -11,12 +11,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from vramwise.diagnosis.read.frames import Origins
+from vramwise.growth import FEWEST
 from vramwise.recordings.recording import ALLOC, Recording
 from vramwise.recordings.stacks import Call, calls_of
-
-# Blocks of one stack that are still alive, from at least so many steps. The first ones make what every run has: the
-# optimizer's state, caches, buffers of the first evaluation.
-_FEWEST_STEPS = 5
 
 
 class Growth(NamedTuple):
@@ -35,7 +32,8 @@ def growing_places(recording: Recording, origins: Origins, live: Iterable[tuple[
 
     Within one step much of one place stays alive, too: the activations that each layer saves. Weights, gradients and
     the optimizer's state stay for good, but each is made once: one that first gets its gradient in a later step (an
-    expert that no token had chosen, say) is no leak.
+    expert that no token had chosen, say) is no leak. Fewer steps than show a trend make what every run has: caches,
+    buffers of the first evaluation.
     """
     if not origins.recorded:
         return []
@@ -51,7 +49,7 @@ def growing_places(recording: Recording, origins: Origins, live: Iterable[tuple[
     for blocks in kept.values():
         steps = len({bisect_right(starts, event) for event, _ in blocks})
         size = sum(size for _, size in blocks)
-        if steps >= _FEWEST_STEPS and size >= allocated // 20:
+        if steps >= FEWEST and size >= allocated // 20:
             found.append(Growth(origins.of(blocks[0][0]).place, size, len(blocks), steps))
     return sorted(found, key=lambda growth: -growth.size_bytes)
 

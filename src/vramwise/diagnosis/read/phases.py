@@ -1,7 +1,7 @@
 """Which part of a run a traceback comes from: its functions and files, from the outermost call inwards.
 
 An evaluation or a checkpoint within training is named by the outer calls, so those are looked for first; then the part
-of the step. The names are those of torch, transformers, accelerate, TRL, DeepSpeed and Axolotl.
+of the step. The names are those of torch, transformers, accelerate, TRL, DeepSpeed and the trainers we read.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What launchers and loggers put before a line: ranks, times, levels; and telling a report of an error from a mention.
 
-`[rank0]: `, `[default1]:`, `(RayTrainWorker pid=7) `, `3: ` (srun), `[2026-01-02 …] [ERROR] [axolotl…] [RANK:1] `. An
+`[rank0]: `, `[default1]:`, `(RayTrainWorker pid=7) `, `3: ` (srun), `[2026-01-02 …] [ERROR] [trainer…] [RANK:1] `. An
 error text inside a quotation, a comment or a sentence is a mention: a sample of the data, a hint, a line of source.
 """
 

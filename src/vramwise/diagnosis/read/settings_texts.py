@@ -1,6 +1,6 @@
 """Settings of the run that its log shows: transformers' announcements, printed configs, model dimensions.
 
-Axolotl prints its config as JSON or YAML, transformers announces the batch, model configs are printed as JSON. Only
+A trainer prints its config as JSON or YAML, transformers announces the batch, model configs are printed as JSON. Only
 keys that matter to memory are kept, the first value seen of each.
 """
 

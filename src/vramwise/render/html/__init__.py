@@ -68,21 +68,23 @@ def render_html(
 
 
 def _page(title: str, body: Markup, data: str) -> str:
-    script = "(() => {\n'use strict';\n" + "\n".join(_asset(name) for name in _SCRIPTS) + "})();\n"
-    style = _asset("page.css")
+    script = "(() => {\n'use strict';\n" + "\n".join(asset(name) for name in _SCRIPTS) + "})();\n"
+    style = asset("page.css")
     policy = (
-        f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; "
+        f"default-src 'none'; style-src {digest(style)}; script-src {digest(script)}; "
         "base-uri 'none'; form-action 'none'"
     )
-    return Template(_asset("page.html")).substitute(
+    return Template(asset("page.html")).substitute(
         title=text(title), policy=policy, style=style, script=script, body=body, data=data
     )
 
 
-def _digest(source: str) -> str:
+def digest(source: str) -> str:
+    """A style or script as the page's policy names it."""
     return f"'sha256-{b64encode(sha256(source.encode()).digest()).decode()}'"
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """A file of this folder."""
     loader = cast("ResourceLoader", __spec__.loader)
     return loader.get_data(str(PurePath(__file__).with_name(name))).decode()

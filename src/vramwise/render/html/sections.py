@@ -8,20 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from vramwise.render.effects import effect_words
 from vramwise.render.html.markup import Child, Markup, element, together
 from vramwise.timeline import MemoryReport
 from vramwise.types import Finding, GpuSpec, Severity
-from vramwise.units import GIB, MIB, gib, mib
+from vramwise.units import readable
 
 _WORDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
 _BAR = 1000  # units across a bar
-
-
-def size(size_bytes: int) -> str:
-    """`23.9 GiB`, `512 MiB`; less than half a MiB is said as such."""
-    if abs(size_bytes) >= GIB:
-        return gib(size_bytes)
-    return mib(size_bytes) if size_bytes == 0 or abs(size_bytes) >= MIB // 2 else "< 1 MiB"
 
 
 def swatch(colour: int | str) -> Markup:
@@ -64,19 +58,19 @@ def figures(report: MemoryReport, gpu: GpuSpec | None) -> Markup:
 
 
 def _figures(report: MemoryReport, gpu: GpuSpec | None) -> Iterator[tuple[str, str, str]]:
-    idle = report.peak_reserved_bytes - sum(report.breakdown_bytes.values())
-    share = f"{100 * idle / report.peak_reserved_bytes:.0f} % of it not in use then" if idle > 0 else ""
-    yield "Peak reserved", size(report.peak_reserved_bytes), share
-    yield "Peak allocated", size(report.peak_allocated_bytes), "what tensors hold"
-    outside = f"{size(report.outside_bytes)} outside torch included" if report.outside_bytes else ""
-    yield "On the card", size(report.device_bytes), outside
+    idle = report.idle_bytes
+    share = f"{100 * idle / report.peak_reserved_bytes:.0f} % of it not in use then" if idle else ""
+    yield "Peak reserved", readable(report.peak_reserved_bytes), share
+    yield "Peak allocated", readable(report.peak_allocated_bytes), "what tensors hold"
+    outside = f"{readable(report.outside_bytes)} outside torch included" if report.outside_bytes else ""
+    yield "On the card", readable(report.device_bytes), outside
     failure = report.out_of_memory
     if gpu is not None and failure is None:
         spare = gpu.memory_bytes - report.device_bytes
-        yield ("Spare" if spare >= 0 else "Missing"), size(abs(spare)), f"{gpu.name}, {size(gpu.memory_bytes)}"
+        yield ("Spare" if spare >= 0 else "Missing"), readable(abs(spare)), f"{gpu.name}, {readable(gpu.memory_bytes)}"
     if failure is not None:
         where = moment_name(failure.phase, failure.step)
-        yield "Out of memory", where, f"{failure.label}: {size(failure.requested_bytes)} requested".lstrip(": ")
+        yield "Out of memory", where, f"{failure.label}: {readable(failure.requested_bytes)} requested".lstrip(": ")
     yield "Peak at", moment_name(report.peak_phase, report.peak_step), ""
     if report.retries:
         yield "Retries", f"{report.retries:,}", "the allocator emptied its cache to go on"
@@ -94,7 +88,7 @@ def memory_bar(report: MemoryReport, gpu: GpuSpec | None, colours: Mapping[str, 
     whole = max(total, gpu.memory_bytes if gpu is not None else 0) or 1
     rects, start = [], 0
     for name, amount, colour in parts:
-        title = element("title", f"{name}: {size(amount)}")
+        title = element("title", f"{name}: {readable(amount)}")
         x, width = _BAR * start / whole, _BAR * amount / whole
         rects.append(
             element("g", title, element("rect", class_=f"k{colour}", x=_n(x), y=0, width=_n(width), height=24))
@@ -103,7 +97,7 @@ def memory_bar(report: MemoryReport, gpu: GpuSpec | None, colours: Mapping[str, 
     if gpu is not None and total > gpu.memory_bytes:
         edge = _BAR * gpu.memory_bytes / whole
         rects.append(element("path", class_="edge", d=f"M{_n(edge)} -4V28"))
-    label = ", ".join(f"{name} {size(amount)}" for name, amount, _ in parts)
+    label = ", ".join(f"{name} {readable(amount)}" for name, amount, _ in parts)
     bar = element(
         "svg",
         *rects,
@@ -114,23 +108,22 @@ def memory_bar(report: MemoryReport, gpu: GpuSpec | None, colours: Mapping[str, 
         aria_label=f"At the peak: {label}",
     )
     keys = [
-        element("li", swatch(colour), f"{name} ", element("b", size(amount)))
+        element("li", swatch(colour), f"{name} ", element("b", readable(amount)))
         for name, amount, colour in parts
         if amount
     ]
     if gpu is not None and total > gpu.memory_bytes:
-        keys.append(element("li", swatch("limit"), f"{gpu.name} ", element("b", size(gpu.memory_bytes))))
+        keys.append(element("li", swatch("limit"), f"{gpu.name} ", element("b", readable(gpu.memory_bytes))))
     elif gpu is not None and report.out_of_memory is None:
-        keys.append(element("li", swatch("free"), "spare ", element("b", size(whole - total))))
+        keys.append(element("li", swatch("free"), "spare ", element("b", readable(whole - total))))
     return together(bar, element("ul", *keys, class_="keys"))
 
 
 def breakdown_parts(report: MemoryReport, colours: Mapping[str, int]) -> list[tuple[str, int, str]]:
     """Name, bytes and colour of everything on the card at the peak."""
     parts = [(name, amount, str(colours.get(name, 8))) for name, amount in report.breakdown_bytes.items() if amount]
-    idle = report.peak_reserved_bytes - sum(report.breakdown_bytes.values())
-    if idle > 0:
-        parts.append(("reserved, not in use", idle, "idle"))
+    if report.idle_bytes:
+        parts.append(("reserved, not in use", report.idle_bytes, "idle"))
     if report.outside_bytes:
         parts.append(("outside torch", report.outside_bytes, "outside"))
     return parts
@@ -150,7 +143,8 @@ def _finding(found: Finding) -> Markup:
     place = f"line {found.place.line}" if found.key is not None else None
     fix = None
     if found.fix is not None:
-        unsafe = "" if found.fix.safe else " (changes the training)"
+        words = effect_words(found.fix)
+        unsafe = f" ({words})" if words else ""
         fix = element("p", element("b", "Fix: "), found.fix.title, unsafe, class_="fix")
     head = element(
         "p",

@@ -12,9 +12,10 @@ from itertools import groupby
 from vramwise.allocator.profile import Allocation, Profile
 from vramwise.allocator.segment_map import SegmentBar
 from vramwise.render.html.markup import Markup, breakable, element, together
-from vramwise.render.html.sections import bar, breakdown_parts, card, moment_name, scrolling, size, swatch, table
+from vramwise.render.html.sections import bar, breakdown_parts, card, moment_name, scrolling, swatch, table
 from vramwise.timeline import MemoryReport, PhasePeak, Tag
 from vramwise.types import GpuSpec
+from vramwise.units import readable
 
 LARGEST = 14
 MAX_ROWS = 160
@@ -26,13 +27,14 @@ def breakdown(report: MemoryReport, gpu: GpuSpec | None, colours: Mapping[str, i
     """Everything on the card when reserved stands highest."""
     whole = report.device_bytes or 1
     rows: list[tuple[str, ...]] = [
-        (together(swatch(colour), name), size(amount), f"{100 * amount / whole:.1f} %", bar(amount / whole, colour))
+        (together(swatch(colour), name), readable(amount), f"{100 * amount / whole:.1f} %", bar(amount / whole, colour))
         for name, amount, colour in breakdown_parts(report, colours)
     ]
-    rows.append((element("b", "on the card"), element("b", size(report.device_bytes)), "", ""))
+    rows.append((element("b", "on the card"), element("b", readable(report.device_bytes)), "", ""))
     if gpu is not None and report.out_of_memory is None:
         spare = gpu.memory_bytes - report.device_bytes
-        rows.append(("spare" if spare >= 0 else "missing", size(abs(spare)), f"of {size(gpu.memory_bytes)}", ""))
+        name = "spare" if spare >= 0 else "missing"
+        rows.append((name, readable(abs(spare)), f"of {readable(gpu.memory_bytes)}", ""))
     where = moment_name(report.peak_phase, report.peak_step)
     caption = f"At the highest reserved: {where}"
     return card("breakdown", "What fills the peak", table("breakdown", caption, ("for", "bytes", "share", ""), rows))
@@ -48,7 +50,7 @@ def largest(profile: Profile, colours: Mapping[str, int]) -> Markup | None:
         (
             together(swatch(colours.get(held.tag.category, 8)), breakable(held.tag.label or f"({held.tag.category})")),
             f"{held.times:,}",
-            size(held.size_bytes),
+            readable(held.size_bytes),
             bar(held.size_bytes / most, str(colours.get(held.tag.category, 8))),
         )
         for held in groups[:LARGEST]
@@ -56,7 +58,7 @@ def largest(profile: Profile, colours: Mapping[str, int]) -> Markup | None:
     rest = groups[LARGEST:]
     if rest:
         blocks = sum(held.times for held in rest)
-        rows.append((f"{len(rest):,} more kinds", f"{blocks:,}", size(sum(held.size_bytes for held in rest)), ""))
+        rows.append((f"{len(rest):,} more kinds", f"{blocks:,}", readable(sum(held.size_bytes for held in rest)), ""))
     return card(
         "largest", "The largest there", table("largest holdings", _when(profile), ("what", "blocks", "bytes", ""), rows)
     )
@@ -103,7 +105,7 @@ def _pool(name: str, bars: Sequence[SegmentBar]) -> tuple[str, ...]:
     return (
         name,
         f"{len(bars):,}",
-        *map(size, (reserved, reserved - free, free - wholly, wholly, hole)),
+        *map(readable, (reserved, reserved - free, free - wholly, wholly, hole)),
     )
 
 
@@ -145,8 +147,8 @@ def _mark(
     found = measured.get((peak.step, peak.phase))
     return element(
         "td",
-        size(peak.peak_allocated_bytes),
-        element("small", size(peak.peak_reserved_bytes)),
+        readable(peak.peak_allocated_bytes),
+        element("small", readable(peak.peak_reserved_bytes)),
         None if found is None else _measured(peak, found),
         class_=f"{most}heat{heat}",
     )
@@ -155,7 +157,7 @@ def _mark(
 def _measured(peak: PhasePeak, found: PhasePeak) -> Markup:
     """The measured marks, and how far off the reserved one is."""
     off = peak.peak_reserved_bytes / found.peak_reserved_bytes - 1 if found.peak_reserved_bytes else 0.0
-    lines = (size(found.peak_allocated_bytes), size(found.peak_reserved_bytes), f"{100 * off:+.1f} %")
+    lines = (readable(found.peak_allocated_bytes), readable(found.peak_reserved_bytes), f"{100 * off:+.1f} %")
     return together(*(element("small", line, class_="measured") for line in lines))
 
 
@@ -210,7 +212,7 @@ def _timeline_table(profile: Profile, categories: Sequence[str]) -> Markup | Non
             fullest = max(within, key=lambda found: found.allocated_bytes)
             figures = [fullest.allocated_bytes, max(found.reserved_bytes for found in within)]
             figures += [fullest.category_bytes[at] for _, at in columns]
-            rows.append((moment_name(mark.phase.name, mark.phase.step), *map(size, figures)))
+            rows.append((moment_name(mark.phase.name, mark.phase.step), *map(readable, figures)))
     head = ("phase", "allocated", "reserved", *(name for name, _ in columns))
     shown = table("timeline", "Each phase where it holds the most", head, rows[:MAX_ROWS])
     return element("details", element("summary", "The chart as a table"), shown, _left_out(len(rows)))

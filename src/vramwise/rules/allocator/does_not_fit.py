@@ -25,7 +25,7 @@ from vramwise.units import gib, readable
         "adapter: qlora\nload_in_4bit: true\nlora_r: 16\nlora_alpha: 32\nlora_target_linear: true\n"
     ),
     options="--gpu rtx-4090",
-    beyond_trainer="Axolotl does not look at memory; the run is simulated here, and it runs out.",
+    beyond_trainer="The trainer does not look at memory; the run is simulated here, and it runs out.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """The run is predicted to run out of memory on this card.
@@ -43,7 +43,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         return
     where = f"step {failure.step}, {failure.phase}" if failure.step else failure.phase
     yield Hit(
-        key="base_model",
+        field="base_model",
         message=(
             f"predicted out of memory on {run.target.gpu.name} in {where}: {gib(failure.allocated_bytes)} allocated "
             f"and {gib(failure.reserved_bytes)} reserved of {gib(memory.capacity_bytes or 0)} when "

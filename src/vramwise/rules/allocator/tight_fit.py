@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
 from vramwise.types import RunSpec, Severity
-from vramwise.units import gib
+from vramwise.units import gib, mib
 
 # A run within this share of the card is within what drivers, other processes and the prediction's own error can take.
 _MARGIN = 0.05
@@ -29,7 +29,7 @@ _MARGIN = 0.05
         "attn_implementation: flash_attention_2\n"
     ),
     options="--gpu 24GB",
-    beyond_trainer="Axolotl does not look at memory.",
+    beyond_trainer="The trainer does not look at memory.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """The run is predicted to fit, with almost nothing to spare.
@@ -43,7 +43,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     spare = memory.capacity_bytes - memory.highest_reserved_bytes
     if memory.retries:
         yield Hit(
-            key="micro_batch_size",
+            field="micro_batch_size",
             near=("base_model",),
             message=(
                 f"predicted to run in {gib(memory.capacity_bytes)} only by giving cached blocks back "
@@ -52,10 +52,10 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         )
     elif spare < _MARGIN * memory.capacity_bytes:
         yield Hit(
-            key="micro_batch_size",
+            field="micro_batch_size",
             near=("base_model",),
             message=(
                 f"predicted to reserve {gib(memory.highest_reserved_bytes)} of {gib(memory.capacity_bytes)}: "
-                f"{spare / 1024**2:.0f} MiB to spare, less than other processes or a longer sample can take"
+                f"{mib(spare)} to spare, less than other processes or a longer sample can take"
             ),
         )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.rules.base import Hit, rule, unsafe
+from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl.remedies import choose_attention
 from vramwise.types import RunSpec, Severity
+from vramwise.variants import changes
 
 _OLDEST = {"flex_attention": (2, 6), "fp8": (2, 11)}
 
@@ -24,17 +24,16 @@ _OLDEST = {"flex_attention": (2, 6), "fp8": (2, 11)}
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """The attention backend needs a newer torch than the target has.
 
-    Flex attention needs torch 2.6, fp8 attention torch 2.11; Axolotl stops on anything older. Upgrade torch, or take
-    a backend that this torch has.
+    Flex attention needs torch 2.6, fp8 attention torch 2.11; the trainer stops on anything older. Upgrade torch, or
+    take a backend that this torch has.
     """
     name = run.attn_implementation
     oldest = _OLDEST.get(name)
     if oldest is None or run.target.torch >= oldest:
         return
     need, have = (".".join(map(str, version)) for version in (oldest, run.target.torch))
-    edits = choose_attention(run, "sdpa")
     yield Hit(
-        key=run.origins["attn_implementation"].key,
-        message=f"attention {name} needs torch {need}, the target has {have}: Axolotl stops",
-        fix=unsafe("Use sdpa", *edits) if edits else None,
+        field="attn_implementation",
+        message=f"attention {name} needs torch {need}, the target has {have}: {run.trainer_title} stops",
+        change=changes.plain_attention(run),
     )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.rules.base import Hit, rule, unsafe
+from vramwise.facts.attention import base_name
+from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl.attention import base_name
-from vramwise.trainers.axolotl.remedies import choose_attention
 from vramwise.types import RunSpec, Severity
+from vramwise.variants import changes
 
 _SAGE = ((8, 0), (8, 6), (8, 9), (9, 0), (12, 0))
 # Oldest compute capability by backend, after transformers 5 (modeling_flash_attention_utils.py).
@@ -30,13 +30,13 @@ _OLDEST = {
     bad="base_model: meta-llama/Llama-3.2-1B\nattn_implementation: flash_attention_2\n",
     good="base_model: meta-llama/Llama-3.2-1B\nattn_implementation: sdpa\n",
     options="--gpu t4",
-    beyond_trainer="Axolotl checks the card for sage and fp8 only; FlashAttention fails on older cards when it runs.",
+    beyond_trainer="The card is checked for sage and fp8 only; FlashAttention fails on older cards when it runs.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """The attention backend does not run on this card.
 
-    SageAttention runs on sm_80, 86, 89, 90 and 120, fp8 attention from sm_90 on; Axolotl stops elsewhere.
-    FlashAttention 2 and 3 need Ampere (sm_80), FlashAttention 4 Hopper (sm_90); Axolotl does not look, and the stock
+    SageAttention runs on sm_80, 86, 89, 90 and 120, fp8 attention from sm_90 on; the trainer stops elsewhere.
+    FlashAttention 2 and 3 need Ampere (sm_80), FlashAttention 4 Hopper (sm_90); nobody looks, and the stock
     builds fail on a T4 or V100 with "FlashAttention only supports Ampere GPUs or newer". `sdpa` runs on every card,
     without holding the scores where a memory-efficient kernel applies.
     """
@@ -45,9 +45,10 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         return
     card = f"{gpu.name} is sm_{gpu.capability[0]}{gpu.capability[1]}"
     if name == "sage" and gpu.capability not in _SAGE:
-        yield _hit(run, f"attention sage runs on sm_80, 86, 89, 90 and 120, {card}: Axolotl stops", Severity.ERROR)
+        message = f"attention sage runs on sm_80, 86, 89, 90 and 120, {card}: {run.trainer_title} stops"
+        yield _hit(run, message, Severity.ERROR)
     if name == "fp8" and gpu.capability < (9, 0):
-        yield _hit(run, f"attention fp8 runs from sm_90 on, {card}: Axolotl stops", Severity.ERROR)
+        yield _hit(run, f"attention fp8 runs from sm_90 on, {card}: {run.trainer_title} stops", Severity.ERROR)
     oldest = _OLDEST.get(name)
     if oldest is not None and gpu.capability < oldest:
         message = (
@@ -57,10 +58,9 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
 
 def _hit(run: RunSpec, message: str, severity: Severity) -> Hit:
-    edits = choose_attention(run, "sdpa")
     return Hit(
-        key=run.origins["attn_implementation"].key,
+        field="attn_implementation",
         severity=severity,
         message=message,
-        fix=unsafe("Use sdpa, which runs on every card", *edits) if edits else None,
+        change=changes.plain_attention(run),
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from vramwise.rules.base import Hit, rule, unsafe
+from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl.remedies import choose_attention
 from vramwise.types import RunSpec, Severity
 from vramwise.units import mib
+from vramwise.variants import changes
 
 _LONG = 2048
 # Soft-capped scores (Gemma 2) and models that transformers 5 has no sdpa path for.
@@ -22,7 +22,7 @@ _NEEDS_EAGER = re.compile(r"gemma[-_]?2(?![b\d])|gpt[-_]?oss|deepseek[-_]?v4", r
     topic="attention",
     bad="base_model: meta-llama/Llama-3.2-1B\nsequence_len: 4096\nmicro_batch_size: 2\nattn_implementation: eager\n",
     good="base_model: meta-llama/Llama-3.2-1B\nsequence_len: 4096\nmicro_batch_size: 2\nattn_implementation: sdpa\n",
-    beyond_trainer="Axolotl accepts eager attention at any length.",
+    beyond_trainer="The trainer accepts eager attention at any length.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """Eager attention writes out all scores, which grow with the square of the length.
@@ -36,12 +36,11 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     if run.attn_implementation != "eager" or length < _LONG or _NEEDS_EAGER.search(run.base_model or ""):
         return
     size = micro * length * length * 4
-    edits = choose_attention(run, "sdpa")
     yield Hit(
-        key=run.origins["attn_implementation"].key,
+        field="attn_implementation",
         message=(
             f"eager attention holds micro {micro} × length {length}² × 4 bytes = {mib(size)} of fp32 scores for every "
             "head of a layer, where sdpa holds none"
         ),
-        fix=unsafe("Use sdpa", *edits) if edits else None,
+        change=changes.fused_attention(run),
     )

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.rules.base import Hit, insert_key, rule, unsafe
+from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl.attention import isolates_packed_samples
-from vramwise.trainers.axolotl.remedies import choose_attention
-from vramwise.types import Fix, RunSpec, Severity
-
-_AMPERE = (8, 0)
+from vramwise.types import RunSpec, Severity
+from vramwise.variants import changes
 
 
 @rule(
@@ -24,31 +21,21 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """Packed samples attend to each other.
 
     Packing puts several samples into one row. A backend that knows where samples begin (flash_attention_2 and 3, flex,
-    xformers, sage) keeps them apart, and so do `sdpa` and `eager` when they are named: Axolotl then drops the attention
-    mask and the boundaries come from the position ids. With no `attn_implementation` written the model still runs under
-    sdpa, but Axolotl keeps the plain mask: every sample sees the ones before it in its row.
+    xformers, sage) keeps them apart, and so do `sdpa` and `eager` when they are named: the trainer then drops the
+    attention mask and the boundaries come from the position ids. With no `attn_implementation` written the model still
+    runs under sdpa, but with the plain mask: every sample sees the ones before it in its row.
 
     Nothing fails, the loss just learns from strangers' context. Name a backend; this changes what is trained.
     """
-    if not run.sample_packing:
+    if not run.sample_packing or run.samples_apart:
         return
-    unset = run.origins["attn_implementation"].kind == "default"
-    if not unset and isolates_packed_samples(run.attn_implementation):
-        return
-    backend = "no attn_implementation" if unset else f"attn_implementation {run.attn_implementation}"
+    field = "attn_implementation"
+    unset = run.origins[field].kind == "default"
+    backend = f"no {run.keys[field]}" if unset else f"{run.keys[field]} {run.attn_implementation}"
+    packing = run.keys["sample_packing"]
     yield Hit(
-        key="attn_implementation",
+        field=field,
         near=("sample_packing",),
-        message=f"sample_packing with {backend} does not keep samples apart: each attends to those before it",
-        fix=_fix(run, unset),
+        message=f"{packing} with {backend} does not keep samples apart: each attends to those before it",
+        change=changes.separate_samples(run),
     )
-
-
-def _fix(run: RunSpec, unset: bool) -> Fix:
-    gpu = run.target.gpu
-    old_card = gpu is not None and gpu.capability is not None and gpu.capability < _AMPERE
-    name = "sdpa" if old_card else "flash_attention_2"
-    title = f"Attend with {name}"
-    if unset:
-        return unsafe(title, insert_key("attn_implementation", name, beside="sample_packing"))
-    return unsafe(title, *choose_attention(run, name))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.rules.base import Hit, rule, unsafe
+from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl.remedies import choose_attention
-from vramwise.types import Fix, RunSpec, Severity
+from vramwise.types import RunSpec, Severity
+from vramwise.variants import changes
 
-_AMPERE, _HOPPER = (8, 0), (9, 0)
+_HOPPER = (9, 0)
 
 
 @rule(
@@ -25,8 +25,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """Packed rows under sdpa in bf16 on a card before Hopper: the loss may read 0.0.
 
     Before Hopper (compute capability 9.0) torch's sdpa is not tested in bf16 with the masks that packed rows need, and
-    Axolotl warns that the loss can come out as 0.0: the run goes on and learns nothing. Hopper and newer cards are not
-    affected.
+    the trainer warns that the loss can come out as 0.0: the run goes on and learns nothing. Hopper and newer cards are
+    not affected.
 
     Use flash_attention_2 on Ampere and Ada cards, or watch the first losses closely.
     """
@@ -37,17 +37,11 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     if not (run.sample_packing and named_sdpa and run.precision == "bf16"):
         return
     yield Hit(
-        key="attn_implementation",
-        near=("sdp_attention", "sample_packing"),
+        field="attn_implementation",
+        near=("sample_packing",),
         message=(
-            f"sample_packing under sdpa in bf16 on sm_{capability[0]}{capability[1]}: before sm_90 torch does not "
-            "vouch for this, and the loss may come out as 0.0"
+            f"{run.keys['sample_packing']} under sdpa in bf16 on sm_{capability[0]}{capability[1]}: before sm_90 torch "
+            "does not vouch for this, and the loss may come out as 0.0"
         ),
-        fix=_fix(run, capability),
+        change=changes.flash_attention(run),
     )
-
-
-def _fix(run: RunSpec, capability: tuple[int, int]) -> Fix | None:
-    if capability < _AMPERE:
-        return None
-    return unsafe("Attend with flash_attention_2", *choose_attention(run, "flash_attention_2"))

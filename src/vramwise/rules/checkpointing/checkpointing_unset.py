@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.rules.base import Hit, insert_key, rule, unsafe
+from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
-from vramwise.types import Fix, RunSpec, Severity
+from vramwise.types import RunSpec, Severity
+from vramwise.variants import changes
 
-_RELATED = ("bf16", "micro_batch_size", "sequence_len", "base_model")
+_RELATED = ("precision", "micro_batch_size", "sequence_len", "base_model")
 
 
 @rule(
@@ -17,7 +18,7 @@ _RELATED = ("bf16", "micro_batch_size", "sequence_len", "base_model")
     topic="checkpointing",
     bad="base_model: meta-llama/Llama-3.2-1B\nsequence_len: 4096\nmicro_batch_size: 2\n",
     good="base_model: meta-llama/Llama-3.2-1B\nsequence_len: 4096\nmicro_batch_size: 2\ngradient_checkpointing: true\n",
-    beyond_trainer="A default that is easily taken for the opposite: most of Axolotl's examples write the key.",
+    beyond_trainer="A default that is easily taken for the opposite: most examples write the key.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """Gradient checkpointing is not written, so it is off.
@@ -28,25 +29,21 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     means reentrant checkpointing in SFT and non-reentrant in RL. Write `gradient_checkpointing: false` if off is what
     you want.
     """
-    if "gradient_checkpointing" in run.config or run.activation_offloading != "off":
+    field = "gradient_checkpointing"
+    origin = run.origins[field]
+    written = origin.kind != "default" or origin.place is not None
+    change = changes.checkpoint_activations(run)
+    if written or change is None:
         return
-    if run.config.get("fsdp_config.activation_checkpointing") is True or "mpt" in (run.base_model or "").lower():
-        return  # FSDP checkpoints by itself; MPT cannot be checkpointed
     micro, length = run.micro_batch_size, run.sequence_len
     default = "non-reentrant here (RL)" if run.rl else "reentrant"
     yield Hit(
-        key="gradient_checkpointing",
+        field=field,
         near=_RELATED,
         message=(
-            "gradient_checkpointing is not written, so it is off: every layer keeps its activations until backward, "
+            f"{run.keys[field]} is not written, so it is off: every layer keeps its activations until backward, "
             f"of micro {micro} × length {length} = {micro * length} tokens (on would be {default} by default)"
         ),
-        fix=_turn_on(run),
+        change=change,
+        by_request=True,
     )
-
-
-def _turn_on(run: RunSpec) -> Fix | None:
-    beside = next((key for key in _RELATED if key in run.config), None)
-    if beside is None:
-        return None
-    return unsafe("Recompute activations (slower)", insert_key("gradient_checkpointing", True, beside=beside))

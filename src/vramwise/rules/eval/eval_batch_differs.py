@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.rules.base import Hit, rule, safe, set_key
+from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
 from vramwise.types import RunSpec, Severity
+from vramwise.variants import changes
 
 
 @rule(
@@ -32,14 +33,11 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     micro, batch = run.micro_batch_size, run.eval_batch_size
     if batch is None or batch == micro:
         return
+    keys = run.keys
     message = (
-        f"eval_batch_size {batch} differs from micro_batch_size {micro}: evaluation asks for blocks of other sizes "
-        "than training left in the cache, so reserved memory jumps at the first eval and stays up"
+        f"{keys['eval_batch_size']} {batch} differs from {keys['micro_batch_size']} {micro}: evaluation asks for "
+        "blocks of other sizes than training left in the cache, so reserved memory jumps at the first eval and stays up"
     )
-    if not run.eval_on_start:
-        message += " (no eval is scheduled yet: set eval_steps, eval_strategy or evals_per_epoch)"
-    yield Hit(
-        key="eval_batch_size",
-        message=message,
-        fix=safe(f"Evaluate at the training micro-batch: eval_batch_size {micro}", set_key("eval_batch_size", micro)),
-    )
+    if not run.eval_scheduled:
+        message += " (no eval is scheduled yet)"
+    yield Hit(field="eval_batch_size", message=message, change=changes.equal_eval_batch(run))

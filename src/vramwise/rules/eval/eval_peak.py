@@ -27,7 +27,7 @@ from vramwise.units import gib
         "lora_target_linear: true\ngradient_checkpointing: true\nattn_implementation: flash_attention_2\n"
     ),
     options="--gpu h100",
-    beyond_trainer="Axolotl does not look at memory; the run is simulated here.",
+    beyond_trainer="The trainer does not look at memory; the run is simulated here.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """Evaluation, not training, decides how much memory the run needs.
@@ -42,8 +42,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     training = [peak.peak_allocated_bytes for peak in memory.phases if peak.phase not in ("eval", "load")]
     if evals and training and max(evals) > max(training):
         yield Hit(
-            key="eval_batch_size",
-            near=("val_set_size", "test_datasets"),
+            field="eval_batch_size",
+            near=("evaluates",),
             message=(
                 f"evaluation at batch {run.eval_batch_size} allocates {gib(max(evals))}, training "
                 f"{gib(max(training))}: the run fits or fails by its evals"

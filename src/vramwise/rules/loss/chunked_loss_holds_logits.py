@@ -30,12 +30,11 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     if run.loss_kernel != "chunked":
         return
     micro, length = run.micro_batch_size, run.sequence_len
-    chunks = run.config.get("chunked_cross_entropy_num_chunks", 8)
     width = 4 if run.precision == "fp32" else 2
     yield Hit(
-        key="chunked_cross_entropy",
+        field="loss_kernel",
         message=(
-            f"chunked_cross_entropy splits only the fp32 copy in {chunks}: the logits, micro {micro} × length {length} "
-            f"= {micro * length} tokens × vocabulary × {width} bytes, stay whole"
+            f"{run.keys['loss_kernel']} splits only the fp32 copy in {run.loss_chunks}: the logits, micro {micro} × "
+            f"length {length} = {micro * length} tokens × vocabulary × {width} bytes, stay whole"
         ),
     )

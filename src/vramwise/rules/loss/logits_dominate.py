@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.rules.base import Hit, insert_key, rule, unsafe
+from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl.plugins import LIGER, list_plugin, listed_plugins
-from vramwise.types import Fix, RunSpec, Severity
+from vramwise.types import RunSpec, Severity
 from vramwise.units import gib
+from vramwise.variants import changes
 
 _SHARE = 0.3
 
@@ -30,7 +30,7 @@ _SHARE = 0.3
         "plugins:\n  - axolotl.integrations.liger.LigerPlugin\nliger_fused_linear_cross_entropy: true\n"
     ),
     options="--gpu h100",
-    beyond_trainer="Axolotl does not look at memory; the run is simulated here.",
+    beyond_trainer="The trainer does not look at memory; the run is simulated here.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """The logits take a large part of the memory at the peak.
@@ -49,19 +49,11 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     if not total or logits / total < _SHARE:
         return
     yield Hit(
-        key="micro_batch_size",
+        field="micro_batch_size",
         near=("sequence_len", "base_model"),
         message=(
             f"{gib(logits)} of {gib(total)} at the peak are logits in the stock loss: Liger's fused linear cross "
             "entropy or cut cross entropy never hold them"
         ),
-        fix=_fix(run),
+        change=changes.fuse_loss(run),
     )
-
-
-def _fix(run: RunSpec) -> Fix | None:
-    plugin = list_plugin(run, LIGER, beside="base_model")
-    if plugin is None and LIGER not in listed_plugins(run):
-        return None
-    kernel = insert_key("liger_fused_linear_cross_entropy", True, beside="plugins")
-    return unsafe("Use Liger's fused linear cross entropy", *((plugin, kernel) if plugin else (kernel,)))

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl.rules.method.new_tokens_train_embeddings import new_tokens
 from vramwise.types import RunSpec, Severity
 
 _VOCABULARY_SIZED = ("embed_tokens", "lm_head", "wte", "embed_in", "embed_out", "word_embeddings")
@@ -30,11 +29,11 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     Leave them out unless new tokens were added; for those, `peft_trainable_token_indices` trains single rows.
     """
     saved = [name for name in run.lora_modules_to_save if name in _VOCABULARY_SIZED]
-    if run.adapter and saved and not new_tokens(run):
+    if run.adapter and saved and not run.added_tokens:
         yield Hit(
-            key="lora_modules_to_save",
+            field="lora_modules_to_save",
             message=(
-                f"lora_modules_to_save trains full copies of {' and '.join(saved)}: 8 bytes a parameter with Adam in "
-                "bf16 for vocabulary × hidden parameters each, beside the frozen originals"
+                f"{run.keys['lora_modules_to_save']} trains full copies of {' and '.join(saved)}: 8 bytes a parameter "
+                "with Adam in bf16 for vocabulary × hidden parameters each, beside the frozen originals"
             ),
         )

@@ -24,7 +24,7 @@ from vramwise.units import gib
         "optimizer: adamw_torch_fused\ngradient_checkpointing: true\nattn_implementation: flash_attention_2\n"
     ),
     options="--gpu h100",
-    beyond_trainer="Axolotl does not look at memory; the run is simulated here.",
+    beyond_trainer="The trainer does not look at memory; the run is simulated here.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """The optimizer step, not forward or backward, is the peak.
@@ -41,7 +41,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     ]
     if step and rest and max(step) > max(rest):
         yield Hit(
-            key="optimizer",
+            field="optimizer",
             near=("base_model",),
             message=(
                 f"the step of {run.optimizer} allocates {gib(max(step))}, forward and backward {gib(max(rest))}: a "

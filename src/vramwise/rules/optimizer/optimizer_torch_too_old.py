@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.rules.base import Hit, rule, set_key, unsafe
+from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
 from vramwise.types import RunSpec, Severity
+from vramwise.variants import changes
 
 # ADOPT needs torch 2.5.1; a target names minor versions only, so 2.5 itself gets the benefit of the doubt.
 _OLDEST = {"adopt_adamw": (2, 5)}
@@ -24,15 +25,15 @@ _OLDEST = {"adopt_adamw": (2, 5)}
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """The optimizer needs a newer torch than the target has.
 
-    ADOPT (`adopt_adamw`) uses functions that torch has from 2.5.1 on; Axolotl stops on anything older. Upgrade torch,
-    or train with AdamW.
+    ADOPT (`adopt_adamw`) uses functions that torch has from 2.5.1 on; the trainer stops on anything older. Upgrade
+    torch, or train with AdamW.
     """
     oldest = _OLDEST.get(run.optimizer)
     if oldest is None or run.target.torch >= oldest:
         return
     have = ".".join(str(part) for part in run.target.torch)
     yield Hit(
-        key="optimizer",
-        message=f"optimizer {run.optimizer} needs torch 2.5.1, the target has {have}: Axolotl stops",
-        fix=unsafe("Train with AdamW: adamw_torch_fused", set_key("optimizer", "adamw_torch_fused")),
+        field="optimizer",
+        message=f"optimizer {run.optimizer} needs torch 2.5.1, the target has {have}: {run.trainer_title} stops",
+        change=changes.fused_adamw(run),
     )

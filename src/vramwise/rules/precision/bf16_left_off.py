@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.rules.base import Hit, delete_key, insert_key, rule, unsafe
+from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
 from vramwise.types import RunSpec, Severity
+from vramwise.variants import changes
 
 
 @rule(
@@ -29,12 +30,10 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     gpu = run.target.gpu
     if gpu is None or not gpu.bf16 or run.precision != "fp16":
         return
-    keys = [key for key in ("fp16", "float16") if key in run.config]
-    key = keys[0] if keys else "fp16"
     yield Hit(
-        key=key,
+        field="precision",
         message=(
             f"{gpu.name} has bf16, but the run uses fp16: same memory, smaller range, loss scaling and skipped steps"
         ),
-        fix=unsafe("Train in bf16", insert_key("bf16", "auto", beside=key), *(delete_key(name) for name in keys)),
+        change=changes.train_in_bf16(run),
     )

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.rules.base import Hit, delete_key, rule, unsafe
+from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
 from vramwise.types import GpuSpec, RunSpec, Severity
-
-_KEYS = ("fp8", "fp8_config", "fp8_enable_fsdp_float8_all_gather")
+from vramwise.variants import changes
 
 
 @rule(
@@ -22,27 +21,28 @@ _KEYS = ("fp8", "fp8_config", "fp8_enable_fsdp_float8_all_gather")
     good_options="--gpu h100",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """fp8 training on a card that Axolotl refuses for it.
+    """fp8 training on a card that the trainer refuses for it.
 
-    Axolotl accepts `fp8: true` from compute capability 9.0 (Hopper) on and stops on anything older. Ada cards (RTX 40,
-    L4, L40S; 8.9) have fp8 units and are refused all the same; Ampere and older have none.
+    `fp8: true` is accepted from compute capability 9.0 (Hopper) on; the trainer stops on anything older. Ada cards (RTX
+    40, L4, L40S; 8.9) have fp8 units and are refused all the same; Ampere and older have none.
 
     Train in bf16 on this card: remove fp8 and leave `bf16: auto`.
     """
     gpu = run.target.gpu
     if run.precision != "fp8" or gpu is None:
         return
-    fix = unsafe("Train in bf16: remove fp8", *(delete_key(key) for key in _KEYS if key in run.config))
+    change = changes.train_in_bf16(run) or changes.let_card_choose(run)
     if gpu.vendor == "amd" and not gpu.fp8:
         message = (
-            f"fp8: true on {gpu.name}, which has no fp8: Axolotl lets it pass and the first fp8 matrix product fails"
+            f"fp8: true on {gpu.name}, which has no fp8: {run.trainer_title} lets it pass and the first fp8 matrix "
+            "product fails"
         )
-        yield Hit(key="fp8", message=message, fix=fix, severity=Severity.WARNING)
+        yield Hit(field="precision", message=message, change=change, severity=Severity.WARNING)
     elif gpu.capability is not None and gpu.capability < (9, 0):
-        yield Hit(key="fp8", message=_refused(gpu, gpu.capability), fix=fix)
+        yield Hit(field="precision", message=_refused(run, gpu, gpu.capability), change=change)
 
 
-def _refused(gpu: GpuSpec, capability: tuple[int, int]) -> str:
+def _refused(run: RunSpec, gpu: GpuSpec, capability: tuple[int, int]) -> str:
     card = f"{gpu.name} (sm_{capability[0]}{capability[1]})"
-    has = "has fp8 units, but Axolotl" if gpu.fp8 else "has no fp8; Axolotl"
-    return f"fp8: true on {card}: the card {has} takes fp8 only from sm_90 on and refuses the file"
+    has = "has fp8 units, but" if gpu.fp8 else "has no fp8;"
+    return f"fp8: true on {card}: the card {has} {run.trainer_title} takes fp8 only from sm_90 on and refuses the file"

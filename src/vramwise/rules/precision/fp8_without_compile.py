@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.rules.base import Hit, insert_key, rule, unsafe
+from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
 from vramwise.types import RunSpec, Severity
+from vramwise.variants import changes
 
 
 @rule(
@@ -28,7 +29,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     if run.precision != "fp8" or run.torch_compile:
         return
     message = (
-        "fp8: true without torch_compile: the casts around every linear are not fused, so fp8 runs no faster than bf16"
+        f"fp8: true without {run.keys['torch_compile']}: the casts around every linear are not fused, so fp8 runs no "
+        "faster than bf16"
     )
-    fix = unsafe("Compile the model: torch_compile true", insert_key("torch_compile", True, beside="fp8"))
-    yield Hit(key="fp8", near=("torch_compile",), message=message, fix=fix)
+    yield Hit(field="precision", near=("torch_compile",), message=message, change=changes.compile_model(run))

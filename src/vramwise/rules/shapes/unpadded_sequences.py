@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.rules.base import Hit, insert_key, rule, safe
+from vramwise.allocator.variables import EXPANDABLE
+from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
-from vramwise.types import Fix, RunSpec, Severity
+from vramwise.types import RunSpec, Severity
+from vramwise.variants import changes
 
-_KEY = "pad_to_sequence_len"
+_FIELD = "pad_to_sequence_len"
 _NEIGHBOURS = ("sequence_len", "sample_packing", "micro_batch_size")
 
 
@@ -18,6 +20,7 @@ _NEIGHBOURS = ("sequence_len", "sample_packing", "micro_batch_size")
     topic="shapes",
     bad="sequence_len: 2048\nsample_packing: false\nmicro_batch_size: 4\n",
     good="sequence_len: 2048\nsample_packing: false\npad_to_sequence_len: true\nmicro_batch_size: 4\n",
+    options="--launcher module",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """Batches change their shape from step to step.
@@ -28,7 +31,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
     Measured on one H200, Llama-3.2-1B shape, LoRA, micro-batch 4, the same data: padded to the longest row 52.7 GiB
     reserved, padded to 2048 32.3 GiB, of which 29.8 GiB allocated both times. Expandable segments bring the first run
-    down to 32.4 GiB.
+    down to 32.4 GiB: where they are on, padding is worth nothing, and the rule only informs.
 
     The price of padding: pad tokens are computed like any other. `sample_packing: true` fills the rows with further
     samples instead, which gives constant shapes with little waste, but changes what a batch holds. Padding alone
@@ -37,40 +40,29 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     Silent where shapes are constant, for RL (TRL pads by itself), for pretraining streams, and where padding has no
     say: multimodal batches and batch_flattening.
     """
-    if run.constant_shapes or run.rl or _padding_has_no_say(run):
+    change = changes.pad_rows(run)
+    if change is None:
         return
-    message = f"{_widths(run)}: {_cost(run)}; {_price(run)}"
-    yield Hit(key=_KEY, near=_NEIGHBOURS, message=message, fix=_fix(run))
-
-
-def _padding_has_no_say(run: RunSpec) -> bool:
-    if run.sample_packing:
-        return False
-    return bool(run.config.get("processor_type") or run.config.get("batch_flattening"))
+    if EXPANDABLE in run.allocator:
+        message = f"{_widths(run)}: expandable segments take the changing shapes, padding would save nothing"
+        yield Hit(field=_FIELD, near=_NEIGHBOURS, message=message, severity=Severity.INFO)
+        return
+    cost = "shapes change every step, the cached blocks do not fit and reserved memory creeps up"
+    yield Hit(field=_FIELD, near=_NEIGHBOURS, message=f"{_widths(run)}: {cost}; {_price(run)}", change=change)
 
 
 def _widths(run: RunSpec) -> str:
+    key, packing = run.keys[_FIELD], run.keys["sample_packing"]
+    longest = f"{run.keys['sequence_len']} {run.sequence_len}"
     if run.sample_packing:
-        return (
-            f"{_KEY}: false with sample_packing leaves packed rows at any length up to sequence_len {run.sequence_len}"
-        )
-    off = f"{_KEY} is false" if run.config.get(_KEY) is False else f"{_KEY} is not set"
+        return f"{key}: false with {packing} leaves packed rows at any length up to {longest}"
+    off = f"{key} is false" if run.origins[_FIELD].kind == "file" else f"{key} is not set"
     rounded = "" if run.pad_multiple == 1 else f" rounded up to {run.pad_multiple}"
-    return f"{off}, so every batch is as wide as its longest row{rounded}, up to sequence_len {run.sequence_len}"
-
-
-def _cost(run: RunSpec) -> str:
-    if "expandable_segments:True" in run.allocator:
-        return "shapes change every step and the cached blocks do not fit (expandable segments soften this here)"
-    return "shapes change every step, the cached blocks do not fit and reserved memory creeps up"
+    return f"{off}, so every batch is as wide as its longest row{rounded}, up to {longest}"
 
 
 def _price(run: RunSpec) -> str:
     if run.sample_packing:
         return "the price of padding is small, only the rest of a row"
-    return "the price of padding: pad tokens are computed too (sample_packing wastes fewer, but changes the batch)"
-
-
-def _fix(run: RunSpec) -> Fix:
-    beside = next((key for key in _NEIGHBOURS if key in run.config), "base_model")
-    return safe("Pad every batch to sequence_len", insert_key(_KEY, True, beside=beside))
+    packing = run.keys["sample_packing"]
+    return f"the price of padding: pad tokens are computed too ({packing} wastes fewer, but changes the batch)"

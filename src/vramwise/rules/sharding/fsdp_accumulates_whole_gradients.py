@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.rules.base import Hit, insert_key, rule, unsafe
+from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
 from vramwise.types import RunSpec, Severity
-
-_SYNCED = {"gradient_accumulation_kwargs": {"sync_each_batch": True}}
+from vramwise.variants import changes
 
 
 @rule(
@@ -36,13 +35,9 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     steps = run.gradient_accumulation_steps
     if not run.sharding.startswith("fsdp") or run.gpus < 2 or run.adapter or steps < 2 or run.sync_each_batch:
         return
-    key = "gradient_accumulation_steps"
+    field = "gradient_accumulation_steps"
     message = (
-        f"{key} {steps} under FSDP: gradients are exchanged at the last micro-step only, so before it each of "
-        f"{run.gpus} GPUs holds those of the whole model, not its share"
+        f"{run.keys[field]} {steps} under FSDP: gradients are exchanged at the last micro-step only, so before it each "
+        f"of {run.gpus} GPUs holds those of the whole model, not its share"
     )
-    fix = None
-    if run.config.get("accelerator_config") is None:
-        title = "Exchange gradients at every micro-step: sync_each_batch"
-        fix = unsafe(title, insert_key("accelerator_config", _SYNCED, beside=key))
-    yield Hit(key=key, near=("batch_size", "fsdp_config", "fsdp"), message=message, fix=fix)
+    yield Hit(field=field, near=("sharding",), message=message, change=changes.exchange_each_step(run))

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.rules.base import Hit, rule, set_key, unsafe
+from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl.remedies import written_key
 from vramwise.types import RunSpec, Severity
-
-_KEY = "fsdp_config.state_dict_type"
+from vramwise.variants import changes
 
 
 @rule(
@@ -19,20 +17,20 @@ _KEY = "fsdp_config.state_dict_type"
     bad="base_model: meta-llama/Llama-3.2-1B\nfsdp_version: 2\nfsdp_config:\n  state_dict_type: FULL_STATE_DICT\n",
     good="base_model: meta-llama/Llama-3.2-1B\nfsdp_version: 2\nfsdp_config:\n  state_dict_type: SHARDED_STATE_DICT\n",
     options="--gpus 2",
-    beyond_trainer="Axolotl accepts both; the full form gathers the model for every checkpoint.",
+    beyond_trainer="The trainer accepts both; the full form gathers the model for every checkpoint.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """Every FSDP checkpoint gathers the whole model.
 
     `state_dict_type: FULL_STATE_DICT` collects all shards into the host memory of rank 0 each time a checkpoint is
     written: the memory and the pause grow with the model, not with its share. SHARDED_STATE_DICT lets each rank write
-    its own part; Axolotl merges them at the end, on the CPU. `final_state_dict_type: FULL_STATE_DICT` gathers once,
+    its own part; the trainer merges them at the end, on the CPU. `final_state_dict_type: FULL_STATE_DICT` gathers once,
     for the final model. Adapters are small, so with one the rule is silent.
     """
-    if run.adapter or not run.sharding.startswith("fsdp") or run.config.get(_KEY) != "FULL_STATE_DICT":
+    if run.adapter or not run.sharding.startswith("fsdp") or not run.gathers_checkpoints:
         return
     yield Hit(
-        key=_KEY,
+        field="gathers_checkpoints",
         message="state_dict_type FULL_STATE_DICT gathers the whole model in rank 0's host memory for every checkpoint",
-        fix=unsafe("Write sharded checkpoints", set_key(written_key(run, _KEY), "SHARDED_STATE_DICT")),
+        change=changes.shard_checkpoints(run),
     )

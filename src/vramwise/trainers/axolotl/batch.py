@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 
-from vramwise.trainers.axolotl.attention import supports_packing
+from vramwise.facts.attention import supports_packing
+from vramwise.trainers.axolotl.attention import isolates_packed_samples
+from vramwise.trainers.axolotl.schema import Schema
 from vramwise.trainers.fields import Fields
 from vramwise.types import Target
 
@@ -20,6 +22,7 @@ def resolve_batch(fields: Fields, target: Target) -> None:
 
 def _accumulation(fields: Fields, micro: int) -> int:
     config, name = fields.config, "gradient_accumulation_steps"
+    fields.keys[name] = name
     batch = config.get("batch_size")
     if batch and config.get(name) is None:
         if name in config:  # an explicit null is the one case in which Axolotl divides
@@ -48,6 +51,7 @@ def resolve_shapes(fields: Fields) -> None:
     else:
         fields.derive("pad_multiple", multiple, f"longest row of the batch, up to a multiple of {multiple}")
     _constant_shapes(fields, padded)
+    _can_pad(fields)
     fields.take("group_by_length", False)
     cuts = config.get("excess_length_strategy", "drop") == "truncate"
     why = "excess_length_strategy truncate" if cuts else "samples that are too long are dropped"
@@ -72,15 +76,27 @@ def _constant_shapes(fields: Fields, padded: bool) -> None:
         fields.derive("constant_shapes", False, "widths follow the data")
 
 
+def _can_pad(fields: Fields) -> None:
+    for key in ("processor_type", "batch_flattening"):
+        if fields.config.get(key) and not fields.values["sample_packing"]:
+            fields.derive("can_pad", False, f"{key}: batches are not padded to a length", key=key)
+            return
+    fields.derive("can_pad", True, "text in rows")
+
+
 def _packing_rows(fields: Fields, packing: bool) -> None:
     if not packing:
         fields.derive("packing_rows", "none", "sample_packing is off")
+        fields.derive("samples_apart", True, "a row holds one sample")
         return
     attention = fields.values["attn_implementation"]
     real_batches = fields.config.get("multipack_real_batches")
     one = supports_packing(attention) if real_batches is None else not real_batches
     why = f"{attention} takes one row of micro × sequence_len tokens" if one else f"{attention}: micro rows"
     fields.derive("packing_rows", "one" if one else "micro", why)
+    apart = fields.origins["attn_implementation"].kind != "default" and isolates_packed_samples(attention)
+    why = f"{attention} keeps them apart" if apart else "the plain mask stays: each sees those before it in its row"
+    fields.derive("samples_apart", apart, why, key=fields.origins["attn_implementation"].key)
 
 
 def _padding(fields: Fields, packing: bool) -> bool:
@@ -93,9 +109,9 @@ def _padding(fields: Fields, packing: bool) -> bool:
     return bool(fields.take(name, False))
 
 
-def resolve_eval(fields: Fields) -> None:
+def resolve_eval(fields: Fields, schema: Schema) -> None:
     """Fills evaluates, eval_batch_size, eval_sequence_len, eval_sample_packing, eval_on_start, eval_steps."""
-    evaluates = _evaluates(fields)
+    evaluates = _evaluates(fields, schema)
     packed = _packed_eval(fields)
     micro = fields.values["micro_batch_size"]
     if not evaluates:
@@ -109,11 +125,24 @@ def resolve_eval(fields: Fields) -> None:
             fields.at_least_one("eval_batch_size", micro, why="unset: as micro_batch_size")
         fields.at_least_one("eval_sequence_len", fields.values["sequence_len"], why="unset: as sequence_len")
     scheduled = _scheduled(fields)
-    why = "any eval schedule brings an eval before the first step" if scheduled else "no eval is scheduled"
-    fields.derive("eval_on_start", bool(evaluates and scheduled), why)
+    fields.derive("eval_scheduled", scheduled, "an eval is scheduled" if scheduled else "no eval is scheduled")
+    _eval_on_start(fields, schema, evaluates)
     steps = fields.take("eval_steps", None)
     if isinstance(steps, float) and not math.isfinite(steps):
         fields.derive("eval_steps", None, f"step {steps} never comes", key="eval_steps")
+
+
+def _eval_on_start(fields: Fields, schema: Schema, evaluates: bool) -> None:
+    key = "eval_on_start"
+    written = fields.config.get(key) if schema.key_type(key) else None
+    if not (evaluates and _scheduled(fields)):
+        fields.derive(key, False, "no eval is scheduled")
+    elif written is not None:
+        fields.put(key, bool(written), fields.written(key))
+    else:
+        why = "any eval schedule brings an eval before the first step"
+        off = "eval_on_start: false turns it off" if schema.key_type(key) else "a key for it comes with Axolotl 0.21"
+        fields.derive(key, True, f"{why}; {off}")
 
 
 def _scheduled(fields: Fields) -> bool:
@@ -124,8 +153,12 @@ def _scheduled(fields: Fields) -> bool:
     return bool((config.get("evals_per_epoch") or 0) * config.get("num_epochs", 1) > 1)
 
 
-def _evaluates(fields: Fields) -> bool:
+def _evaluates(fields: Fields, schema: Schema) -> bool:
     config = fields.config
+    never = config.get("eval_strategy", config.get("evaluation_strategy")) == "no"
+    if never and schema.since("0.21.0"):
+        why = f"eval_strategy no: Axolotl {schema.short} never evaluates (up to 0.20: once, before the first step)"
+        return bool(fields.derive("evaluates", False, why, key="eval_strategy"))
     if config.get("test_datasets"):
         return bool(fields.derive("evaluates", True, "test_datasets", key="test_datasets"))
     share = config.get("val_set_size") or 0

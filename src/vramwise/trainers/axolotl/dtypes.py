@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramwise.trainers.axolotl.attention import keeps_embeddings_fp32
+from vramwise.trainers.axolotl.schema import Schema, schema_in
 from vramwise.trainers.fields import Fields
 from vramwise.types import Target
 
@@ -20,15 +21,20 @@ def resolve_dtypes(fields: Fields, target: Target) -> None:
     why = "mixed precision: autocast around the model" if amp else "no autocast"
     fields.derive("autocast", amp, why)
     _embeddings(fields)
+    _upcast_at_load(fields, schema_in(target.stack))
 
 
 def _half_precision(fields: Fields, target: Target) -> str:
     """bf16 | fp16 | fp32: the autocast dtype; also stored as `precision`."""
     config = fields.config
+    fields.keys["precision"] = "bf16"
     # An explicit `bf16: null` is not the default `auto`: it is off.
     bf16 = config.get("bf16", "auto" if "bf16" not in config else False)
     fp16 = config.get("fp16")
-    if bf16 == "auto" and not fp16:
+    by_card = bf16 == "auto" and not fp16
+    why = "bf16 auto" if by_card else "the precision is written"
+    fields.derive("precision_by_card", by_card, why, key="bf16")
+    if by_card:
         return _auto(fields, target)
     if bf16 and bf16 != "auto":
         return str(fields.put("precision", "bf16", fields.written("bf16")))
@@ -50,23 +56,26 @@ def _auto(fields: Fields, target: Target) -> str:
     if gpu.bf16:
         return str(fields.derive("precision", "bf16", f"bf16 auto: {card} has bf16", key="bf16"))
     if fields.config.get("fp16") is False or fields.config.get("float16"):
-        name = "fp16" if fields.config.get("float16") else "fp32"
-        fields.derive("precision", name, f"bf16 auto: {card} has no bf16, and fp16 is not wanted", key="bf16")
+        written = "bf16" if "bf16" in fields.config else "fp16"
+        name, key = ("fp16", "float16") if fields.config.get("float16") else ("fp32", written)
+        fields.derive("precision", name, f"bf16 auto: {card} has no bf16, and fp16 is not wanted", key=key)
         return "fp32"
     return str(fields.derive("precision", "fp16", f"bf16 auto: {card} has no bf16", key="bf16"))
 
 
 def _weights(fields: Fields, half: str) -> None:
     config = fields.config
+    key = None
     if half == "bf16" or config.get("bfloat16"):
-        dtype, why = "bf16", "loaded in bf16"
+        dtype, why, key = "bf16", "loaded in bf16", "bf16" if half == "bf16" else "bfloat16"
     elif config.get("load_in_8bit") or half == "fp16" or config.get("float16"):
         dtype, why = "fp16", "loaded in fp16"
     else:
         dtype, why = "fp32", "neither bf16 nor fp16: loaded in fp32"
     if _lora_4bit_upcast(fields):
         dtype, why = "fp32", "adapter lora + load_in_4bit: nothing is quantised and the base is upcast to fp32"
-    fields.derive("weights_dtype", dtype, why)
+        key = "load_in_4bit"
+    fields.derive("weights_dtype", dtype, why, key=key)
 
 
 def _lora_4bit_upcast(fields: Fields) -> bool:
@@ -104,3 +113,19 @@ def _embeddings(fields: Fields) -> None:
             return
     why = f"full fine-tune under {values['attn_implementation']}: norms, embeddings and lm_head stay fp32"
     fields.derive("fp32_embeddings", True, why)
+
+
+def _upcast_at_load(fields: Fields, schema: Schema) -> None:
+    """Whether PEFT's preparation of a quantised base takes embeddings and head to fp32, to be cast back later."""
+    name, key = "upcasts_embeddings_at_load", "embeddings_skip_upcast"
+    written = fields.config.get(key)
+    fsdp = str(fields.values["sharding"]).startswith("fsdp")
+    if not schema.since("0.20.0"):
+        skips = written is True and bool(fields.config.get("load_in_4bit")) and not fsdp
+        fields.derive(name, not skips, f"{key} is {'' if skips else 'not '}in force", key=key)
+    elif written is not None:
+        fields.derive(name, not written, f"{key} is written", key=key)
+    else:
+        kept = fsdp and fields.values["adapter"] == "qlora" and fields.values["loss_kernel"] != "cut"
+        why = "QLoRA under FSDP keeps them" if kept else "left out since Axolotl 0.20: they would be cast back"
+        fields.derive(name, kept, why)

@@ -1,10 +1,11 @@
-"""What is trained and how memory is saved: adapter, quantisation, optimizer, attention, loss kernel, checkpointing."""
+"""What is trained, and by what: adapter, quantisation, optimizer, attention, loss kernel."""
 
 from __future__ import annotations
 
 from vramwise.trainers.axolotl.attention import LEGACY_FLAGS
+from vramwise.trainers.axolotl.schema import schema_in
 from vramwise.trainers.fields import Fields
-from vramwise.types import Target
+from vramwise.types import Config, Target
 
 # What PEFT's LoraConfig takes where nobody says a rank or an alpha.
 PEFT_RANK = PEFT_ALPHA = 8
@@ -24,12 +25,21 @@ def resolve_method(fields: Fields, target: Target) -> None:
     fields.take("use_dora", False, key="peft_use_dora")
     fields.take("use_rslora", False, key="peft_use_rslora")
     _quantization(fields, adapter)
+    tokens = added_tokens(fields.config)
+    fields.derive("added_tokens", len(tokens), f"{len(tokens)} in the file", key="tokens")
     fields.take("rl", None)
-    fields.take("optimizer", "adamw_torch_fused")
+    fields.take("optimizer", schema_in(target.stack).defaults()["optimizer"])
     fields.take("max_grad_norm", 1.0, why="transformers' default")
     _attention(fields)
     _loss(fields)
     _lora_kernels(fields, target)
+
+
+def added_tokens(config: Config) -> list[str]:
+    """Tokens that the config adds to the vocabulary. Changed special tokens may be known to the tokenizer already."""
+    added = config.get("tokens", ())
+    special = config.get("special_tokens.additional_special_tokens", ())
+    return [str(token) for tokens in (added, special) if isinstance(tokens, list) for token in tokens]
 
 
 def _rank(fields: Fields, adapter: str | None) -> None:
@@ -76,6 +86,7 @@ def _quantization(fields: Fields, adapter: str | None) -> None:
 
 def _attention(fields: Fields) -> None:
     config = fields.config
+    fields.keys["attn_implementation"] = "attn_implementation"
     if config.get("attn_implementation") is None:
         for flag, name in LEGACY_FLAGS.items():
             if config.get(flag):
@@ -118,6 +129,7 @@ def _loss(fields: Fields) -> None:
             break
     else:
         fields.derive("loss_kernel", "stock", "no loss kernel is in use: full logits in fp32")
+    fields.at_least_one("loss_chunks", 8, key="chunked_cross_entropy_num_chunks")
     used = tuple(name for name in _LIGER if liger and config.get(f"liger_{name}"))
     fields.derive("liger", used, "LigerPlugin and its keys" if used else "no Liger kernel is in use")
 
@@ -141,64 +153,3 @@ def _lora_kernels(fields: Fields, target: Target) -> None:
             fields.derive("lora_kernels", False, why)
             return
     fields.derive("lora_kernels", True, "on by themselves for LoRA")
-
-
-def resolve_memory_savers(fields: Fields, target: Target) -> None:
-    """Fills checkpointing, offloading, tiling and compilation. Needs the method."""
-    config = fields.config
-    written = config.get("gradient_checkpointing", False)
-    asked = bool(written)
-    if isinstance(written, str):
-        fields.derive("gradient_checkpointing", True, f"{written}: old spelling", key="gradient_checkpointing")
-    else:
-        fields.take("gradient_checkpointing", False)
-    offload = _activation_offloading(fields, written)
-    _recompute(fields, asked, offload)
-    fields.take("layer_offloading", False)
-    fields.take("tiled_mlp", False)
-    compiles = config.get("torch_compile", False)
-    if compiles == "auto":
-        version = f"{target.torch[0]}.{target.torch[1]}"
-        fields.derive("torch_compile", target.torch >= (2, 5), f"auto on torch {version}", key="torch_compile")
-    else:
-        fields.take("torch_compile", False)
-
-
-def _activation_offloading(fields: Fields, checkpointing: object) -> str:
-    written = fields.config.get("activation_offloading", False)
-    if checkpointing in ("offload", "offload_disk"):
-        why = f"gradient_checkpointing: {checkpointing} streams activations to host memory"
-        return str(fields.derive("activation_offloading", "stream", why, key="gradient_checkpointing"))
-    if written == "disk":
-        why = "disk really runs the streamer to host memory"
-        return str(fields.derive("activation_offloading", "stream", why, key="activation_offloading"))
-    mode = {True: "stream", False: "off"}.get(written, written)
-    if not written:
-        return str(fields.derive("activation_offloading", "off", "not set"))
-    return str(fields.derive("activation_offloading", mode, "activation_offloading", key="activation_offloading"))
-
-
-def _recompute(fields: Fields, asked: bool, offload: str) -> None:
-    config = fields.config
-    by_fsdp = "fsdp_config.activation_checkpointing"
-    if config.get(by_fsdp) is True:
-        fields.derive("recompute", True, "FSDP recomputes every block", key=by_fsdp)
-        fields.derive("checkpointing_reentrant", False, "accelerate's wrapper never is", key=by_fsdp)
-        return
-    if asked and offload in ("stream", "legacy") and fields.values["adapter"]:
-        fields.derive("recompute", False, "activations are offloaded instead of recomputed with an adapter")
-    else:
-        fields.derive("recompute", asked, "gradient_checkpointing", key="gradient_checkpointing")
-    written = config.get("gradient_checkpointing_kwargs.use_reentrant")
-    key = "gradient_checkpointing_kwargs"
-    if written is not None:
-        fields.derive("checkpointing_reentrant", bool(written), "use_reentrant is written", key=key)
-    elif config.get(key) is not None:
-        fields.derive("checkpointing_reentrant", True, "kwargs without use_reentrant: torch's default", key=key)
-    else:
-        exceptions = ("rl", "unfrozen_parameters", "selective_checkpointing")
-        except_for = [name for name in exceptions if config.get(name)]
-        if config.get("activation_offloading") == "hidden_states":
-            except_for.append("activation_offloading: hidden_states")
-        why = f"Axolotl's default with {except_for[0]}" if except_for else "Axolotl's default for SFT"
-        fields.derive("checkpointing_reentrant", not except_for, why)

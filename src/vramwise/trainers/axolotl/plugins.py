@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramwise.rules.base import insert_key, set_key
-from vramwise.trainers.axolotl.schema import plugin_named
+from vramwise.trainers.axolotl.schema import schema_of
 from vramwise.types import Edit, RunSpec
 
 LIGER = "axolotl.integrations.liger.LigerPlugin"
@@ -15,9 +15,19 @@ def listed_plugins(run: RunSpec) -> tuple[str, ...]:
     return tuple(plugin for plugin in _named(run) if plugin is not None)
 
 
+def loaded_plugins(run: RunSpec) -> tuple[str, ...]:
+    """The listed plugins, and those that this version loads by itself."""
+    return (*schema_of(run).built_in_plugins(), *listed_plugins(run))
+
+
 def lists_plugin(run: RunSpec, name: str) -> bool:
     """Whether one of Axolotl's own plugins, by class name, is listed."""
     return any(plugin.endswith(f".{name}") for plugin in listed_plugins(run))
+
+
+def mends_diffusion(run: RunSpec) -> bool:
+    """Whether the DiffusionPlugin of 0.21 corrects an old file before it is judged: warm-up and best metric."""
+    return schema_of(run).mends_diffusion(run.config.document.values)
 
 
 def lists_foreign_plugin(run: RunSpec) -> bool:
@@ -43,4 +53,5 @@ def _named(run: RunSpec) -> list[str | None]:
     As written in the file: where one entry is of a wrong type, the others are listed all the same.
     """
     written = run.config.document.values.get("plugins")
-    return [plugin_named(item) for item in written if isinstance(item, str)] if isinstance(written, list) else []
+    named = schema_of(run).plugin_named
+    return [named(item) for item in written if isinstance(item, str)] if isinstance(written, list) else []

@@ -1,7 +1,7 @@
-"""Document → RunSpec for Axolotl 0.18–0.19: what the run will really do, with the reason for every value.
+"""Document → RunSpec for Axolotl 0.18–0.21: what the run will really do, with the reason for every value.
 
-Follows Axolotl's schema defaults and its own normalisation (sources: docs/axolotl.md). Does not know the model: where
-Axolotl looks at the model's config (head size, mixture of experts), the common case is taken and said.
+Follows the schema defaults of the stack's version and its normalisation (sources: docs/axolotl.md). Does not know the
+model: where Axolotl looks at the model's config (head size, mixture of experts), the common case is taken and said.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from vramwise.allocator.variables import settings_in_force
 from vramwise.trainers.axolotl.batch import resolve_batch, resolve_eval, resolve_shapes
 from vramwise.trainers.axolotl.dtypes import resolve_dtypes
 from vramwise.trainers.axolotl.environment import added_variables
-from vramwise.trainers.axolotl.method import resolve_memory_savers, resolve_method
+from vramwise.trainers.axolotl.method import resolve_method
+from vramwise.trainers.axolotl.savers import resolve_memory_savers
+from vramwise.trainers.axolotl.schema import schema_in
 from vramwise.trainers.axolotl.sharding import resolve_sharding
 from vramwise.trainers.fields import Fields
 from vramwise.types import Config, RunSpec, Target
@@ -29,7 +31,7 @@ def resolve_axolotl(config: Config, target: Target, deepspeed: Mapping[str, Any]
     resolve_dtypes(fields, target)
     resolve_memory_savers(fields, target)
     resolve_shapes(fields)
-    resolve_eval(fields)
+    resolve_eval(fields, schema_in(target.stack))
     added = added_variables(target)
     settings, origin = settings_in_force(target, added, "the axolotl command")
     fields.put("allocator", settings, origin)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from vramwise.trainers.axolotl.schema import Schema, schema_in
 from vramwise.trainers.deepspeed import read_deepspeed
 from vramwise.trainers.fields import Fields
 from vramwise.types import Origin, Target
@@ -14,19 +15,20 @@ def resolve_sharding(fields: Fields, target: Target, deepspeed: Mapping[str, Any
     """Fills gpus, data_parallel, sharding, shard_ranks, reshard_after_forward, sync_each_batch, offload_*…"""
     fields.put("gpus", target.gpus, Origin(kind="option", why=f"target: {target.gpus} GPU(s)"))
     tensor = fields.at_least_one("tensor_parallel_size", 1)
-    context = _context_parallel(fields)
+    context = _context_parallel(fields, schema_in(target.stack))
     ranks = max(1, target.gpus // (tensor * context))
     fields.derive("data_parallel", ranks, f"gpus {target.gpus} / tensor {tensor} / context {context}")
     config = fields.config
     fields.derive("shard_ranks", ranks, "all data-parallel ranks")
     fields.derive("reshard_after_forward", True, "the default")
+    fields.derive("gathers_checkpoints", False, "the default")
     synced = "accelerator_config.gradient_accumulation_kwargs.sync_each_batch"
     if config.get(synced) is True:
         fields.put("sync_each_batch", True, fields.written("accelerator_config"))
     else:
         fields.derive("sync_each_batch", False, "the default: gradients are exchanged at the last micro-step")
     if config.get("fsdp_config") or config.get("fsdp"):
-        _fsdp(fields, ranks)
+        _fsdp(fields, ranks, schema_in(target.stack))
     elif config.get("deepspeed"):
         _zero(fields, deepspeed)
     else:
@@ -35,22 +37,31 @@ def resolve_sharding(fields: Fields, target: Target, deepspeed: Mapping[str, Any
         _offload(fields, params=False, optimizer=False, why="nothing is offloaded", key=None)
 
 
-def _context_parallel(fields: Fields) -> int:
-    key = "context_parallel_size"
+def _context_parallel(fields: Fields, schema: Schema) -> int:
+    key, block = "context_parallel_size", "context_parallel.size"
+    if schema.key_type(block) and isinstance(fields.config.get(block), int):
+        return fields.at_least_one("context_parallel_size", 1, key=block)
     if fields.config.get(key) is None and fields.config.get("sequence_parallel_degree") is not None:
         key = "sequence_parallel_degree"
     return fields.at_least_one("context_parallel_size", 1, key=key)
 
 
-def _fsdp(fields: Fields, ranks: int) -> None:
+def _fsdp(fields: Fields, ranks: int, schema: Schema) -> None:
     key = "fsdp_config" if fields.config.get("fsdp_config") else "fsdp"
-    version = 2 if str(fields.config.get("fsdp_version")) == "2" else 1
-    why = f"fsdp_version {version}" if fields.config.get("fsdp_version") else "fsdp_version unset means 1"
+    written = fields.config.get("fsdp_version")
+    unset = schema.defaults().get("fsdp_version", 1)
+    why = f"fsdp_version {written}" if written else f"fsdp_version unset means {unset} in Axolotl {schema.short}"
+    version = 2 if str(written or unset) == "2" else 1
+    if version == 1 and schema.since("0.20.0"):
+        version, why = 2, f"Axolotl {schema.short} has FSDP2 only; it refuses fsdp_version {written}"
     fields.derive("sharding", f"fsdp{version}", why, key=key)
     if version == 2:
         _shard_ranks(fields, ranks)
         if fields.config.get("fsdp_config.reshard_after_forward") is False:
             fields.put("reshard_after_forward", False, fields.written("fsdp_config.reshard_after_forward"))
+    state = "fsdp_config.state_dict_type"
+    whole = fields.config.get(state) == "FULL_STATE_DICT"
+    fields.derive("gathers_checkpoints", whole, f"{state} is {'' if whole else 'not '}FULL_STATE_DICT", key=state)
     offload = fields.config.get("fsdp_config.offload_params") is True
     why = "fsdp_config.offload_params" if offload else "fsdp_config.offload_params is not on"
     _offload(fields, params=offload, optimizer=offload, why=why, key="fsdp_config.offload_params")

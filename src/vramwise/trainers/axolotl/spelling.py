@@ -7,9 +7,10 @@ from typing import Any
 
 from vramwise.allocator.variables import export_line
 from vramwise.rules.base import delete_key, insert_key, set_key
+from vramwise.trainers.axolotl.attention import LEGACY_FLAGS
 from vramwise.trainers.axolotl.plugins import LIGER, list_plugin, listed_plugins
 from vramwise.trainers.axolotl.remedies import (
-    choose_attention,
+    PREFERENCE_TRAINING,
     choose_fsdp_version,
     choose_reentrant,
     written_key,
@@ -18,6 +19,18 @@ from vramwise.trainers.base import Spelling
 from vramwise.types import Change, Edit, RunSpec
 
 _RELATED = ("micro_batch_size", "gradient_accumulation_steps", "sequence_len", "optimizer", "base_model")
+# What a new line is best written below, where the general list has nothing closer.
+_BESIDE = {
+    "pad_to_sequence_len": ("sequence_len", "sample_packing"),
+    "gradient_checkpointing": ("activation_offloading", "selective_checkpointing", "bf16"),
+    "gradient_accumulation_steps": ("micro_batch_size",),
+    "attn_implementation": ("sample_packing", "context_parallel_size", "sequence_parallel_degree"),
+    "torch_compile": ("fp8",),
+    "accelerator_config": ("gradient_accumulation_steps",),
+    "load_in_4bit": ("adapter",),
+}
+_FP8 = ("fp8", "fp8_config", "fp8_enable_fsdp_float8_all_gather")
+_SYNCED = {"gradient_accumulation_kwargs": {"sync_each_batch": True}}
 # The lines to write where no config is at hand.
 WORDS: dict[str, tuple[str, ...]] = {
     "smaller-micro-batch": ("micro_batch_size: half of it", "gradient_accumulation_steps: twice as many"),
@@ -67,7 +80,8 @@ def put(run: RunSpec, key: str, value: object) -> Edit:
     """Set the key as the file spells it, or insert it beside a related one."""
     if key in run.config:
         return set_key(written_key(run, key), value)
-    return insert_key(key, value, beside=next((name for name in _RELATED if name in run.config), "base_model"))
+    related = (*_BESIDE.get(key, ()), *_RELATED)
+    return insert_key(key, value, beside=next((name for name in related if name in run.config), "base_model"))
 
 
 def _key(name: str) -> Speller:
@@ -96,23 +110,51 @@ def _loss_kernel(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
         return None  # what stands under `plugins` is no list
     edits = [] if plugin is None else [plugin]
     edits.append(insert_key("liger_fused_linear_cross_entropy", True, beside="plugins"))
-    edits += [delete_key(key) for key in ("chunked_cross_entropy", "liger_cross_entropy") if key in run.config]
+    edits += [delete_key(key) for key in ("chunked_cross_entropy", "liger_cross_entropy") if run.config.get(key)]
     return tuple(edits)
 
 
 def _attention(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    return choose_attention(run, value) or None
+    """`attn_implementation`, in place of an old flag if one decided; None where another key refuses the backend."""
+    key = run.origins["attn_implementation"].key
+    if value == "sdpa" and _bound_to_flash(run):
+        return None
+    if key in (None, "attn_implementation"):
+        return (put(run, "attn_implementation", value),)
+    if key in LEGACY_FLAGS:
+        return (insert_key("attn_implementation", value, beside=key), delete_key(key))
+    return None
+
+
+def _bound_to_flash(run: RunSpec) -> bool:
+    """Ring attention, Gemma 4's hybrid and flattened batches do not run on sdpa."""
+    flattened = run.config.get("batch_flattening") is True
+    return run.context_parallel_size > 1 or bool(run.config.get("gemma4_hybrid_attn_impl")) or flattened
 
 
 def _precision(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    keys = [key for key in ("fp16", "float16") if key in run.config]
     if value == "bf16":
-        beside = keys[0] if keys else "base_model"
-        return (insert_key("bf16", "auto", beside=beside), *(delete_key(key) for key in keys))
+        keys = [key for key in ("fp16", "float16") if key in run.config]
+        dropped = tuple(delete_key(key) for key in (*keys, *_FP8) if key in run.config)
+        if run.precision == "fp8" and run.weights_dtype == "bf16":
+            return dropped  # bf16 is on already, below fp8
+        return (insert_key("bf16", "auto", beside=keys[0] if keys else "base_model"), *dropped)
     edits = [insert_key("bf16", False, beside="base_model")]
     if value == "fp16":
         edits.append(insert_key("fp16", True, beside="bf16"))
     return tuple(edits)
+
+
+def _by_card(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    """`bf16: auto`, which is also what an absent key means."""
+    if not value:
+        return None
+    dropped = [key for key in ("bfloat16", *_FP8) if run.config.get(key)]
+    if "bf16" in run.config:
+        edits = [set_key("bf16", "auto")]
+    else:
+        edits = [insert_key("bf16", "auto", beside="bfloat16")] if "bfloat16" in dropped else []
+    return (*edits, *(delete_key(key) for key in dropped)) or None
 
 
 def _tf32(run: RunSpec, value: Any) -> tuple[Edit, ...]:
@@ -128,12 +170,30 @@ def _pad_multiple(run: RunSpec, value: Any) -> tuple[Edit, ...]:
 
 
 def _sharding(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    return (choose_fsdp_version(run, 2),) if value == "fsdp2" else None
+    """FSDP2; None where it is refused: preference training on a quantised base."""
+    quantised = run.config.get("load_in_4bit") or run.config.get("load_in_8bit")
+    if value != "fsdp2" or (quantised and run.rl in PREFERENCE_TRAINING):
+        return None
+    return (choose_fsdp_version(run, 2),)
 
 
-def _sharded_checkpoints(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+def _exchange(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    if not value or run.config.get("accelerator_config") is not None:
+        return None
+    return (put(run, "accelerator_config", _SYNCED),)
+
+
+def _reentrant(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    """Partly frozen models and distributed RL with QLoRA refuse the reentrant form."""
+    distributed_rl = run.rl is not None and run.quantization == "4bit" and run.gpus > 1
+    if value and (distributed_rl or run.config.get("unfrozen_parameters")):
+        return None
+    return (choose_reentrant(run, value),)
+
+
+def _checkpoints(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     key, wanted = "fsdp_config.state_dict_type", "SHARDED_STATE_DICT"
-    if run.config.get(key) == wanted:
+    if value or run.config.get(key) == wanted:
         return None
     if key in run.config:
         return (set_key(written_key(run, key), wanted),)
@@ -160,6 +220,7 @@ _SPELLERS: dict[str, Speller] = {
             "optimizer",
             "adapter",
             "activation_offloading",
+            "torch_compile",
         )
     },
     "loader_workers": _key("dataloader_num_workers"),
@@ -169,11 +230,13 @@ _SPELLERS: dict[str, Speller] = {
     "loss_kernel": _loss_kernel,
     "attn_implementation": _attention,
     "precision": _precision,
+    "precision_by_card": _by_card,
     "tf32": _tf32,
     "quantization": _quantization,
     "pad_multiple": _pad_multiple,
     "sharding": _sharding,
-    "sharded_checkpoints": _sharded_checkpoints,
-    "checkpointing_reentrant": lambda run, value: (choose_reentrant(run, value),),
+    "gathers_checkpoints": _checkpoints,
+    "sync_each_batch": _exchange,
+    "checkpointing_reentrant": _reentrant,
     "empty_cache_at_eval": _empty_cache,
 }

@@ -23,6 +23,12 @@ class Axolotl:
 
         return is_training_config(values)
 
+    def might_be(self, keys: frozenset[str]) -> bool:
+        """By a base model, or a word that is Axolotl's own."""
+        from vramwise.trainers.axolotl.recognise import OWN
+
+        return "base_model" in keys or bool(keys & OWN)
+
     def side_files(self, document: Document) -> tuple[str, ...]:
         """The DeepSpeed JSON."""
         name = document.values.get("deepspeed")
@@ -57,13 +63,15 @@ class Axolotl:
 
     def key_unknown(self, key: str, stack: Stack) -> str | None:
         """None for a key of the schema, of a plugin, or one that was renamed."""
-        from vramwise.trainers.axolotl.schema import schema_in, suggest
+        from vramwise.trainers.axolotl.schema import elsewhere, history, schema_in, suggest
 
         schema = schema_in(stack)
         first = key.strip().partition(".")[0]
         known = schema.keys() | schema.plugin_keys().keys() | schema.deprecations().keys()
         if first in known:
             return None
+        if when := elsewhere(history(first), schema.version, "a key"):
+            return f"{first} {when}, and this is {schema.short}"
         near = " or ".join(suggest(first, known))
         return f"{self.title} knows no key '{first}'" + (f": did you mean {near}?" if near else "")
 

@@ -30,6 +30,10 @@ class PlainTransformers(Axolotl):
         """Never by itself: it is asked for."""
         return False
 
+    def might_be(self, keys: frozenset[str]) -> bool:
+        """Never by itself."""
+        return False
+
     def resolve(self, document: Document, target: Target, side_files: SideFiles) -> RunSpec:
         """The run as the embedded engine does it."""
         return as_plain_trainer(super().resolve(document, target, side_files))
@@ -48,6 +52,7 @@ def as_plain_trainer(run: RunSpec) -> RunSpec:
         "trainer_title": "the embedded engine",
         "added_variables": added,
         "fp32_embeddings": run.weights_dtype == "fp32",
+        "upcasts_embeddings_at_load": True,
         "lora_kernels": False,
         "eval_on_start": False,
         "liger_before_build": False,
@@ -56,6 +61,7 @@ def as_plain_trainer(run: RunSpec) -> RunSpec:
     }
     why = {
         "fp32_embeddings": "the plain Trainer leaves weights as they were loaded",
+        "upcasts_embeddings_at_load": "PEFT's preparation of a quantised base, as it is",
         "lora_kernels": "the plain Trainer has none",
         "eval_on_start": "the plain Trainer evaluates where it is scheduled",
     }
@@ -69,6 +75,7 @@ def _without_unscheduled_eval(run: RunSpec) -> RunSpec:
     get = run.config.get
     strategy = get("eval_strategy", get("evaluation_strategy"))
     scheduled = get("eval_steps") or get("evals_per_epoch") or strategy not in (None, "no", False)
+    run = replace(run, eval_scheduled=bool(scheduled))
     if not run.evaluates or scheduled:
         return run
     why = "samples are held out, but neither eval_steps, evals_per_epoch nor eval_strategy schedules an evaluation"

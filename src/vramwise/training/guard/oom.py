@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vramwise.files import put_whole
 from vramwise.training.guard.holdings import Claim, Holdings, trimmed, what_it_held
 from vramwise.training.plan import TrainPlan
-from vramwise.units import MIB, gib, mib, parse_size
+from vramwise.units import MIB, parse_size, readable
 
 OOM_FILE = "oom.json"
 MAX_SNAPSHOT_BYTES = 32 * MIB
@@ -161,8 +162,8 @@ def record(plan: TrainPlan, error: BaseException, phase: str, *, step: int | Non
             "snapshot": _write_snapshot(folder / f"oom-{plan.attempt}.pickle", moment.snapshot),
         }
     data = json.dumps(facts, indent=2).encode() + b"\n"
-    _write_whole(record_path(folder, plan.attempt), data)
-    _write_whole(folder / OOM_FILE, data)  # the latest, under a name that does not change
+    put_whole(record_path(folder, plan.attempt), data)
+    put_whole(folder / OOM_FILE, data)  # the latest, under a name that does not change
     return folder / OOM_FILE
 
 
@@ -184,25 +185,11 @@ def _write_snapshot(path: Path, snapshot: Mapping[str, Any]) -> str | None:
     while True:
         data = pickle.dumps(trimmed(snapshot, events), protocol=4)
         if len(data) <= MAX_SNAPSHOT_BYTES:
-            _write_whole(path, data)
+            put_whole(path, data)
             return path.name
         if events == 0:
             return None
         events //= 2
-
-
-def _write_whole(path: Path, data: bytes) -> None:
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with unfinished.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-    except OSError:
-        with suppress(OSError):
-            unfinished.unlink(missing_ok=True)
-        raise
 
 
 def read_record(output_dir: str | Path, attempt: int) -> dict[str, Any] | None:
@@ -229,7 +216,7 @@ def describe(facts: Mapping[str, Any]) -> list[str]:
     """The record in sentences: what was asked for, what the memory held, the largest things in it."""
     at = "" if facts.get("step") is None else f" at step {facts['step']}"
     asked = facts.get("requested_bytes")
-    wanted = f": {_size(asked)} requested" if isinstance(asked, int) else ""
+    wanted = f": {readable(asked)} requested" if isinstance(asked, int) else ""
     lines = [f"out of memory in {facts['phase']}{at} (micro-batch {facts['micro_batch_size']}){wanted}"]
     if facts.get("held"):
         with suppress(KeyError, TypeError, ValueError, AttributeError, OverflowError):  # a record that is not all there
@@ -240,17 +227,12 @@ def describe(facts: Mapping[str, Any]) -> list[str]:
 def _describe_holdings(facts: Mapping[str, Any], held: Mapping[str, Any]) -> list[str]:
     lines = []
     lines.append(
-        f"in use {_size(facts['allocated_bytes'])}: "
-        + ", ".join(f"{name} {_size(size)}" for name, size in held["categories"].items())
+        f"in use {readable(facts['allocated_bytes'])}: "
+        + ", ".join(f"{name} {readable(size)}" for name, size in held["categories"].items())
     )
-    lines.append(
-        f"reserved but idle {_size(held['cached_bytes'])}, in the largest piece {_size(held['largest_hole_bytes'])}"
-    )
+    largest = readable(held["largest_hole_bytes"])
+    lines.append(f"reserved but idle {readable(held['cached_bytes'])}, in the largest piece {largest}")
     for one in held["largest"][:5]:
         what = f"{one['label']} ({one['category']})" if one["label"] else one["category"]
-        lines.append(f"  {one['count']} × {_size(one['size_bytes'])}  {what}")
+        lines.append(f"  {one['count']} × {readable(one['size_bytes'])}  {what}")
     return lines
-
-
-def _size(size_bytes: int) -> str:
-    return gib(size_bytes) if size_bytes >= 1024 * MIB else mib(size_bytes)

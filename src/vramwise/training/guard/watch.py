@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from vramwise.training.guard.growth import Growth, Trend
+from vramwise.growth import Trend
+from vramwise.training.guard.growth import Growth
 from vramwise.training.guard.samples import PREDICTED_PHASES, Reading, Sample
 from vramwise.training.plan import GuardThresholds, PredictedMemory
-from vramwise.units import GIB, MIB, gib, mib
+from vramwise.units import MIB, a_step, gib, mib
 
 # What the guard can say, and the config rules that treat the same matter.
 PATTERNS: Mapping[str, tuple[str, ...]] = {
@@ -213,7 +214,5 @@ class Watch:
 
 
 def _climb(what: str, trend: Trend) -> str:
-    rate = trend.bytes_per_step
-    a_step = f"{rate / GIB:.2f} GiB" if rate >= GIB else f"{rate / MIB:.1f} MiB" if rate >= MIB else f"{rate:.0f} B"
     first, last = (mib(trend.first_bytes), mib(trend.last_bytes))
-    return f"{what} memory grew from {first} to {last} in {trend.steps} steps ({a_step} a step)"
+    return f"{what} memory grew from {first} to {last} in {trend.steps} steps ({a_step(trend.bytes_per_step)} a step)"

@@ -14,8 +14,8 @@ from typing import Any
 
 from vramwise.documents.document import parse_document
 from vramwise.documents.edit import apply_edits
-from vramwise.errors import VramwiseError
 from vramwise.facts.models import local_config
+from vramwise.files import write_new
 from vramwise.training.parent.child import PIDS, Signals
 from vramwise.training.parent.extras import axolotl_command
 from vramwise.training.plan import PLAN_FILE, TrainPlan
@@ -45,11 +45,7 @@ def write_config(plan: TrainPlan) -> Path:
         edits.append(Edit(op="insert", key="resume_from_checkpoint", value=plan.resume_from))
     text = apply_edits(document, edits).text
     path = Path(plan.output_dir) / CONFIG_FILE
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8", newline="")
-    except OSError as error:
-        raise VramwiseError(f"{path} cannot be written: {error.strerror}") from error
+    write_new(path, text.encode("utf-8"), make_folder=True)
     return path
 
 

@@ -7,13 +7,12 @@ into `memory.jsonl`, which is never rewritten, so that starting the run again lo
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from vramwise.errors import VramwiseError
+from vramwise.files import write_new
 from vramwise.training.guard.memory_log import MemoryLog, log_path
 from vramwise.training.plan import PLAN_FILE, TrainPlan
 
@@ -49,17 +48,7 @@ class Journal:
 
     def _write(self, plan: TrainPlan) -> None:
         text = json.dumps({**json.loads(plan.to_json()), "log": self._log}, indent=2, ensure_ascii=False) + "\n"
-        unfinished = self.path.with_name(f".{self.path.name}.{os.getpid()}")
-        try:
-            with unfinished.open("w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            unfinished.replace(self.path)
-        except OSError as error:
-            with suppress(OSError):
-                unfinished.unlink(missing_ok=True)
-            raise VramwiseError(f"{self.path} cannot be written: {error.strerror}") from error
+        write_new(self.path, text.encode("utf-8"))
 
 
 def _earlier_log(path: Path) -> list[Mapping[str, Any]]:

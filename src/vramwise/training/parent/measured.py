@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from vramwise.errors import VramwiseError
 from vramwise.training.guard.log_records import usable
 from vramwise.training.guard.memory_log import LogContents, log_path, read_log
 from vramwise.training.guard.samples import PREDICTED_PHASES, Sample
+
+Which = Literal["allocated_bytes", "reserved_bytes"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +35,23 @@ class Compared:
     phase: str
     predicted: Peak | None
     measured: Peak | None
+
+    def error(self, which: Which) -> float | None:
+        """How far the prediction was off, as a share of the measured figure; None where either is missing."""
+        measured = self.measured and getattr(self.measured, which)
+        if self.predicted is None or not measured:
+            return None
+        return float((getattr(self.predicted, which) - measured) / measured)
+
+
+class StepPeak(NamedTuple):
+    """The highest marks of one step of one attempt, evaluation and save included."""
+
+    attempt: int
+    step: int
+    allocated: int
+    reserved: int
+    evaluated: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +94,27 @@ class TrainReport:
     def device_bytes(self) -> int | None:
         """Its memory."""
         return self.last.start.get("device_bytes")
+
+    @property
+    def last_step(self) -> int:
+        """The last step that was measured."""
+        return max((sample.step for sample in self.last.samples), default=self.last.start.get("step", 0))
+
+    @property
+    def predicted_reserved_bytes(self) -> int | None:
+        """The latest prediction of what is reserved."""
+        whole = [attempt.predicted for attempt in self.attempts if attempt.predicted]
+        return whole[-1]["peak_reserved_bytes"] if whole else None
+
+    @property
+    def compared(self) -> list[Compared]:
+        """Predicted against measured, of the attempt to compare."""
+        return compare(self.last)
+
+    @property
+    def step_peaks(self) -> list[StepPeak]:
+        """Step by step, attempt after attempt."""
+        return [peak for number, attempt in enumerate(self.attempts) for peak in _step_peaks(number, attempt.samples)]
 
     @property
     def out_of_memories(self) -> list[Mapping[str, Any]]:
@@ -157,6 +198,15 @@ def _measured(attempt: Attempt, phase: str) -> Peak | None:
     if attempt.start.get("peaks") != "phase":
         samples = [sample for sample in _raising(attempt.samples) if sample.phase == phase]
     return _highest(_peaks(samples))
+
+
+def _step_peaks(attempt: int, samples: Sequence[Sample]) -> Iterator[StepPeak]:
+    for step, group in groupby(samples, key=lambda sample: sample.step):
+        within = list(group)
+        allocated = max(sample.reading.peak_allocated_bytes for sample in within)
+        reserved = max(sample.reading.peak_reserved_bytes for sample in within)
+        evaluated = any(sample.phase == "eval" for sample in within)
+        yield StepPeak(attempt, step, allocated, reserved, evaluated)
 
 
 def _raising(samples: Sequence[Sample]) -> Iterator[Sample]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from vramwise.errors import ConfigError
-from vramwise.trainers.axolotl import schema as facts
+from vramwise.trainers.axolotl.schema import Schema, schema_of
 from vramwise.training.sources import source_problems
 from vramwise.types import Config, RunSpec
 
@@ -102,22 +102,23 @@ _ATTENTION = ("sdpa", "eager", "flash_attention_2", "flash_attention_3", "flex_a
 def unsupported(run: RunSpec) -> list[ConfigError]:
     """What the transformers engine cannot honour in this config, in the file's order."""
     config = run.config
-    found = [*_keys(config), *_values(run), *_dataset_blocks(config), *_fsdp_block(config), *_plugins(config)]
+    found = [*_keys(run), *_values(run), *_dataset_blocks(config), *_fsdp_block(config), *_plugins(config)]
     return sorted(found, key=lambda error: (error.line or 0, error.message))
 
 
-def _keys(config: Config) -> Iterator[ConfigError]:
-    other_names = facts.aliases()
+def _keys(run: RunSpec) -> Iterator[ConfigError]:
+    config, schema = run.config, schema_of(run)
+    other_names = schema.aliases()
     for key, value in config.document.values.items():
         name = other_names.get(key, key)
-        if name in HONOURED or name in WITHOUT_EFFECT or _off(name, value):
+        if name in HONOURED or name in WITHOUT_EFFECT or _off(schema, name, value):
             continue
         yield _refusal(config, key, f"{key} is not supported by the transformers engine")
 
 
-def _off(key: str, value: Any) -> bool:
+def _off(schema: Schema, key: str, value: Any) -> bool:
     """Written, but without consequence: null, empty, or what the trainer does anyway."""
-    default = facts.defaults().get(key)
+    default = schema.defaults().get(key)
     if value is None or value in ("", [], {}) or (default is not None and value == default):
         return True
     return value is False and default is not True
@@ -177,7 +178,11 @@ def _value_checks(run: RunSpec) -> list[tuple[str, bool, str]]:
             f"chat_template {get('chat_template')}: use tokenizer_default, chatml, or jinja with chat_template_jinja",
         ),
         ("datasets", not get("datasets"), "datasets is empty: nothing to train on"),
-        ("fsdp_config", run.sharding == "fsdp1", "FSDP1 is not supported: set fsdp_version: 2"),
+        (
+            "fsdp_config",
+            run.sharding == "fsdp1" or str(get("fsdp_version", 2)) != "2",
+            "FSDP1 is not supported: set fsdp_version: 2",
+        ),
         (
             "fsdp",
             not set(_listed(get("fsdp"))) <= {"full_shard", "auto_wrap"},

@@ -26,6 +26,21 @@ class History:
         return came <= at < (versions.index(self.gone) if self.gone else len(versions))
 
 
+def short(version: str) -> str:
+    """`0.21` of `0.21.0`: how people call a release."""
+    return schema_of_version(version).short
+
+
+def elsewhere(found: History | None, version: str, what: str) -> str:
+    """Which other version has what this one lacks: `is a key since Axolotl 0.21`; "" where none has."""
+    if found is None or found.known_in(version):
+        return ""
+    versions = known_releases()
+    if found.since and versions.index(version) < versions.index(found.since):
+        return f"is {what} since Axolotl {short(found.since)}"
+    return f"is gone since Axolotl {short(found.gone)}" if found.gone else ""
+
+
 @cache
 def history(key: str) -> History | None:
     """When a key came and went: top-level, a plugin's, or a block's (`fsdp_config.offload_params`).

@@ -24,6 +24,10 @@ class Deprecation:
     successor: str | None
     unless_false: bool  # refused only when truthy; otherwise refused whenever it is not null
 
+    def refuses(self, value: Any) -> bool:
+        """Whether a top-level key with this value stops the run."""
+        return self.effect == "refused" and (bool(value) if self.unless_false else value is not None)
+
 
 class Schema:
     """What one version of Axolotl knows. Made by `schema_of_version`; all of it is read from the bundled facts."""
@@ -35,6 +39,16 @@ class Schema:
 
     def __repr__(self) -> str:
         return f"Schema({self.version!r})"
+
+    @property
+    def short(self) -> str:
+        """How people call it: `0.21`."""
+        return self.version.removesuffix(".0")
+
+    def since(self, version: str) -> bool:
+        """Whether this is that version (as "0.20.0") or a later one."""
+        versions = known_releases()
+        return versions.index(self.version) >= versions.index(version)
 
     @property
     def released(self) -> str:
@@ -128,6 +142,8 @@ class Schema:
 
     def plugin_named(self, written: str) -> str | None:
         """The class path of the plugin that a spelling loads: `axolotl.integrations.` may be left out, a file named."""
+        if self.since("0.21.0"):
+            written = written.replace(":", ".")  # module:Class
         inner = written.removeprefix(_INTEGRATIONS)
         parts = inner.split(".")
         wanted = (f"{_INTEGRATIONS}{parts[0]}.{parts[-1]}", f"{_INTEGRATIONS}{inner}")
@@ -198,13 +214,22 @@ class Schema:
             return None
         return f"{key} takes {describe(written)}, found {describe_value(value)}"
 
+    def mends_diffusion(self, values: Mapping[str, Any]) -> bool:
+        """Whether a listed DiffusionPlugin rewrites an old file before validation: since 0.21."""
+        if not self.since("0.21.0") or (values.get("diffusion") is None and values.get("diffusion_lm") is not None):
+            return False
+        return any(str(self.plugin_named(name)).endswith(".DiffusionPlugin") for name in _texts(values.get("plugins")))
+
     def type_errors(self, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         """(dotted key, sentence) for every value of a config that the schema refuses, blocks included.
 
         Keys of a plugin that is not loaded are skipped: Axolotl drops them unseen.
         """
         loaded = {None, *self.built_in_plugins(), *map(self.plugin_named, _texts(values.get("plugins")))}
+        mended = self.mends_diffusion(values)
         for key, value in values.items():
+            if mended and key == "warmup_steps" and isinstance(value, float) and 0 < value < 1:
+                continue  # the plugin makes it warmup_ratio
             if not isinstance(key, str) or self.plugin_keys().get(key) not in loaded:
                 continue
             if sentence := self.check_type(key, value):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, rule, safe, set_key, unsafe
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl.schema import attention_facts, attn_implementations, suggest
+from vramwise.trainers.axolotl.schema import elsewhere, schema_of, suggest, value_history
 from vramwise.types import RunSpec, Severity
 
 _KEY = "attn_implementation"
@@ -37,15 +37,20 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     Face hub, which has a slash. The short forms `flash`, `flex` and `sdp` are refused, and so is a typo.
     """
     name = run.config.get(_KEY)
-    if not isinstance(name, str) or "/" in name or name in attn_implementations():
+    schema = schema_of(run)
+    known = schema.attn_implementations()
+    if not isinstance(name, str) or "/" in name or name in known:
         return
-    short = attention_facts()["refused_short_names"].get(name)
+    if when := elsewhere(value_history(_KEY, name), schema.version, "a backend"):
+        yield Hit(key=_KEY, message=f"{_KEY}: {name} {when}: {schema.short} stops at it")
+        return
+    short = schema.attention_facts()["refused_short_names"].get(name)
     if short:
         fix = safe(f"Write the full name: {short}", set_key(_KEY, short))
         yield Hit(key=_KEY, message=f"{_KEY}: {name} is a short form: Axolotl stops and wants {short}", fix=fix)
         return
-    close = (_CALLED_TODAY[name],) if name in _CALLED_TODAY else suggest(name, attn_implementations())
-    hint = f"did you mean {' or '.join(close)}?" if close else f"known are {', '.join(sorted(attn_implementations()))}"
+    close = (_CALLED_TODAY[name],) if name in _CALLED_TODAY else suggest(name, known)
+    hint = f"did you mean {' or '.join(close)}?" if close else f"known are {', '.join(sorted(known))}"
     yield Hit(
         key=_KEY,
         message=f"{_KEY}: {name} is no backend that Axolotl knows, it stops; {hint}",

@@ -7,6 +7,7 @@ from math import gcd
 
 from vramwise.rules.base import Hit, insert_key, rule, set_key, unsafe
 from vramwise.timeline import MemoryReport
+from vramwise.trainers.axolotl.schema import schema_of
 from vramwise.types import Fix, RunSpec, Severity
 
 _GENERATIONS = "trl.num_generations"
@@ -25,9 +26,9 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """GRPO's generation batch does not hold whole groups of answers.
 
     GRPO generates `trl.num_generations` answers a prompt and compares them within the group. The generation batch
-    (`trl.generation_batch_size`, else micro_batch_size × gradient_accumulation_steps) must be a multiple of that
-    number, and on several GPUs hold at least one whole group for each. One answer a prompt has nothing to be compared
-    with.
+    (`trl.generation_batch_size`, else micro_batch_size × gradient_accumulation_steps, since 0.21 × GPUs) must be a
+    multiple of that number, and on several GPUs hold at least one whole group for each. One answer a prompt has nothing
+    to be compared with.
 
     The fix raises the accumulation to the next value that works. This changes the effective batch.
     """
@@ -55,20 +56,26 @@ def _generation_batch(run: RunSpec) -> tuple[int, str]:
     explicit = run.config.get(_EXPLICIT)
     if isinstance(explicit, int):
         return explicit, f"{_EXPLICIT} {explicit}"
-    micro, accumulation = run.micro_batch_size, run.gradient_accumulation_steps
-    return micro * accumulation, f"micro {micro} × accumulation {accumulation} = {micro * accumulation}"
+    micro, accumulation, gpus = run.micro_batch_size, run.gradient_accumulation_steps, _counted_gpus(run)
+    batch, words = micro * accumulation * gpus, f"micro {micro} × accumulation {accumulation}"
+    return batch, f"{words}{f' × gpus {gpus}' if gpus > 1 else ''} = {batch}"
+
+
+def _counted_gpus(run: RunSpec) -> int:
+    """Up to 0.20 Axolotl leaves the number of processes out of its reckoning, which TRL multiplies by."""
+    return run.gpus if schema_of(run).since("0.21.0") else 1
 
 
 def _fix(run: RunSpec, size: int, least: int) -> Fix:
     if isinstance(run.config.get(_EXPLICIT), int):
         batch = max(least, -(-int(run.config.get(_EXPLICIT)) // size) * size)
         return unsafe(f"Generate {batch} answers at a time", set_key(_EXPLICIT, batch))
-    micro = run.micro_batch_size
+    micro = run.micro_batch_size * _counted_gpus(run)
     stride = size // gcd(size, micro)  # the smallest accumulation that makes whole groups
     wanted = max(run.gradient_accumulation_steps, -(-least // micro))
     accumulation = -(-wanted // stride) * stride
     beside = "micro_batch_size" if "micro_batch_size" in run.config else "rl"
     return unsafe(
-        f"Set accumulation to {accumulation}: micro {micro} × {accumulation} = {micro * accumulation}",
+        f"Set accumulation to {accumulation}: a generation batch of {micro * accumulation}",
         insert_key(_ACCUMULATION, accumulation, beside=beside),
     )

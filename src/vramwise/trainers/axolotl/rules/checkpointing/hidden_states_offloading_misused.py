@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.rules.base import Hit, rule, safe, set_key, unsafe
+from vramwise.rules.base import Hit, rule, set_key, unsafe
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl.remedies import choose_reentrant
 from vramwise.types import Fix, RunSpec, Severity
+from vramwise.variants import changes
 
 
 @rule(
@@ -37,7 +37,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         yield Hit(
             key=reentrant,
             message="use_reentrant: true with unfrozen_parameters and offloading of hidden_states: Axolotl stops",
-            fix=safe("Checkpoint non-reentrantly", choose_reentrant(run, False)),
+            change=changes.nonreentrant_checkpointing(run),
         )
     if run.adapter:
         yield Hit(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.rules.base import Hit, rule, safe
+from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl.remedies import choose_reentrant
 from vramwise.types import RunSpec, Severity
+from vramwise.variants import changes
 
 _KEY = "gradient_checkpointing_kwargs.use_reentrant"
 
@@ -37,11 +37,9 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     if run.adapter != "qlora" or run.sharding != "zero3" or not run.recompute or run.checkpointing_reentrant:
         return
     how = "use_reentrant: false" if _KEY in run.config else "non-reentrant checkpointing (the default here)"
-    # Distributed RL with QLoRA and partly frozen models refuse reentrant checkpointing: no way out to offer.
-    stuck = (run.rl is not None and run.gpus > 1) or bool(run.config.get("unfrozen_parameters"))
     yield Hit(
         key=_KEY,
         near=("gradient_checkpointing", "deepspeed"),
         message=f"{how} with QLoRA under ZeRO 3: recomputed tensors can differ, which ends in a CheckpointError",
-        fix=None if stuck else safe("Checkpoint reentrantly", choose_reentrant(run, True)),
+        change=changes.reentrant_checkpointing(run),
     )

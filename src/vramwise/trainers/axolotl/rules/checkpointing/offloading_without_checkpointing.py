@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl.remedies import turn_checkpointing_on
 from vramwise.types import RunSpec, Severity
+from vramwise.variants import changes
 
 
 @rule(
@@ -30,5 +30,5 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     yield Hit(
         key="activation_offloading",
         message=f"activation_offloading: {value} while gradient_checkpointing is off: Axolotl stops, it needs both",
-        fix=turn_checkpointing_on(run, "activation_offloading"),
+        change=changes.turn_checkpointing_on(run),
     )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.rules.base import Hit, rule, safe
+from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl.remedies import choose_reentrant
 from vramwise.types import RunSpec, Severity
+from vramwise.variants import changes
 
 _KEY = "gradient_checkpointing_kwargs.use_reentrant"
 
@@ -36,5 +36,5 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         yield Hit(
             key=_KEY,
             message="use_reentrant: true with unfrozen_parameters: trained layers may get no gradient, Axolotl stops",
-            fix=safe("Checkpoint non-reentrantly", choose_reentrant(run, False)),
+            change=changes.nonreentrant_checkpointing(run),
         )

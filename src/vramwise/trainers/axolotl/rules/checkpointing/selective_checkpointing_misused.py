@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.rules.base import Hit, insert_key, rule, safe, set_key, unsafe
+from vramwise.rules.base import Hit, insert_key, rule, set_key, unsafe
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl.remedies import choose_reentrant, turn_checkpointing_on
+from vramwise.trainers.axolotl.schema import schema_of
 from vramwise.types import RunSpec, Severity
+from vramwise.variants import changes
 
 _KEY = "selective_checkpointing"
 _MATMULS = ("aten::mm", "aten::addmm", "aten::matmul", "aten::bmm")
@@ -25,7 +26,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
     It saves chosen results, such as attention's, and recomputes the rest: that needs gradient checkpointing, in its
     non-reentrant form, and no offloader that replaces it (`hidden_states` is fine). With an adapter the outputs of
-    matrix products cannot be saved: PEFT adds the adapter's share in place. Axolotl stops in each case. With
+    matrix products cannot be saved, because the adapter's share is added in place: since 0.20 by the fused LoRA kernels
+    only, before by PEFT too. Axolotl stops in each case. With
     torch_compile it is untested.
     """
     if not run.config.get(_KEY):
@@ -34,13 +36,13 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         yield Hit(
             key=_KEY,
             message="selective_checkpointing while gradient_checkpointing is off: Axolotl stops",
-            fix=turn_checkpointing_on(run, _KEY),
+            change=changes.turn_checkpointing_on(run),
         )
     if run.config.get("gradient_checkpointing_kwargs.use_reentrant"):
         yield Hit(
             key="gradient_checkpointing_kwargs.use_reentrant",
             message="selective_checkpointing needs non-reentrant checkpointing, use_reentrant is true: Axolotl stops",
-            fix=safe("Checkpoint non-reentrantly", choose_reentrant(run, False)),
+            change=changes.nonreentrant_checkpointing(run),
         )
     yield from _offloading(run)
     yield from _saved_matmuls(run)
@@ -70,14 +72,16 @@ def _offloading(run: RunSpec) -> Iterator[Hit]:
 
 def _saved_matmuls(run: RunSpec) -> Iterator[Hit]:
     saved = run.config.get(f"{_KEY}.save")
-    if not run.adapter or not isinstance(saved, list):
+    by_kernels = schema_of(run).since("0.20.0")
+    if not isinstance(saved, list) or not (run.lora_kernels if by_kernels else run.adapter):
         return
     bad = [str(name) for name in saved if name != "attention" and any(str(name) in op for op in _MATMULS)]
     if not bad:
         return
+    who = "the fused LoRA kernels change" if by_kernels else f"adapter {run.adapter} changes"
     kept = [name for name in saved if str(name) not in bad] or ["attention"]
     yield Hit(
         key=f"{_KEY}.save",
-        message=f"{_KEY}.save {', '.join(bad)}: adapter {run.adapter} changes matrix products in place, Axolotl stops",
+        message=f"{_KEY}.save {', '.join(bad)}: {who} matrix products in place, Axolotl stops",
         fix=unsafe(f"Save {', '.join(map(str, kept))} only", set_key(f"{_KEY}.save", kept)),
     )

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from vramwise.rules.base import Hit, delete_key, insert_key, rule, safe, unsafe
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl.plugins import listed_plugins
-from vramwise.trainers.axolotl.schema import aliases, nested_keys, plugin_keys
+from vramwise.trainers.axolotl.plugins import loaded_plugins
+from vramwise.trainers.axolotl.schema import schema_of
 from vramwise.types import Edit, Fix, RunSpec, Severity
 
 
@@ -34,6 +34,7 @@ _ON_THE_WAY_OUT = {
     "eval_max_new_tokens": "generation_max_new_tokens",
     "fsdp": "fsdp_config",
 }
+_NOT_READ = ("ring_attn_func", "heads_k_stride")
 _GC = ("torch_empty_cache_steps", "gc_collect_steps")
 
 
@@ -58,6 +59,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     yield from _gc_steps(run)
     yield from _checkpointing(run)
     yield from _fsdp(run)
+    yield from _not_read(run)
     yield from _others(run)
 
 
@@ -76,8 +78,8 @@ def _renamed(run: RunSpec) -> Iterator[Hit]:
 
 def _is_read(run: RunSpec, key: str) -> bool:
     """A plugin's key without its plugin is dropped unseen."""
-    plugin = plugin_keys().get(key)
-    return plugin is None or plugin in listed_plugins(run)
+    plugin = schema_of(run).plugin_keys().get(key)
+    return plugin is None or plugin in loaded_plugins(run)
 
 
 def _both(old: str, new: str, value: Any, newer: Any, *, refused: bool) -> Hit:
@@ -94,7 +96,7 @@ def _both(old: str, new: str, value: Any, newer: Any, *, refused: bool) -> Hit:
 def _aliases(run: RunSpec) -> Iterator[Hit]:
     """`model_type` and `type_of_model` are both good; together one of them does nothing."""
     values = run.config.document.values
-    for short, long in aliases().items():
+    for short, long in schema_of(run).aliases().items():
         if values.get(short) is not None and values.get(long) is not None:
             yield Hit(
                 key=long,
@@ -146,7 +148,7 @@ def _checkpointing(run: RunSpec) -> Iterator[Hit]:
 def _fsdp(run: RunSpec) -> Iterator[Hit]:
     written = run.config.document.values.get("fsdp_config")
     block: dict[str, Any] = written if isinstance(written, dict) else {}
-    known = nested_keys("fsdp_config")  # what nobody knows belongs to unknown-key
+    known = schema_of(run).nested_keys("fsdp_config")  # what nobody knows belongs to unknown-key
     prefixed = {name: name.removeprefix("fsdp_") for name in block if name in known and name != "fsdp_version"}
     old = {name: short for name, short in prefixed.items() if name != short and short not in block}
     if old:
@@ -196,9 +198,21 @@ def _move_state_dict_type(run: RunSpec, value: str) -> Fix | None:
     return unsafe(f"Move it to {new}", moved, delete_key("fsdp_final_state_dict_type"))
 
 
+def _not_read(run: RunSpec) -> Iterator[Hit]:
+    """Top-level keys that this version still takes, and that nobody reads."""
+    for key in _NOT_READ:
+        fact = schema_of(run).deprecations().get(key)
+        if fact is not None and run.config.get(key) is not None:
+            instead = f": {fact.successor} is" if fact.successor else ""
+            message = f"{key} is not read any more by Axolotl {schema_of(run).short}{instead}"
+            fix = safe(f"Delete {key}, which is not read", delete_key(key))
+            yield Hit(key=key, message=message, severity=Severity.WARNING, fix=fix)
+
+
 def _others(run: RunSpec) -> Iterator[Hit]:
+    facts = schema_of(run).deprecations()
     for old, successor in _ON_THE_WAY_OUT.items():
-        if run.config.get(old):
+        if run.config.get(old) and facts[old].effect == "works":
             yield Hit(key=old, message=f"{old} is on its way out; its successor is {successor}")
     if run.config.get("flash_attn_d512") and not run.config.get("large_head_attention"):
         edits = (insert_key("large_head_attention", "auto", beside="flash_attn_d512"), delete_key("flash_attn_d512"))

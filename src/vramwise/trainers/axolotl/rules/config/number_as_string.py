@@ -8,7 +8,7 @@ from typing import Any
 from vramwise.documents.scalar import inline
 from vramwise.rules.base import Hit, rule, safe, set_key
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl import schema as facts
+from vramwise.trainers.axolotl.schema import Schema, schema_of
 from vramwise.trainers.value_types import parse_type
 from vramwise.types import RunSpec, Severity, join_key
 
@@ -34,23 +34,23 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
     The fix writes the same number so that every reader sees a number.
     """
-    values = run.config.document.values
+    values, schema = run.config.document.values, schema_of(run)
     for key, value in values.items():
         if key in _HANDED_ON and isinstance(value, dict):
             yield from _handed_on(key, value)
-        elif isinstance(value, dict) and f"block({key})" in (facts.key_type(key) or ""):
+        elif isinstance(value, dict) and f"block({key})" in (schema.key_type(key) or ""):
             for name, held in value.items():
                 if isinstance(name, str):
-                    yield from _typed((key, name), held)
+                    yield from _typed(schema, (key, name), held)
         else:
-            yield from _typed((key,), value)
+            yield from _typed(schema, (key,), value)
 
 
-def _typed(path: tuple[str, ...], value: Any) -> Iterator[Hit]:
+def _typed(schema: Schema, path: tuple[str, ...], value: Any) -> Iterator[Hit]:
     key = join_key(path)
-    kind = facts.key_type(key)
+    kind = schema.key_type(key)
     number = _number(value)
-    if number is None or kind is None or not _takes_only_numbers(kind) or facts.check_type(key, value):
+    if number is None or kind is None or not _takes_only_numbers(kind) or schema.check_type(key, value):
         return
     yield Hit(
         key=key,

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, rule, unsafe
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl.plugins import list_plugin, listed_plugins
-from vramwise.trainers.axolotl.schema import plugin_keys
+from vramwise.trainers.axolotl.plugins import list_plugin, loaded_plugins
+from vramwise.trainers.axolotl.schema import schema_of
 from vramwise.types import Fix, RunSpec, Severity
 
 
@@ -32,10 +32,10 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     List the plugin. The fix is unsafe because the kernels then really run: other numerics, and the package they come
     from must be installed. Keys that are off or empty are left alone.
     """
-    listed = listed_plugins(run)
+    loaded = loaded_plugins(run)
     dropped: dict[str, list[str]] = {}
-    for key, plugin in plugin_keys().items():
-        if plugin not in listed and run.config.document.values.get(key) not in (None, False):
+    for key, plugin in schema_of(run).plugin_keys().items():
+        if plugin not in loaded and run.config.document.values.get(key) not in (None, False):
             dropped.setdefault(plugin, []).append(key)
     for plugin, keys in dropped.items():
         first, *others = sorted(keys, key=list(run.config.document.values).index)

@@ -8,6 +8,7 @@ from typing import Any
 
 from vramwise.rules.base import Hit, delete_key, rule, unsafe
 from vramwise.timeline import MemoryReport
+from vramwise.trainers.axolotl.rules.config.newer_refusals import newer_refusals
 from vramwise.types import RunSpec, Severity
 
 # Both keys set: Axolotl refuses. The first is the one to blame.
@@ -50,7 +51,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     for key, other, why in _NEEDS:
         if run.config.get(key) and not run.config.get(other):
             yield Hit(key=key, message=f"{key} without {other} is refused: {why}")
-    for key, message in _single_cases(run):
+    for key, message in (*_single_cases(run), *newer_refusals(run)):
         yield Hit(key=key, message=message)
     yield from _mistral_common(run)
     yield from _target_patterns(run)

@@ -7,9 +7,11 @@ from typing import Any
 
 from vramwise.rules.base import Hit, delete_key, insert_key, rule, safe, set_key, unsafe
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl.schema import Deprecation, deprecations
-from vramwise.types import Fix, RunSpec, Severity
+from vramwise.trainers.axolotl.schema import Deprecation, Schema, schema_of
+from vramwise.types import Fix, RunSpec, Severity, join_key
 
+# FSDP1's strategies, by name or number, as FSDP2 has them.
+_RESHARDS = {"FULL_SHARD": True, "HYBRID_SHARD": True, "1": True, "SHARD_GRAD_OP": False, "2": False}
 # Successors that do the same with the same value. The others need a plugin, other values, or have no equal.
 _SAME_VALUE = {"unsloth_lora_mlp", "unsloth_lora_qkv", "unsloth_lora_o"}
 
@@ -27,15 +29,18 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     Old configs carry keys of features that are gone: `max_packed_sequence_len`, `rope_scaling` at the top level,
     `unsloth_*`, `flash_attn_rms_norm`, `s2_attention`, some DPO options that TRL dropped. Axolotl stops at each of
     them. `save_safetensors: false` is refused because transformers 5 writes safetensors only, and dataset types that
-    start with `sharegpt` became `chat_template`.
+    start with `sharegpt` became `chat_template`. Axolotl 0.20 removed FSDP1, and with it the top-level list `fsdp` and
+    `sharding_strategy` and `forward_prefetch` of `fsdp_config`: `fsdp_config` alone means FSDP2.
 
     Use the successor that the message names. Fixes that only drop a speed-up or keep the meaning are safe; dropping a
     key that shaped the loss or the attention is not.
     """
     values = run.config.document.values
-    for key, fact in deprecations().items():
-        if fact.effect == "refused" and _is_refused(fact, values.get(key)):
+    schema = schema_of(run)
+    for key, fact in schema.deprecations().items():
+        if "." not in key and fact.refuses(values.get(key)):
             yield Hit(key=key, message=_message(fact), fix=_fix(run, fact, values[key]))
+    yield from _fsdp_options(run, schema)
     if run.config.get("save_safetensors") is False:
         yield Hit(
             key="save_safetensors",
@@ -45,8 +50,29 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     yield from _sharegpt(values.get("datasets"))
 
 
-def _is_refused(fact: Deprecation, value: Any) -> bool:
-    return bool(value) if fact.unless_false else value is not None
+def _fsdp_options(run: RunSpec, schema: Schema) -> Iterator[Hit]:
+    """Options of FSDP1 are refused wherever they are written, even empty, with or without the old prefix."""
+    block = run.config.document.values.get("fsdp_config")
+    for name, value in block.items() if isinstance(block, dict) else ():
+        fact = schema.deprecations().get(f"fsdp_config.{schema.nested_name('fsdp_config', str(name))}")
+        if fact is not None and fact.effect == "refused":
+            key = join_key(("fsdp_config", name))
+            end = f"; use {fact.successor}" if fact.successor else "; FSDP2 has nothing like it"
+            message = f"{name} is an option of FSDP1, which is gone since Axolotl 0.20: {schema.short} stops{end}"
+            yield Hit(key=key, near=("fsdp_config",), message=message, fix=_fsdp_fix(run, key, fact, value))
+
+
+def _fsdp_fix(run: RunSpec, key: str, fact: Deprecation, value: Any) -> Fix | None:
+    """Safe where the file asks for FSDP2 already: there the option did nothing."""
+    offer = safe if str(run.config.get("fsdp_version")) == "2" else unsafe
+    successor = fact.successor
+    if successor is None or successor in run.config:
+        return offer(f"Delete {key}", delete_key(key))
+    reshards = _RESHARDS.get(str(value).upper())
+    if reshards is None:
+        return None
+    written = insert_key(successor, reshards, beside=key)
+    return offer(f"Write {successor}: {str(reshards).lower()}", written, delete_key(key))
 
 
 def _message(fact: Deprecation) -> str:
@@ -61,10 +87,23 @@ def _fix(run: RunSpec, fact: Deprecation, value: Any) -> Fix:
     if key == "rope_scaling" and "overrides_of_model_config" not in run.config and "model_config" not in run.config:
         moved = insert_key("overrides_of_model_config", {"rope_scaling": value}, beside=key)
         return safe("Move it into overrides_of_model_config", moved, delete_key(key))
+    if key == "fsdp":
+        return _shard_by_config(run, value)
     if key == "max_packed_sequence_len":
         return unsafe(f"Pack to sequence_len {value}", *_pack(value), delete_key(key))
     offer = unsafe if value else safe  # what is off is not missed
     return offer(f"Delete {key}", delete_key(key))
+
+
+def _shard_by_config(run: RunSpec, value: Any) -> Fix:
+    """FSDP2 by its block; what the old list said goes there."""
+    words = {str(word) for word in (value if isinstance(value, list) else str(value).split())}
+    if run.config.get("fsdp_config"):
+        return unsafe("Shard by fsdp_config alone: FSDP2", delete_key("fsdp"))
+    block: dict[str, Any] = {"reshard_after_forward": "shard_grad_op" not in words}
+    block |= {"offload_params": True} if "offload" in words else {}
+    block |= {"auto_wrap_policy": "TRANSFORMER_BASED_WRAP"} if "auto_wrap" in words else {}
+    return unsafe("Shard by fsdp_config: FSDP2", insert_key("fsdp_config", block, beside="fsdp"), delete_key("fsdp"))
 
 
 def _pack(length: Any) -> tuple[Any, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, delete_key, insert_key, rule, set_key, unsafe
 from vramwise.timeline import MemoryReport
+from vramwise.trainers.axolotl.plugins import mends_diffusion
 from vramwise.types import RunSpec, Severity
 
 
@@ -37,7 +38,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
             message=f"save_steps {steps} and saves_per_epoch {count} are two schedules: Axolotl refuses them together",
             fix=unsafe(f"Keep save_steps {steps}", delete_key("saves_per_epoch")),
         )
-    if strategy == "best" and not run.config.get("metric_for_best_model"):
+    if strategy == "best" and not run.config.get("metric_for_best_model") and not mends_diffusion(run):
         yield Hit(
             key="save_strategy",
             message="save_strategy best does not say what is best: Axolotl refuses it without metric_for_best_model",

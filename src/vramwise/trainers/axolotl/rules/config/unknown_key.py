@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from difflib import SequenceMatcher
 from typing import Any
 
-from vramwise.rules.base import Hit, delete_key, insert_key, rule, unsafe
+from vramwise.rules.base import Hit, delete_key, insert_key, rule, safe, unsafe
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl import schema as facts
+from vramwise.trainers.axolotl.schema import Deprecation, Schema, elsewhere, history, schema_of, suggest
 from vramwise.types import Fix, RunSpec, Severity, join_key
 
 # Names from other trainers, and Axolotl's own word for the same thing.
@@ -53,52 +53,84 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     of `context_parapllel_size`. A few blocks (`fp8_config`) refuse unknown keys instead.
 
     Correct the name, or delete the key. Where a plugin that is not Axolotl's own is listed, the key may be that
-    plugin's, so the finding is only a hint; an unknown key without a value is one as well. Keys that start with `x-`,
-    `_` or `.` are taken for holders of YAML anchors and left alone.
+    plugin's, so the finding is only a hint; an unknown key without a value is one as well. A key that another version
+    of Axolotl has says which: the run may be meant for that one (`--with axolotl==…`). Keys that start with `x-`, `_`
+    or `.` are taken for holders of YAML anchors and left alone.
     """
     values = run.config.document.values
-    weak = Severity.INFO if _lists_foreign_plugin(values) else None
-    known = facts.keys() | facts.plugin_keys().keys()
+    schema = schema_of(run)
+    weak = Severity.INFO if _lists_foreign_plugin(schema, values) else None
+    known = schema.keys() | schema.plugin_keys().keys()
     for key, value in values.items():
         if key in known:
-            yield from _inside(key, value)
-        elif key not in facts.deprecations() and not key.startswith(_HOLDERS):
-            hint = Severity.INFO if value is None else weak
+            yield from _inside(schema, key, value)
+        elif key in schema.deprecations():
+            yield from _removed(schema, key, value)
+        elif not key.startswith(_HOLDERS):
             yield Hit(
-                key=join_key((key,)), message=_message(key, known), severity=hint, fix=_fix(key, value, known, values)
+                key=join_key((key,)),
+                message=_message(schema, key, known),
+                severity=Severity.INFO if value is None else weak,
+                fix=_fix(key, value, known, values),
             )
 
 
-def _inside(key: str, value: Any) -> Iterator[Hit]:
-    if not isinstance(value, Mapping) or f"block({key})" not in (facts.key_type(key) or ""):
+def _removed(schema: Schema, key: str, value: Any) -> Iterator[Hit]:
+    """Refused where it is on (removed-key says so); off or empty it is one more key that nobody knows."""
+    fact = schema.deprecations()[key]
+    if fact.effect == "refused" and not fact.refuses(value):
+        message = f"{key} is no key of Axolotl {schema.short} any more: as it is off, it is dropped without a word"
+        yield Hit(key=key, message=message, severity=Severity.INFO, fix=safe(f"Delete {key}", delete_key(key)))
+
+
+def _inside(schema: Schema, key: str, value: Any) -> Iterator[Hit]:
+    if not isinstance(value, Mapping) or f"block({key})" not in (schema.key_type(key) or ""):
         return
-    known = facts.nested_keys(key)
+    known = schema.nested_keys(key)
     for name, held in value.items():
-        if isinstance(name, str) and name not in known:
-            severity = _severity(key, name, held)
-            message = _message(name, known, block=key, refused=severity is Severity.ERROR)
-            if severity is Severity.INFO:
-                message += f"; {held} is in force anyway"
-            fix = _fix(name, held, known, value, block=key)
-            yield Hit(key=join_key((key, name)), near=(key,), message=message, severity=severity, fix=fix)
+        if not isinstance(name, str) or name in known:
+            continue
+        fact = schema.deprecations().get(f"{key}.{schema.nested_name(key, name)}")
+        if fact is not None:
+            yield from _removed_inside(schema, key, name, fact)
+            continue
+        severity = _severity(schema, key, name, held)
+        message = _message(schema, name, known, block=key, refused=severity is Severity.ERROR)
+        if severity is Severity.INFO:
+            message += f"; {held} is in force anyway"
+        fix = _fix(name, held, known, value, block=key)
+        yield Hit(key=join_key((key, name)), near=(key,), message=message, severity=severity, fix=fix)
 
 
-def _severity(block: str, name: str, value: Any) -> Severity | None:
-    if facts.refuses_unknown(block):
+def _removed_inside(schema: Schema, block: str, name: str, fact: Deprecation) -> Iterator[Hit]:
+    """What Axolotl names and drops; what it refuses belongs to removed-key."""
+    if fact.effect != "ignored":
+        return
+    key = join_key((block, name))
+    message = f"{name} was an option of FSDP1, which is gone: Axolotl {schema.short} drops it with a warning"
+    yield Hit(key=key, message=message, severity=Severity.INFO, fix=safe(f"Delete {name}", delete_key(key)))
+
+
+def _severity(schema: Schema, block: str, name: str, value: Any) -> Severity | None:
+    if schema.refuses_unknown(block):
         return Severity.ERROR
     harmless = block == "fsdp_config" and value == _IN_FORCE.get(name.removeprefix("fsdp_"), _IN_FORCE)
     return Severity.INFO if harmless else None
 
 
-def _lists_foreign_plugin(values: Mapping[str, Any]) -> bool:
+def _lists_foreign_plugin(schema: Schema, values: Mapping[str, Any]) -> bool:
     listed = values.get("plugins")
     named = [item for item in listed if isinstance(item, str)] if isinstance(listed, list) else []
-    return any(not item.startswith("axolotl.") and facts.plugin_named(item) is None for item in named)
+    return any(not item.startswith("axolotl.") and schema.plugin_named(item) is None for item in named)
 
 
-def _message(name: str, known: frozenset[str], *, block: str = "", refused: bool = False) -> str:
+def _message(schema: Schema, name: str, known: frozenset[str], *, block: str = "", refused: bool = False) -> str:
     place = f" of {block}" if block else ""
     effect = "refuses it" if refused else "drops it without a word"
+    found = history(f"{block}.{schema.nested_name(block, name)}" if block else name)
+    if found and (when := elsewhere(found, schema.version, f"a key{place}")):
+        instead = f"; use {found.successor}" if found.successor in known else ""
+        return f"{name} {when}: {schema.short} {effect}{instead}"
     close = _very_close(name, known) or _close(name, known)
     hint = f"; did you mean {' or '.join(close)}?" if close else ""
     return f"{name} is no key{place} that Axolotl knows: it {effect}{hint}"
@@ -106,7 +138,7 @@ def _message(name: str, known: frozenset[str], *, block: str = "", refused: bool
 
 def _close(name: str, known: frozenset[str]) -> tuple[str, ...]:
     meant = _ELSEWHERE.get(name)
-    return (meant,) if meant in known else facts.suggest(name, known)
+    return (meant,) if meant in known else suggest(name, known)
 
 
 def _very_close(name: str, known: frozenset[str]) -> tuple[str, ...]:

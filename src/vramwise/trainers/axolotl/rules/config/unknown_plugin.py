@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, rule, set_key, unsafe
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl.schema import known_plugins, plugin_named, suggest
+from vramwise.trainers.axolotl.schema import Schema, elsewhere, schema_of, suggest, value_history
 from vramwise.types import Fix, RunSpec, Severity
 
 _PREFIX = "axolotl.integrations."
@@ -18,50 +18,57 @@ _PREFIX = "axolotl.integrations."
     topic="config",
     bad="base_model: meta-llama/Llama-3.2-1B\nplugins:\n  - axolotl.integrations.liger.LigerKernelPlugin\n",
     good="base_model: meta-llama/Llama-3.2-1B\nplugins:\n  - axolotl.integrations.liger.LigerPlugin\n",
-    beyond_trainer="A plugin whose module is missing is logged and dropped; a missing class or bare name ends the run.",
+    beyond_trainer=(
+        "Up to 0.20 a plugin whose module is missing is logged and dropped; a missing class or bare name ends the run."
+    ),
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """A plugin that Axolotl does not have.
 
-    A module that cannot be found is logged, dropped, and training goes on without it: its keys are then unknown and
-    dropped too, so the kernels and losses that were to save memory are not there. A class that is not in the module, or
-    a name without a dot, ends the run with an exception.
+    A class that is not in the module, or a name without a dot, ends the run with an exception, and since Axolotl 0.21
+    so does a module that cannot be found. Up to 0.20 such a module is logged and dropped, and training goes on: its
+    keys are then unknown and dropped too, so the kernels and losses that were to save memory are not there.
 
     Only names of Axolotl's own plugins can be judged, and names without a dot; plugins of other packages are not looked
     at.
     """
+    schema = schema_of(run)
     for index, written in enumerate(run.config.get("plugins", ())):
-        if plugin_named(written) is not None:
+        if schema.plugin_named(written) is not None:
             continue
-        if "." not in written:
+        if "." not in written and not (":" in written and schema.since("0.21.0")):
             effect, severity = "a plugin is named by module and class, so this ends the run", Severity.ERROR
         elif not written.startswith(_PREFIX):
             continue
-        elif _module_exists(written):
+        elif _module_exists(schema, written):
             effect, severity = "the module has no such class, so this ends the run", Severity.ERROR
+        elif schema.since("0.21.0"):
+            effect, severity = "Axolotl stops at a plugin that it cannot import", Severity.ERROR
         else:
             effect, severity = "it is logged and dropped, and so are the keys it was to bring", Severity.WARNING
-        close = _close(written)
+        when = elsewhere(value_history("plugins", written), schema.version, "a plugin")
+        close = () if when else _close(schema, written)
         hint = f"; did you mean {close[0]}?" if close else ""
+        what = f"{when}, this is {schema.short}" if when else "is none of Axolotl's plugins"
         yield Hit(
             key=f"plugins.{index}",
             near=("plugins",),
-            message=f"{written} is none of Axolotl's plugins: {effect}{hint}",
+            message=f"{written} {what}: {effect}{hint}",
             severity=severity,
             fix=_fix(index, close),
         )
 
 
-def _module_exists(written: str) -> bool:
+def _module_exists(schema: Schema, written: str) -> bool:
     folder = written.removeprefix(_PREFIX).split(".")[0]
-    return any(plugin.startswith(f"{_PREFIX}{folder}.") for plugin in known_plugins())
+    return any(plugin.startswith(f"{_PREFIX}{folder}.") for plugin in schema.known_plugins())
 
 
-def _close(written: str) -> tuple[str, ...]:
+def _close(schema: Schema, written: str) -> tuple[str, ...]:
     """The plugin that is meant: the only one of its folder, or one whose name resembles what was written."""
     folder = written.removeprefix(_PREFIX).split(".")[0]
-    at_home = tuple(plugin for plugin in known_plugins() if plugin.startswith(f"{_PREFIX}{folder}."))
-    by_class = {plugin.rpartition(".")[2]: plugin for plugin in known_plugins()}
+    at_home = tuple(plugin for plugin in schema.known_plugins() if plugin.startswith(f"{_PREFIX}{folder}."))
+    by_class = {plugin.rpartition(".")[2]: plugin for plugin in schema.known_plugins()}
     return at_home or tuple(by_class[name] for name in suggest(written.rpartition(".")[2], by_class))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from vramwise.rules.base import Hit, delete_key, insert_key, rule, safe, set_key, unsafe
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl.schema import defaults, key_type, type_errors
+from vramwise.trainers.axolotl.schema import Schema, schema_of
 from vramwise.trainers.value_types import parse_type
 from vramwise.types import Fix, RunSpec, Severity
 
@@ -31,10 +31,10 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     YAML 1.1 has a say too: an unquoted `no`, `off` or `yes` is a boolean, so `eval_strategy: no` is refused and
     `eval_strategy: "no"` is meant.
     """
-    values = run.config.document.values
-    for key, sentence in type_errors(values):
+    values, schema = run.config.document.values, schema_of(run)
+    for key, sentence in schema.type_errors(values):
         found = _value(values, key)
-        message, fix = _remedy(run, key, found)
+        message, fix = _remedy(run, schema, key, found)
         yield Hit(key=key, near=(key.split(".")[0],), message=f"{sentence}{message}: Axolotl refuses the file", fix=fix)
 
 
@@ -45,9 +45,9 @@ def _value(values: dict[str, Any], key: str) -> Any:
     return found
 
 
-def _remedy(run: RunSpec, key: str, found: Any) -> tuple[str, Fix | None]:
+def _remedy(run: RunSpec, schema: Schema, key: str, found: Any) -> tuple[str, Fix | None]:
     """What to write instead, where that is clear."""
-    kinds = {one.kind for one in parse_type(key_type(key) or "any")[0]}
+    kinds = {one.kind for one in parse_type(schema.key_type(key) or "any")[0]}
     if key in _STRATEGIES and found is False:
         return ' (an unquoted no is false; write "no")', safe('Write "no" in quotes', set_key(key, "no"))
     if key == "warmup_steps" and isinstance(found, float) and 0 < found < 1 and "warmup_ratio" not in run.config:
@@ -60,6 +60,6 @@ def _remedy(run: RunSpec, key: str, found: Any) -> tuple[str, Fix | None]:
     if key == "tokens" and isinstance(found, dict) and "special_tokens" not in run.config:
         edits = (insert_key("special_tokens", found, beside=key), delete_key(key))
         return " (named tokens go to special_tokens)", unsafe("Write special_tokens", *edits)
-    if found is None and key in defaults():
-        return f" (left out, it is {defaults()[key]})", safe(f"Delete {key}", delete_key(key))
+    if found is None and key in schema.defaults():
+        return f" (left out, it is {schema.defaults()[key]})", safe(f"Delete {key}", delete_key(key))
     return "", None

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.rules.base import Hit, insert_key, rule, safe
+from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
-from vramwise.types import Fix, RunSpec, Severity
+from vramwise.types import RunSpec, Severity
 from vramwise.units import GIB, gib
+from vramwise.variants import changes
 
 _KEYS = ("dataloader_num_workers", "dataloader_pin_memory", "dataloader_prefetch_factor")
 _PREFETCH = 256  # batches for each worker
 _TENSORS = 3  # input_ids, labels, and attention_mask or position_ids
 _INT64 = 8
-_MODEST_PREFETCH = 8
 
 
 @rule(
@@ -58,13 +58,6 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
 
 def _hit(run: RunSpec, message: str) -> Hit:
-    return Hit(key=_KEYS[2], near=("micro_batch_size", "sequence_len"), message=message, fix=_fix(run))
-
-
-def _fix(run: RunSpec) -> Fix:
-    beside = next((key for key in ("micro_batch_size", "sequence_len") if key in run.config), "base_model")
-    return safe(
-        f"Prefetch {_MODEST_PREFETCH} batches with one worker",
-        insert_key("dataloader_num_workers", 1, beside=beside),
-        insert_key("dataloader_prefetch_factor", _MODEST_PREFETCH, beside="dataloader_num_workers"),
+    return Hit(
+        key=_KEYS[2], near=("micro_batch_size", "sequence_len"), message=message, change=changes.fewer_workers(run)
     )

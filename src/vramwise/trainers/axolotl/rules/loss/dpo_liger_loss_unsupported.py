@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, delete_key, rule, safe, unsafe
 from vramwise.timeline import MemoryReport
+from vramwise.trainers.axolotl.schema import schema_of
 from vramwise.types import RunSpec, Severity
 
 _KEY = "dpo_use_liger_kernel"
@@ -17,6 +18,7 @@ _KEY = "dpo_use_liger_kernel"
     topic="loss",
     bad="rl: dpo\nadapter: lora\ndpo_use_liger_kernel: true\ndpo_loss_type: [ipo]\n",
     good="rl: dpo\nadapter: lora\ndpo_use_liger_kernel: true\ndpo_loss_type: [sigmoid]\n",
+    options="--with axolotl==0.20.0",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """Liger's DPO loss with a loss type it does not have.
@@ -25,9 +27,10 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     has no IPO loss, which Axolotl refuses, and knows one loss type at a time: only the first entry of `dpo_loss_type`
     is used, the others are dropped with a warning.
 
-    Take another loss type, or turn the kernel off and make room for the logits.
+    Take another loss type, or turn the kernel off and make room for the logits. Since Axolotl 0.21 (TRL 1.14) the
+    kernel gives log-probabilities from which every loss type is computed, and there is nothing to report.
     """
-    if not run.config.get(_KEY):
+    if not run.config.get(_KEY) or schema_of(run).since("0.21.0"):
         return
     types = run.config.get("dpo_loss_type", ())
     types = list(types) if isinstance(types, list | tuple) else [types]

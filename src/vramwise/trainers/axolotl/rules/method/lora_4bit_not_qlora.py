@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.rules.base import Hit, rule, set_key, unsafe
+from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
 from vramwise.types import RunSpec, Severity
+from vramwise.variants import changes
 
 
 @rule(
@@ -36,7 +37,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         message=(
             f"adapter: lora with load_in_4bit: true quantises nothing: Axolotl {cost} a parameter instead of about 0.5"
         ),
-        fix=unsafe("Quantise the base: adapter qlora", set_key("adapter", "qlora")),
+        change=changes.quantize_base(run),
     )
 
 

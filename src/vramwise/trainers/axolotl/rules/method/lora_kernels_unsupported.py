@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, insert_key, rule, safe, set_key
 from vramwise.timeline import MemoryReport
+from vramwise.trainers.axolotl.schema import schema_of
 from vramwise.types import RunSpec, Severity
 
 _LINEAR_KERNELS = ("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel")
@@ -24,8 +25,9 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
     The `lora_*_kernel` keys fuse LoRA with the projections of attention and MLP. They cannot read 8-bit base weights,
     do not know the layers of a model's own remote code, and cannot reach parameters that FSDP1 has flattened; Axolotl
-    refuses the file in those cases. It looks for `fsdp_version: 2` at the top level only: written inside `fsdp_config`,
-    the kernels are refused as under FSDP1. Left unset, the kernels go on by themselves wherever they work.
+    refuses the file in those cases (FSDP1 ends with 0.19). Up to 0.19 it looks for `fsdp_version: 2` at the top level
+    only: written inside `fsdp_config`, the kernels are refused as under FSDP1. Left unset, the kernels go on by
+    themselves wherever they work.
 
     Set them to false, or leave them out. The result is the same; the fused kernels are faster and keep fewer
     activations.
@@ -41,15 +43,23 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 def _conflicts(run: RunSpec) -> Iterator[tuple[tuple[str, ...], str]]:
     if run.adapter == "lora" and run.config.get("load_in_8bit"):
         yield _LINEAR_KERNELS, "load_in_8bit: the kernels cannot read 8-bit weights"
-    if run.config.get("trust_remote_code"):
+    if run.config.get("trust_remote_code") and not _brings_kernels(run):
         yield _LINEAR_KERNELS, "trust_remote_code: the kernels do not know the model's own layers"
     if run.gpus > 1 and run.sharding == "fsdp1" and run.config.get("fsdp_config") is not None:
         yield _KERNELS, f"FSDP1 on {run.gpus} GPUs: the kernels cannot reach flattened parameters"
 
 
+def _brings_kernels(run: RunSpec) -> bool:
+    """Since 0.21 Axolotl knows the attention of Nemotron's diffusion models, whose code is remote."""
+    name = (run.base_model or "").lower()
+    return schema_of(run).since("0.21.0") and "nemotron" in name and "diffusion" in name
+
+
 def _version_not_seen(run: RunSpec) -> Iterator[Hit]:
     """Axolotl judges the kernels before it takes the version out of fsdp_config."""
     on = [kernel for kernel in _KERNELS if run.config.get(kernel)]
+    if schema_of(run).since("0.20.0"):
+        return  # there is no other version to take it for
     if not on or run.gpus < 2 or run.sharding != "fsdp2" or run.config.document.values.get("fsdp_version"):
         return
     yield Hit(

@@ -29,20 +29,12 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """
     if not run.adapter or run.config.get("peft_trainable_token_indices"):
         return
-    tokens = new_tokens(run)
     saved = [name for name in run.lora_modules_to_save if name in ("embed_tokens", "lm_head")]
-    if tokens and saved:
+    if run.added_tokens and saved:
         yield Hit(
             key="lora_modules_to_save",
             message=(
-                f"{len(tokens)} new token(s) train full copies of {' and '.join(saved)}, with gradients and optimizer "
-                "states; peft_trainable_token_indices trains only the new rows"
+                f"{run.added_tokens} new token(s) train full copies of {' and '.join(saved)}, with gradients and "
+                "optimizer states; peft_trainable_token_indices trains only the new rows"
             ),
         )
-
-
-def new_tokens(run: RunSpec) -> list[str]:
-    """Tokens that the config adds to the vocabulary. Changed special tokens may be known to the tokenizer already."""
-    added = run.config.get("tokens", ())
-    special = run.config.get("special_tokens.additional_special_tokens", ())
-    return [str(token) for tokens in (added, special) if isinstance(tokens, list) for token in tokens]

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl.rules.method.new_tokens_train_embeddings import new_tokens
 from vramwise.types import RunSpec, Severity
 
 
@@ -30,9 +29,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """
     if not run.adapter or run.config.get("peft_trainable_token_indices") or run.lora_modules_to_save:
         return
-    if tokens := new_tokens(run):
+    if run.added_tokens:
         key = "tokens" if run.config.get("tokens") else "special_tokens.additional_special_tokens"
-        message = (
-            f"{len(tokens)} token(s) are added, but LoRA freezes the embeddings: rows that are new are never trained"
-        )
+        count = run.added_tokens
+        message = f"{count} token(s) are added, but LoRA freezes the embeddings: rows that are new are never trained"
         yield Hit(key=key, message=message)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from vramwise.rules.base import Hit, rule, safe, set_key
 from vramwise.timeline import MemoryReport
 from vramwise.trainers.axolotl.plugins import lists_plugin
+from vramwise.trainers.axolotl.schema import schema_of
 from vramwise.types import RunSpec, Severity
 
 _KEY = "nvfp4_merge_aware"
@@ -21,6 +22,7 @@ _PLUGIN = "plugins:\n  - axolotl.integrations.kernels.KernelsPlugin\n"
     topic="method",
     bad=f"{_PLUGIN}adapter: lora\nexpert_backend: sonicmoe\nnvfp4_merge_aware: true\nlora_qkv_kernel: true\n",
     good=f"{_PLUGIN}adapter: lora\nexpert_backend: sonicmoe\nnvfp4_merge_aware: true\nlora_qkv_kernel: false\n",
+    options="--with axolotl==0.19.0",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """`nvfp4_merge_aware` without what makes it work.
@@ -28,13 +30,26 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     It trains the adapter on the grid of an NVFP4 base, so that merging loses nothing. That needs the sonicmoe expert
     backend, `adapter: lora`, and LoRA layers that are really called: the fused `lora_*_kernel`s pass them by. Axolotl
     refuses the file otherwise, and also `nvfp4_merge_aware_start_step` without the switch or with a value that is
-    neither a step nor a fraction between 0 and 1.
+    neither a step nor a fraction between 0 and 1. Since 0.21 it turns the option off by itself where an adapter is
+    missing, and refuses only ScatterMoE and such a value.
     """
     if lists_plugin(run, "KernelsPlugin"):
-        if run.config.get(_KEY):
+        if schema_of(run).since("0.21.0"):
+            yield from _since_021(run)
+        elif run.config.get(_KEY):
             yield from _switched_on(run)
         elif run.config.get(_START) is not None:
             yield Hit(key=_START, message=f"{_START} without {_KEY}: true: Axolotl refuses the file")
+
+
+def _since_021(run: RunSpec) -> Iterator[Hit]:
+    """What is left: what else it lacks is warned about or turned off by Axolotl itself."""
+    scatter = run.config.get("use_scattermoe") or str(run.config.get("expert_backend")).lower() == "scattermoe"
+    if run.config.get(_KEY) and scatter:
+        yield Hit(key=_KEY, message=f"{_KEY} does not work with ScatterMoE, only with sonicmoe: Axolotl stops")
+    if run.config.get(_KEY) is False or (run.config.get(_KEY) and run.adapter not in ("lora", "multilora")):
+        return
+    yield from _start_step(run)
 
 
 def _switched_on(run: RunSpec) -> Iterator[Hit]:
@@ -51,6 +66,10 @@ def _switched_on(run: RunSpec) -> Iterator[Hit]:
         yield Hit(
             key=fused[0], message=message, fix=safe("Leave the kernels off", *(set_key(key, False) for key in fused))
         )
+    yield from _start_step(run)
+
+
+def _start_step(run: RunSpec) -> Iterator[Hit]:
     start = run.config.get(_START)
     if start is not None and not _is_step_or_fraction(start):
         message = (

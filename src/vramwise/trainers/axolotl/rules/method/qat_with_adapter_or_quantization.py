@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, delete_key, rule, set_key, unsafe
 from vramwise.timeline import MemoryReport
+from vramwise.trainers.axolotl.schema import schema_of
 from vramwise.types import RunSpec, Severity
 
 
@@ -45,6 +46,6 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         fix = unsafe("Use int8 activations", set_key("qat.activation_dtype", "int8"))
         message = "ternary QAT takes int8 activations only: Axolotl refuses the file"
         yield Hit(key="qat.activation_dtype", message=message, fix=fix)
-    if run.target.torch < (2, 6):
+    if run.target.torch < (2, 6) and not schema_of(run).since("0.21.0"):
         version = f"{run.target.torch[0]}.{run.target.torch[1]}"
         yield Hit(key="qat", message=f"qat needs torch 2.6, and the target has {version}: Axolotl refuses the file")

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, delete_key, insert_key, rule, set_key, unsafe
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl import schema as facts
 from vramwise.trainers.axolotl.plugins import lists_foreign_plugin, lists_plugin
+from vramwise.trainers.axolotl.schema import Schema, elsewhere, schema_of, suggest, value_history
 from vramwise.types import Fix, RunSpec, Severity
 
 _NO_ADAPTER = frozenset({"none", "full", "fft", "false", "no"})
@@ -29,19 +29,21 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
     The rule is silent where a plugin from elsewhere is listed: it may bring the adapter.
     """
-    adapter = run.adapter
-    if not adapter or adapter in facts.adapters() or lists_foreign_plugin(run):
+    adapter, schema = run.adapter, schema_of(run)
+    if not adapter or adapter in schema.adapters() or lists_foreign_plugin(run):
         return
-    plugin = facts.plugin_adapters().get(adapter)
+    plugin = schema.plugin_adapters().get(adapter)
     if plugin is not None and lists_plugin(run, plugin.rsplit(".", 1)[1]):
         return
-    hint, fix = _remedy(adapter, plugin)
+    hint, fix = _remedy(schema, adapter, plugin)
     yield Hit(key="adapter", message=f"Axolotl has no adapter '{adapter}' and refuses the file: {hint}", fix=fix)
 
 
-def _remedy(adapter: str, plugin: str | None) -> tuple[str, Fix | None]:
+def _remedy(schema: Schema, adapter: str, plugin: str | None) -> tuple[str, Fix | None]:
     if plugin is not None:
         return f"it comes with {plugin}, which is not listed under plugins", None
+    if when := elsewhere(value_history("adapter", adapter), schema.version, "an adapter"):
+        return f"it {when}, this is {schema.short}", None
     folded = adapter.lower()
     if folded in ("dora", "rslora"):
         option = f"peft_use_{folded}"
@@ -49,7 +51,7 @@ def _remedy(adapter: str, plugin: str | None) -> tuple[str, Fix | None]:
         return f"it is an option of lora, {option}: true", unsafe(f"Use lora with {option}", *edits)
     if folded in _NO_ADAPTER:
         return "leave the key out for a full fine-tune", unsafe("Fine-tune all weights", delete_key("adapter"))
-    close = facts.suggest(adapter, facts.adapters())
+    close = suggest(adapter, schema.adapters())
     if close:
         return f"did you mean {' or '.join(close)}?", unsafe(f"Use {close[0]}", set_key("adapter", close[0]))
-    return f"it knows {', '.join(sorted(facts.adapters()))}", None
+    return f"it knows {', '.join(sorted(schema.adapters()))}", None

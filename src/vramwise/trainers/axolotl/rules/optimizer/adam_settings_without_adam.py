@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, delete_key, rule, safe
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl.schema import optimizers
+from vramwise.trainers.axolotl.schema import schema_of
 from vramwise.types import RunSpec, Severity
 
 _SETTINGS = ("adam_beta1", "adam_beta2", "adam_epsilon")
-# Built without any of the three: transformers 5 (trainer_optimizer.py), Axolotl 0.19 (core/builders/base.py).
+# Built without any of the three: transformers 5 (trainer_optimizer.py), Axolotl (core/builders/base.py).
 _READ_NONE = frozenset(
     {
         "sgd",
@@ -48,7 +48,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     fit: that is only pointed out.
     """
     name = run.optimizer
-    if name not in optimizers():
+    if name not in schema_of(run).optimizers():
         return
     for key in _SETTINGS:
         value = run.config.get(key)

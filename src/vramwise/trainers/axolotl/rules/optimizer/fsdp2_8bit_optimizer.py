@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, rule, set_key, unsafe
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl.schema import optimizer_group
+from vramwise.trainers.axolotl.schema import schema_of
 from vramwise.types import RunSpec, Severity
 
 _REFUSED = ("adamw_8bit", "adamw_bnb_8bit")
@@ -39,7 +39,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     torchao's `adamw_torch_8bit` supports FSDP2 and keeps its state in 8 bits as well.
     """
     name = run.optimizer
-    if run.sharding != "fsdp2" or name not in optimizer_group("bitsandbytes_8bit"):
+    if run.sharding != "fsdp2" or name not in schema_of(run).optimizer_group("bitsandbytes_8bit"):
         return
     refused = name in _REFUSED
     end = "Axolotl stops" if refused else "an illegal memory access is likely at the first step"

@@ -15,14 +15,14 @@ from vramwise.types import RunSpec, Severity
     topic="optimizer",
     bad="base_model: meta-llama/Llama-3.2-1B\noptimizer: adamw_torch_8bit\nfsdp_config:\n  offload_params: true\n",
     good="base_model: meta-llama/Llama-3.2-1B\noptimizer: adamw_torch\nfsdp_config:\n  offload_params: true\n",
-    options="--gpus 2",
+    options="--gpus 2 --with axolotl==0.19.0",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """FSDP1 offloads parameters to host memory while the optimizer is an 8-bit one.
 
     With `offload_params` the optimizer steps on the CPU, on flat shards; the 8-bit optimizers are made for the GPU.
     Axolotl stops for every optimizer with `8bit` in its name. The state lies in host memory anyway: a plain AdamW
-    costs no GPU memory there.
+    costs no GPU memory there. FSDP1 ends with Axolotl 0.19; FSDP2 offloads with torchao's 8-bit optimizers too.
     """
     if run.sharding != "fsdp1" or not run.offload_params or "8bit" not in run.optimizer:
         return

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, insert_key, rule, unsafe
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl.schema import optimizer_group
+from vramwise.trainers.axolotl.schema import schema_of
 from vramwise.types import RunSpec, Severity
 
 
@@ -25,7 +25,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     transformers has no default for the choice and stops while it builds the optimizer. `[attn, mlp]` picks the linear
     layers of attention and MLP by parts of their names, as in GaLore's own examples; `all_linear` picks every one.
     """
-    if run.optimizer not in optimizer_group("needs_target_modules"):
+    if run.optimizer not in schema_of(run).optimizer_group("needs_target_modules"):
         return
     if run.config.get("optim_target_modules") is not None:
         return

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, rule, set_key, unsafe
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl.schema import optimizer_group
+from vramwise.trainers.axolotl.schema import schema_of
 from vramwise.types import Fix, RunSpec, Severity
 
 
@@ -32,7 +32,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     without `_layerwise` keep gradients and take both.
     """
     name = run.optimizer
-    if not name.endswith("_layerwise") or name not in optimizer_group("needs_target_modules"):
+    if not name.endswith("_layerwise") or name not in schema_of(run).optimizer_group("needs_target_modules"):
         return
     steps, whole = run.gradient_accumulation_steps, name.removesuffix("_layerwise")
     fix = unsafe(f"Keep the gradients: {whole}", set_key("optimizer", whole))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.rules.base import Hit, rule, set_key, unsafe
+from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl.schema import optimizer_group
+from vramwise.trainers.axolotl.schema import schema_of
 from vramwise.types import RunSpec, Severity
+from vramwise.variants import changes
 
 
 @rule(
@@ -26,11 +27,10 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     torchao optimizers under the names `adamw_torch_4bit` and `adamw_torch_8bit`.
     """
     name = run.optimizer
-    if name not in optimizer_group("raises_later"):
+    if name not in schema_of(run).optimizer_group("raises_later"):
         return
-    successor = name.replace("ao_adamw_", "adamw_torch_")
     yield Hit(
         key="optimizer",
         message=f"optimizer {name} passes the schema, but Axolotl does not handle it: the run stops after loading",
-        fix=unsafe(f"Use torchao's optimizer under its other name: {successor}", set_key("optimizer", successor)),
+        change=changes.handled_optimizer(run),
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, delete_key, rule, safe, unsafe
-from vramwise.rules.optimizer_sharding import unsupported_sharding
 from vramwise.timeline import MemoryReport
+from vramwise.trainers.axolotl.optimizer_sharding import unsupported_sharding
 from vramwise.types import RunSpec, Severity
 
 _NEVER_TRAINED = (
@@ -31,10 +31,10 @@ _IGNORED_RATES = ("loraplus_lr_ratio", "lr_groups", "embedding_lr", "embedding_l
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """PoLoRA with something that it cannot train or would ignore.
 
-    The `polora` optimizer updates the two factors of LoRA adapters and nothing else. Without an adapter it has
-    nothing to do; whole modules, new tokens or DoRA magnitudes would stay untrained; learning rates per group are not
-    read; and it needs whole factors, so DeepSpeed, tensor parallelism and FSDP1 are out. Axolotl 0.19 stops in each
-    case. Weight decay is ignored.
+    The `polora` optimizer updates the two factors of LoRA adapters and nothing else. Without an adapter it has nothing
+    to do; whole modules, new tokens or DoRA magnitudes would stay untrained; learning rates per group are not read; and
+    it needs whole factors, so DeepSpeed, tensor parallelism and FSDP1 are out. Axolotl stops in each case. Weight decay
+    is ignored.
     """
     if run.optimizer != "polora":
         return

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, insert_key, rule, unsafe
-from vramwise.rules.optimizer_sharding import unsupported_sharding
 from vramwise.timeline import MemoryReport
+from vramwise.trainers.axolotl.optimizer_sharding import unsupported_sharding
 from vramwise.trainers.axolotl.remedies import written_key
+from vramwise.trainers.axolotl.schema import schema_of
 from vramwise.types import RunSpec, Severity
 
 _NAME = "q_galore_adamw8bit"
@@ -26,15 +27,15 @@ _ORIG_PARAMS = "fsdp_config.use_orig_params"
         "base_model: meta-llama/Llama-3.2-1B\noptimizer: q_galore_adamw8bit\n"
         "fsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n  use_orig_params: true\n"
     ),
-    options="--gpus 2",
+    options="--gpus 2 --with axolotl==0.19.0",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """Q-GaLore where it cannot work: an adapter, DeepSpeed, FSDP1, or FSDP2 without `use_orig_params`.
 
-    Q-GaLore projects the gradients of full weight matrices to a low rank and keeps its state per parameter. An
-    adapter leaves no full matrices to train; DeepSpeed and FSDP1 flatten them; under FSDP2 it needs `use_orig_params:
-    true`. Axolotl stops in each case. In fp32 the run works, but most of the memory that was saved is spent on the
-    weights.
+    Q-GaLore projects the gradients of full weight matrices to a low rank and keeps its state per parameter. An adapter
+    leaves no full matrices to train; DeepSpeed and FSDP1 flatten them; under FSDP2 it needs `use_orig_params: true` up
+    to Axolotl 0.19. Axolotl stops in each case. In fp32 the run works, but most of the memory that was saved is spent
+    on the weights.
     """
     if run.optimizer != _NAME:
         return
@@ -44,7 +45,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
             message=f"optimizer {_NAME} trains full weight matrices, adapter {run.adapter} leaves none: Axolotl stops",
         )
     yield from unsupported_sharding(run, "its projections need whole matrices (DDP or FSDP2)")
-    if run.sharding == "fsdp2" and run.config.get(_ORIG_PARAMS) is not True:
+    needs_orig_params = run.sharding == "fsdp2" and not schema_of(run).since("0.20.0")
+    if needs_orig_params and run.config.get(_ORIG_PARAMS) is not True:
         key = written_key(run, _ORIG_PARAMS)
         yield Hit(
             key=_ORIG_PARAMS,

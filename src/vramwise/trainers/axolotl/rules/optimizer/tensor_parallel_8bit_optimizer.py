@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, rule, set_key, unsafe
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl.schema import optimizer_group
+from vramwise.trainers.axolotl.schema import schema_of
 from vramwise.types import RunSpec, Severity
+
+_REFUSED = ("paged_adamw_8bit", "adamw_8bit", "adamw_bnb_8bit")
 
 
 @rule(
@@ -17,23 +19,27 @@ from vramwise.types import RunSpec, Severity
     bad="base_model: meta-llama/Llama-3.2-1B\noptimizer: adamw_bnb_8bit\ntensor_parallel_size: 2\n",
     good="base_model: meta-llama/Llama-3.2-1B\noptimizer: adamw_torch_8bit\ntensor_parallel_size: 2\n",
     options="--gpus 2",
-    beyond_trainer="Axolotl has a check for it that is never run, so the config passes.",
+    beyond_trainer="Axolotl refuses three of the names, and those only since 0.20: before, its check is never run.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """An 8-bit optimizer of bitsandbytes with tensor parallelism.
 
-    Tensor parallelism holds the split weights as distributed tensors, as FSDP2 does, and the kernels of bitsandbytes
-    do not know those (bitsandbytes#1633). Axolotl means to refuse the pair, but the class that holds its check
-    is not in use, so nothing is said before the run fails. torchao's `adamw_torch_8bit` handles distributed tensors.
+    Tensor parallelism holds the split weights as distributed tensors, as FSDP2 does, and the kernels of bitsandbytes do
+    not know those (bitsandbytes#1633). Axolotl refuses AdamW's three names since 0.20. Up to 0.19 the class that holds
+    its check is not in use, so nothing is said before the run fails. torchao's `adamw_torch_8bit` handles distributed
+    tensors.
     """
     name, size = run.optimizer, run.tensor_parallel_size
-    if size <= 1 or name not in optimizer_group("bitsandbytes_8bit"):
+    if size <= 1 or name not in schema_of(run).optimizer_group("bitsandbytes_8bit"):
         return
+    refused = schema_of(run).since("0.20.0") and name in _REFUSED
+    end = "Axolotl stops" if refused else "the first step is likely to fail"
     yield Hit(
         key="optimizer",
+        severity=Severity.ERROR if refused else Severity.WARNING,
         message=(
             f"optimizer {name} with tensor_parallel_size {size}: the 8-bit kernels of bitsandbytes do not know split "
-            "weights; Axolotl means to refuse this, but its check never runs"
+            f"weights, {end}"
         ),
         fix=unsafe("Use torchao's 8-bit AdamW: adamw_torch_8bit", set_key("optimizer", "adamw_torch_8bit")),
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, delete_key, rule, set_key, unsafe
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl.schema import optimizer_group, optimizers, suggest
+from vramwise.trainers.axolotl.schema import Schema, elsewhere, schema_of, suggest, value_history
 from vramwise.types import RunSpec, Severity
 
 # What is often written, or was a name in transformers 4 or an earlier Axolotl, and what it is called today.
@@ -38,7 +38,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     Axolotl checks only that `optimizer` is text. What is not one of its own optimizers is handed to transformers, which
     looks the name up when the trainer is built: after the data has been tokenised and the model loaded. A typo costs
     that whole start. An `optimizer:` that is written but empty is handed over as no name at all and fails the same
-    way; leaving the key out gives the default, adamw_torch_fused.
+    way; leaving the key out gives the default, adamw_torch_fused. Names differ between versions of Axolotl: `muon_8bit`
+    comes with 0.21, `scao` with 0.20.
     """
     if "optimizer" not in run.config:
         return
@@ -49,12 +50,15 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
             message="optimizer is written but empty: transformers gets no name and stops after the model has loaded",
             fix=unsafe("Leave it out: the default is adamw_torch_fused", delete_key("optimizer")),
         )
-    elif isinstance(name, str) and name not in optimizers():
-        yield _unknown(name)
+    elif isinstance(name, str) and name not in schema_of(run).optimizers():
+        yield _unknown(schema_of(run), name)
 
 
-def _unknown(name: str) -> Hit:
-    working = optimizers() - optimizer_group("raises_later")
+def _unknown(schema: Schema, name: str) -> Hit:
+    if when := elsewhere(value_history("optimizer", name), schema.version, "an optimizer"):
+        message = f"optimizer {name!r} {when}: {schema.short} takes any text, the run stops after loading the model"
+        return Hit(key="optimizer", message=message)
+    working = schema.optimizers() - schema.optimizer_group("raises_later")
     close = (_CALLED_TODAY[name],) if name in _CALLED_TODAY else suggest(name, working)
     sure = close if len(close) == 1 else tuple(found for found in close if _is_a_slip(name, found))
     hint = f"; did you mean {' or '.join(close)}?" if close else ""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from vramwise.facts.attention import supports_packing
 from vramwise.rules.base import Hit, rule, safe, set_key
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl.attention import supports_packing
 from vramwise.types import RunSpec, Severity
 
 _KEY = "batch_flattening"

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, delete_key, rule, safe, unsafe
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl.remedies import shard_with_fsdp2
 from vramwise.types import RunSpec, Severity
+from vramwise.variants import changes
 
 
 @rule(
@@ -34,11 +34,11 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
                 message="fp32_norms is an option of FSDP2, and there is no fsdp_config: Axolotl stops",
                 fix=unsafe("Remove fp32_norms", delete_key("fp32_norms")),
             )
-        elif str(run.config.get("fsdp_version")) != "2":
+        elif run.sharding == "fsdp1":
             yield Hit(
                 key="fp32_norms",
                 message="fp32_norms under FSDP1, which needs one dtype for norms and layers: Axolotl stops",
-                fix=shard_with_fsdp2(run),
+                change=changes.second_fsdp(run),
             )
     elif run.config.get("fp32_norm_classes"):
         yield Hit(

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl.remedies import shard_with_fsdp2
+from vramwise.trainers.axolotl.schema import schema_of
 from vramwise.types import RunSpec, Severity
+from vramwise.variants import changes
 
 
 @rule(
@@ -16,15 +17,18 @@ from vramwise.types import RunSpec, Severity
     topic="sharding",
     bad="base_model: meta-llama/Llama-3.2-1B\nfsdp_config:\n  reshard_after_forward: true\n",
     good="base_model: meta-llama/Llama-3.2-1B\nfsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n",
-    options="--gpus 2",
+    options="--gpus 2 --with axolotl==0.19.0",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """FSDP runs in its first version, which is deprecated.
+    """FSDP in its first version, which is deprecated, and gone since Axolotl 0.20.
 
-    An `fsdp_config` without `fsdp_version` means version 1; Axolotl and transformers are about to remove it. FSDP2
-    shards each parameter by itself instead of flat groups and frees memory earlier. When you change over, check the
-    block's keys: sharding_strategy becomes reshard_after_forward.
+    Up to 0.19 an `fsdp_config` without `fsdp_version` means version 1. Since 0.20 it means 2, and Axolotl stops at any
+    other. FSDP2 shards each parameter by itself instead of flat groups and frees memory earlier. When you change over,
+    check the block's keys: sharding_strategy becomes reshard_after_forward.
     """
+    if schema_of(run).since("0.20.0"):
+        yield from _refused(run)
+        return
     if run.sharding != "fsdp1" or not run.config.get("fsdp_config"):
         return
     written = run.config.get("fsdp_version")
@@ -33,5 +37,16 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         key="fsdp_version",
         near=("fsdp_config",),
         message=f"{how}: FSDP1 is deprecated and about to be removed",
-        fix=shard_with_fsdp2(run),
+        change=changes.second_fsdp(run),
     )
+
+
+def _refused(run: RunSpec) -> Iterator[Hit]:
+    version = run.config.get("fsdp_version")
+    if version is not None and str(version) != "2":
+        yield Hit(
+            key="fsdp_version",
+            severity=Severity.ERROR,
+            message=f"fsdp_version {version}: FSDP1 is gone since Axolotl 0.20, {schema_of(run).short} stops",
+            change=changes.second_fsdp(run),
+        )

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, insert_key, rule, unsafe
 from vramwise.timeline import MemoryReport
+from vramwise.trainers.axolotl.schema import schema_of
 from vramwise.types import Edit, RunSpec, Severity
 from vramwise.units import gib
 
 _KEY = "vllm.gpu_memory_utilization"
-_AXOLOTL_DEFAULT = 0.9
 _TRL_DEFAULT = 0.3
 
 
@@ -20,20 +20,21 @@ _TRL_DEFAULT = 0.3
     topic="sharding",
     bad="rl: grpo\ntrl:\n  use_vllm: true\n  vllm_mode: colocate\n",
     good="rl: grpo\ntrl:\n  use_vllm: true\n  vllm_mode: colocate\nvllm:\n  gpu_memory_utilization: 0.3\n",
-    beyond_trainer="Axolotl accepts it and hands vLLM 0.9 of the card by default, where TRL's own default is 0.3.",
+    beyond_trainer="Axolotl accepts it; up to 0.20 it hands vLLM 0.9 of the card where TRL's own default is 0.3.",
+    options="--with axolotl==0.20.0",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """vLLM takes most of the card that trains.
 
     With `trl.vllm_mode: colocate` vLLM reserves `vllm.gpu_memory_utilization` of the whole card for its weights and
-    cache, and training has to fit into the rest. Left unset, Axolotl passes 0.9: next to the model that is loaded for
-    training that hardly ever fits. TRL's own default is 0.3. The rule speaks up when vLLM gets more than half. With
-    `trl.vllm_enable_sleep_mode: true` vLLM hands its share back while training, and this is only a note. `vllm_mode:
-    server` moves vLLM to other cards.
+    cache, and training has to fit into the rest. Left unset, Axolotl passes 0.9 up to 0.20: next to the model that is
+    loaded for training that hardly ever fits. Since 0.21 it leaves TRL's own default, 0.3. The rule speaks up when vLLM
+    gets more than half. With `trl.vllm_enable_sleep_mode: true` vLLM hands its share back while training, and this is
+    only a note. `vllm_mode: server` moves vLLM to other cards.
     """
     if not run.config.get("trl.use_vllm") or run.config.get("trl.vllm_mode") != "colocate":
         return
-    share = run.config.get(_KEY, _AXOLOTL_DEFAULT)
+    share = run.config.get(_KEY, schema_of(run).defaults("vllm").get("gpu_memory_utilization", _TRL_DEFAULT))
     if not isinstance(share, int | float) or share <= 0.5:
         return
     sleeps = run.config.get("trl.vllm_enable_sleep_mode") is True

@@ -13,8 +13,8 @@ from vramwise.types import RunSpec, Severity
     id="vllm-mode-unset",
     severity=Severity.WARNING,
     topic="sharding",
-    bad="rl: grpo\ntrl:\n  use_vllm: true\n  num_generations: 4\n",
-    good="rl: grpo\ntrl:\n  use_vllm: true\n  vllm_mode: server\n  num_generations: 4\n",
+    bad="rl: grpo\nmicro_batch_size: 4\ntrl:\n  use_vllm: true\n  num_generations: 4\n",
+    good="rl: grpo\nmicro_batch_size: 4\ntrl:\n  use_vllm: true\n  vllm_mode: server\n  num_generations: 4\n",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """vLLM is used, but not said where.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramwise.rules.base import Hit
-from vramwise.trainers.axolotl.remedies import shard_with_fsdp2
 from vramwise.types import RunSpec
+from vramwise.variants import changes
 
 
 def unsupported_sharding(run: RunSpec, why: str) -> Iterator[Hit]:
@@ -22,7 +22,7 @@ def unsupported_sharding(run: RunSpec, why: str) -> Iterator[Hit]:
             key="fsdp_version",
             near=("fsdp_config", "fsdp"),
             message=f"optimizer {optimizer} with FSDP1 (fsdp_version {_version(run)}): {why}, so Axolotl stops",
-            fix=shard_with_fsdp2(run),
+            change=changes.second_fsdp(run),
         )
 
 

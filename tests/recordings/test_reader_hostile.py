@@ -1,7 +1,6 @@
 """Recordings that mean harm: any value in any place is one short sentence or a result, in little memory and time."""
 
 import copy
-import json
 import math
 import os
 import pickle
@@ -11,9 +10,10 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
+from made_recordings import block, entry, segment, snapshot
 
-from recordings import block, entry, segment, snapshot
 from vramwise.cli.replay import as_json, as_text
+from vramwise.diagnosis.drawing import draw
 from vramwise.diagnosis.reading import read_all
 from vramwise.errors import VramwiseError
 from vramwise.recordings import recording as recording_module
@@ -23,6 +23,8 @@ from vramwise.recordings.replay import replay
 from vramwise.render.diagnosis_html import diagnosis_page
 from vramwise.render.diagnosis_json import render_json
 from vramwise.render.diagnosis_text import render_diagnosis
+from vramwise.render.json_text import json_text
+from vramwise.render.outward import outward
 from vramwise.units import MIB
 
 BASE = 0x7F0000000000
@@ -97,14 +99,18 @@ def put(path, value):
 
 
 def outputs(path):
-    """Everything that can be made of a recording."""
+    """Everything that can be made of a recording, as it leaves the program."""
     result = replay(read_recording(path))
-    yield as_text(result)
-    yield json.dumps(as_json(result), allow_nan=False)
+    yield written(as_text(result))
+    yield json_text(as_json(result))
     reading = read_all(None, snapshot=str(path))
-    yield render_diagnosis(reading.diagnosis)
+    yield written(render_diagnosis(reading.diagnosis))
     yield render_json(reading.diagnosis)
-    yield diagnosis_page(reading)
+    yield diagnosis_page(reading.diagnosis, draw(reading))
+
+
+def written(lines):
+    return "\n".join(outward(line) for line in lines)
 
 
 @pytest.mark.parametrize("path", list(places(SNAPSHOT))[1:], ids=str)

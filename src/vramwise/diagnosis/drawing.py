@@ -1,0 +1,52 @@
+"""What a page of `diagnose` draws: the recorded run up to its failure, through the simulated allocator once more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from vramwise.allocator.profile import Profile, profile_timeline
+from vramwise.allocator.run import simulate
+from vramwise.allocator.settings import AllocatorSettings, TorchVersion, parse_settings
+from vramwise.diagnosis.read.frames import Origins
+from vramwise.diagnosis.read.snapshot import SnapshotFacts
+from vramwise.diagnosis.reading import Reading
+from vramwise.errors import VramwiseError
+from vramwise.recordings.recorded_timeline import timeline_of
+from vramwise.recordings.replay import USUAL_TORCH
+from vramwise.timeline import MemoryReport, Timeline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawing:
+    """A recorded run as a picture needs it, and whose it is."""
+
+    snapshot: SnapshotFacts
+    profile: Profile
+    report: MemoryReport
+
+
+def draw(reading: Reading) -> Drawing:
+    """The drawing of the recording that a diagnosis used."""
+    recording, shot = reading.recording, reading.diagnosis.snapshot
+    if recording is None or shot is None:
+        raise VramwiseError("there is no snapshot to draw")
+    torch = recording.torch or USUAL_TORCH
+    timeline = timeline_of(recording, torch, until=shot.at, tag_of=Origins(recording).tag)
+    settings = parse_settings(recording.settings, torch)
+    bound = _bound(timeline, settings, torch, shot.bound_bytes) if shot.failed else None
+    return Drawing(
+        snapshot=shot,
+        profile=profile_timeline(timeline, settings, torch=torch, limit_bytes=bound),
+        report=simulate(timeline, settings, torch=torch, limit_bytes=bound),
+    )
+
+
+def _bound(timeline: Timeline, settings: AllocatorSettings, torch: TorchVersion, known_bytes: int) -> int:
+    """As much memory as there was, so that the drawn run ends with the request that failed.
+
+    Where the recording shows less than all of it, what the requests before that one need is taken for granted.
+    """
+    before = replace(timeline, events=timeline.events[:-1])
+    if simulate(before, settings, torch=torch, limit_bytes=known_bytes).out_of_memory is None:
+        return known_bytes
+    return max(known_bytes, simulate(before, settings, torch=torch).peak_reserved_bytes)

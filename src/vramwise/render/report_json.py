@@ -30,6 +30,9 @@ def file_json(report: FileReport) -> dict[str, Any]:
         "error": error and {"message": error.message, "line": error.line, "column": error.column},
         "findings": [finding_json(found) for found in report.findings],
         "skipped": [{"rule": skipped.rule, "needs": skipped.needs} for skipped in report.skipped],
+        "predicted": report.prediction is not None,
+        "not_predicted": report.not_predicted or None,
+        "without_figures": list(report.without_figures),
         "resolved": report.run and resolved_json(report.run),
         "stack": report.run and stack_json(report.run.target.stack),
     }

@@ -5,6 +5,7 @@ Knows: select, ignore, min-severity, gpu, gpus, torch, with, stack, alloc-conf, 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,10 @@ from vramwise.errors import VramwiseError
 _LISTS = {"select": "rule ids", "ignore": "rule ids", "with": 'versions like "torch==2.13.0"'}
 _WORDS = ("min-severity", "gpu", "torch", "stack", "alloc-conf", "launcher")
 _CHOICES = {"min-severity": ("info", "warning", "error"), "launcher": ("cli", "module")}
+
+# tomllib takes seconds for a megabyte, and the square of a dotted key's parts.
+_LIMIT = 1_000_000
+_DEEP_KEY = re.compile(r"""(?:\.[ \t]*(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*){100}""", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,16 +52,22 @@ def project_settings(folder: Path) -> ProjectSettings:
 
 def _table(path: Path) -> dict[str, Any] | None:
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            text = file.read(_LIMIT + 1)
     except (OSError, UnicodeDecodeError) as error:
         raise VramwiseError(f"{path} cannot be read: {error}") from error
     if "tool.vramwise" not in text:
         return None
+    if len(text) > _LIMIT or _DEEP_KEY.search(text):
+        what = f"it is longer than {_LIMIT:,} characters" if len(text) > _LIMIT else "a key has more than 100 parts"
+        raise VramwiseError(f"{path} cannot be read: {what}")
     import tomllib  # only where there is such a table: it costs start-up time
 
     try:
         content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError as error:
+        raise VramwiseError(f"{path} cannot be read: it is nested too deep") from error
+    except ValueError as error:  # bad TOML, or a number of thousands of digits
         raise VramwiseError(f"{path} cannot be read: {error}") from error
     tool = content.get("tool")
     table = tool.get("vramwise") if isinstance(tool, dict) else None

@@ -21,8 +21,12 @@ from vramwise.units import mib
 # Packages whose version changes memory or a verdict.
 PACKAGES = ("torch", "transformers", "accelerate", "peft", "trl", "bitsandbytes", "liger-kernel", "deepspeed")
 _LIMIT_BYTES = 16 * 1024 * 1024
-_SAID = re.compile(r"^\s*([A-Za-z0-9][\w.\-]*)\s*==\s*v?([0-9][\w.+\-!]*)\s*$", re.ASCII)
-_PINNED = re.compile(r"^\s*([A-Za-z0-9][\w.\-]*)(?:\[[^\]]*\])?\s*={2,3}\s*([0-9][\w.+\-!]*)", re.ASCII)
+# A name and a version, as packaging allows them and no longer than anybody writes them.
+_NAME, _VERSION = r"([A-Za-z0-9][\w.\-]{0,99})", r"([0-9][\w.+\-!]{0,59})"
+_SAID = re.compile(rf"^\s*{_NAME}\s*==\s*v?{_VERSION}\s*$", re.ASCII)
+_PINNED = re.compile(rf"^\s*{_NAME}(?:\[[^\]]*\])?\s*={{2,3}}\s*{_VERSION}(?![\w.+\-!])", re.ASCII)
+# uv writes these three lines in this order, and nothing else so; as TOML a large lock takes seconds to read.
+_LOCKED = re.compile(rf'^\[\[package\]\]\r?\nname = "{_NAME}"\r?\nversion = "{_VERSION}"', re.ASCII | re.MULTILINE)
 
 
 def make_stack(
@@ -85,32 +89,20 @@ def _from_file(name: str | None) -> dict[str, Release]:
     if len(data) > _LIMIT_BYTES:
         raise VramwiseError(f"--stack {name} is larger than {mib(_LIMIT_BYTES)}: name a list of versions")
     origin = Origin(kind="file", why=f"pinned in {name}")
-    versions = dict(_pins(data.decode("utf-8", "replace"), name))
+    versions = dict(_pins(data.decode("utf-8", "replace")))
     if not versions:
         raise VramwiseError(f"--stack {name} pins nothing: it should hold lines like torch==2.13.0, or be a uv.lock")
     return {package: Release(version=version, origin=origin) for package, version in versions.items()}
 
 
-def _pins(text: str, name: str) -> Iterator[tuple[str, str]]:
+def _pins(text: str) -> Iterator[tuple[str, str]]:
     if text.lstrip().startswith("version = ") and "[[package]]" in text:
-        yield from _uv_lock(text, name)
+        yield from ((_normal(match[1]), match[2]) for match in _LOCKED.finditer(text))
         return
     for line in text.splitlines():
         match = _PINNED.match(line)
         if match:
             yield _normal(match[1]), match[2]
-
-
-def _uv_lock(text: str, name: str) -> Iterator[tuple[str, str]]:
-    import tomllib
-
-    try:
-        packages = tomllib.loads(text).get("package", [])
-    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
-        raise VramwiseError(f"--stack {name} is no readable uv.lock: {error}") from error
-    for package in packages if isinstance(packages, list) else []:
-        if isinstance(package, dict) and isinstance(package.get("version"), str):
-            yield _normal(str(package.get("name"))), package["version"]
 
 
 @cache

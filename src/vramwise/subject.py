@@ -201,7 +201,7 @@ def _as_yaml(values: Mapping[str, Any]) -> bytes:
 
     try:
         text: str = yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True)
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, RecursionError, ValueError) as error:  # ValueError: a number of thousands of digits
         raise ConfigError("a mapping must hold plain values: text, numbers, lists and mappings") from error
     return text.encode("utf-8")
 

@@ -11,12 +11,14 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.fuzz.bench import Failure
+from tests.fuzz.bench import LIMIT_S, Failure
 from tests.fuzz.failures import Found
 from tests.fuzz.seeds import ROOT
 
-# The timer inside a worker counts processor time and cannot interrupt C code; this is wall time, for what it misses.
-HUNG_S = 60
+# The timer inside a worker cannot interrupt C code: this much processor time for one execution, seen from outside.
+HUNG_S = 2 * LIMIT_S
+# So long asleep without an end: it waits for something. On a busy machine one that only waits for its turn is awake.
+_ASLEEP_S = 60
 
 
 def run_worker(target, asked):
@@ -45,7 +47,7 @@ def run_worker(target, asked):
 
 def _watch(process, progress):
     """Wait; True if it had to be ended because one execution would not."""
-    last, since = b"", time.monotonic()
+    last, since, used = b"", time.monotonic(), 0.0
     while True:
         try:
             process.wait(timeout=0.5)
@@ -53,15 +55,27 @@ def _watch(process, progress):
         except subprocess.TimeoutExpired:
             pass
         now = progress.read_bytes() if progress.exists() else b""
+        awake, spent = _state(process.pid)
         if now != last:
-            last, since = now, time.monotonic()
-        elif time.monotonic() - since > HUNG_S:
+            last, since, used = now, time.monotonic(), spent
+        elif awake:
+            since = time.monotonic()
+        if spent - used > HUNG_S or time.monotonic() - since > _ASLEEP_S:
             process.send_signal(signal.SIGABRT)  # faulthandler says where it was
             try:
                 process.wait(timeout=10)
             except subprocess.TimeoutExpired:
                 process.kill()
             return True
+
+
+def _state(pid):
+    """Whether a process runs or is ready to, and its processor time so far."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    except OSError:
+        return True, 0.0
+    return fields[0] == "R", (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _ended(target, asked, said, how):

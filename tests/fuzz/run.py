@@ -1,17 +1,20 @@
 """The runner: `python -m tests.fuzz.run --seconds 600 --jobs 2`, or `--corpus`, or `--replay FILE`."""
 
 import argparse
+import json
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
 
 from tests.fuzz.jobs import run_worker
 from tests.fuzz.seeds import corpus
 from tests.fuzz.targets import load
 
-# A worker's share at a time: caches that grow with the input stay small, and all targets get their turn.
-_SLICE_S = 30
+# A worker's processor time at a time: caches that grow with the input stay small, and all targets get their turn.
+_SLICE_S = 10
+_KEEPING = Lock()
 
 
 def main(words=None):
@@ -22,9 +25,7 @@ def main(words=None):
         totals = {name: _replayed(targets[name], files, asked) for name, files in _by_target(asked.replay, targets)}
     else:
         chosen = [targets[name] for name in asked.targets.split(",") if name] or list(targets.values())
-        with ThreadPoolExecutor(asked.jobs) as pool:
-            done = pool.map(lambda target: _all_of(target, asked, len(chosen)), chosen)
-            totals = {target.name: total for target, total in zip(chosen, done, strict=True)}
+        totals = _fuzzed(chosen, asked)
     for name, total in totals.items():
         for line in total["failures"]:
             print(f"{name}: {line}", file=sys.stderr)
@@ -34,13 +35,16 @@ def main(words=None):
 
 def _arguments(words):
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.run", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60, help="wall time in all, shared by the targets")
+    parser.add_argument(
+        "--seconds", type=float, default=60, help="processor time of each job, shared by the targets; 0: no fuzzing"
+    )
     parser.add_argument("--executions", type=int, default=10**9, help="at most so many a target")
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
     parser.add_argument("--seed", type=int, default=None, help="default: a new one, printed")
     parser.add_argument("--targets", default="", help="comma-separated; default: all")
     parser.add_argument("--corpus", action="store_true", help="the regression files first")
     parser.add_argument("--failures", default="fuzz-failures", help="where inputs that fail are written")
+    parser.add_argument("--totals", metavar="FILE", help="go on from the totals in this file, and keep them there")
     parser.add_argument("--table", action="store_true", help="print the table as Markdown")
     parser.add_argument("--replay", nargs="+", metavar="FILE", help="only these; the folder's name is the target's")
     asked = parser.parse_args(words)
@@ -72,27 +76,50 @@ def _replayed(target, files, asked):
     return total
 
 
-def _all_of(target, asked, targets):
-    """The corpus, then fuzzing in slices until this target's share of the time is over."""
-    total = _nothing()
-    if asked.corpus:
-        files = [str(path) for path in corpus(target.name)]
-        _join(total, _replayed(target, files, asked))
-    share = asked.seconds * asked.jobs / targets
-    end, start = time.monotonic() + share, 0
-    while start < asked.executions and time.monotonic() < end:
-        request = {"seed": asked.seed, "start": start, "count": asked.executions - start, "failures": asked.failures}
-        slice_s = min(_SLICE_S, end - time.monotonic())
-        done = run_worker(target, {**request, "seconds": max(0.1, slice_s)})
+def _fuzzed(chosen, asked):
+    """The corpus, then rounds in which every target has a slice of its share: whenever it ends, all had their turn."""
+    kept = _kept(asked.totals)
+    totals = {target.name: kept.get(target.name) or _nothing() for target in chosen}
+    share = asked.seconds * asked.jobs / len(chosen)
+    left = {target.name: share for target in chosen}
+    with ThreadPoolExecutor(asked.jobs) as pool:
+        if asked.corpus:
+            done = pool.map(lambda target: _replayed(target, list(map(str, corpus(target.name))), asked), chosen)
+            for target, found in zip(chosen, done, strict=True):
+                _join(totals[target.name], found)
+        while going := [one for one in chosen if left[one.name] > 0 and totals[one.name]["next"] < asked.executions]:
+            list(pool.map(lambda target: _slice(target, asked, totals, left), going))
+    return totals
+
+
+def _slice(target, asked, totals, left):
+    """One worker's time with one target."""
+    total = totals[target.name]
+    seconds = min(_SLICE_S, left[target.name])
+    left[target.name] -= seconds
+    request = {"seed": asked.seed, "start": total["next"], "count": asked.executions - total["next"]}
+    done = run_worker(target, {**request, "seconds": seconds, "failures": asked.failures})
+    with _KEEPING:
+        total["next"] += done["executions"]
         _join(total, done)
-        if not done["executions"]:
-            break
-        start += done["executions"]
-    return total
+        _keep(asked.totals, totals)
+
+
+def _kept(name):
+    path = Path(name) if name else None
+    return json.loads(path.read_text(encoding="utf-8")) if path and path.exists() else {}
+
+
+def _keep(name, totals):
+    if name:
+        path = Path(name)
+        unfinished = path.with_name(path.name + ".new")
+        unfinished.write_text(json.dumps({**_kept(name), **totals}, indent=1), encoding="utf-8")
+        unfinished.replace(path)
 
 
 def _nothing():
-    return {"executions": 0, "slowest": 0.0, "peak_rss": 0, "failures": []}
+    return {"executions": 0, "next": 0, "slowest": 0.0, "peak_rss": 0, "failures": []}
 
 
 def _join(total, done):

@@ -8,7 +8,8 @@ from pathlib import Path
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 DATA = ROOT / "tests" / "data"
-SHARED = ROOT.parent / "shared"
+# Real configs and recordings, where they lie beside the checkout or above it.
+SHARED = next((above / "shared" for above in ROOT.parents if (above / "shared" / "corpus").is_dir()), HERE / "none")
 CORPUS = HERE / "corpus"
 # Larger ones make mutation slow and find no more.
 _LONGEST = 64_000
@@ -23,10 +24,10 @@ def corpus(target):
 @cache
 def config_texts():
     """Configs: examples, every rule's bad and good text, real ones."""
-    from vramwise.rules import RULES
+    from vramwise.trainers.rulebook import ALL_RULES
 
     texts = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "examples").rglob("*.yml"))]
-    texts += [text for rule in RULES for text in (rule.bad, rule.good)]
+    texts += [text for rule in ALL_RULES for text in (rule.bad, rule.good)]
     found = sorted((SHARED / "corpus").rglob("*.y*ml")) if SHARED.is_dir() else []
     texts += [path.read_text(encoding="utf-8", errors="replace") for path in found]
     return [text for text in texts if len(text) < _LONGEST]
@@ -34,13 +35,14 @@ def config_texts():
 
 @cache
 def known_keys():
-    """Every key at any depth of the seeds and of Axolotl's own list → the values seen for it."""
+    """Every key at any depth of the seeds and of Axolotl's own lists → the values seen for it."""
     import yaml
 
-    from vramwise.facts import axolotl
+    from vramwise.trainers.axolotl.schema import known_releases, schema_of_version
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    seen = {key: [] for key in sorted(axolotl.keys() | set(axolotl.plugin_keys()))}
+    schemas = [schema_of_version(version) for version in known_releases()]
+    seen = {key: [] for key in sorted({key for schema in schemas for key in (*schema.keys(), *schema.plugin_keys())})}
     for text in config_texts():
         try:
             _collect(yaml.load(text, loader), seen)

@@ -24,6 +24,8 @@ GENERIC_VARIABLE = "PYTORCH_ALLOC_CONF"
 
 # roundup_power2_divisions has one slot for each power of two from 1 MiB to 32 GiB.
 DIVISION_SLOTS = 16
+# Longer words are no numbers that torch could read, and are not shown in full.
+_LONGEST_WORD = 40
 NO_SPLIT_LIMIT = 1 << 62
 
 
@@ -109,7 +111,7 @@ def _split_pairs(text: str, pairs: str) -> list[tuple[str, str]]:
 def _whole_number(name: str, value: _Value) -> int:
     """A number as C's strtoull reads it: digits up to the first other character; negative ones wrap around."""
     match = re.match(r"[+-]?\d+", value) if isinstance(value, str) else None
-    number = int(match[0]) if match else 1 << 64
+    number = int(match[0]) if match and len(match[0]) <= _LONGEST_WORD else 1 << 64
     if match is None or abs(number) >= 1 << 64:
         raise VramwiseError(f"{name} takes a whole number, not '{_shown(value)}'")
     return number % (1 << 64)
@@ -123,7 +125,8 @@ def _fraction(name: str, value: _Value) -> float:
 
 
 def _shown(value: _Value) -> str:
-    return value if isinstance(value, str) else "[" + ",".join(f"{key}:{word}" for key, word in value) + "]"
+    words = value if isinstance(value, str) else "[" + ",".join(f"{key}:{word}" for key, word in value) + "]"
+    return words if len(words) <= _LONGEST_WORD else f"{words[:_LONGEST_WORD]}…"
 
 
 def _is_power_of_two(number: int) -> bool:

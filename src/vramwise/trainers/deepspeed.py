@@ -47,7 +47,7 @@ def _from_mapping(content: Mapping[str, Any], why: str) -> DeepSpeed:
     zero = zero if isinstance(zero, Mapping) else {}
     stage = zero.get("stage", 0)
     return DeepSpeed(
-        stage=stage if isinstance(stage, int) else None,
+        stage=stage if type(stage) is int else None,  # true is an int to Python, and no stage
         offload_params=_offloads(zero.get("offload_param")),
         offload_optimizer=_offloads(zero.get("offload_optimizer")) or zero.get("cpu_offload") is True,
         why=why,

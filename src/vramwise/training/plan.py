@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from vramwise.errors import VramwiseError
 from vramwise.files import write_new
+from vramwise.training.plan_types import typed
 from vramwise.types import GpuSpec, Target
 
 FORMAT = 1
 PLAN_FILE = "vramwise.json"
+# How a name that is no UTF-8 is written: Python's escape of a lone surrogate is JSON's too, so that it is read back.
+ESCAPED = "backslashreplace"
 
 # Exit codes of the worker, for whoever started it.
 EXIT_OUT_OF_MEMORY = 75
@@ -149,8 +152,12 @@ class TrainPlan:
         """The card this is planned for."""
         if self.card is None:
             return None
-        capability = self.card["capability"]
-        return GpuSpec(**{**self.card, "capability": None if capability is None else tuple(capability)})
+        try:
+            known = typed(GpuSpec, self.card)
+            capability = known["capability"]
+            return GpuSpec(**{**known, "capability": None if capability is None else tuple(capability)})
+        except (TypeError, KeyError) as error:
+            raise VramwiseError(f"not a readable plan: its card: {error}") from error
 
     def to_json(self) -> str:
         """The plan as text; `from_json` gives it back, equal."""
@@ -163,8 +170,8 @@ class TrainPlan:
             values = json.loads(text)
             if not isinstance(values, dict) or values.pop("format", None) != FORMAT:
                 raise VramwiseError(f"not a plan of format {FORMAT}: written by another version of vramwise")
-            return cls(**_known(cls, values) | _nested(values))
-        except (ValueError, TypeError, KeyError) as error:
+            return cls(**typed(cls, values) | _nested(values))
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise VramwiseError(f"not a readable plan: {error}") from error
 
 
@@ -181,23 +188,19 @@ def card_of(gpu: GpuSpec | None) -> dict[str, Any] | None:
     return {**asdict(gpu), "capability": None if gpu.capability is None else list(gpu.capability)}
 
 
-def _known(cls: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    names = {one.name for one in fields(cls)}
-    return {name: value for name, value in values.items() if name in names}
-
-
 def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
     predicted = values.get("predicted")
     return {
         "predicted": None if predicted is None else _predicted(predicted),
-        "guard": GuardThresholds(**_known(GuardThresholds, values.get("guard", {}))),
-        "decisions": tuple(Decision(**one) for one in _rows(values.get("decisions"))),
+        "guard": GuardThresholds(**typed(GuardThresholds, values.get("guard", {}))),
+        "decisions": tuple(Decision(**typed(Decision, one)) for one in _rows(values.get("decisions"))),
     }
 
 
 def _predicted(values: Mapping[str, Any]) -> PredictedMemory:
-    phases = tuple(PredictedPhase(**one) for one in _rows(values.get("phases")))
-    return PredictedMemory(**{**_known(PredictedMemory, values), "phases": phases})
+    known = typed(PredictedMemory, values)
+    phases = tuple(PredictedPhase(**typed(PredictedPhase, one)) for one in _rows(values.get("phases")))
+    return PredictedMemory(**{**known, "phases": phases})
 
 
 def _rows(values: Any) -> Sequence[dict[str, Any]]:
@@ -210,10 +213,12 @@ def read_plan(path: str | Path) -> TrainPlan:
         return TrainPlan.from_json(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise VramwiseError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise VramwiseError(f"{path} is not a readable plan: it is not UTF-8") from error
 
 
 def write_plan(plan: TrainPlan, path: str | Path | None = None) -> Path:
     """Write the plan (default: `vramwise.json` in its output_dir), whole or not at all."""
     target = Path(path) if path else Path(plan.output_dir) / PLAN_FILE
-    write_new(target, plan.to_json().encode("utf-8"), make_folder=True)
+    write_new(target, plan.to_json().encode("utf-8", ESCAPED), make_folder=True)
     return target

@@ -36,6 +36,19 @@ def add(**fields) -> None:
 
 def load() -> dict[str, Target]:
     """All targets."""
-    from tests.fuzz.targets import configs, fixes, logs, models, names, projects, recordings, runs, words  # noqa: F401
+    from tests.fuzz.targets import (  # noqa: F401
+        configs,
+        fixes,
+        foreign,
+        logs,
+        models,
+        names,
+        projects,
+        recordings,
+        runs,
+        stacks,
+        values,
+        words,
+    )
 
     return TARGETS

@@ -67,12 +67,12 @@ def _lengths(rng):
     for _ in range(rng.choice((1, 3, 20, 200))):
         kind = rng.random()
         if kind < 0.5:
-            lines.append(str(rng.randint(1, 4096)))
-        elif kind < 0.6:
+            lines.append(str(rng.choice((rng.randint(1, 256), rng.randint(1, 256), rng.randint(1, 4096)))))
+        elif kind < 0.52:
             lines.append(odd_number_text(rng))
         else:
-            key = rng.choice(("length", "input_ids", "text", "messages", "x"))
-            lines.append(json.dumps({key: rng.choice((rng.randint(1, 500), [1, 2, 3], "some text", odd_value(rng)))}))
+            key = rng.choice(("length", "length", "input_ids", "text", "messages", "x"))
+            lines.append(json.dumps({key: rng.choice((rng.randint(1, 300), [1, 2, 3], "some text", odd_value(rng)))}))
     if rng.random() < 0.5:  # one kind of lines, as files have
         lines = [line for line in lines if line.startswith("{") == lines[0].startswith("{")]
     data = rng.choice(("\n", "\n", "\r\n", "\x0b")).join(lines).encode("utf-8", "surrogatepass")

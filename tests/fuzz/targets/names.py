@@ -61,6 +61,7 @@ def _device(bench, data):
     bench.command("diagnose", "--snapshot", name)
     bench.command("predict", "config.yml", "--lengths", name)
     bench.command("predict", "config.yml", "--model", name)
+    bench.command("check", "config.yml", "--no-predict", "--stack", name)
     bench.command("report", "--", name)
 
 

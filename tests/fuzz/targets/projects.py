@@ -9,11 +9,25 @@ from tests.fuzz.targets.making_configs import BASE
 _USUAL = (
     '[tool.vramwise]\nselect = ["wrong-type"]\nignore = ["unknown-key"]\nmin-severity = "warning"\n',
     '[tool.vramwise]\ngpu = "rtx-4090"\ngpus = 2\ntorch = "2.8"\nalloc-conf = "expandable_segments:True"\nlauncher = "cli"\n',
+    '[tool.vramwise]\nwith = ["axolotl==0.19.0", "torch==2.9.1"]\nstack = "config.yml"\n',
     '[project]\nname = "x"\n\n[tool.vramwise]\ngpu = "24GB"\n',
     "tool.vramwise = 3\n",
     "[[tool.vramwise]]\n",
 )
-_KEYS = ("select", "ignore", "min-severity", "gpu", "gpus", "torch", "alloc-conf", "launcher", "x", '"\\u001b[31m"')
+_KEYS = (
+    "select",
+    "ignore",
+    "min-severity",
+    "gpu",
+    "gpus",
+    "torch",
+    "with",
+    "stack",
+    "alloc-conf",
+    "launcher",
+    "x",
+    '"\\u001b[31m"',
+)
 _folders = count()
 
 

@@ -109,22 +109,26 @@ def _read_plan(bench, data):
 
 def _resume(bench, data):
     """What `train --resume` learns from the folder of an earlier start."""
-    from vramwise.subject import Options, read_run
+    from vramwise.options import Options
+    from vramwise.subject import open_subject
     from vramwise.training.parent.remembered import Found, with_found_batches
 
     bench.write("out/vramwise.json", data)
     config = bench.write("config.yml", BASE.replace("micro_batch_size: 2", "micro_batch_size: 8"))
     with bench.watched("with_found_batches"):
-        _, run = read_run(config, Options(gpu="t4"))
-        with_found_batches(run, str(bench.folder / "out"), Found(allocator="", memory_limit_bytes=None))
+        subject = open_subject(config, Options(gpu="t4"))
+        with_found_batches(subject, str(bench.folder / "out"), Found(allocator="", memory_limit_bytes=None))
 
 
 def _read_journal(bench, data):
     from vramwise.training.parent.journal import Journal
+    from vramwise.training.plan import FORMAT, TrainPlan
 
     path = bench.folder / bench.write("out/vramwise.json", data)
     with bench.watched("Journal"):
-        Journal(path.parent)
+        journal = Journal(path.parent)
+        journal.start(TrainPlan.from_json(json.dumps({"format": FORMAT, **_PLAN})))
+        journal.note("end", why="x")
 
 
 add(

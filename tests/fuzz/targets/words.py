@@ -5,9 +5,9 @@ import os
 from tests.fuzz.mutate import HOSTILE_TEXT, bytes_changed, odd_number_text
 from tests.fuzz.seeds import known_keys, traces
 from tests.fuzz.targets import add
-from tests.fuzz.targets.making_configs import BASE, ODD_YAML, write_model
+from tests.fuzz.targets.making_configs import BASE, MOVING, odd_yaml, write_model
 
-_MACHINE = ("--gpu", "--gpus", "--torch", "--alloc-conf", "--launcher")
+_MACHINE = ("--gpu", "--gpus", "--torch", "--alloc-conf", "--launcher", "--with", "--stack", "--trainer")
 _TAKES = {
     "check": {*_MACHINE, "--select", "--ignore", "--min-severity"},
     "predict": {*_MACHINE, "--model", "--engine", "--steps", "--memory-limit"},
@@ -25,6 +25,9 @@ _USUAL = {
         "a:b",
     ),
     "--launcher": ("cli", "module"),
+    "--with": ("axolotl==0.19.0", "torch==2.9.1+cu128", "peft==0.20.1", "deepspeed==1", "x==1!2.0rc1", "torch"),
+    "--stack": ("requirements.txt", "config.yml", "model", "/dev/zero", "/dev/null", "nowhere"),
+    "--trainer": ("axolotl", "transformers", "trl", "llamafactory"),
     "--select": ("wrong-type", "wrong-type,does-not-fit"),
     "--ignore": ("unknown-key", "x"),
     "--min-severity": ("error", "info"),
@@ -63,13 +66,16 @@ def _options(rng):
 def _changes(rng):
     lines = []
     for _ in range(rng.choice((1, 1, 2, 3))):
-        key = (
-            rng.choice(list(known_keys()))
-            if rng.random() < 0.6
-            else rng.choice(("micro_batch_size", "adapter", "bf16"))
-        )
-        value = rng.choice((rng.choice(ODD_YAML), odd_number_text(rng), rng.choice(HOSTILE_TEXT), "8", "lora"))
-        word = f"{key}{rng.choice(('=', '=', '=', ':', '.x=', ''))}{value}"
+        kind = rng.random()
+        if kind < 0.2:
+            word = _word(rng, _USUAL["--with"])
+        elif kind < 0.5:
+            key = rng.choice(MOVING)
+            word = f"{key}={rng.choice(known_keys().get(key) or ['8'])}"
+        else:
+            key = rng.choice(list(known_keys())) if kind < 0.8 else rng.choice(MOVING)
+            value = rng.choice((odd_yaml(rng), odd_number_text(rng), rng.choice(HOSTILE_TEXT), "8", "lora", "true"))
+            word = f"{key}{rng.choice(('=', '=', '=', '=', ':', '.x=', ''))}{value}"
         lines.append(_one_line(word))
     return os.fsencode("\n".join(lines).encode("utf-8", "surrogateescape"))
 
@@ -92,6 +98,7 @@ def _with_options(command, *files):
 def _write_files(bench):
     write_model(bench)
     bench.write("config.yml", BASE)
+    bench.write("requirements.txt", "axolotl==0.19.0\ntorch==2.9.1\n")
     bench.write("run.log", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n")
     if not (bench.folder / "trace.json").exists():
         import json
@@ -111,7 +118,7 @@ def _explained(bench, data):
 
 add(
     name="options",
-    about="`--gpu`, sizes, versions, allocator settings, models, rule ids → `check`, `predict`, `replay`, `diagnose`",
+    about="`--gpu`, sizes, versions, trainers, allocator settings, models, rule ids → `check`, `predict`, `replay`, `diagnose`",
     extension="txt",
     make=_options,
     checks={
@@ -124,7 +131,7 @@ add(
 )
 add(
     name="what-if",
-    about="`predict --what-if` words",
+    about="`predict --what-if`: changed keys, upgraded packages",
     extension="txt",
     make=_changes,
     checks={"predict": _what_if},

@@ -14,7 +14,7 @@ from typing import Any
 
 from vramwise.files import write_new
 from vramwise.training.guard.memory_log import MemoryLog, log_path
-from vramwise.training.plan import PLAN_FILE, TrainPlan
+from vramwise.training.plan import ESCAPED, PLAN_FILE, TrainPlan
 
 
 class Journal:
@@ -48,14 +48,20 @@ class Journal:
 
     def _write(self, plan: TrainPlan) -> None:
         text = json.dumps({**json.loads(plan.to_json()), "log": self._log}, indent=2, ensure_ascii=False) + "\n"
-        write_new(self.path, text.encode("utf-8"))
+        write_new(self.path, text.encode("utf-8", ESCAPED))
 
 
 def _earlier_log(path: Path) -> list[Mapping[str, Any]]:
     """What an earlier start of this run wrote down; a file that is not there or not ours starts empty."""
     try:
         loaded = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return []
     log = loaded.get("log") if isinstance(loaded, dict) else None
-    return [entry for entry in log if isinstance(entry, dict)] if isinstance(log, list) else []
+    return [entry for entry in log if isinstance(entry, dict) and _flat(entry)] if isinstance(log, list) else []
+
+
+def _flat(entry: Mapping[str, Any]) -> bool:
+    """Whether an entry can be ours: words, numbers, and lists of them. Others may be nested too deep to write."""
+    values = (item for value in entry.values() for item in (value if isinstance(value, list) else [value]))
+    return not any(isinstance(item, dict | list) for item in values)

@@ -62,17 +62,20 @@ def _smaller(earlier: TrainPlan, run: RunSpec) -> bool:
     product = run.micro_batch_size * run.gradient_accumulation_steps
     if earlier.micro_batch_size * earlier.gradient_accumulation_steps != product:
         return False
-    smaller_eval = (earlier.eval_batch_size or 0) < (run.eval_batch_size or 0) and earlier.eval_batch_size is not None
+    evals = earlier.eval_batch_size
+    if min(earlier.micro_batch_size, 1 if evals is None else evals) < 1:
+        return False  # no plan of ours
+    smaller_eval = evals is not None and evals < (run.eval_batch_size or 0)
     return earlier.micro_batch_size < run.micro_batch_size or smaller_eval
 
 
 def _same_memory(earlier: TrainPlan, subject: Subject, now: Found) -> bool:
     run = subject.run
-    was = (earlier.gpu_spec(), earlier.allocator, earlier.memory_limit_bytes)
-    if was != (run.target.gpu, now.allocator, now.memory_limit_bytes):
-        return False
     try:
-        document = parse_document(earlier.config_path, earlier.config_text.encode("utf-8"))
+        was = (earlier.gpu_spec(), earlier.allocator, earlier.memory_limit_bytes)
+        if was != (run.target.gpu, now.allocator, now.memory_limit_bytes):
+            return False
+        document = parse_document(earlier.config_path, earlier.config_text.encode("utf-8", "surrogatepass"))
         before = subject.with_document(document).run
     except VramwiseError:
         return False

@@ -10,19 +10,19 @@ from vramwise.allocator.variables import EXPANDABLE
 from vramwise.documents.edit import EditRefused, apply_edits
 from vramwise.errors import VramwiseError
 from vramwise.subject import Subject
-from vramwise.types import Finding
+from vramwise.types import Finding, RunSpec
 from vramwise.units import gib
 from vramwise.variants.lengths import varied_lengths
 
 # Differences below this are not worth a word.
 _WORTH_SAYING = 0.03
-# What the simulation of varying lengths may take: batches times layers, a second or so.
-_LAYERS_FIGURED = 1024
+# What the simulation of varying lengths may take: batches times layers, a third of a second or so.
+_LAYERS_FIGURED = 128
 _FEWEST_BATCHES = 4
 # More samples than a batch that fits anywhere has: their lengths alone would fill this machine's memory.
 _MOST_SAMPLES = 1_000_000
-# Where one prediction takes seconds, findings do without figures.
-_MOST_LAYERS = 160
+# Where the run itself has more events than this, each further prediction takes half a second: findings do without.
+_MOST_EVENTS = 250_000
 _FIGURED = (
     "eval-batch-differs",
     "unpadded-sequences",
@@ -31,22 +31,41 @@ _FIGURED = (
 )
 
 
-def with_figures(findings: Sequence[Finding], subject: Subject) -> list[Finding]:
-    """The findings; those that a prediction can put in figures say what they reserve and what their remedy would."""
-    if subject.model is None or subject.model.num_hidden_layers > _MOST_LAYERS:
-        return list(findings)
-    as_written = cache(lambda: _reserved(subject))
-    return [_figured(finding, subject, as_written) if finding.rule in _FIGURED else finding for finding in findings]
+def with_figures(findings: Sequence[Finding], subject: Subject) -> tuple[list[Finding], tuple[str, ...]]:
+    """The findings; those that a prediction can put in figures say what they reserve and what their remedy would.
+
+    And the rules whose figures were left out because they would take too long.
+    """
+    wanted = [finding for finding in findings if _can_be_figured(finding, subject.run)]
+    if not wanted or subject.model is None:
+        return list(findings), ()
+    if len(subject.forecast().short_timeline.events) > _MOST_EVENTS:
+        return list(findings), tuple(dict.fromkeys([finding.rule for finding in wanted]))
+    as_written = cache(lambda: _reserved(subject, _varies(subject.run)))
+    return [_figured(finding, subject, as_written) if finding in wanted else finding for finding in findings], ()
+
+
+def _can_be_figured(finding: Finding, run: RunSpec) -> bool:
+    """Padding is worth nothing where segments grow: whatever the width, it comes out of the same segment."""
+    if finding.rule == "unpadded-sequences" and EXPANDABLE in run.allocator:
+        return False
+    return finding.rule in _FIGURED
+
+
+def _varies(run: RunSpec) -> bool:
+    """Whether widths follow the data and that matters: with segments that grow, the widest batch decides."""
+    return not run.constant_shapes and EXPANDABLE not in run.allocator
 
 
 def _figured(finding: Finding, subject: Subject, as_written: Callable[[], int | None]) -> Finding:
     other = _remedied(finding, subject)
     if other is None:
         return finding
-    now, then = as_written(), _reserved(other)
+    varied = _varies(subject.run)
+    now, then = as_written(), _reserved(other, varied and not other.run.constant_shapes)
     if now is None or then is None or now <= then * (1 + _WORTH_SAYING):
         return finding
-    data = "" if subject.run.constant_shapes else " with lengths spread up to sequence_len"
+    data = " with lengths spread up to sequence_len" if varied else ""
     return replace(finding, message=f"{finding.message}; predicted to reserve {gib(now)} instead of {gib(then)}{data}")
 
 
@@ -59,15 +78,15 @@ def _remedied(finding: Finding, subject: Subject) -> Subject | None:
         return None
 
 
-def _reserved(subject: Subject) -> int | None:
-    """Peak reserved; where widths follow the data, over lengths that vary as data does.
+def _reserved(subject: Subject, varied: bool) -> int | None:
+    """Peak reserved; `varied`: over lengths that vary as data does.
 
     More micro-steps of the same kind add nothing but time: with varying lengths a step has some of them.
     """
     run, model = subject.run, subject.model
     assert model is not None
     try:
-        if run.constant_shapes:
+        if not varied:
             return subject.forecast().needs.peak_reserved_bytes
         batches = max(_FEWEST_BATCHES, _LAYERS_FIGURED // model.num_hidden_layers)
         each = min(run.gradient_accumulation_steps, max(_FEWEST_BATCHES, batches // 4))

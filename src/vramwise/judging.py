@@ -43,6 +43,8 @@ class FileReport:
     # What the findings about memory rest on; None where nothing was predicted, and why.
     prediction: Prediction | None = None
     not_predicted: str = ""
+    # Rules whose remedies were not predicted, because that would take too long.
+    without_figures: tuple[str, ...] = ()
     # From this severity up a finding makes the command fail.
     fail_from: Severity = Severity.WARNING
 
@@ -124,8 +126,9 @@ def judge(subject: Subject, policy: Policy | None = None) -> FileReport:
         subject.run, _memory(prediction), policy.rules(subject.trainer), subject.trainer.spell, lacking=lacking
     )
     findings = drop_suppressed(findings, subject.document.text)
+    without: tuple[str, ...] = ()
     if prediction is not None:
-        findings = _with_figures(findings, subject)
+        findings, without = _with_figures(findings, subject)
     findings = [*notices, *findings]
     error = _type_error(findings, subject.document.path) or _internal_error(findings, subject.document.path)
     return FileReport(
@@ -137,6 +140,7 @@ def judge(subject: Subject, policy: Policy | None = None) -> FileReport:
         skipped=skipped,
         prediction=prediction,
         not_predicted=why,
+        without_figures=without,
         fail_from=policy.fail_from,
     )
 
@@ -172,14 +176,14 @@ def _predicted(subject: Subject) -> tuple[Prediction | None, str, list[Finding]]
     return None, why, [notice]
 
 
-def _with_figures(findings: list[Finding], subject: Subject) -> list[Finding]:
+def _with_figures(findings: list[Finding], subject: Subject) -> tuple[list[Finding], tuple[str, ...]]:
     """The findings with figures where a prediction gives them; without, where it cannot."""
     from vramwise.figures import with_figures
 
     try:
         return with_figures(findings, subject)
     except Exception as error:
-        return [internal_error("the prediction of a remedy", error), *findings]
+        return [internal_error("the prediction of a remedy", error), *findings], ()
 
 
 def _internal_error(findings: Sequence[Finding], path: str) -> ConfigError | None:

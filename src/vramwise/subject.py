@@ -27,6 +27,7 @@ from vramwise.trainers.registry import trainer_named
 from vramwise.types import Document, GpuSpec, ModelSpec, RunSpec, Target
 from vramwise.variants.lengths import Lengths
 from vramwise.variants.prediction import Prediction, predict_run
+from vramwise.variants.rehearsals import Rehearsals
 
 TEXT = "<text>"
 Source = str | Path | Mapping[str, Any]
@@ -55,6 +56,8 @@ class Subject:
     model_missing: str = ""
     # Predictions that were made already, by config text and question: shared by all variants of this subject.
     _memo: dict[tuple[object, ...], tuple[Prediction, object]] = field(default_factory=dict, repr=False, compare=False)
+    # What their parts have in common: shared by all variants whatever they differ in.
+    _rehearsals: Rehearsals = field(default_factory=Rehearsals, repr=False, compare=False)
 
     def with_document(self, document: Document) -> Subject:
         """The same subject with another text: read and resolved anew."""
@@ -78,7 +81,13 @@ class Subject:
         key = (self.document.text, self.model, id(lengths), id(eval_lengths), steps, limit_bytes)
         if key not in self._memo:
             prediction = predict_run(
-                self.run, self.model, lengths=lengths, eval_lengths=eval_lengths, steps=steps, limit_bytes=limit_bytes
+                self.run,
+                self.model,
+                lengths=lengths,
+                eval_lengths=eval_lengths,
+                steps=steps,
+                limit_bytes=limit_bytes,
+                rehearsals=self._rehearsals,
             )
             self._memo[key] = (prediction, (lengths, eval_lengths))  # kept, so that their ids stay theirs
         return self._memo[key][0]

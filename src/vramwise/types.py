@@ -217,6 +217,12 @@ class Target:
         return self.stack.torch
 
 
+# Fields of a RunSpec that are no settings of the run: where it came from and what it is resolved for.
+NOT_SETTINGS = frozenset(
+    {"trainer", "trainer_title", "config", "target", "origins", "keys", "duplicate_keys", "added_variables"}
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
     """The run as it will really happen: trainer-neutral, fully resolved; None means "there is none", never "a default".
@@ -232,6 +238,8 @@ class RunSpec:
     origins: Mapping[str, Origin] = field(default_factory=dict)
     # Field → the trainer's own key for it, written or not.
     keys: Mapping[str, str] = field(default_factory=dict)
+    # Keys that stand twice in the file.
+    duplicate_keys: tuple[DuplicateKey, ...] = ()
 
     # model
     base_model: str | None

@@ -102,7 +102,8 @@ def test_the_json_contract(vramwise, tmp_path, monkeypatch):
 
 def test_with_a_config_the_change_is_a_diff(vramwise, files):
     config, log = files(config_yml=CONFIG, train_log=LOGITS)
-    document = json.loads(vramwise("diagnose", log, "--config", config, "--format", "json").output)
+    words = ("--config", config, "--with", "axolotl==0.19.0", "--format", "json")
+    document = json.loads(vramwise("diagnose", log, *words).output)
     first = document["causes"][0]
     assert first["id"] == "logits"
     assert any("8 × 2048 tokens × 128256 vocabulary × 4 bytes" in said for said in first["evidence"])

@@ -28,7 +28,19 @@ def test_json_contract(vramwise, project):
 
 def test_json_has_the_promised_names(vramwise, project):
     file = json.loads(vramwise("check", "config.yml", "--format", "json").stdout)["files"][0]
-    assert set(file) == {"path", "trainer", "foreign", "error", "findings", "skipped", "resolved", "stack"}
+    assert set(file) == {
+        "path",
+        "trainer",
+        "foreign",
+        "error",
+        "findings",
+        "skipped",
+        "resolved",
+        "stack",
+        "predicted",
+        "not_predicted",
+        "without_figures",
+    }
     promised = (
         "micro_batch_size gradient_accumulation_steps gpus effective_batch_size eval_batch_size sequence_len "
         "pad_to_sequence_len sample_packing precision weights_dtype adapter quantization optimizer "

@@ -4,6 +4,7 @@ import pytest
 
 from opened import make_target, resolve
 from vramwise.documents.document import parse_document
+from vramwise.types import NOT_SETTINGS
 
 
 def run_of(text: str, **target):
@@ -374,12 +375,9 @@ def test_nonsense_counts_do_not_break_the_arithmetic():
     assert run.effective_batch_size == 1
 
 
-NOT_VALUES = ("trainer", "trainer_title", "config", "target", "origins", "keys", "added_variables")
-
-
 def test_every_field_has_an_origin():
     run = run_of("base_model: x\nadapter: qlora\nload_in_4bit: true\nval_set_size: 0.1\n", gpu="t4")
-    names = {name for name in run.__dataclass_fields__ if name not in NOT_VALUES}
+    names = {name for name in run.__dataclass_fields__ if name not in NOT_SETTINGS}
     assert names == set(run.origins)
 
 

@@ -154,34 +154,32 @@ class CachingAllocator:
         return block
 
     def free(self, block: Block) -> None:
-        """Give a block back; if another stream used it, only once that stream is done (`finish`)."""
-        self.allocated_bytes -= block.size
+        """Give a block back; if another stream used it, only once that stream is done (`finish`).
+
+        It is merged with its free neighbours and put on its shelf.
+        """
+        size = block.size
+        self.allocated_bytes -= size
         if self._users and block in self._users:
             block.state = WAITING
             self._waiting[block] = self._users.pop(block)
-        else:
-            self._shelve(block)
-
-    def _shelve(self, block: Block) -> None:
-        """Merge a block with its free neighbours and put it on its shelf."""
+            return
         shelf = block.segment.shelf
         keys, blocks = shelf.keys, shelf.blocks
-        size = block.size
-        neighbour = block.prev
-        if neighbour.state == FREE:
-            at = bisect_left(keys, neighbour.size << ADDRESS_BITS | neighbour.address)
+        before, after = block.prev, block.next
+        if before.state == FREE:
+            at = bisect_left(keys, before.size << ADDRESS_BITS | before.address)
             del keys[at], blocks[at]
-            block.address = neighbour.address
-            size += neighbour.size
-            block.prev = neighbour = neighbour.prev
-            neighbour.next = block
-        neighbour = block.next
-        if neighbour.state == FREE:
-            at = bisect_left(keys, neighbour.size << ADDRESS_BITS | neighbour.address)
+            block.address = before.address
+            size += before.size
+            block.prev = before = before.prev
+            before.next = block
+        if after.state == FREE:
+            at = bisect_left(keys, after.size << ADDRESS_BITS | after.address)
             del keys[at], blocks[at]
-            size += neighbour.size
-            block.next = neighbour = neighbour.next
-            neighbour.prev = block
+            size += after.size
+            block.next = after = after.next
+            after.prev = block
         block.size = size
         block.state = FREE
         block.born = shelf.pool.searches
@@ -189,6 +187,11 @@ class CachingAllocator:
         at = bisect_left(keys, key)
         keys.insert(at, key)
         blocks.insert(at, block)
+
+    def _shelve(self, block: Block) -> None:
+        """Free a block that has been waiting, and counts as freed already."""
+        self.allocated_bytes += block.size
+        self.free(block)
 
     def empty_cache(self) -> None:
         """Give back to the driver whatever is wholly free."""

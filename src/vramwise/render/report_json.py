@@ -9,10 +9,9 @@ from typing import Any
 from vramwise.judging import FileReport
 from vramwise.render.json_text import json_text
 from vramwise.trainers.registry import TRAINERS
-from vramwise.types import Edit, Finding, Fix, RunSpec, Stack
+from vramwise.types import NOT_SETTINGS, Edit, Finding, Fix, RunSpec, Stack
 
 VERSION = 1
-_NOT_VALUES = frozenset({"trainer", "trainer_title", "config", "target", "origins", "keys", "added_variables"})
 
 
 def render_json(reports: Iterable[FileReport], *, indent: int | None = None) -> str:
@@ -31,6 +30,9 @@ def file_json(report: FileReport) -> dict[str, Any]:
         "error": error and {"message": error.message, "line": error.line, "column": error.column},
         "findings": [finding_json(found) for found in report.findings],
         "skipped": [{"rule": skipped.rule, "needs": skipped.needs} for skipped in report.skipped],
+        "predicted": report.prediction is not None,
+        "not_predicted": report.not_predicted or None,
+        "without_figures": list(report.without_figures),
         "resolved": report.run and resolved_json(report.run),
         "stack": report.run and stack_json(report.run.target.stack),
     }
@@ -85,7 +87,7 @@ def stack_json(stack: Stack) -> dict[str, dict[str, str]]:
 
 def resolved_json(run: RunSpec) -> dict[str, Any]:
     """The RunSpec as plain values, and the target it was resolved for."""
-    values = {field.name: getattr(run, field.name) for field in fields(run) if field.name not in _NOT_VALUES}
+    values = {field.name: getattr(run, field.name) for field in fields(run) if field.name not in NOT_SETTINGS}
     gpu = run.target.gpu
     values["gpu"] = gpu and gpu.name
     values["torch"] = f"{run.target.torch[0]}.{run.target.torch[1]}"

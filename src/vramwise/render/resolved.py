@@ -6,14 +6,12 @@ from dataclasses import fields
 from pathlib import PurePath
 
 from vramwise.render.outward import style
-from vramwise.types import Origin, RunSpec
-
-_NOT_VALUES = frozenset({"trainer", "trainer_title", "config", "target", "origins", "keys", "added_variables"})
+from vramwise.types import NOT_SETTINGS, Origin, RunSpec
 
 
 def render_resolved(run: RunSpec, path: str) -> list[str]:
     """One aligned line a field: name, value, origin."""
-    names_shown = [field.name for field in fields(run) if field.name not in _NOT_VALUES]
+    names_shown = [field.name for field in fields(run) if field.name not in NOT_SETTINGS]
     rows = [("gpu", *_gpu(run)), *_stack(run)]
     rows += [(name, _shown(getattr(run, name)), _why(run.origins[name], path)) for name in names_shown]
     names = max(len(name) for name, _, _ in rows)

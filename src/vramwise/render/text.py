@@ -9,6 +9,7 @@ from vramwise.render.effects import effect_words
 from vramwise.render.folding import fold
 from vramwise.render.outward import style, visible
 from vramwise.types import Finding, Severity
+from vramwise.units import gib
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 _MAX_SOURCE = 100
@@ -43,8 +44,26 @@ def summary(reports: Sequence[FileReport], *, fixing: bool = False) -> str:
         parts.append(f"{_files(len(foreign))} left alone: no training config" + "s" * (len(foreign) != 1))
     if not fixing:
         parts.extend(_fixable(findings))
+        parts.extend(_predicted(reports))
     skipped = _skipped(reports)
     return "; ".join([*parts, skipped] if skipped else parts)
+
+
+def _predicted(reports: Sequence[FileReport]) -> Iterator[str]:
+    """What was predicted of a file that was checked alone, and what was not though a card is named."""
+    report = reports[0] if len(reports) == 1 else None
+    if report is None or report.run is None or report.run.target.gpu is None:
+        return
+    if report.prediction is None:
+        yield "nothing predicted"
+        return
+    yield f"predicted to reserve {gib(report.prediction.shown.peak_reserved_bytes)}"
+    if report.without_figures:
+        yield f"not predicted, because the run is too long for it: what mending {_listed(report.without_figures)} saves"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _skipped(reports: Sequence[FileReport]) -> str:

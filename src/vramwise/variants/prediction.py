@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from vramwise.allocator.profile import Profile, profile_timeline
-from vramwise.allocator.run import simulate
 from vramwise.allocator.settings import parse_settings
 from vramwise.allocator.unrolling import MOST_EVENTS, unroll, unrolled_length
 from vramwise.errors import VramwiseError
@@ -17,15 +16,12 @@ from vramwise.facts.accuracy import ExpectedError, expected_error
 from vramwise.facts.context import outside_bytes
 from vramwise.ghost.hardware import taken_for_granted
 from vramwise.ghost.loops.batches import BatchShape
-from vramwise.ghost.loops.sft import ghost_run
 from vramwise.ghost.optimizers import is_measured
 from vramwise.timeline import MemoryReport, Timeline
 from vramwise.types import GpuSpec, ModelSpec, RunSpec
 from vramwise.units import GIB
 from vramwise.variants.lengths import Lengths, eval_shapes, first_and_widest, lists_widths, train_shapes
-
-# Loading has its own transients, and its cache is emptied before the first step: its peak is told apart from the run's.
-LOADING = frozenset({"load"})
+from vramwise.variants.rehearsals import Rehearsals
 
 # Batches of --lengths to simulate unless told how many: enough for every width to come, and seconds at most.
 _MOST_BATCHES = 64
@@ -97,22 +93,15 @@ def predict_run(
     eval_lengths: Lengths | None = None,
     steps: int | None = None,
     limit_bytes: int | None = None,
+    rehearsals: Rehearsals | None = None,
 ) -> Prediction:
-    """Ghost run and allocator for one resolved config."""
+    """Ghost run and allocator for one resolved config; what `rehearsals` of its variants have in common is reused."""
     _refuse_absurd(run)
-    gpu = run.target.gpu
+    rehearsals = rehearsals or Rehearsals()
     shapes, evals, steps, shortened = _simulated(run, model, lengths, eval_lengths, steps)
-    timeline, assumed = ghost_run(
-        run,
-        model,
-        widths=shapes,
-        eval_widths=evals,
-        steps=steps,
-        gpu=gpu,
-    )
+    timeline, assumed = rehearsals.ghost(run, model, shapes, evals, steps)
     settings = parse_settings(run.allocator, run.target.torch)
-    outside = outside_bytes(run)
-    needs = simulate(timeline, settings, torch=run.target.torch, outside_bytes=outside, apart=LOADING)
+    needs = rehearsals.simulated(timeline, settings, run.target.torch, outside_bytes=outside_bytes(run))
     prediction = Prediction(
         run=run,
         model=model,
@@ -129,7 +118,7 @@ def predict_run(
         ),
         expected_error=expected_error(),
     )
-    return _within_capacity(_counted(prediction))
+    return _within_capacity(_counted(prediction), rehearsals)
 
 
 def _refuse_absurd(run: RunSpec) -> None:
@@ -163,20 +152,19 @@ def _unshown(timeline: Timeline) -> Iterator[str]:
         yield f"the run has {total:,} events: pictures and snapshots of it leave out repeated steps and micro-steps"
 
 
-def _within_capacity(prediction: Prediction) -> Prediction:
+def _within_capacity(prediction: Prediction, rehearsals: Rehearsals) -> Prediction:
     """Where it does not fit with all caches kept: see whether released caches and retries carry it through."""
     capacity = prediction.capacity_bytes
     if capacity is None or prediction.needs.highest_reserved_bytes <= capacity:
         return prediction
     run = prediction.run
-    report = simulate(
+    report = rehearsals.simulated(
         prediction.short_timeline,
         parse_settings(run.allocator, run.target.torch),
-        torch=run.target.torch,
+        run.target.torch,
         total_bytes=None if prediction.gpu is None else prediction.gpu.memory_bytes,
         limit_bytes=prediction.limit_bytes,
         outside_bytes=prediction.needs.outside_bytes,
-        apart=LOADING,
     )
     news = [note for note in report.assumptions if note not in prediction.assumptions]
     return replace(prediction, report=report, assumptions=(*prediction.assumptions, *news))
@@ -279,4 +267,4 @@ def on_card(prediction: Prediction, gpu: GpuSpec) -> Prediction:
     """The same run on another card: the same requests (card-dependent workspaces aside), another capacity."""
     run = replace(prediction.run, target=replace(prediction.run.target, gpu=gpu))
     moved = replace(prediction, run=run, report=prediction.needs)
-    return _within_capacity(moved)
+    return _within_capacity(moved, Rehearsals())

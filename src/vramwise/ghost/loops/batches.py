@@ -59,8 +59,10 @@ def from_lengths(
 def as_shapes(run: RunSpec, widths: Widths | None, *, evaluation: bool = False) -> list[BatchShape]:
     """Widths as shapes: bare numbers are padded batches where the run's shapes vary, full ones where they do not."""
     rows, _ = _limits(run, evaluation=evaluation)
-    padded = not run.constant_shapes
-    return [item if isinstance(item, BatchShape) else BatchShape(rows, item, padded) for item in widths or ()]
+    return [
+        item if isinstance(item, BatchShape) else BatchShape(rows, item, not run.constant_shapes)
+        for item in widths or ()
+    ]
 
 
 def _limits(run: RunSpec, *, evaluation: bool) -> tuple[int, int]:

@@ -24,7 +24,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     a run may need another amount of memory than the line that people look at says. Of 184 public configs 20 have such a
     key.
     """
-    for found in run.config.document.duplicates:
+    for found in run.duplicate_keys:
         yield Hit(place=found.last, message=_message(found))
 
 

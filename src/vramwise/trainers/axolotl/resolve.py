@@ -45,6 +45,7 @@ def resolve_axolotl(config: Config, target: Target, deepspeed: Mapping[str, Any]
         target=target,
         origins=fields.origins,
         keys=fields.keys,
+        duplicate_keys=config.document.duplicates,
         added_variables=added,
         **fields.values,
     )

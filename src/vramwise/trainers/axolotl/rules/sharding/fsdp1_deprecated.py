@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.rules.base import Hit, rule
+from vramwise.rules.base import Hit, rule, unsafe
 from vramwise.timeline import MemoryReport
+from vramwise.trainers.axolotl.remedies import choose_fsdp_version
 from vramwise.trainers.axolotl.schema import schema_of
 from vramwise.types import RunSpec, Severity
 from vramwise.variants import changes
@@ -48,5 +49,5 @@ def _refused(run: RunSpec) -> Iterator[Hit]:
             key="fsdp_version",
             severity=Severity.ERROR,
             message=f"fsdp_version {version}: FSDP1 is gone since Axolotl 0.20, {schema_of(run).short} stops",
-            change=changes.second_fsdp(run),
+            fix=unsafe("Shard with FSDP2: fsdp_version 2", choose_fsdp_version(run, 2)),
         )

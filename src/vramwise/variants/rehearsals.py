@@ -1,0 +1,76 @@
+"""Ghost runs and allocator runs that were made already, by what decides them.
+
+Variants of a run often ask for the same bytes in the same order: another allocator, another text of the same meaning,
+rows padded to the width that was taken for granted anyway. What was worked out once is not worked out again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, fields
+
+from vramwise.allocator.run import simulate
+from vramwise.allocator.settings import AllocatorSettings, TorchVersion
+from vramwise.ghost.loops.batches import BatchShape, largest
+from vramwise.ghost.loops.sft import ghost_run
+from vramwise.timeline import MemoryReport, Timeline
+from vramwise.types import ModelSpec, RunSpec
+
+# Loading has its own transients, and its cache is emptied before the first step: its peak is told apart from the run's.
+LOADING = frozenset({"load"})
+
+# What a ghost run never looks at: the file, the allocator, and what has become shapes before it begins.
+UNSEEN_BY_THE_GHOST = frozenset(
+    {
+        *("trainer", "trainer_title", "config", "target", "origins", "keys", "base_model"),
+        *("effective_batch_size", "pad_to_sequence_len", "pad_multiple", "constant_shapes", "group_by_length"),
+        *("long_rows", "allocator", "added_variables"),
+    }
+)
+_SEEN = tuple(field.name for field in fields(RunSpec) if field.name not in UNSEEN_BY_THE_GHOST)
+
+
+@dataclass(slots=True)
+class Rehearsals:
+    """What was worked out so far, for one subject and all its variants."""
+
+    _ghosts: dict[Hashable, tuple[Timeline, tuple[str, ...]]] = field(default_factory=dict)
+    # The timeline is kept beside its report, so that its id stays its own.
+    _reports: dict[Hashable, tuple[MemoryReport, Timeline]] = field(default_factory=dict)
+
+    def ghost(
+        self, run: RunSpec, model: ModelSpec, widths: Sequence[BatchShape], evals: Sequence[BatchShape], steps: int
+    ) -> tuple[Timeline, tuple[str, ...]]:
+        """The run's requests, and what had to be assumed."""
+        gpu = run.target.gpu
+        evals = evals or [largest(run, evaluation=True)] * 2  # what a ghost run without them takes
+        values = tuple([getattr(run, name) for name in _SEEN])
+        key = (values, run.target.torch, gpu, model, tuple(widths), tuple(evals), steps)
+        if key not in self._ghosts:
+            self._ghosts[key] = ghost_run(run, model, widths=widths, eval_widths=evals, steps=steps, gpu=gpu)
+        return self._ghosts[key]
+
+    def simulated(
+        self,
+        timeline: Timeline,
+        settings: AllocatorSettings,
+        torch: TorchVersion,
+        *,
+        total_bytes: int | None = None,
+        limit_bytes: int | None = None,
+        outside_bytes: int = 0,
+    ) -> MemoryReport:
+        """What the allocator makes of it; loading apart."""
+        key = (id(timeline), settings, torch, total_bytes, limit_bytes, outside_bytes)
+        if key not in self._reports:
+            report = simulate(
+                timeline,
+                settings,
+                torch=torch,
+                total_bytes=total_bytes,
+                limit_bytes=limit_bytes,
+                outside_bytes=outside_bytes,
+                apart=LOADING,
+            )
+            self._reports[key] = (report, timeline)
+        return self._reports[key][0]

@@ -19,6 +19,8 @@ _WORTH_SAYING = 0.03
 # What the simulation of varying lengths may take: batches times layers, a third of a second or so.
 _LAYERS_FIGURED = 128
 _FEWEST_BATCHES = 4
+# More samples than a batch that fits anywhere has: their lengths alone would fill this machine's memory.
+_MOST_SAMPLES = 1_000_000
 # Where the run itself has more events than this, each further prediction takes half a second: findings do without.
 _MOST_EVENTS = 250_000
 _FIGURED = (
@@ -89,7 +91,10 @@ def _reserved(subject: Subject, varied: bool) -> int | None:
         batches = max(_FEWEST_BATCHES, _LAYERS_FIGURED // model.num_hidden_layers)
         each = min(run.gradient_accumulation_steps, max(_FEWEST_BATCHES, batches // 4))
         run = replace(run, gradient_accumulation_steps=each)
-        lengths = varied_lengths(run, max(1, min(8, batches // each)))
+        steps = max(1, min(8, batches // each))
+        if steps * each * run.micro_batch_size > _MOST_SAMPLES:
+            return None
+        lengths = varied_lengths(run, steps)
         return subject.with_run(run).forecast(lengths=lengths, eval_lengths=lengths).needs.peak_reserved_bytes
     except VramwiseError:
         return None

@@ -9,6 +9,9 @@ from vramwise.allocator.variables import VARIABLES
 from vramwise.errors import VramwiseError
 from vramwise.types import GpuSpec, Stack, Target
 
+# As many as torch counts ranks.
+_MOST_GPUS = 2**31 - 1
+
 
 def make_target(
     *,
@@ -23,6 +26,8 @@ def make_target(
     """Build the target. A card that is not named is this machine's, unless `look_around` is off."""
     if gpus is not None and gpus < 1:
         raise VramwiseError(f"--gpus {gpus}: at least one GPU is needed")
+    if gpus is not None and gpus > _MOST_GPUS:
+        raise VramwiseError(f"--gpus: more than {_MOST_GPUS:,} are not counted")
     if launcher not in ("cli", "module"):
         raise VramwiseError(f"launcher '{launcher}' is neither cli nor module")
     card, count = _card(gpu, look_around)

@@ -30,7 +30,7 @@ lint: $(DEV)/.ready
 	$(DEV)/bin/python scripts/rule_pages.py --check
 
 unit: $(DEV)/.ready
-	$(DEV)/bin/python -m pytest
+	$(DEV)/bin/python -m pytest -n 2 --dist loadfile
 
 # Fresh hostile inputs for FUZZ_SECONDS; what breaks something is kept under fuzz-failures/. `make test` does it briefly.
 FUZZ_SECONDS ?= 600

@@ -3,6 +3,7 @@
 import json
 import re
 from functools import cache
+from html import escape
 from pathlib import Path
 
 import pytest
@@ -91,7 +92,7 @@ def _same_in_every_format(prediction, findings):
         if size:
             shown = f"{name.replace('cuda_', 'CUDA ').replace('_', ' ')} *{re.escape(readable(size))}"
             assert re.search(shown, text), (name, readable(size))
-            assert readable(size) in page, (name, readable(size))
+            assert escape(readable(size)) in page, (name, readable(size))
     assert f"needs {gib(document['peak_reserved_bytes'])} reserved" in text
     assert f"needs {gib(document['peak_reserved_bytes'])} reserved" in page
 

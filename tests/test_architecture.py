@@ -12,6 +12,9 @@ SOURCE = Path(vramwise.__file__).parent
 # What each room may import of ours. Rooms of one storey may not import one another unless it is said here.
 BASE = {"types", "timeline", "units", "errors", "growth"}
 GROUND = BASE | {"documents", "facts", "families", "allocator"}
+INSIDE = GROUND | {"ghost", "rules", "trainers", "variants"}
+OPENING = {"options", "sidecar", "project", "files", "stacks", "targets"}
+VERBS_OVER_SUBJECTS = {"subject", "figures", "judging", "mending", "foreseeing", "attempting"}
 MAY_IMPORT = {
     **{name: set() for name in ("types", "timeline", "errors", "growth")},
     "units": {"errors"},
@@ -24,8 +27,25 @@ MAY_IMPORT = {
     "rules": GROUND | {"variants"},
     "trainers": GROUND | {"rules", "variants"},
     "variants": GROUND | {"ghost"},
+    # What is read before a Subject is opened: files, options, versions, the machine.
+    "options": set(),
+    "sidecar": set(),
+    "project": BASE,
+    "files": BASE | {"documents"},
+    "stacks": BASE | {"facts"},
+    "targets": BASE | {"facts", "allocator"},
+    # The Subject, and the verbs over it, each above the one it asks.
+    "subject": INSIDE | OPENING,
+    "figures": INSIDE | OPENING | {"subject"},
+    "judging": INSIDE | OPENING | {"subject", "figures"},
+    "mending": INSIDE | OPENING | {"subject", "judging"},
+    "foreseeing": INSIDE | OPENING | {"subject", "judging"},
+    "attempting": INSIDE | {"subject"},
     # A function over a Subject, like training: it stands above the others.
     "diagnosis": GROUND | {"recordings", "variants", "trainers", "subject", "options"},
+    # Doors: they ask the verbs; training is the one that starts processes.
+    "training": INSIDE | OPENING | VERBS_OVER_SUBJECTS | {"recordings", "integrations", "render", "api"},
+    "render": INSIDE | OPENING | VERBS_OVER_SUBJECTS | {"recordings", "diagnosis", "training", "__version__"},
 }
 # `vramwise.rules` is a room and, called, a verb: there alone it asks the API.
 VERBS = {"rules/__init__.py": {"api"}}
@@ -86,6 +106,11 @@ def room(path: Path) -> str:
 
 def our_rooms(path: Path) -> set[str]:
     return {name.split(".")[1] for name in imports(path) if name.startswith("vramwise.")}
+
+
+def test_every_room_is_in_the_order():
+    rooms = {room(path) for path in modules()}
+    assert rooms - set(MAY_IMPORT) - {"cli", "integrations", "api", "__init__", "__main__"} == set()
 
 
 def test_rooms_import_in_one_direction():

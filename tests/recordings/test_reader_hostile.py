@@ -5,7 +5,6 @@ import math
 import os
 import pickle
 import sys
-import time
 import tracemalloc
 from pathlib import Path
 
@@ -263,16 +262,26 @@ def growth(action, count):
 
 @pytest.mark.parametrize("action", ["segment_map", "segment_unmap", "segment_free", "free_requested", "oom"])
 def test_work_grows_with_the_events(action):
-    """Eight times the events: about eight times the time, where a search for each event would take 64 times."""
+    """Eight times the events: about eight times the lines run, where a search for each event would take 64 times."""
 
-    def seconds(count):
+    def lines(count):
         recording = parse_recording(pickle.dumps(snapshot(growth(action, count), [])), "x")
-        start = time.process_time()
-        replay(recording)
-        return time.process_time() - start
+        run = 0
 
-    slow = seconds(8000)
-    assert slow < 0.5 or slow < 28 * min(seconds(1000) for _ in range(3))
+        def trace(frame, event, argument):
+            nonlocal run
+            run += event == "line"
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            replay(recording)
+        finally:
+            sys.settrace(before)
+        return run
+
+    assert lines(1600) < 12 * lines(200)
 
 
 def test_stacks_are_compared_as_calls():

@@ -13,6 +13,7 @@ from vramwise.allocator.run import simulate
 from vramwise.allocator.settings import AllocatorSettings, TorchVersion
 from vramwise.ghost.loops.batches import BatchShape, largest
 from vramwise.ghost.loops.sft import ghost_run
+from vramwise.ghost.tape import LIGER
 from vramwise.timeline import MemoryReport, Timeline
 from vramwise.types import ModelSpec, RunSpec
 
@@ -24,7 +25,7 @@ UNSEEN_BY_THE_GHOST = frozenset(
     {
         *("trainer", "trainer_title", "config", "target", "origins", "keys", "base_model"),
         *("effective_batch_size", "pad_to_sequence_len", "pad_multiple", "constant_shapes", "group_by_length"),
-        *("long_rows", "allocator", "added_variables"),
+        *("long_rows", "allocator", "added_variables", "duplicate_keys"),
     }
 )
 _SEEN = tuple(field.name for field in fields(RunSpec) if field.name not in UNSEEN_BY_THE_GHOST)
@@ -45,9 +46,12 @@ class Rehearsals:
         gpu = run.target.gpu
         evals = evals or [largest(run, evaluation=True)] * 2  # what a ghost run without them takes
         values = tuple([getattr(run, name) for name in _SEEN])
-        key = (values, run.target.torch, gpu, model, tuple(widths), tuple(evals), steps)
+        liger = run.target.stack.parts("liger-kernel") or LIGER
+        key = (values, run.target.torch, liger, gpu, model, tuple(widths), tuple(evals), steps)
         if key not in self._ghosts:
-            self._ghosts[key] = ghost_run(run, model, widths=widths, eval_widths=evals, steps=steps, gpu=gpu)
+            self._ghosts[key] = ghost_run(
+                run, model, widths=widths, eval_widths=evals, steps=steps, gpu=gpu, liger=liger
+            )
         return self._ghosts[key]
 
     def simulated(

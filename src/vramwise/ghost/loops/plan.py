@@ -99,7 +99,7 @@ def assumptions(
         found.append(f"attn_implementation '{run.attn_implementation}' is predicted as flash attention")
     if run.loss_kernel == "liger_fused_linear" and (run.adapter is None or "lm_head" in run.lora_modules_to_save):
         version = ".".join([str(part) for part in liger])
-        found.append(f"liger-kernel {version} is assumed; versions differ in what a trained head's gradient takes")
+        found.append(f"liger-kernel {version} is taken; versions differ in what a trained head's gradient takes")
     if model.left_out:
         found.append(f"left out of the model: {model.left_out}")
     if run.torch_compile:

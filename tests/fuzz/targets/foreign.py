@@ -46,6 +46,8 @@ def _odd_line(rng, line):
 
 def _text(rng):
     text, donor = rng.choice(_texts()), rng.choice(_texts())
+    if "base_model" in text + donor:  # mergekit has it too: spliced into another trainer's file it makes one of ours
+        donor = text
     if rng.random() < 0.8:
         return lines_changed(rng, text, donor, _odd_line).encode("utf-8", "replace")
     return bytes_changed(rng, text.encode(), donor.encode())

@@ -1,0 +1,41 @@
+"""Number formats."""
+
+from __future__ import annotations
+
+from vramwise.types import Change, RunSpec
+from vramwise.variants.changes.base import change
+
+
+def train_in_bf16(run: RunSpec) -> Change | None:
+    """bf16 needs no scaler."""
+    gpu = run.target.gpu
+    if run.precision == "bf16" or (gpu is not None and gpu.known and not gpu.bf16):
+        return None
+    return change("train-in-bf16", "changes", "Train in bf16", "another number format", precision="bf16")
+
+
+def let_card_choose(run: RunSpec) -> Change | None:
+    """One file for every card."""
+    if run.precision_by_card and run.precision == run.weights_dtype:
+        return None
+    title = "Let the card decide: bf16 where it has it, else fp16"
+    return change("let-card-choose", "changes", title, "another number format", precision_by_card=True)
+
+
+def train_without_bf16(run: RunSpec) -> Change | None:
+    """For cards before Ampere: fp16 with an adapter, whose weights are fp32; a full fine-tune in fp16 fails, too."""
+    title = "Use fp16 on this card" if run.adapter else "Train in fp32 on this card (fp16 needs an adapter)"
+    precision = "fp16" if run.adapter else "fp32"
+    return change("train-without-bf16", "changes", title, "another number format", precision=precision, tf32=False)
+
+
+def pad_for_fp8(run: RunSpec) -> Change | None:
+    """Token counts that divide by 64 divide by 16 and 32 too."""
+    return change(
+        "pad-for-fp8",
+        "changes",
+        "Pad to token counts that divide",
+        "fp8 kernels take rows of a multiple of 16 alone",
+        pad_to_sequence_len=True,
+        pad_multiple=64,
+    )

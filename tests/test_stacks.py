@@ -120,3 +120,14 @@ def test_versions_read_as_numbers():
     assert found.parts("peft") == (0, 21, 2)
     assert found.parts("nothing") == ()
     assert shown(found.torch) == "2.9"
+
+
+def test_a_list_of_versions_is_read_again_each_time(tmp_path):
+    from vramwise.options import Options
+    from vramwise.subject import open_subject
+
+    listed = tmp_path / "list.txt"
+    config = {"base_model": "m", "micro_batch_size": 1}
+    for version in ("2.8.0", "2.9.0"):
+        listed.write_text(f"torch=={version}\n")
+        assert open_subject(config, Options(stack=str(listed))).target.stack.releases["torch"].version == version

@@ -225,7 +225,10 @@ def _model(name: str | None, path: str, *, online: bool) -> tuple[ModelSpec | No
 
 def target_for(path: str, options: Options, trainer: Trainer) -> Target:
     """The machine meant for a file: the options, the closest pyproject.toml, this machine."""
-    return _target(options, project_for(path), trainer.name)
+    project = project_for(path)
+    # A list of versions may change while a program goes on: it is read again each time.
+    remembered = options.stack is None and project.stack is None
+    return (_target if remembered else _target.__wrapped__)(options, project, trainer.name)
 
 
 def project_for(path: str) -> ProjectSettings:

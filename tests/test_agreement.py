@@ -216,3 +216,15 @@ def test_opening_reads_a_file_once(tmp_path):
     judge(subject, Policy(predicts=True))
     mend(subject)
     subject.forecast()
+
+
+def test_of_many_files_no_events_are_kept(tmp_path):
+    for name in ("a.yml", "b.yml"):
+        (tmp_path / name).write_text(BIG)
+    options = Options(gpu="h100", predict=True)
+    (alone,) = vramwise.check(tmp_path / "a.yml", options)
+    reports = [*vramwise.check(tmp_path, options), *(report.remaining for report in vramwise.fix(tmp_path, options))]
+    assert len(reports) == 4
+    for report in reports:
+        assert report.prediction.needs == alone.prediction.needs
+        assert not report.prediction.short_timeline.events

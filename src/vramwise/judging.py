@@ -48,6 +48,10 @@ class FileReport:
     # From this severity up a finding makes the command fail.
     fail_from: Severity = Severity.WARNING
 
+    def lean(self) -> FileReport:
+        """The same without the events of its prediction: what is kept of each of many files."""
+        return self if self.prediction is None else replace(self, prediction=self.prediction.lean())
+
     @property
     def failing(self) -> int:
         """How many findings are at or above the severity that counts."""
@@ -91,7 +95,8 @@ def check(paths: Sequence[str], options: Options | None = None) -> Iterator[File
     files = list(named_files(paths))
     for path, error in files:
         asked = options if path in paths else replace(options, ours_only=True)
-        yield FileReport(path=path, error=error) if error else check_source(path, asked, alone=len(files) == 1)
+        report = FileReport(path=path, error=error) if error else check_source(path, asked, alone=len(files) == 1)
+        yield report if len(files) == 1 else report.lean()
 
 
 def refuse_mistakes(options: Options) -> None:

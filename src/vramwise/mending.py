@@ -89,7 +89,7 @@ def _fix_file(path: str, options: Options, *, unsafe: bool, write: bool, alone: 
         after=after,
         applied=mending.applied,
         refused=mending.refused,
-        remaining=mending.remaining,
+        remaining=mending.remaining if alone else mending.remaining.lean(),
     )
 
 

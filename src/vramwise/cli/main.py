@@ -116,8 +116,8 @@ def cli(ctx: click.Context) -> None:
 
 def main() -> None:
     """Run; a user's mistake is one sentence on stderr and exit code 2 (VRAMWISE_TRACEBACK=1 shows the traceback)."""
-    # Commands make many small objects that live to the end: looking for garbage every 700 of them costs a tenth.
-    gc.set_threshold(200_000, 50, 50)
+    # Commands make many small objects that live to the end: looking for garbage among them costs a tenth and more.
+    gc.set_threshold(600_000, 50, 50)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a bar or an arrow that the terminal lacks is no reason to fail
             stream.reconfigure(errors="replace")

@@ -55,6 +55,10 @@ class Prediction:
         """Every event of the run, one after the other; what repeats is written out, up to a million events."""
         return unroll(self.short_timeline, MOST_EVENTS)
 
+    def lean(self) -> Prediction:
+        """The same without the run's events, which take megabytes: for lists of many."""
+        return replace(self, short_timeline=Timeline(events=[], tags=(), phases=(), repeats=()))
+
     @property
     def shown(self) -> MemoryReport:
         """What every door shows: the peak of the run with memory to spare, and what becomes of it on the card."""

@@ -14,9 +14,10 @@ from vramwise import Options, PredictOptions
 from vramwise.documents.document import parse_document
 from vramwise.judging import Policy, judge
 from vramwise.mending import mend
+from vramwise.render.outward import unstyle
 from vramwise.render.prediction_html import prediction_page
 from vramwise.render.prediction_json import prediction_json
-from vramwise.render.prediction_text import render_prediction
+from vramwise.render.prediction_text import render_prediction, verdict
 from vramwise.subject import on_target, open_subject
 from vramwise.trainers.registry import trainer_named
 from vramwise.units import gib, readable
@@ -95,6 +96,8 @@ def _same_in_every_format(prediction, findings):
             assert escape(readable(size)) in page, (name, readable(size))
     assert f"needs {gib(document['peak_reserved_bytes'])} reserved" in text
     assert f"needs {gib(document['peak_reserved_bytes'])} reserved" in page
+    assert "\\x1b" not in page, "our own colours belong to terminals"
+    assert escape(unstyle(verdict(prediction)), quote=False) in page
 
 
 def test_check_and_fix_judge_the_same_run(tmp_path, vramwise):

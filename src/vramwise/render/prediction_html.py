@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from click import unstyle
-
 from vramwise.allocator.profile import Profile
 from vramwise.render.html import render_html
+from vramwise.render.outward import unstyle
 from vramwise.render.prediction_text import describe, verdict
 from vramwise.types import Finding
 from vramwise.variants.prediction import Prediction

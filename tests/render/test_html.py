@@ -278,3 +278,17 @@ def test_a_foreign_script_would_be_stopped_and_seen(tmp_path):
     document, console = in_chromium(html, tmp_path)
     assert "Content Security Policy" in " ".join(console)
     assert "<title>HACKED" not in document
+
+
+def test_a_run_that_fits_only_by_giving_caches_back_is_neither_good_nor_bad():
+    from vramwise.facts.gpus import find_gpu
+    from vramwise.render.html.sections import outcome
+    from vramwise.timeline import MemoryReport
+
+    gpu = find_gpu("rtx-4090")
+    figures = {
+        "peak_allocated_bytes": 1,
+        "peak_reserved_bytes": gpu.memory_bytes + 1,
+        "capacity_bytes": gpu.memory_bytes,
+    }
+    assert outcome(MemoryReport(**figures, retries=3), gpu) == "open"

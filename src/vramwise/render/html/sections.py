@@ -24,10 +24,10 @@ def swatch(colour: int | str) -> Markup:
 
 
 def outcome(report: MemoryReport, gpu: GpuSpec | None) -> str:
-    """`bad`, `good`, or `open` where no card is known."""
+    """`bad`, `good`, or `open` where no card is known, or where it fits only by giving caches back."""
     if report.out_of_memory is not None:
         return "bad"
-    if gpu is None:
+    if gpu is None or (report.capacity_bytes is not None and report.retries):
         return "open"
     return "good" if report.device_bytes <= gpu.memory_bytes else "bad"
 

@@ -286,9 +286,17 @@ def test_a_run_that_fits_only_by_giving_caches_back_is_neither_good_nor_bad():
     from vramwise.timeline import MemoryReport
 
     gpu = find_gpu("rtx-4090")
-    figures = {
-        "peak_allocated_bytes": 1,
-        "peak_reserved_bytes": gpu.memory_bytes + 1,
-        "capacity_bytes": gpu.memory_bytes,
-    }
-    assert outcome(MemoryReport(**figures, retries=3), gpu) == "open"
+    report = MemoryReport(
+        peak_allocated_bytes=1,
+        peak_reserved_bytes=gpu.memory_bytes + 1,
+        capacity_bytes=gpu.memory_bytes,
+        outside_bytes=0,
+        breakdown_bytes={},
+        peak_step=1,
+        peak_phase="backward",
+        phases=(),
+        retries=3,
+        out_of_memory=None,
+        settings="",
+    )
+    assert outcome(report, gpu) == "open"

@@ -134,7 +134,7 @@ def _pickled(value):
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(100_000)
     try:
-        return pickle.dumps(value, protocol=4)
+        return pickle._dumps(value, protocol=4)
     finally:
         sys.setrecursionlimit(limit)
 
@@ -153,7 +153,7 @@ def _pickled(value):
 )
 def test_shared_lists_are_never_written_out(path, tmp_path):
     file = tmp_path / "x.pickle"
-    file.write_bytes(pickle.dumps(put(path, nested(21))))
+    file.write_bytes(pickle._dumps(put(path, nested(21))))
     assert file.stat().st_size < 10_000
     tracemalloc.start()
     try:
@@ -172,7 +172,7 @@ def test_equal_shared_lists_are_never_compared():
     changed["segments"][0].update(total_size=[], blocks=[])
     changed["segments"].append({**changed["segments"][0], "address": nested(60), "device": nested(60)})
     with pytest.raises(VramwiseError, match="a segment at something that is no whole number"):
-        parse_recording(pickle.dumps(changed), "x")
+        parse_recording(pickle._dumps(changed), "x")
 
 
 class TestWhatIsNoFile:
@@ -202,16 +202,16 @@ class TestRepetition:
         monkeypatch.setattr(recording_module, "MAX_EVENTS", 1000)
         repeated = put(("device_traces", 0), [SNAPSHOT["device_traces"][0][1]] * 1001)
         with pytest.raises(VramwiseError, match="more than 1,000 events"):
-            parse_recording(pickle.dumps(repeated), "x")
+            parse_recording(pickle._dumps(repeated), "x")
 
     def test_steps_of_a_pickle_are_counted(self, monkeypatch):
         monkeypatch.setattr(unpickle, "MAX_OPCODES", 1000)
         with pytest.raises(VramwiseError, match="more than 1,000 steps"):
-            unpickle.load_plain(pickle.dumps([None] * 2000))
+            unpickle.load_plain(pickle._dumps([None] * 2000))
 
     def test_more_of_them_than_are_matched_at_once(self):
         many = [None] * (unpickle._OPCODES_AT_ONCE + 10)
-        assert unpickle.load_plain(pickle.dumps(many, protocol=4)) == many
+        assert unpickle.load_plain(pickle._dumps(many, protocol=4)) == many
 
     def test_a_trace_of_empty_lists(self, monkeypatch):
         monkeypatch.setattr("vramwise.recordings.reader.MAX_EVENTS", 1000)
@@ -252,7 +252,7 @@ def test_memory_given_back_without_end(monkeypatch):
     for number in range(50):
         entries += [entry("segment_free", BASE - (number + 1) * 40 * MIB, 20 * MIB), entry("alloc", BASE, 30 * MIB)]
     with pytest.raises(VramwiseError, match="gives memory back too often"):
-        replay(parse_recording(pickle.dumps(snapshot(entries, [])), "x"))
+        replay(parse_recording(pickle._dumps(snapshot(entries, [])), "x"))
 
 
 def growth(action, count):
@@ -265,7 +265,7 @@ def test_work_grows_with_the_events(action):
     """Eight times the events: about eight times the lines run, where a search for each event would take 64 times."""
 
     def lines(count):
-        recording = parse_recording(pickle.dumps(snapshot(growth(action, count), [])), "x")
+        recording = parse_recording(pickle._dumps(snapshot(growth(action, count), [])), "x")
         run = 0
 
         def trace(frame, event, argument):
@@ -291,4 +291,4 @@ def test_stacks_are_compared_as_calls():
         entry("segment_alloc", BASE, 20 * MIB, frames=nested(60)),
         entry("alloc", BASE, 2 * MIB),
     ]
-    assert replay(parse_recording(pickle.dumps(snapshot(entries, [])), "x")).allocations == 1
+    assert replay(parse_recording(pickle._dumps(snapshot(entries, [])), "x")).allocations == 1

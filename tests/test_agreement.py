@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from functools import cache
 from html import escape
 from pathlib import Path
@@ -231,3 +232,10 @@ def test_of_many_files_no_events_are_kept(tmp_path):
     for report in reports:
         assert report.prediction.needs == alone.prediction.needs
         assert not report.prediction.short_timeline.events
+
+
+def test_what_was_decided_beyond_the_config_does_not_outlive_it():
+    subject = opened(BIG, "a100-80gb")
+    larger = subject.with_run(replace(subject.run, micro_batch_size=4))
+    assert larger.forecast().needs != subject.forecast().needs
+    assert larger.with_document(subject.document).forecast().needs == subject.forecast().needs

@@ -54,7 +54,7 @@ class Subject:
     run: RunSpec
     model: ModelSpec | None
     model_missing: str = ""
-    # Predictions that were made already, by config text and question: shared by all variants of this subject.
+    # Predictions that were made of this very run, by question.
     _memo: dict[tuple[object, ...], tuple[Prediction, object]] = field(default_factory=dict, repr=False, compare=False)
     # What their parts have in common: shared by all variants whatever they differ in.
     _rehearsals: Rehearsals = field(default_factory=Rehearsals, repr=False, compare=False)
@@ -63,9 +63,9 @@ class Subject:
         """The same subject with another text: read and resolved anew."""
         run = self.trainer.resolve(document, self.target, _side_files(self.trainer, document))
         if run.base_model == self.run.base_model:
-            return replace(self, document=document, run=run)
+            return replace(self, document=document, run=run, _memo={})
         model, missing = _model(run.base_model, document.path, online=False)
-        return replace(self, document=document, run=run, model=model, model_missing=missing)
+        return replace(self, document=document, run=run, model=model, model_missing=missing, _memo={})
 
     def forecast(
         self,
@@ -78,7 +78,7 @@ class Subject:
         """What the run will need; a VramwiseError where the model is not known."""
         if self.model is None:
             raise VramwiseError(self.model_missing)
-        key = (self.document.text, self.model, id(lengths), id(eval_lengths), steps, limit_bytes)
+        key = (id(lengths), id(eval_lengths), steps, limit_bytes)
         if key not in self._memo:
             prediction = predict_run(
                 self.run,

@@ -1,0 +1,142 @@
+"""Predicted against measured, for runs of the real Axolotl: loading, allocated and reserved, one line a run.
+
+Each measured run is a config, a model's `config.json` and what came of them on a card; it is predicted the way a user
+would: the file, the card, the versions, the lengths of the data.
+
+    python bench/axolotl.py [FILE.jsonl ...] [--only NAME] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "src"))
+
+from vramwise.errors import VramwiseError  # noqa: E402
+from vramwise.options import Options  # noqa: E402
+from vramwise.subject import Subject, open_subject  # noqa: E402
+from vramwise.variants.lengths import Lengths, parse_lengths  # noqa: E402
+
+MIB = 1024**2
+RUNS = HERE.parent / "tests" / "data" / "truth"
+SHARED = HERE.parent.parent / "shared" / "truth" / "axolotl-dev.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Peaks in MiB: of loading, and of everything after it."""
+
+    load_allocated: float
+    load_reserved: float
+    allocated: float
+    reserved: float
+
+
+def measured(row: dict[str, Any]) -> Figures:
+    """What the card showed. Axolotl resets the peaks at times: the highest of all readings counts."""
+    readings = [*row["steps"], *row.get("eval_peaks", ())]
+    return Figures(
+        row["load_peak_allocated_mib"],
+        row["load_peak_reserved_mib"],
+        max([reading[0] for reading in readings] + [row.get("overall_allocated_mib", 0)]),
+        max([reading[2] for reading in readings] + [row.get("overall_reserved_mib", 0)]),
+    )
+
+
+def subject_of(row: dict[str, Any], folder: Path) -> Subject:
+    """The run as a user would hand it in: a file beside its model."""
+    model = folder / "MODEL"
+    model.mkdir(exist_ok=True)
+    (model / "config.json").write_text(json.dumps({**row["model"], "dtype": "bfloat16"}))
+    config = {**row["config"], "base_model": str(model), "output_dir": "out"}
+    (folder / "config.yml").write_text(json.dumps(config))
+    versions = (f"axolotl=={row['axolotl']}", f"torch=={row['torch'].split('+')[0]}")
+    options = Options(gpu="h200", versions=versions, alloc_conf=row["alloc_conf"])
+    return open_subject(folder / "config.yml", options)
+
+
+def lengths_of(batches: list[dict[str, Any]], config: dict[str, Any]) -> Lengths | None:
+    """Sample lengths that give the batches that came: one row as wide as the batch, the others shorter."""
+    shapes = [batch["input_ids"] for batch in batches if "input_ids" in batch]
+    if not shapes or config.get("sample_packing"):
+        return None
+    pairs = config.get("rl") in ("dpo", "ipo", "orpo", "simpo") or config.get("reward_model")
+    lines = []
+    for rows, width in shapes:
+        samples = rows // 2 if pairs else rows
+        lines += [f"[{width}, {width - 9}]" if pairs else str(width)]
+        lines += [f"[{width - 9}, {width - 9}]" if pairs else str(width - 9)] * (samples - 1)
+    return parse_lengths("\n".join(lines), "measured batches")
+
+
+def predicted(row: dict[str, Any]) -> Figures:
+    """The same figures, foretold."""
+    with tempfile.TemporaryDirectory() as folder:
+        prediction = subject_of(row, Path(folder)).forecast(
+            lengths=lengths_of(row["widths"], row["config"]),
+            eval_lengths=lengths_of(row["eval_widths"], {}),
+            steps=len(row["steps"]),
+        )
+    phases = prediction.needs.phases
+    load = [phase for phase in phases if phase.phase == "load"]
+    rest = [phase for phase in phases if phase.phase != "load"]
+    return Figures(
+        max(phase.peak_allocated_bytes for phase in load) / MIB,
+        max(phase.peak_reserved_bytes for phase in load) / MIB,
+        max(phase.peak_allocated_bytes for phase in rest) / MIB,
+        max(phase.peak_reserved_bytes for phase in rest) / MIB,
+    )
+
+
+def rows(files: list[Path]) -> list[dict[str, Any]]:
+    """The runs that reached their end."""
+    files = files or sorted(RUNS.glob("axolotl-*.jsonl")) or [SHARED]
+    found = [json.loads(line) for file in files for line in file.read_text().splitlines() if line.strip()]
+    return [row for row in found if row.get("steps") and not row["rc"]]
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", type=Path)
+    parser.add_argument("--only", default="", help="runs whose name contains this")
+    parser.add_argument("--json", action="store_true", help="one object a run instead of the table")
+    arguments = parser.parse_args()
+    errors: list[tuple[float, float, float]] = []
+    for row in rows(arguments.files):
+        if arguments.only not in row["name"]:
+            continue
+        label = f"{row['name']} {row['axolotl']}"
+        try:
+            guess, truth = predicted(row), measured(row)
+        except VramwiseError as error:
+            print(f"{label:50s} not predicted: {error}")
+            continue
+        load = guess.load_reserved / truth.load_reserved - 1
+        allocated = guess.allocated / truth.allocated - 1
+        reserved = guess.reserved / truth.reserved - 1
+        errors.append((load, allocated, reserved))
+        if arguments.json:
+            print(json.dumps({"name": row["name"], "axolotl": row["axolotl"], "errors": errors[-1]}))
+            continue
+        print(
+            f"{label:50s} load {guess.load_reserved:7.0f} {truth.load_reserved:7.0f} {100 * load:+6.1f} | "
+            f"allocated {guess.allocated:8.1f} {truth.allocated:8.1f} {100 * allocated:+6.2f} | "
+            f"reserved {guess.reserved:7.0f} {truth.reserved:7.0f} {100 * reserved:+6.2f}",
+            flush=True,
+        )
+    for name, column in zip(("load", "allocated", "reserved"), zip(*errors, strict=True), strict=True):
+        off = [100 * abs(error) for error in column]
+        print(f"{name}: median {median(off):.2f} %, worst {max(off):.2f} % of {len(off)} runs")
+
+
+if __name__ == "__main__":
+    main()

@@ -286,6 +286,9 @@ class RunSpec:
     use_dora: bool
     use_rslora: bool
     lora_kernels: bool
+    fused_lora: tuple[str, ...] = ()  # which layers' LoRA runs in kernels of the trainer's own: mlp, qkv, o, embedding
+    fused_lora_wide_grads: bool = False  # those kernels make the gradients of fp32 adapters in fp32
+    embeddings_want_grads: bool = False  # with an adapter, even where no block is checkpointed
     quantization: Literal["4bit", "8bit", "gptq"] | None
     expert_quantization: Literal["4bit", "8bit"] | None = None  # of experts' 3-D weights, which `quantization` leaves
     added_tokens: int = 0  # new in the vocabulary: their rows need training

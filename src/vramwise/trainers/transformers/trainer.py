@@ -54,6 +54,9 @@ def as_plain_trainer(run: RunSpec) -> RunSpec:
         "fp32_embeddings": run.weights_dtype == "fp32",
         "upcasts_embeddings_at_load": True,
         "lora_kernels": False,
+        "fused_lora": (),
+        "fused_lora_wide_grads": False,
+        "embeddings_want_grads": False,
         "eval_on_start": False,
         "liger_before_build": False,
         "fsdp_adapters_apart": False,
@@ -63,6 +66,9 @@ def as_plain_trainer(run: RunSpec) -> RunSpec:
         "fp32_embeddings": "the plain Trainer leaves weights as they were loaded",
         "upcasts_embeddings_at_load": "PEFT's preparation of a quantised base, as it is",
         "lora_kernels": "the plain Trainer has none",
+        "fused_lora": "the plain Trainer has none",
+        "fused_lora_wide_grads": "the plain Trainer has none",
+        "embeddings_want_grads": "only where blocks are checkpointed",
         "eval_on_start": "the plain Trainer evaluates where it is scheduled",
     }
     origins = {**run.origins, "allocator": origin}

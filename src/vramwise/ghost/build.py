@@ -200,9 +200,9 @@ class Builder:
             up, down = self.facts.plain_mlp
             act = activation_named(model.activation)
             return PlainMlp(projection(self.weights, f"{place}{up}"), projection(self.weights, f"{place}{down}"), act)
-        fused = self.fused.mlp(place)
-        if fused is not None:
-            return fused
+        kernel = self.fused.mlp(place)
+        if kernel is not None:
+            return kernel
         gated = LigerGatedMlp if "glu_activation" in self.run.liger else GatedMlp
         return gated(*[projection(self.weights, f"{place}{part}_proj") for part in ("gate", "up", "down")])
 

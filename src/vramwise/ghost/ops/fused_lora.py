@@ -1,8 +1,7 @@
 """The parts of fused LoRA kernels: base product and low-rank branch in one autograd function, written in place.
 
 After Unsloth's scheme, as trainers ship it (`kernels/lora.py`): forward adds the branch onto the base product, and
-keeps the input and copies of the factors in its type; 4-bit weights are dequantised for each product. The gradients of
-the factors come out transposed, so the first one of a step is copied before a parameter takes it.
+keeps the input and copies of the factors in its type; 4-bit weights are dequantised for each product.
 """
 
 from __future__ import annotations
@@ -20,7 +19,8 @@ from vramwise.ghost.tape import LEAF, Backward, Grads, Node, Parameter, Tape, Te
 class Fused:
     """One projection of a fused kernel. `weight` is None where it is held in 4 bits, `compute` what it is opened to.
 
-    `wide_grads`: the kernel makes fp32 factors' gradients in fp32; else in the input's type, and autograd casts them.
+    `wide_grads`: the gradients of fp32 factors are made in fp32, but transposed, so that the first one of a step is
+    copied before a parameter takes it. Else they are made in the input's type, in place, and autograd casts them.
     """
 
     shape: tuple[int, int]
@@ -178,10 +178,11 @@ def fused_node(
 ) -> Node:
     """The function's node: edges to its inputs and to what it trains."""
     factors = [factor for part in parts for factor in part.factors]
+    turned = parts[0].wide_grads
     node = t.node(backward, (*inputs, *factors), saved)
     node.expected = tuple([(item.shape, item.dtype) for item in (*inputs, *factors)])
     for position, factor in enumerate(factors, len(inputs)):
-        if len(factor.shape) == 2 and factor.node is not None:
+        if turned and len(factor.shape) == 2 and factor.node is not None:
             node.edges[position] = (_turning(t, factor), 0)
     return node
 

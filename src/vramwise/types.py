@@ -217,6 +217,10 @@ class Target:
         return self.stack.torch
 
 
+# Where transformers zeroes rows that are routed to no expert of this rank: nowhere, before the first product and after
+# the last, or after each product too.
+ExpertMasks = Literal["none", "ends", "products"]
+
 # Fields of a RunSpec that are no settings of the run: where it came from and what it is resolved for.
 NOT_SETTINGS = frozenset(
     {"trainer", "trainer_title", "config", "target", "origins", "keys", "duplicate_keys", "added_variables"}
@@ -291,6 +295,7 @@ class RunSpec:
     embeddings_want_grads: bool = False  # with an adapter, even where no block is checkpointed
     quantization: Literal["4bit", "8bit", "gptq"] | None
     expert_quantization: Literal["4bit", "8bit"] | None = None  # of experts' 3-D weights, which `quantization` leaves
+    expert_masks: ExpertMasks = "products"
     added_tokens: int = 0  # new in the vocabulary: their rows need training
     rl: str | None
     # optimizer

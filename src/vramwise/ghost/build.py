@@ -240,6 +240,7 @@ class Builder:
                 clamped=facts.clamped,
                 gate_up_lora=self.weights.adapters.get(f"{place}experts.gate_up_proj"),
                 down_lora=self.weights.adapters.get(f"{place}experts.down_proj"),
+                masks=self.run.expert_masks,
             ),
             shared=shared,
             shared_gate=projection(self.weights, f"{place}shared_expert_gate") if has_gate else None,

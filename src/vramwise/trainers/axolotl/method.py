@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from vramwise.trainers.axolotl.attention import LEGACY_FLAGS
 from vramwise.trainers.axolotl.schema import schema_in
+from vramwise.trainers.experts import expert_masks
 from vramwise.trainers.fields import Fields
 from vramwise.types import Config, Target
 
@@ -27,6 +28,7 @@ def resolve_method(fields: Fields, target: Target) -> None:
     fields.take("use_dora", False, key="peft_use_dora")
     fields.take("use_rslora", False, key="peft_use_rslora")
     _quantization(fields, adapter)
+    fields.derive("expert_masks", *expert_masks(target.stack))
     tokens = added_tokens(fields.config)
     fields.derive("added_tokens", len(tokens), f"{len(tokens)} in the file", key="tokens")
     fields.take("rl", None)

@@ -286,6 +286,7 @@ class RunSpec:
     lora_dropout: float
     lora_target_linear: bool
     lora_target_modules: tuple[str, ...]
+    linear_targets_by_name: bool = False  # lora_target_linear means the linear modules' names, not PEFT's "all-linear"
     lora_modules_to_save: tuple[str, ...]
     use_dora: bool
     use_rslora: bool

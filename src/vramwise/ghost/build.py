@@ -146,7 +146,9 @@ class Builder:
         """How queries and keys are turned, in layers where they are."""
         if layer in self.model.nope_layers or self.model.rotary_fraction == 0:
             return None
-        if "rope" in self.run.liger and self.model.rotary_fraction == 1:
+        # attention that is rewritten for LoRA kernels keeps the rotation it had then, before Liger's was put in
+        rewritten = not {"qkv", "o"}.isdisjoint(self.run.fused_lora)
+        if "rope" in self.run.liger and self.model.rotary_fraction == 1 and not rewritten:
             return rotate_in_place
         return ROTATIONS[self.facts.rotation or ("part" if self.model.rotary_fraction < 1 else "whole")]
 

@@ -217,6 +217,10 @@ class Target:
         return self.stack.torch
 
 
+# Where transformers zeroes rows that are routed to no expert of this rank: nowhere, before the first product and after
+# the last, or after each product too.
+ExpertMasks = Literal["none", "ends", "products"]
+
 # Fields of a RunSpec that are no settings of the run: where it came from and what it is resolved for.
 NOT_SETTINGS = frozenset(
     {"trainer", "trainer_title", "config", "target", "origins", "keys", "duplicate_keys", "added_variables"}
@@ -282,12 +286,17 @@ class RunSpec:
     lora_dropout: float
     lora_target_linear: bool
     lora_target_modules: tuple[str, ...]
+    linear_targets_by_name: bool = False  # lora_target_linear means the linear modules' names, not PEFT's "all-linear"
     lora_modules_to_save: tuple[str, ...]
     use_dora: bool
     use_rslora: bool
     lora_kernels: bool
+    fused_lora: tuple[str, ...] = ()  # which layers' LoRA runs in kernels of the trainer's own: mlp, qkv, o, embedding
+    fused_lora_wide_grads: bool = False  # those kernels make the gradients of fp32 adapters in fp32
+    embeddings_want_grads: bool = False  # with an adapter, even where no block is checkpointed
     quantization: Literal["4bit", "8bit", "gptq"] | None
     expert_quantization: Literal["4bit", "8bit"] | None = None  # of experts' 3-D weights, which `quantization` leaves
+    expert_masks: ExpertMasks = "products"
     added_tokens: int = 0  # new in the vocabulary: their rows need training
     rl: str | None
     # optimizer

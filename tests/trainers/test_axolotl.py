@@ -43,6 +43,38 @@ def test_experts_are_quantised_only_if_asked(text, bits):
     assert run_of(text).expert_quantization == bits
 
 
+ALL_KERNELS = ("mlp", "qkv", "o", "embedding")
+
+
+@pytest.mark.parametrize(
+    ("text", "fused"),
+    [
+        ("adapter: lora\n", ALL_KERNELS),
+        ("adapter: qlora\nload_in_4bit: true\npeft_use_dora: true\nlora_dropout: 0.1\n", ALL_KERNELS),
+        ("adapter: lora\nlora_mlp_kernel: true\n", ("mlp",)),
+        ("adapter: lora\nlora_o_kernel: false\n", ()),
+        ("adapter: lora\nlora_embedding_kernel: true\n", ()),
+        ("adapter: lora\nload_in_8bit: true\n", ()),
+        ("adapter: lora\nrl: dpo\n", ()),
+        ("adapter: lora\nrl: orpo\nlora_qkv_kernel: true\nlora_o_kernel: true\n", ("qkv", "o")),
+        ("lora_mlp_kernel: true\n", ()),
+        ("base_model: x\n", ()),
+    ],
+)
+def test_which_lora_kernels_are_on(text, fused):
+    run = run_of(text)
+    assert run.fused_lora == fused
+    assert run.lora_kernels is bool(fused)
+    assert run.embeddings_want_grads is (run.adapter is not None)
+
+
+@pytest.mark.parametrize(
+    ("version", "wide"), [("0.18.0", False), ("0.19.0", False), ("0.20.0", True), ("0.21.0", True)]
+)
+def test_since_0_20_the_kernels_make_fp32_gradients(version, wide):
+    assert run_of("adapter: lora\n", versions=(f"axolotl=={version}",)).fused_lora_wide_grads is wide
+
+
 def test_batch_size_does_not_change_accumulation():
     run = run_of("batch_size: 8\nmicro_batch_size: 1\n")
     assert run.gradient_accumulation_steps == 1

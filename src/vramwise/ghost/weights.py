@@ -6,7 +6,7 @@ made in the base weights' type and then copied to fp32.
 
 from __future__ import annotations
 
-from vramwise.facts.lora_targets import ALL_LINEAR, LoraTarget, lora_targets
+from vramwise.facts.lora_targets import LoraTarget, lora_targets, wanted_targets
 from vramwise.facts.parameters import parameters
 from vramwise.families import block_of, layout_of
 from vramwise.ghost.dtypes import BY_NAME, FP32, DType
@@ -213,8 +213,7 @@ def _rotary_buffers(t: Tape, model: ModelSpec, quantised: bool) -> list[Storage]
 def _add_adapters(t: Tape, weights: Weights, base: DType) -> None:
     run, model = weights.run, weights.model
     assert run.lora_r is not None
-    wanted = ALL_LINEAR if run.lora_target_linear or not run.lora_target_modules else run.lora_target_modules
-    targets = lora_targets(model, wanted)
+    targets = lora_targets(model, wanted_targets(run, model))
     first: list[Parameter] = []
     for target in targets:
         rank = run.lora_r * target.rank_factor * target.experts

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from vramwise.trainers.axolotl.attention import LEGACY_FLAGS
 from vramwise.trainers.axolotl.schema import schema_in
+from vramwise.trainers.experts import expert_masks
 from vramwise.trainers.fields import Fields
 from vramwise.types import Config, Target
 
@@ -20,11 +23,13 @@ def resolve_method(fields: Fields, target: Target) -> None:
     _rank(fields, adapter)
     fields.take("lora_dropout", 0.0)
     fields.take("lora_target_linear", False)
+    fields.derive("linear_targets_by_name", True, "Axolotl looks for linear modules and gives PEFT their names")
     for name in ("lora_target_modules", "lora_modules_to_save"):
         _names(fields, name)
     fields.take("use_dora", False, key="peft_use_dora")
     fields.take("use_rslora", False, key="peft_use_rslora")
     _quantization(fields, adapter)
+    fields.derive("expert_masks", *expert_masks(target.stack))
     tokens = added_tokens(fields.config)
     fields.derive("added_tokens", len(tokens), f"{len(tokens)} in the file", key="tokens")
     fields.take("rl", None)
@@ -135,11 +140,26 @@ def _loss(fields: Fields) -> None:
 
 
 def _lora_kernels(fields: Fields, target: Target) -> None:
+    """Fills lora_kernels (whether any is on), fused_lora (which), and what type their gradients have."""
+    fused, why = _fused_lora(fields, target)
+    fields.derive("lora_kernels", bool(fused), why)
+    fields.derive("fused_lora", fused, why)
+    wide = schema_in(target.stack).since("0.20.0")
+    fields.derive("fused_lora_wide_grads", wide, f"the kernels of 0.20 and later{'' if wide else ' only'}")
+    adapter = fields.values["adapter"] is not None
+    why = "Axolotl asks for it before it adds the adapter" if adapter else "no adapter"
+    fields.derive("embeddings_want_grads", adapter, why)
+
+
+def _fused_lora(fields: Fields, target: Target) -> tuple[tuple[str, ...], str]:
+    """Which LoRA kernels are on, and why. One key that is written, even as false, leaves the others off."""
     config = fields.config
     if any(config.get(kernel) is not None for kernel in _KERNELS):
-        on = any(config.get(kernel) for kernel in _KERNELS)
-        fields.derive("lora_kernels", on, "lora_*_kernel is written")
-        return
+        on = [kernel for kernel in _KERNELS if config.get(kernel)]
+        # the embeddings' kernel is installed along with the others only
+        if config.get("adapter") is None or not any(kernel != "lora_embedding_kernel" for kernel in on):
+            return (), "no lora_*_kernel of attention or MLP is on"
+        return _parts(on), "lora_*_kernel is written"
     blocked = (
         (config.get("adapter") not in ("lora", "qlora"), "no LoRA adapter"),
         (config.get("rl") is not None, "not enabled for RL"),
@@ -150,6 +170,9 @@ def _lora_kernels(fields: Fields, target: Target) -> None:
     )
     for applies, why in blocked:
         if applies:
-            fields.derive("lora_kernels", False, why)
-            return
-    fields.derive("lora_kernels", True, "on by themselves for LoRA")
+            return (), why
+    return _parts(_KERNELS), "on by themselves for LoRA"
+
+
+def _parts(kernels: Iterable[str]) -> tuple[str, ...]:
+    return tuple(kernel.removeprefix("lora_").removesuffix("_kernel") for kernel in kernels)

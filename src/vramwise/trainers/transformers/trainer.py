@@ -14,6 +14,7 @@ from vramwise.allocator.variables import prepared_variables, settings_in_force
 from vramwise.rules.base import Rule
 from vramwise.trainers.axolotl.trainer import Axolotl
 from vramwise.trainers.base import SideFiles
+from vramwise.trainers.experts import expert_masks
 from vramwise.types import Document, Origin, RunSpec, Target
 
 # Of no concern here: no fp32 embeddings are kept, and the allocator is set by `vramwise train` itself.
@@ -47,6 +48,7 @@ def as_plain_trainer(run: RunSpec) -> RunSpec:
     """The same settings under transformers' plain Trainer."""
     added = prepared_variables(run.target)
     settings, origin = settings_in_force(run.target, added, "vramwise train")
+    masks, masks_why = expert_masks(run.target.stack)
     changed: dict[str, Any] = {
         "trainer": "transformers",
         "trainer_title": "the embedded engine",
@@ -54,6 +56,11 @@ def as_plain_trainer(run: RunSpec) -> RunSpec:
         "fp32_embeddings": run.weights_dtype == "fp32",
         "upcasts_embeddings_at_load": True,
         "lora_kernels": False,
+        "linear_targets_by_name": False,
+        "expert_masks": masks,
+        "fused_lora": (),
+        "fused_lora_wide_grads": False,
+        "embeddings_want_grads": False,
         "eval_on_start": False,
         "liger_before_build": False,
         "fsdp_adapters_apart": False,
@@ -63,6 +70,11 @@ def as_plain_trainer(run: RunSpec) -> RunSpec:
         "fp32_embeddings": "the plain Trainer leaves weights as they were loaded",
         "upcasts_embeddings_at_load": "PEFT's preparation of a quantised base, as it is",
         "lora_kernels": "the plain Trainer has none",
+        "linear_targets_by_name": "PEFT is given all-linear",
+        "expert_masks": masks_why,
+        "fused_lora": "the plain Trainer has none",
+        "fused_lora_wide_grads": "the plain Trainer has none",
+        "embeddings_want_grads": "only where blocks are checkpointed",
         "eval_on_start": "the plain Trainer evaluates where it is scheduled",
     }
     origins = {**run.origins, "allocator": origin}

@@ -268,6 +268,7 @@ class RunSpec:
     eval_scheduled: bool = True  # at some step, beyond holding samples out for it
     eval_on_start: bool
     eval_steps: float | None
+    eval_empties_every: int | None = None  # evaluation empties the cache after so many batches; None: never
     # dtypes
     precision: Literal["bf16", "fp16", "fp32", "fp8"]
     weights_dtype: Literal["bf16", "fp16", "fp32"]
@@ -317,6 +318,10 @@ class RunSpec:
     fsdp_adapters_apart: bool = False  # FSDP 2: each adapter matrix is a unit, shards keep their dtype, one root
     tensor_parallel_size: int
     context_parallel_size: int
+    # cache handed back while training: every so many steps, before their backward; and around evaluations, and every
+    # so many steps after them (-1: around evaluations alone). None: never
+    empty_cache_steps: int | None = None
+    collect_steps: int | None = None
     # allocator: the settings string the CUDA allocator really gets; "" = torch's defaults
     allocator: str
     added_variables: Mapping[str, str] = field(default_factory=dict)  # allocator variables that the trainer itself sets

@@ -229,15 +229,20 @@ class Run:
         losses: Tensor | None = None
         found: Tensor | None = None
         inputs: Batch | None = None
-        for shape in shapes:
-            inputs = _batch(t, shape)
+        fetched: Batch | None = None
+        for number, shape in enumerate(shapes, 1):
+            fetched = inputs = _batch(t, shape)
             found = self._repeated(self.predict(inputs, shape), shape.rows)
             losses = found if losses is None else t.new((losses.numel + found.numel,), FP32)
+            if self.run.eval_empties_every and number % self.run.eval_empties_every == 0:
+                losses = found = inputs = None  # the data loader still holds the batch
+                t.empty_cache()
+                fetched = None
         t.grad_enabled = t.training = True
         if self.units is not None:
             self.units.end_evaluation()
         t.new((losses.numel if losses is not None else 1,), FP32)
-        del losses, inputs, found
+        del losses, inputs, fetched, found
 
     def predict(self, batch: Batch, shape: BatchShape) -> Tensor:
         """One evaluation batch: its mean loss."""

@@ -55,6 +55,9 @@ def as_plain_trainer(run: RunSpec) -> RunSpec:
         "upcasts_embeddings_at_load": True,
         "lora_kernels": False,
         "eval_on_start": False,
+        "eval_empties_every": None,
+        "empty_cache_steps": None,
+        "collect_steps": None,
         "liger_before_build": False,
         "fsdp_adapters_apart": False,
         "allocator": settings,
@@ -64,6 +67,9 @@ def as_plain_trainer(run: RunSpec) -> RunSpec:
         "upcasts_embeddings_at_load": "PEFT's preparation of a quantised base, as it is",
         "lora_kernels": "the plain Trainer has none",
         "eval_on_start": "the plain Trainer evaluates where it is scheduled",
+        "eval_empties_every": "the plain Trainer keeps the losses and the cache",
+        "empty_cache_steps": "not passed on",
+        "collect_steps": "not passed on",
     }
     origins = {**run.origins, "allocator": origin}
     origins |= {name: Origin(kind="derived", why=text) for name, text in why.items()}

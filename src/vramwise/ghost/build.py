@@ -66,7 +66,7 @@ class Builder:
             rotary_dim=int(model.head_dim * model.rotary_fraction),
             attention=run.attn_implementation,
             checkpoint=checkpoint,
-            input_grads=run.recompute and run.adapter is not None,
+            input_grads=run.input_grads or (run.recompute and (run.adapter is not None or bool(run.unfrozen))),
             scaled_embedding=facts.scaled_embeddings == "inside",
             scaled_after=facts.scaled_embeddings == "after",
             masks_by_kind=facts.masks_by_kind,

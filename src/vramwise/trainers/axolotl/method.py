@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from vramwise.trainers.axolotl.attention import LEGACY_FLAGS
 from vramwise.trainers.axolotl.schema import schema_in
 from vramwise.trainers.fields import Fields
@@ -27,12 +29,25 @@ def resolve_method(fields: Fields, target: Target) -> None:
     _quantization(fields, adapter)
     tokens = added_tokens(fields.config)
     fields.derive("added_tokens", len(tokens), f"{len(tokens)} in the file", key="tokens")
+    _unfrozen(fields)
     fields.take("rl", None)
     fields.take("optimizer", schema_in(target.stack).defaults()["optimizer"])
     fields.take("max_grad_norm", 1.0, why="transformers' default")
     _attention(fields)
     _loss(fields)
     _lora_kernels(fields, target)
+
+
+def _unfrozen(fields: Fields) -> None:
+    """Names to train as regular expressions: a dot means itself, a range of rows at the end trains the whole."""
+    key = "unfrozen_parameters"
+    written = fields.config.get(key, ())
+    names = [written] if isinstance(written, str) else [str(item) for item in written]
+    patterns = [re.sub(r"\.(?!\+)", r"\\.", re.sub(r"(?<=.)\[[0-9]*(:[0-9]*)?\]$", "", name)) for name in names]
+    fields.derive("unfrozen", tuple(patterns), "what it names is trained" if names else "nothing is named", key=key)
+    opened = any(part in name for name in names for part in ("lm_head", "embed_tokens"))
+    why = f"{key} names the head or the embeddings" if opened else "decided by checkpointing"
+    fields.derive("input_grads", opened, why, key=key)
 
 
 def added_tokens(config: Config) -> list[str]:
@@ -76,6 +91,9 @@ def _quantization(fields: Fields, adapter: str | None) -> None:
         fields.derive("quantization", "8bit", "load_in_8bit", key="load_in_8bit")
     else:
         fields.derive("quantization", None, "the base is not quantised")
+    eight = fields.values["quantization"] == "8bit"
+    why = "LLM.int8 sets values of 6 and more apart" if eight else "no 8-bit weights"
+    fields.derive("int8_outliers", eight, why, key="load_in_8bit")
     key = "quantize_moe_experts"
     if config.get(key) and adapter:
         bits = "8bit" if config.get("load_in_8bit") else "4bit"

@@ -287,13 +287,15 @@ class RunSpec:
     use_dora: bool
     use_rslora: bool
     lora_kernels: bool
+    fused_lora: tuple[str, ...] = ()  # which layers' LoRA runs in kernels of the trainer's own: mlp, qkv, o, embedding
+    fused_lora_wide_grads: bool = False  # those kernels make the gradients of fp32 adapters in fp32
+    embeddings_want_grads: bool = False  # of their output, even where no block is checkpointed
     quantization: Literal["4bit", "8bit", "gptq"] | None
     # 8-bit products set outliers apart: as many as weights at their initial scale give; False: none
     int8_outliers: bool = False
     expert_quantization: Literal["4bit", "8bit"] | None = None  # of experts' 3-D weights, which `quantization` leaves
     # regular expressions: a parameter whose name none of them matches is frozen; () = nothing more than the method does
     unfrozen: tuple[str, ...] = ()
-    input_grads: bool = False  # the embeddings' output wants a gradient even where nothing before it is trained
     added_tokens: int = 0  # new in the vocabulary: their rows need training
     rl: str | None
     # optimizer

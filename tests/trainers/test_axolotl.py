@@ -438,7 +438,7 @@ def test_keys_that_empty_the_cache(text, within, around):
 
 
 @pytest.mark.parametrize(
-    ("written", "patterns", "input_grads"),
+    ("written", "patterns", "wanted"),
     [
         ("['model.layers.(1[0-5])']", (r"model\.layers\.(1[0-5])",), False),
         ("['^model.embed_tokens.weight$[:32000]']", (r"^model\.embed_tokens\.weight$",), True),
@@ -446,6 +446,6 @@ def test_keys_that_empty_the_cache(text, within, around):
         ("['layers.2[0-9]+.block', 'a.+']", (r"layers\.2[0-9]+\.block", "a.+"), False),
     ],
 )
-def test_unfrozen_parameters_as_regular_expressions(written, patterns, input_grads):
+def test_unfrozen_parameters_as_regular_expressions(written, patterns, wanted):
     run = run_of(f"unfrozen_parameters: {written}\n")
-    assert (run.unfrozen, run.input_grads) == (patterns, input_grads)
+    assert (run.unfrozen, run.embeddings_want_grads) == (patterns, wanted)

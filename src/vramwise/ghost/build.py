@@ -10,6 +10,7 @@ from vramwise.families.base import ParallelOrder
 from vramwise.ghost.block_words import FUSED_ATTENTION, NORMS, ROTATIONS
 from vramwise.ghost.checkpointing import Checkpoint, non_reentrant, reentrant
 from vramwise.ghost.dtypes import BY_NAME
+from vramwise.ghost.fused_kernels import FusedKernels
 from vramwise.ghost.model.attention import (
     Attention,
     AttentionLayer,
@@ -51,6 +52,7 @@ class Builder:
         self.layers = self.layout.inside(weights.model, self.layout.layers)
         self.embedding = self.layout.inside(weights.model, self.layout.embedding)
         self.gathering = Gathering(weights)
+        self.fused = FusedKernels(weights)
 
     def body(self) -> Body:
         """The model without its head."""
@@ -66,7 +68,8 @@ class Builder:
             rotary_dim=int(model.head_dim * model.rotary_fraction),
             attention=run.attn_implementation,
             checkpoint=checkpoint,
-            input_grads=run.input_grads or (run.recompute and (run.adapter is not None or bool(run.unfrozen))),
+            input_grads=run.embeddings_want_grads
+            or (run.recompute and (run.adapter is not None or bool(run.unfrozen))),
             scaled_embedding=facts.scaled_embeddings == "inside",
             scaled_after=facts.scaled_embeddings == "after",
             masks_by_kind=facts.masks_by_kind,
@@ -169,7 +172,7 @@ class Builder:
             q=made[0],
             k=made[1],
             v=made[2],
-            o=made[3],
+            o=self.fused.out(start) or made[3],
             kernel=self.kernel(start),
             rotate=self.rotation(layer),
             q_norm=q_norm,
@@ -177,6 +180,7 @@ class Builder:
             norm_whole=model.qk_norm == "full",
             norms_run=facts.head_norms_run,
             dropout=dropout,
+            qkv=self.fused.qkv(start),
         )
 
     def mlp(self, start: str, layer: int) -> Mlp:
@@ -197,6 +201,9 @@ class Builder:
             up, down = self.facts.plain_mlp
             act = activation_named(model.activation)
             return PlainMlp(projection(self.weights, f"{place}{up}"), projection(self.weights, f"{place}{down}"), act)
+        kernel = self.fused.mlp(place)
+        if kernel is not None:
+            return kernel
         gated = LigerGatedMlp if "glu_activation" in self.run.liger else GatedMlp
         return gated(*[projection(self.weights, f"{place}{part}_proj") for part in ("gate", "up", "down")])
 

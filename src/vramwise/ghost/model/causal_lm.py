@@ -122,9 +122,13 @@ class Body:
         tables: dict[str, Tables | None],
         masks: dict[str, Tensor | None],
     ) -> None:
-        """The arguments of checkpointed blocks live as long as the graph does."""
-        if self.checkpoint is not None and t.training and t.grad_enabled:
+        """The arguments of checkpointed blocks live as long as the graph does; a leaf of it always."""
+        if not (t.training and t.grad_enabled):
+            return
+        if self.checkpoint is not None:
             t.graph_holds.append((leaf, positions, *tables.values(), *masks.values()))
+        elif leaf is not None:
+            t.graph_holds.append(leaf)
 
 
 def _wanting_grad(x: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from vramwise.trainers.axolotl.attention import LEGACY_FLAGS
 from vramwise.trainers.axolotl.schema import schema_in
@@ -45,9 +46,6 @@ def _unfrozen(fields: Fields) -> None:
     names = [written] if isinstance(written, str) else [str(item) for item in written]
     patterns = [re.sub(r"\.(?!\+)", r"\\.", re.sub(r"(?<=.)\[[0-9]*(:[0-9]*)?\]$", "", name)) for name in names]
     fields.derive("unfrozen", tuple(patterns), "what it names is trained" if names else "nothing is named", key=key)
-    opened = any(part in name for name in names for part in ("lm_head", "embed_tokens"))
-    why = f"{key} names the head or the embeddings" if opened else "decided by checkpointing"
-    fields.derive("input_grads", opened, why, key=key)
 
 
 def added_tokens(config: Config) -> list[str]:
@@ -153,11 +151,35 @@ def _loss(fields: Fields) -> None:
 
 
 def _lora_kernels(fields: Fields, target: Target) -> None:
+    """Fills lora_kernels (whether any is on), fused_lora (which), and what type their gradients have."""
+    fused, why = _fused_lora(fields, target)
+    fields.derive("lora_kernels", bool(fused), why)
+    fields.derive("fused_lora", fused, why)
+    wide = schema_in(target.stack).since("0.20.0")
+    fields.derive("fused_lora_wide_grads", wide, f"the kernels of 0.20 and later{'' if wide else ' only'}")
+    _embeddings_want_grads(fields)
+
+
+def _embeddings_want_grads(fields: Fields) -> None:
+    name, key = "embeddings_want_grads", "unfrozen_parameters"
+    opened = any(part in pattern for pattern in fields.values["unfrozen"] for part in ("lm_head", "embed_tokens"))
+    if fields.values["adapter"] is not None:
+        fields.derive(name, True, "Axolotl asks for it before it adds the adapter")
+    elif opened:
+        fields.derive(name, True, f"{key} names the head or the embeddings", key=key)
+    else:
+        fields.derive(name, False, "no adapter")
+
+
+def _fused_lora(fields: Fields, target: Target) -> tuple[tuple[str, ...], str]:
+    """Which LoRA kernels are on, and why. One key that is written, even as false, leaves the others off."""
     config = fields.config
     if any(config.get(kernel) is not None for kernel in _KERNELS):
-        on = any(config.get(kernel) for kernel in _KERNELS)
-        fields.derive("lora_kernels", on, "lora_*_kernel is written")
-        return
+        on = [kernel for kernel in _KERNELS if config.get(kernel)]
+        # the embeddings' kernel is installed along with the others only
+        if config.get("adapter") is None or not any(kernel != "lora_embedding_kernel" for kernel in on):
+            return (), "no lora_*_kernel of attention or MLP is on"
+        return _parts(on), "lora_*_kernel is written"
     blocked = (
         (config.get("adapter") not in ("lora", "qlora"), "no LoRA adapter"),
         (config.get("rl") is not None, "not enabled for RL"),
@@ -168,6 +190,9 @@ def _lora_kernels(fields: Fields, target: Target) -> None:
     )
     for applies, why in blocked:
         if applies:
-            fields.derive("lora_kernels", False, why)
-            return
-    fields.derive("lora_kernels", True, "on by themselves for LoRA")
+            return (), why
+    return _parts(_KERNELS), "on by themselves for LoRA"
+
+
+def _parts(kernels: Iterable[str]) -> tuple[str, ...]:
+    return tuple(kernel.removeprefix("lora_").removesuffix("_kernel") for kernel in kernels)

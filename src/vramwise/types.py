@@ -308,6 +308,7 @@ class RunSpec:
     activation_offloading: Literal["off", "stream", "legacy", "hidden_states"]
     layer_offloading: bool
     attn_implementation: str
+    rotary_by_product: bool = True  # rotary angles come from a matrix product, the first of a run
     loss_kernel: Literal["stock", "liger_fused_linear", "liger", "cut", "chunked"]
     loss_chunks: int = 8  # slices of the logits that the chunked loss takes one at a time
     liger: tuple[str, ...]  # liger kernels in use besides the loss: rope, rms_norm, glu_activation…

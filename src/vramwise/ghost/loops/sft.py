@@ -132,6 +132,7 @@ class Run:
                         t.once_more(1 + step.again if position == len(shapes) - 2 else 1)
                         continue
                     start, carried = len(t.events), _number(loss)
+                    t.real_tokens = shape.tokens
                     loss = self.micro_step(inputs, shape.padded, number, plan.emptying.before_backward(number))
                     self._filter(loss)
                     t.note_stretch(start, carried, _number(loss))
@@ -242,6 +243,7 @@ class Run:
         fetched: Batch | None = None
         for number, shape in enumerate(shapes, 1):
             fetched = inputs = _batch(t, shape)
+            t.real_tokens = shape.tokens
             found = self._repeated(self.predict(inputs, shape), shape.rows)
             losses = found if losses is None else t.new((losses.numel + found.numel,), FP32)
             if self.run.eval_empties_every and number % self.run.eval_empties_every == 0:

@@ -184,6 +184,8 @@ class Tape:
         self.frame: Frame | None = None
         # takes the inputs that checkpointing keeps, where those alone go elsewhere
         self.checkpoint_frame: Frame | None = None
+        # tokens of the batch under way that are no padding, where that is known
+        self.real_tokens: int | None = None
         # things that a library makes at first use and keeps
         self.once: dict[str, Storage] = {}
         self.mark("other", "")

@@ -62,6 +62,9 @@ def as_plain_trainer(run: RunSpec) -> RunSpec:
         "fused_lora_wide_grads": False,
         "embeddings_want_grads": False,
         "eval_on_start": False,
+        "eval_empties_every": None,
+        "empty_cache_steps": None,
+        "collect_steps": None,
         "liger_before_build": False,
         "fsdp_adapters_apart": False,
         "allocator": settings,
@@ -76,6 +79,9 @@ def as_plain_trainer(run: RunSpec) -> RunSpec:
         "fused_lora_wide_grads": "the plain Trainer has none",
         "embeddings_want_grads": "only where blocks are checkpointed",
         "eval_on_start": "the plain Trainer evaluates where it is scheduled",
+        "eval_empties_every": "the plain Trainer keeps the losses and the cache",
+        "empty_cache_steps": "not passed on",
+        "collect_steps": "not passed on",
     }
     origins = {**run.origins, "allocator": origin}
     origins |= {name: Origin(kind="derived", why=text) for name, text in why.items()}

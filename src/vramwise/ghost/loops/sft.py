@@ -17,6 +17,7 @@ from vramwise.ghost.build import Builder
 from vramwise.ghost.dtypes import BOOL, BY_NAME, FP32, INT64
 from vramwise.ghost.engine import backward
 from vramwise.ghost.hardware import Hardware, hardware_of
+from vramwise.ghost.loading import load
 from vramwise.ghost.loops.batches import BatchShape, Widths
 from vramwise.ghost.loops.clip import clip_grad_norm
 from vramwise.ghost.loops.plan import assumptions, local_model, make_plan
@@ -29,7 +30,6 @@ from vramwise.ghost.ops.reduce import sum_all
 from vramwise.ghost.optimizers import make_optimizer
 from vramwise.ghost.sharding import Sharding, rebuild_buckets, reduce_buckets, sharding_of
 from vramwise.ghost.tape import LIGER, Storage, Tape, Tensor
-from vramwise.ghost.weights import load
 from vramwise.timeline import Timeline
 from vramwise.types import GpuSpec, ModelSpec, RunSpec
 
@@ -79,7 +79,6 @@ class Run:
         self.step = 0
         t.phase("load", 0)
         self.weights = load(t, model, run, sharding)
-        t.empty_cache()
         builder = Builder(self.weights)
         self.units = builder.gathering.units
         self.body = builder.body()

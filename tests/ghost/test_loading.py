@@ -133,7 +133,7 @@ class TestExperts:
 
     def test_gate_and_up_are_stacked_apart_and_joined(self):
         t = Tape(hardware_of(H200, (2, 11)))
-        lists = read_experts(t, [self.GATE_UP], BF16)[self.GATE_UP.name]
+        lists = read_experts(t, self.GATE_UP, BF16)[self.GATE_UP.name]
         before = len(t.events)
         kept = merge_experts(t, self.GATE_UP, lists, BF16)
         whole = self.GATE_UP.numel * 2

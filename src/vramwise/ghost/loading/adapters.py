@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramwise.facts.lora_targets import ALL_LINEAR, LoraTarget, lora_targets
+from vramwise.facts.lora_targets import ALL_LINEAR, LoraTarget, linear_leaf_names, lora_targets
 from vramwise.families import layout_of
 from vramwise.ghost.dtypes import BY_NAME, FP32, DType
 from vramwise.ghost.loading.parameter import fsdp_parameter, new_parameter
@@ -45,7 +45,10 @@ def planned_adapters(weights: Weights) -> Planned:
     run = weights.run
     if run.adapter is None:
         return {}
-    wanted = ALL_LINEAR if run.lora_target_linear or not run.lora_target_modules else run.lora_target_modules
+    wanted: tuple[str, ...] = run.lora_target_modules or (ALL_LINEAR,)
+    if run.lora_target_linear and ALL_LINEAR not in run.lora_target_modules:
+        # the names of linear modules: experts, which are none, get no adapter unless they share such a name
+        wanted = (*run.lora_target_modules, *linear_leaf_names(weights.model))
     return {target.name: target for target in lora_targets(weights.model, wanted)}
 
 

@@ -13,8 +13,15 @@ from vramwise.ghost.tape import Storage, Tape
 Matrices = dict[str, list[list[Storage]]]
 
 
-def read_experts(t: Tape, weights: Sequence[Described], dtype: DType) -> Matrices:
-    """Read the matrices of these weights, expert by expert."""
+def read_experts(t: Tape, weight: Described, dtype: DType) -> Matrices:
+    """Read the matrices of one weight: all gates, then all ups."""
+    count = weight.shape[0]
+    each = _bytes(weight, dtype) // _sources(weight) // count
+    return {weight.name: [[Storage(t, each) for _ in range(count)] for _ in range(_sources(weight))]}
+
+
+def read_layer(t: Tape, weights: Sequence[Described], dtype: DType) -> Matrices:
+    """Read the matrices of all weights of a layer as they lie in the checkpoint: expert by expert."""
     found: Matrices = {weight.name: [[] for _ in range(_sources(weight))] for weight in weights}
     for _expert in range(weights[0].shape[0]):
         for weight in weights:

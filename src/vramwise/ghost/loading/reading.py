@@ -13,7 +13,7 @@ from vramwise.families.parts import Parameter as Described
 from vramwise.ghost.dtypes import BY_NAME, FP32, DType
 from vramwise.ghost.loading.adapters import adapter_beside, copy_saved, planned_adapters
 from vramwise.ghost.loading.casts import KEPT_TOGETHER
-from vramwise.ghost.loading.experts import Matrices, merge_experts, read_experts
+from vramwise.ghost.loading.experts import Matrices, merge_experts, read_experts, read_layer
 from vramwise.ghost.loading.order import checkpoint_order, is_merged
 from vramwise.ghost.loading.parameter import new_parameter
 from vramwise.ghost.loading.rotary import rotary_buffers
@@ -84,7 +84,8 @@ def _arrive(t: Tape, weights: Weights, parameter: Described, base: DType, expert
         if parameter.name not in experts:
             ahead = [other for other in checkpoint_order(model) if other.layer == parameter.layer]
             together = [other for other in ahead if is_merged(model, other)]
-            experts |= read_experts(t, [parameter] if weights.run.quantization else together, base)
+            one_by_one = weights.run.quantization is not None
+            experts |= read_experts(t, parameter, base) if one_by_one else read_layer(t, together, base)
         return merge_experts(t, parameter, experts.pop(parameter.name), base)
     if bits_of(weights.run, parameter) is not None:
         return Storage(t, parameter.numel * base.size)

@@ -71,6 +71,9 @@ def as_plain_trainer(run: RunSpec) -> RunSpec:
         "lora_kernels": "the plain Trainer has none",
         "eval_on_start": "the plain Trainer evaluates where it is scheduled",
     }
+    if run.lora_target_linear:
+        changed["lora_target_modules"] = ("all-linear",)
+        why["lora_target_modules"] = "PEFT's own word for all linear layers"
     origins = {**run.origins, "allocator": origin}
     origins |= {name: Origin(kind="derived", why=text) for name, text in why.items()}
     return _without_unscheduled_eval(replace(run, **changed, origins=origins))

@@ -25,6 +25,8 @@ from vramwise.types import RunSpec
 
 # The warm-up leaves this much of the card alone.
 _LEFT_BY_THE_WARM_UP = int(1.2 * 1024**3)
+_PROBE_BYTES = 8
+_SMALL_SEGMENT = 2 * 1024**2
 
 
 def stays_on_host(sharding: Sharding) -> bool:
@@ -93,16 +95,27 @@ def _arrive(t: Tape, weights: Weights, parameter: Described, base: DType, expert
 
 
 def _warm_up(t: Tape, weights: Weights, base: DType) -> None:
-    """One request of the size that the weights will take, given back at once; tied weights count once."""
+    """One request of the size that the weights will take, given back at once; tied weights count once.
+
+    Before it accelerate asks each card with a number how much it has: the segment that this leaves in the cache is
+    taken off. On one of several ranks the card is given, and not asked.
+    """
+    t.mark("weights", "warm-up of the allocator")
+    cached = 0
+    if weights.sharding.ranks == 1:
+        Storage(t, _PROBE_BYTES)
+        cached = _SMALL_SEGMENT
     total = 0
     for parameter in parameters(weights.model):
         bits = bits_of(weights.run, parameter)
         numel = parameter.numel
         total += numel * base.size if bits is None else numel if bits == "8bit" else numel // 2
+    if total <= 2 * cached:
+        return
+    total -= cached
     if t.hardware.memory_bytes is not None:
         total = min(total, t.hardware.memory_bytes - _LEFT_BY_THE_WARM_UP)
-    t.mark("weights", "warm-up of the allocator")
-    Storage(t, max(total, 0) // 2 * 2)
+    Storage(t, total // 2 * 2)
 
 
 def _quantise(

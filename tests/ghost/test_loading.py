@@ -231,6 +231,26 @@ class TestByWayOfTheHost:
         assert held(run) == held(replace(run, loads_through="device")) > held(self.RUN)
 
 
+def test_layers_leave_the_card_when_the_whole_model_has_been_on_it():
+    run = replace(READ, layer_offloading=True, resets_load_peaks=True)
+    t, weights = loading(run)
+    assert max(levels(t)) >= total(UNTIED)
+    assert levels(t)[-1] < total(UNTIED) // 4
+    assert weights.adapters
+    last = max(index for index, event in enumerate(t.events) if event.action == Action.RESET_PEAKS)
+    assert levels(t)[last] >= total(UNTIED)
+
+
+def test_a_checkpoint_that_is_packed_already_passes_nothing_by():
+    packed = replace(UNTIED, checkpoint_quantization="bitsandbytes_4bit")
+    name = "model.layers.0.mlp.up_proj.weight"
+    t, weights = loading(QLORA, packed)
+    assert all(size < weights.shapes[name][0] * weights.shapes[name][1] for size, label in requests(t) if label == name)
+    assert sum(kept.nbytes for kept in weights.quantised[name]) == sum(
+        kept.nbytes for kept in loading(QLORA)[1].quantised[name]
+    )
+
+
 def test_a_reference_model_is_read_and_cast_like_the_trained_one_and_frozen():
     run = replace(READ, upcasts_at_load=EMBEDDINGS, resets_load_peaks=True)
     t, reference = loading(run, loader=load_reference)

@@ -7,6 +7,8 @@ with an fp32 scale for 64; the scales lose their mean and are packed to 8 bits w
 
 from __future__ import annotations
 
+from math import prod
+
 from vramwise.ghost.dtypes import FP16, DType
 from vramwise.ghost.ops.quantised import SCALE_BLOCK, scales
 from vramwise.ghost.ops.reduce import staging_bytes
@@ -18,9 +20,7 @@ _SCALE_CODE_BYTES = 256 * 4
 
 def quantise_4bit(t: Tape, shape: tuple[int, ...], dtype: DType, arrived: Storage | None = None) -> list[Storage]:
     """Quantise a weight, brought to the device now or `arrived` already; returns the blocks that stay."""
-    numel = 1
-    for side in shape:
-        numel *= side
+    numel = prod(shape)
     count = scales(numel)
     weight = arrived or Storage(t, numel * dtype.size)
     absmax = Storage(t, count * 4)
@@ -43,11 +43,17 @@ def quantise_4bit(t: Tape, shape: tuple[int, ...], dtype: DType, arrived: Storag
     return kept
 
 
+def packed_4bit(t: Tape, shape: tuple[int, ...]) -> list[Storage]:
+    """A weight that the checkpoint holds packed: the same blocks, and nothing passes by."""
+    numel = prod(shape)
+    count = scales(numel)
+    sizes = (-(-numel // 2), _CODE_BYTES, 4, -(-count // SCALE_BLOCK) * 4, count, _SCALE_CODE_BYTES)
+    return [Storage(t, size) for size in sizes]
+
+
 def quantise_8bit(t: Tape, shape: tuple[int, ...]) -> list[Storage]:
     """One byte an element and an fp32 scale a row, from a copy in fp16."""
-    numel = 1
-    for side in shape:
-        numel *= side
+    numel = prod(shape)
     weight = Storage(t, numel * FP16.size)
     kept = [Storage(t, numel // shape[-1] * 4), Storage(t, numel)]
     del weight

@@ -6,6 +6,8 @@ add the adapters (`adapters`), hand the cache back. What the steps find in the a
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from vramwise.ghost.loading.adapters import add_adapters
 from vramwise.ghost.loading.casts import cast_for_training
 from vramwise.ghost.loading.reading import move_to_device, read_weights, stays_on_host
@@ -22,21 +24,17 @@ _WRAPPED_BY_THE_TRAINER = ("dpo", "ipo", "kto")
 
 def load(t: Tape, model: ModelSpec, run: RunSpec, sharding: Sharding) -> Weights:
     """The weights of the model that is trained, its adapters included; the cache is handed back at the end."""
+    if run.layer_offloading and run.loads_through == "device":
+        # layers leave the card when the whole model has been on it
+        _load_onto_card(t, Weights(model, run, replace(sharding, host_weights=False)))
+        t.empty_cache()
+        run = replace(run, resets_load_peaks=False)
     weights = Weights(model, run, sharding)
     if run.loads_through == "host" and not stays_on_host(sharding):
         move_to_device(t, weights)
-        t.empty_cache()
-        return weights
-    _load_base(t, weights, trainable=run.adapter is None)
-    late = run.rl in _WRAPPED_BY_THE_TRAINER
-    if run.adapter is not None and not late:
-        add_adapters(t, weights)
-    if run.adapter is not None and run.resets_load_peaks:
-        t.reset_peaks()
+    else:
+        _load_onto_card(t, weights)
     t.empty_cache()
-    if run.adapter is not None and late:
-        add_adapters(t, weights)
-        t.empty_cache()
     return weights
 
 
@@ -46,6 +44,21 @@ def load_reference(t: Tape, model: ModelSpec, run: RunSpec, sharding: Sharding) 
     _load_base(t, weights, trainable=False)
     t.empty_cache()
     return weights
+
+
+def _load_onto_card(t: Tape, weights: Weights) -> None:
+    run = weights.run
+    _load_base(t, weights, trainable=run.adapter is None)
+    if run.adapter is None:
+        return
+    late = run.rl in _WRAPPED_BY_THE_TRAINER
+    if not late:
+        add_adapters(t, weights)
+    if run.resets_load_peaks:
+        t.reset_peaks()
+    if late:
+        t.empty_cache()
+        add_adapters(t, weights)
 
 
 def _load_base(t: Tape, weights: Weights, *, trainable: bool) -> None:

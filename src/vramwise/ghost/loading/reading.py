@@ -17,7 +17,7 @@ from vramwise.ghost.loading.experts import Matrices, merge_experts, read_experts
 from vramwise.ghost.loading.order import checkpoint_order, is_merged
 from vramwise.ghost.loading.parameter import new_parameter
 from vramwise.ghost.loading.rotary import rotary_buffers
-from vramwise.ghost.quantise import quantise_4bit, quantise_8bit
+from vramwise.ghost.quantise import packed_4bit, quantise_4bit, quantise_8bit
 from vramwise.ghost.sharding import Sharding
 from vramwise.ghost.tape import Storage, Tape
 from vramwise.ghost.weights import Weights
@@ -89,9 +89,13 @@ def _arrive(t: Tape, weights: Weights, parameter: Described, base: DType, expert
             one_by_one = weights.run.quantization is not None
             experts |= read_experts(t, parameter, base) if one_by_one else read_layer(t, together, base)
         return merge_experts(t, parameter, experts.pop(parameter.name), base)
-    if bits_of(weights.run, parameter) is not None:
+    if bits_of(weights.run, parameter) is not None and not _packed_in_checkpoint(weights):
         return Storage(t, parameter.numel * base.size)
     return None
+
+
+def _packed_in_checkpoint(weights: Weights) -> bool:
+    return weights.model.checkpoint_quantization == "bitsandbytes_4bit"
 
 
 def _warm_up(t: Tape, weights: Weights, base: DType) -> None:
@@ -127,7 +131,9 @@ def _quantise(
     if bits == "8bit":
         weights.quantised[name] = quantise_8bit(t, shape)
         return
-    kept = weights.quantised[name] = quantise_4bit(t, shape, base, arrived)
+    packed_already = _packed_in_checkpoint(weights) and weights.run.loads_through == "device"
+    kept = packed_4bit(t, shape) if packed_already else quantise_4bit(t, shape, base, arrived)
+    weights.quantised[name] = kept
     sharding = weights.sharding
     if stays_on_host(sharding):
         weights.packed_bytes[name] = packed = kept[0].nbytes

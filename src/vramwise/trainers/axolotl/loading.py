@@ -31,7 +31,8 @@ def _way(fields: Fields) -> None:
     elif _on_host(config.get("device_map")) and fields.values["quantization"] is None:
         fields.derive(name, "host", "the device map keeps the weights in host memory", key="device_map")
     else:
-        fields.derive(name, "device", "read straight onto the card, which the device map names")
+        why = "read straight onto the card (one process that accelerate starts takes less: it goes by host memory)"
+        fields.derive(name, "device", why)
 
 
 def _spread(fields: Fields) -> bool:

@@ -279,7 +279,12 @@ class RunSpec:
     precision_by_card: bool = False  # the card decides: bf16 where it has it, else fp16
     autocast: bool  # False: pure bfloat16/float16 without AMP
     fp32_embeddings: bool  # norms, embeddings and head stay in fp32
-    upcasts_embeddings_at_load: bool = True  # on a quantised base they are fp32 for a moment while it is prepared
+    # loading
+    # "device": read from the files onto the card; "host": made ready in host memory, then moved; "made": built there
+    loads_through: Literal["device", "host", "made"] = "made"
+    upcasts_at_load: tuple[str, ...] = ()  # kinds of weights that the trainer takes to fp32 when they are loaded
+    quantised_base_prepared: Literal["no", "all", "but embeddings"] = "all"  # by PEFT: to fp32 what is not quantised
+    resets_load_peaks: bool = False  # torch's peak figures begin anew when the model is loaded
     # method
     adapter: str | None
     lora_r: int | None

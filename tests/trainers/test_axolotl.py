@@ -335,7 +335,8 @@ def test_the_reason_names_the_version():
 )
 def test_embeddings_go_to_fp32_for_a_moment(version, text, upcast):
     run = run_of(text, gpus=2, versions=(f"axolotl=={version}",))
-    assert run.upcasts_embeddings_at_load is upcast
+    touched = {"embedding", "lm_head"} & {*run.upcasts_at_load}
+    assert (bool(touched) or run.quantised_base_prepared == "all") is upcast
 
 
 def test_context_parallelism_by_its_block():
@@ -438,11 +439,11 @@ def test_texts_in_blocks_count_as_the_schema_reads_them():
     assert run.offload_params is False
 
 
-def test_the_plain_engine_leaves_pefts_preparation_as_it_is():
+def test_the_plain_engine_does_without_pefts_preparation():
     document = parse_document("config.yml", b"adapter: qlora\nload_in_4bit: true\n")
     target = make_target()
-    assert resolve(document, target).upcasts_embeddings_at_load is False
-    assert resolve(document, target, "transformers").upcasts_embeddings_at_load is True
+    assert resolve(document, target).quantised_base_prepared == "but embeddings"
+    assert resolve(document, target, "transformers").quantised_base_prepared == "no"
 
 
 def test_evaluation_empties_the_cache_as_often_as_gradients_are_accumulated():

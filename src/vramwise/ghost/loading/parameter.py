@@ -25,6 +25,7 @@ def new_parameter(
     if arrived is not None:
         made = Parameter(t, name, shape, dtype, trainable=trainable, stored=0)
         made.storage = arrived
+        made.local = sharding.share(made.numel, of=sharding.grads)
         return made
     if sharding.ranks == 1 and not sharding.host_weights:
         return Parameter(t, name, shape, dtype, trainable=trainable)

@@ -74,6 +74,8 @@ def _read_to_device(t: Tape, weights: Weights, *, trainable: bool) -> None:
     weights.buffers += rotary_buffers(t, model, computed_on_device=False)
     if weights.block.scaled_embeddings == "inside":
         weights.buffers.append(Storage(t, base.size))  # the factor that embeddings are scaled by
+    if run.expert_quantization is not None:
+        t.empty_cache()
 
 
 def _arrive(t: Tape, weights: Weights, parameter: Described, base: DType, experts: Matrices) -> Storage | None:

@@ -339,6 +339,58 @@ def test_embeddings_go_to_fp32_for_a_moment(version, text, upcast):
     assert (bool(touched) or run.quantised_base_prepared == "all") is upcast
 
 
+@pytest.mark.parametrize(
+    ("version", "text", "kinds"),
+    [
+        ("0.19.0", "adapter: lora\n", ("norm", "router", "embedding", "lm_head")),
+        ("0.19.0", "attn_implementation: flash_attention_2\n", ("norm", "router", "embedding", "lm_head")),
+        ("0.19.0", "adapter: lora\nfsdp_version: 2\nfsdp_config:\n  offload_params: false\n", ()),
+        ("0.21.0", "adapter: lora\n", ("norm", "router")),
+        ("0.21.0", "attn_implementation: flash_attention_2\n", ("norm", "router")),
+        ("0.21.0", "attn_implementation: sdpa\n", ("norm", "router", "embedding", "lm_head")),
+        ("0.21.0", "bf16: false\nfp16: false\n", ()),
+    ],
+)
+def test_what_axolotl_takes_to_fp32_while_loading(version, text, kinds):
+    assert run_of(text, gpus=2, versions=(f"axolotl=={version}",)).upcasts_at_load == kinds
+
+
+@pytest.mark.parametrize(
+    ("text", "way"),
+    [
+        ("adapter: lora\n", "device"),
+        ("device_map: cpu\n", "host"),
+        ("device_map: cpu\nadapter: qlora\nload_in_4bit: true\n", "device"),
+        ("reinit_weights: true\n", "made"),
+        ("fsdp_version: 2\nfsdp_config:\n  offload_params: false\n", "host"),
+    ],
+)
+def test_by_which_way_axolotls_weights_come(text, way):
+    run = run_of(text, gpus=2)
+    assert run.loads_through == way
+    assert run.resets_load_peaks
+
+
+@pytest.mark.parametrize(
+    ("text", "prepared"),
+    [
+        ("adapter: lora\n", "no"),
+        ("adapter: qlora\nload_in_4bit: true\n", "but embeddings"),
+        ("adapter: qlora\nload_in_4bit: true\nembeddings_skip_upcast: false\n", "all"),
+        ("adapter: qlora\nload_in_4bit: true\nquantize_moe_experts: true\n", "no"),
+    ],
+)
+def test_when_peft_prepares_the_base(text, prepared):
+    assert run_of(text).quantised_base_prepared == prepared
+
+
+def test_the_plain_engine_loads_by_way_of_the_host_and_quantised_bases_onto_the_card():
+    target = make_target()
+    for text, way in ((b"adapter: lora\n", "host"), (b"adapter: qlora\nload_in_4bit: true\n", "device")):
+        run = resolve(parse_document("config.yml", text), target, "transformers")
+        assert (run.loads_through, run.upcasts_at_load, run.resets_load_peaks) == (way, (), False)
+
+
 def test_context_parallelism_by_its_block():
     text = "context_parallel:\n  size: 2\n"
     assert run_of(text, gpus=4).context_parallel_size == 2

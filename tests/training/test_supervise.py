@@ -233,6 +233,17 @@ def test_a_restart_goes_straight_to_the_batch_that_fits(tmp_path):
     assert asked == [(4, 2, "train"), (4, 1, "train")]
 
 
+def test_a_signal_is_acknowledged_and_a_second_one_too(tmp_path):
+    from vramwise.training.parent.child import Signals
+
+    said = []
+    signals = Signals(tmp_path / ".pids", said.append)
+    with signals.forwarded():
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert said == ["stopping: this step is finished and saved; once more stops at once", "stopping at once"]
+
+
 def test_packed_rows_are_said_to_be_packed_anew(tmp_path):
     said = []
     env = dict(os.environ) | {"PYTHONPATH": SOURCE, "STUB": json.dumps({"steps": 12, "oom_at": 2, "fits": 2})}

@@ -26,6 +26,7 @@ from vramwise.ghost.model.block import (
     SandwichBlock,
 )
 from vramwise.ghost.model.causal_lm import Block, Body
+from vramwise.ghost.model.fused_lora import FusedLoraMlp
 from vramwise.ghost.model.kernels import Eager, Flash, Kernel, MathSdpa, Sdpa, SinkEager
 from vramwise.ghost.model.liger import LigerFusedGatedMlp, LigerGatedMlp, LigerNorm
 from vramwise.ghost.model.linear import Linear, Projection
@@ -37,6 +38,7 @@ from vramwise.ghost.offload import reentrant_to_host
 from vramwise.ghost.ops.liger import rotate_in_place
 from vramwise.ghost.projections import projection
 from vramwise.ghost.sharding.gathering import Gathering
+from vramwise.ghost.tiling import TiledMlp
 from vramwise.ghost.weights import Weights
 
 
@@ -186,7 +188,7 @@ class Builder:
 
     def mlp(self, start: str, layer: int) -> Mlp:
         """The feed-forward part of a block, with dropout where that is a part of it."""
-        made = self._mlp(start, layer)
+        made = self._tiled(self._mlp(start, layer), f"{start}mlp.")
         rate = self.model.hidden_dropout
         return DroppedMlp(made, rate) if self.facts.drops_inside and rate else made
 
@@ -207,6 +209,13 @@ class Builder:
             return kernel
         gated = LigerGatedMlp if "glu_activation" in self.run.liger else GatedMlp
         return gated(*[projection(self.weights, f"{place}{part}_proj") for part in ("gate", "up", "down")])
+
+    def _tiled(self, made: Mlp, place: str) -> Mlp:
+        """In pieces, where the run asks for it: not experts, and not a layer that a LoRA kernel took over."""
+        if not self.run.tiled_mlp or isinstance(made, FusedLoraMlp | MoeMlp):
+            return made
+        trained = [item for item in self.weights.trainable() if item.name.startswith(place)]
+        return TiledMlp(made, self.run.tiled_mlp_pieces, tuple(trained))
 
     def _mixture(self, place: str) -> Mlp:
         """A mixture of experts."""

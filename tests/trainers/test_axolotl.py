@@ -335,7 +335,8 @@ def test_the_reason_names_the_version():
 )
 def test_embeddings_go_to_fp32_for_a_moment(version, text, upcast):
     run = run_of(text, gpus=2, versions=(f"axolotl=={version}",))
-    assert run.upcasts_embeddings_at_load is upcast
+    touched = {"embedding", "lm_head"} & {*run.upcasts_at_load}
+    assert (bool(touched) or run.quantised_base_prepared == "all") is upcast
 
 
 def test_context_parallelism_by_its_block():
@@ -438,8 +439,46 @@ def test_texts_in_blocks_count_as_the_schema_reads_them():
     assert run.offload_params is False
 
 
-def test_the_plain_engine_leaves_pefts_preparation_as_it_is():
+def test_the_plain_engine_does_without_pefts_preparation():
     document = parse_document("config.yml", b"adapter: qlora\nload_in_4bit: true\n")
     target = make_target()
-    assert resolve(document, target).upcasts_embeddings_at_load is False
-    assert resolve(document, target, "transformers").upcasts_embeddings_at_load is True
+    assert resolve(document, target).quantised_base_prepared == "but embeddings"
+    assert resolve(document, target, "transformers").quantised_base_prepared == "no"
+
+
+def test_evaluation_empties_the_cache_as_often_as_gradients_are_accumulated():
+    text = "val_set_size: 0.1\neval_steps: 10\ngradient_accumulation_steps: 4\n"
+    assert run_of(text).eval_empties_every == 4
+    assert run_of(f"{text}rl: dpo\n").eval_empties_every is None
+    assert run_of("gradient_accumulation_steps: 4\n").eval_empties_every is None
+
+
+@pytest.mark.parametrize(
+    ("text", "within", "around"),
+    [
+        ("micro_batch_size: 1\n", None, None),
+        ("torch_empty_cache_steps: 5\n", 5, None),
+        ("gc_collect_steps: -1\n", None, -1),
+        ("gc_steps: 7\n", 7, 7),
+        ("gc_steps: -1\n", None, -1),
+        ("gc_steps: 7\ntorch_empty_cache_steps: 5\n", 5, 7),
+        ("gc_steps: 7\ngc_collect_steps: 3\n", None, 3),
+    ],
+)
+def test_keys_that_empty_the_cache(text, within, around):
+    run = run_of(text)
+    assert (run.empty_cache_steps, run.collect_steps) == (within, around)
+
+
+@pytest.mark.parametrize(
+    ("written", "patterns", "wanted"),
+    [
+        ("['model.layers.(1[0-5])']", (r"model\.layers\.(1[0-5])",), False),
+        ("['^model.embed_tokens.weight$[:32000]']", (r"^model\.embed_tokens\.weight$",), True),
+        ("[lm_head]", ("lm_head",), True),
+        ("['layers.2[0-9]+.block', 'a.+']", (r"layers\.2[0-9]+\.block", "a.+"), False),
+    ],
+)
+def test_unfrozen_parameters_as_regular_expressions(written, patterns, wanted):
+    run = run_of(f"unfrozen_parameters: {written}\n")
+    assert (run.unfrozen, run.embeddings_want_grads) == (patterns, wanted)

@@ -70,7 +70,8 @@ class Builder:
             rotary_dim=int(model.head_dim * model.rotary_fraction),
             attention=run.attn_implementation,
             checkpoint=checkpoint,
-            input_grads=(run.recompute or run.embeddings_want_grads) and run.adapter is not None,
+            input_grads=run.embeddings_want_grads
+            or (run.recompute and (run.adapter is not None or bool(run.unfrozen))),
             scaled_embedding=facts.scaled_embeddings == "inside",
             scaled_after=facts.scaled_embeddings == "after",
             masks_by_kind=facts.masks_by_kind,
@@ -79,6 +80,7 @@ class Builder:
             local_tables=facts.local_tables,
             wide_tables=facts.tables == "in fp32",
             half_tables=facts.tables == "half as wide",
+            tables_by_product=run.rotary_by_product,
             positions=self.weights.get(f"{self.layout.positions}.weight") if self.layout.positions else None,
             dropout=model.hidden_dropout if facts.embedding_dropout == "hidden" else model.embedding_dropout,
             drops_embeddings=facts.drops_embeddings,

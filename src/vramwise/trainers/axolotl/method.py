@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from vramwise.trainers.axolotl.attention import LEGACY_FLAGS
@@ -32,12 +33,25 @@ def resolve_method(fields: Fields, target: Target) -> None:
     fields.derive("expert_masks", *expert_masks(target.stack))
     tokens = added_tokens(fields.config)
     fields.derive("added_tokens", len(tokens), f"{len(tokens)} in the file", key="tokens")
+    _unfrozen(fields)
     fields.take("rl", None)
     fields.take("optimizer", schema_in(target.stack).defaults()["optimizer"])
     fields.take("max_grad_norm", 1.0, why="transformers' default")
     _attention(fields)
+    by_product = (0,) < target.stack.parts("transformers") < (5, 18)
+    why = "transformers up to 5.17 multiplies matrices for them" if by_product else "transformers since 5.18 does not"
+    fields.derive("rotary_by_product", by_product, why)
     _loss(fields)
     _lora_kernels(fields, target)
+
+
+def _unfrozen(fields: Fields) -> None:
+    """Names to train as regular expressions: a dot means itself, a range of rows at the end trains the whole."""
+    key = "unfrozen_parameters"
+    written = fields.config.get(key, ())
+    names = [written] if isinstance(written, str) else [str(item) for item in written]
+    patterns = [re.sub(r"\.(?!\+)", r"\\.", re.sub(r"(?<=.)\[[0-9]*(:[0-9]*)?\]$", "", name)) for name in names]
+    fields.derive("unfrozen", tuple(patterns), "what it names is trained" if names else "nothing is named", key=key)
 
 
 def added_tokens(config: Config) -> list[str]:
@@ -81,6 +95,9 @@ def _quantization(fields: Fields, adapter: str | None) -> None:
         fields.derive("quantization", "8bit", "load_in_8bit", key="load_in_8bit")
     else:
         fields.derive("quantization", None, "the base is not quantised")
+    eight = fields.values["quantization"] == "8bit"
+    why = "LLM.int8 sets values of 6 and more apart" if eight else "no 8-bit weights"
+    fields.derive("int8_outliers", eight, why, key="load_in_8bit")
     key = "quantize_moe_experts"
     if config.get(key) and adapter:
         bits = "8bit" if config.get("load_in_8bit") else "4bit"
@@ -146,9 +163,18 @@ def _lora_kernels(fields: Fields, target: Target) -> None:
     fields.derive("fused_lora", fused, why)
     wide = schema_in(target.stack).since("0.20.0")
     fields.derive("fused_lora_wide_grads", wide, f"the kernels of 0.20 and later{'' if wide else ' only'}")
-    adapter = fields.values["adapter"] is not None
-    why = "Axolotl asks for it before it adds the adapter" if adapter else "no adapter"
-    fields.derive("embeddings_want_grads", adapter, why)
+    _embeddings_want_grads(fields)
+
+
+def _embeddings_want_grads(fields: Fields) -> None:
+    name, key = "embeddings_want_grads", "unfrozen_parameters"
+    opened = any(part in pattern for pattern in fields.values["unfrozen"] for part in ("lm_head", "embed_tokens"))
+    if fields.values["adapter"] is not None:
+        fields.derive(name, True, "Axolotl asks for it before it adds the adapter")
+    elif opened:
+        fields.derive(name, True, f"{key} names the head or the embeddings", key=key)
+    else:
+        fields.derive(name, False, "no adapter")
 
 
 def _fused_lora(fields: Fields, target: Target) -> tuple[tuple[str, ...], str]:

@@ -27,7 +27,7 @@ from vramwise.ghost.model.block import (
 )
 from vramwise.ghost.model.causal_lm import Block, Body
 from vramwise.ghost.model.fused_lora import FusedLoraMlp
-from vramwise.ghost.model.kernels import Eager, Flash, Kernel, MathSdpa, Sdpa, SinkEager
+from vramwise.ghost.model.kernels import VARLEN_WIDEST, Eager, Flash, Kernel, MathSdpa, Sdpa, SinkEager, VarlenSdpa
 from vramwise.ghost.model.liger import LigerFusedGatedMlp, LigerGatedMlp, LigerNorm
 from vramwise.ghost.model.linear import Linear, Projection
 from vramwise.ghost.model.mlp import DroppedMlp, FusedGatedMlp, GatedMlp, PlainMlp, activation_named
@@ -81,6 +81,9 @@ class Builder:
             wide_tables=facts.tables == "in fp32",
             half_tables=facts.tables == "half as wide",
             tables_by_product=run.rotary_by_product,
+            packed=run.packing_rows != "none",
+            packed_eval=run.eval_sample_packing,
+            masked=not (run.attn_implementation == "sdpa" and self._varlen()),
             positions=self.weights.get(f"{self.layout.positions}.weight") if self.layout.positions else None,
             dropout=model.hidden_dropout if facts.embedding_dropout == "hidden" else model.embedding_dropout,
             drops_embeddings=facts.drops_embeddings,
@@ -143,8 +146,16 @@ class Builder:
         if self.run.attn_implementation == "eager":
             return Eager(model.attn_logit_softcapping, model.attention_dropout)
         if self.run.attn_implementation == "sdpa":
+            if self._varlen():
+                return VarlenSdpa(packed_eval=self.run.eval_sample_packing)
             return MathSdpa() if self.facts.undeclared_groups else Sdpa()
         return Flash()
+
+    def _varlen(self) -> bool:
+        """Whether packed rows go to the variable-length kernel: narrow heads, and no sliding window."""
+        model, run = self.model, self.run
+        sliding = model.sliding_window and (not model.layer_types or any("sliding" in k for k in model.layer_types))
+        return run.varlen_sdpa and run.packing_rows != "none" and model.head_dim <= VARLEN_WIDEST and not sliding
 
     def rotation(self, layer: int) -> Rotation | None:
         """How queries and keys are turned, in layers where they are."""

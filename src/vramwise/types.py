@@ -325,6 +325,8 @@ class RunSpec:
     liger: tuple[str, ...]  # liger kernels in use besides the loss: rope, rms_norm, glu_activation…
     liger_before_build: bool = False  # Liger replaces classes before the model is built: no module keeps its own
     tiled_mlp: bool
+    varlen_sdpa: bool = False  # packed rows under sdpa go to torch's variable-length kernel, where the model allows it
+    tiled_mlp_pieces: int | None = None  # None: one for every 32,768 tokens
     torch_compile: bool
     # sharding
     sharding: Literal["none", "ddp", "fsdp1", "fsdp2", "zero1", "zero2", "zero3"]

@@ -75,6 +75,20 @@ def test_since_0_20_the_kernels_make_fp32_gradients(version, wide):
     assert run_of("adapter: lora\n", versions=(f"axolotl=={version}",)).fused_lora_wide_grads is wide
 
 
+@pytest.mark.parametrize(
+    ("text", "on"),
+    [
+        ("sample_packing: true\nattn_implementation: sdpa\nbf16: true\n", True),
+        ("sample_packing: true\nattn_implementation: sdpa\nbf16: true\nsdpa_varlen: false\n", False),
+        ("sample_packing: true\nattn_implementation: sdpa\nbf16: false\nfp16: false\n", False),
+        ("sample_packing: true\nattn_implementation: flash_attention_2\n", False),
+        ("attn_implementation: sdpa\n", False),
+    ],
+)
+def test_packing_under_sdpa_takes_the_kernel_for_rows_of_any_length(text, on):
+    assert run_of(text).varlen_sdpa is on
+
+
 def test_batch_size_does_not_change_accumulation():
     run = run_of("batch_size: 8\nmicro_batch_size: 1\n")
     assert run.gradient_accumulation_steps == 1

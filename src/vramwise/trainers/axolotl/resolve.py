@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramwise.allocator.variables import settings_in_force
+from vramwise.trainers.axolotl.attention import resolve_varlen
 from vramwise.trainers.axolotl.batch import resolve_batch, resolve_eval, resolve_shapes
 from vramwise.trainers.axolotl.dtypes import resolve_dtypes
 from vramwise.trainers.axolotl.environment import added_variables
@@ -31,6 +32,7 @@ def resolve_axolotl(config: Config, target: Target, deepspeed: Mapping[str, Any]
     resolve_dtypes(fields, target)
     resolve_memory_savers(fields, target)
     resolve_shapes(fields)
+    resolve_varlen(fields)
     resolve_eval(fields, schema_in(target.stack))
     added = added_variables(target)
     settings, origin = settings_in_force(target, added, "the axolotl command")

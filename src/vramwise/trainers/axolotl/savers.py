@@ -25,6 +25,7 @@ def resolve_memory_savers(fields: Fields, target: Target) -> None:
     _emptying(fields)
     fields.take("layer_offloading", False)
     fields.take("tiled_mlp", False)
+    fields.take("tiled_mlp_pieces", None, key="tiled_mlp_num_shards", why="by the sequence's length")
     compiles = config.get("torch_compile", False)
     if compiles == "auto":
         version = f"{target.torch[0]}.{target.torch[1]}"

@@ -303,7 +303,7 @@ class RunSpec:
     max_grad_norm: float
     # memory savers
     gradient_checkpointing: bool  # asked for
-    recompute: bool  # really done: offloading with an adapter replaces it
+    recompute: bool  # really done
     checkpointing_reentrant: bool
     activation_offloading: Literal["off", "stream", "legacy", "hidden_states"]
     layer_offloading: bool

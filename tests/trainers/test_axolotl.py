@@ -254,9 +254,11 @@ def test_loss_kernel(text, loss):
             False,
             "off",
         ),
-        ("gradient_checkpointing: offload\nadapter: lora\n", True, False, True, "stream"),
-        ("gradient_checkpointing: true\nactivation_offloading: disk\n", True, True, True, "stream"),
-        ("gradient_checkpointing: true\nactivation_offloading: true\nadapter: lora\n", True, False, True, "stream"),
+        ("gradient_checkpointing: offload\nadapter: lora\n", True, True, True, "stream"),
+        ("gradient_checkpointing: true\nactivation_offloading: disk\n", True, True, False, "stream"),
+        ("gradient_checkpointing: true\nactivation_offloading: legacy\n", True, True, False, "legacy"),
+        ("gradient_checkpointing: true\nactivation_offloading: true\nadapter: lora\n", True, True, True, "stream"),
+        ("gradient_checkpointing: true\nactivation_offloading: true\nadapter: x\n", True, False, True, "stream"),
     ],
 )
 def test_checkpointing(text, asked, recompute, reentrant, offload):

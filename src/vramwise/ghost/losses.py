@@ -42,7 +42,9 @@ class StockLoss:
     def logits(self, t: Tape, hidden: Tensor, head: Projection) -> Tensor:
         """The head's output, scaled and capped as the model does."""
         t.mark("logits", "logits")
+        frame, t.frame = t.frame, None  # what the head saves is never sent elsewhere
         logits = head(t, hidden)
+        t.frame = frame
         if self.scaled:
             logits = scale(t, logits)
         if self.softcap:

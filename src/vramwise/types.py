@@ -217,6 +217,10 @@ class Target:
         return self.stack.torch
 
 
+# Where transformers zeroes rows that are routed to no expert of this rank: nowhere, before the first product and after
+# the last, or after each product too.
+ExpertMasks = Literal["none", "ends", "products"]
+
 # Fields of a RunSpec that are no settings of the run: where it came from and what it is resolved for.
 NOT_SETTINGS = frozenset(
     {"trainer", "trainer_title", "config", "target", "origins", "keys", "duplicate_keys", "added_variables"}
@@ -275,7 +279,12 @@ class RunSpec:
     precision_by_card: bool = False  # the card decides: bf16 where it has it, else fp16
     autocast: bool  # False: pure bfloat16/float16 without AMP
     fp32_embeddings: bool  # norms, embeddings and head stay in fp32
-    upcasts_embeddings_at_load: bool = True  # on a quantised base they are fp32 for a moment while it is prepared
+    # loading
+    # "device": read from the files onto the card; "host": made ready in host memory, then moved; "made": built there
+    loads_through: Literal["device", "host", "made"] = "made"
+    upcasts_at_load: tuple[str, ...] = ()  # kinds of weights that the trainer takes to fp32 when they are loaded
+    quantised_base_prepared: Literal["no", "all", "but embeddings"] = "all"  # by PEFT: to fp32 what is not quantised
+    resets_load_peaks: bool = False  # torch's peak figures begin anew when the model is loaded
     # method
     adapter: str | None
     lora_r: int | None
@@ -283,6 +292,7 @@ class RunSpec:
     lora_dropout: float
     lora_target_linear: bool
     lora_target_modules: tuple[str, ...]
+    linear_targets_by_name: bool = False  # lora_target_linear means the linear modules' names, not PEFT's "all-linear"
     lora_modules_to_save: tuple[str, ...]
     use_dora: bool
     use_rslora: bool
@@ -294,6 +304,7 @@ class RunSpec:
     # 8-bit products set outliers apart: as many as weights at their initial scale give; False: none
     int8_outliers: bool = False
     expert_quantization: Literal["4bit", "8bit"] | None = None  # of experts' 3-D weights, which `quantization` leaves
+    expert_masks: ExpertMasks = "products"
     # regular expressions: a parameter whose name none of them matches is frozen; () = nothing more than the method does
     unfrozen: tuple[str, ...] = ()
     added_tokens: int = 0  # new in the vocabulary: their rows need training

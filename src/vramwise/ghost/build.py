@@ -145,7 +145,9 @@ class Builder:
         """How queries and keys are turned, in layers where they are."""
         if layer in self.model.nope_layers or self.model.rotary_fraction == 0:
             return None
-        if "rope" in self.run.liger and self.model.rotary_fraction == 1:
+        # attention that is rewritten for LoRA kernels keeps the rotation it had then, before Liger's was put in
+        rewritten = not {"qkv", "o"}.isdisjoint(self.run.fused_lora)
+        if "rope" in self.run.liger and self.model.rotary_fraction == 1 and not rewritten:
             return rotate_in_place
         return ROTATIONS[self.facts.rotation or ("part" if self.model.rotary_fraction < 1 else "whole")]
 
@@ -239,6 +241,7 @@ class Builder:
                 clamped=facts.clamped,
                 gate_up_lora=self.weights.adapters.get(f"{place}experts.gate_up_proj"),
                 down_lora=self.weights.adapters.get(f"{place}experts.down_proj"),
+                masks=self.run.expert_masks,
             ),
             shared=shared,
             shared_gate=projection(self.weights, f"{place}shared_expert_gate") if has_gate else None,

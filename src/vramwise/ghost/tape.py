@@ -253,6 +253,10 @@ class Tape:
         """The run hands cached memory back."""
         self.events.append(_make(Event, (int(Action.EMPTY_CACHE), 0, 0, 0, 0)))
 
+    def reset_peaks(self) -> None:
+        """The trainer resets torch's peak figures."""
+        self.events.append(_make(Event, (int(Action.RESET_PEAKS), 0, 0, 0, 0)))
+
     def new(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
         """A new tensor on the device."""
         numel = 1

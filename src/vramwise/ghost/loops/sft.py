@@ -18,6 +18,7 @@ from vramwise.ghost.dtypes import BOOL, BY_NAME, FP32, INT64
 from vramwise.ghost.engine import backward
 from vramwise.ghost.freezing import freeze_except
 from vramwise.ghost.hardware import Hardware, hardware_of
+from vramwise.ghost.loading import load
 from vramwise.ghost.loops.batches import BatchShape, Widths
 from vramwise.ghost.loops.clip import clip_grad_norm
 from vramwise.ghost.loops.plan import assumptions, local_model, make_plan
@@ -30,7 +31,6 @@ from vramwise.ghost.ops.reduce import sum_all
 from vramwise.ghost.optimizers import make_optimizer
 from vramwise.ghost.sharding import Sharding, rebuild_buckets, reduce_buckets, sharding_of
 from vramwise.ghost.tape import LIGER, Storage, Tape, Tensor
-from vramwise.ghost.weights import load
 from vramwise.timeline import Timeline
 from vramwise.types import GpuSpec, ModelSpec, RunSpec
 
@@ -82,7 +82,6 @@ class Run:
         self.weights = load(t, model, run, sharding)
         if run.unfrozen:
             freeze_except(self.weights, run.unfrozen)
-        t.empty_cache()
         builder = Builder(self.weights)
         self.units = builder.gathering.units
         self.body = builder.body()

@@ -31,7 +31,7 @@ class Fused:
     magnitude: Parameter | None
     biased: bool
     wide_grads: bool
-    # DoRA: the norms of the merged weight, kept until the factors change
+    # DoRA: the norms of the merged weight, made once
     norms: Tensor | None = None
 
     @property
@@ -102,9 +102,10 @@ def branch(t: Tape, x: Tensor, part: Fused) -> Tensor:
 
 
 def magnitude_scale(t: Tape, part: Fused, dtype: DType) -> Tensor:
-    """Magnitudes over norms. The norms come from a kernel that merges nothing; a recomputed block finds them made."""
+    """Magnitudes over norms. The norms come from a kernel that merges nothing, and are found again in later steps:
+    the fused optimizer leaves the factors' versions as they were, which is what the real kernel looks at."""
     assert part.magnitude is not None
-    if part.norms is not None and t.in_backward:
+    if part.norms is not None:
         magnitudes = low(t, part.magnitude, dtype)
         out = t.like(part.norms)
         del magnitudes
@@ -118,7 +119,7 @@ def magnitude_scale(t: Tape, part: Fused, dtype: DType) -> Tensor:
     magnitudes = low(t, part.magnitude, dtype)
     norms = t.like(out)
     del magnitudes
-    part.norms = part.norms or norms
+    part.norms = norms
     return out
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from vramwise.trainers.axolotl.attention import LEGACY_FLAGS
 from vramwise.trainers.axolotl.schema import schema_in
+from vramwise.trainers.experts import expert_masks
 from vramwise.trainers.fields import Fields
 from vramwise.types import Config, Target
 
@@ -23,11 +24,13 @@ def resolve_method(fields: Fields, target: Target) -> None:
     _rank(fields, adapter)
     fields.take("lora_dropout", 0.0)
     fields.take("lora_target_linear", False)
+    fields.derive("linear_targets_by_name", True, "Axolotl looks for linear modules and gives PEFT their names")
     for name in ("lora_target_modules", "lora_modules_to_save"):
         _names(fields, name)
     fields.take("use_dora", False, key="peft_use_dora")
     fields.take("use_rslora", False, key="peft_use_rslora")
     _quantization(fields, adapter)
+    fields.derive("expert_masks", *expert_masks(target.stack))
     tokens = added_tokens(fields.config)
     fields.derive("added_tokens", len(tokens), f"{len(tokens)} in the file", key="tokens")
     _unfrozen(fields)

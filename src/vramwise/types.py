@@ -320,7 +320,7 @@ class RunSpec:
     layer_offloading: bool
     attn_implementation: str
     rotary_by_product: bool = True  # rotary angles come from a matrix product, the first of a run
-    loss_kernel: Literal["stock", "liger_fused_linear", "liger", "cut", "chunked"]
+    loss_kernel: Literal["stock", "liger_fused_linear", "liger", "cut", "chunked", "dft", "eaft"]
     loss_chunks: int = 8  # slices of the logits that the chunked loss takes one at a time
     liger: tuple[str, ...]  # liger kernels in use besides the loss: rope, rms_norm, glu_activation…
     liger_before_build: bool = False  # Liger replaces classes before the model is built: no module keeps its own

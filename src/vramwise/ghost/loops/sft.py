@@ -31,6 +31,7 @@ from vramwise.ghost.ops.reduce import sum_all
 from vramwise.ghost.optimizers import make_optimizer
 from vramwise.ghost.sharding import Sharding, rebuild_buckets, reduce_buckets, sharding_of
 from vramwise.ghost.tape import LIGER, Storage, Tape, Tensor
+from vramwise.ghost.weighted_losses import WEIGHTED
 from vramwise.timeline import Timeline
 from vramwise.types import GpuSpec, ModelSpec, RunSpec
 
@@ -184,6 +185,11 @@ class Run:
         if self.amp is not None and logits is not None:
             t.mark("logits", "logits in fp32")
             logits = to_float(t, logits)
+        weighted = WEIGHTED.get(self.run.loss_kernel)
+        if weighted is not None and logits is not None:
+            loss = logits
+            t.mark("logits", "the trainer's own loss of the logits")
+            loss = weighted(t, logits, batch["labels"])
         return loss, logits
 
     def _model(self, batch: Batch, padded: bool) -> tuple[Tensor, Tensor | None]:

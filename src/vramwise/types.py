@@ -314,13 +314,13 @@ class RunSpec:
     max_grad_norm: float
     # memory savers
     gradient_checkpointing: bool  # asked for
-    recompute: bool  # really done: offloading with an adapter replaces it
+    recompute: bool  # really done
     checkpointing_reentrant: bool
     activation_offloading: Literal["off", "stream", "legacy", "hidden_states"]
     layer_offloading: bool
     attn_implementation: str
     rotary_by_product: bool = True  # rotary angles come from a matrix product, the first of a run
-    loss_kernel: Literal["stock", "liger_fused_linear", "liger", "cut", "chunked"]
+    loss_kernel: Literal["stock", "liger_fused_linear", "liger", "cut", "chunked", "dft", "eaft"]
     loss_chunks: int = 8  # slices of the logits that the chunked loss takes one at a time
     liger: tuple[str, ...]  # liger kernels in use besides the loss: rope, rms_norm, glu_activation…
     liger_before_build: bool = False  # Liger replaces classes before the model is built: no module keeps its own

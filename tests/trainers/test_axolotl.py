@@ -300,9 +300,11 @@ def test_loss_kernel(text, loss):
             False,
             "off",
         ),
-        ("gradient_checkpointing: offload\nadapter: lora\n", True, False, True, "stream"),
-        ("gradient_checkpointing: true\nactivation_offloading: disk\n", True, True, True, "stream"),
-        ("gradient_checkpointing: true\nactivation_offloading: true\nadapter: lora\n", True, False, True, "stream"),
+        ("gradient_checkpointing: offload\nadapter: lora\n", True, True, True, "stream"),
+        ("gradient_checkpointing: true\nactivation_offloading: disk\n", True, True, False, "stream"),
+        ("gradient_checkpointing: true\nactivation_offloading: legacy\n", True, True, False, "legacy"),
+        ("gradient_checkpointing: true\nactivation_offloading: true\nadapter: lora\n", True, True, True, "stream"),
+        ("gradient_checkpointing: true\nactivation_offloading: true\nadapter: x\n", True, False, True, "stream"),
     ],
 )
 def test_checkpointing(text, asked, recompute, reentrant, offload):
@@ -548,3 +550,11 @@ def test_keys_that_empty_the_cache(text, within, around):
 def test_unfrozen_parameters_as_regular_expressions(written, patterns, wanted):
     run = run_of(f"unfrozen_parameters: {written}\n")
     assert (run.unfrozen, run.embeddings_want_grads) == (patterns, wanted)
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "loss"),
+    [("use_dft", "0.21.0", "dft"), ("use_eaft", "0.19.0", "eaft"), ("use_dft", "0.19.0", "stock")],
+)
+def test_losses_of_the_trainers_own(key, version, loss):
+    assert run_of(f"{key}: true\n", versions=(f"axolotl=={version}",)).loss_kernel == loss

@@ -34,7 +34,6 @@ from vramwise.ghost.model.mlp import DroppedMlp, FusedGatedMlp, GatedMlp, PlainM
 from vramwise.ghost.model.moe import Experts, ExpertWeight, MoeMlp, PackedExperts, Router
 from vramwise.ghost.model.norms import LayerNorm, Norm
 from vramwise.ghost.model.rotary import Rotation
-from vramwise.ghost.offload import reentrant_to_host
 from vramwise.ghost.ops.liger import rotate_in_place
 from vramwise.ghost.projections import projection
 from vramwise.ghost.sharding.gathering import Gathering
@@ -95,8 +94,6 @@ class Builder:
         run = self.run
         if not run.recompute:
             return None
-        if run.activation_offloading in ("hidden_states", "legacy"):
-            return reentrant_to_host
         return reentrant if run.checkpointing_reentrant else non_reentrant
 
     def _windows(self) -> tuple[tuple[str, ...], dict[str, int | None]]:

@@ -25,12 +25,13 @@ from vramwise.ghost.loops.plan import assumptions, local_model, make_plan
 from vramwise.ghost.loops.repeated_steps import Recorder
 from vramwise.ghost.loops.steps import Plan, Step, repeats_the_last
 from vramwise.ghost.losses import Loss, make_loss
-from vramwise.ghost.offload import Offload
+from vramwise.ghost.offload import inputs_offload_of, offload_of
 from vramwise.ghost.ops.elementwise import scale, scale_in_place, to_float, without_node
 from vramwise.ghost.ops.reduce import sum_all
 from vramwise.ghost.optimizers import make_optimizer
 from vramwise.ghost.sharding import Sharding, rebuild_buckets, reduce_buckets, sharding_of
 from vramwise.ghost.tape import LIGER, Storage, Tape, Tensor
+from vramwise.ghost.weighted_losses import WEIGHTED
 from vramwise.timeline import Timeline
 from vramwise.types import GpuSpec, ModelSpec, RunSpec
 
@@ -184,6 +185,11 @@ class Run:
         if self.amp is not None and logits is not None:
             t.mark("logits", "logits in fp32")
             logits = to_float(t, logits)
+        weighted = WEIGHTED.get(self.run.loss_kernel)
+        if weighted is not None and logits is not None:
+            loss = logits
+            t.mark("logits", "the trainer's own loss of the logits")
+            loss = weighted(t, logits, batch["labels"])
         return loss, logits
 
     def _model(self, batch: Batch, padded: bool) -> tuple[Tensor, Tensor | None]:
@@ -198,9 +204,11 @@ class Run:
         t = self.t
         self.step = step
         t.phase("forward", step)
-        t.frame = Offload() if self.run.activation_offloading == "stream" else None
+        t.checkpoint_frame = inputs_offload_of(t, self.run)
+        t.frame = offload = offload_of(t, self.run)
+        if offload is not None:
+            t.empty_cache()  # entering it does
         loss = scale_in_place(t, self.forward(batch, padded)[0])
-        t.frame = None
         if empties:
             t.empty_cache()
         t.phase("backward", step)
@@ -215,6 +223,9 @@ class Run:
         backward(t, scaled.node, root)
         if self.units is not None:
             self.units.end_backward(t)
+        if offload is not None:
+            offload.close()
+        t.frame = t.checkpoint_frame = None
         t.grad_enabled = True
         t.in_backward = False
         del root

@@ -36,6 +36,23 @@ def build(case: dict[str, Any], device: str) -> Any:
     return model.train()
 
 
+def fullest_rank(case: dict[str, Any]) -> int:
+    """ZeRO 1 and 2: the rank whose partition the most elements of whole weights reach into."""
+    if case["kind"] != "zero" or case["stage"] == 3:
+        return 0
+    ranks = case["ranks"]
+    model = build(case | {"quantised": False, "checkpointing": None}, "meta")
+    kept = [0] * ranks
+    for group in optimizer_of(case | {"optimizer": "adamw_torch"}, model).param_groups:
+        total = sum(p.numel() for p in group["params"])
+        size, at = -(-total // (2 * ranks)) * 2, 0
+        for parameter in group["params"]:
+            for rank in range(at // size, min(ranks, (at + parameter.numel() - 1) // size + 1)):
+                kept[rank] += parameter.numel()
+            at += parameter.numel()
+    return kept.index(max(kept))
+
+
 def _made_in_parts(case: dict[str, Any]) -> Any:
     if case["kind"] != "zero" or case["stage"] != 3 or case["quantised"]:
         return contextlib.nullcontext()

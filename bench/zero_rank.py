@@ -30,7 +30,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
 
-from rank_cases import CASES, SHAPES, deepspeed_config  # noqa: E402
+from rank_cases import CASES, SHAPES  # noqa: E402
 
 MIB = 1024**2
 
@@ -90,7 +90,8 @@ def compare(predicted: Path, measured: Path) -> None:
             print(f"{row['name']:24s} {(real or {}).get('failed', row.get('failed', 'not run'))[-120:]!r}")
             continue
         words = [f"{row['name']:24s}"]
-        for phase in ("load", "wrap", "forward", "backward", "step"):
+        real["allocated"]["load"] = max(real["allocated"]["load"], real["allocated"].get("wrap", 0))
+        for phase in ("load", "forward", "backward", "step"):
             ours, theirs = row["allocated"].get(phase), real["allocated"].get(phase)
             words.append(f"{phase} {ours:.1f}/{theirs:.1f}" if ours and theirs else f"{phase} -")
         if real.get("reserved"):
@@ -125,13 +126,16 @@ def _run(case: dict[str, Any], watch: Any) -> None:
     import torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    real_pair = case["kind"] == "ddp" and torch.cuda.is_available()
-    if real_pair:
+    from rank_models import build, fullest_rank, optimizer_of, wrap
+
+    if case["kind"] == "ddp" and torch.cuda.is_available():
         dist.init_process_group("nccl", rank=0, world_size=1)
     else:
-        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=case["ranks"])
+        with watch.uncounted():
+            rank = fullest_rank(case)
+        os.environ["RANK"] = str(rank)
+        dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=case["ranks"])
     watch.phase("load")
-    from rank_models import build, optimizer_of, wrap
 
     model = build(case, watch.device)
     watch.phase("wrap")
@@ -184,11 +188,6 @@ def _context(case: dict[str, Any], model: Any, engine: Any, *, last: bool, devic
     waiting = model.no_sync() if case["kind"] == "ddp" and not last else contextlib.nullcontext()
     with waiting, torch.autocast(device, torch.bfloat16):
         yield
-
-
-def engine_config(case: dict[str, Any]) -> dict[str, Any]:
-    """What DeepSpeed is given."""
-    return deepspeed_config(case)
 
 
 if __name__ == "__main__":

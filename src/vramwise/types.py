@@ -217,6 +217,22 @@ class Target:
         return self.stack.torch
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZeroSettings:
+    """DeepSpeed's own settings, as far as memory depends on them. Sizes are in elements; None: by the model's width."""
+
+    optimizer: str | None = None  # one that DeepSpeed makes itself, in place of the trainer's
+    reduce_bucket: int | None = 500_000_000  # gradients are exchanged so many at a time
+    overlaps: bool = False  # exchanges run beside backward, which takes a second bucket
+    contiguous: bool = True  # gradients are copied into the bucket
+    prefetch: int | None = 50_000_000  # ZeRO 3 gathers so many ahead
+    keeps_under: int | None = 100_000  # ZeRO 3 leaves smaller weights gathered
+    most_live: int = 1_000_000_000  # ZeRO 3 gathers nothing ahead beyond so many
+    reuse_distance: int = 1_000_000_000  # ZeRO 3 keeps weights that are used again within so many
+    sub_group: int = 1_000_000_000  # ZeRO 3 steps so many at a time
+    wide_sums: bool = False  # gradients accumulate in fp32
+
+
 # Fields of a RunSpec that are no settings of the run: where it came from and what it is resolved for.
 NOT_SETTINGS = frozenset(
     {"trainer", "trainer_title", "config", "target", "origins", "keys", "duplicate_keys", "added_variables"}
@@ -314,6 +330,7 @@ class RunSpec:
     reshard_after_forward: bool = True  # FSDP: gathered weights go after forward
     sync_each_batch: bool = False  # gradients are exchanged at every micro-step, not only at the last
     gathers_checkpoints: bool = False  # each checkpoint collects all shards in one rank's host memory
+    zero: ZeroSettings | None = None  # only under DeepSpeed's ZeRO
     fsdp_adapters_apart: bool = False  # FSDP 2: each adapter matrix is a unit, shards keep their dtype, one root
     tensor_parallel_size: int
     context_parallel_size: int

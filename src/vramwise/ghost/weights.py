@@ -13,6 +13,7 @@ from vramwise.ghost.dtypes import BY_NAME, FP32, DType
 from vramwise.ghost.quantise import quantise_4bit, quantise_8bit
 from vramwise.ghost.sharding import Sharding
 from vramwise.ghost.sharding.fsdp_units import gathered_dtype, padded_share, shard_dtype
+from vramwise.ghost.sharding.zero import cut_as_loaded
 from vramwise.ghost.tape import Parameter, Storage, Tape
 from vramwise.types import ModelSpec, RunSpec
 
@@ -108,9 +109,24 @@ def _parameter(
     fsdp = sharding.fsdp
     if fsdp is not None:
         return _fsdp_parameter(t, weights, name, shape, dtype, trainable=trainable)
+    if sharding.zero is not None:
+        return _zero_parameter(t, weights, name, shape, dtype, trainable=trainable)
     stored = 0 if sharding.host_weights else sharding.share(numel, of=sharding.weights)
     made = Parameter(t, name, shape, dtype, trainable=trainable, stored=stored)
     made.local = sharding.share(numel, of=sharding.grads)
+    return made
+
+
+def _zero_parameter(
+    t: Tape, weights: Weights, name: str, shape: tuple[int, ...], dtype: DType, *, trainable: bool
+) -> Parameter:
+    """Whole, but for weights of the model itself under ZeRO 3; quantised models are cut later."""
+    zero, run = weights.sharding.zero, weights.run
+    adapter = trainable and run.adapter is not None
+    if zero is None or zero.stage < 3 or adapter or run.quantization is not None:
+        return Parameter(t, name, shape, dtype, trainable=trainable)
+    made = Parameter(t, name, shape, dtype, trainable=trainable, stored=0)
+    made.storage = cut_as_loaded(t, made.numel, dtype, zero)
     return made
 
 
@@ -183,6 +199,8 @@ def _load_quantised(t: Tape, weights: Weights, name: str, shape: tuple[int, ...]
     sharding = weights.sharding
     if sharding.weights or sharding.host_weights:
         weights.packed_bytes[name] = packed = kept[0].nbytes
+        if sharding.zero is not None:
+            return  # whole until the engine takes the model over
         del kept[0]
         if not sharding.host_weights:
             kept.append(Storage(t, sharding.share(packed, of=True)))

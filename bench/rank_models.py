@@ -6,10 +6,11 @@ import contextlib
 from typing import Any
 
 import torch
-from rank_cases import SHAPES, deepspeed_config
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 from transformers import LlamaConfig, LlamaForCausalLM
+
+from rank_cases import SHAPES, deepspeed_config
 
 BF16 = torch.bfloat16
 

@@ -29,6 +29,7 @@ from vramwise.ghost.tape import Grads, Node, Parameter, Storage, Tape, Tensor
 
 Block = Callable[..., Tensor]
 
+
 def padded_share(shape: tuple[int, ...], ranks: int) -> int:
     """The elements of a weight's share: whole rows, the same number on every rank."""
     return -(-shape[0] // ranks) * prod(shape[1:]) if shape else 1

@@ -93,25 +93,29 @@ def _release_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     return (grad,)
 
 
-def _marked(t: Tape, x: Tensor, backward: Any, extra: object) -> Tensor:
+def _marked(t: Tape, x: Tensor, backward: Any, extra: object, saved: tuple[Tensor, ...] = ()) -> Tensor:
     """The same tensor; its gradient passes through `backward`."""
     if not t.grad_enabled or x.node is None:
         return x
     marked = without_node(x)
-    marked.node = t.node(backward, (x,), ())
+    marked.node = t.node(backward, (x,), saved)
     marked.node.extra = extra
     return marked
 
 
 class Fetched:
-    """A layer that fetches its weights before it runs, and before its backward."""
+    """A layer that fetches its weights before it runs, and before its backward.
 
-    __slots__ = ("coordinator", "inner", "module")
+    DeepSpeed puts a linear function of its own in the place of torch's, which saves its input even for a frozen weight.
+    """
+
+    __slots__ = ("coordinator", "inner", "keeps_input", "module")
 
     def __init__(self, inner: Any, module: Module, coordinator: Coordinator) -> None:
         self.inner = inner
         self.module = module
         self.coordinator = coordinator
+        self.keeps_input = isinstance(getattr(inner, "base", inner), Linear)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -120,7 +124,7 @@ class Fetched:
         """Run it."""
         extra = (self.coordinator, self.module)
         self.coordinator.fetch(t, self.module, forward=True)
-        x = _marked(t, x, _release_backward, extra)
+        x = _marked(t, x, _release_backward, extra, (without_node(x),) if self.keeps_input else ())
         out = self.inner(t, x)
         self.coordinator.release(self.module)
         if not isinstance(out, Tensor):

@@ -12,7 +12,7 @@ from vramwise.types import Origin, Target
 
 
 def resolve_sharding(fields: Fields, target: Target, deepspeed: Mapping[str, Any] | None) -> None:
-    """Fills gpus, data_parallel, sharding, shard_ranks, reshard_after_forward, sync_each_batch, offload_*…"""
+    """Fills gpus, data_parallel, sharding, zero, shard_ranks, reshard_after_forward, sync_each_batch, offload_*…"""
     fields.put("gpus", target.gpus, Origin(kind="option", why=f"target: {target.gpus} GPU(s)"))
     tensor = fields.at_least_one("tensor_parallel_size", 1)
     context = _context_parallel(fields, schema_in(target.stack))
@@ -22,6 +22,7 @@ def resolve_sharding(fields: Fields, target: Target, deepspeed: Mapping[str, Any
     fields.derive("shard_ranks", ranks, "all data-parallel ranks")
     fields.derive("reshard_after_forward", True, "the default")
     fields.derive("gathers_checkpoints", False, "the default")
+    fields.derive("zero", None, "no ZeRO")
     synced = "accelerator_config.gradient_accumulation_kwargs.sync_each_batch"
     if config.get(synced) is True:
         fields.put("sync_each_batch", True, fields.written("accelerator_config"))
@@ -89,6 +90,8 @@ def _zero(fields: Fields, content: Mapping[str, Any] | None) -> None:
     else:
         kind = f"zero{zero.stage}" if zero.stage in (1, 2, 3) else "ddp"
         fields.derive("sharding", kind, zero.why, key="deepspeed")
+    if fields.values["sharding"] != "ddp":
+        fields.derive("zero", zero.settings, zero.why, key="deepspeed")
     _offload(fields, params=zero.offload_params, optimizer=zero.offload_optimizer, why=zero.why, key="deepspeed")
 
 

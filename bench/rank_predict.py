@@ -31,13 +31,15 @@ def described(case: dict[str, Any]) -> tuple[RunSpec, ModelSpec]:
     section = zero_section(case) if case["kind"] == "zero" else {}
     kind = f"zero{case['stage']}" if case["kind"] == "zero" else case["kind"]
     offloaded = bool(case.get("offload"))
+    # DDP has its buckets even where its one rank is alone
+    ranks = 2 if case["kind"] == "ddp" else case["ranks"]
     run = replace(
         base.run,
-        sharding=kind if case["ranks"] > 1 or case["kind"] != "ddp" else "none",
+        sharding=kind,
         zero=zero_settings(section) if section else None,
-        gpus=case["ranks"],
-        data_parallel=case["ranks"],
-        shard_ranks=case["ranks"],
+        gpus=ranks,
+        data_parallel=ranks,
+        shard_ranks=ranks,
         autocast=case["kind"] != "zero",
         adapter="lora" if case["lora"] else None,
         lora_r=16 if case["lora"] else None,

@@ -288,7 +288,7 @@ class RunSpec:
     precision: Literal["bf16", "fp16", "fp32", "fp8"]
     weights_dtype: Literal["bf16", "fp16", "fp32"]
     precision_by_card: bool = False  # the card decides: bf16 where it has it, else fp16
-    autocast: bool  # False: pure bfloat16/float16 without AMP
+    autocast: bool  # False: pure bfloat16/float16 without AMP; under ZeRO the engine casts the model instead
     fp32_embeddings: bool  # norms, embeddings and head stay in fp32
     upcasts_embeddings_at_load: bool = True  # on a quantised base they are fp32 for a moment while it is prepared
     # method

@@ -19,8 +19,6 @@ def resolve_dtypes(fields: Fields, target: Target) -> None:
     pure = not config.get("fp8") and fields.values["precision"] == "fp16" and half == "fp32"
     amp = fields.values["precision"] != "fp32" and not pure
     why = "mixed precision: autocast around the model" if amp else "no autocast"
-    if amp and str(fields.values["sharding"]).startswith("zero"):
-        amp, why = False, "DeepSpeed casts the whole model instead of autocast"
     fields.derive("autocast", amp, why)
     _embeddings(fields)
     _upcast_at_load(fields, schema_in(target.stack))

@@ -140,7 +140,8 @@ def _shard(case: dict[str, Any], model: Any, device: str) -> Any:
         return fully_shard(model, **settings)
     for layer in base.model.layers:
         for module in layer.modules():
-            for part in ("lora_A", "lora_B"):
+            # since 0.21 adapters are parts of their blocks' units
+            for part in ("lora_A", "lora_B") if case["style"] == "axolotl" else ():
                 if hasattr(module, part):
                     fully_shard(getattr(module, part)["default"], **settings, **drops)
         fully_shard(layer, **settings, **drops)

@@ -55,6 +55,7 @@ def described(case: dict[str, Any]) -> tuple[RunSpec, ModelSpec]:
         offload_params=offloaded or "offload_param" in section,
         offload_optimizer=offloaded or "offload_optimizer" in section,
         reshard_after_forward=not case.get("keep"),
+        fsdp_one_root=case.get("style", "accelerate") != "accelerate",
         fsdp_adapters_apart=case.get("style") == "axolotl",
     )
     return run, replace(base.model, **SHAPES[case["shape"]])

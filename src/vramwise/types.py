@@ -231,6 +231,7 @@ class ZeroSettings:
     reuse_distance: int = 1_000_000_000  # ZeRO 3 keeps weights that are used again within so many
     sub_group: int = 1_000_000_000  # ZeRO 3 steps so many at a time
     wide_sums: bool = False  # gradients accumulate in fp32
+    release: tuple[int, ...] = ()  # of DeepSpeed; empty: the newest that is known
 
 
 # Fields of a RunSpec that are no settings of the run: where it came from and what it is resolved for.
@@ -331,7 +332,8 @@ class RunSpec:
     sync_each_batch: bool = False  # gradients are exchanged at every micro-step, not only at the last
     gathers_checkpoints: bool = False  # each checkpoint collects all shards in one rank's host memory
     zero: ZeroSettings | None = None  # only under DeepSpeed's ZeRO
-    fsdp_adapters_apart: bool = False  # FSDP 2: each adapter matrix is a unit, shards keep their dtype, one root
+    fsdp_one_root: bool = False  # FSDP 2: shards keep their dtype, and all outside of blocks is one unit
+    fsdp_adapters_apart: bool = False  # FSDP 2: each adapter matrix is a unit, not a part of its block's
     tensor_parallel_size: int
     context_parallel_size: int
     # allocator: the settings string the CUDA allocator really gets; "" = torch's defaults

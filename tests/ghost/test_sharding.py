@@ -42,6 +42,7 @@ ELEMENTS = {
 
 def ghost(engine: str = "transformers", *, tied: bool = False, **changes: object) -> Timeline:
     settings: dict[str, object] = {
+        "fsdp_one_root": engine == "axolotl",
         "fsdp_adapters_apart": engine == "axolotl",
         "adapter": None,
         "lora_r": 16,

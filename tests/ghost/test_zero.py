@@ -7,12 +7,12 @@ most that lives in each phase. Workspaces of matrix products are the card's own.
 from dataclasses import replace
 
 import pytest
-from test_sharding import LORA, MODEL, anything_but_states, ghost, labelled, peaks
+from test_sharding import MODEL, anything_but_states, ghost, labelled, peaks
 
 from vramwise.facts.parameters import parameters
 from vramwise.timeline import Timeline
 from vramwise.trainers.deepspeed import read_deepspeed
-from vramwise.types import Origin, Release, Stack, ZeroSettings
+from vramwise.types import ZeroSettings
 
 MIB = 1024**2
 ELEMENTS = sum(p.numel for p in parameters(MODEL))
@@ -29,12 +29,6 @@ def zero(stage: int, settings: ZeroSettings, **changes: object) -> Timeline:
     return ghost(sharding=f"zero{stage}", zero=settings, **(EIGHT | changes))
 
 
-def with_deepspeed(version: str) -> dict[str, object]:
-    target, origin = LORA.run.target, Origin(kind="option", why="said")
-    releases = {**target.stack.releases, "deepspeed": Release(version=version, origin=origin)}
-    return {"target": replace(target, stack=Stack(releases=releases))}
-
-
 def everything(tag, _stream):
     return tag.category != "workspace"
 
@@ -47,6 +41,9 @@ def states(tag, _stream):
     ("stage", "settings", "changes", "forward", "backward"),
     [
         (1, OVERLAPPED, {}, 181.5, 2170.5),
+        (1, replace(AUTO, overlaps=False), {}, 181.5, 300.5),
+        (1, OVERLAPPED, {"gpus": 1, "data_parallel": 1, "shard_ranks": 1}, 683.9, 2672.9),
+        (2, AUTO, {}, 181.5, 236.5),
         (3, SHIPPED_ZERO_3, {}, 133.6, 164.9),
         (3, LOOSE_ZERO, {}, 205.9, 229.4),
         (3, SHIPPED_ZERO_3, {"adapter": "lora"}, 54.8, 54.9),
@@ -152,8 +149,8 @@ def test_weights_used_again_soon_stay_gathered():
 def test_a_release_decides_whether_recomputed_frozen_weights_stay():
     """Since 0.19.3 they are released with the whole backward, not with their layer."""
     changes = {"adapter": "lora", **REENTRANT}
-    before = peaks(zero(3, SHIPPED_ZERO_3, **changes, **with_deepspeed("0.18.9")), labelled("gathered"))
-    since = peaks(zero(3, SHIPPED_ZERO_3, **changes, **with_deepspeed("0.19.3")), labelled("gathered"))
+    before = peaks(zero(3, replace(SHIPPED_ZERO_3, release=(0, 18, 9)), **changes), labelled("gathered"))
+    since = peaks(zero(3, replace(SHIPPED_ZERO_3, release=(0, 19, 3)), **changes), labelled("gathered"))
     blocks = 2 * ELEMENTS - 2 * HEAD
     assert since["backward"] == pytest.approx(HEAD + blocks, rel=0.02)
     assert before["backward"] < HEAD + blocks / 3
@@ -164,8 +161,8 @@ def test_a_release_decides_whether_adapters_are_cast():
         return "flat shares" in tag.label
 
     before, since = (
-        peaks(zero(3, SHIPPED_ZERO_3, adapter="lora", **with_deepspeed(version)), adapters)["forward"]
-        for version in ("0.18.9", "0.19.8")
+        peaks(zero(3, replace(SHIPPED_ZERO_3, release=release), adapter="lora"), adapters)["forward"]
+        for release in ((0, 18, 9), (0, 19, 8))
     )
     assert since == 2 * before
 

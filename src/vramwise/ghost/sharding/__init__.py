@@ -87,7 +87,7 @@ def sharding_of(run: RunSpec) -> Sharding:
 def _fsdp(run: RunSpec, *, replicated: bool) -> Fsdp:
     """FSDP 1 and 2 as accelerate sets them up (1.15), and FSDP 2 where a trainer puts its own in place of that."""
     version = int(run.sharding[-1])
-    own = version == 2 and run.fsdp_adapters_apart
+    own = version == 2 and run.fsdp_one_root
     return Fsdp(
         version=version,
         compute=BY_NAME[run.precision] if run.autocast and run.precision in ("bf16", "fp16") else None,
@@ -96,7 +96,7 @@ def _fsdp(run: RunSpec, *, replicated: bool) -> Fsdp:
         drops_blocks=run.reshard_after_forward,
         # FSDP 1 and accelerate keep what backward begins with
         drops_root=own and run.reshard_after_forward,
-        adapters_apart=own and run.adapter is not None,
+        adapters_apart=version == 2 and run.fsdp_adapters_apart and run.adapter is not None,
         replicated=replicated,
     )
 

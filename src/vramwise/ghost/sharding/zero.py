@@ -61,7 +61,7 @@ def zero_of(run: RunSpec, ranks: int) -> Zero | None:
         return None
     stage = int(run.sharding[-1])
     settings = run.zero or ZeroSettings(overlaps=stage == 3)
-    release = run.target.stack.parts("deepspeed") or _LATEST
+    release = settings.release or _LATEST
     compute = BY_NAME[run.precision] if run.precision in ("bf16", "fp16") else FP32
     checks = compute is not FP32 and (run.precision == "fp16" or (stage < 3 and release >= _CHECKS_SUMS))
     return Zero(

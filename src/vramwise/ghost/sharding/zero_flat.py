@@ -33,6 +33,7 @@ class FlatEngine(ZeroEngine):
             sizes.append(self._flatten(t, group))
             self.make_partition(t, sizes[-1], copies=1)
         self.owned = self._owned(sizes)
+        self.pieces = self._pieces(sizes)
         t.mark("optimizer", "fp32 gradients, made once")
         if self.zero.host_states:
             t.mark("gradients", "buffer for gradients from the host")
@@ -72,6 +73,18 @@ class FlatEngine(ZeroEngine):
                 at += parameter.numel
         return found
 
+    def _pieces(self, sizes: list[int]) -> dict[int, list[tuple[int, int]]]:
+        """For each weight the ranks that it belongs to, with the elements of each."""
+        found: dict[int, list[tuple[int, int]]] = {}
+        for size, group in zip(sizes, self.groups, strict=True):
+            at = 0
+            for parameter in group:
+                end = at + parameter.numel
+                ranks = range(at // size, (end - 1) // size + 1)
+                found[id(parameter)] = [(r, min(end, size * (r + 1)) - max(at, size * r)) for r in ranks]
+                at = end
+        return found
+
     def receive(self, t: Tape, parameter: Parameter) -> None:
         """Into the bucket, or left where it is until the end of the last micro-step."""
         self._make_buckets(t)
@@ -102,8 +115,8 @@ class FlatEngine(ZeroEngine):
             return
         size = self.zero.compute.size
         before = t.mark("gradients", "exchanged gradients")
-        if self._ranks_of_waiting() > 1 or not self.buckets:
-            self.exchange_storage(t, self.elements * size)
+        for elements in self._copied() if self.buckets else [self.elements]:
+            self.exchange_storage(t, elements * size)
         for parameter in self.waiting:
             if id(parameter) in self.owned:
                 self._keep(t, parameter)
@@ -113,14 +126,20 @@ class FlatEngine(ZeroEngine):
         self.waiting.clear()
         self.elements = 0
 
-    def _ranks_of_waiting(self) -> int:
-        """More than one, where what waits is not all of the same rank."""
-        if self.zero.ranks == 1:
-            return len({self._group(p) for p in self.waiting}) and 1
-        return 2 if len(self.waiting) > 1 or self.waiting[0].numel > self.partitions[-1].elements else 1
-
-    def _group(self, parameter: Parameter) -> int:
-        return self.owned[id(parameter)][0]
+    def _copied(self) -> list[int]:
+        """The elements of each copy that an exchange takes: runs of neighbours for the same rank are one piece, and
+        pieces are put together until there are more than a bucket's. A piece by itself is summed where it is."""
+        found: list[int] = []
+        elements = count = 0
+        last = -1
+        for rank, numel in [piece for parameter in self.waiting for piece in self.pieces[id(parameter)]]:
+            if elements > self.bucket_elements and rank != last:
+                found += [elements] if count > 1 else []
+                elements = count = 0
+            count += rank != last or not count
+            elements += numel
+            last = rank
+        return [*found, elements] if count > 1 else found
 
     def _keep(self, t: Tape, parameter: Parameter) -> None:
         """The sum of a gradient that is this rank's, copied out of the bucket or to the host."""

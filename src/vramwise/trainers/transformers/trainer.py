@@ -56,6 +56,7 @@ def as_plain_trainer(run: RunSpec) -> RunSpec:
         "lora_kernels": False,
         "eval_on_start": False,
         "liger_before_build": False,
+        "fsdp_one_root": False,
         "fsdp_adapters_apart": False,
         "allocator": settings,
     }

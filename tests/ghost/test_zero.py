@@ -181,6 +181,17 @@ def test_evaluation_and_packed_weights_run_too():
     assert peaks(quantised, anything_but_states)["load"] > peaks(quantised, anything_but_states)["optimizer"]
 
 
+def test_4_bit_weights_stay_gathered_as_long_as_their_graph():
+    options = {"adapter": "qlora", "quantization": "4bit"}
+    blocks = (2 * ELEMENTS - 2 * HEAD) / 4
+    kept = peaks(zero(3, SHIPPED_ZERO_3, **options), labelled("4-bit weights: gathered"))
+    assert kept["loss"] == pytest.approx(blocks, rel=0.01)
+    old = replace(SHIPPED_ZERO_3, release=(0, 18, 9))
+    checkpointed = peaks(zero(3, old, **options, **REENTRANT), labelled("4-bit weights: gathered"))
+    assert checkpointed["backward"] < blocks / 3
+    assert checkpointed["loss"] == 0
+
+
 def test_offloaded_weights_come_from_the_host():
     timeline = zero(3, SHIPPED_ZERO_3, offload_params=True, offload_optimizer=True)
 

@@ -91,7 +91,5 @@ _OWN = {
 
 def cut_as_loaded(t: Tape, numel: int, dtype: DType, zero: Zero) -> Storage | None:
     """What stays here of a weight that is loaded under ZeRO 3: it is made whole, and cut at once."""
-    if zero.ranks == 1 and not zero.host_weights:
-        return Storage(t, numel * dtype.size)
     whole = Storage(t, numel * dtype.size)  # noqa: F841 - it goes when its share is there
     return None if zero.host_weights else Storage(t, zero.share(numel) * dtype.size)

@@ -88,7 +88,7 @@ def _fetch_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 
 def _release_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
-    coordinator, module = node.extra
+    coordinator, module, _held = node.extra
     coordinator.release(module)
     return (grad,)
 
@@ -107,6 +107,7 @@ class Fetched:
     """A layer that fetches its weights before it runs, and before its backward.
 
     DeepSpeed puts a linear function of its own in the place of torch's, which saves its input even for a frozen weight.
+    bitsandbytes keeps a view of a 4-bit weight in its graph: released or not, the gathered bytes stay until that goes.
     """
 
     __slots__ = ("coordinator", "inner", "keeps_input", "module")
@@ -124,7 +125,11 @@ class Fetched:
         """Run it."""
         extra = (self.coordinator, self.module)
         self.coordinator.fetch(t, self.module, forward=True)
-        x = _marked(t, x, _release_backward, extra, (without_node(x),) if self.keeps_input else ())
+        packed = [spread.whole for spread in self.module.spread if spread.parameter is None]
+        if packed and t.grad_enabled and not t.in_backward:
+            t.graph_holds += packed
+        x = _marked(t, x, _release_backward, (*extra, packed), (without_node(x),) if self.keeps_input else ())
+        del packed
         out = self.inner(t, x)
         self.coordinator.release(self.module)
         if not isinstance(out, Tensor):

@@ -6,15 +6,19 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from vramwise.ghost.model.attention import Tables
+from vramwise.ghost.model.fused_lora import FusedLoraLinear, FusedLoraMlp, FusedLoraQkv
 from vramwise.ghost.model.linear import Linear
 from vramwise.ghost.model.moe import MoeMlp
 from vramwise.ghost.model.quantised import Linear4bit
 from vramwise.ghost.ops.elementwise import without_node
+from vramwise.ghost.ops.fused_lora import Fused
 from vramwise.ghost.sharding.zero_fetch import Coordinator, Module, Spread
 from vramwise.ghost.tape import Grads, Node, Parameter, Tape, Tensor
 
 Block = Callable[..., Tensor]
-_MODELS = "vramwise.ghost.model"
+_MODELS = ("vramwise.ghost.model", Fused.__module__)
+# read their weights without calling the layers that hold them: gathered together, as long as they run
+_KERNELS = (FusedLoraLinear, FusedLoraMlp, FusedLoraQkv)
 
 
 class Layers:
@@ -37,6 +41,9 @@ class Layers:
         elif isinstance(thing, Linear4bit):
             yield self._packed(thing)
             yield from self._spread_in(thing.bias)
+        elif isinstance(thing, Fused):
+            yield from [self._packed(thing)] if thing.weight is None else self._spread_in(thing.weight)
+            yield from self._spread_in((thing.down, thing.up, thing.magnitude))
         elif isinstance(thing, (list, tuple)):
             for item in thing:
                 yield from self._spread_in(item)
@@ -51,7 +58,7 @@ class Layers:
             known[id(parameter)] = Spread(parameter.name, parameter.numel, parameter)
         return known[id(parameter)]
 
-    def _packed(self, layer: Linear4bit) -> Spread:
+    def _packed(self, layer: Linear4bit | Fused) -> Spread:
         known = self.coordinator.all
         if id(layer) not in known:
             rows, columns = layer.shape
@@ -71,7 +78,7 @@ class Layers:
 
     def _is_layer(self, part: Any) -> bool:
         """Mixtures of experts are fetched as a whole; else what holds a weight of its own."""
-        if isinstance(part, (MoeMlp, Linear4bit)) or hasattr(part, "base"):
+        if isinstance(part, (MoeMlp, Linear4bit, *_KERNELS)) or hasattr(part, "base"):
             return True
         return isinstance(getattr(part, "weight", None), Parameter)
 
@@ -132,9 +139,9 @@ class Fetched:
         del packed
         out = self.inner(t, x)
         self.coordinator.release(self.module)
-        if not isinstance(out, Tensor):
-            return out
-        return _marked(t, out, _fetch_backward, extra)
+        if isinstance(out, Tensor):
+            return _marked(t, out, _fetch_backward, extra)
+        return [_marked(t, one, _fetch_backward, extra) for one in out]
 
 
 class FetchedHead(Linear):

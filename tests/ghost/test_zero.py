@@ -173,6 +173,14 @@ def test_a_fused_loss_keeps_the_head_for_as_long_as_the_model_runs():
     assert found["optimizer"] == 0
 
 
+def test_fused_kernels_have_all_their_weights_gathered_while_they_run():
+    """They read the weights of three layers at once, without calling those layers."""
+    options = {"adapter": "lora", "fused_lora": ("qkv", "o", "mlp")}
+    found = peaks(zero(3, SHIPPED_ZERO_3, **options), labelled("layers.0.mlp.gate_proj.weight: gathered"))
+    assert found["forward"] == found["backward"] > 0
+    assert found["optimizer"] == 0
+
+
 def test_evaluation_and_packed_weights_run_too():
     timeline = zero(3, LOOSE_ZERO, evaluates=True, eval_batch_size=1, eval_sequence_len=32, eval_steps=1)
     assert peaks(timeline, labelled("gathered"))["eval"] >= HEAD

@@ -44,9 +44,8 @@ class SpreadEngine(ZeroEngine):
         self.sums = None if zero.host_states else Storage(t, sum(sizes) * wide)
         for group in self.groups:
             for parameter in group:
-                if zero.ranks > 1 or zero.host_weights:
-                    # gathered to hang a hook on it
-                    Storage(t, zero.share(parameter.numel) * zero.ranks * parameter.dtype.size)
+                # gathered to hang a hook on it, even by a rank that is alone
+                Storage(t, zero.share(parameter.numel) * zero.ranks * parameter.dtype.size)
 
     @property
     def repeats(self) -> bool:

@@ -143,7 +143,7 @@ def goes_through(run, model, **options):
 def test_any_run_goes_through(run, model_type, tied, kv, card, own, widths):
     model = small_model(model_type, tie_word_embeddings=tied, num_key_value_heads=kv, num_kv_heads=kv)
     gpu = None if card is None else find_gpu(card)
-    run = replace(run, fsdp_adapters_apart=own, liger_before_build=own)
+    run = replace(run, fsdp_one_root=own, fsdp_adapters_apart=own, liger_before_build=own)
     goes_through(run, model, widths=widths, eval_widths=widths, gpu=gpu)
 
 

@@ -139,6 +139,8 @@ def _quantise(
     sharding = weights.sharding
     if stays_on_host(sharding):
         weights.packed_bytes[name] = packed = kept[0].nbytes
+        if sharding.zero is not None:
+            return  # whole until the engine takes the model over
         del kept[0]
         if not sharding.host_weights:
             kept.append(Storage(t, sharding.share(packed, of=True)))

@@ -84,7 +84,7 @@ class Run:
         if run.unfrozen:
             freeze_except(self.weights, run.unfrozen)
         builder = Builder(self.weights)
-        self.units = builder.gathering.units
+        self.units = builder.gathering.exchange
         self.body = builder.body()
         self.head = builder.head()
         self.loss: Loss = make_loss(run, model)
@@ -93,9 +93,14 @@ class Run:
             named = run.unfrozen or (*run.lora_target_modules, *run.lora_modules_to_save)
             wanted = ", ".join(named) or "lora_target_modules"
             raise VramwiseError(f"nothing would be trained: {model.name} has no module named {wanted}")
-        self.buckets = reduce_buckets(t, self.weights.sharding, self.trainable, model.hidden_size)
-        self.optimizer = make_optimizer(run, self.trainable, self.weights.sharding)
-        self.amp = BY_NAME[run.precision] if run.autocast and run.precision in ("bf16", "fp16") else None
+        self.buckets = reduce_buckets(t, self.weights.sharding, self.trainable)
+        self.engine = builder.gathering.zero
+        if self.engine is not None:
+            self.engine.prepare(t, self.trainable)
+        self.optimizer = self.engine or make_optimizer(run, self.trainable, self.weights.sharding)
+        # DeepSpeed's engine has cast the model instead
+        amp = run.autocast and run.precision in ("bf16", "fp16") and self.engine is None
+        self.amp = BY_NAME[run.precision] if amp else None
         t.mark("temporary", "logging")
         self.total_loss = t.new((), FP32)
 
@@ -116,11 +121,11 @@ class Run:
             step = plan.step(number)
             if plan.emptying.before_step(number):
                 t.empty_cache()
-            if recorder.replay(plan.kind(number), _carry(samples, items, loss, grad_norm), number):
+            if recorder.replay(plan.kind(number), self._carry(samples, items, loss, grad_norm), number):
                 alike = plan.alike_after(number)
                 number += alike if recorder.once_more(alike) else 0
             else:
-                recorder.begin(_carry(samples, items, loss, grad_norm))
+                recorder.begin(self._carry(samples, items, loss, grad_norm))
                 t.phase("forward", number)
                 samples, items = self.samples(step)
                 shapes = [step.held[position] for position in step.trained]
@@ -128,7 +133,7 @@ class Run:
                     inputs = samples[step.trained[position] - len(step.held)]
                     if self.units is not None:
                         self.units.exchanging = self.run.sync_each_batch or position == len(shapes) - 1
-                    if repeats_the_last(shapes, position) and (self.units is None or not self.units.exchanging):
+                    if repeats_the_last(shapes, position) and (self.units is None or self.units.repeats):
                         t.once_more(1 + step.again if position == len(shapes) - 2 else 1)
                         continue
                     start, carried = len(t.events), _number(loss)
@@ -139,15 +144,21 @@ class Run:
                 t.phase("clip", number)
                 t.mark("temporary", "gradient norm")
                 grad_norm = None
-                if self.run.max_grad_norm > 0:
+                if self.run.max_grad_norm > 0 and self.engine is None:
                     grad_norm = clip_grad_norm(t, self.trainable)
                 self.update(number)
-                recorder.end(plan.kind(number), _carry(samples, items, loss, grad_norm))
+                recorder.end(plan.kind(number), self._carry(samples, items, loss, grad_norm))
             if plan.emptying.after_step(number):
                 t.empty_cache()
             if number in plan.evals:
                 self.evaluate(plan.evals[number], number)
         del grad_norm, loss, inputs, items
+
+    def _carry(
+        self, samples: list[Batch], items: Tensor | None, loss: Tensor | None, grad_norm: Tensor | None
+    ) -> list[Storage]:
+        """The storages that outlive a step."""
+        return _carry(samples, items, loss, grad_norm) + ([] if self.engine is None else self.engine.carried())
 
     def update(self, step: int) -> None:
         """The optimizer's step, and the gradients' end."""

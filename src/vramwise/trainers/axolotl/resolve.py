@@ -39,7 +39,10 @@ def resolve_axolotl(config: Config, target: Target, deepspeed: Mapping[str, Any]
     fields.put("allocator", settings, origin)
     fields.derive("liger_before_build", True, "Axolotl has Liger replace classes before the model is built")
     own = fields.values["sharding"] == "fsdp2"
-    fields.derive("fsdp_adapters_apart", own, "Axolotl's own FSDP 2" if own else "no FSDP 2")
+    fields.derive("fsdp_one_root", own, "Axolotl's own FSDP 2" if own else "no FSDP 2")
+    apart = own and not schema_in(target.stack).since("0.21.0")
+    why = "Axolotl before 0.21 shards each by itself" if apart else "adapters are parts of their blocks' units"
+    fields.derive("fsdp_adapters_apart", apart, why if own else "no FSDP 2")
     return RunSpec(
         trainer="axolotl",
         trainer_title="Axolotl",

@@ -70,6 +70,7 @@ def as_plain_trainer(run: RunSpec) -> RunSpec:
         "empty_cache_steps": None,
         "collect_steps": None,
         "liger_before_build": False,
+        "fsdp_one_root": False,
         "fsdp_adapters_apart": False,
         "allocator": settings,
     }

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from vramwise.errors import VramwiseError
-from vramwise.ghost.loops.batches import BatchShape, from_lengths, largest
+from vramwise.ghost.loops.batches import BatchShape, from_lengths, largest, rows_a_sample
 from vramwise.types import RunSpec
 
 # UTF-8 bytes a token in English text; only for samples that come as text.
@@ -27,14 +27,19 @@ _MOST_LINES = 2_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lengths:
-    """Sample lengths in tokens, in training order, and what had to be assumed to get them."""
+    """Sample lengths in tokens, in training order, and what had to be assumed to get them.
+
+    `pairs`: every sample is a chosen and a rejected row, whose lengths stand one after the other in `tokens`.
+    """
 
     tokens: Sequence[int]
     assumptions: tuple[str, ...] = ()
+    pairs: bool = False
 
 
 def parse_lengths(text: str, name: str) -> Lengths:
-    """One length a line; or JSON lines of samples, with `length`, `input_ids` or text."""
+    """One length a line, or `[chosen, rejected]` for pairs; or JSON lines of samples, with `length`, `input_ids` or
+    text."""
     count = text.count("\n")
     if count > _MOST_LINES:
         raise VramwiseError(f"{name} has {count:,} lines: at most {_MOST_LINES:,} are read, give the first ones")
@@ -43,6 +48,8 @@ def parse_lengths(text: str, name: str) -> Lengths:
     lines = [(number, line.strip()) for number, line in numbered if line.strip()]
     if not lines:
         raise VramwiseError(f"{name} holds no lengths: write one sample length a line")
+    if lines[0][1].startswith("["):
+        return Lengths(tokens=[length for number, line in lines for length in _pair(line, name, number)], pairs=True)
     if not lines[0][1].startswith("{"):
         return Lengths(tokens=[_whole(line, name, number) for number, line in lines])
     estimated = False
@@ -59,6 +66,26 @@ def _whole(line: str, name: str, number: int) -> int:
     if not line.isascii() or not line.isdigit() or len(line) > _LONGEST_DIGITS or not 0 < int(line) <= _LONGEST:
         raise VramwiseError(f"{name}:{number}: '{line[:40]}' is not a length: write one whole number of tokens a line")
     return int(line)
+
+
+def _pair(line: str, name: str, number: int) -> tuple[int, int]:
+    """`[chosen, rejected]`; a number alone stands for both."""
+    if line.isdigit():
+        length = _whole(line, name, number)
+        return length, length
+    try:
+        pair = json.loads(line)
+    except (ValueError, RecursionError):
+        pair = None
+    if not isinstance(pair, list) or len(pair) != 2 or not all(_is_length(length) for length in pair):
+        raise VramwiseError(
+            f"{name}:{number}: '{line[:40]}' is not a pair: write [chosen, rejected], whole numbers of tokens, a line"
+        )
+    return pair[0], pair[1]
+
+
+def _is_length(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _LONGEST
 
 
 def _sample_length(line: str, name: str, number: int) -> tuple[int, bool]:
@@ -80,9 +107,10 @@ def _sample_length(line: str, name: str, number: int) -> tuple[int, bool]:
 
 
 def _stated(length: object, name: str, number: int) -> int:
-    if isinstance(length, bool) or not isinstance(length, int) or not 0 < length <= _LONGEST:
+    if not _is_length(length):
         shown = json.dumps(length)[:40]
         raise VramwiseError(f"{name}:{number}: `length` is {shown}: it must be a whole number of tokens above 0")
+    assert isinstance(length, int)
     return length
 
 
@@ -122,7 +150,20 @@ def first_and_widest(shapes: Sequence[BatchShape], group: int, most: int) -> lis
 
 def _batches(run: RunSpec, lengths: Lengths, *, evaluation: bool) -> list[BatchShape]:
     are_widths = lists_widths(lengths.tokens, run.pad_multiple)
-    return from_lengths(run, lengths.tokens, evaluation=evaluation, are_widths=are_widths)
+    return from_lengths(run, row_lengths(run, lengths), evaluation=evaluation, are_widths=are_widths)
+
+
+def row_lengths(run: RunSpec, lengths: Lengths) -> Sequence[int]:
+    """The length of every row: of a pair both, alike where one length is given for the pair."""
+    each = rows_a_sample(run)
+    if lengths.pairs and each == 1:
+        kind = run.rl or "text"
+        raise VramwiseError(
+            f"the lengths are pairs, but training on {kind} takes one row a sample: write one length a line"
+        )
+    if lengths.pairs or each == 1:
+        return lengths.tokens
+    return [length for length in lengths.tokens for _ in range(each)]
 
 
 def lists_widths(tokens: Sequence[int], multiple: int) -> bool:

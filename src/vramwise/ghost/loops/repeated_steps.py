@@ -15,6 +15,7 @@ from vramwise.timeline import Action, Event, Phase, Repeat
 
 _make = tuple.__new__
 _PHASE = int(Action.PHASE)
+_EMPTY_CACHE = int(Action.EMPTY_CACHE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +86,9 @@ class Recorder:
         t.repeats += repeats
         t.phases += [Phase(name, step) for name, _ in known.phases]
         t.events += [
-            _make(Event, (action, number + shift, size, stream, tag))
+            _make(Event, (action, number, size, stream, tag))
+            if action == _EMPTY_CACHE
+            else _make(Event, (action, number + shift, size, stream, tag))
             if number >= first
             else _make(Event, (action, *freed[number], stream, tag))
             if action != _PHASE

@@ -28,7 +28,7 @@ from vramwise.ghost.ops.elementwise import scale, scale_in_place, to_float, with
 from vramwise.ghost.ops.reduce import sum_all
 from vramwise.ghost.optimizers import make_optimizer
 from vramwise.ghost.sharding import Sharding, rebuild_buckets, reduce_buckets, sharding_of
-from vramwise.ghost.tape import LIGER, Storage, Tape, Tensor
+from vramwise.ghost.tape import LIGER, Parameter, Storage, Tape, Tensor
 from vramwise.ghost.weights import load
 from vramwise.timeline import Timeline
 from vramwise.types import GpuSpec, ModelSpec, RunSpec
@@ -58,8 +58,10 @@ def ghost_run(
     collecting = gc.isenabled()
     gc.disable()
     try:
+        from vramwise.ghost.loops.kinds import loop_of  # the kinds of loops build on this one
+
         t = Tape(hardware or hardware_of(gpu, run.target.torch), liger)
-        under_way = Run(t, run, local_model(run, model), sharding_of(run))
+        under_way = loop_of(run)(t, run, local_model(run, model), sharding_of(run))
         under_way.train(plan)
         # what the end of this function frees is no part of the run
         events = t.events[:]
@@ -79,13 +81,14 @@ class Run:
         self.step = 0
         t.phase("load", 0)
         self.weights = load(t, model, run, sharding)
+        self.load_more(model, sharding)
         t.empty_cache()
         builder = Builder(self.weights)
         self.units = builder.gathering.units
         self.body = builder.body()
         self.head = builder.head()
         self.loss: Loss = make_loss(run, model)
-        self.trainable = self.weights.trainable()
+        self.trainable = self.trained()
         if not self.trainable:
             wanted = ", ".join([*run.lora_target_modules, *run.lora_modules_to_save]) or "lora_target_modules"
             raise VramwiseError(f"nothing would be trained: {model.name} has no module named {wanted}")
@@ -94,6 +97,13 @@ class Run:
         self.amp = BY_NAME[run.precision] if run.autocast and run.precision in ("bf16", "fp16") else None
         t.mark("temporary", "logging")
         self.total_loss = t.new((), FP32)
+
+    def load_more(self, model: ModelSpec, sharding: Sharding) -> None:
+        """What other kinds of training load besides the model."""
+
+    def trained(self) -> list[Parameter]:
+        """What the optimizer gets."""
+        return self.weights.trainable()
 
     def train(self, plan: Plan) -> None:
         """The epoch loop: steps of micro-steps, and the evaluations after some of them."""
@@ -152,10 +162,18 @@ class Run:
         t.mark("temporary", "logging")
         t.new((), FP32)
 
-    def samples(self, step: Step) -> tuple[list[Batch], Tensor]:
+    def batch(self, shape: BatchShape) -> Batch:
+        """A micro-batch as the collator makes it."""
+        return _batch(self.t, shape)
+
+    def count(self, batches: list[Batch]) -> Tensor | None:
+        """How many labels count in a step."""
+        return _count_items(self.t, batches)
+
+    def samples(self, step: Step) -> tuple[list[Batch], Tensor | None]:
         """The micro-batches of a step: all are fetched before the first one runs; those held together come first."""
-        batches = [_batch(self.t, shape) for shape in step.held]
-        items = _count_items(self.t, batches)
+        batches = [self.batch(shape) for shape in step.held]
+        items = self.count(batches)
         self.t.mark("data", "batch")
         rest: list[Batch] = [{"rest": self.t.new((size,), BOOL)} for size in step.rest_pieces()]
         return [*rest, *batches], items
@@ -230,7 +248,7 @@ class Run:
         found: Tensor | None = None
         inputs: Batch | None = None
         for shape in shapes:
-            inputs = _batch(t, shape)
+            inputs = self.batch(shape)
             found = self._repeated(self.predict(inputs, shape), shape.rows)
             losses = found if losses is None else t.new((losses.numel + found.numel,), FP32)
         t.grad_enabled = t.training = True
@@ -242,7 +260,7 @@ class Run:
     def predict(self, batch: Batch, shape: BatchShape) -> Tensor:
         """One evaluation batch: its mean loss."""
         t = self.t
-        items = _count_items(t, [batch])
+        items = self.count([batch])
         loss, logits = self.forward(batch, shape.padded)
         mean = t.like(loss)
         del items

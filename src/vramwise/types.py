@@ -315,6 +315,7 @@ class RunSpec:
     activation_offloading: Literal["off", "stream", "legacy", "hidden_states"]
     layer_offloading: bool
     attn_implementation: str
+    rotary_product: bool = True  # rotary angles come of a matrix product (transformers up to 5.18)
     loss_kernel: Literal["stock", "liger_fused_linear", "liger", "cut", "chunked"]
     loss_chunks: int = 8  # slices of the logits that the chunked loss takes one at a time
     liger: tuple[str, ...]  # liger kernels in use besides the loss: rope, rms_norm, glu_activation…

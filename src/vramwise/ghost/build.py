@@ -75,6 +75,7 @@ class Builder:
             local_tables=facts.local_tables,
             wide_tables=facts.tables == "in fp32",
             half_tables=facts.tables == "half as wide",
+            rotary_product=run.rotary_product,
             positions=self.weights.get(f"{self.layout.positions}.weight") if self.layout.positions else None,
             dropout=model.hidden_dropout if facts.embedding_dropout == "hidden" else model.embedding_dropout,
             drops_embeddings=facts.drops_embeddings,

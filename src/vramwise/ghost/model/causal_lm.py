@@ -46,6 +46,7 @@ class Body:
     # OLMo 2 leaves the tables in fp32
     wide_tables: bool = False
     half_tables: bool = False
+    rotary_product: bool = True
     # GPT-2: a learned table of positions, added to the embeddings
     positions: Parameter | None = None
     # of the embeddings; phi drops the plain ones at once, the others keep both
@@ -108,10 +109,10 @@ class Body:
         t.mark("activations", "rotary tables")
         dtype = FP32 if self.wide_tables else hidden.dtype
         make = half_tables if self.half_tables else rotary_tables
-        first = make(t, self.rotary_dim, positions, dtype)
+        first = make(t, self.rotary_dim, positions, dtype, product=self.rotary_product)
         tables: dict[str, Tables | None] = dict.fromkeys(self.windows, first)
         if self.local_tables:
-            tables["sliding"] = rotary_tables(t, self.rotary_dim, positions, dtype)
+            tables["sliding"] = rotary_tables(t, self.rotary_dim, positions, dtype, product=self.rotary_product)
         return tables
 
     def _hold(

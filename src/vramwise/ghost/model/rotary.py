@@ -12,12 +12,18 @@ from vramwise.ghost.tape import Tape, Tensor
 Rotation = Callable[[Tape, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
-def rotary_tables(t: Tape, dim: int, positions: Tensor, dtype: DType) -> tuple[Tensor, Tensor]:
-    """cos and sin of (rows, tokens, dim), computed in fp32 and cast."""
+def rotary_tables(
+    t: Tape, dim: int, positions: Tensor, dtype: DType, *, product: bool = True
+) -> tuple[Tensor, Tensor]:
+    """cos and sin of (rows, tokens, dim), computed in fp32 and cast.
+
+    `product`: the angles come of a matrix product, which is then a run's first and brings its workspace.
+    """
     rows, tokens = positions.shape
     floats = t.new((rows, 1, tokens), FP32)
     freqs = t.new((rows, tokens, dim // 2), FP32)
-    t.workspace()
+    if product:
+        t.workspace()
     both = t.new((rows, tokens, dim), FP32)
     cos = scale(t, t.like(both))
     sin = scale(t, t.like(both))
@@ -26,12 +32,15 @@ def rotary_tables(t: Tape, dim: int, positions: Tensor, dtype: DType) -> tuple[T
     return tables
 
 
-def half_tables(t: Tape, dim: int, positions: Tensor, dtype: DType) -> tuple[Tensor, Tensor]:
+def half_tables(
+    t: Tape, dim: int, positions: Tensor, dtype: DType, *, product: bool = True
+) -> tuple[Tensor, Tensor]:
     """cos and sin of half the width: for models that turn the two halves of a head separately (GPT-OSS)."""
     rows, tokens = positions.shape
     floats = t.new((rows, 1, tokens), FP32)
     freqs = t.new((rows, tokens, dim // 2), FP32)
-    t.workspace()
+    if product:
+        t.workspace()
     cos = scale(t, t.like(freqs))
     sin = scale(t, t.like(freqs))
     tables = cast(t, cos, dtype), cast(t, sin, dtype)

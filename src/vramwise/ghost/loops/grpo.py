@@ -14,6 +14,7 @@ from vramwise.ghost.loops.reference import Model
 from vramwise.ghost.loops.sft import Batch
 from vramwise.ghost.loops.steps import Step
 from vramwise.ghost.ops.logprobs import divide_slice_in_place
+from vramwise.ghost.ops.shape import sliced
 from vramwise.ghost.sharding import Sharding
 from vramwise.ghost.tape import Storage, Tape, Tensor
 from vramwise.types import ModelSpec, RunSpec
@@ -78,7 +79,8 @@ class GrpoRun(PreferenceRun):
         rows, tokens, words = logits.shape
         if self.run.log_probs == "copied":
             return self.log_probs(divide_slice_in_place(t, logits, (rows, tokens - 1, words)))
-        return self.log_probs(shifted(t, logits))
+        following = shifted(t, logits)
+        return self.log_probs(sliced(t, following, following.shape))
 
     def _rows(self, shape: BatchShape) -> Batch:
         """Prompts and completions joined."""

@@ -303,8 +303,9 @@ class RunSpec:
     completion_len: int | None = None
     rows_per_prompt: int = 1
     old_log_probs: bool = False  # a pass for the policy's own log-probabilities before the update
-    engine_share: float | None = None  # of the card, for an inference engine in the same process
-    engine_sleeps: bool = False  # it gives its memory back while the policy is trained
+    engine: Literal["policy", "beside", "elsewhere"] = "policy"  # who generates: an engine beside it shares its card
+    engine_share: float = 0.0  # of the card
+    engine_sleeps: bool = False  # the engine gives its memory back while the policy is trained
     # optimizer
     optimizer: str
     max_grad_norm: float

@@ -38,15 +38,15 @@ class GrpoRun(PreferenceRun):
         t, run = self.t, self.run
         t.grad_enabled = False
         rows = run.generation_rows or shape.rows
-        if run.engine_share is None:
+        if run.engine == "policy":
             self._generate(shape, rows)
-        else:
-            self._wake()
-            if run.engine_sleeps:
-                self.engine = None
-                t.empty_cache()
-        t.phase("reference", self.step + 1)
+        self._wake()
+        if self.engine is not None and run.engine_sleeps:
+            self.engine = None
+            t.empty_cache()
         batch = self._rows(BatchShape(rows, shape.width, shape.padded))
+        if run.old_log_probs or run.reference != "none":
+            t.phase("reference", self.step)
         if run.old_log_probs:
             self._score(self.policy, batch, shape, rows)
         if run.reference != "none":
@@ -54,6 +54,15 @@ class GrpoRun(PreferenceRun):
         del batch
         t.grad_enabled = True
         return super().samples(step)
+
+    def predict(self, batch: Batch, shape: BatchShape) -> Tensor:
+        """Evaluation generates too, a batch at a time."""
+        if self.run.engine == "policy":
+            self._generate(shape, shape.rows)
+        self.t.phase("eval", self.step)
+        if self.run.reference != "none":
+            self._score(self.reference, self._rows(shape), shape, shape.rows)
+        return super().predict(batch, shape)
 
     def batch(self, shape: BatchShape) -> Batch:
         """Prompts and completions apart."""
@@ -89,7 +98,7 @@ class GrpoRun(PreferenceRun):
 
     def _generate(self, shape: BatchShape, rows: int) -> None:
         t, model = self.t, self.model
-        t.phase("generate", self.step + 1)
+        t.phase("generate", self.step)
         completion = min(self.run.completion_len or 1, shape.width - 1) or 1
         prompt = max(1, shape.width - completion)
         batch = self._rows(BatchShape(rows, prompt, shape.padded))
@@ -115,9 +124,8 @@ class GrpoRun(PreferenceRun):
         del logits
 
     def _wake(self) -> None:
-        """The engine takes its share of the card, and keeps it."""
-        share, gpu = self.run.engine_share, self.run.target.gpu
-        if share is None or gpu is None or self.engine is not None:
-            return
-        self.t.mark("other", "inference engine")
-        self.engine = Storage(self.t, int(share * gpu.memory_bytes))
+        """The engine takes its share of the card; unless it sleeps at times, it keeps that."""
+        run, gpu = self.run, self.run.target.gpu
+        if run.engine == "beside" and gpu is not None and self.engine is None:
+            self.t.mark("other", "inference engine")
+            self.engine = Storage(self.t, int(run.engine_share * gpu.memory_bytes))

@@ -14,6 +14,7 @@ class OddsRun(PreferenceRun):
     """Chosen rows first, rejected ones after them."""
 
     keys = ("input_ids", "attention_mask", "labels")
+    casts_adapters = False
 
     def forward(self, batch: Batch, padded: bool) -> tuple[Tensor, Tensor | None]:
         """The loss; the logits go with this call."""

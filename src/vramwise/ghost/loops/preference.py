@@ -11,9 +11,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from vramwise.families import block_of
-from vramwise.ghost.dtypes import BF16, FP32, INT64
+from vramwise.ghost.dtypes import FP32, INT64
 from vramwise.ghost.loops.batches import BatchShape
-from vramwise.ghost.loops.reference import Model, built, load_model, with_adapter_copy, without_adapter
+from vramwise.ghost.loops.reference import (
+    Model,
+    adapters_in_bf16,
+    built,
+    load_model,
+    with_adapter_copy,
+    without_adapter,
+)
 from vramwise.ghost.loops.sft import Batch, Run
 from vramwise.ghost.losses import StockLoss
 from vramwise.ghost.model.liger import plain_weight
@@ -21,7 +28,7 @@ from vramwise.ghost.ops.elementwise import to_float
 from vramwise.ghost.ops.logprobs import chunked_log_probs, copied_log_probs, fused_log_probs
 from vramwise.ghost.ops.shape import indexed, narrow
 from vramwise.ghost.sharding import Sharding
-from vramwise.ghost.tape import Grads, Node, Storage, Tape, Tensor
+from vramwise.ghost.tape import Grads, Node, Tape, Tensor
 from vramwise.ghost.weights import Weights
 from vramwise.types import ModelSpec, RunSpec
 
@@ -31,6 +38,7 @@ class PreferenceRun(Run):
 
     keys: tuple[str, ...] = ("input_ids", "attention_mask", "completion_mask")
     disables_dropout = True
+    casts_adapters = True  # on a quantised base, to bf16
 
     def __init__(self, t: Tape, run: RunSpec, model: ModelSpec, sharding: Sharding) -> None:
         self.reference_weights: Weights | None = None
@@ -43,8 +51,8 @@ class PreferenceRun(Run):
         """The reference, and a model that is loaded for nothing, which goes before training starts."""
         t, run = self.t, self.run
         spare = load_model(t, run, model, sharding, run.weights_dtype) if run.spare_model else None
-        if run.quantization is not None and run.adapter is not None:
-            _adapters_in_bf16(t, self.weights)
+        if run.quantization is not None and run.adapter is not None and self.casts_adapters:
+            adapters_in_bf16(t, self.weights)
         if run.reference == "model":
             self.reference_weights = load_model(t, run, model, sharding, run.reference_dtype)
         elif run.reference == "adapter_copy":
@@ -171,13 +179,3 @@ def mean_of_chosen(t: Tape, logits: Tensor, rows: int) -> None:
     means = t.new((tokens,), logits.dtype)
     del means
     del picked
-
-
-def _adapters_in_bf16(t: Tape, weights: Weights) -> None:
-    """On a quantised base the adapter is trained in bf16."""
-    for pair in weights.adapters.values():
-        for parameter in pair:
-            t.mark("weights", parameter.name)
-            if parameter.storage is not None:
-                parameter.storage = Storage(t, parameter.storage.nbytes // parameter.dtype.size * BF16.size)
-            parameter.dtype = parameter.state_dtype = BF16

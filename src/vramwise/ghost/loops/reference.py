@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from vramwise.ghost.build import Builder
+from vramwise.ghost.dtypes import BF16
 from vramwise.ghost.model.causal_lm import Body
 from vramwise.ghost.model.linear import Projection
 from vramwise.ghost.sharding import Sharding
 from vramwise.ghost.sharding.fsdp_units import Units
-from vramwise.ghost.tape import Parameter, Tape
+from vramwise.ghost.tape import Parameter, Storage, Tape
 from vramwise.ghost.weights import Weights, load
 from vramwise.types import ModelSpec, RunSpec
 
@@ -63,6 +64,16 @@ def _sharing(weights: Weights) -> Weights:
 def _twin(t: Tape, parameter: Parameter) -> Parameter:
     t.mark("weights", f"{parameter.name} of the reference")
     return Parameter(t, parameter.name, parameter.shape, parameter.dtype, trainable=True)
+
+
+def adapters_in_bf16(t: Tape, weights: Weights) -> None:
+    """On a quantised base TRL trains the adapter in bf16."""
+    for pair in weights.adapters.values():
+        for parameter in pair:
+            t.mark("weights", parameter.name)
+            if parameter.storage is not None:
+                parameter.storage = Storage(t, parameter.storage.nbytes // parameter.dtype.size * BF16.size)
+            parameter.dtype = parameter.state_dtype = BF16
 
 
 def built(weights: Weights) -> Model:

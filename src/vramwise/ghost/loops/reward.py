@@ -10,6 +10,7 @@ from dataclasses import replace
 from vramwise.ghost.dtypes import BY_NAME, FP32, INT64
 from vramwise.ghost.loops.batches import BatchShape
 from vramwise.ghost.loops.preference import scored
+from vramwise.ghost.loops.reference import adapters_in_bf16
 from vramwise.ghost.loops.sft import Batch, Run
 from vramwise.ghost.ops.elementwise import to_float
 from vramwise.ghost.ops.loss import log_softmax, nll_loss
@@ -33,6 +34,8 @@ class RewardRun(Run):
     def load_more(self, model: ModelSpec, sharding: Sharding) -> None:
         """The head, trained with or without an adapter."""
         t, run = self.t, self.run
+        if run.quantization is not None and run.adapter is not None:
+            adapters_in_bf16(t, self.weights)
         t.mark("weights", "score")
         dtype = FP32 if run.adapter is not None else BY_NAME[run.weights_dtype]
         self.score = Parameter(t, "score.weight", (self.labels, model.hidden_size), dtype, trainable=True)

@@ -125,6 +125,7 @@ class Run:
                 number += alike if recorder.once_more(alike) else 0
             else:
                 recorder.begin(_carry(samples, items, loss, grad_norm))
+                self.step = number
                 t.phase("forward", number)
                 samples, items = self.samples(step)
                 shapes = [step.held[position] for position in step.trained]

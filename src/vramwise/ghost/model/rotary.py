@@ -12,9 +12,7 @@ from vramwise.ghost.tape import Tape, Tensor
 Rotation = Callable[[Tape, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
-def rotary_tables(
-    t: Tape, dim: int, positions: Tensor, dtype: DType, *, product: bool = True
-) -> tuple[Tensor, Tensor]:
+def rotary_tables(t: Tape, dim: int, positions: Tensor, dtype: DType, *, product: bool = True) -> tuple[Tensor, Tensor]:
     """cos and sin of (rows, tokens, dim), computed in fp32 and cast.
 
     `product`: the angles come of a matrix product, which is then a run's first and brings its workspace.
@@ -32,9 +30,7 @@ def rotary_tables(
     return tables
 
 
-def half_tables(
-    t: Tape, dim: int, positions: Tensor, dtype: DType, *, product: bool = True
-) -> tuple[Tensor, Tensor]:
+def half_tables(t: Tape, dim: int, positions: Tensor, dtype: DType, *, product: bool = True) -> tuple[Tensor, Tensor]:
     """cos and sin of half the width: for models that turn the two halves of a head separately (GPT-OSS)."""
     rows, tokens = positions.shape
     floats = t.new((rows, 1, tokens), FP32)

@@ -20,6 +20,7 @@ _OBJECTIVES = {
 # TRL's own defaults, and the share of the card that vLLM takes in one process where nobody says.
 _COMPLETION, _GENERATIONS = 256, 8
 _ENGINE_SHARE = {"0.21.0": 0.3, "0.18.0": 0.9}
+_NO_ENGINE: dict[str, Any] = {"engine": "policy", "engine_share": 0.0, "engine_sleeps": False}
 
 
 def resolve_preference(fields: Fields, target: Target) -> None:
@@ -95,11 +96,9 @@ def _beta(fields: Fields) -> float:
 def _generation(fields: Fields, schema: Schema, objective: str) -> None:
     config, values = fields.config, fields.values
     if objective != "grpo":
-        for name in ("generation_rows", "completion_len", "engine_share"):
-            fields.derive(name, None, "nothing is generated")
-        fields.derive("rows_per_prompt", 1, "nothing is generated")
-        fields.derive("old_log_probs", False, "nothing is generated")
-        fields.derive("engine_sleeps", False, "there is no engine")
+        nothing = {"generation_rows": None, "completion_len": None, "rows_per_prompt": 1, "old_log_probs": False}
+        for name, value in (nothing | _NO_ENGINE).items():
+            fields.derive(name, value, "nothing is generated")
         return
     micro, each, ranks = (values[name] for name in ("micro_batch_size", "gradient_accumulation_steps", "data_parallel"))
     fields.at_least_one("completion_len", _COMPLETION, key="trl.max_completion_length", why="TRL's default")
@@ -110,8 +109,7 @@ def _generation(fields: Fields, schema: Schema, objective: str) -> None:
     fields.derive("generation_rows", rows, why, key="trl.generation_batch_size" if written else None)
     _engine(fields, schema)
     turns = max(1, rows // micro) * max(1, int(config.get("trl.num_iterations") or 1))
-    corrects = values["engine_share"] is not None or bool(config.get("trl.use_vllm"))
-    old = each % turns != 0 or corrects
+    old = each % turns != 0 or values["engine"] != "policy"
     fields.derive(
         "old_log_probs", old, "samples may be older than the policy" if old else "samples are the policy's own"
     )
@@ -119,11 +117,21 @@ def _generation(fields: Fields, schema: Schema, objective: str) -> None:
 
 def _engine(fields: Fields, schema: Schema) -> None:
     config = fields.config
-    if not config.get("trl.use_vllm") or config.get("trl.vllm_mode", "server") != "colocate":
-        why = "vLLM runs elsewhere" if config.get("trl.use_vllm") else "the policy generates by itself"
-        fields.derive("engine_share", None, why, key="trl.vllm_mode" if config.get("trl.use_vllm") else None)
+    if not config.get("trl.use_vllm"):
+        for name, value in _NO_ENGINE.items():
+            fields.derive(name, value, "the policy generates by itself", key="trl.use_vllm")
+        return
+    # TRL's own mode where nobody says one; Axolotl's server is the other.
+    beside = config.get("trl.vllm_mode", "colocate") == "colocate"
+    why = "vLLM shares the card" if beside else "vLLM runs as a server"
+    fields.derive("engine", "beside" if beside else "elsewhere", why, key="trl.vllm_mode")
+    if not beside:
+        fields.derive("engine_share", 0.0, why)
         fields.derive("engine_sleeps", False, why)
         return
     usual = next(share for since, share in _ENGINE_SHARE.items() if schema.since(since))
-    fields.take("engine_share", usual, key="vllm.gpu_memory_utilization", why=f"default of Axolotl {schema.short}")
+    if "trl.vllm_mode" not in config:
+        usual = _ENGINE_SHARE["0.21.0"]  # Axolotl hands its own value on only with the mode
+    share = fields.take("engine_share", usual, key="vllm.gpu_memory_utilization", why=f"Axolotl {schema.short}")
+    fields.values["engine_share"] = min(1.0, max(0.0, float(share)))
     fields.take("engine_sleeps", False, key="trl.vllm_enable_sleep_mode", why="TRL's default")

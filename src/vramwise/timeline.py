@@ -40,7 +40,8 @@ class Tag(NamedTuple):
 
 
 class Phase(NamedTuple):
-    """A stretch of the run: load, forward, loss, backward, clip, optimizer, eval, save. Steps count from 1."""
+    """A stretch of the run: load, forward, loss, backward, clip, optimizer, eval, save; where a policy is held against
+    a reference, or generates: reference, generate. Steps count from 1."""
 
     name: str
     step: int

@@ -39,7 +39,7 @@ class Lengths:
 
 def parse_lengths(text: str, name: str) -> Lengths:
     """One length a line, or `[chosen, rejected]` for pairs; or JSON lines of samples, with `length`, `input_ids` or
-    text."""
+    text, pairs with `chosen` and `rejected`. The first line decides which."""
     count = text.count("\n")
     if count > _MOST_LINES:
         raise VramwiseError(f"{name} has {count:,} lines: at most {_MOST_LINES:,} are read, give the first ones")
@@ -52,14 +52,22 @@ def parse_lengths(text: str, name: str) -> Lengths:
         return Lengths(tokens=[length for number, line in lines for length in _pair(line, name, number)], pairs=True)
     if not lines[0][1].startswith("{"):
         return Lengths(tokens=[_whole(line, name, number) for number, line in lines])
+    return _of_samples(lines, name)
+
+
+def _of_samples(lines: Sequence[tuple[int, str]], name: str) -> Lengths:
     estimated = False
-    tokens = []
+    tokens: list[int] = []
+    each = 0
     for number, line in lines:
-        count, guessed = _sample_length(line, name, number)
-        tokens.append(count)
+        found, guessed = _sample_lengths(line, name, number)
+        each = each or len(found)
+        if len(found) != each:
+            raise VramwiseError(f"{name}:{number}: pairs and single samples are mixed: give one kind")
+        tokens += found
         estimated |= guessed
     note = f"{name}: lengths of text samples estimated at {_BYTES_PER_TOKEN} bytes a token"
-    return Lengths(tokens=tokens, assumptions=(note,) if estimated else ())
+    return Lengths(tokens=tokens, assumptions=(note,) if estimated else (), pairs=each == 2)
 
 
 def _whole(line: str, name: str, number: int) -> int:
@@ -88,22 +96,37 @@ def _is_length(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _LONGEST
 
 
-def _sample_length(line: str, name: str, number: int) -> tuple[int, bool]:
+def _sample_lengths(line: str, name: str, number: int) -> tuple[Sequence[int], bool]:
+    """The length of a sample, both of a pair; and whether it is estimated."""
     try:
         sample = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise VramwiseError(f"{name}:{number}: not JSON: every line must be one sample") from error
     if not isinstance(sample, dict):
         raise VramwiseError(f"{name}:{number}: a sample must be a JSON object")
-    if sample.get("length") is not None:
-        return _stated(sample["length"], name, number), False
+    stated = sample.get("length")
+    if isinstance(stated, list) and len(stated) == 2:
+        return [_stated(length, name, number) for length in stated], False
+    if stated is not None:
+        return [_stated(stated, name, number)], False
     if isinstance(sample.get("input_ids"), list):
-        return max(1, len(sample["input_ids"])), False
-    texts = list(_texts(sample))
-    if not texts:
+        return [max(1, len(sample["input_ids"]))], False
+    if sample.get("chosen") and sample.get("rejected"):
+        rest = {key: value for key, value in sample.items() if key not in ("chosen", "rejected")}
+        return [_estimated([_prompt_of(sample[key], rest), sample[key]]) for key in ("chosen", "rejected")], True
+    if not list(_texts(sample)):
         raise VramwiseError(f"{name}:{number}: a sample without `length`, `input_ids` or text")
-    size = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
-    return max(1, -(-size // _BYTES_PER_TOKEN)), True
+    return [_estimated(sample)], True
+
+
+def _prompt_of(answer: object, rest: dict[str, object]) -> object:
+    """What stands before an answer: nothing where the answer is a whole conversation."""
+    return rest if isinstance(answer, str) else ""
+
+
+def _estimated(sample: object) -> int:
+    size = sum(len(text.encode("utf-8", "surrogatepass")) for text in _texts(sample))
+    return max(1, -(-size // _BYTES_PER_TOKEN))
 
 
 def _stated(length: object, name: str, number: int) -> int:

@@ -70,9 +70,9 @@ class PreferenceRun(Run):
         """Labels are not counted: the batch has none."""
         return None
 
-    def micro_step(self, batch: Batch, padded: bool, step: int) -> Tensor:
+    def micro_step(self, batch: Batch, padded: bool, step: int, empties: bool = False) -> Tensor:
         """One micro-batch; some trainers hand the cache back after each."""
-        loss = super().micro_step(batch, padded, step)
+        loss = super().micro_step(batch, padded, step, empties)
         if self.run.empties_cache_each_step:
             self.t.empty_cache()
         return loss

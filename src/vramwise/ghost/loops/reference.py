@@ -7,12 +7,13 @@ from typing import Literal
 
 from vramwise.ghost.build import Builder
 from vramwise.ghost.dtypes import BF16
+from vramwise.ghost.loading import load_reference
 from vramwise.ghost.model.causal_lm import Body
 from vramwise.ghost.model.linear import Projection
 from vramwise.ghost.sharding import Sharding
 from vramwise.ghost.sharding.fsdp_units import Units
 from vramwise.ghost.tape import Parameter, Storage, Tape
-from vramwise.ghost.weights import Weights, load
+from vramwise.ghost.weights import Weights
 from vramwise.types import ModelSpec, RunSpec
 
 
@@ -31,10 +32,7 @@ HalfOrFull = Literal["bf16", "fp16", "fp32"]
 def load_model(t: Tape, run: RunSpec, model: ModelSpec, sharding: Sharding, dtype: HalfOrFull) -> Weights:
     """A whole model beside the policy, in that type, with nothing of it trained."""
     plain = replace(run, adapter=None, weights_dtype=dtype, fp32_embeddings=run.fp32_embeddings or dtype == "fp32")
-    weights = load(t, model, plain, sharding)
-    for parameter in weights.by_name.values():
-        parameter.node = None
-    return weights
+    return load_reference(t, model, plain, sharding)
 
 
 def without_adapter(weights: Weights) -> Weights:

@@ -38,9 +38,6 @@ def resolve_axolotl(config: Config, target: Target, deepspeed: Mapping[str, Any]
     settings, origin = settings_in_force(target, added, "the axolotl command")
     fields.put("allocator", settings, origin)
     fields.derive("liger_before_build", True, "Axolotl has Liger replace classes before the model is built")
-    product = target.stack.parts("transformers") < (5, 19)
-    why = "a matrix product up to transformers 5.18" if product else "plain multiplication since transformers 5.19"
-    fields.derive("rotary_product", product, why)
     own = fields.values["sharding"] == "fsdp2"
     fields.derive("fsdp_adapters_apart", own, "Axolotl's own FSDP 2" if own else "no FSDP 2")
     return RunSpec(

@@ -72,6 +72,10 @@ def lengths_of(batches: list[dict[str, Any]], config: dict[str, Any]) -> Lengths
     """
     if config.get("rl") == "grpo":
         return parse_lengths("\n".join([str(GRPO_PROMPT)] * len(batches)), "measured prompts")
+    if "chosen_input_ids" in (batches[0] if batches else {}):
+        sides = [(batch["chosen_input_ids"], batch["rejected_input_ids"]) for batch in batches]
+        lines = [f"[{chosen[1]}, {rejected[1]}]" for chosen, rejected in sides for _ in range(chosen[0])]
+        return parse_lengths("\n".join(lines), "measured batches")
     filled = config.get("pad_to_sequence_len")
     shapes = [
         (*batch["input_ids"], 9 if filled and batch.get("padded") else 0) for batch in batches if "input_ids" in batch

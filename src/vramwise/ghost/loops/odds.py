@@ -20,9 +20,13 @@ class OddsRun(PreferenceRun):
         """The loss; the logits go with this call."""
         t = self.t
         logits = self.logits(self.policy, batch, padded)
-        chosen_loss = self._cross_entropy(rows_of(t, logits, max(1, logits.shape[0] // 2)), batch)
-        loss = add(t, scored(t, self.log_probs(shifted(t, logits))), chosen_loss)
-        del logits
+        chosen_loss: Tensor | None = None
+        if self.run.chosen_cross_entropy:
+            chosen_loss = self._cross_entropy(rows_of(t, logits, max(1, logits.shape[0] // 2)), batch)
+        loss = scored(t, self.log_probs(shifted(t, logits)))
+        if chosen_loss is not None:
+            loss = add(t, loss, chosen_loss)
+        del logits, chosen_loss
         return loss, None
 
     def _cross_entropy(self, logits: Tensor, batch: Batch) -> Tensor:

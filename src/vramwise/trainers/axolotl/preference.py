@@ -41,6 +41,9 @@ def resolve_preference(fields: Fields, target: Target) -> None:
     empties = older and objective == "dpo"
     why = "Axolotl's DPO trainer empties the cache after every micro-step" if empties else "nobody empties it"
     fields.derive("empties_cache_each_step", empties, why)
+    alone = objective == "cpo" and fields.config.get("cpo_alpha") == 0
+    why = "cpo_alpha is 0" if alone else "a part of the loss of ORPO and of SimPO with cpo_alpha"
+    fields.derive("chosen_cross_entropy", not alone, why, key="cpo_alpha")
     _generation(fields, schema, objective)
 
 

@@ -36,7 +36,7 @@ class Event(NamedTuple):
 class Tag(NamedTuple):
     """What a block of memory is for: a category for the sums and a label a person can read."""
 
-    category: str  # weights, gradients, optimizer, activations, logits, temporary, workspace, data
+    category: str  # weights, gradients, optimizer, activations, logits, temporary, workspace, data, engine
     label: str  # e.g. "layers.7.mlp: gate × up"
 
 

@@ -316,7 +316,7 @@ class RunSpec:
     reference_precomputed: bool = False  # its log-probabilities are worked out before the first step
     spare_model: bool = False  # a second model is loaded for the trainer, which does not take it
     log_probs: Literal["copied", "fused", "chunked"] = "fused"  # how logits become log-probabilities
-    chosen_cross_entropy: bool = True  # pairs without a reference: the chosen rows are learnt by heart besides
+    chosen_cross_entropy: bool = False  # the chosen rows of pairs are learnt by heart besides
     empties_cache_each_step: bool = False
     # generation: rows made at once and how long completions get; None where nothing is generated
     generation_rows: int | None = None

@@ -119,6 +119,13 @@ def test_dpo_holds_both_models_logits_and_a_copy_of_each():
     assert held.breakdown_bytes["logits"] >= 2 * (logits + shorter)
 
 
+def test_dpo_may_learn_the_chosen_rows_besides():
+    besides = ghost(replace(DPO, chosen_cross_entropy=True))
+    half = 2 * 255 * 50_000 * 4
+    assert [size for size in sizes(besides, "log-softmax of the chosen rows") if size > 2**20] == [half, half]
+    assert peak(besides) > peak(ghost(DPO))
+
+
 def test_a_fused_kernel_copies_nothing():
     copied, fused = ghost(DPO), ghost(replace(DPO, log_probs="fused"))
     assert max(sizes(fused, "log-probabilities")) == 4 * 255 * 4
@@ -201,7 +208,7 @@ def test_kto_passes_four_times_and_copies_the_logits_by_label():
 
 
 def test_odds_ratios_need_no_reference_but_a_cross_entropy_of_the_chosen():
-    run = replace(RUN, rl="orpo", objective="orpo", log_probs="copied")
+    run = replace(RUN, rl="orpo", objective="orpo", log_probs="copied", chosen_cross_entropy=True)
     timeline = ghost(run)
     assert "reference" not in phases(timeline, 2)
     # the two chosen rows are joined, and their log-softmax is kept

@@ -9,6 +9,9 @@ from vramwise.ghost.loops.preference import PreferenceRun, mean_of_chosen, rows_
 from vramwise.ghost.loops.reference import Model
 from vramwise.ghost.loops.sft import Batch
 from vramwise.ghost.loops.steps import Plan
+from vramwise.ghost.ops.elementwise import add
+from vramwise.ghost.ops.loss import log_softmax, nll_loss
+from vramwise.ghost.ops.shape import indexed
 from vramwise.ghost.tape import Tensor
 
 
@@ -35,11 +38,21 @@ class DpoRun(PreferenceRun):
                 reference = self.logits(self.reference, batch, padded)
             self._score_reference(reference)
         half = following.shape[0] // 2
+        if half and self.run.chosen_cross_entropy:
+            loss = add(t, loss, self._cross_entropy(rows_of(t, following, half), batch))
         if half:
             mean_of_chosen(t, rows_of(t, following, half), half)
             mean_of_chosen(t, rows_of(t, following, half), half)
         del logits, following, reference
         return loss, None
+
+    def _cross_entropy(self, chosen: Tensor, batch: Batch) -> Tensor:
+        """Over the completions of the chosen rows, which are copied out; taken to be all of the row."""
+        t = self.t
+        t.mark("logits", "log-softmax of the chosen rows")
+        rows, tokens, words = chosen.shape
+        picked = indexed(t, chosen, (rows * tokens, words))
+        return nll_loss(t, log_softmax(t, picked), batch["input_ids"])
 
     def _without_logits(self, batch: Batch, padded: bool) -> Tensor:
         loss = scored(self.t, self.chunked(self.policy, batch, padded))

@@ -127,5 +127,5 @@ class GrpoRun(PreferenceRun):
         """The engine takes its share of the card; unless it sleeps at times, it keeps that."""
         run, gpu = self.run, self.run.target.gpu
         if run.engine == "beside" and gpu is not None and self.engine is None:
-            self.t.mark("other", "inference engine")
+            self.t.mark("engine", "inference engine")
             self.engine = Storage(self.t, int(run.engine_share * gpu.memory_bytes))

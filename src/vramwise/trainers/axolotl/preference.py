@@ -41,9 +41,7 @@ def resolve_preference(fields: Fields, target: Target) -> None:
     empties = older and objective == "dpo"
     why = "Axolotl's DPO trainer empties the cache after every micro-step" if empties else "nobody empties it"
     fields.derive("empties_cache_each_step", empties, why)
-    alone = objective == "cpo" and fields.config.get("cpo_alpha") == 0
-    why = "cpo_alpha is 0" if alone else "a part of the loss of ORPO and of SimPO with cpo_alpha"
-    fields.derive("chosen_cross_entropy", not alone, why, key="cpo_alpha")
+    _cross_entropy(fields, objective)
     _generation(fields, schema, objective)
 
 
@@ -55,6 +53,20 @@ def _objective(fields: Fields) -> str:
     rl = fields.values["rl"]
     found = _OBJECTIVES.get(str(rl), "tokens")
     return str(fields.derive("objective", found, f"rl: {rl}" if rl else "next tokens", key="rl" if rl else None))
+
+
+def _cross_entropy(fields: Fields, objective: str) -> None:
+    """ORPO always, SimPO unless cpo_alpha is 0, DPO where `sft` is among its losses."""
+    config, key = fields.config, "dpo_loss_type" if objective == "dpo" else "cpo_alpha"
+    losses = config.get("dpo_loss_type") or ()
+    by_objective = {
+        "orpo": True,
+        "cpo": config.get("cpo_alpha") != 0,
+        "dpo": fields.values["rl"] == "dpo" and "sft" in ((losses,) if isinstance(losses, str) else losses),
+    }
+    on = bool(by_objective.get(objective, False))
+    why = "a part of the loss" if on else "no part of the loss"
+    fields.derive("chosen_cross_entropy", on, why, key=key)
 
 
 def _reference(fields: Fields, objective: str) -> None:

@@ -23,8 +23,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     DPO and its relatives compare the trained model with the model before training. With an adapter the reference is the
     base with the adapter switched off and costs nothing. Without one the model is loaded again: for DPO in the type of
     the weights, 2 more bytes a parameter in bf16; for KTO, and for GRPO with beta above 0, TRL loads one of its own in
-    fp32: 4 bytes. Its forward pass needs logits of its own besides. Axolotl loads a second model for every `rl` but
-    ORPO; where TRL does not take it (KTO, SimPO, GRPO) it is in the way until training starts.
+    fp32: 4 bytes. Its forward pass needs logits of its own besides. The loader fetches a second model for every `rl`
+    but ORPO; where TRL does not take it (KTO, SimPO, GRPO) it is in the way until training starts.
 
     Train an adapter, use ORPO, or shard the models (FSDP, ZeRO 3).
     """

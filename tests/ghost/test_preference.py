@@ -107,6 +107,8 @@ def test_prompts_become_rows_of_prompt_and_completion():
     run = replace(GRPO, rows_per_prompt=2, micro_batch_size=4)
     assert train_shapes(run, Lengths(tokens=[100, 40])) == [BatchShape(4, 132, True)]
     assert train_shapes(run, Lengths(tokens=[40, 40])) == [BatchShape(4, 72, False)]
+    assert largest(run).width == 256
+    assert largest(replace(run, completion_len=512)).width == 768
 
 
 def test_dpo_holds_both_models_logits_and_a_copy_of_each():

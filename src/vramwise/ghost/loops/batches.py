@@ -41,6 +41,8 @@ def largest(run: RunSpec, *, evaluation: bool = False) -> BatchShape:
     """The largest batch that the settings allow: every row full. Packing evaluates at the training shape."""
     evaluation = evaluation and not run.eval_sample_packing
     rows, longest = _limits(run, evaluation=evaluation)
+    if run.completion_len is not None and run.completion_len >= longest:
+        longest += run.completion_len  # nothing is left for prompts: they are taken to be that long themselves
     if run.packing_rows == "one" and not evaluation:
         return BatchShape(1, rows * longest, False)
     # Packed rows under sdpa or eager carry a block-diagonal mask, as padded ones do.

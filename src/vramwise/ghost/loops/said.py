@@ -24,7 +24,10 @@ def preference_assumptions(run: RunSpec) -> Iterator[str]:
 
 
 def _generation(run: RunSpec) -> Iterator[str]:
-    yield f"every completion is taken to reach {run.completion_len} tokens; --lengths are those of prompts"
+    yield (
+        f"every completion is taken to reach {run.completion_len} tokens; --lengths are those of prompts, which "
+        "without them are taken to fill the rest of sequence_len"
+    )
     gpu = run.target.gpu
     if run.engine == "elsewhere":
         yield "vLLM is taken to run on another card"

@@ -36,12 +36,13 @@ class Event(NamedTuple):
 class Tag(NamedTuple):
     """What a block of memory is for: a category for the sums and a label a person can read."""
 
-    category: str  # weights, gradients, optimizer, activations, logits, temporary, workspace, data
+    category: str  # weights, gradients, optimizer, activations, logits, temporary, workspace, data, engine
     label: str  # e.g. "layers.7.mlp: gate × up"
 
 
 class Phase(NamedTuple):
-    """A stretch of the run: load, forward, loss, backward, clip, optimizer, eval, save. Steps count from 1."""
+    """A stretch of the run: load, forward, loss, backward, clip, optimizer, eval, save; where a policy is held against
+    a reference, or generates: reference, generate. Steps count from 1."""
 
     name: str
     step: int

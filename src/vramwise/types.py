@@ -326,6 +326,23 @@ class RunSpec:
     unfrozen: tuple[str, ...] = ()
     added_tokens: int = 0  # new in the vocabulary: their rows need training
     rl: str | None
+    # preference and reward training: what the loss is made of, and what the policy is held against
+    objective: Literal["tokens", "dpo", "kto", "orpo", "cpo", "reward", "process_reward", "grpo"] = "tokens"
+    reference: Literal["none", "model", "adapter_off", "adapter_copy"] = "none"
+    reference_dtype: Literal["bf16", "fp16", "fp32"] = "bf16"
+    reference_precomputed: bool = False  # its log-probabilities are worked out before the first step
+    spare_model: bool = False  # a second model is loaded for the trainer, which does not take it
+    log_probs: Literal["copied", "fused", "chunked"] = "fused"  # how logits become log-probabilities
+    chosen_cross_entropy: bool = False  # the chosen rows of pairs are learnt by heart besides
+    empties_cache_each_step: bool = False
+    # generation: rows made at once and how long completions get; None where nothing is generated
+    generation_rows: int | None = None
+    completion_len: int | None = None
+    rows_per_prompt: int = 1
+    old_log_probs: bool = False  # a pass for the policy's own log-probabilities before the update
+    engine: Literal["policy", "beside", "elsewhere"] = "policy"  # who generates: an engine beside it shares its card
+    engine_share: float = 0.0  # of the card
+    engine_sleeps: bool = False  # the engine gives its memory back while the policy is trained
     # optimizer
     optimizer: str
     max_grad_norm: float

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from vramwise.ghost.loops.batches import BatchShape, Widths, as_shapes, largest
 from vramwise.ghost.loops.emptying import emptying_of
+from vramwise.ghost.loops.said import preference_assumptions
 from vramwise.ghost.loops.steps import FEWEST_DIFFERENT, Plan
 from vramwise.ghost.optimizers import is_known
 from vramwise.ghost.tape import LIGER
@@ -105,8 +106,7 @@ def assumptions(
         found.append(f"left out of the model: {model.left_out}")
     if run.torch_compile:
         found.append("torch_compile: predicted as eager; compiled runs usually need less")
-    if run.rl:
-        found.append(f"rl: {run.rl} is predicted as supervised fine-tuning: no second model, no paired batches")
+    found += preference_assumptions(run)
     if run.tiled_mlp and "mlp" in run.fused_lora:
         found.append("tiled_mlp has no effect where LoRA's MLP kernel takes the layer over")
     elif run.tiled_mlp and model.num_experts:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from vramwise.ghost.checkpointing import Checkpoint
+from vramwise.ghost.checkpointing import Checkpoint, non_reentrant
 from vramwise.ghost.dtypes import BOOL, FP32, INT64
 from vramwise.ghost.model.attention import Tables
 from vramwise.ghost.model.mask import boolean_mask, eager_mask, sdpa_mask
@@ -131,10 +131,13 @@ class Body:
         tables: dict[str, Tables | None],
         masks: dict[str, Tensor | None],
     ) -> None:
-        """The arguments of checkpointed blocks live as long as the graph does; a leaf of it always."""
+        """The arguments of checkpointed blocks live as long as the graph does; a leaf of it always.
+
+        Without reentry they go with the last block that runs again: nobody else keeps them.
+        """
         if not (t.training and t.grad_enabled):
             return
-        if self.checkpoint is not None:
+        if self.checkpoint is not None and self.checkpoint is not non_reentrant:
             t.graph_holds.append((leaf, positions, *tables.values(), *masks.values()))
         elif leaf is not None:
             t.graph_holds.append(leaf)

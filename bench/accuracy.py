@@ -159,9 +159,7 @@ def main() -> None:
         allocated, reserved, text = line(case)
         errors.append((allocated, reserved))
         entries.append(
-            Entry(
-                name=case.name, features=features(case.run, case.model), allocated=allocated, reserved=reserved
-            )
+            Entry(name=case.name, features=features(case.run, case.model), allocated=allocated, reserved=reserved)
         )
         print(text, flush=True)
     result = summary(errors)

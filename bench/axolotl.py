@@ -114,7 +114,7 @@ def main() -> None:
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--only", default="", help="runs whose name contains this")
     parser.add_argument("--json", action="store_true", help="one object a run instead of the table")
-    parser.add_argument("--record", action="store_true", help="of all bundled runs; writes their errors into the package")
+    parser.add_argument("--record", action="store_true", help="of all of them; writes the errors into the package")
     arguments = parser.parse_args()
     errors: list[tuple[float, float, float]] = []
     entries: list[Entry] = []

@@ -1,7 +1,7 @@
 """Writes src/vramwise/facts/accuracy.json: every measured run with its features and the errors of its prediction.
 
-    python bench/record.py          # all of it: seconds to a minute (`make record`)
-    python bench/accuracy.py --record, python bench/axolotl.py --record     # the runs of one kind, the others kept
+python bench/record.py          # all of it: seconds to a minute (`make record`)
+python bench/accuracy.py --record, python bench/axolotl.py --record     # the runs of one kind, the others kept
 """
 
 from __future__ import annotations

@@ -17,9 +17,25 @@ from vramwise.facts.bundled import bundled_json
 _CLOSEST = 5
 # How much further away a run is that lacks a feature of this kind; 1 for all others.
 _WEIGHTS = {
-    **{"trainer": 40, "rl": 40, "torch_compile": 40, "vendor": 40, "cards": 20, "method": 10, "lora_kernels": 8},
-    **{"loss": 6, "packing": 6, "attention": 6, "checkpointing": 6, "activation_offloading": 6, "evaluation": 5},
-    **{"optimizer": 4, "widths": 4, "allocator": 4, "experts": 4, "expert_quantization": 4, "release": 2},
+    "trainer": 40,
+    "rl": 40,
+    "torch_compile": 40,
+    "vendor": 40,
+    "cards": 20,
+    "method": 10,
+    "lora_kernels": 8,
+    "loss": 6,
+    "packing": 6,
+    "attention": 6,
+    "checkpointing": 6,
+    "activation_offloading": 6,
+    "evaluation": 5,
+    "optimizer": 4,
+    "widths": 4,
+    "allocator": 4,
+    "experts": 4,
+    "expert_quantization": 4,
+    "release": 2,
 }
 
 Features = Mapping[str, str]
@@ -27,7 +43,7 @@ Features = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """One measured run: its features as (kind, phrase), and its prediction's errors in per cent of what was measured."""
+    """One measured run: its features as (kind, phrase), and the errors of its prediction in per cent."""
 
     name: str
     features: frozenset[tuple[str, str]]
@@ -66,7 +82,7 @@ class ExpectedError:
         )
         if not self.applies:
             return (
-                f"not known, because nothing like it was measured with {listed(self.outside)}; "
+                f"not known, because no figure exists for {listed(self.outside)}; "
                 f"for the {runs} closest to it otherwise {figures}"
             )
         return f"for the {runs} most like this one {figures}"
@@ -103,7 +119,7 @@ def _expected(features: frozenset[tuple[str, str]], not_modelled: tuple[str, ...
     outside = tuple(dict.fromkeys([*not_modelled, *unseen]))
     alike = _alike(features & known, runs)
     return ExpectedError(
-        **summary(alike),
+        **summary(alike),  # type: ignore[arg-type]
         basis=basis,
         applies=not outside,
         outside=outside,
@@ -113,7 +129,7 @@ def _expected(features: frozenset[tuple[str, str]], not_modelled: tuple[str, ...
 
 
 def _alike(features: frozenset[tuple[str, str]], runs: Sequence[Recorded]) -> list[Recorded]:
-    """The closest runs, all that are equally close; then for each feature that none of them has, the closest with it."""
+    """The closest runs, with all that are equally close; for a feature that none of them has, the closest with it."""
     far = {run.name: sum(_WEIGHTS.get(kind, 1) for kind, _ in features - run.features) for run in runs}
     ranked = sorted(runs, key=lambda run: far[run.name])
     edge = far[ranked[min(_CLOSEST, len(ranked)) - 1].name]

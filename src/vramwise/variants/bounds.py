@@ -40,7 +40,7 @@ def unmodelled(run: RunSpec) -> Iterator[Unmodelled]:
     if run.torch_compile:
         why = "what it fuses is decided while compiling; the most is what the run takes without it"
         yield Unmodelled(name="torch.compile", less=True, why=why)
-    if run.rl:
+    if run.rl and getattr(run, "objective", "tokens") == "tokens":
         why = "it is predicted as supervised fine-tuning: no second model, no pairs, no generation"
         yield Unmodelled(name=f"rl: {run.rl}", less=False, why=why)
 

@@ -12,6 +12,7 @@ from vramwise.variants import changes
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.lengths import Lengths
 from vramwise.variants.prediction import Prediction
+from vramwise.variants.verdict import verdict_of
 
 # Rows are tried in eighths of sequence_len: data whose longest row is shorter than one would not be given so many.
 _PARTS = 8
@@ -79,14 +80,20 @@ def remedies(subject: Subject, prediction: Prediction, limit_bytes: int | None =
     for count, wanted in enumerate(_candidates(subject.run)):
         if count >= _TRIED or len(found) == _NAMED:
             break
-        if found and (len(wanted) > 1 or not _gentle(wanted)):
+        roomy = [one for one in found if _roomy(one)]
+        if roomy and (len(wanted) > 1 or not _gentle(wanted)):
             break
-        if any(_kinds(one.changes) <= _kinds(wanted) for one in found):
+        if any(_kinds(one.changes) <= _kinds(wanted) for one in roomy):
             continue  # part of it is enough
         tried = attempt(subject, *wanted, limit_bytes=limit_bytes)
         if tried.fits:
             found.append(tried)
-    return found
+    return sorted(found, key=lambda one: not _roomy(one))
+
+
+def _roomy(tried: Attempt) -> bool:
+    """Whether it fits with something to spare."""
+    return tried.prediction is not None and verdict_of(tried.prediction).kind == "fits"
 
 
 def _gentle(wanted: Sequence[Change]) -> bool:

@@ -100,13 +100,18 @@ class Subject:
         return self._memo[key][0]
 
     def with_data(self, named: str | None = None) -> Subject:
-        """The same subject with the lengths of its data: of what is named, else of the config's local files."""
+        """The same subject with the lengths of its data: of what is named, else of the config's local files.
+
+        An empty name: of none, so that rows count as full.
+        """
+        if named == "":
+            return replace(self, data=NO_DATA, _memo={})
         tokenizer = _model_folder(self.run.base_model, self.model, self.document.path)
         if named is not None:
             train = read_named(named, tokenizer)
             return replace(self, data=Data(train=train, evaluation=train), _memo={})
         data = read_blocks(self.trainer.datasets(self.document), _folder(self.document.path), tokenizer)
-        return self if data == NO_DATA else replace(self, data=data, _memo={})
+        return self if data == self.data else replace(self, data=data, _memo={})
 
     def on_card(self, gpu: GpuSpec) -> Subject:
         """The same run on another card: what the config means is not asked again."""

@@ -71,7 +71,7 @@ def command(
     ask = PredictOptions(**asked, limit_bytes=None if memory_limit is None else parse_size(memory_limit))
     tried = scenarios(what_if)
     subject = opened(path, options, ask)
-    found = answer(subject, ask, _command(path, options, memory_limit))
+    found = answer(subject, ask, _command(path, options, ask, memory_limit))
     prediction = found.prediction
     changed = [what_changes(subject, options, ask, changes) for changes in tried]
     by_card = predict_cards(prediction, CARDS) if cards else []
@@ -83,13 +83,16 @@ def command(
     sys.exit(1 if prediction.fits is False else 0)
 
 
-def _command(path: str, options: Options, memory_limit: str | None) -> str:
-    """The command again, as far as it decides what fits: to try a remedy by."""
+def _command(path: str, options: Options, ask: PredictOptions, memory_limit: str | None) -> str:
+    """The command again, without its changes and outputs: to try a remedy by."""
     words = ["vramwise", "predict", path]
-    said = {"gpu": options.gpu, "gpus": options.gpus, "data": options.data, "memory-limit": memory_limit}
-    for name, value in said.items():
-        words += [f"--{name}", str(value)] if value is not None else []
-    return shlex.join(words)
+    said = {name: getattr(options, name) for name in (*TARGET_OPTIONS, "data") if name != "versions"}
+    said |= {name: getattr(ask, name) for name in ("engine", "model", "steps", "lengths", "eval_lengths")}
+    for name, value in {**said, "memory_limit": memory_limit}.items():
+        words += [f"--{name.replace('_', '-')}", str(value)] if value is not None else []
+    for version in options.versions:
+        words += ["--with", version]
+    return shlex.join([*words, "--online"] if ask.online else words)
 
 
 def predict_cards(prediction: Prediction, names: Sequence[str]) -> list[tuple[str, Prediction]]:

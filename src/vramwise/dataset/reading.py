@@ -120,7 +120,7 @@ def _said(
 ) -> Iterator[str]:
     how = "counted with the model's tokenizer, templates estimated"
     if not tokenised:
-        how = f"estimated at {BYTES_PER_TOKEN} bytes a token: the model's tokenizer is not here"
+        how = f"estimated at {BYTES_PER_TOKEN} bytes a token, rather too many: the model's tokenizer is not here"
     if all(sample.tokens is not None for sample in samples):
         how = "as the rows say"
     yield f"data: {len(tokens):,} rows of {name}, {min(tokens):,} to {max(tokens):,} tokens ({how})"

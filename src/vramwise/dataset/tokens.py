@@ -7,8 +7,9 @@ from pathlib import Path
 
 from vramwise.dataset.samples import Sample
 
-# UTF-8 bytes a token in English text, where no tokenizer is at hand.
-BYTES_PER_TOKEN = 4
+# UTF-8 bytes a token where no tokenizer is at hand: English text has more than 4, code about 3. Rather too long a row
+# than one that does not fit.
+BYTES_PER_TOKEN = 3
 # Rows that are really tokenised: the longest, which decide the peak, and some of all for the ratio of the others.
 _LONGEST = 64
 _SAMPLED = 192

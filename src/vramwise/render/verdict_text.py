@@ -63,15 +63,20 @@ def _where(prediction: Prediction) -> str:
 def _room(prediction: Prediction) -> str:
     needed, capacity = prediction.needs.highest_reserved_bytes, prediction.capacity_bytes or 0
     most = "at most " if prediction.bounds is not None else ""
-    return f"(needs {most}{gib(needed)} reserved, {gib(capacity)} usable)"
+    return f"(needs {most}{gib(needed)} reserved, {_bare(capacity)} usable)"
 
 
 def _range(prediction: Prediction) -> str:
-    between, capacity = prediction.bounds, gib(prediction.capacity_bytes or 0)
+    between, capacity = prediction.bounds, _bare(prediction.capacity_bytes or 0)
     assert between is not None
     if between.upper_bytes is None:
-        return f"needs at least {gib(between.lower_bytes)} reserved of {capacity} usable"
-    return f"needs between {gib(between.lower_bytes)} and {gib(between.upper_bytes)} reserved, {capacity} usable"
+        return f"needs at least {gib(between.lower_bytes)} reserved, {capacity} usable"
+    return f"needs {_bare(between.lower_bytes)} to {gib(between.upper_bytes)} reserved, {capacity} usable"
+
+
+def _bare(size_bytes: int) -> str:
+    """Beside a figure in GiB, another one."""
+    return gib(size_bytes).removesuffix(" GiB")
 
 
 def _needs(prediction: Prediction) -> str:
@@ -91,10 +96,11 @@ def reasons(prediction: Prediction, verdict: Verdict | None = None) -> Iterator[
         yield f"It fits if {longest}: --data FILE reads them from your data, --lengths FILE takes a list of lengths"
     yield f"Most is needed {_moment(prediction)}"
     failure = prediction.report.out_of_memory
-    if failure is not None and verdict.kind in ("does_not_fit", "may_fit"):
+    if failure is not None and prediction.fits is False:
         where = f"step {failure.step}, {failure.phase}" if failure.step else failure.phase
         what = f" ({failure.label})" if failure.label else ""
         yield f"It stops in {where}, which asks for {readable(failure.requested_bytes)} more{what}"
+    yield from (f"Rows as in the {note}" for note in prediction.assumptions if note.startswith("data: "))
     run = prediction.run
     if run.gpus == 1 and run.sharding not in ("none", "ddp"):
         yield f"The config shards ({run.sharding}), but one GPU is assumed: --gpus N says how many there are"
@@ -130,9 +136,10 @@ def ways_out(answer: Answer) -> list[str]:
     for tried in answer.remedies:
         assert tried.prediction is not None
         needed = gib(tried.prediction.needs.highest_reserved_bytes)
-        lines.append(f"  {needed:>9}  {_in_words(tried)} ({_EFFECTS[effect(tried)]})")
+        tight = "" if verdict_of(tried.prediction).kind == "fits" else ", tight"
+        lines.append(f"  {needed:>9}  {_in_words(tried)} ({_EFFECTS[effect(tried)]}{tight})")
         if answer.command:
-            lines.append(f"{'':13}{answer.command} {as_options(tried)}")
+            lines.append(f"    {answer.command} {as_options(tried)}")
     return lines
 
 

@@ -77,15 +77,15 @@ class ExpectedError:
     def __str__(self) -> str:
         runs = f"{self.runs} measured run{'s' * (self.runs != 1)}"
         figures = (
-            f"reserved memory was predicted within {self.reserved_median:.1f} % (the median) and "
-            f"{self.reserved_worst:.1f} % (the worst)"
+            f"predictions of reserved memory were off by {self.reserved_median:.1f} % (median), "
+            f"at most {self.reserved_worst:.1f} %"
         )
         if not self.applies:
             return (
                 f"not known, because no figure exists for {listed(self.outside)}; "
-                f"for the {runs} closest to it otherwise {figures}"
+                f"on the {runs} closest to it otherwise, {figures}"
             )
-        return f"for the {runs} most like this one {figures}"
+        return f"on the {runs} most like this one, {figures}"
 
 
 @cache

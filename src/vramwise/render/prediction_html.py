@@ -27,6 +27,7 @@ def prediction_page(
     verdict = answer.verdict if answer else verdict_of(prediction)
     state = {"fits": "good", "tight": "open", "does_not_fit": "bad"}.get(verdict.kind, "open")
     head = [unstyle(headline(prediction, verdict)).lstrip("✓✗!? "), *reasons(prediction, verdict)]
+    expected, *rests_on = [unstyle(line).strip().removeprefix("Expected error: ") for line in error_lines(prediction)]
     return render_html(
         title=f"{Path(path).name}: predicted GPU memory",
         verdict=head,
@@ -37,6 +38,6 @@ def prediction_page(
         report=prediction.shown,
         gpu=prediction.gpu,
         findings=findings,
-        assumptions=prediction.assumptions,
-        expected_error=[unstyle(line).strip() for line in error_lines(prediction)],
+        assumptions=[*prediction.assumptions, *rests_on],
+        expected_error=expected,
     )

@@ -104,11 +104,22 @@ def reasons(prediction: Prediction, verdict: Verdict | None = None) -> Iterator[
     run = prediction.run
     if run.gpus == 1 and run.sharding not in ("none", "ddp"):
         yield f"The config shards ({run.sharding}), but one GPU is assumed: --gpus N says how many there are"
+    yield from _error_matters(prediction, verdict)
     if prediction.bounds is not None:
         yield f"Not modelled: {prediction.bounds.why}"
     unseen = [name for name in prediction.expected_error.outside if name not in _unmodelled(prediction)]
     if unseen:
         yield f"Not measured: no recorded run had {listed(unseen)}; that part follows the libraries' source alone"
+
+
+def _error_matters(prediction: Prediction, verdict: Verdict) -> Iterator[str]:
+    """Where runs like it were off by so much that this one could come out the other way."""
+    error, needed = prediction.expected_error, prediction.needs.highest_reserved_bytes
+    if prediction.fits is True and verdict.spare_bytes < needed * -error.reserved_lowest / 100:
+        yield f"Measured runs like it took up to {-error.reserved_lowest:.1f} % more than predicted: that is not spare"
+    too_high = needed - needed / (1 + error.reserved_highest / 100)
+    if prediction.fits is False and 0 < verdict.short_bytes < too_high:
+        yield f"Some measured runs like it were predicted up to {error.reserved_highest:.0f} % too high: it may run"
 
 
 def _unmodelled(prediction: Prediction) -> tuple[str, ...]:
@@ -188,5 +199,5 @@ def error_lines(prediction: Prediction) -> Sequence[str]:
     shown = ", ".join(error.names[:3])
     more = f" and {error.runs - 3} more" if error.runs > 3 else ""
     other = ", ".join(error.closest_differs[:4])
-    differs = f"; the first differs in not having: {other}" if other else ""
+    differs = f"; this run differs from the first in: {other}" if other else ""
     return [*lines, f"  {shown}{more}{differs}", f"  {error.basis}"]

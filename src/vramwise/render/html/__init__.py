@@ -38,7 +38,7 @@ def render_html(
     gpu: GpuSpec | None,
     findings: Sequence[Finding],
     assumptions: Sequence[str],
-    expected_error: str | Sequence[str],
+    expected_error: str,
     measured: Sequence[PhasePeak] = (),
     state: str | None = None,
     ways_out: Sequence[str] = (),

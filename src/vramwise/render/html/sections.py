@@ -32,14 +32,12 @@ def outcome(report: MemoryReport, gpu: GpuSpec | None) -> str:
     return "good" if report.device_bytes <= gpu.memory_bytes else "bad"
 
 
-def header(
-    title: str, verdict: str | Sequence[str], subtitle: str, expected_error: str | Sequence[str], state: str
-) -> Markup:
+def header(title: str, verdict: str | Sequence[str], subtitle: str, expected_error: str, state: str) -> Markup:
     """Who and what, and the answer: of several lines of a verdict the first is the answer, the others its reasons."""
     sign = {"good": "✓", "bad": "✗", "open": "•"}[state]
-    answer, *reasons = [verdict] if isinstance(verdict, str) else verdict
-    if isinstance(expected_error, str):
-        expected_error = [f"Expected error: {expected_error}"] if expected_error else []
+    answer, *small = [verdict] if isinstance(verdict, str) else verdict
+    if expected_error:
+        small.append(f"Expected error: {expected_error}")
     return element(
         "header",
         element("h1", title),
@@ -47,7 +45,7 @@ def header(
         element(
             "p",
             element("span", sign, class_="sign", aria_hidden="true"),
-            element("span", answer, *(element("small", line) for line in (*reasons, *expected_error))),
+            element("span", answer, *(element("small", line) for line in small)),
             class_=f"verdict {state}",
         ),
     )

@@ -51,17 +51,18 @@ def with_figures(findings: Sequence[Finding], subject: Subject) -> tuple[list[Fi
 def _left_open(finding: Finding, subject: Subject) -> Finding:
     """A run that may fit after all is worth a warning: rows are shorter than assumed, or a range leaves it open."""
     prediction = subject.forecast()
+    message = finding.message
     if prediction.fits is None and prediction.bounds is not None:
-        may = f"it may fit all the same: {prediction.bounds.why}"
+        message += f"; it may fit all the same: {prediction.bounds.why}"
     else:
         rows = rows_that_fit(subject, prediction)
         if rows is None:
             return finding
-        may = (
-            f"every row is taken as full {subject.run.sequence_len} tokens: it fits if none is longer than about "
-            f"{rows}; --data or --lengths says how long they are"
+        message = (
+            f"with full rows of {subject.run.sequence_len} tokens {message}; it fits if no row is longer than about "
+            f"{rows}: --data FILE reads how long they are"
         )
-    return replace(finding, severity=Severity.WARNING, message=f"{finding.message}; {may}")
+    return replace(finding, severity=Severity.WARNING, message=message)
 
 
 def _can_be_figured(finding: Finding, run: RunSpec) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import ceil
 
 from vramwise.attempting import attempt
 from vramwise.errors import VramwiseError
@@ -18,7 +19,7 @@ from vramwise.variants.verdict import verdict_of
 _PARTS = 8
 # Remedies that are named, and predictions that finding them may take.
 _NAMED = 3
-_TRIED = 10
+_TRIED = 6
 # Where the run itself has more events than this, each further prediction takes half a second.
 _MOST_EVENTS = 250_000
 # What keeps the result, at no price and at some; then the same mathematics in other kernels.
@@ -39,33 +40,36 @@ def rows_that_fit(subject: Subject, prediction: Prediction, limit_bytes: int | N
     """
     if prediction.fits is not False or not prediction.full_rows or _too_long(prediction):
         return None
-    longest = subject.run.sequence_len
-    if not _fits_with(subject, longest // _PARTS, limit_bytes):
+    longest, capacity = subject.run.sequence_len, prediction.capacity_bytes or 0
+    least = _with_rows(subject, longest // _PARTS, limit_bytes)
+    if least is None or least.fits is not True:
         return None
-    fitting, failing = 1, _PARTS
-    while failing - fitting > 1:
-        middle = (fitting + failing) // 2
-        if _fits_with(subject, longest * middle // _PARTS, limit_bytes):
-            fitting = middle
-        else:
-            failing = middle
-    return longest * fitting // _PARTS
+    # Memory grows about evenly with the rows: where it meets the card is tried, and then a step less at a time.
+    lowest, highest = (one.needs.highest_reserved_bytes for one in (least, prediction))
+    share = (capacity - lowest) / max(1, highest - lowest)
+    part = max(1, min(_PARTS - 1, ceil(1 + (_PARTS - 1) * share)))
+    while part > 1:
+        tried = _with_rows(subject, longest * part // _PARTS, limit_bytes)
+        if tried is not None and tried.fits:
+            break
+        part -= 1
+    return longest * part // _PARTS
 
 
 def _too_long(prediction: Prediction) -> bool:
     return len(prediction.short_timeline.events) > _MOST_EVENTS
 
 
-def _fits_with(subject: Subject, width: int, limit_bytes: int | None) -> bool:
-    """Whether it fits with rows of at most `width` tokens, of which each batch has one, and shorter ones beside it."""
+def _with_rows(subject: Subject, width: int, limit_bytes: int | None) -> Prediction | None:
+    """With rows of at most `width` tokens, of which each batch has one, and shorter ones beside it."""
     if width < 2:
-        return False
+        return None
     run = subject.run
     train, evaluation = [Lengths(tokens=_batch(width, rows)) for rows in (run.micro_batch_size, run.eval_batch_size)]
     try:
-        return subject.forecast(lengths=train, eval_lengths=evaluation, limit_bytes=limit_bytes).fits is True
+        return subject.forecast(lengths=train, eval_lengths=evaluation, limit_bytes=limit_bytes)
     except VramwiseError:
-        return False
+        return None
 
 
 def _batch(width: int, rows: int | None) -> Sequence[int]:
@@ -77,7 +81,8 @@ def remedies(subject: Subject, prediction: Prediction, limit_bytes: int | None =
     if prediction.fits is not False or _too_long(prediction):
         return []
     found: list[Attempt] = []
-    for count, wanted in enumerate(_candidates(subject.run)):
+    promising = (wanted for wanted in _candidates(subject.run) if _could_help(wanted, prediction))
+    for count, wanted in enumerate(promising):
         if count >= _TRIED or len(found) == _NAMED:
             break
         roomy = [one for one in found if _roomy(one)]
@@ -89,6 +94,24 @@ def remedies(subject: Subject, prediction: Prediction, limit_bytes: int | None =
         if tried.fits:
             found.append(tried)
     return sorted(found, key=lambda one: not _roomy(one))
+
+
+def _could_help(wanted: Sequence[Change], prediction: Prediction) -> bool:
+    """Whether all that the changes can save at the peak is enough: a prediction that must fail is not made."""
+    needs, run = prediction.needs, prediction.run
+    held = needs.breakdown_bytes
+    passing = sum(held.get(name, 0) for name in ("activations", "logits", "temporary", "data"))
+    saved = needs.idle_bytes
+    for change in wanted:
+        if change.id == "fuse-loss":
+            saved += held.get("logits", 0) + held.get("temporary", 0)
+        elif change.id == "checkpoint-activations":
+            saved += held.get("activations", 0) + held.get("temporary", 0)
+        elif change.id == "smaller-micro-batch" and needs.peak_phase != "eval":
+            saved += passing - passing * change.fields["micro_batch_size"] // run.micro_batch_size
+        elif change.id != "expandable-segments":
+            return True  # what it saves is not told by what is held
+    return saved >= needs.peak_reserved_bytes - (prediction.capacity_bytes or 0)
 
 
 def _roomy(tried: Attempt) -> bool:

@@ -302,7 +302,7 @@ def test_full_rows_that_do_not_fit_are_a_warning_where_shorter_ones_do(vramwise,
     found = json.loads(vramwise("check", config, *card, "--format", "json").stdout)["files"][0]["findings"]
     (misfit,) = [one for one in found if one["rule"] == "does-not-fit"]
     assert misfit["severity"] == "warning"
-    assert f"none is longer than about {rows}" in misfit["message"]
+    assert f"no row is longer than about {rows}:" in misfit["message"]
     (tmp_path / "short.txt").write_text(f"{rows}\n{rows - 1}\n" * 16)
     assert predicted(vramwise, config, *card, "--lengths", tmp_path / "short.txt")["fits"] is True
     (tmp_path / "long.jsonl").write_text('{"length": 512}\n' * 16)

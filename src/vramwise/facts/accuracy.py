@@ -37,6 +37,8 @@ _WEIGHTS = {
     "expert_quantization": 4,
     "release": 2,
 }
+# From this weight on a feature must be stood for by a run that had it, however unlike that run is otherwise.
+_DECISIVE = 4
 
 Features = Mapping[str, str]
 
@@ -129,14 +131,15 @@ def _expected(features: frozenset[tuple[str, str]], not_modelled: tuple[str, ...
 
 
 def _alike(features: frozenset[tuple[str, str]], runs: Sequence[Recorded]) -> list[Recorded]:
-    """The closest runs, with all that are equally close; for a feature that none of them has, the closest with it."""
+    """The closest runs, with all that are equally close; for what decides and none of them has, the closest with it."""
     far = {run.name: sum(_WEIGHTS.get(kind, 1) for kind, _ in features - run.features) for run in runs}
     ranked = sorted(runs, key=lambda run: far[run.name])
     edge = far[ranked[min(_CLOSEST, len(ranked)) - 1].name]
     picked = [run for run in ranked if far[run.name] <= edge]
     lacking = features.difference(*(run.features for run in picked))
     for feature in sorted(lacking):
-        if not any(feature in run.features for run in picked):
+        decides = _WEIGHTS.get(feature[0], 1) >= _DECISIVE
+        if decides and not any(feature in run.features for run in picked):
             picked.append(next(run for run in ranked if feature in run.features))
     return picked
 

@@ -116,7 +116,8 @@ def _error_matters(prediction: Prediction, verdict: Verdict) -> Iterator[str]:
     """Where runs like it were off by so much that this one could come out the other way."""
     error, needed = prediction.expected_error, prediction.needs.highest_reserved_bytes
     if prediction.fits is True and verdict.spare_bytes < needed * -error.reserved_lowest / 100:
-        yield f"Measured runs like it took up to {-error.reserved_lowest:.1f} % more than predicted: that is not spare"
+        more = f"{-error.reserved_lowest:.1f} % more"
+        yield f"Measured runs like it took up to {more} than predicted: so much is not spare"
     too_high = needed - needed / (1 + error.reserved_highest / 100)
     if prediction.fits is False and 0 < verdict.short_bytes < too_high:
         yield f"Some measured runs like it were predicted up to {error.reserved_highest:.0f} % too high: it may run"

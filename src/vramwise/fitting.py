@@ -13,7 +13,6 @@ from vramwise.variants import changes
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.lengths import Lengths
 from vramwise.variants.prediction import Prediction
-from vramwise.variants.verdict import verdict_of
 
 # Rows are tried in eighths of sequence_len: data whose longest row is shorter than one would not be given so many.
 _PARTS = 8
@@ -116,7 +115,7 @@ def _could_help(wanted: Sequence[Change], prediction: Prediction) -> bool:
 
 def _roomy(tried: Attempt) -> bool:
     """Whether it fits with something to spare."""
-    return tried.prediction is not None and verdict_of(tried.prediction).kind == "fits"
+    return tried.prediction is not None and tried.prediction.verdict().kind == "fits"
 
 
 def _gentle(wanted: Sequence[Change]) -> bool:

@@ -20,7 +20,7 @@ from vramwise.units import mib
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.lengths import Lengths, parse_lengths
 from vramwise.variants.prediction import Prediction
-from vramwise.variants.verdict import Verdict, verdict_of
+from vramwise.variants.verdict import Verdict
 
 _LENGTHS_LIMIT_BYTES = 128 * 1024 * 1024
 
@@ -111,7 +111,7 @@ def answer(subject: Subject, ask: PredictOptions, command: str = "") -> Answer:
     rows = rows_that_fit(subject, prediction, ask.limit_bytes)
     return Answer(
         prediction=prediction,
-        verdict=verdict_of(prediction, rows),
+        verdict=prediction.verdict(rows),
         remedies=tuple(remedies(subject, prediction, ask.limit_bytes)),
         command=command,
     )

@@ -14,7 +14,7 @@ from statistics import median
 from vramwise.facts.bundled import bundled_json
 
 # So many of the closest runs say what is to be expected; further ones only for features that none of these has.
-_CLOSEST = 5
+_CLOSEST = 3
 # How much further away a run is that lacks a feature of this kind; 1 for all others.
 _WEIGHTS = {
     "trainer": 40,
@@ -22,7 +22,7 @@ _WEIGHTS = {
     "torch_compile": 40,
     "vendor": 40,
     "cards": 20,
-    "method": 10,
+    "method": 20,
     "lora_kernels": 8,
     "loss": 6,
     "packing": 6,
@@ -75,6 +75,16 @@ class ExpectedError:
     # Signed: below 0 the prediction was too low.
     reserved_lowest: float = 0.0
     reserved_highest: float = 0.0
+
+    @property
+    def took_more(self) -> float:
+        """By which share one of the runs took more than was predicted for it; 0 where none did."""
+        return 1 / (1 + self.reserved_lowest / 100) - 1 if self.reserved_lowest < 0 else 0.0
+
+    @property
+    def took_less(self) -> float:
+        """By which share one of the runs took less than was predicted for it; 0 where none did."""
+        return 1 - 1 / (1 + self.reserved_highest / 100) if self.reserved_highest > 0 else 0.0
 
     def __str__(self) -> str:
         runs = f"{self.runs} measured run{'s' * (self.runs != 1)}"

@@ -13,7 +13,6 @@ from vramwise.render.prediction_text import describe
 from vramwise.render.verdict_text import error_lines, headline, reasons, ways_out
 from vramwise.types import Finding
 from vramwise.variants.prediction import Prediction
-from vramwise.variants.verdict import verdict_of
 
 
 def prediction_page(
@@ -24,7 +23,7 @@ def prediction_page(
     answer: Answer | None = None,
 ) -> str:
     """The prediction as one self-contained page: `profile` is its run, the config's findings stand beside it."""
-    verdict = answer.verdict if answer else verdict_of(prediction)
+    verdict = answer.verdict if answer else prediction.verdict()
     state = {"fits": "good", "tight": "open", "does_not_fit": "bad"}.get(verdict.kind, "open")
     head = [unstyle(headline(prediction, verdict)).lstrip("✓✗!? "), *reasons(prediction, verdict)]
     expected, *rests_on = [unstyle(line).strip().removeprefix("Expected error: ") for line in error_lines(prediction)]

@@ -13,7 +13,6 @@ from vramwise.render.verdict_text import as_options, effect, headline, reasons
 from vramwise.timeline import MemoryReport
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.prediction import Prediction
-from vramwise.variants.verdict import verdict_of
 
 VERSION = 1
 
@@ -21,7 +20,7 @@ VERSION = 1
 def prediction_json(prediction: Prediction, answer: Answer | None = None) -> dict[str, Any]:
     """One prediction. Peaks are of the run with memory to spare; `out_of_memory`, `retries` of the run on the card."""
     report, needs = prediction.report, prediction.needs
-    verdict = answer.verdict if answer else verdict_of(prediction)
+    verdict = answer.verdict if answer else prediction.verdict()
     failure = report.out_of_memory
     return {
         "version": VERSION,

@@ -10,7 +10,6 @@ from vramwise.render.verdict_text import error_lines, headline, reasons, ways_ou
 from vramwise.timeline import MemoryReport
 from vramwise.units import GIB, gib, gib_change, readable
 from vramwise.variants.prediction import Prediction
-from vramwise.variants.verdict import verdict_of
 
 _ORDER = ("weights", "gradients", "optimizer", "activations", "logits", "temporary", "workspace", "data")
 _BAR = 30
@@ -20,7 +19,7 @@ _GROUPS_SHOWN = 4
 
 def render_prediction(prediction: Prediction, answer: Answer | None = None) -> list[str]:
     """All of it, line by line: the verdict, why, what would make it fit, then the detail."""
-    verdict = answer.verdict if answer else verdict_of(prediction)
+    verdict = answer.verdict if answer else prediction.verdict()
     out = ways_out(answer) if answer else []
     return [
         headline(prediction, verdict),
@@ -124,7 +123,7 @@ def render_cards(rows: Sequence[tuple[str, Prediction]]) -> list[str]:
 
 def judgement(prediction: Prediction) -> str:
     """The verdict in two words and a figure, for a table."""
-    verdict = verdict_of(prediction)
+    verdict = prediction.verdict()
     if verdict.kind == "does_not_fit":
         return style("does not fit", fg="red", bold=True) + f", {readable(verdict.short_bytes)} short"
     if verdict.kind in ("may_fit", "not_known"):

@@ -5,14 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
-from vramwise.facts.accuracy import listed
 from vramwise.foreseeing import Answer
 from vramwise.render.outward import style
 from vramwise.types import Edit
 from vramwise.units import gib, largest, readable
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.prediction import Prediction
-from vramwise.variants.verdict import Verdict, verdict_of
+from vramwise.variants.verdict import Verdict
 
 _SIGNS = {
     "fits": ("✓", "green"),
@@ -26,7 +25,7 @@ _EFFECTS = {"same": "same result", "rounding": "same mathematics, other kernels"
 
 def headline(prediction: Prediction, verdict: Verdict | None = None) -> str:
     """One short line: the verdict and its figures."""
-    verdict = verdict or verdict_of(prediction)
+    verdict = verdict or prediction.verdict()
     if verdict.kind == "no_card":
         return f"{_needs(prediction)}; name a card with --gpu to see whether it fits"
     sign, colour = _SIGNS[verdict.kind]
@@ -90,7 +89,7 @@ def _needs(prediction: Prediction) -> str:
 
 def reasons(prediction: Prediction, verdict: Verdict | None = None) -> Iterator[str]:
     """Below the headline: the moment and what fills it, what was assumed, what was not measured."""
-    verdict = verdict or verdict_of(prediction)
+    verdict = verdict or prediction.verdict()
     if verdict.rows_up_to is not None:
         longest = f"no row is longer than about {verdict.rows_up_to} tokens"
         yield f"It fits if {longest}: --data FILE reads them from your data, --lengths FILE takes a list of lengths"
@@ -104,23 +103,18 @@ def reasons(prediction: Prediction, verdict: Verdict | None = None) -> Iterator[
     run = prediction.run
     if run.gpus == 1 and run.sharding not in ("none", "ddp"):
         yield f"The config shards ({run.sharding}), but one GPU is assumed: --gpus N says how many there are"
-    yield from _error_matters(prediction, verdict)
+    if verdict.within_error:
+        error = prediction.expected_error
+        more, less = f"{-error.reserved_lowest:.1f} % more", f"{error.reserved_highest:.0f} % less"
+        taken = (
+            f"{more} than predicted: so much is not spare" if prediction.fits else f"{less} than predicted: it may run"
+        )
+        yield f"Measured runs like it took up to {taken}"
     if prediction.bounds is not None:
         yield f"Not modelled: {prediction.bounds.why}"
     unseen = [name for name in prediction.expected_error.outside if name not in _unmodelled(prediction)]
     if unseen:
-        yield f"Not measured: no recorded run had {listed(unseen)}; that part follows the libraries' source alone"
-
-
-def _error_matters(prediction: Prediction, verdict: Verdict) -> Iterator[str]:
-    """Where runs like it were off by so much that this one could come out the other way."""
-    error, needed = prediction.expected_error, prediction.needs.highest_reserved_bytes
-    if prediction.fits is True and verdict.spare_bytes < needed * -error.reserved_lowest / 100:
-        more = f"{-error.reserved_lowest:.1f} % more"
-        yield f"Measured runs like it took up to {more} than predicted: so much is not spare"
-    too_high = needed - needed / (1 + error.reserved_highest / 100)
-    if prediction.fits is False and 0 < verdict.short_bytes < too_high:
-        yield f"Some measured runs like it were predicted up to {error.reserved_highest:.0f} % too high: it may run"
+        yield f"Not measured: no recorded run had {' or '.join(unseen)}; that part follows the libraries' source alone"
 
 
 def _unmodelled(prediction: Prediction) -> tuple[str, ...]:
@@ -148,7 +142,7 @@ def ways_out(answer: Answer) -> list[str]:
     for tried in answer.remedies:
         assert tried.prediction is not None
         needed = gib(tried.prediction.needs.highest_reserved_bytes)
-        tight = "" if verdict_of(tried.prediction).kind == "fits" else ", tight"
+        tight = "" if tried.prediction.verdict().kind == "fits" else ", tight"
         lines.append(f"  {needed:>9}  {_in_words(tried)} ({_EFFECTS[effect(tried)]}{tight})")
         if answer.command:
             lines.append(f"    {answer.command} {as_options(tried)}")

@@ -23,6 +23,7 @@ from vramwise.variants.bounds import Bounds, bounds, unmodelled
 from vramwise.variants.features import features
 from vramwise.variants.lengths import Lengths, eval_shapes, first_and_widest, lists_widths, train_shapes
 from vramwise.variants.rehearsals import Rehearsals
+from vramwise.variants.verdict import Verdict, verdict_of
 
 # Batches of --lengths to simulate unless told how many: enough for every width to come, and seconds at most.
 _MOST_BATCHES = 64
@@ -80,6 +81,10 @@ class Prediction:
     def bounds(self) -> Bounds | None:
         """What the run lies between, where it has something that the prediction does not follow."""
         return bounds(self.run, self.needs)
+
+    def verdict(self, rows_up_to: int | None = None) -> Verdict:
+        """Whether it fits, in a word and figures."""
+        return verdict_of(self, rows_up_to)
 
     @property
     def gpu(self) -> GpuSpec | None:

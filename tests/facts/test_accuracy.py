@@ -63,7 +63,7 @@ def test_each_feature_is_stood_for_by_a_run_that_had_it(runs):
     assert error.reserved_lowest == -7.0
     assert "other trainer" not in error.names
     assert error.took_more == pytest.approx(7 / 93)
-    assert error.took_less == pytest.approx(0.002 / 1.002)
+    assert error.took_less == pytest.approx(0.5 / 100.5)
 
 
 def test_a_feature_that_no_run_had_is_outside(runs):

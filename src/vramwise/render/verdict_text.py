@@ -105,10 +105,9 @@ def reasons(prediction: Prediction, verdict: Verdict | None = None) -> Iterator[
         yield f"The config shards ({run.sharding}), but one GPU is assumed: --gpus N says how many there are"
     if verdict.within_error:
         error = prediction.expected_error
-        more, less = f"{-error.reserved_lowest:.1f} % more", f"{error.reserved_highest:.0f} % less"
-        taken = (
-            f"{more} than predicted: so much is not spare" if prediction.fits else f"{less} than predicted: it may run"
-        )
+        taken = f"{100 * error.took_more:.1f} % more than predicted: so much is not spare"
+        if not prediction.fits:
+            taken = f"{100 * error.took_less:.0f} % less than predicted: it may run"
         yield f"Measured runs like it took up to {taken}"
     if prediction.bounds is not None:
         yield f"Not modelled: {prediction.bounds.why}"

@@ -217,6 +217,10 @@ class Target:
         return self.stack.torch
 
 
+# Where transformers zeroes rows that are routed to no expert of this rank: nowhere, before the first product and after
+# the last, or after each product too.
+ExpertMasks = Literal["none", "ends", "products"]
+
 # Fields of a RunSpec that are no settings of the run: where it came from and what it is resolved for.
 NOT_SETTINGS = frozenset(
     {"trainer", "trainer_title", "config", "target", "origins", "keys", "duplicate_keys", "added_variables"}
@@ -268,13 +272,19 @@ class RunSpec:
     eval_scheduled: bool = True  # at some step, beyond holding samples out for it
     eval_on_start: bool
     eval_steps: float | None
+    eval_empties_every: int | None = None  # evaluation empties the cache after so many batches; None: never
     # dtypes
     precision: Literal["bf16", "fp16", "fp32", "fp8"]
     weights_dtype: Literal["bf16", "fp16", "fp32"]
     precision_by_card: bool = False  # the card decides: bf16 where it has it, else fp16
     autocast: bool  # False: pure bfloat16/float16 without AMP
     fp32_embeddings: bool  # norms, embeddings and head stay in fp32
-    upcasts_embeddings_at_load: bool = True  # on a quantised base they are fp32 for a moment while it is prepared
+    # loading
+    # "device": read from the files onto the card; "host": made ready in host memory, then moved; "made": built there
+    loads_through: Literal["device", "host", "made"] = "made"
+    upcasts_at_load: tuple[str, ...] = ()  # kinds of weights that the trainer takes to fp32 when they are loaded
+    quantised_base_prepared: Literal["no", "all", "but embeddings"] = "all"  # by PEFT: to fp32 what is not quantised
+    resets_load_peaks: bool = False  # torch's peak figures begin anew when the model is loaded
     # method
     adapter: str | None
     lora_r: int | None
@@ -282,12 +292,21 @@ class RunSpec:
     lora_dropout: float
     lora_target_linear: bool
     lora_target_modules: tuple[str, ...]
+    linear_targets_by_name: bool = False  # lora_target_linear means the linear modules' names, not PEFT's "all-linear"
     lora_modules_to_save: tuple[str, ...]
     use_dora: bool
     use_rslora: bool
     lora_kernels: bool
+    fused_lora: tuple[str, ...] = ()  # which layers' LoRA runs in kernels of the trainer's own: mlp, qkv, o, embedding
+    fused_lora_wide_grads: bool = False  # those kernels make the gradients of fp32 adapters in fp32
+    embeddings_want_grads: bool = False  # of their output, even where no block is checkpointed
     quantization: Literal["4bit", "8bit", "gptq"] | None
+    # 8-bit products set outliers apart: as many as weights at their initial scale give; False: none
+    int8_outliers: bool = False
     expert_quantization: Literal["4bit", "8bit"] | None = None  # of experts' 3-D weights, which `quantization` leaves
+    expert_masks: ExpertMasks = "products"
+    # regular expressions: a parameter whose name none of them matches is frozen; () = nothing more than the method does
+    unfrozen: tuple[str, ...] = ()
     added_tokens: int = 0  # new in the vocabulary: their rows need training
     rl: str | None
     # optimizer
@@ -300,6 +319,7 @@ class RunSpec:
     activation_offloading: Literal["off", "stream", "legacy", "hidden_states"]
     layer_offloading: bool
     attn_implementation: str
+    rotary_by_product: bool = True  # rotary angles come from a matrix product, the first of a run
     loss_kernel: Literal["stock", "liger_fused_linear", "liger", "cut", "chunked"]
     loss_chunks: int = 8  # slices of the logits that the chunked loss takes one at a time
     liger: tuple[str, ...]  # liger kernels in use besides the loss: rope, rms_norm, glu_activation…
@@ -317,6 +337,10 @@ class RunSpec:
     fsdp_adapters_apart: bool = False  # FSDP 2: each adapter matrix is a unit, shards keep their dtype, one root
     tensor_parallel_size: int
     context_parallel_size: int
+    # cache handed back while training: every so many steps, before their backward; and around evaluations, and every
+    # so many steps after them (-1: around evaluations alone). None: never
+    empty_cache_steps: int | None = None
+    collect_steps: int | None = None
     # allocator: the settings string the CUDA allocator really gets; "" = torch's defaults
     allocator: str
     added_variables: Mapping[str, str] = field(default_factory=dict)  # allocator variables that the trainer itself sets

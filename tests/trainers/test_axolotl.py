@@ -43,6 +43,38 @@ def test_experts_are_quantised_only_if_asked(text, bits):
     assert run_of(text).expert_quantization == bits
 
 
+ALL_KERNELS = ("mlp", "qkv", "o", "embedding")
+
+
+@pytest.mark.parametrize(
+    ("text", "fused"),
+    [
+        ("adapter: lora\n", ALL_KERNELS),
+        ("adapter: qlora\nload_in_4bit: true\npeft_use_dora: true\nlora_dropout: 0.1\n", ALL_KERNELS),
+        ("adapter: lora\nlora_mlp_kernel: true\n", ("mlp",)),
+        ("adapter: lora\nlora_o_kernel: false\n", ()),
+        ("adapter: lora\nlora_embedding_kernel: true\n", ()),
+        ("adapter: lora\nload_in_8bit: true\n", ()),
+        ("adapter: lora\nrl: dpo\n", ()),
+        ("adapter: lora\nrl: orpo\nlora_qkv_kernel: true\nlora_o_kernel: true\n", ("qkv", "o")),
+        ("lora_mlp_kernel: true\n", ()),
+        ("base_model: x\n", ()),
+    ],
+)
+def test_which_lora_kernels_are_on(text, fused):
+    run = run_of(text)
+    assert run.fused_lora == fused
+    assert run.lora_kernels is bool(fused)
+    assert run.embeddings_want_grads is (run.adapter is not None)
+
+
+@pytest.mark.parametrize(
+    ("version", "wide"), [("0.18.0", False), ("0.19.0", False), ("0.20.0", True), ("0.21.0", True)]
+)
+def test_since_0_20_the_kernels_make_fp32_gradients(version, wide):
+    assert run_of("adapter: lora\n", versions=(f"axolotl=={version}",)).fused_lora_wide_grads is wide
+
+
 def test_batch_size_does_not_change_accumulation():
     run = run_of("batch_size: 8\nmicro_batch_size: 1\n")
     assert run.gradient_accumulation_steps == 1
@@ -303,7 +335,8 @@ def test_the_reason_names_the_version():
 )
 def test_embeddings_go_to_fp32_for_a_moment(version, text, upcast):
     run = run_of(text, gpus=2, versions=(f"axolotl=={version}",))
-    assert run.upcasts_embeddings_at_load is upcast
+    touched = {"embedding", "lm_head"} & {*run.upcasts_at_load}
+    assert (bool(touched) or run.quantised_base_prepared == "all") is upcast
 
 
 def test_context_parallelism_by_its_block():
@@ -406,8 +439,46 @@ def test_texts_in_blocks_count_as_the_schema_reads_them():
     assert run.offload_params is False
 
 
-def test_the_plain_engine_leaves_pefts_preparation_as_it_is():
+def test_the_plain_engine_does_without_pefts_preparation():
     document = parse_document("config.yml", b"adapter: qlora\nload_in_4bit: true\n")
     target = make_target()
-    assert resolve(document, target).upcasts_embeddings_at_load is False
-    assert resolve(document, target, "transformers").upcasts_embeddings_at_load is True
+    assert resolve(document, target).quantised_base_prepared == "but embeddings"
+    assert resolve(document, target, "transformers").quantised_base_prepared == "no"
+
+
+def test_evaluation_empties_the_cache_as_often_as_gradients_are_accumulated():
+    text = "val_set_size: 0.1\neval_steps: 10\ngradient_accumulation_steps: 4\n"
+    assert run_of(text).eval_empties_every == 4
+    assert run_of(f"{text}rl: dpo\n").eval_empties_every is None
+    assert run_of("gradient_accumulation_steps: 4\n").eval_empties_every is None
+
+
+@pytest.mark.parametrize(
+    ("text", "within", "around"),
+    [
+        ("micro_batch_size: 1\n", None, None),
+        ("torch_empty_cache_steps: 5\n", 5, None),
+        ("gc_collect_steps: -1\n", None, -1),
+        ("gc_steps: 7\n", 7, 7),
+        ("gc_steps: -1\n", None, -1),
+        ("gc_steps: 7\ntorch_empty_cache_steps: 5\n", 5, 7),
+        ("gc_steps: 7\ngc_collect_steps: 3\n", None, 3),
+    ],
+)
+def test_keys_that_empty_the_cache(text, within, around):
+    run = run_of(text)
+    assert (run.empty_cache_steps, run.collect_steps) == (within, around)
+
+
+@pytest.mark.parametrize(
+    ("written", "patterns", "wanted"),
+    [
+        ("['model.layers.(1[0-5])']", (r"model\.layers\.(1[0-5])",), False),
+        ("['^model.embed_tokens.weight$[:32000]']", (r"^model\.embed_tokens\.weight$",), True),
+        ("[lm_head]", ("lm_head",), True),
+        ("['layers.2[0-9]+.block', 'a.+']", (r"layers\.2[0-9]+\.block", "a.+"), False),
+    ],
+)
+def test_unfrozen_parameters_as_regular_expressions(written, patterns, wanted):
+    run = run_of(f"unfrozen_parameters: {written}\n")
+    assert (run.unfrozen, run.embeddings_want_grads) == (patterns, wanted)

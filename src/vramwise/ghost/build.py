@@ -10,6 +10,7 @@ from vramwise.families.base import ParallelOrder
 from vramwise.ghost.block_words import FUSED_ATTENTION, NORMS, ROTATIONS
 from vramwise.ghost.checkpointing import Checkpoint, non_reentrant, reentrant
 from vramwise.ghost.dtypes import BY_NAME
+from vramwise.ghost.fused_kernels import FusedKernels
 from vramwise.ghost.model.attention import (
     Attention,
     AttentionLayer,
@@ -51,6 +52,7 @@ class Builder:
         self.layers = self.layout.inside(weights.model, self.layout.layers)
         self.embedding = self.layout.inside(weights.model, self.layout.embedding)
         self.gathering = Gathering(weights)
+        self.fused = FusedKernels(weights)
 
     def body(self) -> Body:
         """The model without its head."""
@@ -66,7 +68,8 @@ class Builder:
             rotary_dim=int(model.head_dim * model.rotary_fraction),
             attention=run.attn_implementation,
             checkpoint=checkpoint,
-            input_grads=run.recompute and run.adapter is not None,
+            input_grads=run.embeddings_want_grads
+            or (run.recompute and (run.adapter is not None or bool(run.unfrozen))),
             scaled_embedding=facts.scaled_embeddings == "inside",
             scaled_after=facts.scaled_embeddings == "after",
             masks_by_kind=facts.masks_by_kind,
@@ -75,6 +78,7 @@ class Builder:
             local_tables=facts.local_tables,
             wide_tables=facts.tables == "in fp32",
             half_tables=facts.tables == "half as wide",
+            tables_by_product=run.rotary_by_product,
             positions=self.weights.get(f"{self.layout.positions}.weight") if self.layout.positions else None,
             dropout=model.hidden_dropout if facts.embedding_dropout == "hidden" else model.embedding_dropout,
             drops_embeddings=facts.drops_embeddings,
@@ -144,7 +148,9 @@ class Builder:
         """How queries and keys are turned, in layers where they are."""
         if layer in self.model.nope_layers or self.model.rotary_fraction == 0:
             return None
-        if "rope" in self.run.liger and self.model.rotary_fraction == 1:
+        # attention that is rewritten for LoRA kernels keeps the rotation it had then, before Liger's was put in
+        rewritten = not {"qkv", "o"}.isdisjoint(self.run.fused_lora)
+        if "rope" in self.run.liger and self.model.rotary_fraction == 1 and not rewritten:
             return rotate_in_place
         return ROTATIONS[self.facts.rotation or ("part" if self.model.rotary_fraction < 1 else "whole")]
 
@@ -169,7 +175,7 @@ class Builder:
             q=made[0],
             k=made[1],
             v=made[2],
-            o=made[3],
+            o=self.fused.out(start) or made[3],
             kernel=self.kernel(start),
             rotate=self.rotation(layer),
             q_norm=q_norm,
@@ -177,6 +183,7 @@ class Builder:
             norm_whole=model.qk_norm == "full",
             norms_run=facts.head_norms_run,
             dropout=dropout,
+            qkv=self.fused.qkv(start),
         )
 
     def mlp(self, start: str, layer: int) -> Mlp:
@@ -197,6 +204,9 @@ class Builder:
             up, down = self.facts.plain_mlp
             act = activation_named(model.activation)
             return PlainMlp(projection(self.weights, f"{place}{up}"), projection(self.weights, f"{place}{down}"), act)
+        kernel = self.fused.mlp(place)
+        if kernel is not None:
+            return kernel
         gated = LigerGatedMlp if "glu_activation" in self.run.liger else GatedMlp
         return gated(*[projection(self.weights, f"{place}{part}_proj") for part in ("gate", "up", "down")])
 
@@ -234,6 +244,7 @@ class Builder:
                 clamped=facts.clamped,
                 gate_up_lora=self.weights.adapters.get(f"{place}experts.gate_up_proj"),
                 down_lora=self.weights.adapters.get(f"{place}experts.down_proj"),
+                masks=self.run.expert_masks,
             ),
             shared=shared,
             shared_gate=projection(self.weights, f"{place}shared_expert_gate") if has_gate else None,

@@ -30,9 +30,11 @@ def _recompute(t: Tape, node: Node, grad: Tensor) -> Grads:
     inputs = node.saved[0]
     detached = Leaf(inputs.storage, inputs.shape, inputs.numel, inputs.dtype)
     detached.require_grad()
+    holds, t.graph_holds = t.graph_holds, []
     outputs = _rerun(t, block, detached, amp)
     assert outputs.node is not None
     backward(t, outputs.node, grad)
+    t.graph_holds = holds
     return (detached.grad,)
 
 
@@ -93,6 +95,7 @@ class _Frame:
     def _rerun(self, t: Tape) -> None:
         start, tag = len(t.events), t.tag
         outer = t.frame, t.grad_enabled
+        holds, t.graph_holds = t.graph_holds, []
         t.frame = self
         try:
             _rerun(t, self.block, self.inputs, self.amp)
@@ -101,6 +104,7 @@ class _Frame:
         else:
             forget = -1
         t.frame, t.grad_enabled = outer
+        t.graph_holds = holds  # what the second run's graph held goes with it
         t.mark_backward(tag)
         if forget >= 0:
             t.events[start:] = [event for event in t.events[start:] if event[1] != forget or event[0] > 1]

@@ -184,6 +184,8 @@ class Tape:
         self.frame: Frame | None = None
         # takes the inputs that checkpointing keeps, where those alone go elsewhere
         self.checkpoint_frame: Frame | None = None
+        # tokens of the batch under way that are no padding, where that is known
+        self.real_tokens: int | None = None
         # things that a library makes at first use and keeps
         self.once: dict[str, Storage] = {}
         self.mark("other", "")
@@ -238,6 +240,10 @@ class Tape:
     def empty_cache(self) -> None:
         """The run hands cached memory back."""
         self.events.append(_make(Event, (int(Action.EMPTY_CACHE), 0, 0, 0, 0)))
+
+    def reset_peaks(self) -> None:
+        """The trainer resets torch's peak figures."""
+        self.events.append(_make(Event, (int(Action.RESET_PEAKS), 0, 0, 0, 0)))
 
     def new(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
         """A new tensor on the device."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from vramwise.ghost.loops.batches import BatchShape, Widths, as_shapes, largest
+from vramwise.ghost.loops.emptying import emptying_of
 from vramwise.ghost.loops.steps import FEWEST_DIFFERENT, Plan
 from vramwise.ghost.optimizers import is_known
 from vramwise.ghost.tape import LIGER
@@ -32,7 +33,7 @@ def make_plan(
     context = run.context_parallel_size
     micro = [_share(shape, context) for shape in micro]
     evals, skipped = _evals(run, eval_widths, count, layers)
-    plan = Plan(micro, each, count, evals, layers)
+    plan = Plan(micro, each, count, evals, layers, emptying_of(run, evals))
     if skipped:
         plan.said.append(f"{skipped:,} of {count:,} steps' evaluations are left out: they find what those before found")
     return plan
@@ -110,6 +111,11 @@ def assumptions(
         found.append("tiled_mlp is not modelled: the feed-forward runs on whole sequences")
     if run.precision == "fp8":
         found.append("fp8 is predicted as bf16")
+    if run.quantization == "8bit" and run.int8_outliers and model.gated_mlp:
+        found.append(
+            "8-bit products set outliers apart: as many are taken as weights at their initial scale give; "
+            "trained weights may give fewer"
+        )
     if run.quantization == "gptq":
         found.append("gptq weights are predicted as 4-bit nf4")
     return tuple(found)

@@ -16,7 +16,9 @@ from vramwise.errors import VramwiseError
 from vramwise.ghost.build import Builder
 from vramwise.ghost.dtypes import BOOL, BY_NAME, FP32, INT64
 from vramwise.ghost.engine import backward
+from vramwise.ghost.freezing import freeze_except
 from vramwise.ghost.hardware import Hardware, hardware_of
+from vramwise.ghost.loading import load
 from vramwise.ghost.loops.batches import BatchShape, Widths
 from vramwise.ghost.loops.clip import clip_grad_norm
 from vramwise.ghost.loops.plan import assumptions, local_model, make_plan
@@ -29,7 +31,6 @@ from vramwise.ghost.ops.reduce import sum_all
 from vramwise.ghost.optimizers import make_optimizer
 from vramwise.ghost.sharding import Sharding, rebuild_buckets, reduce_buckets, sharding_of
 from vramwise.ghost.tape import LIGER, Storage, Tape, Tensor
-from vramwise.ghost.weights import load
 from vramwise.timeline import Timeline
 from vramwise.types import GpuSpec, ModelSpec, RunSpec
 
@@ -79,7 +80,8 @@ class Run:
         self.step = 0
         t.phase("load", 0)
         self.weights = load(t, model, run, sharding)
-        t.empty_cache()
+        if run.unfrozen:
+            freeze_except(self.weights, run.unfrozen)
         builder = Builder(self.weights)
         self.units = builder.gathering.units
         self.body = builder.body()
@@ -87,7 +89,8 @@ class Run:
         self.loss: Loss = make_loss(run, model)
         self.trainable = self.weights.trainable()
         if not self.trainable:
-            wanted = ", ".join([*run.lora_target_modules, *run.lora_modules_to_save]) or "lora_target_modules"
+            named = run.unfrozen or (*run.lora_target_modules, *run.lora_modules_to_save)
+            wanted = ", ".join(named) or "lora_target_modules"
             raise VramwiseError(f"nothing would be trained: {model.name} has no module named {wanted}")
         self.buckets = reduce_buckets(t, self.weights.sharding, self.trainable, model.hidden_size)
         self.optimizer = make_optimizer(run, self.trainable, self.weights.sharding)
@@ -110,7 +113,9 @@ class Run:
         while number < plan.count:
             number += 1
             step = plan.step(number)
-            if recorder.replay(step, _carry(samples, items, loss, grad_norm), number):
+            if plan.emptying.before_step(number):
+                t.empty_cache()
+            if recorder.replay(plan.kind(number), _carry(samples, items, loss, grad_norm), number):
                 alike = plan.alike_after(number)
                 number += alike if recorder.once_more(alike) else 0
             else:
@@ -126,7 +131,8 @@ class Run:
                         t.once_more(1 + step.again if position == len(shapes) - 2 else 1)
                         continue
                     start, carried = len(t.events), _number(loss)
-                    loss = self.micro_step(inputs, shape.padded, number)
+                    t.real_tokens = shape.tokens
+                    loss = self.micro_step(inputs, shape.padded, number, plan.emptying.before_backward(number))
                     self._filter(loss)
                     t.note_stretch(start, carried, _number(loss))
                 t.phase("clip", number)
@@ -135,7 +141,9 @@ class Run:
                 if self.run.max_grad_norm > 0:
                     grad_norm = clip_grad_norm(t, self.trainable)
                 self.update(number)
-                recorder.end(step, _carry(samples, items, loss, grad_norm))
+                recorder.end(plan.kind(number), _carry(samples, items, loss, grad_norm))
+            if plan.emptying.after_step(number):
+                t.empty_cache()
             if number in plan.evals:
                 self.evaluate(plan.evals[number], number)
         del grad_norm, loss, inputs, items
@@ -185,7 +193,7 @@ class Run:
             t.phase("loss", self.step)
         return self.loss(t, hidden, self.head, batch["labels"])
 
-    def micro_step(self, batch: Batch, padded: bool, step: int) -> Tensor:
+    def micro_step(self, batch: Batch, padded: bool, step: int, empties: bool = False) -> Tensor:
         """Forward and backward of one micro-batch; returns the loss without its graph."""
         t = self.t
         self.step = step
@@ -193,6 +201,8 @@ class Run:
         t.frame = Offload() if self.run.activation_offloading == "stream" else None
         loss = scale_in_place(t, self.forward(batch, padded)[0])
         t.frame = None
+        if empties:
+            t.empty_cache()
         t.phase("backward", step)
         t.mark("temporary", "backward")
         scaled = scale(t, loss)
@@ -229,15 +239,21 @@ class Run:
         losses: Tensor | None = None
         found: Tensor | None = None
         inputs: Batch | None = None
-        for shape in shapes:
-            inputs = _batch(t, shape)
+        fetched: Batch | None = None
+        for number, shape in enumerate(shapes, 1):
+            fetched = inputs = _batch(t, shape)
+            t.real_tokens = shape.tokens
             found = self._repeated(self.predict(inputs, shape), shape.rows)
             losses = found if losses is None else t.new((losses.numel + found.numel,), FP32)
+            if self.run.eval_empties_every and number % self.run.eval_empties_every == 0:
+                losses = found = inputs = None  # the data loader still holds the batch
+                t.empty_cache()
+                fetched = None
         t.grad_enabled = t.training = True
         if self.units is not None:
             self.units.end_evaluation()
         t.new((losses.numel if losses is not None else 1,), FP32)
-        del losses, inputs, found
+        del losses, inputs, fetched, found
 
     def predict(self, batch: Batch, shape: BatchShape) -> Tensor:
         """One evaluation batch: its mean loss."""

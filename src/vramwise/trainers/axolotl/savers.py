@@ -22,6 +22,7 @@ def resolve_memory_savers(fields: Fields, target: Target) -> None:
         fields.take("gradient_checkpointing", False)
     offload = _activation_offloading(fields, written)
     _recompute(fields, asked, offload, target)
+    _emptying(fields)
     fields.take("layer_offloading", False)
     fields.take("tiled_mlp", False)
     compiles = config.get("torch_compile", False)
@@ -31,6 +32,23 @@ def resolve_memory_savers(fields: Fields, target: Target) -> None:
         fields.derive("torch_compile", on, f"auto on torch {version}", key="torch_compile")
     else:
         fields.take("torch_compile", False)
+
+
+def _emptying(fields: Fields) -> None:
+    """`gc_steps` alone stands for both newer keys; beside one of them it still brings the callback."""
+    config, old = fields.config, "gc_steps"
+    written = config.get(old)
+    alone = written is not None and not (config.get("torch_empty_cache_steps") or config.get("gc_collect_steps"))
+    if alone and written > 0:
+        fields.derive("empty_cache_steps", written, f"{old} stands for it", key=old)
+    else:
+        fields.take("empty_cache_steps", None, key="torch_empty_cache_steps")
+    if fields.values["empty_cache_steps"] is not None and fields.values["empty_cache_steps"] < 1:
+        fields.derive("empty_cache_steps", None, "no number of steps", key="torch_empty_cache_steps")
+    if config.get("gc_collect_steps"):
+        fields.take("collect_steps", None, key="gc_collect_steps")
+    else:
+        fields.derive("collect_steps", written or None, old if written else "no garbage collection", key=old)
 
 
 def _activation_offloading(fields: Fields, checkpointing: object) -> str:

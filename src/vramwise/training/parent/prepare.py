@@ -92,6 +92,7 @@ def prepare(path: str, options: TrainOptions) -> Prepared:
     remembers = options.engine == "transformers" and _resumes(run, options)
     run, remembered = with_found_batches(subject, _output_dir(run), found) if remembers else (run, None)
     run, dtype = decide.decide_dtypes(replace(run, allocator=settings))
+    run = decide.as_loaded(run, random_weights=options.random_weights)
     decisions = [allocator, dtype, decide.decide_batch(run), decide.decide_eval(run), decide.decide_shapes(run)]
     if remembered is not None:
         decisions.append(remembered)

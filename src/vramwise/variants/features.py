@@ -23,12 +23,26 @@ _NO_SAY = frozenset(
         *("liger_before_build", "gathers_checkpoints", "fsdp_adapters_apart", "sync_each_batch"),
         *("reshard_after_forward", "sample_packing", "allocator", "evaluates", "adapter", "quantization", "use_dora"),
         *("recompute", "sharding", "rl", "attn_implementation", "optimizer", "precision", "autocast"),
-        *("constant_shapes", "packing_rows", "loss_kernel"),
+        *("constant_shapes", "packing_rows", "loss_kernel", "liger", "lora_modules_to_save", "lora_target_modules"),
+        # what follows from the trainer, its release and the method
+        *("loads_through", "quantised_base_prepared", "resets_load_peaks", "upcasts_at_load", "int8_outliers"),
+        *("expert_masks", "rotary_by_product", "linear_targets_by_name", "embeddings_want_grads"),
+        *("fused_lora_wide_grads", "lora_kernels"),
+        # sizes that may be absent
+        *("eval_batch_size", "eval_sequence_len", "eval_steps", "lora_r", "lora_alpha", "shard_ranks"),
+        *("generation_rows", "completion_len"),
     }
 )
+# Beginnings of the types whose fields are words, switches, lists of words, and numbers that may be absent.
+_WORDED = ("bool", "str", "Literal", "tuple[str", "int | None", "float | None")
 # How a field reads where it differs from the plain case; others read as their own name.
 _PHRASES: Mapping[str, str] = {
-    "lora_kernels": "fused LoRA kernels",
+    "fused_lora": "fused LoRA kernels",
+    "unfrozen": "parameters unfrozen by name",
+    "empty_cache_steps": "cache emptied every so many steps",
+    "collect_steps": "cache emptied around evaluations",
+    "eval_empties_every": "cache emptied during evaluations",
+    "engine_share": "an inference engine on the same card",
     "torch_compile": "torch.compile",
     "tiled_mlp": "tiled MLP",
     "layer_offloading": "layer offloading",
@@ -61,18 +75,17 @@ def features(run: RunSpec, model: ModelSpec) -> dict[str, str]:
 
 @cache
 def _switches() -> tuple[str, ...]:
-    """The fields that may be words or switches, less those that are put in words below or have no say."""
-    worded = [field for field in fields(RunSpec) if str(field.type).startswith(("bool", "str", "Literal"))]
+    """The fields that are compared as they are, less those that are put in words below or have no say."""
+    worded = [field for field in fields(RunSpec) if str(field.type).startswith(_WORDED)]
     return tuple(field.name for field in worded if field.name not in NOT_SETTINGS | _NO_SAY)
 
 
-def _phrase(name: str, value: bool | str | None) -> str:
-    words = _PHRASES.get(name, name)
-    if value is True:
-        return words
-    if value in (None, False, "off", "none"):
+def _phrase(name: str, value: object) -> str:
+    """`no X`, `X`, or `X` with its word; of numbers and lists only whether there are any."""
+    words = _PHRASES.get(name, name.replace("_", " "))
+    if value in (None, False, "off", "none", ()):
         return f"no {words}"
-    return f"{words} {value}"
+    return f"{words} {value}" if isinstance(value, str) else words
 
 
 def _named(run: RunSpec, model: ModelSpec) -> Iterator[tuple[str, str]]:
@@ -101,8 +114,7 @@ def _named(run: RunSpec, model: ModelSpec) -> Iterator[tuple[str, str]]:
     yield "cards", "several GPUs" if run.gpus > 1 else "one GPU"
     yield "sharding", _SHARDING.get(run.sharding, run.sharding)
     gpu = run.target.gpu
-    if gpu is not None and gpu.vendor != "nvidia":
-        yield "vendor", gpu.name
+    yield "vendor", "an NVIDIA card" if gpu is None or gpu.vendor == "nvidia" else gpu.name
 
 
 def _method(run: RunSpec) -> str:

@@ -106,11 +106,13 @@ class Subject:
         """
         if named == "":
             return replace(self, data=NO_DATA, _memo={})
-        tokenizer = _model_folder(self.run.base_model, self.model, self.document.path)
+        tokenizer = _model_folder(self.run.base_model, self.model)
         if named is not None:
             train = read_named(named, tokenizer)
             return replace(self, data=Data(train=train, evaluation=train), _memo={})
-        data = read_blocks(self.trainer.datasets(self.document), _folder(self.document.path), tokenizer)
+        path = self.document.path
+        folder = Path() if path in ("-", TEXT) else Path(path).parent
+        data = read_blocks(self.trainer.datasets(self.document), folder, tokenizer)
         return self if data == self.data else replace(self, data=data, _memo={})
 
     def on_card(self, gpu: GpuSpec) -> Subject:
@@ -231,12 +233,7 @@ def _side_files(trainer: Trainer, document: Document) -> SideFiles:
     return read_side_files(trainer.side_files(document), document.path)
 
 
-def _folder(path: str) -> Path:
-    """Where a config's relative names start, besides the working folder."""
-    return Path() if path in ("-", TEXT) else Path(path).parent
-
-
-def _model_folder(name: str | None, model: ModelSpec | None, path: str) -> Path | None:
+def _model_folder(name: str | None, model: ModelSpec | None) -> Path | None:
     """Where the model's files lie on this machine, its tokenizer among them; None where they do not."""
     from vramwise.facts.models import cached_config
 
@@ -255,8 +252,9 @@ def _model(name: str | None, path: str, *, online: bool) -> tuple[ModelSpec | No
 
     if name is None:
         return None, f"{path} names no base_model: add one, or use --model with a hub id or a config.json"
+    folder = Path() if path in ("-", TEXT) else Path(path).parent
     try:
-        return find_model(name, base_dir=_folder(path), online=online), ""
+        return find_model(name, base_dir=folder, online=online), ""
     except VramwiseError as error:
         return None, str(error)
 

@@ -103,8 +103,9 @@ def _same_in_every_format(prediction, findings):
     assert "\\x1b" not in page, "our own colours belong to terminals"
     for line in (first[2:], *reasons(prediction)):
         assert escape(line) in page
-    where = f"{document['peak_at']['step']}, {document['peak_at']['phase']}"
-    assert where in text
+    step, phase = document["peak_at"].values()
+    where = f"step {step}, {phase}" if step else phase
+    assert f"in {where}" in text
     assert where in page
 
 

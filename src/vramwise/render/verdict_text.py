@@ -122,9 +122,9 @@ def _unmodelled(prediction: Prediction) -> tuple[str, ...]:
 
 def _moment(prediction: Prediction) -> str:
     needs = prediction.needs
-    if needs.highest_reserved_bytes > needs.peak_reserved_bytes:
-        return f"while loading: {gib(needs.highest_reserved_bytes)} reserved, {gib(needs.peak_reserved_bytes)} later"
     where = f"step {needs.peak_step}, {needs.peak_phase}" if needs.peak_step else needs.peak_phase
+    if needs.highest_reserved_bytes > needs.peak_reserved_bytes:
+        return f"while loading; then {gib(needs.peak_reserved_bytes)} in {where}: {largest(needs.breakdown_bytes)}"
     return f"in {where}: {largest(needs.breakdown_bytes)}"
 
 

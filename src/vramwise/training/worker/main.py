@@ -72,7 +72,8 @@ def train_by(plan: TrainPlan) -> int:
     from vramwise.training.worker.stop import StopOnSignal
 
     _quiet()
-    run, progress, stop = run_of(plan), Progress(), StopOnSignal()
+    predicted = None if plan.predicted is None else plan.predicted.peak_reserved_bytes
+    run, progress, stop = run_of(plan), Progress(predicted), StopOnSignal()
     try:
         train(
             run,

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 Kind = Literal["fits", "tight", "may_fit", "does_not_fit", "not_known", "no_card"]
 # Less than this share of the card to spare is within what drivers, other processes and the error can take.
 _MARGIN = 0.05
+# Errors below this share are no reason to doubt a verdict.
+_WORTH_SAYING = 0.005
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,5 +60,5 @@ def _within_error(prediction: Prediction, spare: int) -> bool:
         return False
     error, needed = prediction.expected_error, prediction.needs.highest_reserved_bytes
     if prediction.fits:
-        return spare < needed * error.took_more
-    return 0 < -spare < needed * error.took_less
+        return error.took_more > _WORTH_SAYING and 0 <= spare < needed * error.took_more
+    return error.took_less > _WORTH_SAYING and 0 < -spare < needed * error.took_less

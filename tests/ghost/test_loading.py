@@ -142,6 +142,17 @@ class TestExperts:
         start = sizes.index(each)
         assert sizes[start : start + MOE.num_experts + 1] == [each] * MOE.num_experts + [self.DOWN.numel * 2]
 
+    def test_a_rank_keeps_the_gradients_of_its_share_of_them(self):
+        run = replace(READ, adapter=None, sharding="zero2", gpus=4, data_parallel=4)
+        _t, weights = loading(run, MOE)
+        assert weights.by_name[self.DOWN.name].local == self.DOWN.numel // 4
+
+    def test_quantised_on_the_way_each_leaves_no_cache_behind(self):
+        t, _weights = loading(replace(QLORA, expert_quantization="4bit"), MOE)
+        emptied = [event.action for event in t.events].count(Action.EMPTY_CACHE)
+        # two weights a layer, once when all are there, and before the first step
+        assert emptied == 2 * MOE.num_hidden_layers + 2
+
     def test_gate_and_up_are_stacked_apart_and_joined(self):
         t = Tape(hardware_of(H200, (2, 11)))
         lists = read_experts(t, self.GATE_UP, BF16)[self.GATE_UP.name]

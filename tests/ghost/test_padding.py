@@ -1,16 +1,17 @@
-"""Padding that flash attention leaves out, slices of logits, outliers of 8-bit products: bytes worked out by hand."""
+"""Padding that flash attention leaves out, losses of slices, outliers of 8-bit products: bytes worked out by hand."""
 
 import pytest
 
 from opened import make_target, resolve
 from vramwise.documents.document import parse_document
-from vramwise.ghost.dtypes import BF16, BOOL, INT64
+from vramwise.ghost.dtypes import BF16, BOOL, FP32, INT64
 from vramwise.ghost.hardware import Hardware
 from vramwise.ghost.loops.batches import from_lengths
 from vramwise.ghost.model.kernels import Flash
 from vramwise.ghost.ops.loss import compiled_cross_entropy
 from vramwise.ghost.ops.quantised import linear_8bit, outlier_share
 from vramwise.ghost.tape import Leaf, Tape
+from vramwise.ghost.weighted_losses import WEIGHTED
 from vramwise.timeline import Action
 
 
@@ -76,3 +77,16 @@ def test_how_many_columns_have_an_outlier():
     assert outlier_share(4096, 4096) > 0.99
     assert outlier_share(896, 4096) < 0.001
     assert outlier_share(2048, 512) < outlier_share(2048, 4096) < 0.5
+
+
+@pytest.mark.parametrize("kind", ["dft", "eaft"])
+def test_weighted_losses_hold_the_logits_three_times_in_fp32(kind):
+    """Shifted, picked, and as log-probabilities; the entropy picks once more, for a moment."""
+    t = tape()
+    made = t.new((2, 9, 1000), FP32)
+    logits = Leaf(made.storage, made.shape, made.numel, made.dtype)
+    logits.require_grad()
+    labels = t.new((2, 9), INT64)
+    once = 2 * 8 * 1000 * 4
+    sizes = asked(t, lambda: WEIGHTED[kind](t, logits, labels))
+    assert sizes.count(once) == (3 if kind == "dft" else 4)

@@ -75,6 +75,20 @@ def test_since_0_20_the_kernels_make_fp32_gradients(version, wide):
     assert run_of("adapter: lora\n", versions=(f"axolotl=={version}",)).fused_lora_wide_grads is wide
 
 
+@pytest.mark.parametrize(
+    ("text", "on"),
+    [
+        ("sample_packing: true\nattn_implementation: sdpa\nbf16: true\n", True),
+        ("sample_packing: true\nattn_implementation: sdpa\nbf16: true\nsdpa_varlen: false\n", False),
+        ("sample_packing: true\nattn_implementation: sdpa\nbf16: false\nfp16: false\n", False),
+        ("sample_packing: true\nattn_implementation: flash_attention_2\n", False),
+        ("attn_implementation: sdpa\n", False),
+    ],
+)
+def test_packing_under_sdpa_takes_the_kernel_for_rows_of_any_length(text, on):
+    assert run_of(text).varlen_sdpa is on
+
+
 def test_batch_size_does_not_change_accumulation():
     run = run_of("batch_size: 8\nmicro_batch_size: 1\n")
     assert run.gradient_accumulation_steps == 1
@@ -286,9 +300,11 @@ def test_loss_kernel(text, loss):
             False,
             "off",
         ),
-        ("gradient_checkpointing: offload\nadapter: lora\n", True, False, True, "stream"),
-        ("gradient_checkpointing: true\nactivation_offloading: disk\n", True, True, True, "stream"),
-        ("gradient_checkpointing: true\nactivation_offloading: true\nadapter: lora\n", True, False, True, "stream"),
+        ("gradient_checkpointing: offload\nadapter: lora\n", True, True, True, "stream"),
+        ("gradient_checkpointing: true\nactivation_offloading: disk\n", True, True, False, "stream"),
+        ("gradient_checkpointing: true\nactivation_offloading: legacy\n", True, True, False, "legacy"),
+        ("gradient_checkpointing: true\nactivation_offloading: true\nadapter: lora\n", True, True, True, "stream"),
+        ("gradient_checkpointing: true\nactivation_offloading: true\nadapter: x\n", True, False, True, "stream"),
     ],
 )
 def test_checkpointing(text, asked, recompute, reentrant, offload):
@@ -337,6 +353,58 @@ def test_embeddings_go_to_fp32_for_a_moment(version, text, upcast):
     run = run_of(text, gpus=2, versions=(f"axolotl=={version}",))
     touched = {"embedding", "lm_head"} & {*run.upcasts_at_load}
     assert (bool(touched) or run.quantised_base_prepared == "all") is upcast
+
+
+@pytest.mark.parametrize(
+    ("version", "text", "kinds"),
+    [
+        ("0.19.0", "adapter: lora\n", ("norm", "router", "embedding", "lm_head")),
+        ("0.19.0", "attn_implementation: flash_attention_2\n", ("norm", "router", "embedding", "lm_head")),
+        ("0.19.0", "adapter: lora\nfsdp_version: 2\nfsdp_config:\n  offload_params: false\n", ()),
+        ("0.21.0", "adapter: lora\n", ("norm", "router")),
+        ("0.21.0", "attn_implementation: flash_attention_2\n", ("norm", "router")),
+        ("0.21.0", "attn_implementation: sdpa\n", ("norm", "router", "embedding", "lm_head")),
+        ("0.21.0", "bf16: false\nfp16: false\n", ()),
+    ],
+)
+def test_what_axolotl_takes_to_fp32_while_loading(version, text, kinds):
+    assert run_of(text, gpus=2, versions=(f"axolotl=={version}",)).upcasts_at_load == kinds
+
+
+@pytest.mark.parametrize(
+    ("text", "way"),
+    [
+        ("adapter: lora\n", "device"),
+        ("device_map: cpu\n", "host"),
+        ("device_map: cpu\nadapter: qlora\nload_in_4bit: true\n", "device"),
+        ("reinit_weights: true\n", "made"),
+        ("fsdp_version: 2\nfsdp_config:\n  offload_params: false\n", "host"),
+    ],
+)
+def test_by_which_way_axolotls_weights_come(text, way):
+    run = run_of(text, gpus=2)
+    assert run.loads_through == way
+    assert run.resets_load_peaks
+
+
+@pytest.mark.parametrize(
+    ("text", "prepared"),
+    [
+        ("adapter: lora\n", "no"),
+        ("adapter: qlora\nload_in_4bit: true\n", "but embeddings"),
+        ("adapter: qlora\nload_in_4bit: true\nembeddings_skip_upcast: false\n", "all"),
+        ("adapter: qlora\nload_in_4bit: true\nquantize_moe_experts: true\n", "no"),
+    ],
+)
+def test_when_peft_prepares_the_base(text, prepared):
+    assert run_of(text).quantised_base_prepared == prepared
+
+
+def test_the_plain_engine_loads_by_way_of_the_host_and_quantised_bases_onto_the_card():
+    target = make_target()
+    for text, way in ((b"adapter: lora\n", "host"), (b"adapter: qlora\nload_in_4bit: true\n", "device")):
+        run = resolve(parse_document("config.yml", text), target, "transformers")
+        assert (run.loads_through, run.upcasts_at_load, run.resets_load_peaks) == (way, (), False)
 
 
 def test_context_parallelism_by_its_block():
@@ -482,3 +550,11 @@ def test_keys_that_empty_the_cache(text, within, around):
 def test_unfrozen_parameters_as_regular_expressions(written, patterns, wanted):
     run = run_of(f"unfrozen_parameters: {written}\n")
     assert (run.unfrozen, run.embeddings_want_grads) == (patterns, wanted)
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "loss"),
+    [("use_dft", "0.21.0", "dft"), ("use_eaft", "0.19.0", "eaft"), ("use_dft", "0.19.0", "stock")],
+)
+def test_losses_of_the_trainers_own(key, version, loss):
+    assert run_of(f"{key}: true\n", versions=(f"axolotl=={version}",)).loss_kernel == loss

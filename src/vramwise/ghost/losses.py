@@ -19,6 +19,7 @@ from vramwise.ghost.ops.matmul import autocast_input
 from vramwise.ghost.ops.reduce import sum_all
 from vramwise.ghost.ops.shape import alias, contiguous, split_rows, view
 from vramwise.ghost.tape import Parameter, Tape, Tensor
+from vramwise.ghost.weighted_losses import WEIGHTED
 from vramwise.types import ModelSpec, RunSpec
 
 Loss = Callable[[Tape, Tensor, Projection, Tensor], "tuple[Tensor, Tensor | None]"]
@@ -42,7 +43,9 @@ class StockLoss:
     def logits(self, t: Tape, hidden: Tensor, head: Projection) -> Tensor:
         """The head's output, scaled and capped as the model does."""
         t.mark("logits", "logits")
+        frame, t.frame = t.frame, None  # what the head saves is never sent elsewhere
         logits = head(t, hidden)
+        t.frame = frame
         if self.scaled:
             logits = scale(t, logits)
         if self.softcap:
@@ -50,6 +53,18 @@ class StockLoss:
             logits = result_activation(t, logits)
             logits = scale(t, logits)
         return logits
+
+
+@dataclass(frozen=True, slots=True)
+class NoLoss:
+    """The model without labels: whoever calls it makes the loss of the logits."""
+
+    stock: StockLoss
+
+    def __call__(self, t: Tape, hidden: Tensor, head: Projection, labels: Tensor) -> tuple[Tensor, Tensor | None]:
+        """No loss yet (the logits stand in its place), and the logits."""
+        logits = self.stock.logits(t, hidden, head)
+        return logits, logits
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +181,7 @@ def make_loss(run: RunSpec, model: ModelSpec) -> Loss:
         return CutLoss(stock)
     if run.loss_kernel == "chunked":
         return ChunkedLoss(stock, run.loss_chunks)
-    return stock
+    return NoLoss(stock) if run.loss_kernel in WEIGHTED else stock
 
 
 def shift(t: Tape, labels: Tensor) -> tuple[Tensor, Tensor]:

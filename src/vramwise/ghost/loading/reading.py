@@ -74,6 +74,8 @@ def _read_to_device(t: Tape, weights: Weights, *, trainable: bool) -> None:
     weights.buffers += rotary_buffers(t, model, computed_on_device=False)
     if weights.block.scaled_embeddings == "inside":
         weights.buffers.append(Storage(t, base.size))  # the factor that embeddings are scaled by
+    if run.expert_quantization is not None:
+        t.empty_cache()
 
 
 def _arrive(t: Tape, weights: Weights, parameter: Described, base: DType, experts: Matrices) -> Storage | None:
@@ -137,6 +139,8 @@ def _quantise(
     sharding = weights.sharding
     if stays_on_host(sharding):
         weights.packed_bytes[name] = packed = kept[0].nbytes
+        if sharding.zero is not None:
+            return  # whole until the engine takes the model over
         del kept[0]
         if not sharding.host_weights:
             kept.append(Storage(t, sharding.share(packed, of=True)))

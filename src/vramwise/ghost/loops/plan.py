@@ -107,8 +107,10 @@ def assumptions(
         found.append("torch_compile: predicted as eager; compiled runs usually need less")
     if run.rl:
         found.append(f"rl: {run.rl} is predicted as supervised fine-tuning: no second model, no paired batches")
-    if run.tiled_mlp:
-        found.append("tiled_mlp is not modelled: the feed-forward runs on whole sequences")
+    if run.tiled_mlp and "mlp" in run.fused_lora:
+        found.append("tiled_mlp has no effect where LoRA's MLP kernel takes the layer over")
+    elif run.tiled_mlp and model.num_experts:
+        found.append("tiled_mlp is not modelled for experts: they run on whole sequences")
     if run.precision == "fp8":
         found.append("fp8 is predicted as bf16")
     if run.quantization == "8bit" and run.int8_outliers and model.gated_mlp:

@@ -54,6 +54,10 @@ class Body:
     drops_embeddings: bool = False
     # Falcon builds its mask even where no row is padded
     always_masked: bool = False
+    # packed rows: positions come with the batch, a row of them for each of its own; a kernel may need no mask then
+    packed: bool = False
+    packed_eval: bool = False
+    masked: bool = True
 
     def __call__(self, t: Tape, ids: Tensor, attention_mask: Tensor, padded: bool) -> Tensor:
         """Hidden states after the last norm."""
@@ -66,8 +70,9 @@ class Body:
         leaf = embeds if self.input_grads else None
         if self.scaled_after:
             embeds = scale(t, embeds)
-        positions = scale(t, t.new((1, ids.shape[1]), INT64))
-        masks = self._masks(t, attention_mask, embeds, padded)
+        packed = self.packed if t.training else self.packed_eval
+        positions = attention_mask if packed else scale(t, t.new((1, ids.shape[1]), INT64))
+        masks = self._masks(t, attention_mask, embeds, padded) if self.masked or not packed else {}
         hidden = embeds
         if self.positions is not None:
             hidden = add(t, hidden, embedding(t, self.positions, positions))

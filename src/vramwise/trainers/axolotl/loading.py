@@ -55,9 +55,11 @@ def _upcasts(fields: Fields, schema: Schema) -> None:
         embeddings = not _cast_back(fields) and not skips
         small = embeddings or not fsdp
         why = "embeddings that would be cast back are left alone since Axolotl 0.20"
-    if values["weights_dtype"] == "fp32":
+    if values["weights_dtype"] == "fp32" or values["sharding"] == "zero3":
         embeddings = small = False
-        why = "all weights are fp32"
+        why = (
+            "all weights are fp32" if values["weights_dtype"] == "fp32" else "under ZeRO 3 no rank holds a whole weight"
+        )
     kinds = (*(("norm", "router") if small else ()), *(("embedding", "lm_head") if embeddings else ()))
     fields.derive(name, kinds, f"{_SKIP} is in force" if skips else why, key=_SKIP)
 

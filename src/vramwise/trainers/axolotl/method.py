@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from vramwise.trainers.axolotl.attention import LEGACY_FLAGS
-from vramwise.trainers.axolotl.schema import schema_in
+from vramwise.trainers.axolotl.schema import Schema, schema_in
 from vramwise.trainers.experts import expert_masks
 from vramwise.trainers.fields import Fields
 from vramwise.types import Config, Target
@@ -41,7 +41,7 @@ def resolve_method(fields: Fields, target: Target) -> None:
     by_product = (0,) < target.stack.parts("transformers") < (5, 18)
     why = "transformers up to 5.17 multiplies matrices for them" if by_product else "transformers since 5.18 does not"
     fields.derive("rotary_by_product", by_product, why)
-    _loss(fields)
+    _loss(fields, schema_in(target.stack))
     _lora_kernels(fields, target)
 
 
@@ -121,8 +121,9 @@ def _attention(fields: Fields) -> None:
     fields.take("attn_implementation", "sdpa", why="unset: transformers picks sdpa")
 
 
-def _loss(fields: Fields) -> None:
+def _loss(fields: Fields, schema: Schema) -> None:
     config = fields.config
+    known = [key for key in ("use_dft", "use_eaft") if schema.key_type(key)]
     plugins = " ".join(str(plugin) for plugin in config.get("plugins", ()))
     # Listing the plugin turns it on; an explicit false or null turns it off again.
     wanted = config.get("cut_cross_entropy", "cut_cross_entropy" not in config)
@@ -134,7 +135,9 @@ def _loss(fields: Fields) -> None:
         and config.get("liger_fused_linear_cross_entropy")
         and plugins.rindex("LigerPlugin") > plugins.rindex("CutCrossEntropyPlugin")
     )
+    weighted = next((key for key in known if config.get(key)), None)
     choices = (
+        (weighted, str(weighted).removeprefix("use_"), f"{weighted}: the trainer's own loss of the logits", weighted),
         (cut, "cut", "CutCrossEntropyPlugin is listed", "plugins"),
         (
             liger and config.get("liger_fused_linear_cross_entropy"),

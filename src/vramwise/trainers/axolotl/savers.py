@@ -25,6 +25,7 @@ def resolve_memory_savers(fields: Fields, target: Target) -> None:
     _emptying(fields)
     fields.take("layer_offloading", False)
     fields.take("tiled_mlp", False)
+    fields.take("tiled_mlp_pieces", None, key="tiled_mlp_num_shards", why="by the sequence's length")
     compiles = config.get("torch_compile", False)
     if compiles == "auto":
         version = f"{target.torch[0]}.{target.torch[1]}"
@@ -72,11 +73,20 @@ def _recompute(fields: Fields, asked: bool, offload: str, target: Target) -> Non
         fields.derive("recompute", True, "FSDP recomputes every block", key=by_fsdp)
         fields.derive("checkpointing_reentrant", False, "accelerate's wrapper never is", key=by_fsdp)
         return
-    if asked and offload in ("stream", "legacy") and fields.values["adapter"]:
-        fields.derive("recompute", False, "activations are offloaded instead of recomputed with an adapter")
+    replaces = offload in ("stream", "legacy")
+    adapter = fields.values["adapter"]
+    if asked and replaces and adapter and adapter not in ("lora", "qlora", "mixlora"):
+        fields.derive("recompute", False, "the trainer leaves it to offloading, and nothing else turns it on")
     else:
         fields.derive("recompute", asked, "gradient_checkpointing", key="gradient_checkpointing")
-    _reentrant(fields, schema_in(target.stack))
+    if asked and replaces and not adapter:
+        why = "with offloading and no adapter torch's own wrapper checkpoints: it is not reentrant"
+        fields.derive("checkpointing_reentrant", False, why, key="activation_offloading")
+    elif asked and offload == "legacy":
+        why = "the older offloading brings a checkpoint of its own, which runs backward within backward"
+        fields.derive("checkpointing_reentrant", True, why, key="activation_offloading")
+    else:
+        _reentrant(fields, schema_in(target.stack))
 
 
 def _reentrant(fields: Fields, schema: Schema) -> None:

@@ -60,6 +60,7 @@ def as_plain_trainer(run: RunSpec) -> RunSpec:
         "resets_load_peaks": False,
         "lora_kernels": False,
         "linear_targets_by_name": False,
+        "varlen_sdpa": False,
         "expert_masks": masks,
         "fused_lora": (),
         "fused_lora_wide_grads": False,
@@ -69,6 +70,7 @@ def as_plain_trainer(run: RunSpec) -> RunSpec:
         "empty_cache_steps": None,
         "collect_steps": None,
         "liger_before_build": False,
+        "fsdp_one_root": False,
         "fsdp_adapters_apart": False,
         "allocator": settings,
     }
@@ -80,6 +82,7 @@ def as_plain_trainer(run: RunSpec) -> RunSpec:
         "resets_load_peaks": "the peak figures begin with the process",
         "lora_kernels": "the plain Trainer has none",
         "linear_targets_by_name": "PEFT is given all-linear",
+        "varlen_sdpa": "the plain Trainer builds a mask",
         "expert_masks": masks_why,
         "fused_lora": "the plain Trainer has none",
         "fused_lora_wide_grads": "the plain Trainer has none",

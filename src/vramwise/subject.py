@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from vramwise.allocator.settings import parse_settings
+from vramwise.dataset.reading import NO_DATA, Data, read_blocks, read_named
 from vramwise.documents.document import parse_document
 from vramwise.errors import ConfigError, VramwiseError
 from vramwise.files import read_config_bytes
@@ -54,6 +55,8 @@ class Subject:
     run: RunSpec
     model: ModelSpec | None
     model_missing: str = ""
+    # The lengths of its data, where a caller had them read.
+    data: Data = NO_DATA
     # Predictions that were made of this very run, by question.
     _memo: dict[tuple[object, ...], tuple[Prediction, object]] = field(default_factory=dict, repr=False, compare=False)
     # What their parts have in common: shared by all variants whatever they differ in.
@@ -78,6 +81,8 @@ class Subject:
         """What the run will need; a VramwiseError where the model is not known."""
         if self.model is None:
             raise VramwiseError(self.model_missing)
+        lengths = self.data.train if lengths is None else lengths
+        eval_lengths = self.data.evaluation if eval_lengths is None else eval_lengths
         key = (id(lengths), id(eval_lengths), steps, limit_bytes)
         if key not in self._memo:
             prediction = predict_run(
@@ -89,8 +94,26 @@ class Subject:
                 limit_bytes=limit_bytes,
                 rehearsals=self._rehearsals,
             )
+            if self.data.notes:
+                prediction = replace(prediction, assumptions=(*prediction.assumptions, *self.data.notes))
             self._memo[key] = (prediction, (lengths, eval_lengths))  # kept, so that their ids stay theirs
         return self._memo[key][0]
+
+    def with_data(self, named: str | None = None) -> Subject:
+        """The same subject with the lengths of its data: of what is named, else of the config's local files.
+
+        An empty name: of none, so that rows count as full.
+        """
+        if named == "":
+            return replace(self, data=NO_DATA, _memo={})
+        tokenizer = _model_folder(self.run.base_model, self.model)
+        if named is not None:
+            train = read_named(named, tokenizer)
+            return replace(self, data=Data(train=train, evaluation=train), _memo={})
+        path = self.document.path
+        folder = Path() if path in ("-", TEXT) else Path(path).parent
+        data = read_blocks(self.trainer.datasets(self.document), folder, tokenizer)
+        return self if data == self.data else replace(self, data=data, _memo={})
 
     def on_card(self, gpu: GpuSpec) -> Subject:
         """The same run on another card: what the config means is not asked again."""
@@ -208,6 +231,19 @@ def _as_yaml(values: Mapping[str, Any]) -> bytes:
 
 def _side_files(trainer: Trainer, document: Document) -> SideFiles:
     return read_side_files(trainer.side_files(document), document.path)
+
+
+def _model_folder(name: str | None, model: ModelSpec | None) -> Path | None:
+    """Where the model's files lie on this machine, its tokenizer among them; None where they do not."""
+    from vramwise.facts.models import cached_config
+
+    if name is None or model is None:
+        return None
+    here = Path(model.source)
+    if here.name == "config.json":
+        return here.parent
+    cached = cached_config(name)
+    return cached and cached.parent
 
 
 def _model(name: str | None, path: str, *, online: bool) -> tuple[ModelSpec | None, str]:

@@ -135,6 +135,11 @@ def _cached_config(name: str) -> Path | None:
         return None
 
 
+def cached_config(name: str) -> Path | None:
+    """The config.json of a hub id that lies in the local Hugging Face cache; other files of the model lie beside it."""
+    return _cached_config(name)
+
+
 def _hub_cache() -> Path:
     """Where huggingface_hub keeps its cache; the same variables, in the same order."""
     for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):

@@ -96,20 +96,20 @@ def _refuse_foreign(model_type: str, values: Mapping[str, Any], source: str) -> 
 
 
 def _sizes(fields: Fields, kind: ModelType) -> dict[str, Any]:
-    hidden = fields.integer("hidden_size", "n_embd", "n_embed")
-    heads = fields.integer("num_attention_heads", "n_head", most=MANY)
+    hidden = fields.integer("hidden_size", "n_embd", "n_embed", "d_model")
+    heads = fields.integer("num_attention_heads", "n_head", "n_heads", most=MANY)
     kv_heads = _kv_heads(fields, kind, heads)
     if heads % kv_heads:
         raise fields.wrong("num_key_value_heads", f"must divide num_attention_heads: {heads} / {kv_heads}")
     return {
         "hidden_size": hidden,
-        "num_hidden_layers": fields.integer("num_hidden_layers", "n_layer", most=_MOST_LAYERS),
+        "num_hidden_layers": fields.integer("num_hidden_layers", "n_layer", "n_layers", most=_MOST_LAYERS),
         "num_attention_heads": heads,
         "num_key_value_heads": kv_heads,
         "head_dim": _head_dim(fields, kind, hidden, heads),
         "intermediate_size": _intermediate(fields, kind, hidden),
         "vocab_size": fields.integer("vocab_size"),
-        "max_position_embeddings": fields.integer("max_position_embeddings", "n_positions"),
+        "max_position_embeddings": fields.integer("max_position_embeddings", "n_positions", "max_seq_len"),
         "tie_word_embeddings": fields.flag("tie_word_embeddings"),
     }
 

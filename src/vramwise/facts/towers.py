@@ -1,8 +1,8 @@
 """What a multimodal model holds besides its text model: the parameters of the vision tower and the projector.
 
 They are loaded and take memory even if only text is trained. Knows SigLIP, CLIP and Pixtral towers with the projectors
-of Gemma 3, LLaVA and Mistral 3 (transformers 5.22), exactly, and those of `more_towers`; of any other it says that it is
-left out.
+of Gemma 3, LLaVA and Mistral 3 (transformers 5.22), exactly, and those of `more_towers`; of any other it says that it
+is left out.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ _ACTIVATION_FIELDS = ("hidden_act", "hidden_activation", "activation_function", 
 ParallelOrder = Literal["attention, mlp", "residual, (mlp, attention)", "residual, attention", "two norms"]
 
 # "latent": keys and values through a low rank (MLA). "delta rule": a gated delta net. "conv": a short convolution.
-# "state space": Mamba. "gated": attention whose result is gated, or with heads of two widths. "skipped": cross attention,
-# which text alone does not go through
+# "state space": Mamba. "gated": attention with a gate on its result, or heads of two widths. "skipped": cross
+# attention, which text alone does not go through
 Mixer = Literal["latent", "delta rule", "conv", "state space", "attention and state space", "gated", "skipped"]
 
 
@@ -39,8 +39,9 @@ class Mixture:
     cast_back: bool = True  # the weights go back to the model's type
     softmax_last: bool = False  # the best logits first, then the softmax of those
     # "plain": experts without a gate. "beside an MLP": their results are added to those of the block's MLP. "all
-    # tokens": each expert gets every token. "beside a fused MLP": as the second, with one projection for gate and up
-    runs: Literal["gated", "plain", "all tokens", "beside an MLP", "beside a fused MLP"] = "gated"
+    # tokens": each expert gets every token. "beside a fused MLP": as the second, with one projection for gate and up.
+    # "one by one": a product an expert, of three 2-D weights
+    runs: Literal["gated", "plain", "all tokens", "beside an MLP", "beside a fused MLP", "one by one"] = "gated"
     clamped: bool = False  # gate and up are clamped before they are multiplied
     # whether experts have a width of their own (moe_intermediate_size); the others have intermediate_size
     own_width: bool = False
@@ -65,6 +66,7 @@ class Block:
     # "stock": RMS, or the LayerNorm that ModelSpec says. "one plus weight": in fp32, the weight an offset from one.
     # "weight in fp32": applied before the cast back. "layer without bias": written out in fp32
     norm: Literal["stock", "one plus weight", "weight in fp32", "layer without bias"] = "stock"
+    norm_biases: bool = True  # of LayerNorms
     head_norms: tuple[str, str] = ("q_norm", "k_norm")
     head_norms_run: Literal["with each projection", "after projections", "after rotation"] = "with each projection"
     fused_attention: FusedAttention | None = None

@@ -21,7 +21,19 @@ _INDEX = ("index_head_dim", "index_n_heads")
 def _settles(fields: Fields, found: Mapping[str, Any]) -> Mapping[str, Any]:
     """Only a part of each head is turned: that part counts as the head, as it does in transformers."""
     sizes = dict(found["sizes"])
-    return {"head_dim": sizes["qk_rope_head_dim"], "rotary_fraction": 1.0, **dense_layers(fields, found)}
+    shared = fields.texts("indexer_types")
+    if shared is not None and len(shared) == found["num_hidden_layers"]:
+        # layers that share what an earlier one chose have no indexer
+        kinds = tuple("indexed_attention" if kind == "full" else "full_attention" for kind in shared)
+        found = {**found, "layer_types": kinds}
+    elif "index_n_heads" in sizes:
+        found = {**found, "layer_types": ("indexed_attention",) * found["num_hidden_layers"]}
+    return {
+        "layer_types": found["layer_types"],
+        "head_dim": sizes["qk_rope_head_dim"],
+        "rotary_fraction": 1.0,
+        **dense_layers(fields, found),
+    }
 
 
 def dense_layers(fields: Fields, found: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -68,7 +80,7 @@ def mixture(model: ModelSpec) -> Parts:
 
 def _layer(model: ModelSpec, block: Block, layer: int) -> Parts:
     yield from latent(model, block)
-    if model.size("index_n_heads"):
+    if model.layer_types[layer] == "indexed_attention":
         yield from _indexer(model)
     yield from mixture(model) if model.num_experts and layer not in model.dense_layers else mlp(model)
     yield from norms(model, block)
@@ -102,7 +114,7 @@ _V3: dict[str, Any] = {
 FAMILY = Family(
     name="deepseek",
     block=Block(
-        mixers={"full_attention": "latent", "indexed_attention": "latent"},
+        mixers=dict.fromkeys(("full_attention", "indexed_attention", "deepseek_sparse_attention"), "latent"),
         mixture=Mixture(normalised=True, own_width=True, dense_layers="first", peft_names=QWEN_EXPERT_NAMES),
     ),
     layout=Layout(by_layer=_layer),

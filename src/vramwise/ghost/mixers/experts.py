@@ -86,6 +86,33 @@ class Beside:
         return add(t, right, left)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneByOne:
+    """DBRX: a product an expert and weight, over the tokens it was chosen for; summed up over the experts."""
+
+    router: Router
+    gate: Parameter
+    up: Parameter
+    down: Parameter
+    width: int
+
+    def __call__(self, t: Tape, hidden: Tensor) -> Tensor:
+        """Apply it."""
+        shape = hidden.shape
+        tokens, wide = shape[0] * shape[1], shape[2]
+        hidden = view(t, hidden, (tokens, wide))
+        logits, weights, indices = self.router(t, hidden)
+        rows = tokens * indices.shape[1]
+        chosen = general(t, (hidden,), (rows, wide), hidden.dtype)
+        gate = general(t, (chosen, self.gate), (rows, self.width), hidden.dtype, saved=(chosen, self.gate))
+        up = general(t, (chosen, self.up), (rows, self.width), hidden.dtype, saved=(chosen, self.up))
+        inner = mul(t, activation(t, gate), up)
+        out = general(t, (inner, self.down), (rows, wide), hidden.dtype, saved=(inner, self.down))
+        out = general(t, (out, weights), (tokens, wide), hidden.dtype, saved=(out, weights))
+        del logits, indices
+        return view(t, out, shape)
+
+
 def own_mixture(builder: Builder, place: str, facts: Mixture) -> Mlp:
     """The mixture of a family that has one of its own."""
     start = place.removesuffix(f"{builder.facts.feed_forward}.")
@@ -93,6 +120,8 @@ def own_mixture(builder: Builder, place: str, facts: Mixture) -> Mlp:
         return _all_tokens(builder, place)
     if facts.runs == "plain":
         return _plain(builder, place)
+    if facts.runs == "one by one":
+        return _one_by_one(builder, place, facts)
     if facts.runs == "beside an MLP":
         return _gemma(builder, start)
     weights = builder.weights
@@ -168,3 +197,9 @@ def _gemma(builder: Builder, start: str) -> Mlp:
         router=_router(builder, f"{start}router.proj.weight", facts), experts=_experts(builder, f"{start}experts.")
     )
     return Beside(mixture=mixture, mlp=GatedMlp(*parts), norms=tuple(builder.norm(f"{start}{name}") for name in names))
+
+
+def _one_by_one(builder: Builder, place: str, facts: Mixture) -> Mlp:
+    gate, up, down = [builder.weights.by_name[f"{place}experts.mlp.{name}"] for name in ("w1", "v1", "w2")]
+    router = _router(builder, f"{place}{facts.router}.weight", facts)
+    return OneByOne(router=router, gate=gate, up=up, down=down, width=builder.model.moe_intermediate_size)

@@ -112,6 +112,8 @@ class MemoryReport:
     # What the allocator may reserve on the card that is meant; None where none is named
     capacity_bytes: int | None = None
     assumptions: Sequence[str] = field(default_factory=tuple)
+    # of the model's weights: experts that are loaded in 16 bit or more
+    experts_bytes: int = 0
 
     @property
     def highest_reserved_bytes(self) -> int:

@@ -134,6 +134,12 @@ def _head_dim(fields: Fields, kind: ModelType, hidden: int, heads: int) -> int:
 def _intermediate(fields: Fields, kind: ModelType, hidden: int) -> int:
     if kind.mlp_width is not None:
         return fields.optional_integer(kind.mlp_width) or 4 * hidden
+    written = fields.get("intermediate_size")
+    if isinstance(written, list | tuple):  # one for every layer (Gemma 3n): they must agree
+        widths = set(fields.integers("intermediate_size"))
+        if len(widths) != 1 or min(widths) < 1:
+            raise fields.wrong("intermediate_size", "must be one width, or the same one for every layer")
+        return int(widths.pop())
     return fields.integer("intermediate_size")
 
 

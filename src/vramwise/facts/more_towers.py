@@ -249,9 +249,7 @@ def _lfm2_vl(outer: Fields, text_hidden: int) -> dict[str, Any]:
     def parts() -> Iterator[Part]:
         hidden, inner, tower = fields.integer("hidden_size"), fields.integer("intermediate_size"), "model.vision_tower"
         patch = fields.integer("num_channels") * fields.integer("patch_size") ** 2
-        yield from (
-            (name, shape, "other") for name, shape, _ in _linear(f"{tower}.embeddings.patch_embedding", patch, hidden)
-        )
+        yield from _linear(f"{tower}.embeddings.patch_embedding", patch, hidden)
         yield f"{tower}.embeddings.position_embedding.weight", (fields.integer("num_patches"), hidden), "embedding"
         for layer in _layers(fields, "num_hidden_layers"):
             yield from _encoder(f"{tower}.encoder.layers.{layer}", hidden, inner, norm_first=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramwise.families.base import ATTENTION_BIAS, HEAD_NORM, Block, Mixture, model_type
+from vramwise.families.base import ATTENTION_BIAS, HEAD_NORM, QWEN_EXPERT_NAMES, Block, Mixture, model_type
 from vramwise.families.config_fields import Fields
 from vramwise.families.layout import Family, Layout
 from vramwise.families.parts import Parameter, Parts, attention, experts, linear, mlp, norms, query_size, router
@@ -46,7 +46,7 @@ FAMILY = Family(
         norms=_NORMS,
         masks_by_kind=True,
         mixers={"full_attention": "gated", "sliding_attention": "gated"},
-        mixture=Mixture(router="router.gate", normalised=True, own_width=True),
+        mixture=Mixture(router="router.gate", normalised=True, own_width=True, peft_names=QWEN_EXPERT_NAMES),
     ),
     layout=Layout(by_layer=_layer),
     types={

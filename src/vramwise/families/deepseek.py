@@ -6,9 +6,10 @@ Kimi K2 and Moonlight have V3's, GLM 4.7 Flash and Mistral Small 4 too; GLM 5 ad
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from vramwise.families.base import QWEN_EXPERT_NAMES, Block, Mixture, model_type
+from vramwise.families.base import QWEN_EXPERT_NAMES, Block, Mixture, ModelType, model_type
 from vramwise.families.config_fields import Fields
 from vramwise.families.layout import Family, Layout
 from vramwise.families.parts import Parameter, Parts, experts, linear, mlp, norm, norms, router
@@ -86,8 +87,21 @@ def _layer(model: ModelSpec, block: Block, layer: int) -> Parts:
     yield from norms(model, block)
 
 
-def _type(sizes: tuple[int, int, int, int | None, int], own: tuple[str, ...] = _OWN, **defaults: Any) -> Any:
+_MIXTURE = Mixture(normalised=True, own_width=True, dense_layers="first")
+_BLOCK = Block(
+    mixers=dict.fromkeys(("full_attention", "indexed_attention", "deepseek_sparse_attention"), "latent"),
+    mixture=replace(_MIXTURE, peft_names=QWEN_EXPERT_NAMES),
+)
+
+
+def _type(
+    sizes: tuple[int, int, int, int | None, int],
+    own: tuple[str, ...] = _OWN,
+    block: Block | None = None,
+    **defaults: Any,
+) -> ModelType:
     return model_type(
+        block=block,
         sizes=sizes,
         switches={"qkv_bias": "attention_bias", "attention_out_bias": "attention_bias"},
         own_sizes=own,
@@ -113,10 +127,7 @@ _V3: dict[str, Any] = {
 
 FAMILY = Family(
     name="deepseek",
-    block=Block(
-        mixers=dict.fromkeys(("full_attention", "indexed_attention", "deepseek_sparse_attention"), "latent"),
-        mixture=Mixture(normalised=True, own_width=True, dense_layers="first", peft_names=QWEN_EXPERT_NAMES),
-    ),
+    block=_BLOCK,
     layout=Layout(by_layer=_layer),
     types={
         "deepseek_v2": _type(
@@ -146,6 +157,8 @@ FAMILY = Family(
         ),
         "mistral4": _type(
             (131072, 12288, 32, 32, 1048576),
+            # PEFT does not redirect the names of its experts: the text model stands inside Mistral 3
+            block=replace(_BLOCK, mixture=_MIXTURE),
             **{
                 **_V3,
                 "q_lora_rank": 1024,

@@ -18,9 +18,13 @@ def _settles(fields: Fields, found: Mapping[str, Any]) -> Mapping[str, Any]:
     """The last layer always has full attention; its heads have a width, and may have a number, of their own."""
     kinds = (*found["layer_types"][:-1], "full_attention")
     equal = fields.flag("attention_k_eq_v")
+    # saved files say so layer by layer
+    saved = next((value for value in fields.mapping("per_layer_config").values() if isinstance(value, Mapping)), {})
+    layers = Fields(saved, {}, f"{fields.source} (per_layer_config)")
     own = fields.optional_integer("num_global_key_value_heads") if equal else None
+    own = own or layers.optional_integer("num_key_value_heads")
     sizes = {
-        "global_head_dim": fields.integer("global_head_dim"),
+        "global_head_dim": layers.optional_integer("head_dim") or fields.integer("global_head_dim"),
         "global_kv_heads": own or found["num_key_value_heads"],
         "attention_k_eq_v": int(equal),
         "kv_shared_layers": fields.count("num_kv_shared_layers"),

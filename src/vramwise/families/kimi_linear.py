@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramwise.families.base import QWEN_EXPERT_NAMES, Block, Mixture, model_type
+from vramwise.families.base import Block, Mixture, model_type
 from vramwise.families.config_fields import Fields
 from vramwise.families.deepseek import dense_layers, latent, mixture
 from vramwise.families.layout import Family, Layout
@@ -70,7 +70,7 @@ FAMILY = Family(
     name="kimi_linear",
     block=Block(
         mixers={"full_attention": "latent", "linear_attention": "delta rule"},
-        mixture=Mixture(normalised=True, own_width=True, dense_layers="first", peft_names=QWEN_EXPERT_NAMES),
+        mixture=Mixture(normalised=True, own_width=True, dense_layers="first"),
     ),
     layout=Layout(by_layer=_layer),
     types={

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from vramwise.families.base import ATTENTION_BIAS, HEAD_NORM, QWEN_EXPERT_NAMES, Block, Mixture, model_type
@@ -92,14 +93,17 @@ _COMMON: dict[str, Any] = {
     "linear_num_value_heads": 32,
 }
 
+_MIXTURE = Mixture(normalised=True, own_width=True, dense_layers="stepped")
+_BLOCK = Block(
+    norm="one plus weight",
+    masks_by_kind=True,
+    mixers={"full_attention": "gated", "linear_attention": "delta rule"},
+    mixture=_MIXTURE,
+)
+
 FAMILY = Family(
     name="qwen3_5",
-    block=Block(
-        norm="one plus weight",
-        masks_by_kind=True,
-        mixers={"full_attention": "gated", "linear_attention": "delta rule"},
-        mixture=Mixture(normalised=True, own_width=True, dense_layers="stepped", peft_names=QWEN_EXPERT_NAMES),
-    ),
+    block=_BLOCK,
     layout=Layout(by_layer=_layer),
     types={
         "qwen3_5_text": model_type(sizes=(248320, 12288, 16, 4, 32768), **_COMMON),
@@ -113,6 +117,8 @@ FAMILY = Family(
         ),
         "qwen3_next": model_type(
             sizes=(151936, 5632, 16, 2, 32768),
+            # PEFT redirects the names of experts here, and not in Qwen3.5
+            block=replace(_BLOCK, mixture=replace(_MIXTURE, peft_names=QWEN_EXPERT_NAMES)),
             **_COMMON,
             num_experts=512,
             num_experts_per_tok=10,

@@ -13,7 +13,7 @@ from vramwise.ghost.model.attention import AttentionLayer, Tables
 from vramwise.ghost.model.linear import Projection
 from vramwise.ghost.ops.elementwise import activation, mul
 from vramwise.ghost.ops.general import general
-from vramwise.ghost.ops.shape import chunk_last, contiguous
+from vramwise.ghost.ops.shape import chunk_last, contiguous, narrow
 from vramwise.ghost.tape import Parameter, Tape, Tensor
 
 
@@ -23,7 +23,7 @@ def causal_convolution(t: Tape, x: Tensor, weight: Parameter, bias: Parameter | 
     taps = weight.shape[-1]
     inputs = (x, weight) if bias is None else (x, weight, bias)
     out = general(t, inputs, (batch, tokens + taps - 1, channels), x.dtype, saved=(x, weight))
-    out = general(t, (out,), (batch, tokens, channels), x.dtype) if taps > 1 and not activated else out
+    out = narrow(t, out, (batch, tokens, channels))
     return activation(t, out) if activated else out
 
 

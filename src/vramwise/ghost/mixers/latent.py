@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from vramwise.ghost.dtypes import FP32
 from vramwise.ghost.mixers.parts import Parts
 from vramwise.ghost.model.attention import AttentionLayer, Tables
-from vramwise.ghost.model.kernels import Kernel
+from vramwise.ghost.model.kernels import Flash, Kernel, Sdpa
 from vramwise.ghost.model.linear import Projection
 from vramwise.ghost.model.norms import Norm
 from vramwise.ghost.model.rotary import Rotation
@@ -57,12 +58,26 @@ class LatentAttention:
         key_turned = expanded(t, key_turned, (batch, self.heads, tokens, self.turned))
         query = _joined(t, query_plain, query_turned)
         key = _joined(t, key_plain, key_turned)
-        output, weights = self.kernel(t, query, key, _as_wide(t, value, self.plain + self.turned), mask)
-        if self.value < self.plain + self.turned:
-            output = narrow(t, output, (batch, tokens, self.heads * self.value))
+        output, weights = self._attended(t, query, key, value, mask)
         output = self.out(t, output)
         del query_plain, query_turned, key_plain, key_turned, latent
         return output, weights
+
+    def _attended(
+        self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """torch's own kernels take narrower values as they are; the flash-attention library gets them padded."""
+        batch, _, tokens, width = query.shape
+        if self.value == width or not isinstance(self.kernel, Sdpa | Flash):
+            return self.kernel(t, query, key, value, mask)
+        shape = (batch, tokens, self.heads * self.value)
+        if isinstance(self.kernel, Flash):
+            output, weights = self.kernel(t, query, key, _as_wide(t, value, width), mask)
+            return narrow(t, output, shape), weights
+        sums = [((batch, self.heads, tokens), FP32)]
+        scratch = (4 * query.numel,)
+        saved = (query, key, value)
+        return general(t, saved, shape, query.dtype, saved=saved, made=sums, scratch=scratch), None
 
     def _query(self, t: Tape, hidden: Tensor) -> Tensor:
         if not isinstance(self.query, tuple):

@@ -91,13 +91,14 @@ class StateSpace:
 
 
 def _torch_chunks(scan: Scan, batch: int, tokens: int) -> tuple[list[Wanted], tuple[int, ...]]:
-    """Mamba 2: x twice, B and C for every head and B decayed, the scores of each chunk three times, states twice."""
+    """Mamba 2: x four times, B and C for every head and B decayed, the scores of each chunk thrice, states twice."""
     chunks = -(-tokens // scan.chunk)
     rows = batch * chunks * scan.chunk
     wide, inner = rows * scan.width, rows * scan.heads * scan.state
     scores = rows * scan.chunk * scan.heads
-    states = batch * (chunks + 1) * scan.width * scan.state
-    sizes = [wide] * 3 + [inner] * 3 + [scores] * 4 + [states] * 2
+    each = batch * scan.width * scan.state
+    states = (chunks + 1) * each
+    sizes = [wide] * 4 + [inner] * 3 + [scores] * 3 + [states, chunks * each]
     return [((size,), FP32) for size in sizes], (4 * scores, 4 * scores, 4 * inner, 4 * inner, 4 * wide, 4 * states)
 
 

@@ -45,6 +45,7 @@ class DeltaRule:
     norm: Parameter
     out: Projection
     fused: bool
+    by_channel: bool = False  # decays differ from channel to channel (Kimi)
     gated_together: bool = False  # one projection gives q, k, v and the gate: each is copied out of it
 
     def __call__(
@@ -65,8 +66,9 @@ class DeltaRule:
         if heads.values != heads.keys:
             query = general(t, (query,), wide, query.dtype)
             key = general(t, (key,), wide, key.dtype)
-        rule = _kernel if self.fused else _written_out
-        mixed = rule(t, heads, (query, key, value, *rates))
+        inputs = (query, key, value, *rates)
+        mixed = _kernel(t, heads, inputs) if self.fused else _written_out(t, heads, inputs, by_channel=self.by_channel)
+        del inputs
         del query, key, value
         rows = (batch * tokens * heads.values, heads.value_width)
         mixed = _gated_norm(t, view(t, mixed, rows), view(t, z, rows), self.norm)
@@ -125,14 +127,19 @@ def _kernel(t: Tape, heads: DeltaHeads, inputs: tuple[Tensor, ...]) -> Tensor:
     return result
 
 
-def _written_out(t: Tape, heads: DeltaHeads, inputs: tuple[Tensor, ...]) -> Tensor:
-    """transformers' torch code: eight fp32 tensors as wide as the keys, three as the values, five triangles, states."""
+def _written_out(t: Tape, heads: DeltaHeads, inputs: tuple[Tensor, ...], *, by_channel: bool) -> Tensor:
+    """transformers' torch code: eight fp32 tensors as wide as the keys, three as the values, five triangles, states.
+
+    Where decays differ by channel, three triangles have one more side: every channel of the keys.
+    """
     batch, tokens = inputs[2].shape[:2]
     chunks = -(-tokens // CHUNK)
     rows = batch * heads.values * chunks * CHUNK
     keys, values, triangle = rows * heads.key_width, rows * heads.value_width, rows * CHUNK
     states = batch * heads.values * chunks * heads.key_width * heads.value_width
     made = [((keys,), FP32)] * 8 + [((values,), FP32)] * 3 + [((triangle,), FP32)] * 5 + [((states,), FP32)]
+    if by_channel:
+        made += [((triangle * heads.key_width,), FP32)] * 3
     passing = [t.new((values,), FP32), t.new((keys,), FP32)]  # beta · v and the decayed beta · k
     out = (batch, tokens, heads.values, heads.value_width)
     scratch = (4 * keys, 4 * keys, 4 * keys, 4 * values, 4 * values, 4 * triangle, 4 * triangle)
@@ -199,4 +206,5 @@ def _kimi(parts: Parts) -> DeltaRule:
         norm=norm,
         out=parts.linear("self_attn.o_proj"),
         fused=parts.fused,
+        by_channel=True,
     )

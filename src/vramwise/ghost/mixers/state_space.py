@@ -103,9 +103,9 @@ def _torch_chunks(scan: Scan, batch: int, tokens: int) -> tuple[list[Wanted], tu
 
 
 def _torch_tokens(scan: Scan, batch: int, tokens: int) -> tuple[list[Wanted], tuple[int, ...]]:
-    """Mamba: the discretised A and B, B · x and every state, (batch, width, tokens, state) each."""
+    """Mamba: the discretised A and every state in fp32, the states once more in bf16: (batch, width, tokens, state)."""
     wide, inner = batch * tokens * scan.width, batch * tokens * scan.width * scan.state
-    return [((size,), FP32) for size in (wide, wide, inner, inner, inner, inner)], (4 * inner, 4 * inner, 4 * wide)
+    return [((size,), FP32) for size in (wide, wide, inner, inner, inner // 2)], (4 * inner, 4 * inner, 4 * wide)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,15 +64,21 @@ def subject_of(row: dict[str, Any], folder: Path) -> Subject:
 
 
 def lengths_of(batches: list[dict[str, Any]], config: dict[str, Any]) -> Lengths | None:
-    """Sample lengths that give the batches that came: one row as wide as the batch, the others shorter."""
-    shapes = [batch["input_ids"] for batch in batches if "input_ids" in batch]
+    """Sample lengths that give the batches that came: one row as wide as the batch, the others shorter.
+
+    Where rows are filled up to the sequence length, a batch that is known to be padded has no row that wide.
+    """
+    filled = config.get("pad_to_sequence_len")
+    shapes = [
+        (*batch["input_ids"], 9 if filled and batch.get("padded") else 0) for batch in batches if "input_ids" in batch
+    ]
     if not shapes or config.get("sample_packing"):
         return None
     pairs = config.get("rl") in ("dpo", "ipo", "orpo", "simpo") or config.get("reward_model")
     lines = []
-    for rows, width in shapes:
+    for rows, width, missing in shapes:
         samples = rows // 2 if pairs else rows
-        lines += [f"[{width}, {width - 9}]" if pairs else str(width)]
+        lines += [f"[{width}, {width - 9}]" if pairs else str(width - missing)]
         lines += [f"[{width - 9}, {width - 9}]" if pairs else str(width - 9)] * (samples - 1)
     return parse_lengths("\n".join(lines), "measured batches")
 

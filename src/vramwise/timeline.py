@@ -20,6 +20,7 @@ class Action(IntEnum):
     FREE = 1
     EMPTY_CACHE = 2
     PHASE = 3  # a mark, no memory: the run enters `Timeline.phases[event.tag]`
+    RESET_PEAKS = 4  # a mark, no memory: the trainer resets torch's peak figures; the phase's peaks count from here
 
 
 class Event(NamedTuple):
@@ -111,6 +112,8 @@ class MemoryReport:
     settings: str
     # What the allocator may reserve on the card that is meant; None where none is named
     capacity_bytes: int | None = None
+    # the most that was reserved before the trainer reset torch's peak figures: in no phase's peak, but on the card
+    forgotten_reserved_bytes: int = 0
     assumptions: Sequence[str] = field(default_factory=tuple)
     # of the model's weights: experts that are loaded in 16 bit or more
     experts_bytes: int = 0
@@ -118,7 +121,8 @@ class MemoryReport:
     @property
     def highest_reserved_bytes(self) -> int:
         """The most that is reserved at any moment, loading included."""
-        return max((peak.peak_reserved_bytes for peak in self.phases), default=self.peak_reserved_bytes)
+        highest = max((peak.peak_reserved_bytes for peak in self.phases), default=self.peak_reserved_bytes)
+        return max(highest, self.forgotten_reserved_bytes)
 
     @property
     def idle_bytes(self) -> int:

@@ -14,11 +14,15 @@ from vramwise.types import RunSpec
 
 
 class BatchShape(NamedTuple):
-    """A batch: rows, the width they are padded to, and whether any row is shorter than that."""
+    """A batch: rows, the width they are padded to, and whether any row is shorter than that.
+
+    `tokens`: how many are no padding, where that is known and decides anything (flash attention leaves padding out).
+    """
 
     rows: int
     width: int
     padded: bool
+    tokens: int | None = None
 
 
 Widths = Sequence[int] | Sequence[BatchShape]
@@ -52,7 +56,9 @@ def from_lengths(
     for start in range(0, len(kept), rows):
         batch = kept[start : start + rows]
         width = _rounded(run, longest if run.pad_to_sequence_len else max(batch))
-        shapes.append(BatchShape(len(batch), width, are_widths or min(batch) < width))
+        padded = are_widths or min(batch) < width
+        counts = padded and not are_widths and "flash" in run.attn_implementation
+        shapes.append(BatchShape(len(batch), width, padded, sum(batch) if counts else None))
     return shapes
 
 

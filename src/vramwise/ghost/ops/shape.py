@@ -177,3 +177,29 @@ def chunk_last(t: Tape, x: Tensor, count: int = 2) -> list[Tensor]:
         part.slot = slot
         parts.append(part)
     return parts
+
+
+def _split_backward(t: Tape, node: Node, grads: Tensor | list[Tensor | None]) -> Grads:
+    """The gradients of the parts, joined."""
+    present = grads[0] if isinstance(grads, list) else grads
+    assert present is not None
+    return (t.new(node.extra, present.dtype),)
+
+
+def split_rows(t: Tape, x: Tensor, count: int) -> list[Tensor]:
+    """`x.chunk(count, dim=1)`: views; of few tokens there are fewer parts."""
+    batch, tokens = x.shape[:2]
+    each = -(-tokens // count)
+    node = None
+    if t.grad_enabled and x.node is not None:
+        node = t.node(_split_backward, (x,), ())
+        node.extra = x.shape
+    parts = []
+    for slot, start in enumerate(range(0, tokens, each)):
+        length = min(each, tokens - start)
+        part = Tensor(x.storage, (batch, length, *x.shape[2:]), x.numel // tokens * length, x.dtype)
+        part.view = True
+        part.node = node
+        part.slot = slot
+        parts.append(part)
+    return parts

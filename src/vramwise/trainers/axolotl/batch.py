@@ -127,9 +127,22 @@ def resolve_eval(fields: Fields, schema: Schema) -> None:
     scheduled = _scheduled(fields)
     fields.derive("eval_scheduled", scheduled, "an eval is scheduled" if scheduled else "no eval is scheduled")
     _eval_on_start(fields, schema, evaluates)
+    _emptied_eval(fields)
     steps = fields.take("eval_steps", None)
     if isinstance(steps, float) and not math.isfinite(steps):
         fields.derive("eval_steps", None, f"step {steps} never comes", key="eval_steps")
+
+
+def _emptied_eval(fields: Fields) -> None:
+    """Supervised runs pass gradient_accumulation_steps on as eval_accumulation_steps, and that empties the cache."""
+    name = "eval_empties_every"
+    if not fields.values["evaluates"]:
+        fields.derive(name, None, "no eval happens")
+    elif fields.values["rl"]:
+        fields.derive(name, None, "eval_accumulation_steps is set for supervised training alone", key="rl")
+    else:
+        every = fields.values["gradient_accumulation_steps"]
+        fields.derive(name, every, "eval_accumulation_steps follows gradient_accumulation_steps")
 
 
 def _eval_on_start(fields: Fields, schema: Schema, evaluates: bool) -> None:

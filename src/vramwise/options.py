@@ -44,7 +44,8 @@ class PredictOptions:
     # "transformers": the embedded engine of `vramwise train`. None: the trainer that the file belongs to.
     engine: str | None = None
     model: str | None = None
-    online: bool = False
+    # Ask the hub for the config.json of a model that is not known here; HF_HUB_OFFLINE forbids it as well.
+    online: bool = True
     steps: int | None = None
     lengths: str | None = None
     eval_lengths: str | None = None

@@ -31,6 +31,8 @@ from vramwise.variants.prediction import Prediction, predict_run
 from vramwise.variants.rehearsals import Rehearsals
 
 TEXT = "<text>"
+# What trainers call the revision of the base model.
+_REVISION_KEYS = ("revision_of_model", "model_revision", "revision")
 Source = str | Path | Mapping[str, Any]
 
 
@@ -162,7 +164,7 @@ def on_target(
     """A Subject for a target that is known."""
     side_files = _side_files(trainer, document)
     run = trainer.resolve(document, target, side_files)
-    found, missing = _model(model or run.base_model, document.path, online=online)
+    found, missing = _model(model or run.base_model, document.path, online=online, revision=_revision(run))
     return Subject(
         document=document,
         trainer=trainer,
@@ -246,7 +248,13 @@ def _model_folder(name: str | None, model: ModelSpec | None) -> Path | None:
     return cached and cached.parent
 
 
-def _model(name: str | None, path: str, *, online: bool) -> tuple[ModelSpec | None, str]:
+def _revision(run: RunSpec) -> str | None:
+    """The branch, tag or commit of the model that the config names."""
+    found = next((value for key in _REVISION_KEYS if isinstance(value := run.config.get(key), str)), None)
+    return found or None
+
+
+def _model(name: str | None, path: str, *, online: bool, revision: str | None = None) -> tuple[ModelSpec | None, str]:
     """The model's dimensions, or why they are not known."""
     from vramwise.facts.models import find_model
 
@@ -254,7 +262,7 @@ def _model(name: str | None, path: str, *, online: bool) -> tuple[ModelSpec | No
         return None, f"{path} names no base_model: add one, or use --model with a hub id or a config.json"
     folder = Path() if path in ("-", TEXT) else Path(path).parent
     try:
-        return find_model(name, base_dir=folder, online=online), ""
+        return find_model(name, base_dir=folder, online=online, revision=revision), ""
     except VramwiseError as error:
         return None, str(error)
 

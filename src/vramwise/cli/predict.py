@@ -36,7 +36,12 @@ CARDS = (
     help="What trains; transformers is the embedded engine (default: the trainer that the file is for).",
 )
 @click.option("--model", metavar="ID|PATH", help="Model instead of base_model: a hub id, a folder or a config.json.")
-@click.option("--online", is_flag=True, help="Ask the hub for an unknown model's config.json (needs huggingface_hub).")
+@click.option(
+    "--online/--offline",
+    default=True,
+    show_default=True,
+    help="Ask the hub for the config.json of a model that is not known here.",
+)
 @click.option("--steps", type=click.IntRange(min=1, max=10_000), metavar="N", help="Optimizer steps to simulate.")
 @data_option
 @click.option(

@@ -14,6 +14,7 @@ from vramwise.allocator.unrolling import MOST_EVENTS, unroll, unrolled_length
 from vramwise.errors import VramwiseError
 from vramwise.facts.accuracy import ExpectedError, expected_error
 from vramwise.facts.context import outside_bytes
+from vramwise.facts.parameters import parameters
 from vramwise.ghost.hardware import taken_for_granted
 from vramwise.ghost.loops.batches import BatchShape
 from vramwise.timeline import MemoryReport, Timeline
@@ -129,6 +130,7 @@ def predict_run(
     timeline, assumed = rehearsals.ghost(run, model, shapes, evals, steps)
     settings = parse_settings(run.allocator, run.target.torch)
     needs = rehearsals.simulated(timeline, settings, run.target.torch, outside_bytes=outside_bytes(run))
+    needs = replace(needs, experts_bytes=_experts_bytes(run, model))
     prediction = Prediction(
         run=run,
         model=model,
@@ -146,6 +148,14 @@ def predict_run(
         full_rows=lengths is None and not run.constant_shapes and not run.sample_packing,
     )
     return _within_capacity(_counted(prediction), rehearsals)
+
+
+def _experts_bytes(run: RunSpec, model: ModelSpec) -> int:
+    """What experts take that are not quantised."""
+    if not model.num_experts or run.expert_quantization is not None:
+        return 0
+    size = 4 if run.weights_dtype == "fp32" else 2
+    return size * sum(parameter.numel for parameter in parameters(model) if parameter.kind == "experts")
 
 
 def _refuse_absurd(run: RunSpec) -> None:

@@ -66,7 +66,7 @@ def ghost_run(
     finally:
         if collecting:
             gc.enable()
-    timeline = Timeline(events=events, tags=t.tags, phases=t.phases, repeats=t.repeats)
+    timeline = Timeline(events=events, tags=t.tags, phases=t.phases, repeats=t.repeats, cuts=t.cuts)
     return timeline, (*assumptions(run, model, widths, eval_widths, liger), *plan.said)
 
 

@@ -20,6 +20,7 @@ from vramwise.ghost.hardware import Hardware, hardware_of
 from vramwise.ghost.loops.batches import BatchShape, Widths
 from vramwise.ghost.loops.clip import clip_grad_norm
 from vramwise.ghost.loops.plan import assumptions, local_model, make_plan
+from vramwise.ghost.loops.repeated_micro_steps import MicroSteps
 from vramwise.ghost.loops.repeated_steps import Recorder
 from vramwise.ghost.loops.steps import Plan, Step, repeats_the_last
 from vramwise.ghost.losses import Loss, make_loss
@@ -100,7 +101,7 @@ class Run:
         t = self.t
         if 0 in plan.evals:
             self.evaluate(plan.evals[0], 0)
-        recorder = Recorder(t)
+        recorder, micro_steps = Recorder(t), MicroSteps(t, self.trainable)
         samples: list[Batch] = []
         grad_norm: Tensor | None = None
         loss: Tensor | None = None
@@ -126,8 +127,14 @@ class Run:
                         t.once_more(1 + step.again if position == len(shapes) - 2 else 1)
                         continue
                     start, carried = len(t.events), _number(loss)
-                    loss = self.micro_step(inputs, shape.padded, number)
-                    self._filter(loss)
+                    # the first makes the gradients, the others add to them; exchanges go by what was gathered before
+                    kind = (shape, position > 0)
+                    if self.units is not None or not micro_steps.replay(kind, loss, number):
+                        micro_steps.begin()
+                        loss = self.micro_step(inputs, shape.padded, number)
+                        micro_steps.returned()
+                        self._filter(loss)
+                        micro_steps.end(kind, carried, loss)
                     t.note_stretch(start, carried, _number(loss))
                 t.phase("clip", number)
                 t.mark("temporary", "gradient norm")

@@ -119,7 +119,8 @@ class Footprint:
                 continue
             else:
                 owned = live[freed[place]]
-                assert owned is not None
+                if owned is None or owned.segment.shelf is not shelf:  # another stream's
+                    return None
                 block = owned if how == _FREED else owned.prev if how == _BEFORE else owned.next
                 if how != _FREED and (block.state != FREE or block in taken or block is end):
                     return None
@@ -223,7 +224,7 @@ class Tracker:
 
     def before_free(self, tensor: int, block: Block) -> None:
         """A block is about to be freed, and merged with its free neighbours."""
-        if block.next.state == UNMAPPED:
+        if block.next.state == UNMAPPED or block.segment.shelf is not self.shelf:
             self.whole = False
         if block in self.derived:
             beside = [neighbour for neighbour in (block.prev, block.next) if neighbour.state == FREE]

@@ -28,6 +28,8 @@ from vramwise.variants.lengths import Lengths, parse_lengths  # noqa: E402
 MIB = 1024**2
 RUNS = HERE.parent / "tests" / "data" / "truth"
 SHARED = HERE.parent.parent / "shared" / "truth" / "axolotl-dev.jsonl"
+# Tokens of a prompt in the GRPO runs, whose batches were not recorded: 120 words of the made-up text.
+GRPO_PROMPT = 248
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +66,27 @@ def subject_of(row: dict[str, Any], folder: Path) -> Subject:
 
 
 def lengths_of(batches: list[dict[str, Any]], config: dict[str, Any]) -> Lengths | None:
-    """Sample lengths that give the batches that came: one row as wide as the batch, the others shorter."""
-    shapes = [batch["input_ids"] for batch in batches if "input_ids" in batch]
+    """Sample lengths that give the batches that came: one row as wide as the batch, the others shorter.
+
+    Where rows are filled up to the sequence length, a batch that is known to be padded has no row that wide.
+    """
+    if config.get("rl") == "grpo":
+        return parse_lengths("\n".join([str(GRPO_PROMPT)] * len(batches)), "measured prompts")
+    if "chosen_input_ids" in (batches[0] if batches else {}):
+        sides = [(batch["chosen_input_ids"], batch["rejected_input_ids"]) for batch in batches]
+        lines = [f"[{chosen[1]}, {rejected[1]}]" for chosen, rejected in sides for _ in range(chosen[0])]
+        return parse_lengths("\n".join(lines), "measured batches")
+    filled = config.get("pad_to_sequence_len")
+    shapes = [
+        (*batch["input_ids"], 9 if filled and batch.get("padded") else 0) for batch in batches if "input_ids" in batch
+    ]
     if not shapes or config.get("sample_packing"):
         return None
     pairs = config.get("rl") in ("dpo", "ipo", "orpo", "simpo") or config.get("reward_model")
     lines = []
-    for rows, width in shapes:
+    for rows, width, missing in shapes:
         samples = rows // 2 if pairs else rows
-        lines += [f"[{width}, {width - 9}]" if pairs else str(width)]
+        lines += [f"[{width}, {width - 9}]" if pairs else str(width - missing)]
         lines += [f"[{width - 9}, {width - 9}]" if pairs else str(width - 9)] * (samples - 1)
     return parse_lengths("\n".join(lines), "measured batches")
 
@@ -133,6 +147,8 @@ def main() -> None:
             f"reserved {guess.reserved:7.0f} {truth.reserved:7.0f} {100 * reserved:+6.2f}",
             flush=True,
         )
+    if not errors:
+        return
     for name, column in zip(("load", "allocated", "reserved"), zip(*errors, strict=True), strict=True):
         off = [100 * abs(error) for error in column]
         print(f"{name}: median {median(off):.2f} %, worst {max(off):.2f} % of {len(off)} runs")

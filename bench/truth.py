@@ -135,7 +135,7 @@ def run_of(case: dict[str, Any]) -> RunSpec:
         lora_alpha=32.0 if adapter else None,
         lora_dropout=case.get("lora_dropout", 0.0),
         lora_target_linear="lora_target_modules" not in case,
-        lora_target_modules=tuple(case.get("lora_target_modules", ())),
+        lora_target_modules=tuple(case.get("lora_target_modules", ("all-linear",))),
         lora_modules_to_save=tuple(case.get("lora_modules_to_save", ())),
         use_dora=case.get("peft_use_dora", False),
         use_rslora=False,

@@ -140,7 +140,7 @@ def test_training_prepares_the_run_that_is_predicted(tmp_path, monkeypatch):
     """Held-out samples that nothing evaluates used to count in one place and not in the other."""
     from vramwise.training.parent import prepare as preparing
 
-    monkeypatch.setattr(preparing, "require", lambda *_: None)
+    monkeypatch.setattr(preparing, "missing", lambda modules: [])
     config = tmp_path / "config.yml"
     for schedule in ("", "eval_steps: 10\n"):
         config.write_text(
@@ -174,11 +174,11 @@ def test_a_change_has_one_effect_wherever_it_is_offered():
 
 
 def test_halving_is_done_in_one_place():
-    from vramwise.training.parent.recover import halved
+    from vramwise.training.parent.recover import sizes_below
     from vramwise.variants.changes import halve_micro_batch, smaller_sizes
 
     assert list(smaller_sizes(5, 2)) == [(2, 5), (1, 10)]
-    assert halved(5, 2) == (2, 5)
+    assert list(sizes_below(5, 2)) == list(smaller_sizes(5, 2))
     text = BIG.replace("micro_batch_size: 2", "micro_batch_size: 5").replace("steps: 4", "steps: 2")
     fields = halve_micro_batch(opened(text, "t4").run).fields
     assert (fields["micro_batch_size"], fields["gradient_accumulation_steps"]) == (2, 5)

@@ -20,6 +20,7 @@ class Action(IntEnum):
     FREE = 1
     EMPTY_CACHE = 2
     PHASE = 3  # a mark, no memory: the run enters `Timeline.phases[event.tag]`
+    RESET_PEAKS = 4  # a mark, no memory: the trainer resets torch's peak figures; the phase's peaks count from here
 
 
 class Event(NamedTuple):
@@ -35,12 +36,13 @@ class Event(NamedTuple):
 class Tag(NamedTuple):
     """What a block of memory is for: a category for the sums and a label a person can read."""
 
-    category: str  # weights, gradients, optimizer, activations, logits, temporary, workspace, data
+    category: str  # weights, gradients, optimizer, activations, logits, temporary, workspace, data, engine
     label: str  # e.g. "layers.7.mlp: gate × up"
 
 
 class Phase(NamedTuple):
-    """A stretch of the run: load, forward, loss, backward, clip, optimizer, eval, save. Steps count from 1."""
+    """A stretch of the run: load, forward, loss, backward, clip, optimizer, eval, save; where a policy is held against
+    a reference, or generates: reference, generate. Steps count from 1."""
 
     name: str
     step: int
@@ -115,12 +117,15 @@ class MemoryReport:
     settings: str
     # What the allocator may reserve on the card that is meant; None where none is named
     capacity_bytes: int | None = None
+    # the most that was reserved before the trainer reset torch's peak figures: in no phase's peak, but on the card
+    forgotten_reserved_bytes: int = 0
     assumptions: Sequence[str] = field(default_factory=tuple)
 
     @property
     def highest_reserved_bytes(self) -> int:
         """The most that is reserved at any moment, loading included."""
-        return max((peak.peak_reserved_bytes for peak in self.phases), default=self.peak_reserved_bytes)
+        highest = max((peak.peak_reserved_bytes for peak in self.phases), default=self.peak_reserved_bytes)
+        return max(highest, self.forgotten_reserved_bytes)
 
     @property
     def idle_bytes(self) -> int:

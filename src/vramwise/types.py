@@ -217,6 +217,27 @@ class Target:
         return self.stack.torch
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZeroSettings:
+    """DeepSpeed's own settings, as far as memory depends on them. Sizes are in elements; None: by the model's width."""
+
+    optimizer: str | None = None  # one that DeepSpeed makes itself, in place of the trainer's
+    reduce_bucket: int | None = 500_000_000  # gradients are exchanged so many at a time
+    overlaps: bool = False  # exchanges run beside backward, which takes a second bucket
+    contiguous: bool = True  # gradients are copied into the bucket
+    prefetch: int | None = 50_000_000  # ZeRO 3 gathers so many ahead
+    keeps_under: int | None = 100_000  # ZeRO 3 leaves smaller weights gathered
+    most_live: int = 1_000_000_000  # ZeRO 3 gathers nothing ahead beyond so many
+    reuse_distance: int = 1_000_000_000  # ZeRO 3 keeps weights that are used again within so many
+    sub_group: int = 1_000_000_000  # ZeRO 3 steps so many at a time
+    wide_sums: bool = False  # gradients accumulate in fp32
+    release: tuple[int, ...] = ()  # of DeepSpeed; empty: the newest that is known
+
+
+# Where transformers zeroes rows that are routed to no expert of this rank: nowhere, before the first product and after
+# the last, or after each product too.
+ExpertMasks = Literal["none", "ends", "products"]
+
 # Fields of a RunSpec that are no settings of the run: where it came from and what it is resolved for.
 NOT_SETTINGS = frozenset(
     {"trainer", "trainer_title", "config", "target", "origins", "keys", "duplicate_keys", "added_variables"}
@@ -268,13 +289,19 @@ class RunSpec:
     eval_scheduled: bool = True  # at some step, beyond holding samples out for it
     eval_on_start: bool
     eval_steps: float | None
+    eval_empties_every: int | None = None  # evaluation empties the cache after so many batches; None: never
     # dtypes
     precision: Literal["bf16", "fp16", "fp32", "fp8"]
     weights_dtype: Literal["bf16", "fp16", "fp32"]
     precision_by_card: bool = False  # the card decides: bf16 where it has it, else fp16
-    autocast: bool  # False: pure bfloat16/float16 without AMP
+    autocast: bool  # False: pure bfloat16/float16 without AMP; under ZeRO the engine casts the model instead
     fp32_embeddings: bool  # norms, embeddings and head stay in fp32
-    upcasts_embeddings_at_load: bool = True  # on a quantised base they are fp32 for a moment while it is prepared
+    # loading
+    # "device": read from the files onto the card; "host": made ready in host memory, then moved; "made": built there
+    loads_through: Literal["device", "host", "made"] = "made"
+    upcasts_at_load: tuple[str, ...] = ()  # kinds of weights that the trainer takes to fp32 when they are loaded
+    quantised_base_prepared: Literal["no", "all", "but embeddings"] = "all"  # by PEFT: to fp32 what is not quantised
+    resets_load_peaks: bool = False  # torch's peak figures begin anew when the model is loaded
     # method
     adapter: str | None
     lora_r: int | None
@@ -282,29 +309,58 @@ class RunSpec:
     lora_dropout: float
     lora_target_linear: bool
     lora_target_modules: tuple[str, ...]
+    linear_targets_by_name: bool = False  # lora_target_linear means the linear modules' names, not PEFT's "all-linear"
     lora_modules_to_save: tuple[str, ...]
     use_dora: bool
     use_rslora: bool
     lora_kernels: bool
+    fused_lora: tuple[str, ...] = ()  # which layers' LoRA runs in kernels of the trainer's own: mlp, qkv, o, embedding
+    fused_lora_wide_grads: bool = False  # those kernels make the gradients of fp32 adapters in fp32
+    embeddings_want_grads: bool = False  # of their output, even where no block is checkpointed
     quantization: Literal["4bit", "8bit", "gptq"] | None
+    # 8-bit products set outliers apart: as many as weights at their initial scale give; False: none
+    int8_outliers: bool = False
     expert_quantization: Literal["4bit", "8bit"] | None = None  # of experts' 3-D weights, which `quantization` leaves
+    expert_masks: ExpertMasks = "products"
+    # regular expressions: a parameter whose name none of them matches is frozen; () = nothing more than the method does
+    unfrozen: tuple[str, ...] = ()
     added_tokens: int = 0  # new in the vocabulary: their rows need training
     rl: str | None
+    # preference and reward training: what the loss is made of, and what the policy is held against
+    objective: Literal["tokens", "dpo", "kto", "orpo", "cpo", "reward", "process_reward", "grpo"] = "tokens"
+    reference: Literal["none", "model", "adapter_off", "adapter_copy"] = "none"
+    reference_dtype: Literal["bf16", "fp16", "fp32"] = "bf16"
+    reference_precomputed: bool = False  # its log-probabilities are worked out before the first step
+    spare_model: bool = False  # a second model is loaded for the trainer, which does not take it
+    log_probs: Literal["copied", "fused", "chunked"] = "fused"  # how logits become log-probabilities
+    chosen_cross_entropy: bool = False  # the chosen rows of pairs are learnt by heart besides
+    empties_cache_each_step: bool = False
+    # generation: rows made at once and how long completions get; None where nothing is generated
+    generation_rows: int | None = None
+    completion_len: int | None = None
+    rows_per_prompt: int = 1
+    old_log_probs: bool = False  # a pass for the policy's own log-probabilities before the update
+    engine: Literal["policy", "beside", "elsewhere"] = "policy"  # who generates: an engine beside it shares its card
+    engine_share: float = 0.0  # of the card
+    engine_sleeps: bool = False  # the engine gives its memory back while the policy is trained
     # optimizer
     optimizer: str
     max_grad_norm: float
     # memory savers
     gradient_checkpointing: bool  # asked for
-    recompute: bool  # really done: offloading with an adapter replaces it
+    recompute: bool  # really done
     checkpointing_reentrant: bool
     activation_offloading: Literal["off", "stream", "legacy", "hidden_states"]
     layer_offloading: bool
     attn_implementation: str
-    loss_kernel: Literal["stock", "liger_fused_linear", "liger", "cut", "chunked"]
+    rotary_by_product: bool = True  # rotary angles come from a matrix product, the first of a run
+    loss_kernel: Literal["stock", "liger_fused_linear", "liger", "cut", "chunked", "dft", "eaft"]
     loss_chunks: int = 8  # slices of the logits that the chunked loss takes one at a time
     liger: tuple[str, ...]  # liger kernels in use besides the loss: rope, rms_norm, glu_activation…
     liger_before_build: bool = False  # Liger replaces classes before the model is built: no module keeps its own
     tiled_mlp: bool
+    varlen_sdpa: bool = False  # packed rows under sdpa go to torch's variable-length kernel, where the model allows it
+    tiled_mlp_pieces: int | None = None  # None: one for every 32,768 tokens
     torch_compile: bool
     # sharding
     sharding: Literal["none", "ddp", "fsdp1", "fsdp2", "zero1", "zero2", "zero3"]
@@ -314,9 +370,15 @@ class RunSpec:
     reshard_after_forward: bool = True  # FSDP: gathered weights go after forward
     sync_each_batch: bool = False  # gradients are exchanged at every micro-step, not only at the last
     gathers_checkpoints: bool = False  # each checkpoint collects all shards in one rank's host memory
-    fsdp_adapters_apart: bool = False  # FSDP 2: each adapter matrix is a unit, shards keep their dtype, one root
+    zero: ZeroSettings | None = None  # only under DeepSpeed's ZeRO
+    fsdp_one_root: bool = False  # FSDP 2: shards keep their dtype, and all outside of blocks is one unit
+    fsdp_adapters_apart: bool = False  # FSDP 2: each adapter matrix is a unit, not a part of its block's
     tensor_parallel_size: int
     context_parallel_size: int
+    # cache handed back while training: every so many steps, before their backward; and around evaluations, and every
+    # so many steps after them (-1: around evaluations alone). None: never
+    empty_cache_steps: int | None = None
+    collect_steps: int | None = None
     # allocator: the settings string the CUDA allocator really gets; "" = torch's defaults
     allocator: str
     added_variables: Mapping[str, str] = field(default_factory=dict)  # allocator variables that the trainer itself sets

@@ -57,6 +57,17 @@ def test_peaks_phases_and_breakdown():
     assert report.settings == ""
 
 
+def test_a_reset_lets_a_phases_peaks_begin_anew_and_the_card_remembers():
+    reset = Event(Action.RESET_PEAKS, 0, 0, 0, 0)
+    events = (phase(0), alloc(1, 100, WEIGHTS), alloc(2, 300, WEIGHTS), free(2))
+    empty = Event(Action.EMPTY_CACHE, 0, 0, 0, 0)
+    report = run((*events, empty, reset, alloc(3, 50, WEIGHTS)))
+    (load,) = report.phases
+    assert (load.peak_allocated_bytes, load.peak_reserved_bytes) == (150 * MIB, 150 * MIB)
+    assert report.forgotten_reserved_bytes == 400 * MIB
+    assert report.highest_reserved_bytes == report.device_bytes == 400 * MIB
+
+
 def test_the_breakdown_adds_up_to_allocated_rounding_included():
     report = run((alloc(1, 0.1, WEIGHTS), alloc(2, 11, ACTIVATIONS)))
     # 11 MiB come as a segment of 12 that is not worth splitting

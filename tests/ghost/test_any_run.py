@@ -91,9 +91,14 @@ def runs(draw):
         activation_offloading=draw(st.sampled_from(["off", "stream", "legacy", "hidden_states"])),
         layer_offloading=draw(st.booleans()),
         attn_implementation=draw(st.sampled_from(["eager", "sdpa", "flash_attention_2", "flex_attention", "xformers"])),
-        loss_kernel=draw(st.sampled_from(["stock", "liger_fused_linear", "liger", "cut", "chunked"])),
+        loss_kernel=draw(st.sampled_from(["stock", "liger_fused_linear", "liger", "cut", "chunked", "dft", "eaft"])),
         liger=draw(st.sampled_from([(), ("rope", "rms_norm", "glu_activation"), ("layer_norm",)])),
         tiled_mlp=draw(st.booleans()),
+        tiled_mlp_pieces=draw(st.sampled_from([None, 1, 3])),
+        fused_lora=draw(st.sampled_from([(), ("mlp", "qkv", "o", "embedding"), ("o",)])),
+        fused_lora_wide_grads=draw(st.booleans()),
+        embeddings_want_grads=draw(st.booleans()),
+        expert_masks=draw(st.sampled_from(["none", "ends", "products"])),
         torch_compile=draw(st.booleans()),
         gpus=ranks,
         data_parallel=ranks,
@@ -138,7 +143,7 @@ def goes_through(run, model, **options):
 def test_any_run_goes_through(run, model_type, tied, kv, card, own, widths):
     model = small_model(model_type, tie_word_embeddings=tied, num_key_value_heads=kv, num_kv_heads=kv)
     gpu = None if card is None else find_gpu(card)
-    run = replace(run, fsdp_adapters_apart=own, liger_before_build=own)
+    run = replace(run, fsdp_one_root=own, fsdp_adapters_apart=own, liger_before_build=own)
     goes_through(run, model, widths=widths, eval_widths=widths, gpu=gpu)
 
 

@@ -8,11 +8,11 @@ from test_any_run import RUN, small_model
 from truth import H200
 from vramwise.ghost.build import Builder
 from vramwise.ghost.hardware import Hardware
+from vramwise.ghost.loading import load
 from vramwise.ghost.loops.sft import ghost_run
 from vramwise.ghost.model.block import ParallelBlock
 from vramwise.ghost.sharding import sharding_of
 from vramwise.ghost.tape import Tape
-from vramwise.ghost.weights import load
 
 FULL = replace(RUN, adapter=None, lora_r=None, sequence_len=64, attn_implementation="sdpa")
 

@@ -166,7 +166,7 @@ def test_the_embedding_gradient_has_the_tables_size():
     assert table.grad.shape == (4096, 256)
 
 
-@pytest.mark.parametrize("liger", [(0, 8, 1), (0, 8, 5)])
+@pytest.mark.parametrize("liger", [(0, 8, 1), (0, 8, 4), (0, 8, 5)])
 def test_liger_loss_never_holds_more_than_two_chunks_of_logits(liger):
     assert chunk_rows(4096, 2048, 128256) == 128
     meter = Meter()
@@ -177,7 +177,7 @@ def test_liger_loss_never_holds_more_than_two_chunks_of_logits(liger):
     target = t.new((4096,), INT64)
     start = meter.live()
     peak = meter.peak(start, lambda: fused_linear_loss(t, hidden, head, target))
-    chunks = 1 if liger >= (0, 8, 5) else 2
+    chunks = 1 if liger >= (0, 8, 4) else 2
     assert peak < chunks * 2 * 128 * 128256 + 4096 * 2048 * 2 + MIB
 
 

@@ -138,10 +138,6 @@ def test_replay_mixes_with_evaluations_and_other_shapes(monkeypatch):
         ({"adapter": None}, {"adapter": None, "sharding": "ddp", "data_parallel": 2, "gpus": 2}),
         ({"tensor_parallel_size": 2}, {}),
         ({"activation_offloading": "stream"}, {}),
-        (
-            {"recompute": True, "activation_offloading": "hidden_states", "micro_batch_size": 8},
-            {"recompute": True, "micro_batch_size": 8},
-        ),
         ({"layer_offloading": True}, {}),
         ({"context_parallel_size": 2}, {}),
     ],

@@ -85,10 +85,13 @@ def fixed(rule_id, text, options=None):
         ("offloading-without-checkpointing", "activation_offloading: false\n", {}, []),
         ("offloading-without-checkpointing", "gradient_checkpointing: offload\n", {}, []),
         ("disk-offload-not-disk", "gradient_checkpointing: offload_disk\n", {}, ["warning"]),
-        ("offloading-replaces-recompute", "gradient_checkpointing: true\nactivation_offloading: true\n", {}, []),
+        ("offloading-of-recomputed", "gradient_checkpointing: true\nactivation_offloading: true\n", {}, []),
+        ("offloading-of-recomputed", "adapter: lora\ngradient_checkpointing: offload\n", {}, []),  # 0.21: not reentrant
+        ("offloading-of-recomputed", "adapter: lora\ngradient_checkpointing: offload\n", V20, ["info"]),
+        ("offloading-of-recomputed", "adapter: lora\ngradient_checkpointing: true\nactivation_offloading: legacy\n", {}, ["info"]),
         ("selective-checkpointing-misused", "selective_checkpointing: false\n", {}, []),
         ("selective-checkpointing-misused", f"selective_checkpointing: true\ngradient_checkpointing: true\n{REENTRANT}", {}, ["error"]),
-        ("hidden-states-offloading-misused", "adapter: lora\ngradient_checkpointing: true\nactivation_offloading: hidden_states\n", {}, ["warning"]),
+        ("hidden-states-offloading-misused", "adapter: lora\ngradient_checkpointing: true\nactivation_offloading: hidden_states\n", {}, []),
         ("reentrant-partly-frozen", f"unfrozen_parameters:\n  - lm_head\n{NON_REENTRANT}", {}, []),
         ("reentrant-rl-qlora", f"rl: dpo\n{QLORA}{REENTRANT}", {}, []),  # one GPU
         ("nonreentrant-qlora-zero3", f"{QLORA}{NON_REENTRANT}{ZERO3}", TWO, ["warning"]),

@@ -43,6 +43,52 @@ def test_experts_are_quantised_only_if_asked(text, bits):
     assert run_of(text).expert_quantization == bits
 
 
+ALL_KERNELS = ("mlp", "qkv", "o", "embedding")
+
+
+@pytest.mark.parametrize(
+    ("text", "fused"),
+    [
+        ("adapter: lora\n", ALL_KERNELS),
+        ("adapter: qlora\nload_in_4bit: true\npeft_use_dora: true\nlora_dropout: 0.1\n", ALL_KERNELS),
+        ("adapter: lora\nlora_mlp_kernel: true\n", ("mlp",)),
+        ("adapter: lora\nlora_o_kernel: false\n", ()),
+        ("adapter: lora\nlora_embedding_kernel: true\n", ()),
+        ("adapter: lora\nload_in_8bit: true\n", ()),
+        ("adapter: lora\nrl: dpo\n", ()),
+        ("adapter: lora\nrl: orpo\nlora_qkv_kernel: true\nlora_o_kernel: true\n", ("qkv", "o")),
+        ("lora_mlp_kernel: true\n", ()),
+        ("base_model: x\n", ()),
+    ],
+)
+def test_which_lora_kernels_are_on(text, fused):
+    run = run_of(text)
+    assert run.fused_lora == fused
+    assert run.lora_kernels is bool(fused)
+    assert run.embeddings_want_grads is (run.adapter is not None)
+
+
+@pytest.mark.parametrize(
+    ("version", "wide"), [("0.18.0", False), ("0.19.0", False), ("0.20.0", True), ("0.21.0", True)]
+)
+def test_since_0_20_the_kernels_make_fp32_gradients(version, wide):
+    assert run_of("adapter: lora\n", versions=(f"axolotl=={version}",)).fused_lora_wide_grads is wide
+
+
+@pytest.mark.parametrize(
+    ("text", "on"),
+    [
+        ("sample_packing: true\nattn_implementation: sdpa\nbf16: true\n", True),
+        ("sample_packing: true\nattn_implementation: sdpa\nbf16: true\nsdpa_varlen: false\n", False),
+        ("sample_packing: true\nattn_implementation: sdpa\nbf16: false\nfp16: false\n", False),
+        ("sample_packing: true\nattn_implementation: flash_attention_2\n", False),
+        ("attn_implementation: sdpa\n", False),
+    ],
+)
+def test_packing_under_sdpa_takes_the_kernel_for_rows_of_any_length(text, on):
+    assert run_of(text).varlen_sdpa is on
+
+
 def test_batch_size_does_not_change_accumulation():
     run = run_of("batch_size: 8\nmicro_batch_size: 1\n")
     assert run.gradient_accumulation_steps == 1
@@ -254,9 +300,11 @@ def test_loss_kernel(text, loss):
             False,
             "off",
         ),
-        ("gradient_checkpointing: offload\nadapter: lora\n", True, False, True, "stream"),
-        ("gradient_checkpointing: true\nactivation_offloading: disk\n", True, True, True, "stream"),
-        ("gradient_checkpointing: true\nactivation_offloading: true\nadapter: lora\n", True, False, True, "stream"),
+        ("gradient_checkpointing: offload\nadapter: lora\n", True, True, True, "stream"),
+        ("gradient_checkpointing: true\nactivation_offloading: disk\n", True, True, False, "stream"),
+        ("gradient_checkpointing: true\nactivation_offloading: legacy\n", True, True, False, "legacy"),
+        ("gradient_checkpointing: true\nactivation_offloading: true\nadapter: lora\n", True, True, True, "stream"),
+        ("gradient_checkpointing: true\nactivation_offloading: true\nadapter: x\n", True, False, True, "stream"),
     ],
 )
 def test_checkpointing(text, asked, recompute, reentrant, offload):
@@ -303,7 +351,60 @@ def test_the_reason_names_the_version():
 )
 def test_embeddings_go_to_fp32_for_a_moment(version, text, upcast):
     run = run_of(text, gpus=2, versions=(f"axolotl=={version}",))
-    assert run.upcasts_embeddings_at_load is upcast
+    touched = {"embedding", "lm_head"} & {*run.upcasts_at_load}
+    assert (bool(touched) or run.quantised_base_prepared == "all") is upcast
+
+
+@pytest.mark.parametrize(
+    ("version", "text", "kinds"),
+    [
+        ("0.19.0", "adapter: lora\n", ("norm", "router", "embedding", "lm_head")),
+        ("0.19.0", "attn_implementation: flash_attention_2\n", ("norm", "router", "embedding", "lm_head")),
+        ("0.19.0", "adapter: lora\nfsdp_version: 2\nfsdp_config:\n  offload_params: false\n", ()),
+        ("0.21.0", "adapter: lora\n", ("norm", "router")),
+        ("0.21.0", "attn_implementation: flash_attention_2\n", ("norm", "router")),
+        ("0.21.0", "attn_implementation: sdpa\n", ("norm", "router", "embedding", "lm_head")),
+        ("0.21.0", "bf16: false\nfp16: false\n", ()),
+    ],
+)
+def test_what_axolotl_takes_to_fp32_while_loading(version, text, kinds):
+    assert run_of(text, gpus=2, versions=(f"axolotl=={version}",)).upcasts_at_load == kinds
+
+
+@pytest.mark.parametrize(
+    ("text", "way"),
+    [
+        ("adapter: lora\n", "device"),
+        ("device_map: cpu\n", "host"),
+        ("device_map: cpu\nadapter: qlora\nload_in_4bit: true\n", "device"),
+        ("reinit_weights: true\n", "made"),
+        ("fsdp_version: 2\nfsdp_config:\n  offload_params: false\n", "host"),
+    ],
+)
+def test_by_which_way_axolotls_weights_come(text, way):
+    run = run_of(text, gpus=2)
+    assert run.loads_through == way
+    assert run.resets_load_peaks
+
+
+@pytest.mark.parametrize(
+    ("text", "prepared"),
+    [
+        ("adapter: lora\n", "no"),
+        ("adapter: qlora\nload_in_4bit: true\n", "but embeddings"),
+        ("adapter: qlora\nload_in_4bit: true\nembeddings_skip_upcast: false\n", "all"),
+        ("adapter: qlora\nload_in_4bit: true\nquantize_moe_experts: true\n", "no"),
+    ],
+)
+def test_when_peft_prepares_the_base(text, prepared):
+    assert run_of(text).quantised_base_prepared == prepared
+
+
+def test_the_plain_engine_loads_by_way_of_the_host_and_quantised_bases_onto_the_card():
+    target = make_target()
+    for text, way in ((b"adapter: lora\n", "host"), (b"adapter: qlora\nload_in_4bit: true\n", "device")):
+        run = resolve(parse_document("config.yml", text), target, "transformers")
+        assert (run.loads_through, run.upcasts_at_load, run.resets_load_peaks) == (way, (), False)
 
 
 def test_context_parallelism_by_its_block():
@@ -406,8 +507,54 @@ def test_texts_in_blocks_count_as_the_schema_reads_them():
     assert run.offload_params is False
 
 
-def test_the_plain_engine_leaves_pefts_preparation_as_it_is():
+def test_the_plain_engine_does_without_pefts_preparation():
     document = parse_document("config.yml", b"adapter: qlora\nload_in_4bit: true\n")
     target = make_target()
-    assert resolve(document, target).upcasts_embeddings_at_load is False
-    assert resolve(document, target, "transformers").upcasts_embeddings_at_load is True
+    assert resolve(document, target).quantised_base_prepared == "but embeddings"
+    assert resolve(document, target, "transformers").quantised_base_prepared == "no"
+
+
+def test_evaluation_empties_the_cache_as_often_as_gradients_are_accumulated():
+    text = "val_set_size: 0.1\neval_steps: 10\ngradient_accumulation_steps: 4\n"
+    assert run_of(text).eval_empties_every == 4
+    assert run_of(f"{text}rl: dpo\n").eval_empties_every is None
+    assert run_of("gradient_accumulation_steps: 4\n").eval_empties_every is None
+
+
+@pytest.mark.parametrize(
+    ("text", "within", "around"),
+    [
+        ("micro_batch_size: 1\n", None, None),
+        ("torch_empty_cache_steps: 5\n", 5, None),
+        ("gc_collect_steps: -1\n", None, -1),
+        ("gc_steps: 7\n", 7, 7),
+        ("gc_steps: -1\n", None, -1),
+        ("gc_steps: 7\ntorch_empty_cache_steps: 5\n", 5, 7),
+        ("gc_steps: 7\ngc_collect_steps: 3\n", None, 3),
+    ],
+)
+def test_keys_that_empty_the_cache(text, within, around):
+    run = run_of(text)
+    assert (run.empty_cache_steps, run.collect_steps) == (within, around)
+
+
+@pytest.mark.parametrize(
+    ("written", "patterns", "wanted"),
+    [
+        ("['model.layers.(1[0-5])']", (r"model\.layers\.(1[0-5])",), False),
+        ("['^model.embed_tokens.weight$[:32000]']", (r"^model\.embed_tokens\.weight$",), True),
+        ("[lm_head]", ("lm_head",), True),
+        ("['layers.2[0-9]+.block', 'a.+']", (r"layers\.2[0-9]+\.block", "a.+"), False),
+    ],
+)
+def test_unfrozen_parameters_as_regular_expressions(written, patterns, wanted):
+    run = run_of(f"unfrozen_parameters: {written}\n")
+    assert (run.unfrozen, run.embeddings_want_grads) == (patterns, wanted)
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "loss"),
+    [("use_dft", "0.21.0", "dft"), ("use_eaft", "0.19.0", "eaft"), ("use_dft", "0.19.0", "stock")],
+)
+def test_losses_of_the_trainers_own(key, version, loss):
+    assert run_of(f"{key}: true\n", versions=(f"axolotl=={version}",)).loss_kernel == loss

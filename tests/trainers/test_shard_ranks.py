@@ -4,6 +4,7 @@ import pytest
 
 from opened import make_target, resolve
 from vramwise.documents.document import parse_document
+from vramwise.ghost.sharding import sharding_of
 
 FSDP2 = "fsdp_version: 2\nfsdp_config: {reshard_after_forward: true}\n"
 
@@ -48,3 +49,27 @@ def test_gathered_weights_go_after_forward(text, goes):
 def test_fsdp1_knows_neither():
     run = run_of("fsdp_config: {reshard_after_forward: false}\ndp_shard_size: 4\n", versions=("axolotl==0.19.0",))
     assert (run.shard_ranks, run.reshard_after_forward) == (8, True)
+
+
+@pytest.mark.parametrize(("version", "apart"), [("0.19.0", True), ("0.20.0", True), ("0.21.0", False)])
+def test_adapters_are_parts_of_their_blocks_units_since_axolotl_0_21(version, apart):
+    run = run_of(FSDP2 + "adapter: lora\nlora_r: 8\n", versions=(f"axolotl=={version}",))
+    fsdp = sharding_of(run).fsdp
+    assert fsdp is not None
+    assert fsdp.one_root
+    assert fsdp.adapters_apart == apart
+
+
+@pytest.mark.parametrize(("version", "kind"), [("0.19.0", "fsdp1"), ("0.20.0", "fsdp2"), ("0.21.0", "fsdp2")])
+def test_fsdp_1_is_gone_since_axolotl_0_20(version, kind):
+    assert run_of("fsdp_config: {offload_params: false}\n", versions=(f"axolotl=={version}",)).sharding == kind
+
+
+def test_zeros_settings_reach_the_run():
+    inline = "deepspeed: {zero_optimization: {stage: 3, reduce_bucket_size: auto, max_live_parameters: 0}}\n"
+    run = run_of(inline)
+    assert run.sharding == "zero3"
+    assert run.zero is not None
+    assert (run.zero.reduce_bucket, run.zero.most_live, run.zero.overlaps) == (None, 0, True)
+    assert run_of("deepspeed: {zero_optimization: {stage: 0}}\n").zero is None
+    assert run_of(FSDP2).zero is None

@@ -1,6 +1,8 @@
 """Before the first step: what stops a run, and what is decided. No torch needed."""
 
 import os
+import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -130,13 +132,28 @@ def test_missing_packages_name_the_install_line(folder, monkeypatch):
     monkeypatch.setattr(
         "vramwise.training.parent.extras.find_spec", lambda name: None if name == "transformers" else object()
     )
-    with pytest.raises(VramwiseError, match=r"needs transformers: pip install 'vramwise\[train\]'"):
+    with pytest.raises(VramwiseError, match=r"transformers: pip install 'vramwise\[train\]'"):
         prepared(write_config(folder))
+    monkeypatch.setattr(
+        "vramwise.training.parent.extras.find_spec", lambda name: None if name == "deepspeed" else object()
+    )
+    with pytest.raises(VramwiseError, match="deepspeed: pip install deepspeed"):
+        prepared(write_config(folder, deepspeed={"zero_optimization": {"stage": 2}}), target={"gpus": 2})
+
+
+def test_a_refusal_names_every_reason_after_the_prediction(folder, vramwise, monkeypatch):
     monkeypatch.setattr(
         "vramwise.training.parent.extras.find_spec", lambda name: None if name == "bitsandbytes" else object()
     )
-    with pytest.raises(VramwiseError, match="pip install bitsandbytes"):
-        prepared(write_config(folder, optimizer="adamw_8bit"))
+    config = write_config(folder, optimizer="adamw_8bit", lisa_step_interval=4, relora=True)
+    done = vramwise("train", config, "--gpu", "rtx-4090", "--torch", "2.13", "--engine", "transformers")
+    assert done.exit_code == 2
+    lines = str(done.exception).splitlines()
+    assert "2 setting(s) that it cannot honour, 1 package(s) missing" in lines[0]
+    assert "memory: " in lines[1]
+    assert "(fits)" in lines[1]
+    assert any("lisa_step_interval" in line for line in lines)
+    assert any("bitsandbytes: pip install 'vramwise[train]'" in line for line in lines)
 
 
 def test_the_plan_survives_its_file(folder):
@@ -144,7 +161,7 @@ def test_the_plan_survives_its_file(folder):
     assert plan.predicted is not None
     assert plan.predicted.phases
     assert TrainPlan.from_json(plan.to_json()) == plan
-    assert {one.name for one in plan.decisions} == {"allocator", "dtype", "batch", "eval", "shapes", "memory"}
+    assert {one.name for one in plan.decisions} == {"engine", "allocator", "dtype", "batch", "eval", "shapes", "memory"}
 
 
 def test_a_resume_without_a_checkpoint_is_said(folder):
@@ -213,13 +230,53 @@ def test_axolotl_missing_names_the_install_line(folder, monkeypatch):
         prepared(write_config(folder), engine="axolotl", random_weights=False)
 
 
-@pytest.mark.parametrize(
-    ("option", "name"),
-    [({}, "--random-weights"), ({"memory_limit_bytes": 1, "random_weights": False}, "--memory-limit")],
-)
-def test_axolotl_is_not_asked_for_what_only_we_can_do(folder, option, name):
-    with pytest.raises(VramwiseError, match=f"{name} is not possible with --engine axolotl"):
-        prepared(write_config(folder), engine="axolotl", **option)
+def test_axolotl_is_not_asked_for_what_only_we_can_do(folder):
+    with pytest.raises(VramwiseError, match="--random-weights is not possible with --engine axolotl"):
+        prepared(write_config(folder), engine="axolotl")
+
+
+FAKE_AXOLOTL = """#!{python}
+import os, sys
+from pathlib import Path
+import yaml
+from vramwise.training.guard import oom
+from vramwise.training.plan import read_plan
+plan = read_plan(os.environ["VRAMWISE_PLAN"])
+config = yaml.safe_load(Path(sys.argv[2]).read_text())
+with (Path(plan.output_dir) / "seen.txt").open("a") as file:
+    file.write(f"{{config['micro_batch_size']}} {{config['gradient_accumulation_steps']}} "
+               f"{{config.get('resume_from_checkpoint')}}\\n")
+if config["micro_batch_size"] > 1:
+    folder = Path(plan.output_dir) / "checkpoint-5"
+    folder.mkdir(exist_ok=True)
+    (folder / "trainer_state.json").write_text('{{"global_step": 5}}')
+    oom.record(plan, RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"), "train", step=7)
+    sys.exit(1)
+"""
+
+
+def test_axolotl_is_started_again_from_its_checkpoint_with_smaller_batches(folder, vramwise, monkeypatch):
+    bin_folder = folder / "bin"
+    bin_folder.mkdir()
+    (bin_folder / "axolotl").write_text(FAKE_AXOLOTL.format(python=sys.executable))
+    (bin_folder / "axolotl").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{bin_folder}:{os.environ['PATH']}")
+    source = str(Path(__file__).parent.parent.parent / "src")
+    monkeypatch.setenv("PYTHONPATH", source)
+    config = write_config(folder, micro_batch_size=4, gradient_accumulation_steps=1)
+    done = vramwise("train", config, "--torch", "2.13")  # it is installed: nobody has to ask for it
+    assert done.exit_code == 0, done.output
+    checkpoint = folder / "out" / "checkpoint-5"
+    assert (folder / "out" / "seen.txt").read_text().splitlines() == [
+        "4 1 None",
+        f"2 2 {checkpoint}",
+        f"1 4 {checkpoint}",
+    ]
+    assert "micro-batch × accumulation 4 × 1 → 2 × 2, effective batch as before, from checkpoint" in done.output
+    again = vramwise("train", config, "--torch", "2.13")
+    assert again.exit_code == 2
+    assert "--resume" in str(again.exception)
+    assert "--fresh" in str(again.exception)
 
 
 @pytest.mark.parametrize(

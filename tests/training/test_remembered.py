@@ -11,7 +11,7 @@ from vramwise.training.plan import write_plan
 
 @pytest.fixture(autouse=True)
 def _everything_installed(monkeypatch):
-    monkeypatch.setattr(preparing, "require", lambda modules, purpose: None)
+    monkeypatch.setattr(preparing, "missing", lambda modules: [])
 
 
 @pytest.fixture

@@ -81,7 +81,7 @@ def test_other_settings_ask_for_force(folder, changes, said):
     plan = prepared(config, resume=True, force=True).plan
     assert Path(plan.resume_from).name == "checkpoint-6"
     assert [one.value for one in decisions(plan, "resume")] == ["forced"]
-    assert prepared(config).plan.resume_from is None
+    assert prepared(config, fresh=True).plan.resume_from is None
 
 
 def test_other_batches_of_the_same_size_and_more_steps_are_the_same_run(folder):
@@ -102,7 +102,19 @@ def test_other_data_asks_for_force(folder):
 def test_a_resumed_run_is_the_same_run_and_a_new_one_another(folder):
     before = read_marker(folder / "out" / "checkpoint-6").run
     assert prepared(config_in(folder), resume=True).plan.run == before
-    assert prepared(config_in(folder)).plan.run not in ("", before)
+    assert prepared(config_in(folder), fresh=True).plan.run not in ("", before)
+
+
+def test_beside_a_checkpoint_the_user_says_whether_to_go_on(folder):
+    with pytest.raises(VramwiseError, match=r"checkpoint-6 is a complete checkpoint .* --resume, .* --fresh"):
+        prepared(config_in(folder))
+
+
+def test_resume_takes_the_newest_of_the_same_settings(folder):
+    config = config_in(folder, seed=7, max_steps=2)
+    train_here(config, plan=prepared(config, fresh=True).plan)
+    assert Path(prepared(config, resume=True).plan.resume_from).name == "checkpoint-2-vramwise"
+    assert Path(prepared(config_in(folder), resume=True).plan.resume_from).name == "checkpoint-6"
 
 
 def make_foreign(folder):

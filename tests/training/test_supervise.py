@@ -17,7 +17,7 @@ from vramwise.errors import VramwiseError
 from vramwise.training.checkpoints import latest_complete
 from vramwise.training.guard.memory_log import read_log
 from vramwise.training.parent.folder_lock import locked
-from vramwise.training.parent.recover import halved, next_attempt
+from vramwise.training.parent.recover import next_attempt
 from vramwise.training.parent.supervise import supervise
 from vramwise.training.plan import EXIT_OUT_OF_MEMORY, PredictedMemory, read_plan
 
@@ -75,7 +75,7 @@ def test_at_micro_batch_1_it_says_what_else_would_help(tmp_path):
     code, said = run(tmp_path, oom_at=2, fits=0, advise=lambda plan: [f"at micro {plan.micro_batch_size}: checkpoint"])
     assert code == EXIT_OUT_OF_MEMORY
     assert attempts(tmp_path) == [(4, 1), (2, 2), (1, 4)]
-    assert said[-2:] == ["no batch can be halved any more", "  at micro 1: checkpoint"]
+    assert said[-2:] == ["no batch can be made smaller any more", "  at micro 1: checkpoint"]
 
 
 def test_an_out_of_memory_in_eval_halves_the_eval_batch_only(tmp_path, undisturbed):
@@ -198,8 +198,58 @@ def wait_until_free(folder):
     ("before", "after"),
     [((4, 1), (2, 2)), ((3, 1), (1, 3)), ((6, 1), (3, 2)), ((5, 2), (2, 5)), ((3, 2), (1, 6)), ((2, 3), (1, 6))],
 )
-def test_halving_keeps_the_product(before, after):
-    assert halved(*before) == after
+def test_without_a_prediction_the_batch_is_halved_and_the_product_kept(tmp_path, before, after):
+    plan = make_plan(tmp_path, micro_batch_size=before[0], gradient_accumulation_steps=before[1])
+    found = next_attempt(plan, "train", None).plan
+    assert (found.micro_batch_size, found.gradient_accumulation_steps) == after
+
+
+@pytest.mark.parametrize(("largest", "after"), [(4, (4, 3)), (3, (3, 4)), (1, (1, 12)), (0, (1, 12))])
+def test_a_prediction_says_which_batch_comes_next(tmp_path, largest, after):
+    plan = make_plan(tmp_path, micro_batch_size=6, gradient_accumulation_steps=2)
+    found = next_attempt(plan, "train", None, lambda candidate: candidate.micro_batch_size <= largest)
+    assert (found.plan.micro_batch_size, found.plan.gradient_accumulation_steps) == after
+    assert ("predicted to fit" if largest else "predicted not to fit either") in found.message
+
+
+def test_an_evaluation_gets_the_batch_that_is_predicted_to_fit(tmp_path):
+    plan = make_plan(tmp_path, eval_batch_size=8)
+    found = next_attempt(plan, "eval", None, lambda candidate: candidate.eval_batch_size <= 3)
+    assert found.plan.eval_batch_size == 3
+    assert next_attempt(plan, "eval", None).plan.eval_batch_size == 4
+
+
+def test_a_restart_goes_straight_to_the_batch_that_fits(tmp_path):
+    said = []
+    env = dict(os.environ) | {"PYTHONPATH": SOURCE, "STUB": json.dumps({"steps": 12, "oom_at": 2, "fits": 1})}
+    asked = []
+
+    def fits(failed, candidate, facts):
+        asked.append((failed.micro_batch_size, candidate.micro_batch_size, facts["phase"]))
+        return candidate.micro_batch_size == 1
+
+    assert supervise(make_plan(tmp_path), say=said.append, fits=fits, command=stub_command, env=env) == 0
+    assert attempts(tmp_path) == [(4, 1), (1, 4)]
+    assert asked == [(4, 2, "train"), (4, 1, "train")]
+
+
+def test_a_signal_is_acknowledged_and_a_second_one_too(tmp_path):
+    from vramwise.training.parent.child import Signals
+
+    said = []
+    signals = Signals(tmp_path / ".pids", said.append)
+    with signals.forwarded():
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert said == ["stopping: this step is finished and saved; once more stops at once", "stopping at once"]
+
+
+def test_packed_rows_are_said_to_be_packed_anew(tmp_path):
+    said = []
+    env = dict(os.environ) | {"PYTHONPATH": SOURCE, "STUB": json.dumps({"steps": 12, "oom_at": 2, "fits": 2})}
+    plan = make_plan(tmp_path, packs_anew=True)
+    assert supervise(plan, say=said.append, command=stub_command, env=env) == 0
+    assert "a step holds other samples than before" in said[1]
 
 
 def test_a_model_that_does_not_fit_has_no_batch_to_halve(tmp_path):

@@ -27,8 +27,8 @@ BEFORE_ANY_PHASE = Phase("start", 0)
 _PATIENCE = 2_000_000
 
 # The loop compares plain integers: an IntEnum comparison would cost as much as a free.
-_ALLOC, _FREE, _EMPTY_CACHE, _PHASE = (
-    int(action) for action in (Action.ALLOC, Action.FREE, Action.EMPTY_CACHE, Action.PHASE)
+_ALLOC, _FREE, _EMPTY_CACHE, _PHASE, _RESET_PEAKS = (
+    int(action) for action in (Action.ALLOC, Action.FREE, Action.EMPTY_CACHE, Action.PHASE, Action.RESET_PEAKS)
 )
 
 
@@ -74,6 +74,7 @@ def simulate(
         out_of_memory=play.out_of_memory,
         settings=settings.text,
         assumptions=tuple(play.left_out),
+        forgotten_reserved_bytes=play.forgotten_bytes,
     )
 
 
@@ -101,6 +102,7 @@ class Play:
     phases: list[PhasePeak] = field(default_factory=list)
     out_of_memory: OutOfMemory | None = None
     left_out: list[str] = field(default_factory=list)  # turns that were not played, in sentences
+    forgotten_bytes: int = 0  # the most that was reserved before a reset of the peaks
 
 
 def play_timeline(
@@ -245,6 +247,8 @@ class _Player:
                 marks.enter(Phase(phase.name, phase.step + self._shift) if self._shift else phase)
             elif action == _EMPTY_CACHE:
                 allocator.empty_cache()
+            elif action == _RESET_PEAKS:
+                play.forgotten_bytes = max(play.forgotten_bytes, marks.forget())
         self._most_reserved, self._most_allocated = most_reserved, most_allocated
         return served
 
@@ -275,6 +279,12 @@ class _PhaseMarks:
         self._note()
         self.phase = phase
         self._allocator.reset_peaks()
+
+    def forget(self) -> int:
+        """The phase's marks begin anew; returns the highest reserved so far."""
+        highest = max(self._allocator.peak_reserved_bytes, self._peaks.pop(self.phase, _Marks(0, 0)).reserved_bytes)
+        self._allocator.reset_peaks()
+        return highest
 
     def copy(self, step: int, other: int) -> None:
         """The phases of another step reach the same marks."""

@@ -37,7 +37,11 @@ CARDS = (
 @click.option("--model", metavar="ID|PATH", help="Model instead of base_model: a hub id, a folder or a config.json.")
 @click.option("--online", is_flag=True, help="Ask the hub for an unknown model's config.json (needs huggingface_hub).")
 @click.option("--steps", type=click.IntRange(min=1, max=10_000), metavar="N", help="Optimizer steps to simulate.")
-@click.option("--lengths", metavar="FILE", help="Sample lengths, one a line in training order; or JSON lines.")
+@click.option(
+    "--lengths",
+    metavar="FILE",
+    help="Sample lengths, one a line in training order, pairs as [chosen, rejected]; or JSON lines.",
+)
 @click.option("--eval-lengths", metavar="FILE", help="The same for evaluation.")
 @click.option("--memory-limit", metavar="SIZE", help="The allocator may reserve no more, e.g. 29000MiB.")
 @click.option(

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from vramwise.errors import VramwiseError
 from vramwise.facts.parameters import linear_modules, parameters
 from vramwise.families import block_of
-from vramwise.types import ModelSpec
+from vramwise.types import ModelSpec, RunSpec
 
 ALL_LINEAR = "all-linear"
 _MODULE_NAME = re.compile(r"[\w.]+")
@@ -35,6 +35,15 @@ class LoraTarget(NamedTuple):
 def linear_leaf_names(model: ModelSpec) -> tuple[str, ...]:
     """The last parts of the names of all linear modules but the head: `lora_target_linear` gives PEFT these."""
     return tuple(dict.fromkeys(_leaf(module.name) for module in linear_modules(model) if not module.head))
+
+
+def wanted_targets(run: RunSpec, model: ModelSpec) -> Sequence[str] | str:
+    """The targets that PEFT is given. Experts are no modules: only "all-linear" or their old names reach them."""
+    if run.lora_target_linear and run.linear_targets_by_name:
+        return tuple(dict.fromkeys((*run.lora_target_modules, *linear_leaf_names(model))))
+    if run.lora_target_linear or not run.lora_target_modules:
+        return ALL_LINEAR
+    return run.lora_target_modules
 
 
 def lora_targets(model: ModelSpec, targets: Sequence[str] | str) -> Sequence[LoraTarget]:

@@ -10,6 +10,7 @@ from vramwise.families.base import ParallelOrder
 from vramwise.ghost.block_words import FUSED_ATTENTION, NORMS, ROTATIONS
 from vramwise.ghost.checkpointing import Checkpoint, non_reentrant, reentrant
 from vramwise.ghost.dtypes import BY_NAME
+from vramwise.ghost.fused_kernels import FusedKernels
 from vramwise.ghost.model.attention import (
     Attention,
     AttentionLayer,
@@ -25,17 +26,18 @@ from vramwise.ghost.model.block import (
     SandwichBlock,
 )
 from vramwise.ghost.model.causal_lm import Block, Body
-from vramwise.ghost.model.kernels import Eager, Flash, Kernel, MathSdpa, Sdpa, SinkEager
+from vramwise.ghost.model.fused_lora import FusedLoraMlp
+from vramwise.ghost.model.kernels import VARLEN_WIDEST, Eager, Flash, Kernel, MathSdpa, Sdpa, SinkEager, VarlenSdpa
 from vramwise.ghost.model.liger import LigerFusedGatedMlp, LigerGatedMlp, LigerNorm
 from vramwise.ghost.model.linear import Linear, Projection
 from vramwise.ghost.model.mlp import DroppedMlp, FusedGatedMlp, GatedMlp, PlainMlp, activation_named
 from vramwise.ghost.model.moe import Experts, ExpertWeight, MoeMlp, PackedExperts, Router
 from vramwise.ghost.model.norms import LayerNorm, Norm
 from vramwise.ghost.model.rotary import Rotation
-from vramwise.ghost.offload import reentrant_to_host
 from vramwise.ghost.ops.liger import rotate_in_place
 from vramwise.ghost.projections import projection
 from vramwise.ghost.sharding.gathering import Gathering
+from vramwise.ghost.tiling import TiledMlp
 from vramwise.ghost.weights import Weights
 
 
@@ -51,6 +53,7 @@ class Builder:
         self.layers = self.layout.inside(weights.model, self.layout.layers)
         self.embedding = self.layout.inside(weights.model, self.layout.embedding)
         self.gathering = Gathering(weights)
+        self.fused = FusedKernels(weights)
 
     def body(self) -> Body:
         """The model without its head."""
@@ -66,7 +69,8 @@ class Builder:
             rotary_dim=int(model.head_dim * model.rotary_fraction),
             attention=run.attn_implementation,
             checkpoint=checkpoint,
-            input_grads=run.recompute and run.adapter is not None,
+            input_grads=run.embeddings_want_grads
+            or (run.recompute and (run.adapter is not None or bool(run.unfrozen))),
             scaled_embedding=facts.scaled_embeddings == "inside",
             scaled_after=facts.scaled_embeddings == "after",
             masks_by_kind=facts.masks_by_kind,
@@ -75,6 +79,10 @@ class Builder:
             local_tables=facts.local_tables,
             wide_tables=facts.tables == "in fp32",
             half_tables=facts.tables == "half as wide",
+            tables_by_product=run.rotary_by_product,
+            packed=run.packing_rows != "none",
+            packed_eval=run.eval_sample_packing,
+            masked=not (run.attn_implementation == "sdpa" and self._varlen()),
             positions=self.weights.get(f"{self.layout.positions}.weight") if self.layout.positions else None,
             dropout=model.hidden_dropout if facts.embedding_dropout == "hidden" else model.embedding_dropout,
             drops_embeddings=facts.drops_embeddings,
@@ -86,8 +94,6 @@ class Builder:
         run = self.run
         if not run.recompute:
             return None
-        if run.activation_offloading in ("hidden_states", "legacy"):
-            return reentrant_to_host
         return reentrant if run.checkpointing_reentrant else non_reentrant
 
     def _windows(self) -> tuple[tuple[str, ...], dict[str, int | None]]:
@@ -137,14 +143,24 @@ class Builder:
         if self.run.attn_implementation == "eager":
             return Eager(model.attn_logit_softcapping, model.attention_dropout)
         if self.run.attn_implementation == "sdpa":
+            if self._varlen():
+                return VarlenSdpa(packed_eval=self.run.eval_sample_packing)
             return MathSdpa() if self.facts.undeclared_groups else Sdpa()
         return Flash()
+
+    def _varlen(self) -> bool:
+        """Whether packed rows go to the variable-length kernel: narrow heads, and no sliding window."""
+        model, run = self.model, self.run
+        sliding = model.sliding_window and (not model.layer_types or any("sliding" in k for k in model.layer_types))
+        return run.varlen_sdpa and run.packing_rows != "none" and model.head_dim <= VARLEN_WIDEST and not sliding
 
     def rotation(self, layer: int) -> Rotation | None:
         """How queries and keys are turned, in layers where they are."""
         if layer in self.model.nope_layers or self.model.rotary_fraction == 0:
             return None
-        if "rope" in self.run.liger and self.model.rotary_fraction == 1:
+        # attention that is rewritten for LoRA kernels keeps the rotation it had then, before Liger's was put in
+        rewritten = not {"qkv", "o"}.isdisjoint(self.run.fused_lora)
+        if "rope" in self.run.liger and self.model.rotary_fraction == 1 and not rewritten:
             return rotate_in_place
         return ROTATIONS[self.facts.rotation or ("part" if self.model.rotary_fraction < 1 else "whole")]
 
@@ -169,7 +185,7 @@ class Builder:
             q=made[0],
             k=made[1],
             v=made[2],
-            o=made[3],
+            o=self.fused.out(start) or made[3],
             kernel=self.kernel(start),
             rotate=self.rotation(layer),
             q_norm=q_norm,
@@ -177,11 +193,12 @@ class Builder:
             norm_whole=model.qk_norm == "full",
             norms_run=facts.head_norms_run,
             dropout=dropout,
+            qkv=self.fused.qkv(start),
         )
 
     def mlp(self, start: str, layer: int) -> Mlp:
         """The feed-forward part of a block, with dropout where that is a part of it."""
-        made = self._mlp(start, layer)
+        made = self._tiled(self._mlp(start, layer), f"{start}mlp.")
         rate = self.model.hidden_dropout
         return DroppedMlp(made, rate) if self.facts.drops_inside and rate else made
 
@@ -197,8 +214,18 @@ class Builder:
             up, down = self.facts.plain_mlp
             act = activation_named(model.activation)
             return PlainMlp(projection(self.weights, f"{place}{up}"), projection(self.weights, f"{place}{down}"), act)
+        kernel = self.fused.mlp(place)
+        if kernel is not None:
+            return kernel
         gated = LigerGatedMlp if "glu_activation" in self.run.liger else GatedMlp
         return gated(*[projection(self.weights, f"{place}{part}_proj") for part in ("gate", "up", "down")])
+
+    def _tiled(self, made: Mlp, place: str) -> Mlp:
+        """In pieces, where the run asks for it: not experts, and not a layer that a LoRA kernel took over."""
+        if not self.run.tiled_mlp or isinstance(made, FusedLoraMlp | MoeMlp):
+            return made
+        trained = [item for item in self.weights.trainable() if item.name.startswith(place)]
+        return TiledMlp(made, self.run.tiled_mlp_pieces, tuple(trained))
 
     def _mixture(self, place: str) -> Mlp:
         """A mixture of experts."""
@@ -234,6 +261,7 @@ class Builder:
                 clamped=facts.clamped,
                 gate_up_lora=self.weights.adapters.get(f"{place}experts.gate_up_proj"),
                 down_lora=self.weights.adapters.get(f"{place}experts.down_proj"),
+                masks=self.run.expert_masks,
             ),
             shared=shared,
             shared_gate=projection(self.weights, f"{place}shared_expert_gate") if has_gate else None,

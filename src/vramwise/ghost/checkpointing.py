@@ -8,7 +8,7 @@ from typing import Any
 from vramwise.ghost.dtypes import DType
 from vramwise.ghost.engine import backward
 from vramwise.ghost.ops.elementwise import without_node
-from vramwise.ghost.tape import Grads, Leaf, Node, Tape, Tensor
+from vramwise.ghost.tape import Backward, Grads, Leaf, Node, Tape, Tensor
 
 Block = Callable[[Tape, Tensor], Tensor]
 Checkpoint = Callable[[Tape, Block, Tensor], Tensor]
@@ -30,9 +30,13 @@ def _recompute(t: Tape, node: Node, grad: Tensor) -> Grads:
     inputs = node.saved[0]
     detached = Leaf(inputs.storage, inputs.shape, inputs.numel, inputs.dtype)
     detached.require_grad()
+    holds, t.graph_holds = t.graph_holds, []
     outputs = _rerun(t, block, detached, amp)
     assert outputs.node is not None
+    t.nested += 1
     backward(t, outputs.node, grad)
+    t.nested -= 1
+    t.graph_holds = holds
     return (detached.grad,)
 
 
@@ -44,12 +48,18 @@ def reentrant(t: Tape, block: Block, x: Tensor) -> Tensor:
     out = block(t, x)
     t.grad_enabled = True
     if x.node is not None:
-        if t.checkpoint_frame is not None:
-            t.frame = t.checkpoint_frame
-        node = t.node(_recompute, (x,), (x,))
+        node = _saving_input(t, (x,), x)
         node.extra = (block, t.autocast)
         out.node = node
     return out
+
+
+def _saving_input(t: Tape, edges: tuple[Tensor, ...], x: Tensor) -> Node:
+    """The node that keeps a block's input, where those go elsewhere by a frame of their own."""
+    outer, t.frame = t.frame, t.checkpoint_frame or t.frame
+    node = t.node(_recompute, edges, (x,))
+    t.frame = outer
+    return node
 
 
 class _Enough(Exception):  # noqa: N818 - not an error: recomputation has everything it needs
@@ -59,18 +69,19 @@ class _Enough(Exception):  # noqa: N818 - not an error: recomputation has everyt
 class _Frame:
     """A checkpointed block without reentry: its ops save numbers instead of tensors, until one of them is asked for."""
 
-    __slots__ = ("amp", "block", "count", "inputs", "kept", "rerunning", "total")
+    __slots__ = ("amp", "block", "brought", "count", "inputs", "kept", "rerunning", "total")
 
-    def __init__(self, block: Block, inputs: Tensor, amp: DType | None) -> None:
+    def __init__(self, block: Block, inputs: Node, amp: DType | None) -> None:
         self.block = block
-        self.inputs = inputs
+        self.inputs = inputs  # a node that saves the block's input, and does nothing else
         self.amp = amp
         self.total = 0
         self.count = 0
         self.rerunning = False
+        self.brought = False  # the input, for the step that is under way
         self.kept: dict[int, Tensor | None] = {}
 
-    def pack(self, saved: tuple[Tensor | None, ...]) -> tuple[Any, ...]:
+    def pack(self, saved: tuple[Tensor | None, ...], _backward: Backward) -> tuple[Any, ...]:
         """In the first run keep a number for each; in the second the tensors, until the last one is there."""
         if not self.rerunning:
             numbers = tuple(range(self.total, self.total + len(saved)))
@@ -93,17 +104,37 @@ class _Frame:
     def _rerun(self, t: Tape) -> None:
         start, tag = len(t.events), t.tag
         outer = t.frame, t.grad_enabled
+        holds, t.graph_holds = t.graph_holds, []
         t.frame = self
         try:
-            _rerun(t, self.block, self.inputs, self.amp)
+            _rerun(t, self.block, self._input(t), self.amp)
         except _Enough:
             forget = self._unmade(t)
         else:
             forget = -1
         t.frame, t.grad_enabled = outer
+        t.graph_holds = holds  # what the second run's graph held goes with it
         t.mark_backward(tag)
         if forget >= 0:
             t.events[start:] = [event for event in t.events[start:] if event[1] != forget or event[0] > 1]
+
+    def _input(self, t: Tape) -> Tensor:
+        if self.inputs.frame is None:
+            kept: Tensor = self.inputs.saved[0]
+            return kept
+        found = self.inputs.frame.unpack(t, self.inputs)[0]
+        self.inputs.saved = ()
+        self.brought = True
+        assert found is not None
+        leaf = Leaf(found.storage, found.shape, found.numel, found.dtype)
+        leaf.require_grad()
+        return leaf
+
+    def finished(self) -> None:
+        """What the input's own frame has to do."""
+        if self.brought and self.inputs.frame is not None:
+            self.brought = False
+            self.inputs.frame.finished()
 
     def _unmade(self, t: Tape) -> int:
         """The number of the last op's result: an op saves its inputs before it makes its result, so it was never made.
@@ -119,8 +150,8 @@ def non_reentrant(t: Tape, block: Block, x: Tensor) -> Tensor:
     """`checkpoint(block, x, use_reentrant=False)`: the graph is built, what it saves is not kept."""
     if not t.grad_enabled or not t.training:
         return block(t, x)
-    frame = _Frame(block, x, t.autocast)
     outer = t.frame
+    frame = _Frame(block, _saving_input(t, (), x), t.autocast)
     t.frame = frame
     out = block(t, x)
     t.frame = outer

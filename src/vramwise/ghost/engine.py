@@ -31,6 +31,7 @@ def backward(t: Tape, root: Node, grad: Tensor) -> None:
         results = list(node.backward(t, node, received[0]) if len(received) == 1 else node.backward(t, node, received))
         if frame is not None:
             _release_unpacked(node)
+            frame.finished()
             frame = None
         if node.expected:
             bring_to_expected(t, node.expected, results)

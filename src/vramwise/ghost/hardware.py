@@ -23,6 +23,7 @@ class Hardware:
     matmul_workspace_bytes: int = 32 * 1024 * 1024
     # the kernels that `scaled_dot_product_attention` tries, in its order; each takes only some inputs
     attention: tuple[str, ...] = ("cudnn", "flash", "efficient", "math")
+    memory_bytes: int | None = None  # of the whole card, where one is named
 
     @property
     def large_shared_memory(self) -> bool:
@@ -36,7 +37,7 @@ def hardware_of(gpu: GpuSpec | None, torch: tuple[int, int]) -> Hardware:
         return Hardware()
     count = gpu.multiprocessors or _H200_MULTIPROCESSORS
     if gpu.capability is None:
-        return Hardware(multiprocessors=count)
+        return Hardware(multiprocessors=count, memory_bytes=gpu.memory_bytes)
     major, minor = gpu.capability
     threads = (
         2048
@@ -52,6 +53,7 @@ def hardware_of(gpu: GpuSpec | None, torch: tuple[int, int]) -> Hardware:
         threads_each=threads,
         matmul_workspace_bytes=32 * 1024 * 1024 if large else 8_519_680,
         attention=_attention(major, torch),
+        memory_bytes=gpu.memory_bytes,
     )
 
 

@@ -9,15 +9,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from vramwise.families import block_of
-from vramwise.ghost.dtypes import INT64
+from vramwise.ghost.dtypes import BOOL, INT64
 from vramwise.ghost.model.liger import plain_weight
 from vramwise.ghost.model.linear import Projection
-from vramwise.ghost.ops.elementwise import add, result_activation, scale, to_float
+from vramwise.ghost.ops.elementwise import add_in_place, add_scalar, result_activation, scale, to_float
 from vramwise.ghost.ops.liger import cut_loss, fused_linear_loss, in_place_loss
-from vramwise.ghost.ops.loss import log_softmax, nll_loss
+from vramwise.ghost.ops.loss import compiled_cross_entropy, log_softmax, nll_loss
 from vramwise.ghost.ops.matmul import autocast_input
-from vramwise.ghost.ops.shape import alias, narrow, view
+from vramwise.ghost.ops.reduce import sum_all
+from vramwise.ghost.ops.shape import alias, contiguous, split_rows, view
 from vramwise.ghost.tape import Parameter, Tape, Tensor
+from vramwise.ghost.weighted_losses import WEIGHTED
 from vramwise.types import ModelSpec, RunSpec
 
 Loss = Callable[[Tape, Tensor, Projection, Tensor], "tuple[Tensor, Tensor | None]"]
@@ -41,7 +43,9 @@ class StockLoss:
     def logits(self, t: Tape, hidden: Tensor, head: Projection) -> Tensor:
         """The head's output, scaled and capped as the model does."""
         t.mark("logits", "logits")
+        frame, t.frame = t.frame, None  # what the head saves is never sent elsewhere
         logits = head(t, hidden)
+        t.frame = frame
         if self.scaled:
             logits = scale(t, logits)
         if self.softcap:
@@ -49,6 +53,18 @@ class StockLoss:
             logits = result_activation(t, logits)
             logits = scale(t, logits)
         return logits
+
+
+@dataclass(frozen=True, slots=True)
+class NoLoss:
+    """The model without labels: whoever calls it makes the loss of the logits."""
+
+    stock: StockLoss
+
+    def __call__(self, t: Tape, hidden: Tensor, head: Projection, labels: Tensor) -> tuple[Tensor, Tensor | None]:
+        """No loss yet (the logits stand in its place), and the logits."""
+        logits = self.stock.logits(t, hidden, head)
+        return logits, logits
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +133,10 @@ class CutLoss:
 
 @dataclass(frozen=True, slots=True)
 class ChunkedLoss:
-    """Cross entropy over slices of the logits: the logits stay, their fp32 copies come a slice at a time."""
+    """Cross entropy over slices of every row, in one compiled kernel each: no fp32 logits are ever held.
+
+    Several rows: a slice of them all is not contiguous, so each is copied, all before the first is used.
+    """
 
     stock: StockLoss
     chunks: int
@@ -129,20 +148,26 @@ class ChunkedLoss:
         return loss, logits
 
     def _loss(self, t: Tape, logits: Tensor, labels: Tensor) -> Tensor:
-        t.mark("logits", "log-softmax, a slice at a time")
+        t.mark("logits", "slices of the logits")
         padded, shifted = shift(t, labels)
-        rows = labels.numel
+        counted = sum_all(t, t.new(labels.shape, BOOL))
+        targets = [_flat_copy(t, part) for part in split_rows(t, shifted, self.chunks)]
+        slices = [_flat_copy(t, part) for part in split_rows(t, logits, self.chunks)]
+        t.mark("logits", "cross entropy, a slice at a time")
         total: Tensor | None = None
-        step = -(-rows // self.chunks)
-        flat = view(t, logits, (rows, logits.shape[-1]))
-        for start in range(0, rows, step):
-            part = narrow(t, flat, (min(step, rows - start), logits.shape[-1]))
-            loss = nll_loss(t, log_softmax(t, to_float(t, part)), shifted)
-            total = loss if total is None else add(t, total, loss)
+        for part, target in zip(slices, targets, strict=True):
+            loss = compiled_cross_entropy(t, part, target)
+            total = add_scalar(t, loss) if total is None else add_in_place(t, total, loss)
         assert total is not None
         total = scale(t, total)
-        del padded, shifted
+        del padded, shifted, counted
         return total
+
+
+def _flat_copy(t: Tape, part: Tensor) -> Tensor:
+    """`part.reshape(-1, …)` of a slice of rows: a copy, where there are several rows."""
+    shape = (part.shape[0] * part.shape[1], *part.shape[2:])
+    return view(t, contiguous(t, part) if part.shape[0] > 1 else part, shape)
 
 
 def make_loss(run: RunSpec, model: ModelSpec) -> Loss:
@@ -156,7 +181,7 @@ def make_loss(run: RunSpec, model: ModelSpec) -> Loss:
         return CutLoss(stock)
     if run.loss_kernel == "chunked":
         return ChunkedLoss(stock, run.loss_chunks)
-    return stock
+    return NoLoss(stock) if run.loss_kernel in WEIGHTED else stock
 
 
 def shift(t: Tape, labels: Tensor) -> tuple[Tensor, Tensor]:

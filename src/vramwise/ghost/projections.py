@@ -26,7 +26,8 @@ def projection(weights: Weights, name: str) -> Projection:
     elif shape is None:
         base = Linear(weights.by_name[f"{name}.weight"], bias)
     elif run.quantization == "8bit":
-        base = Linear8bit((shape[0], shape[1]))
+        gated = run.int8_outliers and weights.model.gated_mlp and name.endswith("down_proj")
+        base = Linear8bit((shape[0], shape[1]), weights.model.hidden_size if gated else None)
     else:
         base = Linear4bit((shape[0], shape[1]), bias, BY_NAME[run.weights_dtype])
     pair = weights.adapters.get(name)

@@ -97,12 +97,16 @@ class Node:
 class Frame(Protocol):
     """Takes the place of saved tensors: `pack` when an op saves them, `unpack` when its backward needs them."""
 
-    def pack(self, saved: tuple[Tensor | None, ...]) -> tuple[Any, ...]:
+    def pack(self, saved: tuple[Tensor | None, ...], backward: Backward) -> tuple[Any, ...]:
         """Keep them elsewhere, or not at all."""
         ...
 
     def unpack(self, t: Tape, node: Node) -> list[Tensor | None]:
         """Get them back."""
+        ...
+
+    def finished(self) -> None:
+        """The step that unpacked last is done."""
         ...
 
 
@@ -186,8 +190,12 @@ class Tape:
         # what the graph's Python parts keep until the graph itself goes (arguments of checkpointed blocks)
         self.graph_holds: list[object] = []
         self.frame: Frame | None = None
+        # backward runs within backward: how deep
+        self.nested = 0
         # takes the inputs that checkpointing keeps, where those alone go elsewhere
         self.checkpoint_frame: Frame | None = None
+        # tokens of the batch under way that are no padding, where that is known
+        self.real_tokens: int | None = None
         # things that a library makes at first use and keeps
         self.once: dict[str, Storage] = {}
         self.mark("other", "")
@@ -234,6 +242,12 @@ class Tape:
         self.events[storage.event] = _make(Event, (event[0], event[1], event[2], event[3], self.tag))
         self.tag = before
 
+    def on_stream(self, tensor: Tensor, stream: int) -> None:
+        """The tensor just made lies in another stream's pool."""
+        assert tensor.storage is not None
+        event = self.events[tensor.storage.event]
+        self.events[tensor.storage.event] = _make(Event, (event[0], event[1], event[2], stream, event[4]))
+
     def note_stretch(self, start: int, old: int, new: int) -> None:
         """The events since `start` may happen once more; each turn frees `old` and leaves `new` in its place."""
         self._stretch = Repeat(start, len(self.events), 0, ((old, new),))
@@ -254,6 +268,10 @@ class Tape:
     def empty_cache(self) -> None:
         """The run hands cached memory back."""
         self.events.append(_make(Event, (int(Action.EMPTY_CACHE), 0, 0, 0, 0)))
+
+    def reset_peaks(self) -> None:
+        """The trainer resets torch's peak figures."""
+        self.events.append(_make(Event, (int(Action.RESET_PEAKS), 0, 0, 0, 0)))
 
     def new(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
         """A new tensor on the device."""
@@ -300,7 +318,7 @@ class Tape:
         node.edges = [None if i.node is None else (i.node, i.slot) for i in inputs]
         if self.frame is not None and saved:
             node.frame = self.frame
-            node.saved = self.frame.pack(saved[::-1])
+            node.saved = self.frame.pack(saved[::-1], backward)
         else:
             node.saved = saved[::-1]
         return node

@@ -5,18 +5,22 @@
 
 Axolotl's plugin interface as of 0.19 (`axolotl.integrations.base.BasePlugin`). Changes nothing about the training;
 writes `memory.jsonl` into the config's output_dir and warns through Python's logging. When `vramwise train --engine
-axolotl` started the run, VRAMWISE_PLAN names the plan, and the guard compares with its prediction.
+axolotl` started the run, VRAMWISE_PLAN names the plan: the guard compares with its prediction, keeps its memory limit,
+and leaves a record of an out-of-memory, so that the run can be started again smaller.
 """
 
 from __future__ import annotations
 
 import os
+import sys
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from axolotl.integrations.base import BasePlugin
 
 if TYPE_CHECKING:
     from vramwise.training.guard.callback import MemoryGuard
+    from vramwise.training.plan import TrainPlan
 
 PLAN_VARIABLE = "VRAMWISE_PLAN"
 # Axolotl's collators round padded rows up to a multiple of this.
@@ -26,22 +30,65 @@ _PAD_MULTIPLE = 64
 class MemoryGuardPlugin(BasePlugin):
     """Adds a `MemoryGuard` to Axolotl's trainer."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._plan = _plan()
+        self._guard: MemoryGuard | None = None
+        self._trainer: Any = None
+        if self._plan is not None:
+            from vramwise.training.guard.limit import keep_limit
+
+            keep_limit(self._plan)
+            self._record_the_end(self._plan)
+
     def add_callbacks_post_trainer(self, cfg: Any, trainer: Any) -> list[MemoryGuard]:
         """The guard; Axolotl adds it to the trainer."""
         from vramwise.training.guard.callback import MemoryGuard
-        from vramwise.training.plan import read_plan
 
-        path = os.environ.get(PLAN_VARIABLE)
-        plan = None if not path else read_plan(path)
-        return [
-            MemoryGuard(
-                output_dir=_value(cfg, "output_dir"),
-                predicted=None if plan is None else plan.predicted,
-                thresholds=None if plan is None else plan.guard,
-                attempt=1 if plan is None else plan.attempt,
-                max_width=declared_width(cfg),
+        plan, width = self._plan, declared_width(cfg)
+        self._trainer = trainer
+        if plan is None:
+            self._guard = MemoryGuard(output_dir=_value(cfg, "output_dir"), max_width=width)
+        else:
+            self._guard = MemoryGuard(
+                output_dir=plan.output_dir,
+                predicted=plan.predicted,
+                thresholds=plan.guard,
+                attempt=plan.attempt,
+                limit_bytes=plan.memory_limit_bytes,
+                max_width=width,
             )
-        ]
+        return [self._guard]
+
+    def _record_the_end(self, plan: TrainPlan) -> None:
+        """An error that ends the process passes here: one of memory is written down before it is shown."""
+        before = sys.excepthook
+
+        def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+            try:
+                self._record(plan, error)
+            except Exception as failure:  # the error itself must be shown, whatever happens here
+                sys.stderr.write(f"what the memory held cannot be written down: {failure}\n")
+            before(kind, error, trace)
+
+        sys.excepthook = hook
+
+    def _record(self, plan: TrainPlan, error: BaseException) -> None:
+        from vramwise.training.guard import oom
+
+        if not oom.is_out_of_memory(error):
+            return
+        phase = "load" if self._guard is None else self._guard.phase
+        state = getattr(self._trainer, "state", None)
+        oom.record(plan, error, phase, step=None if state is None else state.global_step + 1)
+
+
+def _plan() -> TrainPlan | None:
+    """The plan of this run, where `vramwise train` started it."""
+    from vramwise.training.plan import read_plan
+
+    path = os.environ.get(PLAN_VARIABLE)
+    return None if not path else read_plan(path)
 
 
 def declared_width(cfg: Any) -> int | None:

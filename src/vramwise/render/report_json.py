@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any
 
 from vramwise.judging import FileReport
@@ -89,6 +89,7 @@ def resolved_json(run: RunSpec) -> dict[str, Any]:
     """The RunSpec as plain values, and the target it was resolved for."""
     values = {field.name: getattr(run, field.name) for field in fields(run) if field.name not in NOT_SETTINGS}
     gpu = run.target.gpu
+    values["zero"] = run.zero and asdict(run.zero)
     values["gpu"] = gpu and gpu.name
     values["torch"] = f"{run.target.torch[0]}.{run.target.torch[1]}"
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}

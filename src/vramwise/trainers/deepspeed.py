@@ -1,7 +1,7 @@
-"""What a DeepSpeed config means for memory: the ZeRO stage and what is offloaded.
+"""What a DeepSpeed config means for memory: the ZeRO stage, what is offloaded, and the sizes that ZeRO works in.
 
-Knows the file names trainers ship (`deepspeed_configs/zero*.json`) without the files. Does not know buckets or prefetch
-sizes.
+Knows the contents of the files that trainers ship (`deepspeed_configs/zero*.json`), for configs that name one which is
+not here to read. A size that says `auto` is left open (None): it follows the model's width.
 """
 
 from __future__ import annotations
@@ -11,16 +11,35 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from vramwise.types import ZeroSettings
+
 _SHIPPED = re.compile(r"(?:^|/)zero([123])(?:_bf16)?(?:_cpuoffload_(all|params))?(?:_torch_compile)?\.json$")
+_ON_HOST = {"device": "cpu"}
+_SHIPPED_ZERO: dict[int, dict[str, Any]] = {
+    1: {"stage": 1, "overlap_comm": True},
+    2: {"stage": 2, "offload_optimizer": _ON_HOST, "contiguous_gradients": True, "overlap_comm": True},
+    3: {
+        "stage": 3,
+        "overlap_comm": True,
+        "contiguous_gradients": True,
+        "sub_group_size": 0,
+        "reduce_bucket_size": "auto",
+        "stage3_prefetch_bucket_size": "auto",
+        "stage3_param_persistence_threshold": "auto",
+        "max_live_parameters": 0,
+        "max_reuse_distance": 0,
+    },
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeepSpeed:
-    """ZeRO stage (None: not known), and whether parameters and optimizer states live in host memory."""
+    """ZeRO stage (None: not known), what lives in host memory, and ZeRO's own settings."""
 
     stage: int | None
     offload_params: bool
     offload_optimizer: bool
+    settings: ZeroSettings
     why: str
 
 
@@ -33,13 +52,15 @@ def read_deepspeed(value: Any, content: Mapping[str, Any] | None) -> DeepSpeed:
     match = _SHIPPED.search(str(value))
     if match is None:
         why = f"{value} is not here to read: stage unknown"
-        return DeepSpeed(stage=None, offload_params=False, offload_optimizer=False, why=why)
-    return DeepSpeed(
-        stage=int(match[1]),
-        offload_params=match[2] is not None,
-        offload_optimizer=match[2] == "all",
-        why=f"{str(value).rsplit('/', 1)[-1]} as trainers ship it",
-    )
+        return DeepSpeed(
+            stage=None, offload_params=False, offload_optimizer=False, settings=zero_settings({"stage": 2}), why=why
+        )
+    zero = dict(_SHIPPED_ZERO[int(match[1])])
+    if match[2] is not None:
+        zero["offload_param"] = _ON_HOST
+    if match[2] == "all":
+        zero["offload_optimizer"] = _ON_HOST
+    return _from_mapping({"zero_optimization": zero}, f"{str(value).rsplit('/', 1)[-1]} as trainers ship it")
 
 
 def _from_mapping(content: Mapping[str, Any], why: str) -> DeepSpeed:
@@ -50,8 +71,43 @@ def _from_mapping(content: Mapping[str, Any], why: str) -> DeepSpeed:
         stage=stage if type(stage) is int else None,  # true is an int to Python, and no stage
         offload_params=_offloads(zero.get("offload_param")),
         offload_optimizer=_offloads(zero.get("offload_optimizer")) or zero.get("cpu_offload") is True,
+        settings=zero_settings(zero, optimizer=content.get("optimizer"), types=content.get("data_types")),
         why=why,
     )
+
+
+def zero_settings(zero: Mapping[str, Any], *, optimizer: Any = None, types: Any = None) -> ZeroSettings:
+    """`zero_optimization` with DeepSpeed's defaults for what is not written; stage 3 overlaps where nothing is said."""
+    named = optimizer.get("type") if isinstance(optimizer, Mapping) else None
+    overlaps = zero.get("overlap_comm")
+    unset = ZeroSettings()
+    return ZeroSettings(
+        optimizer=named if isinstance(named, str) else None,
+        reduce_bucket=_size(zero, "reduce_bucket_size", unset.reduce_bucket),
+        overlaps=overlaps if isinstance(overlaps, bool) else zero.get("stage") == 3,
+        contiguous=zero.get("contiguous_gradients") is not False,
+        prefetch=_size(zero, "prefetch_bucket_size", unset.prefetch),
+        keeps_under=_size(zero, "param_persistence_threshold", unset.keeps_under),
+        most_live=_size(zero, "max_live_parameters", unset.most_live) or 0,
+        reuse_distance=_size(zero, "max_reuse_distance", unset.reuse_distance) or 0,
+        sub_group=_size(zero, "sub_group_size", unset.sub_group) or 0,
+        wide_sums=isinstance(types, Mapping) and types.get("grad_accum_dtype") in ("fp32", "float32"),
+    )
+
+
+def _size(zero: Mapping[str, Any], name: str, unset: int | None) -> int | None:
+    """A number of elements under its name or with the stage's in front; None for `auto`."""
+    value = zero.get(f"stage3_{name}", zero.get(name))
+    if value == "auto":
+        return None
+    if isinstance(value, str):
+        try:
+            value = float(value)  # YAML reads 1e9 as a word
+        except ValueError:
+            return unset
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e15:
+        return unset
+    return int(value)
 
 
 def _offloads(block: Any) -> bool:

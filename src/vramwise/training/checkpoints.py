@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from vramwise.files import sync_folder
-from vramwise.training.marker import MARKER, faults, read_marker, seal, sentence
+from vramwise.training.marker import MARKER, Marker, faults, read_marker, seal, sentence
 
 ASIDE = ".vramwise-saving"
 # The second form is taken where another run's or trainer's checkpoint has the name.
@@ -49,12 +49,14 @@ class Latest:
     passed_over: Sequence[str] = ()
 
 
-def latest_whole(output_dir: str | Path) -> Latest:
-    """The whole checkpoint that was saved last, every file compared with its hash.
+def latest_whole(output_dir: str | Path, wanted: Callable[[Marker], bool] | None = None) -> Latest:
+    """The whole checkpoint that was saved last, every file compared with its hash; of those `wanted` by their markers.
 
     Last by time, not by step: a folder may also hold checkpoints of an earlier, longer run.
     """
     complete = [folder for folder in checkpoints(output_dir) if is_complete(folder)]
+    if wanted is not None:
+        complete = [folder for folder in complete if (marker := read_marker(folder)) is None or wanted(marker)]
     return newest_whole(sorted(complete, key=_age_key))
 
 

@@ -103,6 +103,7 @@ class TrainPlan:
     sequence_len: int
     pad_multiple: int
     constant_shapes: bool
+    packs_anew: bool = False  # another micro-batch fills other bins: a step holds other samples then
     # dtypes, decided by the card's compute capability
     precision: Literal["bf16", "fp16", "fp32", "fp8"]  # fp8: Axolotl's engine alone
     weights_dtype: Literal["bf16", "fp16", "fp32"]

@@ -72,7 +72,7 @@ KNOWN = {
     "offload-tracker": Known(
         "offload-tracker",
         "streamed activation offloading lost track of a tensor in the backward pass",
-        "offloading-replaces-recompute",
+        "offloading-of-recomputed",
     ),
     "optimizer-unhandled": Known(
         "optimizer-unhandled",

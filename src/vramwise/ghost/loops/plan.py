@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from vramwise.ghost.loops.batches import BatchShape, Widths, as_shapes, largest
+from vramwise.ghost.loops.emptying import emptying_of
+from vramwise.ghost.loops.said import preference_assumptions
 from vramwise.ghost.loops.steps import FEWEST_DIFFERENT, Plan
 from vramwise.ghost.optimizers import is_known
 from vramwise.ghost.tape import LIGER
@@ -32,7 +34,7 @@ def make_plan(
     context = run.context_parallel_size
     micro = [_share(shape, context) for shape in micro]
     evals, skipped = _evals(run, eval_widths, count, layers)
-    plan = Plan(micro, each, count, evals, layers)
+    plan = Plan(micro, each, count, evals, layers, emptying_of(run, evals))
     if skipped:
         plan.said.append(f"{skipped:,} of {count:,} steps' evaluations are left out: they find what those before found")
     return plan
@@ -104,12 +106,18 @@ def assumptions(
         found.append(f"left out of the model: {model.left_out}")
     if run.torch_compile:
         found.append("torch_compile: predicted as eager; compiled runs usually need less")
-    if run.rl:
-        found.append(f"rl: {run.rl} is predicted as supervised fine-tuning: no second model, no paired batches")
-    if run.tiled_mlp:
-        found.append("tiled_mlp is not modelled: the feed-forward runs on whole sequences")
+    found += preference_assumptions(run)
+    if run.tiled_mlp and "mlp" in run.fused_lora:
+        found.append("tiled_mlp has no effect where LoRA's MLP kernel takes the layer over")
+    elif run.tiled_mlp and model.num_experts:
+        found.append("tiled_mlp is not modelled for experts: they run on whole sequences")
     if run.precision == "fp8":
         found.append("fp8 is predicted as bf16")
+    if run.quantization == "8bit" and run.int8_outliers and model.gated_mlp:
+        found.append(
+            "8-bit products set outliers apart: as many are taken as weights at their initial scale give; "
+            "trained weights may give fewer"
+        )
     if run.quantization == "gptq":
         found.append("gptq weights are predicted as 4-bit nf4")
     return tuple(found)

@@ -14,7 +14,7 @@ from vramwise.ghost.tape import Storage, Tape
 from vramwise.timeline import Action, Event, Phase, Repeat
 
 _make = tuple.__new__
-_PHASE = int(Action.PHASE)
+_FREE, _PHASE = int(Action.FREE), int(Action.PHASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +91,8 @@ class Recorder:
             _make(Event, (action, number + shift, size, stream, tag))
             if number >= first
             else _make(Event, (action, *freed[number], stream, tag))
-            if action != _PHASE
-            else _make(Event, (action, 0, 0, 0, tag + phase_shift))
+            if action == _FREE
+            else _make(Event, (action, 0, 0, 0, tag + phase_shift if action == _PHASE else 0))
             for action, number, size, stream, tag in known.events
         ]
         t.count += known.count

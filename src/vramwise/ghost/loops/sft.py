@@ -16,7 +16,9 @@ from vramwise.errors import VramwiseError
 from vramwise.ghost.build import Builder
 from vramwise.ghost.dtypes import BOOL, BY_NAME, FP32, INT64
 from vramwise.ghost.engine import backward
+from vramwise.ghost.freezing import freeze_except
 from vramwise.ghost.hardware import Hardware, hardware_of
+from vramwise.ghost.loading import load
 from vramwise.ghost.loops.batches import BatchShape, Widths
 from vramwise.ghost.loops.clip import clip_grad_norm
 from vramwise.ghost.loops.plan import assumptions, local_model, make_plan
@@ -24,13 +26,13 @@ from vramwise.ghost.loops.repeated_micro_steps import MicroSteps
 from vramwise.ghost.loops.repeated_steps import Recorder
 from vramwise.ghost.loops.steps import Plan, Step, repeats_the_last
 from vramwise.ghost.losses import Loss, make_loss
-from vramwise.ghost.offload import Offload
+from vramwise.ghost.offload import inputs_offload_of, offload_of
 from vramwise.ghost.ops.elementwise import scale, scale_in_place, to_float, without_node
 from vramwise.ghost.ops.reduce import sum_all
 from vramwise.ghost.optimizers import make_optimizer
 from vramwise.ghost.sharding import Sharding, rebuild_buckets, reduce_buckets, sharding_of
-from vramwise.ghost.tape import LIGER, Storage, Tape, Tensor
-from vramwise.ghost.weights import load
+from vramwise.ghost.tape import LIGER, Parameter, Storage, Tape, Tensor
+from vramwise.ghost.weighted_losses import WEIGHTED
 from vramwise.timeline import Timeline
 from vramwise.types import GpuSpec, ModelSpec, RunSpec
 
@@ -59,8 +61,10 @@ def ghost_run(
     collecting = gc.isenabled()
     gc.disable()
     try:
+        from vramwise.ghost.loops.kinds import loop_of  # the kinds of loops build on this one
+
         t = Tape(hardware or hardware_of(gpu, run.target.torch), liger)
-        under_way = Run(t, run, local_model(run, model), sharding_of(run))
+        under_way = loop_of(run)(t, run, local_model(run, model), sharding_of(run))
         under_way.train(plan)
         # what the end of this function frees is no part of the run
         events = t.events[:]
@@ -80,21 +84,36 @@ class Run:
         self.step = 0
         t.phase("load", 0)
         self.weights = load(t, model, run, sharding)
-        t.empty_cache()
+        if run.unfrozen:
+            freeze_except(self.weights, run.unfrozen)
+        self.load_more(model, sharding)
         builder = Builder(self.weights)
-        self.units = builder.gathering.units
+        self.units = builder.gathering.exchange
         self.body = builder.body()
         self.head = builder.head()
         self.loss: Loss = make_loss(run, model)
-        self.trainable = self.weights.trainable()
+        self.trainable = self.trained()
         if not self.trainable:
-            wanted = ", ".join([*run.lora_target_modules, *run.lora_modules_to_save]) or "lora_target_modules"
+            named = run.unfrozen or (*run.lora_target_modules, *run.lora_modules_to_save)
+            wanted = ", ".join(named) or "lora_target_modules"
             raise VramwiseError(f"nothing would be trained: {model.name} has no module named {wanted}")
-        self.buckets = reduce_buckets(t, self.weights.sharding, self.trainable, model.hidden_size)
-        self.optimizer = make_optimizer(run, self.trainable, self.weights.sharding)
-        self.amp = BY_NAME[run.precision] if run.autocast and run.precision in ("bf16", "fp16") else None
+        self.buckets = reduce_buckets(t, self.weights.sharding, self.trainable)
+        self.engine = builder.gathering.zero
+        if self.engine is not None:
+            self.engine.prepare(t, self.trainable)
+        self.optimizer = self.engine or make_optimizer(run, self.trainable, self.weights.sharding)
+        # DeepSpeed's engine has cast the model instead
+        amp = run.autocast and run.precision in ("bf16", "fp16") and self.engine is None
+        self.amp = BY_NAME[run.precision] if amp else None
         t.mark("temporary", "logging")
         self.total_loss = t.new((), FP32)
+
+    def load_more(self, model: ModelSpec, sharding: Sharding) -> None:
+        """What other kinds of training load besides the model."""
+
+    def trained(self) -> list[Parameter]:
+        """What the optimizer gets."""
+        return self.weights.trainable()
 
     def train(self, plan: Plan) -> None:
         """The epoch loop: steps of micro-steps, and the evaluations after some of them."""
@@ -111,11 +130,14 @@ class Run:
         while number < plan.count:
             number += 1
             step = plan.step(number)
-            if recorder.replay(step, _carry(samples, items, loss, grad_norm), number):
+            if plan.emptying.before_step(number):
+                t.empty_cache()
+            if recorder.replay(plan.kind(number), self._carry(samples, items, loss, grad_norm), number):
                 alike = plan.alike_after(number)
                 number += alike if recorder.once_more(alike) else 0
             else:
-                recorder.begin(_carry(samples, items, loss, grad_norm))
+                recorder.begin(self._carry(samples, items, loss, grad_norm))
+                self.step = number
                 t.phase("forward", number)
                 samples, items = self.samples(step)
                 shapes = [step.held[position] for position in step.trained]
@@ -123,15 +145,18 @@ class Run:
                     inputs = samples[step.trained[position] - len(step.held)]
                     if self.units is not None:
                         self.units.exchanging = self.run.sync_each_batch or position == len(shapes) - 1
-                    if repeats_the_last(shapes, position) and (self.units is None or not self.units.exchanging):
+                    if repeats_the_last(shapes, position) and (self.units is None or self.units.repeats):
                         t.once_more(1 + step.again if position == len(shapes) - 2 else 1)
                         continue
                     start, carried = len(t.events), _number(loss)
-                    # the first makes the gradients, the others add to them; exchanges go by what was gathered before
-                    kind = (shape, position > 0)
-                    if self.units is not None or not micro_steps.replay(kind, loss, number):
+                    t.real_tokens = shape.tokens
+                    empties = plan.emptying.before_backward(number)
+                    # the first makes the gradients, the others add to them; an engine's exchanges go by what was before
+                    kind = (shape, position > 0, empties)
+                    steady = self.units is None and self.engine is None
+                    if not steady or not micro_steps.replay(kind, loss, number):
                         micro_steps.begin()
-                        loss = self.micro_step(inputs, shape.padded, number)
+                        loss = self.micro_step(inputs, shape.padded, number, empties)
                         micro_steps.returned()
                         self._filter(loss)
                         micro_steps.end(kind, carried, loss)
@@ -139,13 +164,21 @@ class Run:
                 t.phase("clip", number)
                 t.mark("temporary", "gradient norm")
                 grad_norm = None
-                if self.run.max_grad_norm > 0:
+                if self.run.max_grad_norm > 0 and self.engine is None:
                     grad_norm = clip_grad_norm(t, self.trainable)
                 self.update(number)
-                recorder.end(step, _carry(samples, items, loss, grad_norm))
+                recorder.end(plan.kind(number), self._carry(samples, items, loss, grad_norm))
+            if plan.emptying.after_step(number):
+                t.empty_cache()
             if number in plan.evals:
                 self.evaluate(plan.evals[number], number)
         del grad_norm, loss, inputs, items
+
+    def _carry(
+        self, samples: list[Batch], items: Tensor | None, loss: Tensor | None, grad_norm: Tensor | None
+    ) -> list[Storage]:
+        """The storages that outlive a step."""
+        return _carry(samples, items, loss, grad_norm) + ([] if self.engine is None else self.engine.carried())
 
     def update(self, step: int) -> None:
         """The optimizer's step, and the gradients' end."""
@@ -159,10 +192,18 @@ class Run:
         t.mark("temporary", "logging")
         t.new((), FP32)
 
-    def samples(self, step: Step) -> tuple[list[Batch], Tensor]:
+    def batch(self, shape: BatchShape) -> Batch:
+        """A micro-batch as the collator makes it."""
+        return _batch(self.t, shape)
+
+    def count(self, batches: list[Batch]) -> Tensor | None:
+        """How many labels count in a step."""
+        return _count_items(self.t, batches)
+
+    def samples(self, step: Step) -> tuple[list[Batch], Tensor | None]:
         """The micro-batches of a step: all are fetched before the first one runs; those held together come first."""
-        batches = [_batch(self.t, shape) for shape in step.held]
-        items = _count_items(self.t, batches)
+        batches = [self.batch(shape) for shape in step.held]
+        items = self.count(batches)
         self.t.mark("data", "batch")
         rest: list[Batch] = [{"rest": self.t.new((size,), BOOL)} for size in step.rest_pieces()]
         return [*rest, *batches], items
@@ -183,6 +224,11 @@ class Run:
         if self.amp is not None and logits is not None:
             t.mark("logits", "logits in fp32")
             logits = to_float(t, logits)
+        weighted = WEIGHTED.get(self.run.loss_kernel)
+        if weighted is not None and logits is not None:
+            loss = logits
+            t.mark("logits", "the trainer's own loss of the logits")
+            loss = weighted(t, logits, batch["labels"])
         return loss, logits
 
     def _model(self, batch: Batch, padded: bool) -> tuple[Tensor, Tensor | None]:
@@ -192,14 +238,18 @@ class Run:
             t.phase("loss", self.step)
         return self.loss(t, hidden, self.head, batch["labels"])
 
-    def micro_step(self, batch: Batch, padded: bool, step: int) -> Tensor:
+    def micro_step(self, batch: Batch, padded: bool, step: int, empties: bool = False) -> Tensor:
         """Forward and backward of one micro-batch; returns the loss without its graph."""
         t = self.t
         self.step = step
         t.phase("forward", step)
-        t.frame = Offload() if self.run.activation_offloading == "stream" else None
+        t.checkpoint_frame = inputs_offload_of(t, self.run)
+        t.frame = offload = offload_of(t, self.run)
+        if offload is not None:
+            t.empty_cache()  # entering it does
         loss = scale_in_place(t, self.forward(batch, padded)[0])
-        t.frame = None
+        if empties:
+            t.empty_cache()
         t.phase("backward", step)
         t.mark("temporary", "backward")
         scaled = scale(t, loss)
@@ -212,6 +262,9 @@ class Run:
         backward(t, scaled.node, root)
         if self.units is not None:
             self.units.end_backward(t)
+        if offload is not None:
+            offload.close()
+        t.frame = t.checkpoint_frame = None
         t.grad_enabled = True
         t.in_backward = False
         del root
@@ -236,20 +289,26 @@ class Run:
         losses: Tensor | None = None
         found: Tensor | None = None
         inputs: Batch | None = None
-        for shape in shapes:
-            inputs = _batch(t, shape)
+        fetched: Batch | None = None
+        for number, shape in enumerate(shapes, 1):
+            fetched = inputs = self.batch(shape)
+            t.real_tokens = shape.tokens
             found = self._repeated(self.predict(inputs, shape), shape.rows)
             losses = found if losses is None else t.new((losses.numel + found.numel,), FP32)
+            if self.run.eval_empties_every and number % self.run.eval_empties_every == 0:
+                losses = found = inputs = None  # the data loader still holds the batch
+                t.empty_cache()
+                fetched = None
         t.grad_enabled = t.training = True
         if self.units is not None:
             self.units.end_evaluation()
         t.new((losses.numel if losses is not None else 1,), FP32)
-        del losses, inputs, found
+        del losses, inputs, fetched, found
 
     def predict(self, batch: Batch, shape: BatchShape) -> Tensor:
         """One evaluation batch: its mean loss."""
         t = self.t
-        items = _count_items(t, [batch])
+        items = self.count([batch])
         loss, logits = self.forward(batch, shape.padded)
         mean = t.like(loss)
         del items

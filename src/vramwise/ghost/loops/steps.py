@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from vramwise.ghost.dtypes import INT64
 from vramwise.ghost.loops.batches import BatchShape
+from vramwise.ghost.loops.emptying import Emptying
 from vramwise.units import MIB
 
 # Of a step's micro-batches so many are held one by one; what there is beyond is held together in some pieces.
@@ -45,10 +46,17 @@ class Plan:
     """The steps of a run, and its evaluations by the step that they follow (0: before the first)."""
 
     def __init__(
-        self, micro: Sequence[BatchShape], each: int, count: int, evals: dict[int, list[BatchShape]], layers: int
+        self,
+        micro: Sequence[BatchShape],
+        each: int,
+        count: int,
+        evals: dict[int, list[BatchShape]],
+        layers: int,
+        emptying: Emptying | None = None,
     ) -> None:
         self.count = count
         self.evals = evals
+        self.emptying = emptying or Emptying(None, None, evals)
         self._each = each
         self._different = min(_MOST_DIFFERENT, max(FEWEST_DIFFERENT, _LAYERS_PER_STEP // layers))
         self._micro = micro if len(set(micro)) > 1 else micro[:1]
@@ -66,9 +74,16 @@ class Plan:
     def alike_after(self, number: int) -> int:
         """How many steps after this one do the same, with no evaluation in between."""
         following = number
-        while following < self.count and following not in self.evals and self.step(following + 1) == self.step(number):
+        while following < self.count and self._goes_on(following) and self.kind(following + 1) == self.kind(number):
             following += 1
         return following - number
+
+    def kind(self, number: int) -> tuple[Step, bool]:
+        """What tells one step from another."""
+        return self.step(number), self.emptying.before_backward(number)
+
+    def _goes_on(self, number: int) -> bool:
+        return number not in self.evals and not self.emptying.between(number)
 
     def _shortened(self) -> list[str]:
         step, said = self.step(1), []

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from vramwise.ghost.model.fused_lora import FusedLoraQkv
 from vramwise.ghost.model.kernels import Kernel
 from vramwise.ghost.model.linear import Projection
 from vramwise.ghost.model.norms import Norm
@@ -56,6 +57,8 @@ class Attention:
     norms_run: Literal["with each projection", "after projections", "after rotation"] = "with each projection"
     # of the output, inside the layer (StarCoder 2)
     dropout: float = 0.0
+    # q, k and v from one kernel: all three are there before the first is split into heads
+    qkv: FusedLoraQkv | None = None
 
     def __call__(
         self, t: Tape, hidden: Tensor, tables: Tables | None, mask: Tensor | None
@@ -65,6 +68,8 @@ class Attention:
         kept: list[Tensor] = []
         if self.norm_whole:
             query, key, value = self._normed_whole(t, hidden)
+        elif self.qkv is not None:
+            query, key, value = self._from_one_kernel(t, hidden, self.qkv)
         else:
             late = self.norms_run != "with each projection"
             query = self._split(t, self.q(t, hidden), heads.query, None if late else self.q_norm)
@@ -86,6 +91,15 @@ class Attention:
         kept.reverse()  # a list is emptied from its end
         del query, key, value, kept
         return output, weights
+
+    def _from_one_kernel(self, t: Tape, hidden: Tensor, qkv: FusedLoraQkv) -> tuple[Tensor, Tensor, Tensor]:
+        heads = self.heads
+        late = self.norms_run != "with each projection"
+        query, key, value = qkv(t, hidden)
+        query = self._split(t, query, heads.query, None if late else self.q_norm)
+        key = self._split(t, key, heads.kv, None if late else self.k_norm)
+        value = self._split(t, value, heads.kv, None)
+        return query, key, value
 
     def _normed_whole(self, t: Tape, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         assert self.q_norm is not None

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from vramwise.ghost.checkpointing import Checkpoint
+from vramwise.ghost.checkpointing import Checkpoint, non_reentrant
 from vramwise.ghost.dtypes import BOOL, FP32, INT64
 from vramwise.ghost.model.attention import Tables
 from vramwise.ghost.model.mask import boolean_mask, eager_mask, sdpa_mask
@@ -46,6 +46,7 @@ class Body:
     # OLMo 2 leaves the tables in fp32
     wide_tables: bool = False
     half_tables: bool = False
+    tables_by_product: bool = True
     # GPT-2: a learned table of positions, added to the embeddings
     positions: Parameter | None = None
     # of the embeddings; phi drops the plain ones at once, the others keep both
@@ -53,6 +54,10 @@ class Body:
     drops_embeddings: bool = False
     # Falcon builds its mask even where no row is padded
     always_masked: bool = False
+    # packed rows: positions come with the batch, a row of them for each of its own; a kernel may need no mask then
+    packed: bool = False
+    packed_eval: bool = False
+    masked: bool = True
 
     def __call__(self, t: Tape, ids: Tensor, attention_mask: Tensor, padded: bool) -> Tensor:
         """Hidden states after the last norm."""
@@ -65,8 +70,9 @@ class Body:
         leaf = embeds if self.input_grads else None
         if self.scaled_after:
             embeds = scale(t, embeds)
-        positions = scale(t, t.new((1, ids.shape[1]), INT64))
-        masks = self._masks(t, attention_mask, embeds, padded)
+        packed = self.packed if t.training else self.packed_eval
+        positions = attention_mask if packed else scale(t, t.new((1, ids.shape[1]), INT64))
+        masks = self._masks(t, attention_mask, embeds, padded) if self.masked or not packed else {}
         hidden = embeds
         if self.positions is not None:
             hidden = add(t, hidden, embedding(t, self.positions, positions))
@@ -100,6 +106,8 @@ class Body:
             return {"full": boolean_mask(t, t.new(attention_mask.shape, BOOL), window=False)}
         if self.attention == "sdpa":
             return {kind: sdpa_mask(t, attention_mask, padded=padded, window=w) for kind, w in self.windows.items()}
+        if padded and "flash" in self.attention:
+            return dict.fromkeys(self.windows, t.new(attention_mask.shape, BOOL))
         return {}
 
     def _tables(self, t: Tape, positions: Tensor, hidden: Tensor) -> dict[str, Tables | None]:
@@ -108,10 +116,11 @@ class Body:
         t.mark("activations", "rotary tables")
         dtype = FP32 if self.wide_tables else hidden.dtype
         make = half_tables if self.half_tables else rotary_tables
-        first = make(t, self.rotary_dim, positions, dtype)
+        first = make(t, self.rotary_dim, positions, dtype, by_product=self.tables_by_product)
         tables: dict[str, Tables | None] = dict.fromkeys(self.windows, first)
         if self.local_tables:
-            tables["sliding"] = rotary_tables(t, self.rotary_dim, positions, dtype)
+            by_product = self.tables_by_product
+            tables["sliding"] = rotary_tables(t, self.rotary_dim, positions, dtype, by_product=by_product)
         return tables
 
     def _hold(
@@ -122,9 +131,16 @@ class Body:
         tables: dict[str, Tables | None],
         masks: dict[str, Tensor | None],
     ) -> None:
-        """The arguments of checkpointed blocks live as long as the graph does."""
-        if self.checkpoint is not None and t.training and t.grad_enabled:
+        """The arguments of checkpointed blocks live as long as the graph does; a leaf of it always.
+
+        Without reentry they go with the last block that runs again: nobody else keeps them.
+        """
+        if not (t.training and t.grad_enabled):
+            return
+        if self.checkpoint is not None and self.checkpoint is not non_reentrant:
             t.graph_holds.append((leaf, positions, *tables.values(), *masks.values()))
+        elif leaf is not None:
+            t.graph_holds.append(leaf)
 
 
 def _wanting_grad(x: Tensor) -> Tensor:

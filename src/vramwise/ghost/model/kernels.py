@@ -9,17 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from vramwise.ghost.dtypes import INT64
 from vramwise.ghost.ops.attention import fused_attention
-from vramwise.ghost.ops.attention_heads import repeat_heads
+from vramwise.ghost.ops.attention_heads import interleaved_heads, repeat_heads
 from vramwise.ghost.ops.elementwise import add, cast, dropout, result_activation, scale
 from vramwise.ghost.ops.flash import flash_attention
 from vramwise.ghost.ops.math_attention import math_attention
 from vramwise.ghost.ops.matmul import batched
+from vramwise.ghost.ops.padding import rows_put_back, rows_taken
 from vramwise.ghost.ops.shape import cat_last, contiguous, expanded, narrow, transpose_last, view
 from vramwise.ghost.ops.softmax import softmax, subtract_max
 from vramwise.ghost.tape import Parameter, Tape, Tensor
 
 Kernel = Callable[[Tape, Tensor, Tensor, Tensor, "Tensor | None"], "tuple[Tensor, Tensor | None]"]
+
+
+# the widest heads that torch's variable-length kernel takes
+VARLEN_WIDEST = 256
 
 
 class Sdpa:
@@ -40,7 +46,7 @@ class Sdpa:
 
 
 class Flash:
-    """The flash-attention library: no mask, grouped queries as they are; padded rows are unpadded by the caller."""
+    """The flash-attention library: no mask, grouped queries as they are; padding is left out and put back after."""
 
     __slots__ = ()
 
@@ -48,7 +54,46 @@ class Flash:
         self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
         """Attend."""
+        if mask is not None:
+            return self._unpadded(t, query, key, value), None
         return _tokens_first(t, flash_attention(t, query, key, value)), None
+
+    def _unpadded(self, t: Tape, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """transformers' `_upad_input`, the kernel over one row of real tokens, `pad_input`."""
+        batch, heads, tokens, width = query.shape
+        indices = t.new((t.real_tokens or batch * tokens,), INT64)
+        k = rows_taken(t, key, indices)
+        v = rows_taken(t, value, indices)
+        q = rows_taken(t, query, indices)
+        out = flash_attention(t, q, k, v)
+        padded = rows_put_back(t, out, indices, (batch, tokens, heads * width))
+        del q, k, v, indices, out
+        return padded
+
+
+class VarlenSdpa:
+    """Packed rows under sdpa by torch's variable-length kernel: no mask; grouped heads are repeated, then put in the
+    order of tokens. Evaluation rows that are not packed take the ordinary way."""
+
+    __slots__ = ("packed_eval",)
+
+    def __init__(self, *, packed_eval: bool) -> None:
+        self.packed_eval = packed_eval
+
+    def __call__(
+        self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend."""
+        if not (t.training or self.packed_eval):
+            return Sdpa()(t, query, key, value, mask)
+        groups = query.shape[1] // key.shape[1]
+        key = interleaved_heads(t, key, groups)
+        value = interleaved_heads(t, value, groups)
+        keys = contiguous(t, key) if key.heads_first else key
+        values = contiguous(t, value) if value.heads_first else value
+        output = flash_attention(t, query, keys, values)
+        del keys, values
+        return _tokens_first(t, output), None
 
 
 class MathSdpa:

@@ -23,6 +23,7 @@ from vramwise.ghost.ops.routing import (
 from vramwise.ghost.ops.shape import alias, chunk_last, view
 from vramwise.ghost.ops.softmax import softmax
 from vramwise.ghost.tape import Parameter, Storage, Tape, Tensor
+from vramwise.types import ExpertMasks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +92,8 @@ class Experts:
     # PEFT's adapters of the two weights: folded into a copy of them at every call
     gate_up_lora: tuple[Parameter, Parameter] | None = None
     down_lora: tuple[Parameter, Parameter] | None = None
+    # where rows that belong to no expert are zeroed: at both ends, after each product too, or nowhere
+    masks: ExpertMasks = "products"
 
     def __call__(self, t: Tape, hidden: Tensor, weights: Tensor, indices: Tensor) -> Tensor:
         """Every token through its experts, weighted and summed."""
@@ -105,18 +108,23 @@ class Experts:
         counts = t.new((self.gate_up.shape[0],), INT32)
         offsets = t.new((self.gate_up.shape[0],), INT32)
         Storage(t, 1023)
-        sentinel = t.new((rows, 1), BOOL)
-        chosen = masked_fill_in_place(t, chosen, sentinel)
+        sentinel = None if self.masks == "none" else t.new((rows, 1), BOOL)
+        if sentinel is not None:
+            chosen = masked_fill_in_place(t, chosen, sentinel)
         gate_up = folded(t, self.gate_up, gate_up_factors)
         biases = self._biases(t, rows, 2 * self.intermediate, chosen)
         out = self._product(t, chosen, gate_up, offsets, 2 * self.intermediate)
-        out = masked_fill(t, out, sentinel)
+        if sentinel is not None and self.masks == "products":
+            out = masked_fill(t, out, sentinel)
         out = self._gate(t, out)
         down = folded(t, self.down, down_factors)
         biases = self._biases(t, rows, self.hidden, out)
         out = self._product(t, out, down, offsets, self.hidden)
-        out = masked_fill(t, out, sentinel)
+        if sentinel is not None and self.masks == "products":
+            out = masked_fill(t, out, sentinel)
         weighted = mul(t, out, view(t, sample, (rows, 1)))
+        if sentinel is not None and self.masks == "ends":
+            weighted = masked_fill_in_place(t, weighted, sentinel)
         inverse = t.new((rows,), INT64)
         t.new((rows,), INT64)
         weighted = gather_rows(t, weighted, inverse)

@@ -6,7 +6,7 @@ from vramwise.ghost.dtypes import DType
 from vramwise.ghost.model.linear import Projection
 from vramwise.ghost.ops.elementwise import add, cast, dropout, scale
 from vramwise.ghost.ops.matmul import linear
-from vramwise.ghost.ops.quantised import linear_4bit, linear_8bit
+from vramwise.ghost.ops.quantised import linear_4bit, linear_8bit, outlier_share
 from vramwise.ghost.ops.shape import cloned
 from vramwise.ghost.tape import Parameter, Tape, Tensor
 
@@ -27,16 +27,18 @@ class Linear4bit:
 
 
 class Linear8bit:
-    """A frozen 8-bit weight."""
+    """A frozen 8-bit weight. `after_gate`: the model's width, where its input is a gated product: that has outliers."""
 
-    __slots__ = ("shape",)
+    __slots__ = ("after_gate", "shape")
 
-    def __init__(self, shape: tuple[int, int]) -> None:
+    def __init__(self, shape: tuple[int, int], after_gate: int | None = None) -> None:
         self.shape = shape
+        self.after_gate = after_gate
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""
-        return linear_8bit(t, x, self.shape)
+        share = outlier_share(self.after_gate, x.numel // x.shape[-1]) if self.after_gate else 0.0
+        return linear_8bit(t, x, self.shape, round(share * x.shape[-1]))
 
 
 class QuantisedLoraLinear:

@@ -12,12 +12,15 @@ from vramwise.ghost.tape import Tape, Tensor
 Rotation = Callable[[Tape, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
-def rotary_tables(t: Tape, dim: int, positions: Tensor, dtype: DType) -> tuple[Tensor, Tensor]:
+def rotary_tables(
+    t: Tape, dim: int, positions: Tensor, dtype: DType, *, by_product: bool = True
+) -> tuple[Tensor, Tensor]:
     """cos and sin of (rows, tokens, dim), computed in fp32 and cast."""
     rows, tokens = positions.shape
     floats = t.new((rows, 1, tokens), FP32)
     freqs = t.new((rows, tokens, dim // 2), FP32)
-    t.workspace()
+    if by_product:
+        t.workspace()
     both = t.new((rows, tokens, dim), FP32)
     cos = scale(t, t.like(both))
     sin = scale(t, t.like(both))
@@ -26,12 +29,15 @@ def rotary_tables(t: Tape, dim: int, positions: Tensor, dtype: DType) -> tuple[T
     return tables
 
 
-def half_tables(t: Tape, dim: int, positions: Tensor, dtype: DType) -> tuple[Tensor, Tensor]:
+def half_tables(
+    t: Tape, dim: int, positions: Tensor, dtype: DType, *, by_product: bool = True
+) -> tuple[Tensor, Tensor]:
     """cos and sin of half the width: for models that turn the two halves of a head separately (GPT-OSS)."""
     rows, tokens = positions.shape
     floats = t.new((rows, 1, tokens), FP32)
     freqs = t.new((rows, tokens, dim // 2), FP32)
-    t.workspace()
+    if by_product:
+        t.workspace()
     cos = scale(t, t.like(freqs))
     sin = scale(t, t.like(freqs))
     tables = cast(t, cos, dtype), cast(t, sin, dtype)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from vramwise.ghost.dtypes import FP32, INT64
 from vramwise.ghost.ops.elementwise import without_node
 from vramwise.ghost.ops.matmul import autocast_input
-from vramwise.ghost.tape import Grads, Node, Tape, Tensor
+from vramwise.ghost.tape import Backward, Grads, Node, Tape, Tensor
 
 
 def _up(number: int, multiple: int) -> int:
@@ -33,6 +33,11 @@ def _flash_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     del sums, accumulated
     del copies
     return to_q, to_k, to_v
+
+
+def takes_tokens_first(backward: Backward) -> bool:
+    """Whether this is flash attention's: what it saves has tokens before heads, in memory as in shape."""
+    return backward is _flash_backward
 
 
 def flash_attention(t: Tape, q: Tensor, k: Tensor, v: Tensor) -> Tensor:

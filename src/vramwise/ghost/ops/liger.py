@@ -1,7 +1,7 @@
 """Liger's Triton kernels: norms, gated activations and rotary positions that work in place, and a loss without logits.
 
-Read from liger-kernel 0.8.1 and 0.8.5: the fused linear cross entropy computes its gradient during forward, a chunk of
-rows at a time; 0.8.5 does so in one buffer of logits and adds to the weight's gradient in place.
+Read from liger-kernel 0.8.1, 0.8.4 and 0.8.5: the fused linear cross entropy computes its gradient during forward, a
+chunk of rows at a time; the newer ones do so in one buffer of logits and add to the weight's gradient in place.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from vramwise.ghost.ops.reduce import sum_all, sum_to_shape
 from vramwise.ghost.ops.shape import alias
 from vramwise.ghost.tape import Grads, Node, Tape, Tensor
 
-# seen so in 0.8.5, not yet so in 0.8.1
-_IN_PLACE_CHUNKS = (0, 8, 5)
+# seen so in 0.8.4 where no operand needs a cast, in 0.8.5 with any, not yet so in 0.8.1
+_IN_PLACE_CHUNKS, _IN_PLACE_ALWAYS = (0, 8, 4), (0, 8, 5)
 
 
 def _norm_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
@@ -102,7 +102,8 @@ def chunk_rows(rows: int, hidden: int, vocabulary: int) -> int:
 
 def fused_linear_loss(t: Tape, hidden: Tensor, weight: Tensor, target: Tensor) -> Tensor:
     """Head and cross entropy in one: the gradients of hidden states and weight are ready when it returns."""
-    in_place = t.liger >= _IN_PLACE_CHUNKS
+    alike = hidden.dtype is weight.dtype and t.autocast in (None, hidden.dtype)
+    in_place = t.liger >= (_IN_PLACE_CHUNKS if alike else _IN_PLACE_ALWAYS)
     if in_place:
         hidden, weight = autocast_input(t, hidden), autocast_input(t, weight)
     rows = hidden.shape[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from vramwise.ghost.dtypes import FP32
 from vramwise.ghost.ops.elementwise import cast, without_node
 from vramwise.ghost.ops.shape import contiguous
-from vramwise.ghost.tape import Grads, Node, Parameter, Tape, Tensor
+from vramwise.ghost.tape import Backward, Grads, Node, Parameter, Tape, Tensor
 
 
 def autocast_input(t: Tape, x: Tensor) -> Tensor:
@@ -51,6 +51,11 @@ def _biased_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
         t.workspace()
         to_weight.view = True
     return grad if node.edges[0] is not None else None, to_weight, to_x
+
+
+def saves_transposed(backward: Backward) -> bool:
+    """Whether this is a linear layer's: it saves its weight as a transposed view."""
+    return backward in (_linear_backward, _biased_backward)
 
 
 def linear(t: Tape, x: Tensor, weight: Tensor, bias: Tensor | None = None, *, transposed: bool = False) -> Tensor:

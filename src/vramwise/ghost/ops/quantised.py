@@ -7,19 +7,23 @@ bitsandbytes 0.50 has a fused kernel for small inputs; from about 512 tokens on 
 is what
 is modelled here. Sizes: half a byte an element, an 8-bit scale for 64 elements, an fp32 scale for 256 of those.
 
-8-bit (LLM.int8): inputs are quantised row by row, the product is int32, then fp16, then the input's type. Outlier
-columns
-(values of 6 and more) take a second, small product that depends on the data and is left out.
+8-bit (LLM.int8): inputs are quantised row by row, the product is int32, then fp16, then the input's type. Columns
+with outliers (values of 6 and more) take a second product, in the input's type, and their copy is kept for backward.
 """
 
 from __future__ import annotations
 
-from math import prod
+from functools import lru_cache
+from math import erfc, exp, pi, prod, sqrt
 
-from vramwise.ghost.dtypes import BOOL, FP16, FP32, INT8, INT32, DType
+from vramwise.ghost.dtypes import BOOL, FP16, FP32, INT8, INT32, INT64, DType
 from vramwise.ghost.ops.elementwise import cast, without_node
 from vramwise.ghost.ops.matmul import autocast_input
 from vramwise.ghost.tape import Grads, Node, Parameter, Tape, Tensor
+
+# LLM.int8: values from here on are outliers; transformers' initializer_range; how finely a distribution is summed
+_THRESHOLD, _INITIAL_DEVIATION = 6.0, 0.02
+_SLICES, _REACH = 400, 9.0
 
 BLOCK = 64
 SCALE_BLOCK = 256
@@ -81,27 +85,71 @@ def _backward_8bit(t: Tape, node: Node, grad: Tensor) -> Grads:
     return (out,)
 
 
-def linear_8bit(t: Tape, x: Tensor, shape: tuple[int, int]) -> Tensor:
-    """`Linear8bitLt.forward`; its context keeps the input until the graph goes."""
+def linear_8bit(t: Tape, x: Tensor, shape: tuple[int, int], outliers: int = 0) -> Tensor:
+    """`Linear8bitLt.forward`; its context keeps the input, and a copy of its outlier columns, until the graph goes."""
     rows = x.numel // x.shape[-1]
-    half = t.like(x, FP16) if x.dtype is not FP16 else x
-    row_scales = t.new((rows,), FP32)
-    packed = t.like(x, INT8)
-    absolute = t.like(x, FP16)
-    outliers = t.like(x, BOOL)
-    del absolute
-    t.new((), BOOL)
-    del outliers
-    del half
+    packed, row_scales, columns = _quantised_rows(t, x, rows, outliers)
+    loud = loud_weight = None
+    if columns is not None:
+        loud = t.new((rows, outliers), x.dtype)
+        loud_weight = _columns_of_weight(t, (shape[0], outliers), x.dtype)
     whole = t.new((rows, shape[0]), INT32)
     product = t.new((*x.shape[:-1], shape[0]), FP16)
     out = t.like(product, x.dtype) if x.dtype is not FP16 else product
     del product
     del whole
+    if loud is not None:
+        out = t.like(out)
+        t.workspace()
+    del loud_weight
     del packed, row_scales
     if t.grad_enabled and x.node is not None:
-        out.node = t.node(_backward_8bit, (x,), (without_node(x),))
+        out.node = t.node(_backward_8bit, (x,), ())
         out.node.extra = (shape, x.shape)
-        if not t.in_backward:
-            t.graph_holds.append(without_node(x))
+        t.graph_holds.append((without_node(x), loud, columns))
     return out
+
+
+def _quantised_rows(t: Tape, x: Tensor, rows: int, outliers: int) -> tuple[Tensor, Tensor, Tensor | None]:
+    """`int8_vectorwise_quant`: the input in 8 bits, a scale a row, and the numbers of the outlier columns."""
+    half = t.like(x, FP16) if x.dtype is not FP16 else x
+    row_scales = t.new((rows,), FP32)
+    packed = t.like(x, INT8)
+    absolute = t.like(x, FP16)
+    flags = t.like(x, BOOL)
+    del absolute
+    t.new((), BOOL)
+    columns = None
+    if outliers:
+        columns = t.new((outliers, 1), INT64)
+    del flags
+    del half
+    return packed, row_scales, columns
+
+
+def _columns_of_weight(t: Tape, shape: tuple[int, int], dtype: DType) -> Tensor:
+    """The weight's columns that meet outliers, taken out of 8 bits by way of fp32."""
+    chosen = t.new(shape, INT8)
+    scaled = t.new(shape, FP32)
+    scaled = t.new(shape, FP32)
+    del chosen
+    return cast(t, scaled, dtype)
+
+
+@lru_cache(maxsize=256)
+def outlier_share(hidden: int, rows: int) -> float:
+    """The share of columns of a gated product silu(g)·u in which some row reaches 6, the threshold of LLM.int8.
+
+    g and u are taken to be as wide as weights at their initial scale make them from a normed input; trained weights
+    may be louder or quieter.
+    """
+    deviation = _INITIAL_DEVIATION * sqrt(hidden)
+    chance = 0.0
+    for step in range(_SLICES):
+        z = _REACH * ((2 * step + 1) / _SLICES - 1)
+        gate = z * deviation
+        factor = abs(gate / (1 + exp(-gate))) * deviation
+        if factor:
+            density = exp(-z * z / 2) / sqrt(2 * pi) * 2 * _REACH / _SLICES
+            chance += density * erfc(_THRESHOLD / factor / sqrt(2))
+    return float(1 - (1 - chance) ** rows)

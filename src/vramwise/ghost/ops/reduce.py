@@ -61,9 +61,9 @@ def _sum_into(t: Tape, outputs: int, inputs: int, *, along_rows: bool) -> None:
         del held
 
 
-def sum_to_shape(t: Tape, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """The gradient of a broadcast input: the tensor summed down to the input's shape."""
-    out = t.new(shape, tensor.dtype)
+def sum_to_shape(t: Tape, tensor: Tensor, shape: tuple[int, ...], *, dtype: DType | None = None) -> Tensor:
+    """The gradient of a broadcast input: the tensor summed down to the input's shape, in its type unless said."""
+    out = t.new(shape, dtype or tensor.dtype)
     outputs = out.numel
     _sum_into(t, outputs, tensor.numel // outputs, along_rows=shape[-1] == 1 if shape else True)
     return out

@@ -7,7 +7,7 @@ CUTLASS's per-group arguments, as seen on Hopper with torch 2.11.
 
 from __future__ import annotations
 
-from vramwise.ghost.dtypes import INT64, DType
+from vramwise.ghost.dtypes import FP32, INT64, DType
 from vramwise.ghost.ops.elementwise import without_node
 from vramwise.ghost.ops.loss import sort_bytes
 from vramwise.ghost.tape import Grads, Node, Storage, Tape, Tensor
@@ -88,7 +88,10 @@ def masked_fill_in_place(t: Tape, x: Tensor, mask: Tensor) -> Tensor:
     return out
 
 
-def _kernel(t: Tape, groups: int) -> None:
+def _kernel(t: Tape, groups: int, dtype: DType) -> None:
+    """What the grouped kernel takes besides; in fp32 there is none, each group is a product of its own."""
+    if dtype is FP32:
+        return
     arguments = Storage(t, groups * _GROUP_ARGUMENTS)
     Storage(t, _GROUP_WORKSPACE)
     del arguments
@@ -99,18 +102,18 @@ def _grouped_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     to_weight = to_x = None
     if node.edges[1] is not None:
         to_weight = t.new(w_shape, grad.dtype)
-        _kernel(t, w_shape[0])
+        _kernel(t, w_shape[0], grad.dtype)
         to_weight.view = True
     if node.edges[0] is not None:
         to_x = t.new(x_shape, grad.dtype)
-        _kernel(t, w_shape[0])
+        _kernel(t, w_shape[0], grad.dtype)
     return to_x, to_weight
 
 
 def grouped_product(t: Tape, x: Tensor, weight: Tensor, offsets: Tensor, outputs: int) -> Tensor:
     """Rows sorted by expert times each expert's matrix (`grouped_mm`)."""
     out = t.new((x.shape[0], outputs), x.dtype)
-    _kernel(t, weight.shape[0])
+    _kernel(t, weight.shape[0], x.dtype)
     if t.grad_enabled and (x.node is not None or weight.node is not None):
         saved = (
             weight if x.node is not None else None,
@@ -167,11 +170,12 @@ def _norm_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 
 def normalise_rows(t: Tape, x: Tensor) -> Tensor:
-    """`x /= x.sum(-1, keepdim=True)`"""
+    """`x /= x.sum(-1, keepdim=True)`: the dividend is copied before it is written over."""
     total = t.new((*x.shape[:-1], 1), x.dtype)
     if not t.grad_enabled or x.node is None:
         del total
         return x
     out = without_node(x)
-    out.node = t.node(_norm_backward, (x,), (total, without_node(x)))
+    before = t.like(x)
+    out.node = t.node(_norm_backward, (x,), (total, before))
     return out

@@ -63,8 +63,11 @@ def _slice_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 def narrow(t: Tape, x: Tensor, shape: tuple[int, ...]) -> Tensor:
     """A slice of x: a view. Its backward makes a zero tensor of x's whole shape and copies into it."""
-    if shape == x.shape:
-        return x
+    return x if shape == x.shape else sliced(t, x, shape)
+
+
+def sliced(t: Tape, x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The same even where the slice is all of x: `x[-n:]` of n is a slice to autograd, `x[:n]` is not."""
     numel = 1
     for side in shape:
         numel *= side
@@ -172,6 +175,32 @@ def chunk_last(t: Tape, x: Tensor, count: int = 2) -> list[Tensor]:
     parts = []
     for slot in range(count):
         part = Tensor(x.storage, shape, x.numel // count, x.dtype)
+        part.view = True
+        part.node = node
+        part.slot = slot
+        parts.append(part)
+    return parts
+
+
+def _split_backward(t: Tape, node: Node, grads: Tensor | list[Tensor | None]) -> Grads:
+    """The gradients of the parts, joined."""
+    present = grads[0] if isinstance(grads, list) else grads
+    assert present is not None
+    return (t.new(node.extra, present.dtype),)
+
+
+def split_rows(t: Tape, x: Tensor, count: int) -> list[Tensor]:
+    """`x.chunk(count, dim=1)`: views; of few tokens there are fewer parts."""
+    batch, tokens = x.shape[:2]
+    each = -(-tokens // count)
+    node = None
+    if t.grad_enabled and x.node is not None:
+        node = t.node(_split_backward, (x,), ())
+        node.extra = x.shape
+    parts = []
+    for slot, start in enumerate(range(0, tokens, each)):
+        length = min(each, tokens - start)
+        part = Tensor(x.storage, (batch, length, *x.shape[2:]), x.numel // tokens * length, x.dtype)
         part.view = True
         part.node = node
         part.slot = slot

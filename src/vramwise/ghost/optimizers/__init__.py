@@ -9,14 +9,13 @@ from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 
-from vramwise.ghost.optimizers.base import Kind, Optimizer, trained
-from vramwise.ghost.optimizers.partitioned import MasterAdam
+from vramwise.ghost.optimizers.base import Kind, Optimizer, Trained, trained
 from vramwise.ghost.optimizers.torch_adam import FusedAdam
 from vramwise.ghost.sharding import Sharding
 from vramwise.ghost.tape import Parameter, Tape
 from vramwise.types import RunSpec
 
-__all__ = ["Optimizer", "all_kinds", "is_known", "is_measured", "make_optimizer"]
+__all__ = ["Optimizer", "all_kinds", "is_known", "is_measured", "make_optimizer", "optimizer_named"]
 
 
 class HostStates:
@@ -44,11 +43,13 @@ def make_optimizer(run: RunSpec, trainable: list[Parameter], sharding: Sharding)
     """The optimizer of a run over its parameters, those with weight decay first."""
     if sharding.host_states:
         return HostStates()
-    if sharding.master:
-        return MasterAdam(trainable, sharding)
-    name, parameters = run.optimizer.lower(), trained(trainable)
-    kind = _find(name)
-    return FusedAdam(parameters.ordered) if kind is None else kind.make(name, parameters)
+    return optimizer_named(run.optimizer, trained(trainable))
+
+
+def optimizer_named(name: str, parameters: Trained) -> Optimizer:
+    """The optimizer of that name over these parameters."""
+    kind = _find(name.lower())
+    return FusedAdam(parameters.ordered) if kind is None else kind.make(name.lower(), parameters)
 
 
 def is_known(name: str) -> bool:

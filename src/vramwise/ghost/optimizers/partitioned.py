@@ -1,22 +1,48 @@
-"""ZeRO's optimizer: fp32 master weights and two Adam states of this rank's share, made when the run starts stepping."""
+"""ZeRO's optimizer: the run's own one over flat fp32 partitions, one after the other.
+
+Whatever optimizer the trainer makes, DeepSpeed puts one flat fp32 weight in the place of each group: 8-bit and paged
+optimizers keep their kind of states for it, and know nothing any more of embeddings or of small weights.
+"""
 
 from __future__ import annotations
 
-from vramwise.ghost.sharding import Sharding
-from vramwise.ghost.tape import Parameter, Storage, Tape
+from collections.abc import Callable
+
+from vramwise.ghost.dtypes import FP32, DType
+from vramwise.ghost.optimizers.base import Optimizer, Trained
+from vramwise.ghost.tape import Parameter, Storage, Tape, Tensor
+
+Maker = Callable[[Trained], Optimizer]
 
 
-class MasterAdam:
-    """Flat partitions: twelve bytes for every element of the share, and an fp32 copy of its gradient during a step."""
+class Partition:
+    """A flat fp32 weight, and the optimizer that steps it."""
 
-    def __init__(self, parameters: list[Parameter], sharding: Sharding) -> None:
-        self.elements = sharding.share(sum(parameter.numel for parameter in parameters), of=sharding.states)
-        self.states: list[Storage] = []
+    __slots__ = ("elements", "optimizer", "weight")
 
-    def step(self, t: Tape) -> None:
-        """Master copy and states at the first step; the gradient's copy at every one."""
-        t.mark("optimizer", "partitioned states")
-        if not self.states:
-            self.states = [Storage(t, self.elements * 4) for _ in range(3)]
+    def __init__(self, t: Tape, number: int, elements: int, make: Maker) -> None:
+        self.elements = elements
+        self.weight = Parameter(t, f"partition {number}", (elements,), FP32, trainable=False, stored=0)
+        self.optimizer = make(Trained(decayed=[self.weight], plain=[]))
+
+    def hold_master(self, t: Tape, dtype: DType, *, copies: int) -> None:
+        """The fp32 weights: cloned and then cast (1), or cast and then cloned (2), from weights of that type."""
+        t.mark("optimizer", "fp32 weights of the partition")
+        if dtype is FP32:
+            self.weight.storage = Storage(t, self.elements * FP32.size)
+            return
+        first = Storage(t, self.elements * (dtype.size if copies == 1 else FP32.size))
+        self.weight.storage = Storage(t, self.elements * FP32.size)
+        del first
+
+    def step(self, t: Tape, pieces: int, dtype: DType, release: Callable[[], None]) -> None:
+        """The gradient's pieces become one, and that one fp32; only then do they go. States come at the first step."""
         t.mark("temporary", "fp32 gradients of the partition")
-        Storage(t, self.elements * 4)
+        flat = Storage(t, self.elements * dtype.size) if pieces > 1 else None
+        wide = Storage(t, self.elements * FP32.size) if dtype is not FP32 or flat is None else flat
+        del flat
+        release()
+        self.weight.grad = Tensor(wide, (self.elements,), self.elements, FP32)
+        del wide
+        self.optimizer.step(t)
+        self.weight.grad = None

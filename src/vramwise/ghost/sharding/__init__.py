@@ -1,8 +1,8 @@
 """Sharded training, seen from one rank: what it holds of weights, gradients and states, and what it gathers for use.
 
-FSDP is `fsdp_units`. Here: what each kind of sharding spreads, ZeRO 3's and offloaded blocks, gathered around their use
-and dropped after it, and DDP's buckets. Not modelled: what ZeRO 3 gathers ahead or keeps for reuse, and NCCL's own
-buffers, which lie outside the allocator.
+FSDP is `fsdp_units`, ZeRO `zero_engine` and what stands beside it. Here: what each kind of sharding spreads, offloaded
+blocks, gathered around their use and dropped after it, and DDP's buckets. Not modelled: NCCL's own buffers, which lie
+outside the allocator.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from vramwise.ghost.dtypes import BY_NAME, DType
 from vramwise.ghost.model.attention import Tables
-from vramwise.ghost.model.norms import Norm
 from vramwise.ghost.ops.elementwise import without_node
+from vramwise.ghost.sharding.zero import Zero, zero_of
 from vramwise.ghost.tape import Grads, Node, Parameter, Storage, Tape, Tensor
 from vramwise.types import RunSpec
 
@@ -28,12 +28,11 @@ class Sharding:
     weights: bool = False
     grads: bool = False
     states: bool = False
-    # ZeRO: a master copy of trainable weights in fp32
-    master: bool = False
     buckets: bool = False
     host_weights: bool = False
     host_states: bool = False
     fsdp: Fsdp | None = None
+    zero: Zero | None = None
 
     def share(self, numel: int, *, of: bool) -> int:
         """A rank's part of so many elements."""
@@ -63,20 +62,21 @@ class Fsdp:
 def sharding_of(run: RunSpec) -> Sharding:
     """The sharding of a run."""
     kind = run.sharding
-    fsdp, zero = kind.startswith("fsdp"), kind.startswith("zero")
+    fsdp = kind.startswith("fsdp")
     # ranks that share a sequence hold the same weights, and shard them among themselves too
     data_ranks = max(run.data_parallel, 1)
     shard_ranks = min(run.shard_ranks or data_ranks, data_ranks) if fsdp else data_ranks
     ranks = shard_ranks * run.context_parallel_size
-    stage = int(kind[-1]) if zero else 0
+    zero = zero_of(run, ranks)
+    if zero is not None:
+        return Sharding(ranks=ranks, weights=zero.stage == 3, host_weights=zero.host_weights, zero=zero)
     if kind == "none" or (ranks == 1 and not (run.offload_params or run.offload_optimizer)):
         return Sharding(host_weights=run.layer_offloading)
     return Sharding(
         ranks=ranks,
-        weights=fsdp or stage == 3,
-        grads=fsdp or stage >= 2,
-        states=fsdp or zero,
-        master=zero,
+        weights=fsdp,
+        grads=fsdp,
+        states=fsdp,
         buckets=kind == "ddp" and ranks > 1,
         host_weights=run.offload_params or run.layer_offloading,
         host_states=run.offload_optimizer or (fsdp and run.offload_params),
@@ -87,7 +87,7 @@ def sharding_of(run: RunSpec) -> Sharding:
 def _fsdp(run: RunSpec, *, replicated: bool) -> Fsdp:
     """FSDP 1 and 2 as accelerate sets them up (1.15), and FSDP 2 where a trainer puts its own in place of that."""
     version = int(run.sharding[-1])
-    own = version == 2 and run.fsdp_adapters_apart
+    own = version == 2 and run.fsdp_one_root
     return Fsdp(
         version=version,
         compute=BY_NAME[run.precision] if run.autocast and run.precision in ("bf16", "fp16") else None,
@@ -96,7 +96,7 @@ def _fsdp(run: RunSpec, *, replicated: bool) -> Fsdp:
         drops_blocks=run.reshard_after_forward,
         # FSDP 1 and accelerate keep what backward begins with
         drops_root=own and run.reshard_after_forward,
-        adapters_apart=own and run.adapter is not None,
+        adapters_apart=version == 2 and run.fsdp_adapters_apart and run.adapter is not None,
         replicated=replicated,
     )
 
@@ -157,48 +157,21 @@ class GatheredBlock:
         return out
 
 
-class GatheredNorm:
-    """The last norm under ZeRO 3: from here on the head is there too, until the norm's backward is done."""
-
-    __slots__ = ("nbytes", "norm")
-
-    def __init__(self, norm: Norm, nbytes: int) -> None:
-        self.norm = norm
-        self.nbytes = nbytes
-
-    def __call__(self, t: Tape, x: Tensor) -> Tensor:
-        """Run it."""
-        gathered = _Gathered()
-        before = t.mark("weights", "head: gathered weights")
-        gathered.storage = Storage(t, self.nbytes)
-        t.tag = before
-        t.graph_holds.append(gathered)
-        if t.grad_enabled and x.node is not None:
-            inner = without_node(x)
-            inner.node = t.node(_drop_backward, (x,), ())
-            inner.node.extra = gathered
-            x = inner
-            del inner
-        return self.norm(t, x)
-
-
 # torch's DDP: gradients are exchanged in buckets of that size, the first of them smaller so that it starts early
 _BUCKET_BYTES = 25 * 1024 * 1024
 _FIRST_BUCKET_BYTES = 1024 * 1024
 
 
-def reduce_buckets(t: Tape, sharding: Sharding, trainable: list[Parameter], hidden: int) -> list[Storage]:
-    """The flat buffers that gradients are exchanged in: DDP's hold all of them, ZeRO's a fixed number of elements."""
+def reduce_buckets(t: Tape, sharding: Sharding, trainable: list[Parameter]) -> list[Storage]:
+    """The flat buffers that DDP exchanges gradients in: they hold all of them."""
+    if not sharding.buckets:
+        return []
     t.mark("gradients", "communication buckets")
-    if sharding.buckets:
-        # until DDP has seen in which order gradients come, all of one type are one bucket
-        by_dtype: dict[DType, int] = {}
-        for parameter in trainable:
-            by_dtype[parameter.dtype] = by_dtype.get(parameter.dtype, 0) + parameter.numel * parameter.dtype.size
-        return [Storage(t, nbytes) for nbytes in by_dtype.values()]
-    if sharding.master and sharding.ranks > 1:
-        return [Storage(t, hidden * hidden * 2) for _ in range(2)]
-    return []
+    # until DDP has seen in which order gradients come, all of one type are one bucket
+    by_dtype: dict[DType, int] = {}
+    for parameter in trainable:
+        by_dtype[parameter.dtype] = by_dtype.get(parameter.dtype, 0) + parameter.numel * parameter.dtype.size
+    return [Storage(t, nbytes) for nbytes in by_dtype.values()]
 
 
 def rebuild_buckets(t: Tape, buckets: list[Storage], trainable: list[Parameter]) -> None:

@@ -24,24 +24,10 @@ from math import prod
 
 from vramwise.ghost.dtypes import FP32, DType
 from vramwise.ghost.sharding import Fsdp, Sharding
+from vramwise.ghost.sharding.streams import GATHER_STREAM, REDUCE_STREAM, StreamStorage
 from vramwise.ghost.tape import Grads, Node, Parameter, Storage, Tape, Tensor
-from vramwise.timeline import Action, Event
 
 Block = Callable[..., Tensor]
-
-GATHER_STREAM = 1
-REDUCE_STREAM = 2
-
-
-class StreamStorage(Storage):
-    """Memory that was asked for on another stream than the one that computes."""
-
-    __slots__ = ()
-
-    def __init__(self, tape: Tape, nbytes: int, stream: int) -> None:
-        super().__init__(tape, nbytes)
-        made = tape.events[self.event]
-        tape.events[self.event] = Event(Action.ALLOC, made.tensor, nbytes, stream, made.tag)
 
 
 def padded_share(shape: tuple[int, ...], ranks: int) -> int:
@@ -66,6 +52,11 @@ class Units:
         self.flat: Storage | None = None
         self.reduced: Storage | None = None
         self.order: list[Unit] = []
+
+    @property
+    def repeats(self) -> bool:
+        """Whether a micro-step does what the one before it did: nothing is exchanged while gradients accumulate."""
+        return not self.exchanging
 
     def make(self, label: str, sizes: list[int], trained: list[Parameter]) -> Unit:
         """A unit of weights with these bytes when gathered, and what of them is trained."""

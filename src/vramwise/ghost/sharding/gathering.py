@@ -1,4 +1,4 @@
-"""Which weights are gathered together, around which part of a model: FSDP's units, ZeRO 3's and host blocks."""
+"""Which weights are gathered together, around which part of a model: FSDP's units, ZeRO 3's layers, host blocks."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from vramwise.families import layout_of
 from vramwise.ghost.model.causal_lm import Block
 from vramwise.ghost.model.linear import Linear, Projection
 from vramwise.ghost.model.norms import Norm
-from vramwise.ghost.sharding import GatheredBlock, GatheredNorm
+from vramwise.ghost.sharding import GatheredBlock
 from vramwise.ghost.sharding.fsdp_blocks import UnitBlock, UnitHead, UnitNorm
 from vramwise.ghost.sharding.fsdp_units import Unit, Units
+from vramwise.ghost.sharding.zero_blocks import Fetched, FetchedHead, FirstBlock, Layers
+from vramwise.ghost.sharding.zero_engine import ZeroEngine
+from vramwise.ghost.sharding.zero_flat import FlatEngine
+from vramwise.ghost.sharding.zero_spread import SpreadEngine
 from vramwise.ghost.weights import Weights
 
 
@@ -28,12 +32,22 @@ class Gathering:
         self._final_norm = f"{layout.inside(model, layout.final_norm)}."
         self._tied = model.tie_word_embeddings
         self.units = Units(weights.sharding) if weights.sharding.fsdp is not None else None
+        self.zero, self._fetching = _zero(weights)
+
+    @property
+    def exchange(self) -> Units | ZeroEngine | None:
+        """What has to be told of a run's forward and backward passes."""
+        return self.units or self.zero
 
     def root(self, norm: Norm) -> Norm:
         """What is in no block: one FSDP unit, or the embeddings by themselves where the head does not share them."""
         units = self.units
+        if self._fetching is not None:
+            embedding = self.weights.by_name[f"{self._embedding}weight"]
+            self._fetching.coordinator.first = self._fetching.module(embedding)
+            return Fetched(norm, self._fetching.module(norm), self._fetching.coordinator)
         if units is None:
-            return self._with_head(norm) if self.weights.sharding.weights else norm
+            return norm
         if units.fsdp.one_root or self._tied:
             units.first = units.last = self._unit(units, "root", self._outside)
             return norm
@@ -53,6 +67,9 @@ class Gathering:
             if layer == 0 and self.units.first is not self.units.last:
                 unit.following = self.units.first
             return UnitBlock(block, unit)
+        if self._fetching is not None:
+            self._fetching.wrap_inside(block)
+            return FirstBlock(block, self._fetching.coordinator) if layer == 0 else block
         sharding = self.weights.sharding
         if not sharding.weights and not sharding.host_weights:
             return block
@@ -61,7 +78,12 @@ class Gathering:
         return GatheredBlock(block, nbytes, f"layers.{layer}: gathered weights") if nbytes else block
 
     def head(self, head: Projection) -> Projection:
-        """The head, where it is of a unit of its own."""
+        """The head, where it is of a unit of its own, or fetches its weight."""
+        if self._fetching is not None:
+            module, coordinator = self._fetching.module(head), self._fetching.coordinator
+            if isinstance(head, Linear):
+                return FetchedHead(head, module, self._fetching.spread(head.weight), coordinator)
+            return Fetched(head, module, coordinator)
         units = self.units
         if units is None or units.last is None or units.fsdp.one_root or not isinstance(head, Linear):
             return head
@@ -69,12 +91,6 @@ class Gathering:
 
     def _outside(self, name: str) -> bool:
         return not name.startswith(self._layers)
-
-    def _with_head(self, norm: Norm) -> Norm:
-        """The last norm and the head, gathered for use."""
-        names = (self._final_norm, self._embedding if self._tied else "lm_head.")
-        used = [p for name, p in self.weights.by_name.items() if name.startswith(names)]
-        return GatheredNorm(norm, sum(p.numel * p.dtype.size for p in used))
 
     def _unit(self, units: Units, label: str, belongs: Callable[[str], bool]) -> Unit:
         """The FSDP unit of all weights whose names belong to it, adapters among them."""
@@ -89,3 +105,14 @@ class Gathering:
         sizes = [p.local * units.ranks * p.dtype.size for p in held]
         packed = [size for name, size in weights.packed_bytes.items() if belongs(name)]
         return units.make(label, sizes + packed, [p for p in held if p.node is not None])
+
+
+def _zero(weights: Weights) -> tuple[ZeroEngine | None, Layers | None]:
+    """ZeRO's engine, and at stage 3 what makes layers fetch their weights."""
+    zero = weights.sharding.zero
+    if zero is None:
+        return None, None
+    if zero.stage < 3:
+        return FlatEngine(weights, zero), None
+    engine = SpreadEngine(weights, zero)
+    return engine, Layers(engine.coordinator)

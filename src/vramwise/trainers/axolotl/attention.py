@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramwise.facts.attention import supports_packing
+from vramwise.trainers.fields import Fields
 
 # The old boolean flags, in the order in which Axolotl lets them win.
 LEGACY_FLAGS = {
@@ -23,3 +24,15 @@ def isolates_packed_samples(implementation: str) -> bool:
 def keeps_embeddings_fp32(implementation: str) -> bool:
     """Backends under which Axolotl leaves a full fine-tune's embeddings, head and norms in fp32."""
     return implementation in ("sdpa", "eager")
+
+
+def resolve_varlen(fields: Fields) -> None:
+    """Fills varlen_sdpa: packed rows under sdpa, unless `sdpa_varlen` is false or the weights are in fp32."""
+    name, key, values = "varlen_sdpa", "sdpa_varlen", fields.values
+    reasons = (
+        (fields.config.get(key) is False, f"{key} is false"),
+        (values["attn_implementation"] != "sdpa" or not values["sample_packing"], "only for packing under sdpa"),
+        (values["weights_dtype"] == "fp32", "the kernel takes half precision only"),
+    )
+    why = next((why for applies, why in reasons if applies), None)
+    fields.derive(name, why is None, why or "packing under sdpa: Axolotl switches it on", key=key)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from vramwise.trainers.axolotl.attention import keeps_embeddings_fp32
-from vramwise.trainers.axolotl.schema import Schema, schema_in
+from vramwise.trainers.axolotl.loading import resolve_loading
+from vramwise.trainers.axolotl.schema import schema_in
 from vramwise.trainers.fields import Fields
 from vramwise.types import Target
 
@@ -21,7 +22,7 @@ def resolve_dtypes(fields: Fields, target: Target) -> None:
     why = "mixed precision: autocast around the model" if amp else "no autocast"
     fields.derive("autocast", amp, why)
     _embeddings(fields)
-    _upcast_at_load(fields, schema_in(target.stack))
+    resolve_loading(fields, schema_in(target.stack))
 
 
 def _half_precision(fields: Fields, target: Target) -> str:
@@ -113,19 +114,3 @@ def _embeddings(fields: Fields) -> None:
             return
     why = f"full fine-tune under {values['attn_implementation']}: norms, embeddings and lm_head stay fp32"
     fields.derive("fp32_embeddings", True, why)
-
-
-def _upcast_at_load(fields: Fields, schema: Schema) -> None:
-    """Whether PEFT's preparation of a quantised base takes embeddings and head to fp32, to be cast back later."""
-    name, key = "upcasts_embeddings_at_load", "embeddings_skip_upcast"
-    written = fields.config.get(key)
-    fsdp = str(fields.values["sharding"]).startswith("fsdp")
-    if not schema.since("0.20.0"):
-        skips = written is True and bool(fields.config.get("load_in_4bit")) and not fsdp
-        fields.derive(name, not skips, f"{key} is {'' if skips else 'not '}in force", key=key)
-    elif written is not None:
-        fields.derive(name, not written, f"{key} is written", key=key)
-    else:
-        kept = fsdp and fields.values["adapter"] == "qlora" and fields.values["loss_kernel"] != "cut"
-        why = "QLoRA under FSDP keeps them" if kept else "left out since Axolotl 0.20: they would be cast back"
-        fields.derive(name, kept, why)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+
 from vramwise.trainers.axolotl.attention import LEGACY_FLAGS
-from vramwise.trainers.axolotl.schema import schema_in
+from vramwise.trainers.axolotl.schema import Schema, schema_in
+from vramwise.trainers.experts import expert_masks
 from vramwise.trainers.fields import Fields
 from vramwise.types import Config, Target
 
@@ -20,19 +24,34 @@ def resolve_method(fields: Fields, target: Target) -> None:
     _rank(fields, adapter)
     fields.take("lora_dropout", 0.0)
     fields.take("lora_target_linear", False)
+    fields.derive("linear_targets_by_name", True, "Axolotl looks for linear modules and gives PEFT their names")
     for name in ("lora_target_modules", "lora_modules_to_save"):
         _names(fields, name)
     fields.take("use_dora", False, key="peft_use_dora")
     fields.take("use_rslora", False, key="peft_use_rslora")
     _quantization(fields, adapter)
+    fields.derive("expert_masks", *expert_masks(target.stack))
     tokens = added_tokens(fields.config)
     fields.derive("added_tokens", len(tokens), f"{len(tokens)} in the file", key="tokens")
+    _unfrozen(fields)
     fields.take("rl", None)
     fields.take("optimizer", schema_in(target.stack).defaults()["optimizer"])
     fields.take("max_grad_norm", 1.0, why="transformers' default")
     _attention(fields)
-    _loss(fields)
+    by_product = (0,) < target.stack.parts("transformers") < (5, 19)
+    why = "transformers up to 5.18 multiplies matrices for them" if by_product else "transformers since 5.19 does not"
+    fields.derive("rotary_by_product", by_product, why)
+    _loss(fields, schema_in(target.stack))
     _lora_kernels(fields, target)
+
+
+def _unfrozen(fields: Fields) -> None:
+    """Names to train as regular expressions: a dot means itself, a range of rows at the end trains the whole."""
+    key = "unfrozen_parameters"
+    written = fields.config.get(key, ())
+    names = [written] if isinstance(written, str) else [str(item) for item in written]
+    patterns = [re.sub(r"\.(?!\+)", r"\\.", re.sub(r"(?<=.)\[[0-9]*(:[0-9]*)?\]$", "", name)) for name in names]
+    fields.derive("unfrozen", tuple(patterns), "what it names is trained" if names else "nothing is named", key=key)
 
 
 def added_tokens(config: Config) -> list[str]:
@@ -76,6 +95,9 @@ def _quantization(fields: Fields, adapter: str | None) -> None:
         fields.derive("quantization", "8bit", "load_in_8bit", key="load_in_8bit")
     else:
         fields.derive("quantization", None, "the base is not quantised")
+    eight = fields.values["quantization"] == "8bit"
+    why = "LLM.int8 sets values of 6 and more apart" if eight else "no 8-bit weights"
+    fields.derive("int8_outliers", eight, why, key="load_in_8bit")
     key = "quantize_moe_experts"
     if config.get(key) and adapter:
         bits = "8bit" if config.get("load_in_8bit") else "4bit"
@@ -99,8 +121,9 @@ def _attention(fields: Fields) -> None:
     fields.take("attn_implementation", "sdpa", why="unset: transformers picks sdpa")
 
 
-def _loss(fields: Fields) -> None:
+def _loss(fields: Fields, schema: Schema) -> None:
     config = fields.config
+    known = [key for key in ("use_dft", "use_eaft") if schema.key_type(key)]
     plugins = " ".join(str(plugin) for plugin in config.get("plugins", ()))
     # Listing the plugin turns it on; an explicit false or null turns it off again.
     wanted = config.get("cut_cross_entropy", "cut_cross_entropy" not in config)
@@ -112,7 +135,9 @@ def _loss(fields: Fields) -> None:
         and config.get("liger_fused_linear_cross_entropy")
         and plugins.rindex("LigerPlugin") > plugins.rindex("CutCrossEntropyPlugin")
     )
+    weighted = next((key for key in known if config.get(key)), None)
     choices = (
+        (weighted, str(weighted).removeprefix("use_"), f"{weighted}: the trainer's own loss of the logits", weighted),
         (cut, "cut", "CutCrossEntropyPlugin is listed", "plugins"),
         (
             liger and config.get("liger_fused_linear_cross_entropy"),
@@ -135,11 +160,35 @@ def _loss(fields: Fields) -> None:
 
 
 def _lora_kernels(fields: Fields, target: Target) -> None:
+    """Fills lora_kernels (whether any is on), fused_lora (which), and what type their gradients have."""
+    fused, why = _fused_lora(fields, target)
+    fields.derive("lora_kernels", bool(fused), why)
+    fields.derive("fused_lora", fused, why)
+    wide = schema_in(target.stack).since("0.20.0")
+    fields.derive("fused_lora_wide_grads", wide, f"the kernels of 0.20 and later{'' if wide else ' only'}")
+    _embeddings_want_grads(fields)
+
+
+def _embeddings_want_grads(fields: Fields) -> None:
+    name, key = "embeddings_want_grads", "unfrozen_parameters"
+    opened = any(part in pattern for pattern in fields.values["unfrozen"] for part in ("lm_head", "embed_tokens"))
+    if fields.values["adapter"] is not None:
+        fields.derive(name, True, "Axolotl asks for it before it adds the adapter")
+    elif opened:
+        fields.derive(name, True, f"{key} names the head or the embeddings", key=key)
+    else:
+        fields.derive(name, False, "no adapter")
+
+
+def _fused_lora(fields: Fields, target: Target) -> tuple[tuple[str, ...], str]:
+    """Which LoRA kernels are on, and why. One key that is written, even as false, leaves the others off."""
     config = fields.config
     if any(config.get(kernel) is not None for kernel in _KERNELS):
-        on = any(config.get(kernel) for kernel in _KERNELS)
-        fields.derive("lora_kernels", on, "lora_*_kernel is written")
-        return
+        on = [kernel for kernel in _KERNELS if config.get(kernel)]
+        # the embeddings' kernel is installed along with the others only
+        if config.get("adapter") is None or not any(kernel != "lora_embedding_kernel" for kernel in on):
+            return (), "no lora_*_kernel of attention or MLP is on"
+        return _parts(on), "lora_*_kernel is written"
     blocked = (
         (config.get("adapter") not in ("lora", "qlora"), "no LoRA adapter"),
         (config.get("rl") is not None, "not enabled for RL"),
@@ -150,6 +199,9 @@ def _lora_kernels(fields: Fields, target: Target) -> None:
     )
     for applies, why in blocked:
         if applies:
-            fields.derive("lora_kernels", False, why)
-            return
-    fields.derive("lora_kernels", True, "on by themselves for LoRA")
+            return (), why
+    return _parts(_KERNELS), "on by themselves for LoRA"
+
+
+def _parts(kernels: Iterable[str]) -> tuple[str, ...]:
+    return tuple(kernel.removeprefix("lora_").removesuffix("_kernel") for kernel in kernels)

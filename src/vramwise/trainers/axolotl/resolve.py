@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramwise.allocator.variables import settings_in_force
+from vramwise.trainers.axolotl.attention import resolve_varlen
 from vramwise.trainers.axolotl.batch import resolve_batch, resolve_eval, resolve_shapes
 from vramwise.trainers.axolotl.dtypes import resolve_dtypes
 from vramwise.trainers.axolotl.environment import added_variables
 from vramwise.trainers.axolotl.method import resolve_method
+from vramwise.trainers.axolotl.preference import resolve_preference
 from vramwise.trainers.axolotl.savers import resolve_memory_savers
 from vramwise.trainers.axolotl.schema import schema_in
 from vramwise.trainers.axolotl.sharding import resolve_sharding
@@ -30,14 +32,19 @@ def resolve_axolotl(config: Config, target: Target, deepspeed: Mapping[str, Any]
     resolve_method(fields, target)
     resolve_dtypes(fields, target)
     resolve_memory_savers(fields, target)
+    resolve_preference(fields, target)
     resolve_shapes(fields)
+    resolve_varlen(fields)
     resolve_eval(fields, schema_in(target.stack))
     added = added_variables(target)
     settings, origin = settings_in_force(target, added, "the axolotl command")
     fields.put("allocator", settings, origin)
     fields.derive("liger_before_build", True, "Axolotl has Liger replace classes before the model is built")
     own = fields.values["sharding"] == "fsdp2"
-    fields.derive("fsdp_adapters_apart", own, "Axolotl's own FSDP 2" if own else "no FSDP 2")
+    fields.derive("fsdp_one_root", own, "Axolotl's own FSDP 2" if own else "no FSDP 2")
+    apart = own and not schema_in(target.stack).since("0.21.0")
+    why = "Axolotl before 0.21 shards each by itself" if apart else "adapters are parts of their blocks' units"
+    fields.derive("fsdp_adapters_apart", apart, why if own else "no FSDP 2")
     return RunSpec(
         trainer="axolotl",
         trainer_title="Axolotl",

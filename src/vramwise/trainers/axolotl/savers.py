@@ -22,8 +22,10 @@ def resolve_memory_savers(fields: Fields, target: Target) -> None:
         fields.take("gradient_checkpointing", False)
     offload = _activation_offloading(fields, written)
     _recompute(fields, asked, offload, target)
+    _emptying(fields)
     fields.take("layer_offloading", False)
     fields.take("tiled_mlp", False)
+    fields.take("tiled_mlp_pieces", None, key="tiled_mlp_num_shards", why="by the sequence's length")
     compiles = config.get("torch_compile", False)
     if compiles == "auto":
         version = f"{target.torch[0]}.{target.torch[1]}"
@@ -31,6 +33,23 @@ def resolve_memory_savers(fields: Fields, target: Target) -> None:
         fields.derive("torch_compile", on, f"auto on torch {version}", key="torch_compile")
     else:
         fields.take("torch_compile", False)
+
+
+def _emptying(fields: Fields) -> None:
+    """`gc_steps` alone stands for both newer keys; beside one of them it still brings the callback."""
+    config, old = fields.config, "gc_steps"
+    written = config.get(old)
+    alone = written is not None and not (config.get("torch_empty_cache_steps") or config.get("gc_collect_steps"))
+    if alone and written > 0:
+        fields.derive("empty_cache_steps", written, f"{old} stands for it", key=old)
+    else:
+        fields.take("empty_cache_steps", None, key="torch_empty_cache_steps")
+    if fields.values["empty_cache_steps"] is not None and fields.values["empty_cache_steps"] < 1:
+        fields.derive("empty_cache_steps", None, "no number of steps", key="torch_empty_cache_steps")
+    if config.get("gc_collect_steps"):
+        fields.take("collect_steps", None, key="gc_collect_steps")
+    else:
+        fields.derive("collect_steps", written or None, old if written else "no garbage collection", key=old)
 
 
 def _activation_offloading(fields: Fields, checkpointing: object) -> str:
@@ -54,11 +73,20 @@ def _recompute(fields: Fields, asked: bool, offload: str, target: Target) -> Non
         fields.derive("recompute", True, "FSDP recomputes every block", key=by_fsdp)
         fields.derive("checkpointing_reentrant", False, "accelerate's wrapper never is", key=by_fsdp)
         return
-    if asked and offload in ("stream", "legacy") and fields.values["adapter"]:
-        fields.derive("recompute", False, "activations are offloaded instead of recomputed with an adapter")
+    replaces = offload in ("stream", "legacy")
+    adapter = fields.values["adapter"]
+    if asked and replaces and adapter and adapter not in ("lora", "qlora", "mixlora"):
+        fields.derive("recompute", False, "the trainer leaves it to offloading, and nothing else turns it on")
     else:
         fields.derive("recompute", asked, "gradient_checkpointing", key="gradient_checkpointing")
-    _reentrant(fields, schema_in(target.stack))
+    if asked and replaces and not adapter:
+        why = "with offloading and no adapter torch's own wrapper checkpoints: it is not reentrant"
+        fields.derive("checkpointing_reentrant", False, why, key="activation_offloading")
+    elif asked and offload == "legacy":
+        why = "the older offloading brings a checkpoint of its own, which runs backward within backward"
+        fields.derive("checkpointing_reentrant", True, why, key="activation_offloading")
+    else:
+        _reentrant(fields, schema_in(target.stack))
 
 
 def _reentrant(fields: Fields, schema: Schema) -> None:

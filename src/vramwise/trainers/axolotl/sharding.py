@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from vramwise.trainers.axolotl.schema import Schema, schema_in
@@ -12,7 +13,7 @@ from vramwise.types import Origin, Target
 
 
 def resolve_sharding(fields: Fields, target: Target, deepspeed: Mapping[str, Any] | None) -> None:
-    """Fills gpus, data_parallel, sharding, shard_ranks, reshard_after_forward, sync_each_batch, offload_*…"""
+    """Fills gpus, data_parallel, sharding, zero, shard_ranks, reshard_after_forward, sync_each_batch, offload_*…"""
     fields.put("gpus", target.gpus, Origin(kind="option", why=f"target: {target.gpus} GPU(s)"))
     tensor = fields.at_least_one("tensor_parallel_size", 1)
     context = _context_parallel(fields, schema_in(target.stack))
@@ -22,6 +23,7 @@ def resolve_sharding(fields: Fields, target: Target, deepspeed: Mapping[str, Any
     fields.derive("shard_ranks", ranks, "all data-parallel ranks")
     fields.derive("reshard_after_forward", True, "the default")
     fields.derive("gathers_checkpoints", False, "the default")
+    fields.derive("zero", None, "no ZeRO")
     synced = "accelerator_config.gradient_accumulation_kwargs.sync_each_batch"
     if config.get(synced) is True:
         fields.put("sync_each_batch", True, fields.written("accelerator_config"))
@@ -30,7 +32,7 @@ def resolve_sharding(fields: Fields, target: Target, deepspeed: Mapping[str, Any
     if config.get("fsdp_config") or config.get("fsdp"):
         _fsdp(fields, ranks, schema_in(target.stack))
     elif config.get("deepspeed"):
-        _zero(fields, deepspeed)
+        _zero(fields, target, deepspeed)
     else:
         kind = "ddp" if target.gpus > 1 else "none"
         fields.derive("sharding", kind, f"{target.gpus} GPU(s), neither fsdp_config nor deepspeed")
@@ -82,13 +84,22 @@ def _count(fields: Fields, key: str) -> int:
     return value if isinstance(value, int) else 1
 
 
-def _zero(fields: Fields, content: Mapping[str, Any] | None) -> None:
+# the newest DeepSpeed that Axolotl before 0.20 installs with
+_BEFORE_0_20 = (0, 18, 9)
+
+
+def _zero(fields: Fields, target: Target, content: Mapping[str, Any] | None) -> None:
     zero = read_deepspeed(fields.config.get("deepspeed"), content)
+    release = target.stack.parts("deepspeed")
+    if not release and not schema_in(target.stack).since("0.20.0"):
+        release = _BEFORE_0_20
     if zero.stage is None:
         fields.assume("sharding", "zero2", f"{zero.why}; ZeRO 2 assumed")
     else:
         kind = f"zero{zero.stage}" if zero.stage in (1, 2, 3) else "ddp"
         fields.derive("sharding", kind, zero.why, key="deepspeed")
+    if fields.values["sharding"] != "ddp":
+        fields.derive("zero", replace(zero.settings, release=release), zero.why, key="deepspeed")
     _offload(fields, params=zero.offload_params, optimizer=zero.offload_optimizer, why=zero.why, key="deepspeed")
 
 

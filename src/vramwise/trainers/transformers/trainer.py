@@ -14,6 +14,7 @@ from vramwise.allocator.variables import prepared_variables, settings_in_force
 from vramwise.rules.base import Rule
 from vramwise.trainers.axolotl.trainer import Axolotl
 from vramwise.trainers.base import SideFiles
+from vramwise.trainers.experts import expert_masks
 from vramwise.types import Document, Origin, RunSpec, Target
 
 # Of no concern here: no fp32 embeddings are kept, and the allocator is set by `vramwise train` itself.
@@ -47,27 +48,62 @@ def as_plain_trainer(run: RunSpec) -> RunSpec:
     """The same settings under transformers' plain Trainer."""
     added = prepared_variables(run.target)
     settings, origin = settings_in_force(run.target, added, "vramwise train")
+    masks, masks_why = expert_masks(run.target.stack)
     changed: dict[str, Any] = {
         "trainer": "transformers",
         "trainer_title": "the embedded engine",
         "added_variables": added,
         "fp32_embeddings": run.weights_dtype == "fp32",
-        "upcasts_embeddings_at_load": True,
+        "loads_through": _way(run),
+        "upcasts_at_load": (),
+        "quantised_base_prepared": "no",
+        "resets_load_peaks": False,
         "lora_kernels": False,
+        "linear_targets_by_name": False,
+        "varlen_sdpa": False,
+        "expert_masks": masks,
+        "fused_lora": (),
+        "fused_lora_wide_grads": False,
+        "embeddings_want_grads": False,
         "eval_on_start": False,
+        "eval_empties_every": None,
+        "empty_cache_steps": None,
+        "collect_steps": None,
         "liger_before_build": False,
+        "fsdp_one_root": False,
         "fsdp_adapters_apart": False,
         "allocator": settings,
     }
     why = {
         "fp32_embeddings": "the plain Trainer leaves weights as they were loaded",
-        "upcasts_embeddings_at_load": "PEFT's preparation of a quantised base, as it is",
+        "loads_through": "a quantised base is read onto the card; any other into host memory, to be moved when ready",
+        "upcasts_at_load": "the plain Trainer casts nothing",
+        "quantised_base_prepared": "adapters go around the base as it is",
+        "resets_load_peaks": "the peak figures begin with the process",
         "lora_kernels": "the plain Trainer has none",
+        "linear_targets_by_name": "PEFT is given all-linear",
+        "varlen_sdpa": "the plain Trainer builds a mask",
+        "expert_masks": masks_why,
+        "fused_lora": "the plain Trainer has none",
+        "fused_lora_wide_grads": "the plain Trainer has none",
+        "embeddings_want_grads": "only where blocks are checkpointed",
         "eval_on_start": "the plain Trainer evaluates where it is scheduled",
+        "eval_empties_every": "the plain Trainer keeps the losses and the cache",
+        "empty_cache_steps": "not passed on",
+        "collect_steps": "not passed on",
     }
+    if run.lora_target_linear:
+        changed["lora_target_modules"] = ("all-linear",)
+        why["lora_target_modules"] = "PEFT's own word for all linear layers"
     origins = {**run.origins, "allocator": origin}
     origins |= {name: Origin(kind="derived", why=text) for name, text in why.items()}
     return _without_unscheduled_eval(replace(run, **changed, origins=origins))
+
+
+def _way(run: RunSpec) -> str:
+    if run.quantization is not None:
+        return "device"
+    return "made" if run.loads_through == "made" else "host"
 
 
 def _without_unscheduled_eval(run: RunSpec) -> RunSpec:

@@ -24,8 +24,9 @@ _PR_SET_PDEATHSIG = 1
 class Signals:
     """The signals that came while children ran."""
 
-    def __init__(self, pid_folder: Path) -> None:
+    def __init__(self, pid_folder: Path, say: Callable[[str], None] | None = None) -> None:
         self.received: int | None = None
+        self._say = say
         self._child: subprocess.Popen[bytes] | None = None
         self._pid_folder = pid_folder
 
@@ -61,6 +62,10 @@ class Signals:
     def _take(self, number: int, _frame: FrameType | None) -> None:
         again = self.received is not None
         self.received = number
+        if self._say is not None:
+            self._say(
+                "stopping at once" if again else "stopping: this step is finished and saved; once more stops at once"
+            )
         child = self._child
         if child is None or child.poll() is not None:
             return

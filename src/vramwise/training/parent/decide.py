@@ -44,6 +44,11 @@ def decide_dtypes(run: RunSpec) -> tuple[RunSpec, Decision]:
     return run, Decision(name="dtype", value=value, why=origin.why)
 
 
+def as_loaded(run: RunSpec, *, random_weights: bool) -> RunSpec:
+    """The run with the way its weights come: random ones are made on the card, unless only loading quantises them."""
+    return replace(run, loads_through="made") if random_weights and run.quantization is None else run
+
+
 def decide_batch(run: RunSpec) -> Decision:
     """The arithmetic, written out."""
     micro, accumulation, ranks = run.micro_batch_size, run.gradient_accumulation_steps, run.data_parallel

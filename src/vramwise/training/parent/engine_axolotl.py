@@ -1,14 +1,12 @@
 """`--engine axolotl`: the installed `axolotl train` in a child, in the prepared environment, the guard as a plugin.
 
 The config is handed over in a file beside the other records of the run: as it is, with the guard in its plugin list and
-with what was decided before the start (dtype, checkpoint, paths). Axolotl's exit code passes through; restarts are not
-ours there.
+with what was decided before the start (dtype, checkpoint, paths) or after an out-of-memory (batches).
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,6 @@ from vramwise.documents.document import parse_document
 from vramwise.documents.edit import apply_edits
 from vramwise.facts.models import local_config
 from vramwise.files import write_new
-from vramwise.training.parent.child import PIDS, Signals
 from vramwise.training.parent.extras import axolotl_command
 from vramwise.training.plan import PLAN_FILE, TrainPlan
 from vramwise.types import Document, Edit
@@ -26,21 +23,20 @@ CONFIG_FILE = "axolotl.yml"
 PLAN_VARIABLE = "VRAMWISE_PLAN"
 
 
-def train_with_axolotl(plan: TrainPlan) -> int:
-    """Run it to its end; its exit code."""
-    command = axolotl_command()
-    config = write_config(plan)
-    plan_file = str(Path(plan.output_dir) / PLAN_FILE)
-    environment = {**os.environ, **plan.environment, PLAN_VARIABLE: plan_file}
-    signals = Signals(Path(plan.output_dir) / PIDS)
-    with signals.forwarded():
-        return signals.run([command, "train", str(config)], environment)
+def axolotl_attempt(plan: TrainPlan, plan_path: str, _env: Mapping[str, str]) -> list[str]:
+    """The command of one attempt; its config is written beside the other records."""
+    return [axolotl_command(), "train", str(write_config(plan))]
+
+
+def guard_environment(output_dir: str) -> dict[str, str]:
+    """What tells the guard inside Axolotl which plan it watches."""
+    return {PLAN_VARIABLE: str(Path(output_dir) / PLAN_FILE)}
 
 
 def write_config(plan: TrainPlan) -> Path:
     """The user's config with the guard in its plugin list and what the plan decided; the user's file is not touched."""
     document = parse_document(plan.config_path, plan.config_text.encode("utf-8"))
-    edits = [*_guard(document), *_dtype(document, plan), *_paths(document)]
+    edits = [*_guard(document), *_dtype(document, plan), *_paths(document), *_batches(plan)]
     if plan.resume_from is not None:
         edits.append(Edit(op="insert", key="resume_from_checkpoint", value=plan.resume_from))
     text = apply_edits(document, edits).text
@@ -63,6 +59,21 @@ def _dtype(document: Document, plan: TrainPlan) -> Iterator[Edit]:
     yield Edit(op="insert", key="bf16", value=plan.precision == "bf16")
     if plan.precision == "fp16" and not values.get("float16"):
         yield Edit(op="insert", key="fp16", value=True)
+
+
+def _batches(plan: TrainPlan) -> Iterator[Edit]:
+    """The batches of a restart; the first attempt has the config's own."""
+    if plan.attempt == 1:
+        return
+    batches = {
+        "micro_batch_size": plan.micro_batch_size,
+        "gradient_accumulation_steps": plan.gradient_accumulation_steps,
+        "eval_batch_size": plan.eval_batch_size,
+    }
+    for key, value in batches.items():
+        if value is not None:
+            yield Edit(op="set", key=key, value=value)
+    yield Edit(op="delete", key="batch_size")  # Axolotl takes micro-batch and accumulation, or this
 
 
 def _paths(document: Document) -> Iterator[Edit]:

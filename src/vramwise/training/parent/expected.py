@@ -13,6 +13,7 @@ from pathlib import Path
 
 from vramwise.facts.models import find_model
 from vramwise.timeline import MemoryReport
+from vramwise.training.parent.decide import as_loaded
 from vramwise.training.plan import PredictedMemory, PredictedPhase, TrainPlan
 from vramwise.types import ModelSpec, RunSpec
 from vramwise.units import gib
@@ -51,9 +52,9 @@ def expected_report(prediction: Prediction) -> MemoryReport:
 
 
 def of_plan(run: RunSpec, plan: TrainPlan) -> RunSpec:
-    """A run with the batches of a plan."""
+    """A run with the batches and the weights of a plan."""
     return replace(
-        run,
+        as_loaded(run, random_weights=plan.random_weights),
         micro_batch_size=plan.micro_batch_size,
         gradient_accumulation_steps=plan.gradient_accumulation_steps,
         eval_batch_size=plan.eval_batch_size,

@@ -12,8 +12,6 @@ INSTALL_TRAIN = "pip install 'vramwise[train]'"
 TRAIN = ("torch", "transformers", "accelerate")
 # module → the line that installs it
 _LINES = {
-    "bitsandbytes": "pip install bitsandbytes",
-    "liger_kernel": "pip install liger-kernel",
     "deepspeed": "pip install deepspeed",
     "wandb": "pip install wandb",
     "tensorboard": "pip install tensorboard",
@@ -22,9 +20,14 @@ _LINES = {
 }
 
 
+def find_axolotl() -> str | None:
+    """The `axolotl` command on the path, if any; it may live in an environment of its own."""
+    return shutil.which("axolotl")
+
+
 def axolotl_command() -> str:
-    """The `axolotl` command on the path; it may live in an environment of its own."""
-    found = shutil.which("axolotl")
+    """The `axolotl` command; without it, the line that installs it."""
+    found = find_axolotl()
     if found is None:
         raise VramwiseError(f"--engine axolotl needs the axolotl command: {_LINES['axolotl']}")
     return found
@@ -35,10 +38,13 @@ def missing(modules: Iterable[str]) -> list[str]:
     return [name for name in modules if find_spec(name) is None]
 
 
+def install_lines(absent: Iterable[str]) -> str:
+    """The exact commands that bring what is missing."""
+    return " && ".join(dict.fromkeys(_LINES.get(name, INSTALL_TRAIN) for name in absent))
+
+
 def require(modules: Iterable[str], purpose: str) -> None:
     """Stop with the exact install line where a module is missing."""
     absent = missing(modules)
-    if not absent:
-        return
-    lines = dict.fromkeys(_LINES.get(name, INSTALL_TRAIN) for name in absent)
-    raise VramwiseError(f"{purpose} needs {', '.join(absent)}: {' && '.join(lines)}")
+    if absent:
+        raise VramwiseError(f"{purpose} needs {', '.join(absent)}: {install_lines(absent)}")

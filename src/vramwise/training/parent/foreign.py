@@ -24,10 +24,14 @@ def of_others(output_dir: str | Path) -> list[Path]:
     return [folder for folder in checkpoints(output_dir) if not is_complete(folder)]
 
 
-def latest_of_trainer(output_dir: str | Path) -> str | None:
-    """The last checkpoint of another engine's Trainer that can be gone on from, as far as its files tell."""
+def latest_of_trainer(output_dir: str | Path, *, since_ns: int = 0) -> str | None:
+    """The last checkpoint of another engine's Trainer that can be gone on from, as far as its files tell.
+
+    `since_ns`: only those that were written since, by the file system's clock.
+    """
     for folder in reversed(checkpoints(output_dir)):
-        if (folder / STATE).is_file() and not list(_damaged(folder)):
+        state = folder / STATE
+        if state.is_file() and state.stat().st_mtime_ns >= since_ns and not list(_damaged(folder)):
             return str(folder)
     return None
 

@@ -12,8 +12,9 @@ from vramwise.judging import judge, policy_for
 from vramwise.options import Options
 from vramwise.subject import Subject, open_subject
 from vramwise.training.parent import decide
+from vramwise.training.parent.engine_axolotl import guard_environment
 from vramwise.training.parent.expected import expected_report, memory_of
-from vramwise.training.parent.extras import TRAIN, axolotl_command, require
+from vramwise.training.parent.extras import TRAIN, axolotl_command, find_axolotl, install_lines, missing
 from vramwise.training.parent.remembered import Found, with_found_batches
 from vramwise.training.parent.resuming import Wanted, decide_start, settings_of
 from vramwise.training.parent.supported import needed_modules, unsupported
@@ -34,11 +35,12 @@ class TrainOptions:
     """What the caller of `train` asks for."""
 
     target: Options = field(default_factory=Options)
-    engine: str = "transformers"
+    engine: str | None = None  # None: the trainer that the file is for where it is installed, else the embedded one
     force: bool = False
     recover: bool = True
     random_weights: bool = False
     resume: bool = False
+    fresh: bool = False  # begin anew beside the checkpoints that an earlier run left
     memory_limit_bytes: int | None = None
     resume_from: str | None = None  # a checkpoint by its folder, also another trainer's
     trust_remote_code: bool = False  # the user's own word; a config cannot give it
@@ -76,8 +78,7 @@ class Prepared:
 
 def prepare(path: str, options: TrainOptions) -> Prepared:
     """Read, check, decide and predict. What the engine cannot do at all raises; findings and misfits are given back."""
-    if options.engine not in ENGINES:
-        raise VramwiseError(f"engine '{options.engine}' is neither {' nor '.join(ENGINES)}")
+    options, engine = with_engine(path, options)
     subject = open_subject(path, options.target, engine=options.engine)
     report = judge(subject, policy_for(path, options.target, predicts=False))
     if report.error is not None:
@@ -86,50 +87,76 @@ def prepare(path: str, options: TrainOptions) -> Prepared:
     if run.base_model is None:
         raise VramwiseError(f"{path} names no base_model")
     trusts = trusted(run.config, by_user=options.trust_remote_code)
-    _refuse_what_the_engine_cannot(path, run, options)
+    _refuse_what_the_engine_cannot(path, subject, options)
     environment, settings, allocator = decide.decide_allocator(run.target)
     found = Found(allocator=settings, memory_limit_bytes=options.memory_limit_bytes)
     remembers = options.engine == "transformers" and _resumes(run, options)
     run, remembered = with_found_batches(subject, _output_dir(run), found) if remembers else (run, None)
     run, dtype = decide.decide_dtypes(replace(run, allocator=settings))
-    decisions = [allocator, dtype, decide.decide_batch(run), decide.decide_eval(run), decide.decide_shapes(run)]
+    run = decide.as_loaded(run, random_weights=options.random_weights)
+    decisions = [engine, allocator, dtype, decide.decide_batch(run), decide.decide_eval(run), decide.decide_shapes(run)]
     if remembered is not None:
         decisions.append(remembered)
     subject = subject.with_run(run)
     prediction = _predict(subject, options)
     decisions.append(_memory_decision(subject, prediction))
     start = decide_start(_wanted(run, options), _output_dir(run), settings_of(run, _seed(run)))
+    if options.engine == "axolotl":
+        environment |= guard_environment(_output_dir(run))
     plan = _plan(subject.document, run, options, environment, prediction, [*decisions, *start.decisions])
     plan = replace(plan, resume_from=start.checkpoint, run=start.run, trust_remote_code=trusts)
     return Prepared(subject=subject, plan=plan, findings=report.findings, prediction=prediction)
 
 
-def _refuse_what_the_engine_cannot(path: str, run: RunSpec, options: TrainOptions) -> None:
-    if options.engine == "transformers":
-        _refuse_unsupported(path, run)
-        require((*TRAIN, *needed_modules(run)), f"training {path}")
+def with_engine(path: str, options: TrainOptions) -> tuple[TrainOptions, Decision]:
+    """Who trains: the engine asked for, else the file's own trainer where it is installed, else the embedded one."""
+    if options.engine is not None:
+        if options.engine not in ENGINES:
+            raise VramwiseError(f"engine '{options.engine}' is neither {' nor '.join(ENGINES)}")
+        return options, Decision(name="engine", value=options.engine, why="asked for")
+    if options.random_weights:
+        chosen, why = "transformers", "--random-weights is the embedded engine's alone"
+    elif find_axolotl() is None:
+        chosen, why = "transformers", "Axolotl, which the file is for, is not installed here"
     else:
+        chosen, why = "axolotl", "the file is for it, and it is installed"
+    return replace(options, engine=chosen), Decision(name="engine", value=chosen, why=why)
+
+
+def _refuse_what_the_engine_cannot(path: str, subject: Subject, options: TrainOptions) -> None:
+    if options.engine != "transformers":
         _refuse_options(options)
-        refuse_sources(run.config)
+        refuse_sources(subject.run.config)
         axolotl_command()
+        return
+    reasons = [f"  {path}:{error.line or 1}: {error.message}" for error in unsupported(subject.run)]
+    lacking = missing((*TRAIN, *needed_modules(subject.run)))
+    if not reasons and not lacking:
+        return
+    counted = [f"{len(reasons)} setting(s) that it cannot honour"] if reasons else []
+    counted += [f"{len(lacking)} package(s) missing"] if lacking else []
+    lines = [f"  memory: {_foretold(path, options)}", *reasons]
+    if lacking:
+        lines.append(f"  {', '.join(lacking)}: {install_lines(lacking)}")
+    if reasons:
+        lines.append("  remove these settings, or install Axolotl and let it train (--engine axolotl)")
+    raise VramwiseError(f"the embedded engine cannot train {path}: {', '.join(counted)}", *lines)
 
 
-def _refuse_unsupported(path: str, run: RunSpec) -> None:
-    found = unsupported(run)
-    if found:
-        lines = [f"  {path}:{error.line or 1}: {error.message}" for error in found]
-        raise VramwiseError(
-            f"{len(found)} setting(s) the transformers engine cannot honour (remove them, or use --engine axolotl):",
-            *lines,
-        )
+def _foretold(path: str, options: TrainOptions) -> str:
+    """What the run would take if the file's own trainer ran it: known before anything else is asked for."""
+    subject = open_subject(path, options.target)
+    prediction = _predict(subject, options)
+    if prediction is None:
+        return f"not predicted: {subject.model_missing or 'no GPU here'}"
+    fits = {True: "fits", False: "does not fit", None: "no card named"}[prediction.fits]
+    return f"{predicted_decision(prediction).value} ({fits})"
 
 
 def _refuse_options(options: TrainOptions) -> None:
     """What is asked of us but would be Axolotl's to do."""
-    asked = {"--random-weights": options.random_weights, "--memory-limit": options.memory_limit_bytes is not None}
-    for name, wanted in asked.items():
-        if wanted:
-            raise VramwiseError(f"{name} is not possible with --engine axolotl: Axolotl loads the model by itself")
+    if options.random_weights:
+        raise VramwiseError("--random-weights is not possible with --engine axolotl: Axolotl loads the model by itself")
 
 
 def _predict(subject: Subject, options: TrainOptions) -> Prediction | None:
@@ -180,6 +207,7 @@ def _plan(
         sequence_len=run.sequence_len,
         pad_multiple=run.pad_multiple,
         constant_shapes=run.constant_shapes,
+        packs_anew=run.sample_packing and options.engine == "axolotl",
         precision=run.precision,
         weights_dtype=run.weights_dtype,
         autocast=run.autocast,
@@ -211,6 +239,7 @@ def _wanted(run: RunSpec, options: TrainOptions) -> Wanted:
         last=_resumes(run, options),
         axolotl=options.engine == "axolotl",
         force=options.force,
+        fresh=options.fresh,
     )
 
 

@@ -2,14 +2,19 @@
 
 Pure. The effective batch and the order of samples stay, so the loss curve stays: only how many samples pass through the
 model at a time changes. In evaluation that is the eval batch, in training the micro-batch against the accumulation.
+Which size is the prediction's word: the largest that it says fits, not half of the last one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from vramwise.training.plan import TrainPlan
-from vramwise.variants.changes import smaller_sizes
+from vramwise.variants.changes import sizes_below
+
+# Whether a plan would fit; None where nobody can say.
+Fits = Callable[[TrainPlan], bool | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,28 +25,56 @@ class Recovery:
     message: str
 
 
-def next_attempt(plan: TrainPlan, phase: str, checkpoint: str | None) -> Recovery | None:
-    """The next attempt, from a checkpoint (None: the start); None where nothing can be halved any more."""
-    since = "the start" if checkpoint is None else f"checkpoint {checkpoint}"
-    if phase == "eval" and plan.eval_batch_size is not None and plan.eval_batch_size > 1:
-        half = plan.eval_batch_size // 2
-        return Recovery(
-            plan=plan.restarted(resume_from=checkpoint, eval_batch_size=half),
-            message=f"eval batch {plan.eval_batch_size} → {half}, training unchanged, from {since}",
-        )
-    if phase in ("eval", "load") or plan.micro_batch_size <= 1:  # a model that does not fit has no batch to halve
-        return None
-    micro, accumulation = halved(plan.micro_batch_size, plan.gradient_accumulation_steps)
-    batches = f"{plan.micro_batch_size} × {plan.gradient_accumulation_steps} → {micro} × {accumulation}"
-    return Recovery(
-        plan=plan.restarted(resume_from=checkpoint, micro_batch_size=micro, gradient_accumulation_steps=accumulation),
-        message=f"micro-batch × accumulation {batches}, effective batch as before, from {since}",
-    )
+def next_attempt(plan: TrainPlan, phase: str, checkpoint: str | None, fits: Fits | None = None) -> Recovery | None:
+    """The next attempt, from a checkpoint (None: the start); None where nothing can be made smaller any more.
 
-
-def halved(micro: int, accumulation: int) -> tuple[int, int]:
-    """Half the micro-batch against more accumulation; the product stays.
-
-    Where the micro-batch is odd: the largest one below half of it that divides the product (5 × 2 → 2 × 5).
+    `phase`: where the memory ran out. Where `fits` cannot say, half the size is tried.
     """
-    return next(smaller_sizes(micro, accumulation))
+    if phase == "load":  # a model that does not fit has no batch to make smaller
+        return None
+    evaluating = phase == "eval"
+    plans = list(_smaller_evals(plan, checkpoint) if evaluating else _smaller_micros(plan, checkpoint))
+    if not plans:
+        return None
+    chosen, why = _choose(plans, fits or _nobody_knows, plan)
+    since = "the start" if checkpoint is None else f"checkpoint {checkpoint}"
+    if evaluating:
+        words = f"eval batch {plan.eval_batch_size} → {chosen.eval_batch_size}, training unchanged"
+    else:
+        before = f"{plan.micro_batch_size} × {plan.gradient_accumulation_steps}"
+        after = f"{chosen.micro_batch_size} × {chosen.gradient_accumulation_steps}"
+        words = f"micro-batch × accumulation {before} → {after}, effective batch as before"
+    return Recovery(plan=chosen, message=f"{words}{why}, from {since}")
+
+
+def _smaller_evals(plan: TrainPlan, checkpoint: str | None) -> Iterator[TrainPlan]:
+    for size in range((plan.eval_batch_size or 1) - 1, 0, -1):
+        yield plan.restarted(resume_from=checkpoint, eval_batch_size=size)
+
+
+def _smaller_micros(plan: TrainPlan, checkpoint: str | None) -> Iterator[TrainPlan]:
+    """Smaller micro-batches against more accumulation, the largest first; the product stays (6 × 2 → 4 × 3)."""
+    for micro, accumulation in sizes_below(plan.micro_batch_size, plan.gradient_accumulation_steps):
+        yield plan.restarted(resume_from=checkpoint, micro_batch_size=micro, gradient_accumulation_steps=accumulation)
+
+
+def _choose(plans: Sequence[TrainPlan], fits: Fits, failed: TrainPlan) -> tuple[TrainPlan, str]:
+    """The first that is predicted to fit, and why; where none is, the smallest: the prediction may be too high."""
+    for plan in plans:
+        answer = fits(plan)
+        if answer is None:
+            return next(one for one in plans if _at_most_half(one, failed)), ""
+        if answer:
+            return plan, ", predicted to fit"
+    return plans[-1], ", the smallest there is, though predicted not to fit either"
+
+
+def _nobody_knows(_plan: TrainPlan) -> None:
+    """Where there is no prediction."""
+
+
+def _at_most_half(plan: TrainPlan, failed: TrainPlan) -> bool:
+    """Whether a plan's batch is half of the one that failed, or less."""
+    if plan.micro_batch_size != failed.micro_batch_size:
+        return 2 * plan.micro_batch_size <= failed.micro_batch_size
+    return 2 * (plan.eval_batch_size or 1) <= (failed.eval_batch_size or 1)

@@ -29,6 +29,7 @@ class Wanted:
     last: bool  # the last one in output_dir
     axolotl: bool
     force: bool
+    fresh: bool = False  # from the beginning, whatever is there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +43,7 @@ class Start:
 
 def decide_start(wanted: Wanted, output_dir: str, settings: Mapping[str, str]) -> Start:
     """The checkpoint to go on from, whole and of a run with the same settings."""
-    checkpoint, decisions = _checkpoint(wanted, output_dir)
+    checkpoint, decisions = _checkpoint(wanted, output_dir, settings)
     marker = None if checkpoint is None else read_marker(checkpoint)
     if marker is not None and checkpoint is not None:
         other = differences(marker.settings, settings)
@@ -55,19 +56,32 @@ def decide_start(wanted: Wanted, output_dir: str, settings: Mapping[str, str]) -
     return Start(checkpoint=checkpoint, run=marker.run if same and marker else uuid.uuid4().hex, decisions=decisions)
 
 
-def _checkpoint(wanted: Wanted, output_dir: str) -> tuple[str | None, list[Decision]]:
+def _checkpoint(wanted: Wanted, output_dir: str, settings: Mapping[str, str]) -> tuple[str | None, list[Decision]]:
     if wanted.named is not None:
         return _named(wanted.named, wanted), []
     if not wanted.last:
+        _ask_which(wanted, output_dir)
         return None, []
     if wanted.axolotl:
         found = foreign.latest_of_trainer(output_dir)
         return found, [] if found else [_from_the_start("output_dir holds no complete checkpoint")]
-    latest = latest_whole(output_dir)
+    latest = latest_whole(output_dir, lambda marker: not differences(marker.settings, settings))
+    if latest.folder is None:  # of other settings: who asks for it is told which
+        latest = latest_whole(output_dir)
     why = "; ".join(latest.passed_over)
     if latest.folder is None:
         return None, [_from_the_start(why or "output_dir holds no complete checkpoint")]
     return latest.folder, [Decision(name="resume", value=Path(latest.folder).name, why=why)] if why else []
+
+
+def _ask_which(wanted: Wanted, output_dir: str) -> None:
+    """Beside a checkpoint that could be gone on from, beginning anew must be somebody's decision."""
+    found = foreign.latest_of_trainer(output_dir) if wanted.axolotl else latest_whole(output_dir).folder
+    if found is not None and not wanted.fresh:
+        raise VramwiseError(
+            f"{found} is a complete checkpoint of an earlier run: go on from it with --resume, or begin anew beside it "
+            "with --fresh"
+        )
 
 
 def _from_the_start(why: str) -> Decision:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from vramwise.errors import VramwiseError
+from vramwise.training.parent.engine_axolotl import axolotl_attempt
 from vramwise.training.parent.expected import memory_of, of_plan, predict_plan
+from vramwise.training.parent.launch import worker_command
 from vramwise.training.parent.prepare import Prepared, TrainOptions, predicted_decision, prepare
 from vramwise.training.parent.remedies import in_words, remedies
-from vramwise.training.plan import PredictedMemory, TrainPlan, write_plan
+from vramwise.training.plan import PredictedMemory, TrainPlan
 from vramwise.training.worker.longest import longest_samples
 from vramwise.units import gib
 from vramwise.variants.attempt import Attempt
@@ -26,17 +29,12 @@ def train(path: str, options: TrainOptions | None = None, *, say: Say | None = N
     if path == "-":
         raise VramwiseError("train needs a file: standard input cannot be read again after a restart")
     prepared = prepare(path, options)
-    if not options.force and _width_follows_data(prepared, options):
+    if not options.force and _width_follows_data(prepared):
         prepared = with_longest_samples(prepared, options, say)
     if not _may_start(prepared, options, say):
         return STOPPED
     for line in decision_lines(prepared.plan):
         say(line)
-    if options.engine == "axolotl":
-        from vramwise.training.parent.engine_axolotl import train_with_axolotl
-
-        write_plan(prepared.plan)
-        return train_with_axolotl(prepared.plan)
     from vramwise.training.parent.supervise import supervise
 
     return supervise(
@@ -44,14 +42,16 @@ def train(path: str, options: TrainOptions | None = None, *, say: Say | None = N
         say=say,
         advise=lambda plan: advice(prepared, plan, options),
         predict=lambda plan: prediction_of_restart(prepared, plan),
+        fits=lambda failed, candidate, facts: would_fit(prepared, failed, candidate, facts),
+        command=axolotl_attempt if prepared.plan.engine == "axolotl" else worker_command,
     )
 
 
-def _width_follows_data(prepared: Prepared, options: TrainOptions) -> bool:
+def _width_follows_data(prepared: Prepared) -> bool:
     """Whether a run was found not to fit at widths that its data may never reach."""
     run = prepared.run
     misfit = prepared.prediction is not None and prepared.prediction.fits is False and not prepared.errors
-    return misfit and options.engine == "transformers" and not (run.constant_shapes or run.sample_packing)
+    return misfit and prepared.plan.engine == "transformers" and not (run.constant_shapes or run.sample_packing)
 
 
 def with_longest_samples(prepared: Prepared, options: TrainOptions, say: Say) -> Prepared:
@@ -129,7 +129,7 @@ def _remedy_lines(found: Sequence[Attempt]) -> list[str]:
 
 
 def advice(prepared: Prepared, plan: TrainPlan, options: TrainOptions) -> list[str]:
-    """What else would help, for a run whose batches cannot be halved any more."""
+    """What else would help, for a run whose batches cannot be made smaller any more."""
     if prepared.model is None:
         return []
     subject = prepared.subject.with_run(of_plan(prepared.run, plan))
@@ -141,6 +141,27 @@ def prediction_of_restart(prepared: Prepared, plan: TrainPlan) -> PredictedMemor
     if prepared.prediction is None or prepared.model is None:
         return None
     return memory_of(predict_plan(prepared.run, prepared.model, plan))
+
+
+def would_fit(prepared: Prepared, failed: TrainPlan, candidate: TrainPlan, facts: Mapping[str, Any]) -> bool | None:
+    """Whether a restart with these batches is predicted to fit where another attempt ran out of memory.
+
+    The room is what there was at that moment. Where the failed attempt had been predicted to fit in it, the prediction
+    is too low by at least the difference: a restart's is taken to be so by the same share.
+    """
+    if prepared.prediction is None or prepared.model is None:
+        return None
+    room = _room_seen(facts) or prepared.prediction.capacity_bytes
+    if room is None:
+        return None
+    needs = [predict_plan(prepared.run, prepared.model, plan).needs.peak_reserved_bytes for plan in (failed, candidate)]
+    return needs[1] * max(1.0, room / needs[0]) <= room
+
+
+def _room_seen(facts: Mapping[str, Any]) -> int | None:
+    """What the allocator held and could still have got when the request failed."""
+    held, free = facts.get("reserved_bytes"), facts.get("device_free_bytes")
+    return held + free if isinstance(held, int) and isinstance(free, int) else None
 
 
 def _print(text: str) -> None:

@@ -16,6 +16,7 @@ from vramwise.errors import VramwiseError
 from vramwise.training.checkpoints import checkpoints, is_complete, newest_whole
 from vramwise.training.guard import oom
 from vramwise.training.marker import MARKER
+from vramwise.training.parent import foreign
 from vramwise.training.parent.child import PIDS, Signals
 from vramwise.training.parent.folder_lock import locked
 from vramwise.training.parent.journal import Journal
@@ -24,6 +25,8 @@ from vramwise.training.parent.recover import Recovery, next_attempt
 from vramwise.training.plan import EXIT_OUT_OF_MEMORY, PredictedMemory, TrainPlan
 
 Command = Callable[[TrainPlan, str, Mapping[str, str]], list[str]]
+# Whether the second plan would fit where the first one ran out of memory, which left this record; None: nobody knows.
+FitsAfter = Callable[[TrainPlan, TrainPlan, Mapping[str, Any]], bool | None]
 
 
 def supervise(
@@ -32,21 +35,23 @@ def supervise(
     say: Callable[[str], None],
     advise: Callable[[TrainPlan], Sequence[str]] | None = None,
     predict: Callable[[TrainPlan], PredictedMemory | None] | None = None,
+    fits: FitsAfter | None = None,
     command: Command = worker_command,
     env: Mapping[str, str] | None = None,
 ) -> int:
     """Train to the end, through any number of out-of-memories that smaller batches can help. Returns the exit code.
 
-    `advise`: what else would help, asked when no batch can be halved any more. `predict`: the prediction for a restart
-    with other batches; without it the guard of a restart has none to compare with.
+    `advise`: what else would help, asked when no batch can be made smaller. `predict`: the prediction for a restart
+    with other batches; without it the guard of a restart has none to compare with. `fits`: which batches a restart may
+    have; without it they are halved.
     """
     env = dict(os.environ if env is None else env) | dict(plan.environment)
     if launched_from_outside(env):  # one of several ranks that somebody else started: it cannot restart the others
         return _run_once(plan, command, env)
     if find_nodes(env).rank > 0:  # the first node keeps journal and lock; the others follow its decisions
-        return _follow(plan, command, env)
+        return _follow(plan, fits, command, env)
     with locked(plan.output_dir) as lock:
-        return _Supervisor(plan, say, advise, predict, command, env, () if lock is None else (lock,)).run()
+        return _Supervisor(plan, say, advise, predict, fits, command, env, () if lock is None else (lock,)).run()
 
 
 class _Supervisor:
@@ -56,6 +61,7 @@ class _Supervisor:
         say: Callable[[str], None],
         advise: Callable[[TrainPlan], Sequence[str]] | None,
         predict: Callable[[TrainPlan], PredictedMemory | None] | None,
+        fits: FitsAfter | None,
         command: Command,
         env: Mapping[str, str],
         keep_open: Sequence[int],
@@ -64,12 +70,14 @@ class _Supervisor:
         self._say = say
         self._advise = advise
         self._predict = predict
+        self._fits = fits
         self._command = command
         self._env = env
         self._keep_open = keep_open
         self._journal = Journal(plan.output_dir)
-        self._signals = Signals(Path(plan.output_dir) / PIDS)
+        self._signals = Signals(Path(plan.output_dir) / PIDS, say)
         self._started_ns = 0
+        self._out_of_memory = False
 
     def run(self) -> int:
         """Attempt after attempt."""
@@ -83,20 +91,21 @@ class _Supervisor:
                 code = _unhidden(self._signals.run(words, self._env, self._keep_open), self._plan, self._signals)
                 recovery = self._after(code)
                 if recovery is None:
-                    return code
+                    return code if self._signals.received or not self._out_of_memory else EXIT_OUT_OF_MEMORY
                 predicted = None if self._predict is None else self._predict(recovery.plan)
                 self._plan = replace(recovery.plan, predicted=predicted)
 
     def _after(self, code: int) -> Recovery | None:
         """What follows from the end of an attempt: another one, or None for the end of the run."""
         facts = out_of_memory_of(self._plan, code)
+        self._out_of_memory = facts is not None
         if facts is None or self._signals.received is not None:
             self._note_end(code)
             self._say_end(code)
             return None
         for line in oom.describe(facts):
             self._say(line)
-        recovery = next_attempt(self._plan, str(facts["phase"]), self._checkpoint()) if self._plan.recover else None
+        recovery = _recovery(self._plan, facts, self._checkpoint(), self._fits) if self._plan.recover else None
         kept = {key: facts.get(key) for key in ("phase", "step", "requested_bytes", "allocated_bytes", "snapshot")}
         self._journal.note(
             "out-of-memory",
@@ -137,7 +146,7 @@ class _Supervisor:
         self._say(
             "the model alone does not fit: smaller batches cannot help"
             if loading
-            else "no batch can be halved any more"
+            else "no batch can be made smaller any more"
         )
         advice = [] if self._advise is None else list(self._advise(self._plan))
         self._journal.note("advice", attempt=self._plan.attempt, advice=advice)
@@ -164,8 +173,21 @@ def out_of_memory_of(plan: TrainPlan, code: int) -> dict[str, Any] | None:
     return known | written if isinstance(written.get("phase", ""), str) else known
 
 
+def _recovery(
+    plan: TrainPlan, facts: Mapping[str, Any], checkpoint: str | None, fits: FitsAfter | None
+) -> Recovery | None:
+    """What follows from a record; every node comes to the same answer."""
+    asked = None if fits is None else lambda candidate: fits(plan, candidate, facts)
+    found = next_attempt(plan, str(facts["phase"]), checkpoint, asked)
+    if found is None or not plan.packs_anew or found.plan.micro_batch_size == plan.micro_batch_size:
+        return found
+    return replace(found, message=f"{found.message}; rows are packed anew, so a step holds other samples than before")
+
+
 def last_of_this_run(plan: TrainPlan, started_ns: int) -> str | None:
     """The highest whole checkpoint that was finished after the run began, else the one it began from."""
+    if plan.engine == "axolotl":
+        return foreign.latest_of_trainer(plan.output_dir, since_ns=started_ns) or plan.resume_from
     own = [
         folder
         for folder in checkpoints(plan.output_dir)
@@ -184,7 +206,7 @@ def _run_once(plan: TrainPlan, command: Command, env: Mapping[str, str]) -> int:
         return signals.run(command(plan, str(path), env), env)
 
 
-def _follow(plan: TrainPlan, command: Command, env: Mapping[str, str]) -> int:
+def _follow(plan: TrainPlan, fits: FitsAfter | None, command: Command, env: Mapping[str, str]) -> int:
     """A further node: the same attempts as the first one makes, by the same record on the shared folder."""
     from vramwise.training.plan import write_plan
 
@@ -199,7 +221,7 @@ def _follow(plan: TrainPlan, command: Command, env: Mapping[str, str]) -> int:
             facts = out_of_memory_of(plan, code)
             if facts is None or signals.received is not None or not plan.recover:
                 return code
-            recovery = next_attempt(plan, str(facts["phase"]), last_of_this_run(plan, started_ns))
+            recovery = _recovery(plan, facts, last_of_this_run(plan, started_ns), fits)
             if recovery is None:
                 return code
             plan = recovery.plan

@@ -8,13 +8,16 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from vramwise.units import gib
+
 _SHOWN = (("loss", "loss {:.4f}"), ("eval_loss", "eval loss {:.4f}"), ("grad_norm", "grad norm {:.3g}"))
 
 
 class Progress(TrainerCallback):
     """Prints losses and how far the run is; `phase` is what the run is doing, for whoever asks after an error."""
 
-    def __init__(self) -> None:
+    def __init__(self, predicted_bytes: int | None = None) -> None:
+        self._predicted_bytes = predicted_bytes
         self.phase = "load"
         self.step: int | None = None  # the optimizer step under way, from 1
         self._started = 0.0
@@ -41,7 +44,16 @@ class Progress(TrainerCallback):
             words = [f"step {state.global_step}/{state.max_steps}", *words]
             if "learning_rate" in logs:
                 words.append(f"lr {logs['learning_rate']:.2e}")
-            say("  ".join([*words, self._left(state)]).rstrip())
+            say("  ".join([*words, self._memory(), self._left(state)]).replace("    ", "  ").rstrip())
+
+    def _memory(self) -> str:
+        """What is reserved now, beside what was predicted for the highest moment; nothing without a GPU."""
+        import torch
+
+        if not torch.cuda.is_available():
+            return ""
+        predicted = "" if self._predicted_bytes is None else f" of {gib(self._predicted_bytes)} predicted"
+        return f"memory {gib(torch.cuda.memory_reserved())}{predicted}"
 
     def _left(self, state: Any) -> str:
         done = state.global_step - self._first_step

@@ -45,6 +45,7 @@ class StopOnSignal(TrainerCallback):
         if self._agreed(args):
             control.should_save = True
             control.should_training_stop = True
+            control.should_evaluate = False  # who stops a run waits for no evaluation
 
     def _agreed(self, args: Any) -> bool:
         number = self._received

@@ -21,6 +21,7 @@ from vramwise.variants.changes.batches import (
     halve_micro_batch,
     no_automatic_batch,
     one_row,
+    sizes_below,
     smaller_micro_batches,
     smaller_sizes,
 )
@@ -76,6 +77,7 @@ __all__ = [
     "separate_samples",
     "shard_checkpoints",
     "shorten_rows",
+    "sizes_below",
     "smaller_micro_batches",
     "smaller_sizes",
     "train_in_bf16",

@@ -12,12 +12,17 @@ from vramwise.variants.changes.base import change
 _MOST_ROWS = 65536
 
 
-def smaller_sizes(micro: int, accumulation: int) -> Iterator[tuple[int, int]]:
-    """Every micro-batch of at most half the size, with its accumulation, the largest first; 5 × 2 → 2 × 5, 1 × 10."""
+def sizes_below(micro: int, accumulation: int) -> Iterator[tuple[int, int]]:
+    """Every smaller micro-batch with its accumulation, the largest first; 6 × 2 → 4 × 3, 3 × 4, 2 × 6, 1 × 12."""
     product = micro * accumulation
-    for size in range(min(micro // 2, _MOST_ROWS), 0, -1):
+    for size in range(min(micro - 1, _MOST_ROWS), 0, -1):
         if product % size == 0:
             yield size, product // size
+
+
+def smaller_sizes(micro: int, accumulation: int) -> Iterator[tuple[int, int]]:
+    """Those of at most half the size; 5 × 2 → 2 × 5, 1 × 10."""
+    return (sizes for sizes in sizes_below(micro, accumulation) if 2 * sizes[0] <= micro)
 
 
 def smaller_micro_batches(run: RunSpec) -> Iterator[Change]:

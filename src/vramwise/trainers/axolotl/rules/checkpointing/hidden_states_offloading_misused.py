@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.rules.base import Hit, rule, set_key, unsafe
+from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
-from vramwise.types import Fix, RunSpec, Severity
+from vramwise.types import RunSpec, Severity
 from vramwise.variants import changes
 
 
@@ -24,11 +24,11 @@ from vramwise.variants import changes
     ),
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """`activation_offloading: hidden_states` where it fails or is the slower choice.
+    """`activation_offloading: hidden_states` where it fails.
 
     It checkpoints every layer and offloads the layers' inputs. In its reentrant form it cannot train a partly frozen
-    model (`unfrozen_parameters`): Axolotl stops. With an adapter it works, but recomputes each layer;
-    `activation_offloading: true` moves the small adapter activations instead and skips the recomputation.
+    model (`unfrozen_parameters`): Axolotl stops. (With an adapter Axolotl warns that `true` may be faster, because it
+    skips recomputation: it does not, see `offloading-of-recomputed`.)
     """
     if run.activation_offloading != "hidden_states":
         return
@@ -39,15 +39,3 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
             message="use_reentrant: true with unfrozen_parameters and offloading of hidden_states: Axolotl stops",
             change=changes.nonreentrant_checkpointing(run),
         )
-    if run.adapter:
-        yield Hit(
-            severity=Severity.WARNING,
-            key="activation_offloading",
-            message=f"hidden_states recomputes every layer: with adapter {run.adapter}, offloading true is faster",
-            # Selective checkpointing goes with hidden_states only.
-            fix=None if run.config.get("selective_checkpointing") else _without_recomputation(),
-        )
-
-
-def _without_recomputation() -> Fix:
-    return unsafe("Offload without recomputation", set_key("activation_offloading", True))

@@ -1,0 +1,281 @@
+"""Runs of the real Axolotl on a card, several side by side, with what they took: one JSON line a run.
+
+    python axolotl_runs.py OUT_DIR --cases cases.json [--jobs 5] [--trace] [--seconds 560]
+
+Each case is `name: {"model": ..., "axolotl": "0.19.0", "config": {...}, "alloc": "..."}`; models are random weights of
+real shapes (`models.json`), data is made up. Environment: SITES names a folder with one site-packages folder a version
+(`0.19.0`, `0.21.0`), SHIM stand-ins for what is not there. A server per version and allocator setting imports
+everything once and forks a child for each run, before CUDA is touched: a run costs what it trains.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+WORK = Path(os.environ.get("AXOLOTL_WORK", "/tmp/axolotl-on-card"))
+SITES = Path(os.environ.get("SITES", WORK / "sites"))
+MODELS = json.loads((HERE / "models.json").read_text())
+LONGEST_RUN_S = 200
+
+
+def data() -> None:
+    """Made-up data sets: one a method."""
+    rng = random.Random(3)
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    words = ["".join(rng.choice(letters) for _ in range(rng.randint(2, 9))) for _ in range(4000)]
+
+    def text(count: int) -> str:
+        return " ".join(rng.choices(words, k=count))
+
+    def write(name: str, rows: list[dict[str, object]]) -> None:
+        (WORK / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    lengths = [max(20, min(1500, int(rng.lognormvariate(5.2, 0.9)))) for _ in range(600)]
+    write("data.jsonl", [{"instruction": text(12), "input": "", "output": text(count)} for count in lengths])
+    pairs = [{"prompt": text(60), "chosen": text(300), "rejected": text(rng.randint(150, 400))} for _ in range(200)]
+    write("dpo.jsonl", [{"system": "", **pair} for pair in pairs])
+    write("kto.jsonl", [{"prompt": text(60), "completion": text(300), "label": bool(i % 2)} for i in range(200)])
+    chats = [
+        {side: [_turn("user", pair["prompt"]), _turn("assistant", pair[side])] for side in ("chosen", "rejected")}
+        for pair in pairs
+    ]
+    write("orpo.jsonl", chats)
+    write("reward.jsonl", [{"system": "be good", "input": p["prompt"], **_sides(p)} for p in pairs])
+    write("grpo.jsonl", [{"prompt": text(120)} for _ in range(200)])
+    (WORK / "words.txt").write_text(" ".join(words))
+
+
+def _turn(role: str, content: str) -> dict[str, str]:
+    return {"role": role, "content": content}
+
+
+def _sides(pair: dict[str, str]) -> dict[str, str]:
+    return {side: pair[side] for side in ("chosen", "rejected")}
+
+
+def make(names: list[str]) -> None:
+    """Model folders with random weights, and one tokenizer for all."""
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+    from transformers.initialization import no_init_weights
+
+    tok = Tokenizer(models.BPE(unk_token=None))
+    tok.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tok.decoder = decoders.ByteLevel()
+    special = ["<s>", "</s>", "<pad>"]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=6000, special_tokens=special, initial_alphabet=alphabet)
+    tok.train_from_iterator([(WORK / "words.txt").read_text()], trainer)
+    fast = PreTrainedTokenizerFast(tokenizer_object=tok, bos_token="<s>", eos_token="</s>", pad_token="<pad>")
+    turn = "{{ m['role'] }}: {{ m['content'] }}{{ eos_token }}"
+    fast.chat_template = "{% for m in messages %}" + turn + "{% endfor %}"
+    for name in names:
+        folder = WORK / "models" / name
+        if folder.exists():
+            continue
+        spec = dict(MODELS[name])
+        architectures = spec.pop("architectures")
+        config = AutoConfig.for_model(spec.pop("model_type"), **spec)
+        config.architectures = architectures
+        config.dtype = "bfloat16"
+        with torch.device("cuda"), no_init_weights():
+            model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+        with torch.no_grad():
+            for label, parameter in model.named_parameters():
+                parameter.fill_(1.0) if "norm" in label else parameter.normal_(0, 0.02)
+        model.tie_weights()
+        model.save_pretrained(folder)
+        fast.save_pretrained(folder)
+        del model
+        torch.cuda.empty_cache()
+
+
+def config_of(name: str, case: dict[str, object]) -> dict[str, object]:
+    """The whole config of a case: what is common to all, then its own keys."""
+    config = {
+        "base_model": str(WORK / "models" / str(case["model"])),
+        "datasets": [{"path": str(WORK / "data.jsonl"), "type": "alpaca", "ds_type": "json"}],
+        "sequence_len": 2048,
+        "gradient_accumulation_steps": 1,
+        "max_steps": 5,
+        "num_epochs": 1,
+        "learning_rate": 1e-5,
+        "optimizer": "adamw_torch_fused",
+        "lr_scheduler": "constant",
+        "bf16": True,
+        "tf32": False,
+        "val_set_size": 0,
+        "attn_implementation": "sdpa",
+        "save_strategy": "no",
+        "logging_steps": 1,
+        "dataset_prepared_path": str(WORK / "prepared" / name),
+        "output_dir": str(WORK / "out" / name),
+        "seed": 11,
+        **case["config"],  # type: ignore[dict-item]
+    }
+    kind = "reward" if config.get("reward_model") else str(config.get("rl"))
+    fields = {"dpo": ("prompt", "chosen", "rejected"), "kto": ("prompt", "completion")}
+    fields |= {"simpo": fields["dpo"], "ipo": fields["dpo"]}
+    if kind in fields:
+        names = {f"field_{field}": field for field in fields[kind]}
+        formats = {f"{field}_format": "{" + field + "}" for field in fields[kind]}
+        label = {"field_label": "label"} if kind == "kto" else {}
+        config["datasets"] = [_set("kto.jsonl" if kind == "kto" else "dpo.jsonl", {**names, **formats, **label})]
+    others = {"orpo": "chat_template.argilla", "reward": "bradley_terry.chat_template"}
+    others["grpo"] = "axolotl_rewards.transform"
+    if kind in others:
+        config["datasets"] = [_set(f"{kind}.jsonl", others[kind])]
+        if kind != "grpo":
+            config["chat_template"] = "chatml"
+    return config
+
+
+def _set(file: str, kind: object) -> dict[str, object]:
+    return {"path": str(WORK / file), "type": kind, "ds_type": "json", "split": "train"}
+
+
+def environment(version: str, alloc: str) -> dict[str, str]:
+    """What a run of this version sees."""
+    return {
+        **os.environ,
+        "PYTHONPATH": f"{SITES / version}:{HERE}",
+        "AXOLOTL_DO_NOT_TRACK": "1",
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "WANDB_DISABLED": "true",
+        "PYTORCH_CUDA_ALLOC_CONF": alloc,
+        "PYTORCH_ALLOC_CONF": alloc,
+        "CUDA_VISIBLE_DEVICES": "0",
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+        "TRITON_CACHE_DIR": str(WORK / "triton"),
+        "OMP_NUM_THREADS": "2",
+        "AXOLOTL_DATASET_NUM_PROC": "2",
+    }
+
+
+class Server:
+    """A process that has imported everything and forks a child for each run."""
+
+    def __init__(self, version: str, alloc: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(HERE / "fork_server.py")],
+            env=environment(version, alloc),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def start(self, folder: Path) -> int:
+        """Start a run in a folder; its process id."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(f"{folder}\n")
+        self.process.stdin.flush()
+        return int(self.process.stdout.readline())
+
+
+def row_of(name: str, case: dict[str, object], folder: Path, seconds: float) -> dict[str, object]:
+    """What a finished run left."""
+    done = folder / "rc"
+    row = {
+        "name": name,
+        "axolotl": case["axolotl"],
+        "config": _without_places(config_of(name, case)),
+        "alloc_conf": case.get("alloc", "expandable_segments:True"),
+        "model": MODELS[str(case["model"])],
+        "rc": int(done.read_text()) if done.exists() else -9,
+        "seconds": round(seconds, 1),
+    }
+    watch = folder / "watch.json"
+    if watch.exists():
+        row.update(json.loads(watch.read_text()))
+    if row["rc"]:
+        row["tail"] = (folder / "log").read_text(errors="replace")[-1500:]
+    return row
+
+
+def _without_places(config: dict[str, object]) -> dict[str, object]:
+    """The config as it is recorded: without folders of the machine."""
+    kept = {key: value for key, value in config.items() if key not in ("dataset_prepared_path", "output_dir")}
+    kept["base_model"] = "MODEL"
+    kept["datasets"] = [{**item, "path": Path(item["path"]).name} for item in config["datasets"]]  # type: ignore[attr-defined]
+    return kept
+
+
+def main() -> None:
+    """Run the cases, as many at once as allowed, until done or out of time."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--cases", type=Path, required=True)
+    parser.add_argument("--jobs", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=560)
+    parser.add_argument("--trace", action="store_true", help="keep every allocator event too, in OUT/traces.tar.xz")
+    arguments = parser.parse_args()
+    began = time.time()
+    cases = json.loads(arguments.cases.read_text())
+    WORK.mkdir(exist_ok=True)
+    data()
+    needed = sorted({case["model"] for case in cases.values()})
+    some_site = environment(next(iter(cases.values()))["axolotl"], "")
+    import_code = f"import axolotl_runs; axolotl_runs.make({needed!r})"
+    making = subprocess.Popen([sys.executable, "-c", import_code], env=some_site, cwd=HERE)
+    keys = sorted({(case["axolotl"], case.get("alloc", "expandable_segments:True")) for case in cases.values()})
+    servers = {key: Server(*key) for key in keys}
+    if making.wait():
+        sys.exit("the models could not be made")
+    print(f"set up in {time.time() - began:.0f} s", flush=True)
+    todo, running = list(cases), {}
+    while todo or running:
+        while todo and len(running) < arguments.jobs and time.time() - began < arguments.seconds - 60:
+            name = todo.pop(0)
+            case = cases[name]
+            folder = WORK / "runs" / name
+            folder.mkdir(parents=True, exist_ok=True)
+            config = config_of(name, case)
+            config["plugins"] = [*config.get("plugins", []), "axolotl_watch.Watch"]
+            (folder / "config.yml").write_text(json.dumps(config))
+            (folder / "trace").write_text("1" if arguments.trace else "")
+            server = servers[(case["axolotl"], case.get("alloc", "expandable_segments:True"))]
+            running[name] = (server.start(folder), time.time())
+        if not running:
+            break
+        time.sleep(0.3)
+        for name, (pid, started) in list(running.items()):
+            folder = WORK / "runs" / name
+            late = time.time() - started > LONGEST_RUN_S or time.time() - began > arguments.seconds
+            if not (folder / "rc").exists() and not late:
+                continue
+            if late:
+                subprocess.run(["kill", "-9", str(pid)], check=False)
+            del running[name]
+            row = row_of(name, cases[name], folder, time.time() - started)
+            with (arguments.out / "axolotl.jsonl").open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            if row["rc"]:
+                with (arguments.out / "failed.log").open("a") as file:
+                    file.write(f"=== {name}\n{(folder / 'log').read_text(errors='replace')[-6000:]}\n")
+            print(name, "rc", row["rc"], row.get("overall_reserved_mib"), f"{row['seconds']} s", flush=True)
+    print("not run:", todo, f"{time.time() - began:.0f} s", flush=True)
+    for server in servers.values():
+        server.process.kill()
+    if arguments.trace:
+        folders = [path.relative_to(WORK) for path in WORK.glob("runs/*/trace.json")]
+        for first in range(0, len(folders), 12):
+            archive = arguments.out / f"traces-{first // 12}.tar.xz"
+            chosen = [str(path) for path in folders[first : first + 12]]
+            subprocess.run(
+                ["tar", "-cJf", str(archive), *chosen], cwd=WORK, env={**os.environ, "XZ_OPT": "-2 -T4"}, check=False
+            )
+
+
+if __name__ == "__main__":
+    main()

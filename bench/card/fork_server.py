@@ -1,0 +1,93 @@
+"""Imports what Axolotl needs, then forks a child for each folder named on standard input: see `axolotl_runs.py`."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from pathlib import Path
+
+MODULES = (
+    *("torch", "transformers", "datasets", "peft", "accelerate", "transformers.trainer", "trl"),
+    *("transformers.models.llama.modeling_llama", "bitsandbytes", "axolotl.cli.train", "axolotl.core.builders"),
+    *("axolotl.loaders", "axolotl.integrations.liger", "axolotl.monkeypatch.lora_kernels"),
+)
+
+
+def warm() -> None:
+    """Import what a run imports, as far as CUDA is left alone: a child of a process that touched it cannot use it."""
+    for name in MODULES:
+        if spoils(name):
+            print(f"{name} touches CUDA when imported: left to the runs", file=sys.stderr, flush=True)
+        else:
+            importlib.import_module(name)
+
+
+def spoils(name: str) -> bool:
+    """Whether importing this would keep children from using CUDA, tried in a child."""
+    pid = os.fork()
+    if pid:
+        return os.waitpid(pid, 0)[1] != 0
+    importlib.import_module(name)
+    import torch
+
+    grandchild = os.fork()
+    if grandchild == 0:
+        os._exit(int(torch.cuda._is_in_bad_fork()))
+    os._exit(int(os.waitpid(grandchild, 0)[1] != 0))
+
+
+def run(folder: Path) -> None:
+    """One run, in a process of its own."""
+    os.chdir(folder)
+    log = os.open("log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.setsid()
+    os.environ["WATCH_OUT"] = str(folder / "watch.json")
+    os.environ["WATCH_TRACE"] = str(folder / "trace.json") if (folder / "trace").read_text() else ""
+    code = 0
+    try:
+        from axolotl.cli.train import do_cli
+
+        do_cli(config=str(folder / "config.yml"))
+    except SystemExit as end:
+        code = int(bool(end.code))
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    finally:
+        try:
+            import axolotl_watch
+
+            axolotl_watch.finish()
+        except Exception:
+            traceback.print_exc()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        (folder / "rc.part").write_text(str(code))
+        (folder / "rc.part").rename(folder / "rc")
+        os._exit(code)
+
+
+def main() -> None:
+    """Serve folders until standard input ends."""
+    out = os.dup(1)
+    os.dup2(2, 1)  # imports may print
+    warm()
+    for line in sys.stdin:
+        while True:  # collect children that have ended
+            try:
+                if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                    break
+            except ChildProcessError:
+                break
+        pid = os.fork()
+        if pid == 0:
+            run(Path(line.strip()))
+        os.write(out, f"{pid}\n".encode())
+
+
+if __name__ == "__main__":
+    main()

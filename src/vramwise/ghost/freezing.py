@@ -1,0 +1,47 @@
+"""Partly frozen models: of all parameters only those whose names match are trained."""
+
+from __future__ import annotations
+
+import re
+
+from vramwise.errors import VramwiseError
+from vramwise.ghost.tape import Parameter
+from vramwise.ghost.weights import Weights
+
+
+def freeze_except(weights: Weights, patterns: tuple[str, ...]) -> None:
+    """Take the gradient from every parameter whose name none of the regular expressions matches from its start.
+
+    A frozen one stays in the type it was loaded in; adapters are named as PEFT names them.
+    """
+    wanted = [_compiled(pattern) for pattern in patterns]
+    for name, parameter in _named(weights):
+        if not any(pattern.match(name) for pattern in wanted):
+            parameter.node = None
+        elif parameter.node is None:
+            parameter.require_grad()
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise VramwiseError(f"parameters to train: '{pattern}' is no regular expression: {error}") from error
+
+
+def _named(weights: Weights) -> list[tuple[str, Parameter]]:
+    """Parameters under the names they have once the model is wrapped."""
+    if not weights.adapters:
+        return list(weights.by_name.items())
+    start, found = "base_model.model.", []
+    for name, parameter in weights.by_name.items():
+        module, _, last = name.rpartition(".")
+        inside = f"{module}.base_layer.{last}" if module in weights.adapters else name
+        found.append((f"{start}{inside}", parameter))
+    for module, pair in weights.adapters.items():
+        found += [
+            (f"{start}{module}.lora_{letter}.default.weight", one) for letter, one in zip("AB", pair, strict=True)
+        ]
+    for module, magnitude in weights.magnitudes.items():
+        found.append((f"{start}{module}.lora_magnitude_vector.default.weight", magnitude))
+    return found

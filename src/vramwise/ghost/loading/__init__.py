@@ -1,0 +1,68 @@
+"""Loading: the weights come to the card, some are cast to and fro, the base is quantised, adapters are added.
+
+`load` follows the order of a trainer's loader: read the weights (`reading`), cast what the trainer casts (`casts`),
+add the adapters (`adapters`), hand the cache back. What the steps find in the allocator's cache is what this leaves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from vramwise.ghost.loading.adapters import add_adapters
+from vramwise.ghost.loading.casts import cast_for_training
+from vramwise.ghost.loading.reading import move_to_device, read_weights, stays_on_host
+from vramwise.ghost.sharding import Sharding
+from vramwise.ghost.tape import Tape
+from vramwise.ghost.weights import Weights
+from vramwise.types import ModelSpec, RunSpec
+
+__all__ = ["load", "load_reference"]
+
+# TRL's trainers for these wrap the model themselves, when the loader has finished and emptied the cache.
+_WRAPPED_BY_THE_TRAINER = ("dpo", "ipo", "kto")
+
+
+def load(t: Tape, model: ModelSpec, run: RunSpec, sharding: Sharding) -> Weights:
+    """The weights of the model that is trained, its adapters included; the cache is handed back at the end."""
+    if run.layer_offloading and run.loads_through == "device":
+        # layers leave the card when the whole model has been on it
+        _load_onto_card(t, Weights(model, run, replace(sharding, host_weights=False)))
+        t.empty_cache()
+        run = replace(run, resets_load_peaks=False)
+    weights = Weights(model, run, sharding)
+    if run.loads_through == "host" and not stays_on_host(sharding):
+        move_to_device(t, weights)
+    else:
+        _load_onto_card(t, weights)
+    t.empty_cache()
+    return weights
+
+
+def load_reference(t: Tape, model: ModelSpec, run: RunSpec, sharding: Sharding) -> Weights:
+    """A second, frozen model beside the trained one: read and cast in the same way, without adapters."""
+    weights = Weights(model, run, sharding)
+    _load_base(t, weights, trainable=False)
+    t.empty_cache()
+    return weights
+
+
+def _load_onto_card(t: Tape, weights: Weights) -> None:
+    run = weights.run
+    _load_base(t, weights, trainable=run.adapter is None)
+    if run.adapter is None:
+        return
+    late = run.rl in _WRAPPED_BY_THE_TRAINER
+    if not late:
+        add_adapters(t, weights)
+    if run.resets_load_peaks:
+        t.reset_peaks()
+    if late:
+        t.empty_cache()
+        add_adapters(t, weights)
+
+
+def _load_base(t: Tape, weights: Weights, *, trainable: bool) -> None:
+    read_weights(t, weights, trainable=trainable)
+    cast_for_training(t, weights)
+    if weights.run.resets_load_peaks:
+        t.reset_peaks()

@@ -1,0 +1,114 @@
+"""Adapters as PEFT adds them: made in the base weights' type beside their modules, then copied to fp32."""
+
+from __future__ import annotations
+
+from vramwise.facts.lora_targets import LoraTarget, lora_targets, wanted_targets
+from vramwise.families import layout_of
+from vramwise.ghost.dtypes import BY_NAME, FP32, DType
+from vramwise.ghost.loading.parameter import fsdp_parameter, new_parameter
+from vramwise.ghost.tape import Parameter, Storage, Tape
+from vramwise.ghost.weights import Weights
+
+Planned = dict[str, LoraTarget]
+
+
+def add_adapters(t: Tape, weights: Weights) -> None:
+    """Around a base that is on the card: all matrices in the base's type first, then one after the other to fp32."""
+    run = weights.run
+    base = BY_NAME[run.weights_dtype]
+    targets = list(planned_adapters(weights).values())
+    first: list[Parameter] = []
+    for target in targets:
+        for letter, shape in _matrices(weights, target):
+            name = f"{target.name}.lora_{letter}"
+            t.mark("weights", name)
+            if letter == "magnitude":
+                _weight_norm(t, target, base)
+            first.append(Parameter(t, name, shape, base, trainable=False))
+    for position in range(len(first)):
+        made = first[position]
+        t.mark("weights", made.name)
+        wide = new_parameter(t, weights, made.name, made.shape, FP32, trainable=True)
+        del made
+        first[position] = wide
+        del wide
+    _tie_saved_head(weights)
+    for name in [*weights.by_name]:
+        copy_saved(t, weights, name)
+    each = 3 if run.use_dora else 2
+    for position, target in enumerate(targets):
+        _keep(weights, target, first[position * each : (position + 1) * each])
+
+
+def planned_adapters(weights: Weights) -> Planned:
+    """The modules that get an adapter, by name, in the model's order."""
+    run = weights.run
+    if run.adapter is None:
+        return {}
+    wanted = wanted_targets(run, weights.model)
+    return {target.name: target for target in lora_targets(weights.model, wanted)}
+
+
+def adapter_beside(t: Tape, weights: Weights, name: str, planned: Planned) -> None:
+    """The adapter of the module whose last parameter this is, moved with it: in fp32 already."""
+    target = planned.pop(name, None) or planned.pop(name.removesuffix(".weight"), None)
+    if target is None:
+        return
+    group = []
+    for letter, shape in _matrices(weights, target):
+        matrix = f"{target.name}.lora_{letter}"
+        t.mark("weights", matrix)
+        group.append(new_parameter(t, weights, matrix, shape, FP32, trainable=True))
+    _keep(weights, target, group)
+
+
+def copy_saved(t: Tape, weights: Weights, name: str) -> None:
+    """PEFT's modules_to_save: a trainable copy, in the type of the original, which stays where it is."""
+    wanted = weights.run.lora_modules_to_save
+    if not wanted or not name.removesuffix(".weight").removesuffix(".bias").endswith(wanted):
+        return
+    original = weights.by_name[name]
+    t.mark("weights", name)
+    weights.replaced.append(original)
+    if weights.sharding.fsdp is None:
+        weights.by_name[name] = Parameter(t, name, original.shape, original.dtype, trainable=True)
+    else:
+        weights.by_name[name] = fsdp_parameter(t, weights, name, original.shape, original.state_dtype, trainable=True)
+
+
+def _tie_saved_head(weights: Weights) -> None:
+    """A tied head has no weight of its own: copied, it gets one, and copying the embeddings leaves the head with the
+    original."""
+    if not weights.run.lora_modules_to_save or not weights.model.tie_word_embeddings:
+        return
+    layout = layout_of(weights.model)
+    embedding = f"{layout.inside(weights.model, layout.embedding)}.weight"
+    weights.by_name["lm_head.weight"] = weights.by_name[embedding]
+
+
+def _matrices(weights: Weights, target: LoraTarget) -> list[tuple[str, tuple[int, ...]]]:
+    run = weights.run
+    assert run.lora_r is not None
+    rank = run.lora_r * target.rank_factor * target.experts
+    shapes: list[tuple[str, tuple[int, ...]]] = [("A", (rank, target.in_features)), ("B", (target.out_features, rank))]
+    if run.use_dora:
+        shapes.append(("magnitude", (target.out_features,)))
+    return shapes
+
+
+def _keep(weights: Weights, target: LoraTarget, group: list[Parameter]) -> None:
+    weights.adapters[target.name] = (group[0], group[1])
+    weights.targets[target.name] = target
+    if weights.run.use_dora:
+        weights.magnitudes[target.name] = group[2]
+
+
+def _weight_norm(t: Tape, target: LoraTarget, base: DType) -> None:
+    """The first magnitudes: norms of the merged weight."""
+    nbytes = target.in_features * target.out_features * base.size
+    merged = Storage(t, nbytes)
+    t.workspace()
+    scaled = Storage(t, nbytes)
+    summed = Storage(t, nbytes)
+    del scaled
+    del merged, summed

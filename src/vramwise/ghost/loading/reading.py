@@ -1,0 +1,192 @@
+"""Weights come to the card: straight from the files, by way of host memory, or made there.
+
+From the files (transformers' `from_pretrained` with a device map): one block of the model's size is asked for and given
+back, so that the allocator has it in its cache; then tensor after tensor in the checkpoint's order. What is to be
+quantised arrives in the storage type first. By way of the host: parameter by parameter in the model's order, adapters
+beside their modules. Made: as a model built from its config does it.
+"""
+
+from __future__ import annotations
+
+from vramwise.facts.parameters import parameters
+from vramwise.families.parts import Parameter as Described
+from vramwise.ghost.dtypes import BY_NAME, FP32, DType
+from vramwise.ghost.loading.adapters import adapter_beside, copy_saved, planned_adapters
+from vramwise.ghost.loading.casts import KEPT_TOGETHER
+from vramwise.ghost.loading.experts import Matrices, merge_experts, read_experts, read_layer
+from vramwise.ghost.loading.order import checkpoint_order, is_merged
+from vramwise.ghost.loading.parameter import new_parameter
+from vramwise.ghost.loading.rotary import rotary_buffers
+from vramwise.ghost.quantise import packed_4bit, quantise_4bit, quantise_8bit
+from vramwise.ghost.sharding import Sharding
+from vramwise.ghost.tape import Storage, Tape
+from vramwise.ghost.weights import Weights
+from vramwise.types import RunSpec
+
+# The warm-up leaves this much of the card alone.
+_LEFT_BY_THE_WARM_UP = int(1.2 * 1024**3)
+_PROBE_BYTES = 8
+_SMALL_SEGMENT = 2 * 1024**2
+
+
+def stays_on_host(sharding: Sharding) -> bool:
+    """Whether the card never holds the whole model: its weights are spread over ranks, or stay in host memory."""
+    return sharding.weights or sharding.host_weights
+
+
+def read_weights(t: Tape, weights: Weights, *, trainable: bool) -> None:
+    """Bring the base weights to the card in the run's way."""
+    if weights.run.loads_through == "device" and not stays_on_host(weights.sharding):
+        _read_to_device(t, weights, trainable=trainable)
+    else:
+        _make_on_device(t, weights, trainable=trainable)
+
+
+def bits_of(run: RunSpec, parameter: Described) -> str | None:
+    """How a weight is quantised, if it is."""
+    if parameter.kind == "linear":
+        return run.quantization
+    apart = len(parameter.shape) == 3 and ".experts." in parameter.name
+    return run.expert_quantization if apart else None
+
+
+def _read_to_device(t: Tape, weights: Weights, *, trainable: bool) -> None:
+    run, model = weights.run, weights.model
+    base = BY_NAME[run.weights_dtype]
+    if run.expert_quantization is None:
+        _warm_up(t, weights, base)
+    experts: Matrices = {}
+    for parameter in checkpoint_order(model):
+        t.mark("weights", parameter.name)
+        bits = bits_of(run, parameter)
+        arrived = _arrive(t, weights, parameter, base, experts)
+        if bits is None:
+            made = new_parameter(
+                t, weights, parameter.name, parameter.shape, base, trainable=trainable, arrived=arrived
+            )
+            weights.by_name[parameter.name] = made
+            del made
+        else:
+            _quantise(t, weights, parameter, base, bits, arrived)
+        del arrived
+        if bits is not None and parameter.kind == "experts":
+            t.empty_cache()
+    weights.buffers += rotary_buffers(t, model, computed_on_device=False)
+    if weights.block.scaled_embeddings == "inside":
+        weights.buffers.append(Storage(t, base.size))  # the factor that embeddings are scaled by
+    if run.expert_quantization is not None:
+        t.empty_cache()
+
+
+def _arrive(t: Tape, weights: Weights, parameter: Described, base: DType, experts: Matrices) -> Storage | None:
+    """A weight that is on the card before it becomes a parameter: to be quantised, or put together of experts.
+
+    Experts' matrices of a layer are read ahead, all of them; what is quantised while it is read is read one by one.
+    """
+    model = weights.model
+    if is_merged(model, parameter):
+        if parameter.name not in experts:
+            ahead = [other for other in checkpoint_order(model) if other.layer == parameter.layer]
+            together = [other for other in ahead if is_merged(model, other)]
+            one_by_one = weights.run.quantization is not None
+            experts |= read_experts(t, parameter, base) if one_by_one else read_layer(t, together, base)
+        return merge_experts(t, parameter, experts.pop(parameter.name), base)
+    if bits_of(weights.run, parameter) is not None and not _packed_in_checkpoint(weights):
+        return Storage(t, parameter.numel * base.size)
+    return None
+
+
+def _packed_in_checkpoint(weights: Weights) -> bool:
+    return weights.model.checkpoint_quantization == "bitsandbytes_4bit"
+
+
+def _warm_up(t: Tape, weights: Weights, base: DType) -> None:
+    """One request of the size that the weights will take, given back at once; tied weights count once.
+
+    Before it accelerate asks each card with a number how much it has: the segment that this leaves in the cache is
+    taken off. On one of several ranks the card is given, and not asked.
+    """
+    t.mark("weights", "warm-up of the allocator")
+    cached = 0
+    if weights.sharding.ranks == 1:
+        Storage(t, _PROBE_BYTES)
+        cached = _SMALL_SEGMENT
+    total = 0
+    for parameter in parameters(weights.model):
+        bits = bits_of(weights.run, parameter)
+        numel = parameter.numel
+        total += numel * base.size if bits is None else numel if bits == "8bit" else numel // 2
+    if total <= 2 * cached:
+        return
+    total -= cached
+    if t.hardware.memory_bytes is not None:
+        total = min(total, t.hardware.memory_bytes - _LEFT_BY_THE_WARM_UP)
+    Storage(t, total // 2 * 2)
+
+
+def _quantise(
+    t: Tape, weights: Weights, parameter: Described, base: DType, bits: str, arrived: Storage | None = None
+) -> None:
+    """Quantise a weight. 4-bit ones are sharded as others are, their scales are not; 8-bit ones stay whole."""
+    name, shape = parameter.name, parameter.shape
+    weights.shapes[name] = shape
+    if bits == "8bit":
+        weights.quantised[name] = quantise_8bit(t, shape)
+        return
+    packed_already = _packed_in_checkpoint(weights) and weights.run.loads_through == "device"
+    kept = packed_4bit(t, shape) if packed_already else quantise_4bit(t, shape, base, arrived)
+    weights.quantised[name] = kept
+    sharding = weights.sharding
+    if stays_on_host(sharding):
+        weights.packed_bytes[name] = packed = kept[0].nbytes
+        if sharding.zero is not None:
+            return  # whole until the engine takes the model over
+        del kept[0]
+        if not sharding.host_weights:
+            kept.append(Storage(t, sharding.share(packed, of=True)))
+
+
+def _make_on_device(t: Tape, weights: Weights, *, trainable: bool) -> None:
+    """As a model built from its config and moved to the device: in the model's order, the head before it is tied."""
+    run, model = weights.run, weights.model
+    base = BY_NAME[run.weights_dtype]
+    computed = run.quantization is None
+    buffers_due = True
+    for parameter in parameters(model):
+        if parameter.kind == "lm_head" and buffers_due:
+            weights.buffers += rotary_buffers(t, model, computed_on_device=computed)
+            buffers_due = False
+        t.mark("weights", parameter.name)
+        bits = bits_of(run, parameter)
+        if bits is not None:
+            _quantise(t, weights, parameter, base, bits)
+            continue
+        made = new_parameter(t, weights, parameter.name, parameter.shape, base, trainable=trainable)
+        weights.by_name[parameter.name] = made
+        del made
+        if parameter.kind == "embedding" and weights.block.scaled_embeddings == "inside":
+            weights.buffers.append(Storage(t, base.size))  # the factor that embeddings are scaled by
+    if buffers_due:
+        weights.buffers += rotary_buffers(t, model, computed_on_device=computed)
+    if model.tie_word_embeddings:
+        # the head is made before it is tied to the embeddings
+        t.mark("weights", "lm_head before it is tied")
+        Storage(t, model.vocab_size * model.hidden_size * base.size)
+
+
+def move_to_device(t: Tape, weights: Weights) -> None:
+    """Move a finished model: parameters in the model's order, each module's adapter behind it, buffers last."""
+    run, model = weights.run, weights.model
+    base, trainable = BY_NAME[run.weights_dtype], run.adapter is None
+    planned = planned_adapters(weights)
+    for parameter in parameters(model):
+        t.mark("weights", parameter.name)
+        dtype = FP32 if run.fp32_embeddings and parameter.kind in KEPT_TOGETHER else base
+        made = new_parameter(t, weights, parameter.name, parameter.shape, dtype, trainable=trainable)
+        weights.by_name[parameter.name] = made
+        del made
+        copy_saved(t, weights, parameter.name)
+        adapter_beside(t, weights, parameter.name, planned)
+    for name in [*planned]:  # of a head that is tied, which is no parameter of its own
+        adapter_beside(t, weights, name, planned)
+    weights.buffers += rotary_buffers(t, model, computed_on_device=False)

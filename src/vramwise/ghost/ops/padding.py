@@ -1,0 +1,37 @@
+"""Leaving padding out: rows of all tokens gathered into one row of real ones, and put back."""
+
+from __future__ import annotations
+
+from vramwise.ghost.ops.shape import contiguous
+from vramwise.ghost.tape import Grads, Node, Tape, Tensor
+
+
+def _taken_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    return (t.new(*node.extra),)
+
+
+def rows_taken(t: Tape, x: Tensor, indices: Tensor) -> Tensor:
+    """`x.reshape(-1, heads, width)[indices]` for (batch, heads, tokens, width), whose tokens may come first in memory.
+
+    The result is one row. Its gradient is added into zeros of x's shape.
+    """
+    if x.heads_first and x.shape[1] > 1:
+        x = contiguous(t, x)
+    out = t.new((1, x.shape[1], indices.numel, x.shape[3]), x.dtype)
+    if t.grad_enabled and x.node is not None:
+        out.node = t.node(_taken_backward, (x,), (indices,))
+        out.node.extra = (x.shape, x.dtype)
+    return out
+
+
+def _put_back_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    return (t.new(*node.extra),)
+
+
+def rows_put_back(t: Tape, x: Tensor, indices: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Zeros of that shape, into which the rows are written; the gradient of them is gathered."""
+    out = t.new(shape, x.dtype)
+    if t.grad_enabled and x.node is not None:
+        out.node = t.node(_put_back_backward, (x,), (indices,))
+        out.node.extra = (x.shape, x.dtype)
+    return out

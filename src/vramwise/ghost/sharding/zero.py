@@ -1,0 +1,95 @@
+"""DeepSpeed's ZeRO as one rank sees it: which stage, what lives on the host, and the sizes that it works in.
+
+Written after DeepSpeed 0.18.9 and 0.19.8; where they differ it is a field here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from vramwise.ghost.dtypes import BY_NAME, FP32, DType
+from vramwise.ghost.tape import Storage, Tape
+from vramwise.types import RunSpec, ZeroSettings
+
+# the release taken where none is known, and the ones that changed something
+_LATEST = (0, 19, 8)
+_HOLDS_RECOMPUTED = (0, 19, 3)
+_LEAVES_ADAPTERS = (0, 19, 2)
+_CHECKS_SUMS = (0, 19, 3)
+_CHECKS_WITHOUT_COPIES = (0, 19, 6)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Zero:
+    """How ZeRO is set up."""
+
+    stage: int
+    ranks: int
+    settings: ZeroSettings
+    # what the engine casts the whole model to
+    compute: DType
+    optimizer: str
+    host_weights: bool
+    host_states: bool
+    # the engine casts nothing where weights were cut as they were loaded: adapters stay in fp32
+    leaves_adapters: bool
+    # adapters' frozen weights that checkpointing gathers anew stay until all of backward is done
+    holds_recomputed: bool
+    # gradients are looked through for what is no number; older releases make copies for it
+    checks_by_copies: bool
+
+    def share(self, numel: int) -> int:
+        """A rank's part of a weight: all ranks have the same number of elements."""
+        return -(-numel // self.ranks)
+
+    def sized(self, hidden: int) -> Zero:
+        """The same with every size known: transformers fills `auto` by the model's width."""
+        given = self.settings
+        square = hidden * hidden
+        settings = replace(
+            given,
+            reduce_bucket=square if given.reduce_bucket is None else given.reduce_bucket,
+            prefetch=int(0.9 * square) if given.prefetch is None else given.prefetch,
+            keeps_under=10 * hidden if given.keeps_under is None else given.keeps_under,
+        )
+        return replace(self, settings=settings)
+
+
+def zero_of(run: RunSpec, ranks: int) -> Zero | None:
+    """The ZeRO of a run, if it has one. One rank alone has an engine too: flat weights and their copy in fp32."""
+    if not run.sharding.startswith("zero"):
+        return None
+    stage = int(run.sharding[-1])
+    settings = run.zero or ZeroSettings(overlaps=stage == 3)
+    release = settings.release or _LATEST
+    compute = BY_NAME[run.precision] if run.precision in ("bf16", "fp16") else FP32
+    checks = compute is not FP32 and (run.precision == "fp16" or (stage < 3 and release >= _CHECKS_SUMS))
+    return Zero(
+        stage=stage,
+        ranks=ranks,
+        settings=settings,
+        compute=compute,
+        optimizer=_OWN.get((settings.optimizer or "").lower(), run.optimizer),
+        host_weights=run.offload_params and stage == 3,
+        host_states=run.offload_optimizer,
+        leaves_adapters=stage == 3 and run.quantization is None and release >= _LEAVES_ADAPTERS,
+        holds_recomputed=release >= _HOLDS_RECOMPUTED,
+        checks_by_copies=checks and release < _CHECKS_WITHOUT_COPIES,
+    )
+
+
+# What DeepSpeed makes of a name in its config, in the words of a run's `optimizer`: its Adam is one kernel, as fused.
+_OWN = {
+    "adam": "adamw_torch_fused",
+    "adamw": "adamw_torch_fused",
+    "lion": "lion_32bit",
+    "sgd": "sgd",
+    "adagrad": "adagrad",
+    "rmsprop": "rmsprop",
+}
+
+
+def cut_as_loaded(t: Tape, numel: int, dtype: DType, zero: Zero) -> Storage | None:
+    """What stays here of a weight that is loaded under ZeRO 3: it is made whole, and cut at once."""
+    whole = Storage(t, numel * dtype.size)  # noqa: F841 - it goes when its share is there
+    return None if zero.host_weights else Storage(t, zero.share(numel) * dtype.size)

@@ -1,0 +1,153 @@
+"""What all stages of ZeRO share: the engine casts the model, takes gradients as they come, and steps partitions.
+
+An engine answers to the calls that FSDP's units answer to, so that a run drives both alike.
+"""
+
+from __future__ import annotations
+
+from vramwise.ghost.dtypes import DType
+from vramwise.ghost.optimizers import optimizer_named
+from vramwise.ghost.optimizers.base import trained
+from vramwise.ghost.optimizers.partitioned import Partition
+from vramwise.ghost.sharding.streams import REDUCE_STREAM, StreamStorage
+from vramwise.ghost.sharding.zero import Zero
+from vramwise.ghost.tape import Grads, Node, Parameter, Storage, Tape, Tensor
+from vramwise.ghost.weights import Weights
+
+# norms are computed of copies in fp64
+_NORM_BYTES = 8
+
+
+class ZeroEngine:
+    """One rank's engine. `prepare` is `deepspeed.initialize`; `step` makes it the run's optimizer."""
+
+    def __init__(self, weights: Weights, zero: Zero) -> None:
+        self.weights = weights
+        self.zero = zero.sized(weights.model.hidden_size)
+        # False while gradients accumulate
+        self.exchanging = True
+        self.groups: list[list[Parameter]] = []
+        self.partitions: list[Partition] = []
+        # what waits in the bucket to be exchanged
+        self.waiting: list[Parameter] = []
+        self.elements = 0
+
+    @property
+    def bucket_elements(self) -> int:
+        """How many gradients are exchanged at a time."""
+        size = self.zero.settings.reduce_bucket
+        assert size is not None
+        return size
+
+    @property
+    def repeats(self) -> bool:
+        """Whether a micro-step does what the one before it did."""
+        return not self.exchanging
+
+    def carried(self) -> list[Storage]:
+        """What outlives a step, and is made anew in each."""
+        return []
+
+    def prepare(self, t: Tape, trainable: list[Parameter]) -> None:
+        """The whole model to the engine's type, then whatever the stage does with it."""
+        self._cast(t)
+        self.groups = [group for group in trained(trainable).groups if group]
+        for parameter in trainable:
+            assert parameter.node is not None
+            parameter.node.backward = self._collect
+        self.build(t)
+
+    def _cast(self, t: Tape) -> None:
+        """One weight after the other."""
+        weights, dtype = self.weights, self.zero.compute
+        if self.zero.leaves_adapters:
+            return
+        held = [*weights.by_name.values(), *weights.replaced]
+        held += [p for pair in weights.adapters.values() for p in pair] + [*weights.magnitudes.values()]
+        for parameter in {id(p): p for p in held}.values():
+            if parameter.dtype is dtype or not parameter.dtype.floating:
+                continue
+            if parameter.storage is not None:
+                t.mark("weights", parameter.name)
+                parameter.storage = Storage(t, parameter.storage.nbytes // parameter.dtype.size * dtype.size)
+            parameter.dtype = parameter.state_dtype = dtype
+
+    def build(self, t: Tape) -> None:
+        """Flat weights, partitions, buffers."""
+        raise NotImplementedError
+
+    def receive(self, t: Tape, parameter: Parameter) -> None:
+        """A gradient has come."""
+        raise NotImplementedError
+
+    def step(self, t: Tape) -> None:
+        """The optimizer's step."""
+        raise NotImplementedError
+
+    def begin_forward(self, t: Tape) -> None:
+        """The model is called."""
+
+    def end_forward(self) -> None:
+        """Its outputs are there."""
+
+    def begin_backward(self, t: Tape) -> None:
+        """The loss has its gradient."""
+
+    def end_backward(self, t: Tape) -> None:
+        """All gradients have come."""
+
+    def end_evaluation(self) -> None:
+        """Evaluation is over."""
+
+    def make_partition(self, t: Tape, elements: int, *, copies: int) -> Partition:
+        """A partition with its fp32 weights, here or on the host."""
+        zero = self.zero
+        made = Partition(t, len(self.partitions), elements, lambda held: optimizer_named(zero.optimizer, held))
+        if zero.host_states:
+            if copies == 1:
+                Storage(t, elements * zero.compute.size)  # cloned here, then moved
+        else:
+            made.hold_master(t, self.groups[0][0].dtype, copies=copies)
+        self.partitions.append(made)
+        return made
+
+    def exchange_storage(self, t: Tape, nbytes: int) -> Storage:
+        """Memory that an exchange takes, on the stream that exchanges run on."""
+        return StreamStorage(t, nbytes, REDUCE_STREAM) if self.zero.settings.overlaps else Storage(t, nbytes)
+
+    def norm(self, t: Tape, elements: int) -> None:
+        """The norm of one gradient."""
+        before = t.mark("temporary", "gradient norm")
+        Storage(t, elements * _NORM_BYTES)
+        t.tag = before
+
+    def check(self, t: Tape, elements: int) -> None:
+        """Whether a gradient is all numbers, where that takes copies: in fp32, three masks, and one of those in
+        fp32."""
+        if self.zero.checks_by_copies:
+            before = t.mark("temporary", "check for overflow")
+            wide = Storage(t, 4 * elements)
+            masks = [Storage(t, elements) for _ in range(3)]
+            Storage(t, 4 * elements)
+            del wide, masks
+            t.tag = before
+
+    def _collect(self, t: Tape, node: Node, grad: Tensor | None) -> Grads:
+        """Autograd hands a gradient over: the first is taken as it is, later ones are added to it."""
+        parameter: Parameter | None = node.extra()
+        if parameter is None or grad is None:
+            return ()
+        if parameter.grad is None:
+            if grad.storage is not None:
+                t.retag(grad.storage, "gradients", parameter.name)
+            parameter.grad = grad
+        del grad
+        before = t.mark("gradients", "communication buckets")
+        self.receive(t, parameter)
+        t.tag = before
+        return ()
+
+
+def flat_tensor(storage: Storage, parameter: Parameter, dtype: DType) -> Tensor:
+    """A gradient that is a piece of a larger buffer."""
+    return Tensor(storage, parameter.shape, parameter.numel, dtype)

@@ -1,0 +1,226 @@
+"""Which weights ZeRO 3 has gathered, module by module: DeepSpeed's `PartitionedParameterCoordinator`.
+
+The first forward and backward record the order of modules; there, each module's weights go when it is done. From the
+second on weights are gathered ahead, and kept where they are used again soon.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from vramwise.ghost.sharding.streams import GATHER_STREAM, StreamStorage
+from vramwise.ghost.sharding.zero import Zero
+from vramwise.ghost.tape import Parameter, Storage, Tape
+
+
+class Spread:
+    """A weight that is spread over the ranks, and its whole while it is gathered."""
+
+    __slots__ = ("frozen", "in_use", "label", "last_use", "numel", "parameter", "whole")
+
+    def __init__(self, label: str, numel: int, parameter: Parameter | None) -> None:
+        self.label = label
+        self.numel = numel
+        # None: quantised, bytes without a type
+        self.parameter = parameter
+        self.frozen = parameter is None or parameter.node is None
+        self.whole: Storage | bool = False
+        self.in_use: set[object] = set()
+        # the step up to which a gather ahead has seen it used
+        self.last_use = -1
+
+
+class Module:
+    """A layer with weights of its own, which are fetched before it runs and released after it."""
+
+    __slots__ = ("spread",)
+
+    def __init__(self, spread: list[Spread]) -> None:
+        self.spread = spread
+
+
+class Coordinator:
+    """Gathers and drops weights."""
+
+    outside_key = "outside"
+
+    def __init__(self, zero: Zero) -> None:
+        self.zero = zero
+        self.all: dict[int, Spread] = {}
+        self.passes = 0
+        self.order: list[Module] = []
+        self.uses: list[tuple[Spread, int]] = []
+        self.queue: deque[tuple[Spread, int]] = deque()
+        self.at = 0
+        self.live = 0
+        self.first: Module | None = None
+        self.outside: list[Spread] = []
+        self.tape: Tape | None = None
+
+    @property
+    def _known(self) -> bool:
+        """Whether the order of modules is known."""
+        return self.passes > 1
+
+    def reset(self) -> None:
+        """The model is called: what was gathered ahead and not used goes."""
+        for spread in self.all.values():
+            if spread.whole and not spread.in_use and not self._small(spread):
+                self._drop(spread)
+        self.passes += 1
+        if self._known and not self.uses:
+            self.uses = [(spread, number) for number, module in enumerate(self.order) for spread in module.spread]
+        self.queue = deque(self.uses)
+        for spread in self.all.values():
+            spread.last_use = -1
+        self.at = 0
+        self.live = 0
+
+    def begin_forward(self, t: Tape) -> None:
+        """The embeddings are looked up first; they go when the first block begins."""
+        self.tape = t
+        if self.first is not None:
+            self.fetch(t, self.first, forward=True)
+
+    def leave_first(self) -> None:
+        """The first block begins."""
+        if self.first is not None:
+            self.release(self.first)
+
+    def fetch(self, t: Tape, module: Module, *, forward: bool) -> None:
+        """What the module needs, and then what comes after it."""
+        if not self._known:
+            self.order.append(module)
+        missing = [spread for spread in module.spread if not spread.whole]
+        self._gather(t, missing)
+        for spread in module.spread:
+            spread.in_use.add(module)
+            if forward and t.in_backward and spread.frozen and self.zero.holds_recomputed:
+                spread.in_use.add(self)
+        if self._known:
+            self._gather_ahead(t, module)
+        self.at += 1
+
+    def _gather_ahead(self, t: Tape, module: Module) -> None:
+        due = {spread for spread in module.spread if spread.last_use < self.at}
+        while self.queue and due:
+            spread, number = self.queue.popleft()
+            spread.last_use = number
+            due.discard(spread)
+        settings = self.zero.settings
+        assert settings.prefetch is not None
+        room = min(settings.most_live - self.live, settings.prefetch)
+        ahead: list[Spread] = []
+        elements = 0
+        while self.queue and elements < room:
+            spread, number = self.queue.popleft()
+            spread.last_use = max(spread.last_use, number)
+            if not spread.whole and spread not in ahead:
+                ahead.append(spread)
+                elements += spread.numel
+        self._gather(t, ahead)
+
+    def release(self, module: Module) -> None:
+        """The module is done: its weights go, unless they are small or used again soon."""
+        kept = self._used_soon(module) if self._known else set()
+        for spread in module.spread:
+            spread.in_use.discard(module)
+            if spread not in kept:
+                self._drop(spread)
+
+    def _used_soon(self, module: Module) -> set[Spread]:
+        wanted = {s for s in module.spread if self._small(s) or s.last_use > self.at}
+        open_ = set(module.spread) - wanted
+        passed = 0
+        for later in self.order[self.at :]:
+            if passed >= self.zero.settings.reuse_distance or not open_:
+                break
+            for spread in later.spread:
+                if spread in open_:
+                    wanted.add(spread)
+                    open_.discard(spread)
+                passed += spread.numel
+        return wanted
+
+    def use_outside(self, spread: Spread) -> None:
+        """A weight is read without its module being called: it stays until the model is done."""
+        if self.tape is None:
+            return
+        if spread not in self.outside:
+            self.outside.append(spread)
+        self._gather(self.tape, [spread])
+        spread.in_use.add(self.outside_key)
+
+    def end_forward(self) -> None:
+        """The model's own forward is done."""
+        for spread in self.outside:
+            spread.in_use.discard(self.outside_key)
+            self._drop(spread)
+
+    def begin_backward(self, t: Tape) -> None:
+        """Its backward begins."""
+        for spread in self.outside:
+            self._gather(t, [spread])
+            spread.in_use.add(self.outside_key)
+
+    def release_leftovers(self) -> None:
+        """All of backward is done."""
+        for spread in self.all.values():
+            if spread.in_use:
+                spread.in_use.clear()
+                if not self._small(spread):
+                    self._drop(spread)
+
+    def release_all(self) -> None:
+        """Weights are about to change."""
+        for spread in self.all.values():
+            spread.in_use.clear()
+            self._drop(spread)
+
+    def gather_small(self, t: Tape) -> None:
+        """After a step small weights are gathered at once."""
+        for spread in self.all.values():
+            if self._small(spread):
+                self._gather(t, [spread], ahead=False)
+
+    def _small(self, spread: Spread) -> bool:
+        limit = self.zero.settings.keeps_under
+        assert limit is not None
+        return spread.numel <= limit
+
+    def _gather(self, t: Tape, wanted: list[Spread], *, ahead: bool = True) -> None:
+        """Bring weights together: one by itself where it stays, several through a flat buffer."""
+        wanted = [spread for spread in wanted if not spread.whole]
+        if not wanted:
+            return
+        before = t.mark("weights", f"{wanted[0].label}: gathered weights")
+        zero = self.zero
+        if zero.ranks == 1 and not zero.host_weights:
+            for spread in wanted:
+                spread.whole = True
+        else:
+            total = sum(self._nbytes(spread) for spread in wanted)
+            flat = self._storage(t, total) if len(wanted) > 1 and zero.ranks > 1 else None
+            for spread in wanted:
+                share = self._storage(t, self._nbytes(spread) // zero.ranks) if self._from_host else None
+                spread.whole = self._storage(t, self._nbytes(spread))
+                del share
+            del flat
+        self.live += sum(spread.numel for spread in wanted) if ahead else 0
+        t.tag = before
+
+    @property
+    def _from_host(self) -> bool:
+        return self.zero.host_weights and self.zero.ranks > 1
+
+    def _storage(self, t: Tape, nbytes: int) -> Storage:
+        return StreamStorage(t, nbytes, GATHER_STREAM) if self.zero.settings.overlaps else Storage(t, nbytes)
+
+    def _nbytes(self, spread: Spread) -> int:
+        width = 1 if spread.parameter is None else spread.parameter.dtype.size
+        return self.zero.share(spread.numel) * self.zero.ranks * width
+
+    def _drop(self, spread: Spread) -> None:
+        if spread.whole and not spread.in_use:
+            spread.whole = False
+            self.live -= spread.numel

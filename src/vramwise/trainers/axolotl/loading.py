@@ -1,0 +1,99 @@
+"""How Axolotl loads: by which way the weights come to the card, and which of them it casts to fp32 for a moment.
+
+Follows `loaders/model.py` of each version. Up to 0.19 embeddings and head are cast to fp32 in every run, and back
+where an adapter, the attention backend or the loss wants them in half precision; since 0.20 only where they stay.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramwise.trainers.axolotl.schema import Schema
+from vramwise.trainers.fields import Fields
+
+_SKIP = "embeddings_skip_upcast"
+
+
+def resolve_loading(fields: Fields, schema: Schema) -> None:
+    """Fills loads_through, upcasts_at_load, quantised_base_prepared, resets_load_peaks. Needs dtypes and sharding."""
+    _way(fields)
+    _upcasts(fields, schema)
+    _preparation(fields, schema)
+    fields.derive("resets_load_peaks", True, "Axolotl logs memory after loading, which resets torch's peak figures")
+
+
+def _way(fields: Fields) -> None:
+    name, config = "loads_through", fields.config
+    if config.get("reinit_weights"):
+        fields.derive(name, "made", "random weights, made from the model's config", key="reinit_weights")
+    elif _spread(fields):
+        fields.derive(name, "host", "no device map: the weights are spread from host memory")
+    elif _on_host(config.get("device_map")) and fields.values["quantization"] is None:
+        fields.derive(name, "host", "the device map keeps the weights in host memory", key="device_map")
+    else:
+        why = "read straight onto the card (one process that accelerate starts takes less: it goes by host memory)"
+        fields.derive(name, "device", why)
+
+
+def _spread(fields: Fields) -> bool:
+    return str(fields.values["sharding"]).startswith("fsdp") or fields.values["sharding"] == "zero3"
+
+
+def _on_host(device_map: Any) -> bool:
+    return device_map == "cpu" or (isinstance(device_map, dict) and set(device_map.values()) == {"cpu"})
+
+
+def _upcasts(fields: Fields, schema: Schema) -> None:
+    values, config = fields.values, fields.config
+    name = "upcasts_at_load"
+    fsdp = str(values["sharding"]).startswith("fsdp")
+    skips = bool(config.get("load_in_4bit")) and config.get(_SKIP) is True
+    if not schema.since("0.20.0"):
+        embeddings, small = not fsdp and not skips, not fsdp
+        why = "cast to fp32 after loading, as in every run" if embeddings else "under FSDP nothing is cast"
+    else:
+        embeddings = not _cast_back(fields) and not skips
+        small = embeddings or not fsdp
+        why = "embeddings that would be cast back are left alone since Axolotl 0.20"
+    if values["weights_dtype"] == "fp32" or values["sharding"] == "zero3":
+        embeddings = small = False
+        why = (
+            "all weights are fp32" if values["weights_dtype"] == "fp32" else "under ZeRO 3 no rank holds a whole weight"
+        )
+    kinds = (*(("norm", "router") if small else ()), *(("embedding", "lm_head") if embeddings else ()))
+    fields.derive(name, kinds, f"{_SKIP} is in force" if skips else why, key=_SKIP)
+
+
+def _cast_back(fields: Fields) -> bool:
+    """Whether a later pass takes norms and embeddings back to the run's type."""
+    values = fields.values
+    fsdp = str(values["sharding"]).startswith("fsdp")
+    if fsdp and values["adapter"] == "qlora":
+        return bool(values["loss_kernel"] == "cut")
+    return not values["fp32_embeddings"]
+
+
+def _preparation(fields: Fields, schema: Schema) -> None:
+    """PEFT's preparation of a quantised base; since 0.20 it spares embeddings that would be cast back."""
+    values, config = fields.values, fields.config
+    name, written = "quantised_base_prepared", config.get(_SKIP)
+    if values["quantization"] in (None, "gptq") or _unprepared(fields):
+        fields.derive(name, "no", "PEFT's preparation casts nothing here")
+        return
+    spares = written if written is not None else schema.since("0.20.0") and _cast_back(fields)
+    why = "PEFT casts to fp32 what is not quantised"
+    fields.derive(
+        name, "but embeddings" if spares else "all", why + (", embeddings spared" if spares else ""), key=_SKIP
+    )
+
+
+def _unprepared(fields: Fields) -> bool:
+    values, config = fields.values, fields.config
+    fsdp = str(values["sharding"]).startswith("fsdp")
+    reasons = (
+        fsdp and (values["adapter"] == "qlora" or config.get("fsdp_config.cpu_ram_efficient_loading")),
+        values["sharding"] == "zero3",
+        values["expert_quantization"] is not None,
+        values["adapter"] == "lora" and config.get("peft.loftq_config.loftq_bits"),
+    )
+    return any(reasons)

@@ -1,0 +1,59 @@
+"""Loading, predicted against what the real Axolotl took on an H200: peaks as torch shows them, and what is left."""
+
+import json
+from functools import cache
+from typing import Any
+
+import pytest
+
+import axolotl as bench
+from vramwise.allocator.caching import CachingAllocator
+from vramwise.allocator.run import play_timeline
+from vramwise.allocator.settings import parse_settings
+from vramwise.timeline import Action
+
+MIB = 1024**2
+FILES = sorted(bench.RUNS.glob("axolotl-*.jsonl"))
+
+
+def alone(config: dict[str, Any]) -> bool:
+    """Whether one model is loaded on one card, without a reference beside it, and is trained as it was meant to be."""
+    reference = config.get("rl") in ("dpo", "ipo", "kto") and not config.get("adapter")
+    trap = config.get("adapter") == "lora" and config.get("load_in_4bit")
+    return not (reference or trap or config.get("rl") == "grpo" or config.get("fsdp_config") or config.get("deepspeed"))
+
+
+ROWS: dict[str, dict[str, Any]] = {
+    f"{row['name']}-{row['axolotl']}": row
+    for file in FILES
+    for row in map(json.loads, file.read_text().splitlines())
+    if row.get("load_peak_reserved_mib") and alone(row["config"])
+}
+
+
+@cache
+def loaded(key: str, folder: Any) -> dict[str, float]:
+    prediction = bench.subject_of(ROWS[key], folder).forecast(steps=1)
+    timeline, torch = prediction.short_timeline, prediction.run.target.torch
+    allocator = CachingAllocator(parse_settings(prediction.run.allocator, torch), torch=torch)
+    steps = (
+        index
+        for index, event in enumerate(timeline.events)
+        if event.action == Action.PHASE and timeline.phases[event.tag].name != "load"
+    )
+    play = play_timeline(timeline, allocator, next(steps))
+    (load,) = play.phases
+    return {
+        "load_overall_reserved_mib": max(load.peak_reserved_bytes, play.forgotten_bytes) / MIB,
+        "load_peak_allocated_mib": load.peak_allocated_bytes / MIB,
+        "load_peak_reserved_mib": load.peak_reserved_bytes / MIB,
+        "load_allocated_mib": allocator.allocated_bytes / MIB,
+        "load_reserved_mib": allocator.reserved_bytes / MIB,
+    }
+
+
+@pytest.mark.parametrize("key", ROWS)
+def test_loading_takes_what_it_took(key, tmp_path):
+    found = loaded(key, tmp_path)
+    measured = {name: ROWS[key].get(name, found[name]) for name in found}
+    assert found == pytest.approx(measured, rel=0.002, abs=2)

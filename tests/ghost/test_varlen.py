@@ -1,0 +1,44 @@
+"""Packed rows under sdpa: the variable-length kernel takes them where the run and the model allow it."""
+
+from dataclasses import replace
+
+import pytest
+
+from truth import BUNDLED, cases
+from vramwise.ghost.build import Builder
+from vramwise.ghost.hardware import Hardware
+from vramwise.ghost.loading import load
+from vramwise.ghost.loops.sft import ghost_run
+from vramwise.ghost.model.kernels import Sdpa, VarlenSdpa
+from vramwise.ghost.sharding import sharding_of
+from vramwise.ghost.tape import Tape
+from vramwise.timeline import Action
+
+LORA = next(case for case in cases(BUNDLED) if case.name == "lora_llama8b_s1024_b1_nogc")
+MODEL = replace(LORA.model, num_hidden_layers=1)
+PACKED = replace(LORA.run, sample_packing=True, packing_rows="micro", micro_batch_size=2, varlen_sdpa=True)
+
+
+@pytest.mark.parametrize(
+    ("run", "model", "kernel"),
+    [
+        (PACKED, MODEL, VarlenSdpa),
+        (replace(PACKED, varlen_sdpa=False), MODEL, Sdpa),
+        (replace(PACKED, packing_rows="none"), MODEL, Sdpa),
+        (PACKED, replace(MODEL, sliding_window=512, layer_types=()), Sdpa),
+        (PACKED, replace(MODEL, head_dim=512), Sdpa),
+    ],
+)
+def test_which_kernel_packed_rows_get(run, model, kernel):
+    weights = load(Tape(Hardware()), model, run, sharding_of(run))
+    assert isinstance(Builder(weights).block(0).attention.kernel, kernel)
+
+
+def labels_of(run):
+    timeline, _ = ghost_run(run, MODEL, steps=2)
+    return {timeline.tags[event.tag].label for event in timeline.events if event.action == Action.ALLOC}
+
+
+def test_it_needs_no_mask():
+    assert "attention mask" not in labels_of(PACKED)
+    assert "attention mask" in labels_of(replace(PACKED, varlen_sdpa=False))

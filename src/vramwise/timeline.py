@@ -65,12 +65,16 @@ class Repeat(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """Every allocation and free of a run, in order; stretches that repeat are written once."""
+    """Every allocation and free of a run, in order; stretches that repeat are written once.
+
+    `cuts`: positions, ascending, where a stretch begins that may be like another (a layer); numbers of tensors go up.
+    """
 
     events: Sequence[Event]
     tags: Sequence[Tag]
     phases: Sequence[Phase]
     repeats: Sequence[Repeat] = ()
+    cuts: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ import pytest
 
 from truth import BUNDLED, cases
 from vramwise.ghost.build import Builder
+from vramwise.ghost.dtypes import BF16, FP32
 from vramwise.ghost.hardware import Hardware
 from vramwise.ghost.loading import load
 from vramwise.ghost.loops.sft import ghost_run
@@ -42,3 +43,15 @@ def labels_of(run):
 def test_it_needs_no_mask():
     assert "attention mask" not in labels_of(PACKED)
     assert "attention mask" in labels_of(replace(PACKED, varlen_sdpa=False))
+
+
+@pytest.mark.parametrize(("dtype", "masks"), [(BF16, 0), (FP32, 1)])
+def test_wide_queries_take_the_ordinary_way_under_a_mask_of_each_layer(dtype, masks):
+    """The kernel has no fp32, which the rotation makes of queries where the embeddings are in it."""
+    t = Tape(Hardware())
+    t.autocast = BF16
+    query, key, value = (t.new((2, 4, 64, 32), kind) for kind in (dtype, dtype, BF16))
+    output, _ = VarlenSdpa(packed_eval=False)(t, query, key, value, None)
+    sizes = [event.size_bytes for event in t.events if event.action == Action.ALLOC]
+    assert sizes.count(2 * 64 * 64 * 2) == masks  # as numbers in bf16
+    assert output.shape == (2, 64, 128)

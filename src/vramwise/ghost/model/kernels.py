@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vramwise.ghost.dtypes import INT64
+from vramwise.ghost.dtypes import FP32, INT64
+from vramwise.ghost.model.mask import document_mask
 from vramwise.ghost.ops.attention import fused_attention
 from vramwise.ghost.ops.attention_heads import interleaved_heads, repeat_heads
 from vramwise.ghost.ops.elementwise import add, cast, dropout, result_activation, scale
@@ -73,7 +74,8 @@ class Flash:
 
 class VarlenSdpa:
     """Packed rows under sdpa by torch's variable-length kernel: no mask; grouped heads are repeated, then put in the
-    order of tokens. Evaluation rows that are not packed take the ordinary way."""
+    order of tokens. Evaluation rows that are not packed take the ordinary way. The kernel has no fp32: queries that
+    an fp32 embedding's rotation made wide take the ordinary way too, under a mask that every layer builds anew."""
 
     __slots__ = ("packed_eval",)
 
@@ -86,6 +88,8 @@ class VarlenSdpa:
         """Attend."""
         if not (t.training or self.packed_eval):
             return Sdpa()(t, query, key, value, mask)
+        if query.dtype is FP32:
+            return Sdpa()(t, query, key, value, document_mask(t, query.shape[0], query.shape[2]))
         groups = query.shape[1] // key.shape[1]
         key = interleaved_heads(t, key, groups)
         value = interleaved_heads(t, value, groups)

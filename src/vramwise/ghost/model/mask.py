@@ -100,6 +100,19 @@ def sdpa_mask(t: Tape, attention_mask: Tensor, *, padded: bool, window: int | No
     return boolean_mask(t, flags, window=windowed)
 
 
+def document_mask(t: Tape, rows: int, tokens: int) -> Tensor:
+    """Which tokens share a document, and not in the future: from positions, by the attention layer itself."""
+    starts = t.new((rows, tokens), BOOL)
+    documents = t.new((rows, tokens), INT64)
+    del starts
+    shared = t.new((rows, tokens, tokens), BOOL)
+    order = t.new((tokens,), INT64)
+    causal = t.new((tokens, tokens), BOOL)
+    mask = t.new((rows, 1, tokens, tokens), BOOL)
+    del documents, shared, order, causal
+    return mask
+
+
 def eager_mask(t: Tape, attention_mask: Tensor, dtype: DType, *, window: int | None = None) -> Tensor:
     """The mask as numbers that are added to the scores: 0 or the smallest of the type."""
     flags = t.new(attention_mask.shape, BOOL)

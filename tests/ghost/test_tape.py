@@ -102,3 +102,12 @@ def test_gradients_are_labelled_with_their_parameter():
     assert weight.grad is not None
     event = t.events[weight.grad.storage.event]
     assert t.tags[event.tag] == ("gradients", "layers.0.w")
+
+
+def test_a_product_with_a_bias_takes_the_librarys_own_workspace_first():
+    """cuBLASLt works through the handle of cuBLAS, which is made with a workspace."""
+    t = Tape(Hardware())
+    t.bias_workspace()
+    t.workspace()
+    sizes = [event.size_bytes for event in t.events if event.action == Action.ALLOC]
+    assert sizes == [t.hardware.matmul_workspace_bytes, 1024**2]

@@ -299,7 +299,11 @@ class Tape:
             self.tag = before
 
     def bias_workspace(self) -> None:
-        """Products with a bias go through cuBLASLt, whose workspace is another, smaller one."""
+        """Products with a bias go through cuBLASLt, whose workspace is another, smaller one.
+
+        torch takes cuBLAS's handle for it, which brings its own workspace with it first.
+        """
+        self.workspace()
         key = (self.in_backward, "lt")
         if key not in self.workspaces:
             before = self.mark("workspace", "matrix multiplication workspace")

@@ -262,10 +262,30 @@ def test_a_checkpoint_that_is_packed_already_passes_nothing_by():
     )
 
 
-def test_a_reference_model_is_read_and_cast_like_the_trained_one_and_frozen():
+def test_a_reference_model_is_read_and_cast_like_the_trained_one():
     run = replace(READ, upcasts_at_load=EMBEDDINGS, resets_load_peaks=True)
     t, reference = loading(run, loader=load_reference)
     assert not reference.adapters
-    assert all(parameter.node is None for parameter in reference.by_name.values())
     assert levels(t)[-1] >= total(UNTIED)
     assert max(levels(t)) > total(UNTIED) + embedding(UNTIED) * 4
+
+
+@pytest.mark.parametrize(("sharding", "kept"), [("none", True), ("fsdp2", False)])
+def test_nobody_marks_a_reference_model_as_frozen(sharding, kept):
+    """So that autocast keeps its copies of weights in fp32 until the pass ends; what is sharded is cast elsewhere."""
+    run = replace(READ, sharding=sharding, **({} if sharding == "none" else {"gpus": 2, "data_parallel": 2}))
+    _t, reference = loading(run, loader=load_reference)
+    assert all((parameter.node is not None) is kept for parameter in reference.by_name.values())
+
+
+@pytest.mark.parametrize(("settings", "hole"), [("", True), ("expandable_segments:True", False)])
+def test_a_second_model_asks_for_less_by_what_the_first_left_idle(settings, hole):
+    """Embeddings cast to fp32 leave a hole in the first segment, which cannot be handed back; pages of its own can."""
+    run = replace(READ, adapter=None, upcasts_at_load=("embedding",), fp32_embeddings=True, allocator=settings)
+    model = replace(TIED, num_hidden_layers=24)
+    t, first = loading(run, model)
+    load_reference(t, model, run, sharding_of(run))
+    asked = [size for size, label in requests(t) if label == "warm-up of the allocator" and size > MIB]
+    assert first
+    assert asked[0] == total(model) - 2 * MIB
+    assert (asked[1] <= total(model) - embedding(model) * 2) is hole

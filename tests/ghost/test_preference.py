@@ -277,3 +277,10 @@ def test_evaluation_leaves_no_graph(objective):
     )
     timeline = ghost(run)
     assert "eval" in phases(timeline, 2)
+
+
+def test_what_a_model_loaded_in_vain_leaves_is_handed_back_before_training():
+    timeline = ghost(replace(DPO, objective="cpo", rl="simpo", reference="none", spare_model=True))
+    loading = [event.action for event in timeline.events]
+    loading = loading[: loading.index(Action.PHASE, 1)]
+    assert Action.FREE not in loading[-loading[::-1].index(Action.EMPTY_CACHE) :]

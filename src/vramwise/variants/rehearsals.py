@@ -20,7 +20,8 @@ from vramwise.types import ModelSpec, RunSpec
 # Loading has its own transients, and its cache is emptied before the first step: its peak is told apart from the run's.
 LOADING = frozenset({"load"})
 
-# What a ghost run never looks at: the file, the allocator, and what has become shapes before it begins.
+# What a ghost run never looks at: the file, the allocator (but where a second model is loaded, which asks for less by
+# what is idle), and what has become shapes before it begins.
 UNSEEN_BY_THE_GHOST = frozenset(
     {
         *("trainer", "trainer_title", "config", "target", "origins", "keys", "base_model"),
@@ -47,7 +48,8 @@ class Rehearsals:
         evals = evals or [largest(run, evaluation=True)] * 2  # what a ghost run without them takes
         values = tuple([getattr(run, name) for name in _SEEN])
         liger = run.target.stack.parts("liger-kernel") or LIGER
-        key = (values, run.target.torch, liger, gpu, model, tuple(widths), tuple(evals), steps)
+        allocator = run.allocator if run.spare_model or run.reference == "model" else None
+        key = (values, allocator, run.target.torch, liger, gpu, model, tuple(widths), tuple(evals), steps)
         if key not in self._ghosts:
             self._ghosts[key] = ghost_run(
                 run, model, widths=widths, eval_widths=evals, steps=steps, gpu=gpu, liger=liger

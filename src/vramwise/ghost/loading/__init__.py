@@ -39,9 +39,13 @@ def load(t: Tape, model: ModelSpec, run: RunSpec, sharding: Sharding) -> Weights
 
 
 def load_reference(t: Tape, model: ModelSpec, run: RunSpec, sharding: Sharding) -> Weights:
-    """A second, frozen model beside the trained one: read and cast in the same way, without adapters."""
+    """A second model beside the trained one: read and cast in the same way, without adapters.
+
+    Nobody marks it as frozen, though no gradient is ever made: autocast keeps copies of its weights as of any others
+    that could be trained. What is sharded is cast by other hands.
+    """
     weights = Weights(model, run, sharding)
-    _load_base(t, weights, trainable=False)
+    _load_base(t, weights, trainable=sharding.fsdp is None and sharding.zero is None)
     t.empty_cache()
     return weights
 

@@ -17,16 +17,12 @@ from vramwise.ghost.loading.experts import Matrices, merge_experts, read_experts
 from vramwise.ghost.loading.order import checkpoint_order, is_merged
 from vramwise.ghost.loading.parameter import new_parameter
 from vramwise.ghost.loading.rotary import rotary_buffers
+from vramwise.ghost.loading.warm_up import warm_up
 from vramwise.ghost.quantise import packed_4bit, quantise_4bit, quantise_8bit
 from vramwise.ghost.sharding import Sharding
 from vramwise.ghost.tape import Storage, Tape
 from vramwise.ghost.weights import Weights
 from vramwise.types import RunSpec
-
-# The warm-up leaves this much of the card alone.
-_LEFT_BY_THE_WARM_UP = int(1.2 * 1024**3)
-_PROBE_BYTES = 8
-_SMALL_SEGMENT = 2 * 1024**2
 
 
 def stays_on_host(sharding: Sharding) -> bool:
@@ -54,7 +50,7 @@ def _read_to_device(t: Tape, weights: Weights, *, trainable: bool) -> None:
     run, model = weights.run, weights.model
     base = BY_NAME[run.weights_dtype]
     if run.expert_quantization is None:
-        _warm_up(t, weights, base)
+        warm_up(t, weights, _bytes_on_card(weights, base))
     experts: Matrices = {}
     for parameter in checkpoint_order(model):
         t.mark("weights", parameter.name)
@@ -100,28 +96,14 @@ def _packed_in_checkpoint(weights: Weights) -> bool:
     return weights.model.checkpoint_quantization == "bitsandbytes_4bit"
 
 
-def _warm_up(t: Tape, weights: Weights, base: DType) -> None:
-    """One request of the size that the weights will take, given back at once; tied weights count once.
-
-    Before it accelerate asks each card with a number how much it has: the segment that this leaves in the cache is
-    taken off. On one of several ranks the card is given, and not asked.
-    """
-    t.mark("weights", "warm-up of the allocator")
-    cached = 0
-    if weights.sharding.ranks == 1:
-        Storage(t, _PROBE_BYTES)
-        cached = _SMALL_SEGMENT
+def _bytes_on_card(weights: Weights, base: DType) -> int:
+    """What the weights will take, as transformers counts it: tied weights once, quantised ones at their width."""
     total = 0
     for parameter in parameters(weights.model):
         bits = bits_of(weights.run, parameter)
         numel = parameter.numel
         total += numel * base.size if bits is None else numel if bits == "8bit" else numel // 2
-    if total <= 2 * cached:
-        return
-    total -= cached
-    if t.hardware.memory_bytes is not None:
-        total = min(total, t.hardware.memory_bytes - _LEFT_BY_THE_WARM_UP)
-    Storage(t, total // 2 * 2)
+    return total
 
 
 def _quantise(

@@ -60,6 +60,7 @@ class PreferenceRun(Run):
         elif run.reference == "adapter_off":
             self.reference_weights = without_adapter(self.weights)
         del spare
+        t.empty_cache()  # the training loop begins by handing back what is idle
 
     def batch(self, shape: BatchShape) -> Batch:
         """Rows as the collator makes them: no labels."""

@@ -11,6 +11,7 @@ from vramwise.ghost.hardware import Hardware
 from vramwise.ghost.loading import load
 from vramwise.ghost.loops.sft import ghost_run
 from vramwise.ghost.model.kernels import Sdpa, VarlenSdpa
+from vramwise.ghost.model.rotary import rotate, rotate_halves
 from vramwise.ghost.sharding import sharding_of
 from vramwise.ghost.tape import Tape
 from vramwise.timeline import Action
@@ -55,3 +56,13 @@ def test_wide_queries_take_the_ordinary_way_under_a_mask_of_each_layer(dtype, ma
     sizes = [event.size_bytes for event in t.events if event.action == Action.ALLOC]
     assert sizes.count(2 * 64 * 64 * 2) == masks  # as numbers in bf16
     assert output.shape == (2, 64, 128)
+
+
+@pytest.mark.parametrize("turn", [rotate, rotate_halves])
+def test_tables_of_several_rows_are_for_all_heads_of_each(turn):
+    """Fewer key heads than packed rows, each with positions of its own: keys keep their shape."""
+    t = Tape(Hardware())
+    query, key = t.new((4, 8, 64, 16), BF16), t.new((4, 1, 64, 16), BF16)
+    cos, sin = (t.new((4, 64, 16 if turn is rotate else 8), BF16) for _ in range(2))
+    turned = turn(t, query, key, cos, sin)
+    assert [x.shape for x in turned] == [query.shape, key.shape]

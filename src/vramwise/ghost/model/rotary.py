@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from vramwise.ghost.dtypes import FP32, DType
 from vramwise.ghost.ops.elementwise import add, cast, mul, scale
-from vramwise.ghost.ops.shape import cat_last, chunk_last, narrow
+from vramwise.ghost.ops.shape import alias, cat_last, chunk_last, narrow
 from vramwise.ghost.tape import Tape, Tensor
 
 Rotation = Callable[[Tape, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -45,7 +45,14 @@ def half_tables(
     return tables
 
 
+def _over_heads(table: Tensor) -> Tensor:
+    """`table.unsqueeze(1)`: a row's table is for all of its heads, however many rows have their own positions."""
+    rows, tokens, width = table.shape
+    return alias(table, (rows, 1, tokens, width))
+
+
 def _turn_halves(t: Tape, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    cos, sin = _over_heads(cos), _over_heads(sin)
     first, second = chunk_last(t, x)
     first_turned = add(t, mul(t, first, cos), mul(t, second, sin))
     second_turned = add(t, mul(t, second, cos), mul(t, first, sin))
@@ -68,6 +75,7 @@ def _rotate_half(t: Tape, x: Tensor) -> Tensor:
 
 def _turn(t: Tape, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """`x * cos + rotate_half(x) * sin`"""
+    cos, sin = _over_heads(cos), _over_heads(sin)
     return add(t, mul(t, x, cos), mul(t, _rotate_half(t, x), sin))
 
 

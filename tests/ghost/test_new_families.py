@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from family_cases import all_cases
+from family_cases import all_cases, predicted
 from truth import _case
 from vramwise.families import all_families
 from vramwise.ghost.build import Builder
@@ -21,6 +21,14 @@ from vramwise.timeline import Action
 
 CASES = {case["name"]: case for case in all_cases()}
 SAVED_MIB = {"qwen3_5": 296.5, "falcon_h1": 402.5, "granite_hybrid": 338.5, "lfm2": 67.9, "lfm2_moe": 87.1}
+
+# What an H200 showed of these cases (torch 2.11, transformers 5.20.1), in MiB: allocated, reserved.
+MEASURED_MIB = {
+    "deepseek_v2_full": (3226.7, 3384),
+    "deepseek_v2_lora_gc": (1416.4, 1656),
+    "deepseek_v3_full": (3208.5, 3382),
+    "deepseek_v3_lora_gc": (1399.2, 1642),
+}
 
 
 def made(name, **more):
@@ -58,3 +66,12 @@ def test_every_family_that_was_not_measured_has_a_case():
     known = {made(name).model.family for name in CASES}
     unmeasured = {family.name for family in all_families() if not family.measured}
     assert unmeasured - known == {"dbrx", "mllama", "mpt"}
+
+
+@pytest.mark.parametrize("name", sorted(MEASURED_MIB))
+def test_it_takes_what_it_took_on_a_card(name):
+    """The attention kernel keeps its own result beside the projection's copy; the router a copy of its fp32 input."""
+    allocated, reserved = MEASURED_MIB[name]
+    foretold = predicted(made(name))
+    assert foretold["allocated_mib"] == pytest.approx(allocated, rel=0.001)
+    assert foretold["reserved_mib"] == pytest.approx(reserved, rel=0.01)

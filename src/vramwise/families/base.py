@@ -38,6 +38,7 @@ class Mixture:
     normalised: bool = False  # the chosen weights are divided by their sum
     cast_back: bool = True  # the weights go back to the model's type
     softmax_last: bool = False  # the best logits first, then the softmax of those
+    wide_router: bool = False  # the router's input and weight are taken to fp32 first
     # "plain": experts without a gate. "beside an MLP": their results are added to those of the block's MLP. "all
     # tokens": each expert gets every token. "beside a fused MLP": as the second, with one projection for gate and up.
     # "one by one": a product an expert, of three 2-D weights

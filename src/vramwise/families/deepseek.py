@@ -87,7 +87,7 @@ def _layer(model: ModelSpec, block: Block, layer: int) -> Parts:
     yield from norms(model, block)
 
 
-_MIXTURE = Mixture(normalised=True, own_width=True, dense_layers="first")
+_MIXTURE = Mixture(normalised=True, wide_router=True, own_width=True, dense_layers="first")
 _BLOCK = Block(
     mixers=dict.fromkeys(("full_attention", "indexed_attention", "deepseek_sparse_attention"), "latent"),
     mixture=replace(_MIXTURE, peft_names=QWEN_EXPERT_NAMES),

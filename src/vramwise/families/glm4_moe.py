@@ -16,7 +16,11 @@ def _mixture(model: ModelSpec) -> Parts:
 
 FAMILY = Family(
     name="glm4_moe",
-    block=Block(mixture=Mixture(normalised=True, own_width=True, dense_layers="first", peft_names=QWEN_EXPERT_NAMES)),
+    block=Block(
+        mixture=Mixture(
+            normalised=True, wide_router=True, own_width=True, dense_layers="first", peft_names=QWEN_EXPERT_NAMES
+        )
+    ),
     layout=Layout(block=sparse_llama(_mixture)),
     types={
         "glm4_moe": model_type(

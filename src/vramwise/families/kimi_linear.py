@@ -70,7 +70,7 @@ FAMILY = Family(
     name="kimi_linear",
     block=Block(
         mixers={"full_attention": "latent", "linear_attention": "delta rule"},
-        mixture=Mixture(normalised=True, own_width=True, dense_layers="first"),
+        mixture=Mixture(normalised=True, wide_router=True, own_width=True, dense_layers="first"),
     ),
     layout=Layout(by_layer=_layer),
     types={

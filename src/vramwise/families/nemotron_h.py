@@ -90,7 +90,7 @@ FAMILY = Family(
         attention=("mixer.q_proj", "mixer.k_proj", "mixer.v_proj", "mixer.o_proj"),
         feed_forward="mixer",
         mixers={"linear_attention": "state space", "mlp": "skipped", "moe": "skipped", "mamba": "state space"},
-        mixture=Mixture(normalised=True, own_width=True, runs="plain"),
+        mixture=Mixture(normalised=True, wide_router=True, own_width=True, runs="plain"),
     ),
     layout=Layout(by_layer=_layer, embedding="model.embeddings", final_norm="model.norm_f"),
     types={

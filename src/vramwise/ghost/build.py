@@ -293,6 +293,7 @@ class Builder:
                 normalised=facts.normalised,
                 cast_back=facts.cast_back,
                 softmax_last=facts.softmax_last,
+                wide=facts.wide_router,
             ),
             experts=Experts(
                 gate_up=self.expert_weight(f"{place}experts.gate_up_proj"),

@@ -140,6 +140,7 @@ def _router(builder: Builder, name: str, facts: Mixture) -> Router:
         normalised=facts.normalised,
         cast_back=facts.cast_back,
         softmax_last=facts.softmax_last,
+        wide=facts.wide_router,
     )
 
 

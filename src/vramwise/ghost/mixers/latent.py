@@ -74,10 +74,11 @@ class LatentAttention:
         if isinstance(self.kernel, Flash):
             output, weights = self.kernel(t, query, key, _as_wide(t, value, width), mask)
             return narrow(t, output, shape), weights
-        sums = [((batch, self.heads, tokens), FP32)]
+        # the kernel keeps its result in the queries' memory order, heads first; the projection gets a copy
+        made = [((batch, self.heads, tokens, self.value), query.dtype), ((batch, self.heads, tokens), FP32)]
         scratch = (4 * query.numel,)
         saved = (query, key, value)
-        return general(t, saved, shape, query.dtype, saved=saved, made=sums, scratch=scratch), None
+        return general(t, saved, shape, query.dtype, saved=saved, made=made, scratch=scratch), None
 
     def _query(self, t: Tape, hidden: Tensor) -> Tensor:
         if not isinstance(self.query, tuple):

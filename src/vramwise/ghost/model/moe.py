@@ -37,10 +37,12 @@ class Router:
     cast_back: bool
     # GPT-OSS takes the best k logits first and the softmax of those
     softmax_last: bool = False
+    # DeepSeek: input and weight to fp32 first; autocast takes copies of those back, and the product keeps its copy
+    wide: bool = False
 
     def __call__(self, t: Tape, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(logits, weights, indices): the caller drops them in that order."""
-        logits = linear(t, hidden, self.weight, self.bias)
+        logits = self._logits(t, hidden)
         if self.softmax_last:
             chosen, indices = topk(t, logits, self.top_k)
             return logits, softmax(t, chosen, chosen.dtype), indices
@@ -52,6 +54,11 @@ class Router:
             values = cast(t, values, logits.dtype)
         del probabilities
         return logits, values, indices
+
+    def _logits(self, t: Tape, hidden: Tensor) -> Tensor:
+        if not self.wide:
+            return linear(t, hidden, self.weight, self.bias)
+        return linear(t, cast(t, hidden, FP32), cast(t, self.weight, FP32), self.bias)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,9 +9,11 @@ from vramwise.facts.gpus import find_gpu
 from vramwise.ghost.dtypes import BF16, FP16, FP32
 from vramwise.ghost.hardware import Hardware, hardware_of
 from vramwise.ghost.loops.sft import ghost_run
+from vramwise.ghost.model.liger import LigerNorm
 from vramwise.ghost.ops.attention import kernel_of
 from vramwise.ghost.ops.efficient import kernel_for, workspace_bytes
-from vramwise.ghost.tape import Tape
+from vramwise.ghost.ops.liger import rotate_in_place
+from vramwise.ghost.tape import Parameter, Tape
 from vramwise.timeline import Action
 
 LORA = next(case for case in cases(BUNDLED) if case.name == "lora_llama8b_s1024_b1_nogc")
@@ -115,3 +117,17 @@ def test_dropout_of_a_models_own_config_keeps_masks(family):
     evaluated = replace(run, evaluates=True, eval_batch_size=1)
     figures = [bytes_of(ghost_run(evaluated, model, gpu=H200)[0], "activations", "eval") for model in (plain, dropping)]
     assert figures[0] == figures[1]
+
+
+@pytest.mark.parametrize(("heads", "copies"), [(4, 1), (1, 0)])
+def test_ligers_norm_copies_heads_that_lie_in_the_order_of_tokens(heads, copies):
+    """Gemma 3 norms heads after the split: the kernel's wrapper makes them contiguous, and the rotation turns back."""
+    t = Tape(Hardware())
+    norm = LigerNorm(Parameter(t, "norm", (16,), BF16, trainable=False), in_place=False)
+    query, tables = t.new((2, heads, 64, 16), BF16), t.new((1, 64, 16), BF16)
+    start = len(t.events)
+    normed = norm.over_heads(t, query)
+    turned, _ = rotate_in_place(t, normed, normed, tables, tables)
+    made = [event.size_bytes for event in t.events[start:] if event.action == Action.ALLOC]
+    assert made.count(query.numel * 2) == 1 + 3 * copies  # what comes in, twice what is turned
+    assert not turned.heads_first

@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 
 from vramwise.ghost.model.fused_lora import FusedLoraQkv
 from vramwise.ghost.model.kernels import Kernel
+from vramwise.ghost.model.liger import LigerNorm
 from vramwise.ghost.model.linear import Projection
 from vramwise.ghost.model.norms import Norm
 from vramwise.ghost.model.rotary import Rotation, rotate_inline
@@ -76,8 +77,8 @@ class Attention:
             key = self._split(t, self.k(t, hidden), heads.kv, None if late else self.k_norm)
             value = self._split(t, self.v(t, hidden), heads.kv, None)
         if self.norms_run == "after projections" and self.q_norm is not None and self.k_norm is not None:
-            query = self.q_norm(t, query)
-            key = self.k_norm(t, key)
+            query = _normed_heads(t, self.q_norm, query)
+            key = _normed_heads(t, self.k_norm, key)
         if self.rotate is rotate_inline and tables is not None:
             query, key = rotate_inline(t, query, key, *tables, kept=kept)
         elif self.rotate is not None and tables is not None:
@@ -122,6 +123,11 @@ class Attention:
         split = view(t, x, (batch, tokens, heads, width))
         del x
         return swap_heads(t, norm(t, split), (batch, heads, tokens, width))
+
+
+def _normed_heads(t: Tape, norm: Norm, x: Tensor) -> Tensor:
+    """A norm of heads that are split already: Liger's kernel wants them contiguous."""
+    return norm.over_heads(t, x) if isinstance(norm, LigerNorm) else norm(t, x)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

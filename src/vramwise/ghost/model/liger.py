@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramwise.ghost.model.linear import Linear, Projection
 from vramwise.ghost.ops.liger import gated_activation, rms_norm
-from vramwise.ghost.ops.shape import chunk_last
+from vramwise.ghost.ops.shape import chunk_last, contiguous
 from vramwise.ghost.tape import Parameter, Tape, Tensor
 
 
@@ -20,6 +20,14 @@ class LigerNorm:
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""
         return rms_norm(t, x, self.weight, in_place=self.in_place)
+
+    def over_heads(self, t: Tape, x: Tensor) -> Tensor:
+        """Of heads that lie in the order of tokens: the kernel takes what is contiguous, so they are copied first."""
+        if x.shape[1] == 1 or x.heads_first:
+            return self(t, x)
+        x = contiguous(t, x)
+        x.heads_first = True
+        return self(t, x)
 
 
 class LigerGatedMlp:

@@ -18,7 +18,10 @@ _IN_PLACE_CHUNKS, _IN_PLACE_ALWAYS = (0, 8, 4), (0, 8, 5)
 
 
 def _norm_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
-    in_place, weight_dtype = node.extra
+    in_place, weight_dtype, heads_first = node.extra
+    if heads_first and not grad.heads_first:
+        grad = t.like(grad)  # made contiguous as well
+        grad.heads_first = True
     partial = None
     if node.edges[1] is not None:
         partial = t.new((t.hardware.multiprocessors, grad.shape[-1]), FP32)
@@ -37,7 +40,7 @@ def rms_norm(t: Tape, x: Tensor, weight: Tensor, *, in_place: bool) -> Tensor:
     rstd = t.new((x.numel // x.shape[-1],), FP32)
     if t.grad_enabled and (x.node is not None or weight.node is not None):
         out.node = t.node(_norm_backward, (x, weight), (without_node(x), weight, rstd))
-        out.node.extra = (in_place, weight.dtype)
+        out.node.extra = (in_place, weight.dtype, x.heads_first)
     del rstd
     return out
 
@@ -69,9 +72,9 @@ def _rotated_backward(t: Tape, node: Node, grads: Tensor | list[Tensor | None]) 
 
 
 def _contiguous(t: Tape, x: Tensor) -> Tensor:
-    """Itself, or a copy where it is a part of a larger tensor."""
+    """Itself, or a copy where it is a part of a larger tensor or does not lie in the order of tokens."""
     partial = x.storage is not None and x.storage.nbytes > x.numel * x.dtype.size
-    return t.like(x) if partial else without_node(x)
+    return t.new(x.shape, x.dtype) if partial or x.heads_first else without_node(x)
 
 
 def rotate_in_place(t: Tape, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:

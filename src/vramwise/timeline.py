@@ -120,6 +120,8 @@ class MemoryReport:
     # the most that was reserved before the trainer reset torch's peak figures: in no phase's peak, but on the card
     forgotten_reserved_bytes: int = 0
     assumptions: Sequence[str] = field(default_factory=tuple)
+    # of the model's weights: experts that are loaded in 16 bit or more
+    experts_bytes: int = 0
 
     @property
     def highest_reserved_bytes(self) -> int:

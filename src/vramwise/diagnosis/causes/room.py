@@ -184,6 +184,7 @@ def outside_torch(case: Case) -> Iterator[Cause]:
         "nccl-oom": "NCCL found no memory for its buffers",
         "cublas-oom": "cuBLAS or cuDNN found no memory for its handle or workspace",
         "bnb-oom": "bitsandbytes found no memory for its own allocation",
+        "vllm-cumem": "vLLM, waking from sleep, found no memory to map its weights and cache again",
         "driver-oom": "the driver had no memory left for an allocation outside torch's allocator",
     }.get(case.symptom.kind)
     if who is None:

@@ -176,10 +176,7 @@ def known_cause(case: Case) -> Cause | None:
     known = KNOWN.get(symptom.kind)
     if known is None:
         return None
-    details = {
-        name: symptom.details.get(name, "?")
-        for name in _DETAILS
-    }
+    details = {name: symptom.details.get(name, "?") for name in _DETAILS}
     sentence = known.sentence.format(**details).replace(" (? and ?)", "").replace(" (?)", "")
     if symptom.kind == "fp8-alignment" and details["shape"] == "?":
         sentence = sentence.partition(", and a batch")[0]

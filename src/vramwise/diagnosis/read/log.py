@@ -18,7 +18,7 @@ from vramwise.diagnosis.read.phases import phase_of
 from vramwise.diagnosis.read.prefixes import split_rank, unboxed, unquoted
 from vramwise.diagnosis.read.progress import BAR_WORDS, FIGURE_WORDS, Progress
 from vramwise.diagnosis.read.reported import TABLES, announced, reported
-from vramwise.diagnosis.read.settings_texts import SETTING_WORDS, read_settings
+from vramwise.diagnosis.read.settings_texts import SETTING_WORDS, read_settings, telling_keys
 from vramwise.diagnosis.read.stream import RawLine, Totals, interesting_lines
 from vramwise.diagnosis.read.texts import Found, whole_number
 from vramwise.diagnosis.read.tracebacks import CALL_WORDS, call_on, may_name_call
@@ -66,6 +66,7 @@ class _LogReader:
     def __init__(self) -> None:
         self.progress = Progress()
         self.settings: dict[str, Setting] = {}
+        self.keys_written: set[str] = set()
         self.symptoms: list[Symptom] = []
         self.recovered: list[Symptom] = []
         self.ranks: set[int] = set()
@@ -99,6 +100,7 @@ class _LogReader:
             recovered=tuple(self.recovered),
             ranks=frozenset(self.ranks),
             settings=self.settings,
+            keys_written=frozenset(self.keys_written),
             steps_done=self.progress.steps_done,
             total_steps=self.progress.total_steps,
             memory=self.progress.readings.all(),
@@ -151,6 +153,7 @@ class _LogReader:
             self._failed_at = self._lowest_since = None
 
     def _settings(self, number: int, text: str) -> None:
+        self.keys_written.update(telling_keys(text))
         for key, value in read_settings(text):
             count = whole_number(value)
             if key not in self.settings or (key == "eval_batch_size" and count is not None):

@@ -92,11 +92,10 @@ def _of_this_message(text: str, following: str) -> str:
     """The lines after a message, up to the next one; the message may begin on the line after its exception's name."""
     begun = _AGAIN.search(text)
     for again in _AGAIN.finditer(following[: 2 * _LONGEST]):
+        before = text + following[: again.start()]
         if begun is None and not again[0].startswith("Traceback"):
             begun = again
-        elif begun is not None and "Tried" not in f"{text}{following[: again.start()]}" and again[0].startswith("Tried"):
-            continue
-        else:
+        elif begun is None or "Tried" in before or not again[0].startswith("Tried"):
             return following[: again.start()]
     return following
 

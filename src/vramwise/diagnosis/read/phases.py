@@ -129,7 +129,8 @@ _LOSS_CODE = re.compile(
 def phase_of(frames: Sequence[Frame]) -> PhaseName:
     """The part of the run a traceback comes from; "" where it does not say."""
     functions = {frame.function for frame in frames}
-    if functions & _MAKING_STATES:
+    # A log that is cut off shows the last call in the source line alone.
+    if functions & _MAKING_STATES or any(f"{name}(" in frame.code for frame in frames[-1:] for name in _MAKING_STATES):
         return "optimizer"
     if any(frame.function == "load_state_dict" and _OPTIMIZER.search(_slashed(frame)) for frame in frames):
         return "resume"
@@ -192,7 +193,7 @@ def in_eager_attention(frames: Sequence[Frame]) -> bool:
 
 def in_zero_optimizer(frames: Sequence[Frame]) -> bool:
     """Whether DeepSpeed's sharded optimizer made its state or stepped."""
-    return any("deepspeed" in frame.file and _ZERO_OPTIMIZER.search(_slashed(frame)) for frame in frames)
+    return any("deepspeed" in frame.file.lower() and _ZERO_OPTIMIZER.search(_slashed(frame)) for frame in frames)
 
 
 def in_pinning(frames: Sequence[Frame]) -> bool:

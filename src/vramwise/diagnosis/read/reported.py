@@ -16,7 +16,8 @@ from vramwise.diagnosis.read.texts import Found, find_failures
 
 TABLES = (OOM_TEXTS, DTYPE_TEXTS, HOST_TEXTS, AFTERMATH)
 _EXCEPTION = re.compile(
-    r"^(?:E {2,12})?((?:[a-zA-Z_]\w{0,60}\.){0,8}(?:_?[A-Z]\w{0,60}(?:Error|Exception|Interrupt|Exit)|Exception))(?::\s|:?$)"
+    r"^(?:E {2,12})?((?:[a-zA-Z_]\w{0,60}\.){0,8}(?:_?[A-Z]\w{0,60}(?:Error|Exception|Interrupt|Exit)|Exception))"
+    r"(?::\s|:?$)"
 )
 # IPython writes the exception's name over the traceback, and again below it.
 _HEADER = re.compile(r"^\W{0,8}((?:_?[A-Z]\w{0,60}(?:Error|Exception)))\s{2,200}Traceback \(most recent call last\)")

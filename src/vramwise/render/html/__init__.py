@@ -40,8 +40,12 @@ def render_html(
     assumptions: Sequence[str],
     expected_error: str,
     measured: Sequence[PhasePeak] = (),
+    advice: Markup | None = None,
 ) -> str:
-    """The whole page. `measured`: marks of a real run, shown beside those of the report and in the chart."""
+    """The whole page. `measured`: marks of a real run, shown beside those of the report and in the chart.
+
+    `advice`: what to change, right below the verdict.
+    """
     categories = page_categories(profile)
     numbers = colours([*categories, *report.breakdown_bytes])
     side = element(
@@ -60,6 +64,7 @@ def render_html(
     )
     body = together(
         sections.header(title, verdict, subtitle, expected_error, sections.outcome(report, gpu)),
+        *([advice] if advice is not None else []),
         sections.memory_bar(report, gpu, numbers),
         sections.figures(report, gpu),
         element("div", content, side, class_="layout"),

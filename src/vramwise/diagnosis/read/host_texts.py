@@ -76,7 +76,7 @@ HOST_TEXTS = (
 
 # What other processes of the run say after one has failed: never a cause of its own.
 AFTERMATH = (
-    failure("aftermath", "ChildFailedError"),
+    failure("aftermath", "ChildFailedError", r"(?:[\w.]{1,120}\.)?ChildFailedError"),
     failure("aftermath", "CalledProcessError", r"^(?:subprocess\.)?CalledProcessError:"),
     failure("aftermath", "exitcode", r"\bexitcode\s{0,8}[:=]\s{0,4}-?[1-9]\d{0,3}\b", anywhere=True),
     failure("aftermath", "return code", r"\bexits with return code = [1-9-]", anywhere=True),

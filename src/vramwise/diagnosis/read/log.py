@@ -85,7 +85,9 @@ class _LogReader:
         if raw.sampled or self._frame(rank, text, raw):
             return
         self._settings(raw.number, text)
-        self._failure(raw, rank, unquoted(unboxed(_BAR.sub("", text) if "%|" in text else text)))
+        # A blank at the end belongs to a message that a terminal folded there.
+        blank = " " if text.endswith(" ") else ""
+        self._failure(raw, rank, unquoted(unboxed(_BAR.sub("", text) if "%|" in text else text)) + blank)
 
     def facts(self, name: str, totals: Totals) -> LogFacts:
         """Everything, at the end of the log."""

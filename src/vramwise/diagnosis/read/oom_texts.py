@@ -86,4 +86,6 @@ OOM_TEXTS = (
     failure("does-not-fit", "dispatched on the CPU", r"Some modules are dispatched on the CPU or the disk"),
     # Its name alone, whatever follows.
     failure("cuda-oom", "OutOfMemoryError", r"^(?:torch\.(?:cuda\.)?)?OutOfMemoryError\b"),
+    failure("cuda-oom", "OutOfMemoryError", r"(?<![\w.])(?:torch\.(?:cuda\.)?)?OutOfMemoryError: "),
+    failure("cuda-oom", "OutOfMemoryError", r"^(?:ray\.exceptions\.)?RayTaskError\(OutOfMemoryError\)"),
 )

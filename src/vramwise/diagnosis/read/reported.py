@@ -17,7 +17,7 @@ from vramwise.diagnosis.read.texts import Found, find_failures
 TABLES = (OOM_TEXTS, DTYPE_TEXTS, HOST_TEXTS, AFTERMATH)
 _EXCEPTION = re.compile(
     r"^(?:E {2,12})?((?:[a-zA-Z_]\w{0,60}\.){0,8}(?:_?[A-Z]\w{0,60}(?:Error|Exception|Interrupt|Exit)|Exception))"
-    r"(?::\s|:?$)"
+    r"(?:\([A-Z]\w{0,60}\))?(?::\s|:?$)"
 )
 # IPython writes the exception's name over the traceback, and again below it.
 _HEADER = re.compile(r"^\W{0,8}((?:_?[A-Z]\w{0,60}(?:Error|Exception)))\s{2,200}Traceback \(most recent call last\)")
@@ -29,19 +29,20 @@ def reported(text: str, following: str) -> Found | None:
     """The failure that a line reports; None where it reports none."""
     found = _in_tables(text)
     match = _EXCEPTION.match(text)
-    if found is not None or match is None:
+    if match is None or (found is not None and found.kind != "aftermath"):
         return found
+    little = found
     nameless = match.end() >= len(text.rstrip())
     whole = tuple(dict.fromkeys(unfolded(text, following)))
     for candidate in whole:
         found = _in_tables(candidate)
-        if found is not None and found.start < len(text) + (_INDENT if nameless else 0):
+        if found is not None and found.kind != "aftermath" and found.start < len(text) + (_INDENT if nameless else 0):
             return found
     for candidate in (text, *whole):
         dtypes = two_dtypes(candidate[match.end() :])
         if dtypes:
             return Found("mixed-operands", 0, dtypes)
-    return Found("exception", 0, {"name": match[1]})
+    return little or Found("exception", 0, {"name": match[1]})
 
 
 def announced(text: str) -> Found | None:

@@ -7,6 +7,7 @@ from vramwise.facts.torch import NEWEST_TORCH, OLDEST_TORCH, shown
 
 # Bound here: the suite's quiet environment replaces the module's own look around while a test runs.
 from vramwise.stacks import _from_here, make_stack
+from vramwise.types import Origin, Release
 
 RELEASES = {"0.19.0": {"torch": "2.11.0", "peft": "0.20.0"}, "0.21.0": {"torch": "2.13.0", "peft": "0.21.2"}}
 
@@ -131,3 +132,16 @@ def test_a_list_of_versions_is_read_again_each_time(tmp_path):
     for version in ("2.8.0", "2.9.0"):
         listed.write_text(f"torch=={version}\n")
         assert open_subject(config, Options(stack=str(listed))).target.stack.releases["torch"].version == version
+
+
+def test_what_is_installed_beside_another_trainer_is_not_that_of_the_one_that_is_said(monkeypatch):
+    here = {
+        name: Release(version=version, origin=Origin(kind="environment", why="installed here"))
+        for name, version in (("axolotl", "0.21.0"), ("peft", "0.21.2"), ("deepspeed", "0.18.0"))
+    }
+    monkeypatch.setattr("vramwise.stacks._from_here", lambda packages: here)
+    found = make_stack("axolotl", RELEASES, said=("axolotl==0.19.0",))
+    assert versions(found) == {"axolotl": "0.19.0", "torch": "2.11.0", "peft": "0.20.0", "deepspeed": "0.18.0"}
+    same = make_stack("axolotl", RELEASES, said=("axolotl==0.21.0", "torch==2.12.0"))
+    assert versions(same) == {"axolotl": "0.21.0", "torch": "2.12.0", "peft": "0.21.2", "deepspeed": "0.18.0"}
+    assert same.releases["peft"].origin.why == "installed here"

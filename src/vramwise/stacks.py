@@ -19,7 +19,11 @@ from vramwise.types import Origin, Release, Stack
 from vramwise.units import mib
 
 # Packages whose version changes memory or a verdict.
-PACKAGES = ("torch", "transformers", "accelerate", "peft", "trl", "bitsandbytes", "liger-kernel", "deepspeed")
+PACKAGES = (
+    *("torch", "transformers", "accelerate", "peft", "trl", "bitsandbytes", "liger-kernel", "deepspeed"),
+    # kernels of linear attention and of state spaces, which transformers takes where they are installed
+    *("fla-core", "mamba-ssm"),
+)
 _LIMIT_BYTES = 16 * 1024 * 1024
 # A name and a version, as packaging allows them and no longer than anybody writes them.
 _NAME, _VERSION = r"([A-Za-z0-9][\w.\-]{0,99})", r"([0-9][\w.+\-!]{0,59})"
@@ -41,13 +45,18 @@ def make_stack(
     """The versions for a run of `trainer`, whose known `releases` (the oldest first) name what they install with."""
     packages = (trainer, *PACKAGES)
     found: dict[str, Release] = {}
-    sources = (_from_words(said, torch), _from_file(file), _from_here(packages) if look_around else {})
-    for source in sources:
+    here = _from_here(packages) if look_around else {}
+    for source in (_from_words(said, torch), _from_file(file)):
         for name, release in source.items():
             if name in packages:
                 found.setdefault(name, release)
+    elsewhere = trainer in found and (trainer not in here or here[trainer].version != found[trainer].version)
+    found = {**here, **found} if not elsewhere else found
     found[trainer] = _known_release(trainer, found.get(trainer), list(releases))
     pins = releases[found[trainer].version] if releases else {}
+    if elsewhere:
+        # another trainer's environment: what is installed here counts only where that release names no version
+        found = {**{name: release for name, release in here.items() if name not in pins}, **found}
     for name, version in pins.items():
         why = f"what {trainer} {found[trainer].version} installs with"
         found.setdefault(name, Release(version=version, origin=Origin(kind="assumed", why=why)))

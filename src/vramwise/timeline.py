@@ -36,12 +36,13 @@ class Event(NamedTuple):
 class Tag(NamedTuple):
     """What a block of memory is for: a category for the sums and a label a person can read."""
 
-    category: str  # weights, gradients, optimizer, activations, logits, temporary, workspace, data
+    category: str  # weights, gradients, optimizer, activations, logits, temporary, workspace, data, engine
     label: str  # e.g. "layers.7.mlp: gate × up"
 
 
 class Phase(NamedTuple):
-    """A stretch of the run: load, forward, loss, backward, clip, optimizer, eval, save. Steps count from 1."""
+    """A stretch of the run: load, forward, loss, backward, clip, optimizer, eval, save; where a policy is held against
+    a reference, or generates: reference, generate. Steps count from 1."""
 
     name: str
     step: int
@@ -64,12 +65,16 @@ class Repeat(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """Every allocation and free of a run, in order; stretches that repeat are written once."""
+    """Every allocation and free of a run, in order; stretches that repeat are written once.
+
+    `cuts`: positions, ascending, where a stretch begins that may be like another (a layer); numbers of tensors go up.
+    """
 
     events: Sequence[Event]
     tags: Sequence[Tag]
     phases: Sequence[Phase]
     repeats: Sequence[Repeat] = ()
+    cuts: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +120,8 @@ class MemoryReport:
     # the most that was reserved before the trainer reset torch's peak figures: in no phase's peak, but on the card
     forgotten_reserved_bytes: int = 0
     assumptions: Sequence[str] = field(default_factory=tuple)
+    # of the model's weights: experts that are loaded in 16 bit or more
+    experts_bytes: int = 0
 
     @property
     def highest_reserved_bytes(self) -> int:

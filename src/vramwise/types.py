@@ -152,11 +152,21 @@ class ModelSpec:
     nope_layers: tuple[int, ...] = ()  # layers whose attention applies no rotary embedding
     # how the checkpoint is stored: the quant_method of its config (gptq, mxfp4, bitsandbytes_4bit…), None = plain
     checkpoint_quantization: str | None = None
-    # a multimodal model: the name its text model has inside it ("" = it is the text model), (name, shape, kind) of the
-    # parameters before the text model (vision tower, projector), and what is known to be missing there ("" = nothing)
+    # sizes that only this family's blocks have, by their names in config.json: heads of a delta rule, ranks of latents
+    sizes: tuple[tuple[str, int], ...] = ()
+    # a multimodal model: the name its text model has inside it ("" = it is the text model; a dot first: the whole text
+    # model stands under that name), (name, shape, kind) of the parameters before the text model (vision tower,
+    # projector), and what is known to be missing there ("" = nothing)
     text_part: str = ""
     tower: tuple[tuple[str, tuple[int, ...], str], ...] = ()
+    after_text: tuple[tuple[str, tuple[int, ...], str], ...] = ()  # the same, of those that come after the text model
     left_out: str = ""
+    # the known model whose shape was taken because the name says so, and the words that say it ("" = the model itself)
+    taken_for: str = ""
+
+    def size(self, name: str) -> int:
+        """One of `sizes`; 0 where it is not set."""
+        return dict(self.sizes).get(name, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,6 +336,23 @@ class RunSpec:
     unfrozen: tuple[str, ...] = ()
     added_tokens: int = 0  # new in the vocabulary: their rows need training
     rl: str | None
+    # preference and reward training: what the loss is made of, and what the policy is held against
+    objective: Literal["tokens", "dpo", "kto", "orpo", "cpo", "reward", "process_reward", "grpo"] = "tokens"
+    reference: Literal["none", "model", "adapter_off", "adapter_copy"] = "none"
+    reference_dtype: Literal["bf16", "fp16", "fp32"] = "bf16"
+    reference_precomputed: bool = False  # its log-probabilities are worked out before the first step
+    spare_model: bool = False  # a second model is loaded for the trainer, which does not take it
+    log_probs: Literal["copied", "fused", "chunked"] = "fused"  # how logits become log-probabilities
+    chosen_cross_entropy: bool = False  # the chosen rows of pairs are learnt by heart besides
+    empties_cache_each_step: bool = False
+    # generation: rows made at once and how long completions get; None where nothing is generated
+    generation_rows: int | None = None
+    completion_len: int | None = None
+    rows_per_prompt: int = 1
+    old_log_probs: bool = False  # a pass for the policy's own log-probabilities before the update
+    engine: Literal["policy", "beside", "elsewhere"] = "policy"  # who generates: an engine beside it shares its card
+    engine_share: float = 0.0  # of the card
+    engine_sleeps: bool = False  # the engine gives its memory back while the policy is trained
     # optimizer
     optimizer: str
     max_grad_norm: float

@@ -335,6 +335,16 @@ class TestOtherMethods:
         assert judge("reference-model-in-memory", f"{LORA}rl: {rl}\n") == []
         assert judge("reference-model-in-memory", f"{BASE}rl: orpo\n") == []
 
+    def test_reference_model_says_what_is_held_and_in_which_type(self):
+        said = {
+            rl: only(judge("reference-model-in-memory", f"{BASE}bf16: true\nrl: {rl}\n")).message
+            for rl in ("dpo", "kto", "simpo")
+        }
+        assert "as reference: 2 more bytes" in said["dpo"]
+        assert "as reference: 4 more bytes" in said["kto"]
+        assert "as reference" not in said["simpo"]
+        assert "loads one that is not used" in said["simpo"]
+
     def test_quantize_moe_experts_reports_every_lack(self):
         assert len(judge("quantize-moe-experts-misused", "quantize_moe_experts: true\nlora_target_linear: true\n")) == 3
         text = "quantize_moe_experts: true\nadapter: lora\nload_in_8bit: true\n"

@@ -36,7 +36,9 @@ class MemoryGuardPlugin(BasePlugin):
         self._guard: MemoryGuard | None = None
         self._trainer: Any = None
         if self._plan is not None:
-            _keep_limit(self._plan)
+            from vramwise.training.guard.limit import keep_limit
+
+            keep_limit(self._plan)
             self._record_the_end(self._plan)
 
     def add_callbacks_post_trainer(self, cfg: Any, trainer: Any) -> list[MemoryGuard]:
@@ -87,18 +89,6 @@ def _plan() -> TrainPlan | None:
 
     path = os.environ.get(PLAN_VARIABLE)
     return None if not path else read_plan(path)
-
-
-def _keep_limit(plan: TrainPlan) -> None:
-    """`--memory-limit`: the allocator may reserve no more."""
-    if plan.memory_limit_bytes is None:
-        return
-    import torch
-
-    if torch.cuda.is_available():
-        device = int(os.environ.get("LOCAL_RANK", "0") or 0)
-        total = torch.cuda.get_device_properties(device).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(1.0, plan.memory_limit_bytes / total), device)
 
 
 def declared_width(cfg: Any) -> int | None:

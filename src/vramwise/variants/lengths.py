@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from vramwise.errors import VramwiseError
-from vramwise.ghost.loops.batches import BatchShape, from_lengths, largest
+from vramwise.ghost.loops.batches import BatchShape, from_lengths, largest, rows_a_sample
 from vramwise.types import RunSpec
 
 # UTF-8 bytes a token in English text; only for samples that come as text.
@@ -27,14 +27,19 @@ _MOST_LINES = 2_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lengths:
-    """Sample lengths in tokens, in training order, and what had to be assumed to get them."""
+    """Sample lengths in tokens, in training order, and what had to be assumed to get them.
+
+    `pairs`: every sample is a chosen and a rejected row, whose lengths stand one after the other in `tokens`.
+    """
 
     tokens: Sequence[int]
     assumptions: tuple[str, ...] = ()
+    pairs: bool = False
 
 
 def parse_lengths(text: str, name: str) -> Lengths:
-    """One length a line; or JSON lines of samples, with `length`, `input_ids` or text."""
+    """One length a line, or `[chosen, rejected]` for pairs; or JSON lines of samples, with `length`, `input_ids` or
+    text, pairs with `chosen` and `rejected`. The first line decides which."""
     count = text.count("\n")
     if count > _MOST_LINES:
         raise VramwiseError(f"{name} has {count:,} lines: at most {_MOST_LINES:,} are read, give the first ones")
@@ -43,16 +48,26 @@ def parse_lengths(text: str, name: str) -> Lengths:
     lines = [(number, line.strip()) for number, line in numbered if line.strip()]
     if not lines:
         raise VramwiseError(f"{name} holds no lengths: write one sample length a line")
+    if lines[0][1].startswith("["):
+        return Lengths(tokens=[length for number, line in lines for length in _pair(line, name, number)], pairs=True)
     if not lines[0][1].startswith("{"):
         return Lengths(tokens=[_whole(line, name, number) for number, line in lines])
+    return _of_samples(lines, name)
+
+
+def _of_samples(lines: Sequence[tuple[int, str]], name: str) -> Lengths:
     estimated = False
-    tokens = []
+    tokens: list[int] = []
+    each = 0
     for number, line in lines:
-        count, guessed = _sample_length(line, name, number)
-        tokens.append(count)
+        found, guessed = _sample_lengths(line, name, number)
+        each = each or len(found)
+        if len(found) != each:
+            raise VramwiseError(f"{name}:{number}: pairs and single samples are mixed: give one kind")
+        tokens += found
         estimated |= guessed
     note = f"{name}: lengths of text samples estimated at {_BYTES_PER_TOKEN} bytes a token"
-    return Lengths(tokens=tokens, assumptions=(note,) if estimated else ())
+    return Lengths(tokens=tokens, assumptions=(note,) if estimated else (), pairs=each == 2)
 
 
 def _whole(line: str, name: str, number: int) -> int:
@@ -61,28 +76,64 @@ def _whole(line: str, name: str, number: int) -> int:
     return int(line)
 
 
-def _sample_length(line: str, name: str, number: int) -> tuple[int, bool]:
+def _pair(line: str, name: str, number: int) -> tuple[int, int]:
+    """`[chosen, rejected]`; a number alone stands for both."""
+    if line.isdigit():
+        length = _whole(line, name, number)
+        return length, length
+    try:
+        pair = json.loads(line)
+    except (ValueError, RecursionError):
+        pair = None
+    if not isinstance(pair, list) or len(pair) != 2 or not all(_is_length(length) for length in pair):
+        raise VramwiseError(
+            f"{name}:{number}: '{line[:40]}' is not a pair: write [chosen, rejected], whole numbers of tokens, a line"
+        )
+    return pair[0], pair[1]
+
+
+def _is_length(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _LONGEST
+
+
+def _sample_lengths(line: str, name: str, number: int) -> tuple[Sequence[int], bool]:
+    """The length of a sample, both of a pair; and whether it is estimated."""
     try:
         sample = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise VramwiseError(f"{name}:{number}: not JSON: every line must be one sample") from error
     if not isinstance(sample, dict):
         raise VramwiseError(f"{name}:{number}: a sample must be a JSON object")
-    if sample.get("length") is not None:
-        return _stated(sample["length"], name, number), False
+    stated = sample.get("length")
+    if isinstance(stated, list) and len(stated) == 2:
+        return [_stated(length, name, number) for length in stated], False
+    if stated is not None:
+        return [_stated(stated, name, number)], False
     if isinstance(sample.get("input_ids"), list):
-        return max(1, len(sample["input_ids"])), False
-    texts = list(_texts(sample))
-    if not texts:
+        return [max(1, len(sample["input_ids"]))], False
+    if sample.get("chosen") and sample.get("rejected"):
+        rest = {key: value for key, value in sample.items() if key not in ("chosen", "rejected")}
+        return [_estimated([_prompt_of(sample[key], rest), sample[key]]) for key in ("chosen", "rejected")], True
+    if not list(_texts(sample)):
         raise VramwiseError(f"{name}:{number}: a sample without `length`, `input_ids` or text")
-    size = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
-    return max(1, -(-size // _BYTES_PER_TOKEN)), True
+    return [_estimated(sample)], True
+
+
+def _prompt_of(answer: object, rest: dict[str, object]) -> object:
+    """What stands before an answer: nothing where the answer is a whole conversation."""
+    return rest if isinstance(answer, str) else ""
+
+
+def _estimated(sample: object) -> int:
+    size = sum(len(text.encode("utf-8", "surrogatepass")) for text in _texts(sample))
+    return max(1, -(-size // _BYTES_PER_TOKEN))
 
 
 def _stated(length: object, name: str, number: int) -> int:
-    if isinstance(length, bool) or not isinstance(length, int) or not 0 < length <= _LONGEST:
+    if not _is_length(length):
         shown = json.dumps(length)[:40]
         raise VramwiseError(f"{name}:{number}: `length` is {shown}: it must be a whole number of tokens above 0")
+    assert isinstance(length, int)
     return length
 
 
@@ -99,14 +150,25 @@ def _texts(value: object) -> Iterator[str]:
 
 def train_shapes(run: RunSpec, lengths: Lengths | None) -> list[BatchShape]:
     """The micro-batches of training, in order; one that stands for all where every batch has the same shape."""
-    return [largest(run)] if lengths is None else _batches(run, lengths, evaluation=False)
+    return [_likely_largest(run)] if lengths is None else _batches(run, lengths, evaluation=False)
 
 
 def eval_shapes(run: RunSpec, lengths: Lengths | None) -> list[BatchShape]:
     """The batches of one evaluation, if any. Without lengths two, because the second meets what the first left."""
     if run.eval_batch_size is None or run.eval_sequence_len is None:
         return []
-    return [largest(run, evaluation=True)] * 2 if lengths is None else _batches(run, lengths, evaluation=True)
+    if lengths is not None:
+        return _batches(run, lengths, evaluation=True)
+    return [_likely_largest(run, evaluation=True)] * 2
+
+
+def _likely_largest(run: RunSpec, *, evaluation: bool = False) -> BatchShape:
+    """The widest batch that the settings allow, with shorter rows in it as data has them: those need a mask."""
+    shape = largest(run, evaluation=evaluation)
+    packed = run.eval_sample_packing if evaluation else run.packing_rows != "none"
+    if packed or run.completion_len is not None:
+        return shape
+    return shape._replace(padded=shape.rows > 1 or run.pad_to_sequence_len)
 
 
 def first_and_widest(shapes: Sequence[BatchShape], group: int, most: int) -> list[BatchShape]:
@@ -122,7 +184,20 @@ def first_and_widest(shapes: Sequence[BatchShape], group: int, most: int) -> lis
 
 def _batches(run: RunSpec, lengths: Lengths, *, evaluation: bool) -> list[BatchShape]:
     are_widths = lists_widths(lengths.tokens, run.pad_multiple)
-    return from_lengths(run, lengths.tokens, evaluation=evaluation, are_widths=are_widths)
+    return from_lengths(run, row_lengths(run, lengths), evaluation=evaluation, are_widths=are_widths)
+
+
+def row_lengths(run: RunSpec, lengths: Lengths) -> Sequence[int]:
+    """The length of every row: of a pair both, alike where one length is given for the pair."""
+    each = rows_a_sample(run)
+    if lengths.pairs and each == 1:
+        kind = run.rl or "text"
+        raise VramwiseError(
+            f"the lengths are pairs, but training on {kind} takes one row a sample: write one length a line"
+        )
+    if lengths.pairs or each == 1:
+        return lengths.tokens
+    return [length for length in lengths.tokens for _ in range(each)]
 
 
 def lists_widths(tokens: Sequence[int], multiple: int) -> bool:

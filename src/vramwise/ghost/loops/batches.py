@@ -28,10 +28,21 @@ class BatchShape(NamedTuple):
 Widths = Sequence[int] | Sequence[BatchShape]
 
 
+# Objectives whose samples are pairs: a chosen row and a rejected one, in one batch.
+_PAIRED = frozenset({"dpo", "orpo", "cpo", "reward"})
+
+
+def rows_a_sample(run: RunSpec) -> int:
+    """How many rows of a batch a sample becomes."""
+    return 2 if run.objective in _PAIRED else 1
+
+
 def largest(run: RunSpec, *, evaluation: bool = False) -> BatchShape:
     """The largest batch that the settings allow: every row full. Packing evaluates at the training shape."""
     evaluation = evaluation and not run.eval_sample_packing
     rows, longest = _limits(run, evaluation=evaluation)
+    if run.completion_len is not None and run.completion_len >= longest:
+        longest += run.completion_len  # nothing is left for prompts: they are taken to be that long themselves
     if run.packing_rows == "one" and not evaluation:
         return BatchShape(1, rows * longest, False)
     # Packed rows under sdpa or eager carry a block-diagonal mask, as padded ones do.
@@ -44,12 +55,17 @@ def from_lengths(
 ) -> list[BatchShape]:
     """Batches of samples in the given order; packing fills rows, so that one shape stands for all.
 
+    Pairs come as two lengths, one after the other. Where completions are generated, the lengths are the prompts'.
     `are_widths`: the numbers are widths of batches, with shorter rows in each.
     """
     if run.eval_sample_packing if evaluation else run.packing_rows != "none":
         return [largest(run, evaluation=evaluation)]
     rows, longest = _limits(run, evaluation=evaluation)
-    kept = _within(run, lengths, longest)
+    if run.completion_len is not None:
+        lengths = [length + run.completion_len for length in lengths for _ in range(run.rows_per_prompt)]
+        kept = list(lengths)
+    else:
+        kept = _within(run, lengths, longest)
     if not kept:
         raise VramwiseError(f"every sample is longer than sequence_len {longest}: nothing would be trained")
     shapes = []
@@ -73,16 +89,19 @@ def as_shapes(run: RunSpec, widths: Widths | None, *, evaluation: bool = False) 
 
 def _limits(run: RunSpec, *, evaluation: bool) -> tuple[int, int]:
     """Rows of a batch, and the longest row."""
+    each = rows_a_sample(run)
     if not evaluation:
-        return run.micro_batch_size, run.sequence_len
-    return run.eval_batch_size or run.micro_batch_size, run.eval_sequence_len or run.sequence_len
+        return each * run.micro_batch_size, run.sequence_len
+    return each * (run.eval_batch_size or run.micro_batch_size), run.eval_sequence_len or run.sequence_len
 
 
 def _within(run: RunSpec, lengths: Sequence[int], longest: int) -> list[int]:
-    """Samples that are too long are dropped, or cut."""
-    if run.long_rows == "drop":
-        return [length for length in lengths if length <= longest]
-    return [min(length, longest) for length in lengths]
+    """Samples that are too long are dropped, or cut; a pair goes with either of its rows."""
+    if run.long_rows == "cut":
+        return [min(length, longest) for length in lengths]
+    each = rows_a_sample(run)
+    samples = [lengths[start : start + each] for start in range(0, len(lengths), each)]
+    return [length for sample in samples if max(sample) <= longest for length in sample]
 
 
 def _rounded(run: RunSpec, width: int) -> int:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from vramwise.families import family_of
 from vramwise.ghost.loops.batches import BatchShape, Widths, as_shapes, largest
 from vramwise.ghost.loops.emptying import emptying_of
+from vramwise.ghost.loops.said import preference_assumptions
 from vramwise.ghost.loops.steps import FEWEST_DIFFERENT, Plan
 from vramwise.ghost.optimizers import is_known
 from vramwise.ghost.tape import LIGER
@@ -94,6 +96,13 @@ def assumptions(
         found.append(f"without data: every evaluation batch is taken to be {shape.rows} × {shape.width} tokens")
     if model.family_assumed:
         found.append(f"model_type '{model.model_type}' is not known: taken for a llama-like block")
+    family = family_of(model)
+    if not family.measured:
+        found.append(f"no run of a {model.model_type} model was recorded: its prediction is not measured")
+    if family.coarse:
+        found.append(f"{model.model_type}: {family.coarse}")
+    if model.taken_for:
+        found.append(model.taken_for)
     if not is_known(run.optimizer):
         found.append(f"optimizer '{run.optimizer}' is not modelled: taken for fused AdamW")
     if run.attn_implementation not in ("eager", "sdpa") and "flash" not in run.attn_implementation:
@@ -105,8 +114,7 @@ def assumptions(
         found.append(f"left out of the model: {model.left_out}")
     if run.torch_compile:
         found.append("torch_compile: predicted as eager; compiled runs usually need less")
-    if run.rl:
-        found.append(f"rl: {run.rl} is predicted as supervised fine-tuning: no second model, no paired batches")
+    found += preference_assumptions(run)
     if run.tiled_mlp and "mlp" in run.fused_lora:
         found.append("tiled_mlp has no effect where LoRA's MLP kernel takes the layer over")
     elif run.tiled_mlp and model.num_experts:

@@ -22,6 +22,7 @@ from vramwise.ghost.loading import load
 from vramwise.ghost.loops.batches import BatchShape, Widths
 from vramwise.ghost.loops.clip import clip_grad_norm
 from vramwise.ghost.loops.plan import assumptions, local_model, make_plan
+from vramwise.ghost.loops.repeated_micro_steps import MicroSteps
 from vramwise.ghost.loops.repeated_steps import Recorder
 from vramwise.ghost.loops.steps import Plan, Step, repeats_the_last
 from vramwise.ghost.losses import Loss, make_loss
@@ -30,7 +31,7 @@ from vramwise.ghost.ops.elementwise import scale, scale_in_place, to_float, with
 from vramwise.ghost.ops.reduce import sum_all
 from vramwise.ghost.optimizers import make_optimizer
 from vramwise.ghost.sharding import Sharding, rebuild_buckets, reduce_buckets, sharding_of
-from vramwise.ghost.tape import LIGER, Storage, Tape, Tensor
+from vramwise.ghost.tape import LIGER, Parameter, Storage, Tape, Tensor
 from vramwise.ghost.weighted_losses import WEIGHTED
 from vramwise.timeline import Timeline
 from vramwise.types import GpuSpec, ModelSpec, RunSpec
@@ -60,15 +61,17 @@ def ghost_run(
     collecting = gc.isenabled()
     gc.disable()
     try:
+        from vramwise.ghost.loops.kinds import loop_of  # the kinds of loops build on this one
+
         t = Tape(hardware or hardware_of(gpu, run.target.torch), liger)
-        under_way = Run(t, run, local_model(run, model), sharding_of(run))
+        under_way = loop_of(run)(t, run, local_model(run, model), sharding_of(run))
         under_way.train(plan)
         # what the end of this function frees is no part of the run
         events = t.events[:]
     finally:
         if collecting:
             gc.enable()
-    timeline = Timeline(events=events, tags=t.tags, phases=t.phases, repeats=t.repeats)
+    timeline = Timeline(events=events, tags=t.tags, phases=t.phases, repeats=t.repeats, cuts=t.cuts)
     return timeline, (*assumptions(run, model, widths, eval_widths, liger), *plan.said)
 
 
@@ -83,12 +86,13 @@ class Run:
         self.weights = load(t, model, run, sharding)
         if run.unfrozen:
             freeze_except(self.weights, run.unfrozen)
+        self.load_more(model, sharding)
         builder = Builder(self.weights)
         self.units = builder.gathering.exchange
         self.body = builder.body()
         self.head = builder.head()
         self.loss: Loss = make_loss(run, model)
-        self.trainable = self.weights.trainable()
+        self.trainable = self.trained()
         if not self.trainable:
             named = run.unfrozen or (*run.lora_target_modules, *run.lora_modules_to_save)
             wanted = ", ".join(named) or "lora_target_modules"
@@ -104,12 +108,19 @@ class Run:
         t.mark("temporary", "logging")
         self.total_loss = t.new((), FP32)
 
+    def load_more(self, model: ModelSpec, sharding: Sharding) -> None:
+        """What other kinds of training load besides the model."""
+
+    def trained(self) -> list[Parameter]:
+        """What the optimizer gets."""
+        return self.weights.trainable()
+
     def train(self, plan: Plan) -> None:
         """The epoch loop: steps of micro-steps, and the evaluations after some of them."""
         t = self.t
         if 0 in plan.evals:
             self.evaluate(plan.evals[0], 0)
-        recorder = Recorder(t)
+        recorder, micro_steps = Recorder(t), MicroSteps(t, self.trainable)
         samples: list[Batch] = []
         grad_norm: Tensor | None = None
         loss: Tensor | None = None
@@ -126,6 +137,7 @@ class Run:
                 number += alike if recorder.once_more(alike) else 0
             else:
                 recorder.begin(self._carry(samples, items, loss, grad_norm))
+                self.step = number
                 t.phase("forward", number)
                 samples, items = self.samples(step)
                 shapes = [step.held[position] for position in step.trained]
@@ -138,8 +150,16 @@ class Run:
                         continue
                     start, carried = len(t.events), _number(loss)
                     t.real_tokens = shape.tokens
-                    loss = self.micro_step(inputs, shape.padded, number, plan.emptying.before_backward(number))
-                    self._filter(loss)
+                    empties = plan.emptying.before_backward(number)
+                    # the first makes the gradients, the others add to them; an engine's exchanges go by what was before
+                    kind = (shape, position > 0, empties)
+                    steady = self.units is None and self.engine is None
+                    if not steady or not micro_steps.replay(kind, loss, number):
+                        micro_steps.begin()
+                        loss = self.micro_step(inputs, shape.padded, number, empties)
+                        micro_steps.returned()
+                        self._filter(loss)
+                        micro_steps.end(kind, carried, loss)
                     t.note_stretch(start, carried, _number(loss))
                 t.phase("clip", number)
                 t.mark("temporary", "gradient norm")
@@ -172,10 +192,18 @@ class Run:
         t.mark("temporary", "logging")
         t.new((), FP32)
 
-    def samples(self, step: Step) -> tuple[list[Batch], Tensor]:
+    def batch(self, shape: BatchShape) -> Batch:
+        """A micro-batch as the collator makes it."""
+        return _batch(self.t, shape)
+
+    def count(self, batches: list[Batch]) -> Tensor | None:
+        """How many labels count in a step."""
+        return _count_items(self.t, batches)
+
+    def samples(self, step: Step) -> tuple[list[Batch], Tensor | None]:
         """The micro-batches of a step: all are fetched before the first one runs; those held together come first."""
-        batches = [_batch(self.t, shape) for shape in step.held]
-        items = _count_items(self.t, batches)
+        batches = [self.batch(shape) for shape in step.held]
+        items = self.count(batches)
         self.t.mark("data", "batch")
         rest: list[Batch] = [{"rest": self.t.new((size,), BOOL)} for size in step.rest_pieces()]
         return [*rest, *batches], items
@@ -263,7 +291,7 @@ class Run:
         inputs: Batch | None = None
         fetched: Batch | None = None
         for number, shape in enumerate(shapes, 1):
-            fetched = inputs = _batch(t, shape)
+            fetched = inputs = self.batch(shape)
             t.real_tokens = shape.tokens
             found = self._repeated(self.predict(inputs, shape), shape.rows)
             losses = found if losses is None else t.new((losses.numel + found.numel,), FP32)
@@ -280,7 +308,7 @@ class Run:
     def predict(self, batch: Batch, shape: BatchShape) -> Tensor:
         """One evaluation batch: its mean loss."""
         t = self.t
-        items = _count_items(t, [batch])
+        items = self.count([batch])
         loss, logits = self.forward(batch, shape.padded)
         mean = t.like(loss)
         del items

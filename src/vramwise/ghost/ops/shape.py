@@ -63,8 +63,11 @@ def _slice_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 def narrow(t: Tape, x: Tensor, shape: tuple[int, ...]) -> Tensor:
     """A slice of x: a view. Its backward makes a zero tensor of x's whole shape and copies into it."""
-    if shape == x.shape:
-        return x
+    return x if shape == x.shape else sliced(t, x, shape)
+
+
+def sliced(t: Tape, x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The same even where the slice is all of x: `x[-n:]` of n is a slice to autograd, `x[:n]` is not."""
     numel = 1
     for side in shape:
         numel *= side

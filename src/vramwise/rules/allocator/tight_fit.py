@@ -21,7 +21,7 @@ _MARGIN = 0.05
     bad=(
         "base_model: meta-llama/Llama-3.2-1B\nsequence_len: 2048\npad_to_sequence_len: true\nmicro_batch_size: 3\n"
         "bf16: true\nadapter: lora\nlora_r: 16\nlora_alpha: 32\nlora_target_linear: true\n"
-        "attn_implementation: flash_attention_2\n"
+        "lora_mlp_kernel: false\nattn_implementation: flash_attention_2\n"
     ),
     good=(
         "base_model: meta-llama/Llama-3.2-1B\nsequence_len: 2048\npad_to_sequence_len: true\nmicro_batch_size: 1\n"

@@ -8,9 +8,6 @@ from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
 from vramwise.types import RunSpec, Severity
 
-# Methods whose loss never asks a reference model; the trainer loads one all the same.
-_NEEDLESS = {"simpo": "SimPO has no reference", "grpo": "GRPO uses it only where trl.beta is above 0"}
-
 
 @rule(
     id="reference-model-in-memory",
@@ -24,20 +21,23 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """Preference training without an adapter holds a second full model.
 
     DPO and its relatives compare the trained model with the model before training. With an adapter the reference is the
-    base with the adapter switched off and costs nothing. Without one the trainer loads the model again: 2 more bytes a
-    parameter in bf16, and its forward pass needs activations and logits of its own. It does so for every `rl` but ORPO,
-    for SimPO and for GRPO with beta 0 as well, which never ask the reference.
+    base with the adapter switched off and costs nothing. Without one the model is loaded again: for DPO in the type of
+    the weights, 2 more bytes a parameter in bf16; for KTO, and for GRPO with beta above 0, TRL loads one of its own in
+    fp32: 4 bytes. Its forward pass needs logits of its own besides. The loader fetches a second model for every `rl`
+    but ORPO; where TRL does not take it (KTO, SimPO, GRPO) it is in the way until training starts.
 
     Train an adapter, use ORPO, or shard the models (FSDP, ZeRO 3).
     """
-    if not run.rl or run.rl == "orpo" or run.adapter:
+    if run.adapter or (run.reference != "model" and not run.spare_model):
         return
-    size = {"bf16": 2, "fp16": 2, "fp32": 4}[run.weights_dtype]
-    aside = f" ({_NEEDLESS[run.rl]})" if run.rl in _NEEDLESS else ""
+    size = {"bf16": 2, "fp16": 2, "fp32": 4}
+    parts = []
+    if run.reference == "model":
+        parts.append(f"holds a second model as reference: {size[run.reference_dtype]} more bytes a parameter")
+    if run.spare_model:
+        parts.append(f"loads one that is not used: {size[run.weights_dtype]} bytes a parameter until training starts")
+    said = ", and ".join(parts)
     yield Hit(
         field="rl",
-        message=(
-            f"{run.keys['rl']}: {run.rl} without an adapter loads the model a second time as reference: {size} more "
-            f"bytes a parameter{aside}; with a LoRA adapter the base itself is the reference"
-        ),
+        message=f"{run.keys['rl']}: {run.rl} without an adapter {said}; a LoRA adapter needs neither",
     )

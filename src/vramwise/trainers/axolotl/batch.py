@@ -41,7 +41,9 @@ def resolve_shapes(fields: Fields) -> None:
     _packing_rows(fields, packing)
     padded = _padding(fields, packing)
     multiple = max(1, config.get("pad_to_multiple_of") or 64)
-    if padded:
+    if _pads_itself(fields):
+        _trl_padding(fields)
+    elif padded:
         width = multiple * -(-length // multiple)
         fields.derive(
             "pad_multiple", width, f"every batch is {width} wide: sequence_len up to a multiple of {multiple}"
@@ -56,6 +58,19 @@ def resolve_shapes(fields: Fields) -> None:
     cuts = config.get("excess_length_strategy", "drop") == "truncate"
     why = "excess_length_strategy truncate" if cuts else "samples that are too long are dropped"
     fields.derive("long_rows", "cut" if cuts else "drop", why, key="excess_length_strategy")
+
+
+def _pads_itself(fields: Fields) -> bool:
+    """Whether TRL's own collator makes the batches: for all of `rl`, not for reward models."""
+    return fields.values["objective"] in ("dpo", "kto", "orpo", "cpo", "grpo")
+
+
+def _trl_padding(fields: Fields) -> None:
+    """The longest row of a batch; a multiple counts for pairs alone."""
+    key = "pad_to_multiple_of"
+    multiple = max(1, fields.config.get(key) or 1) if fields.values["objective"] in ("dpo", "orpo", "cpo") else 1
+    why = "longest row of the batch" + (f", up to a multiple of {multiple}" if multiple > 1 else ", not rounded")
+    fields.derive("pad_multiple", multiple, f"TRL's collator: {why}", key=key)
 
 
 def _constant_shapes(fields: Fields, padded: bool) -> None:
@@ -101,6 +116,8 @@ def _packing_rows(fields: Fields, packing: bool) -> None:
 
 def _padding(fields: Fields, packing: bool) -> bool:
     name = "pad_to_sequence_len"
+    if _pads_itself(fields):
+        return bool(fields.derive(name, False, "TRL's collator pads to the longest row of a batch", key=name))
     if fields.config.get(name) is not None:
         return bool(fields.take(name, False))
     for key, on in (("sample_packing", packing), ("reward_model", bool(fields.config.get("reward_model")))):

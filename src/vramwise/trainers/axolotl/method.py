@@ -38,8 +38,8 @@ def resolve_method(fields: Fields, target: Target) -> None:
     fields.take("optimizer", schema_in(target.stack).defaults()["optimizer"])
     fields.take("max_grad_norm", 1.0, why="transformers' default")
     _attention(fields)
-    by_product = (0,) < target.stack.parts("transformers") < (5, 18)
-    why = "transformers up to 5.17 multiplies matrices for them" if by_product else "transformers since 5.18 does not"
+    by_product = (0,) < target.stack.parts("transformers") < (5, 19)
+    why = "transformers up to 5.18 multiplies matrices for them" if by_product else "transformers since 5.19 does not"
     fields.derive("rotary_by_product", by_product, why)
     _loss(fields, schema_in(target.stack))
     _lora_kernels(fields, target)

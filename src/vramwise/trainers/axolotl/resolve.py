@@ -15,6 +15,7 @@ from vramwise.trainers.axolotl.batch import resolve_batch, resolve_eval, resolve
 from vramwise.trainers.axolotl.dtypes import resolve_dtypes
 from vramwise.trainers.axolotl.environment import added_variables
 from vramwise.trainers.axolotl.method import resolve_method
+from vramwise.trainers.axolotl.preference import resolve_preference
 from vramwise.trainers.axolotl.savers import resolve_memory_savers
 from vramwise.trainers.axolotl.schema import schema_in
 from vramwise.trainers.axolotl.sharding import resolve_sharding
@@ -31,6 +32,7 @@ def resolve_axolotl(config: Config, target: Target, deepspeed: Mapping[str, Any]
     resolve_method(fields, target)
     resolve_dtypes(fields, target)
     resolve_memory_savers(fields, target)
+    resolve_preference(fields, target)
     resolve_shapes(fields)
     resolve_varlen(fields)
     resolve_eval(fields, schema_in(target.stack))

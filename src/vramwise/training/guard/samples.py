@@ -14,7 +14,7 @@ from typing import Any, Literal
 MeasuredPhase = Literal["load", "train", "optimizer", "eval", "save"]
 PREDICTED_PHASES: Mapping[str, frozenset[str]] = {
     "load": frozenset({"load"}),
-    "train": frozenset({"data", "forward", "loss", "backward", "clip"}),
+    "train": frozenset({"data", "forward", "loss", "backward", "clip", "reference", "generate"}),
     "optimizer": frozenset({"optimizer", "log"}),
     "eval": frozenset({"eval"}),
     "save": frozenset({"save"}),

@@ -62,11 +62,12 @@ def run_of(plan: TrainPlan) -> RunSpec:
 def train_by(plan: TrainPlan) -> int:
     """Train; torch is imported from here on."""
     from vramwise.training.guard import oom
+    from vramwise.training.guard.limit import keep_limit
     from vramwise.training.parent.child import announce
 
     Path(plan.output_dir).mkdir(parents=True, exist_ok=True)
     announce(plan.output_dir)
-    _limit_memory(plan)
+    keep_limit(plan)
     from vramwise.training.worker.engine_transformers import train
     from vramwise.training.worker.progress import Progress
     from vramwise.training.worker.stop import StopOnSignal
@@ -102,25 +103,11 @@ def _record(plan: TrainPlan, error: Exception, phase: str, step: int | None) -> 
         sys.stderr.write(f"what the memory held cannot be written down: {type(failure).__name__}: {failure}\n")
 
 
-def _limit_memory(plan: TrainPlan) -> None:
-    if plan.memory_limit_bytes is None:
-        return
-    import torch
-
-    if torch.cuda.is_available():
-        total = torch.cuda.get_device_properties(_local_rank()).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(1.0, plan.memory_limit_bytes / total), _local_rank())
-
-
 def _quiet() -> None:
     """Progress is ours: one line a log, not a bar for every file."""
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-
-
-def _local_rank() -> int:
-    return int(os.environ.get("LOCAL_RANK", "0") or 0)
 
 
 def _guard(plan: TrainPlan, run: RunSpec, trainer: Any) -> list[Any]:

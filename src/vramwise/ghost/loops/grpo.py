@@ -1,0 +1,131 @@
+"""GRPO: completions are generated, scored by the reference, and learnt from.
+
+Only the completions' logits are made. Completions are taken to reach their limit, and prompts to fill the rest of the
+row. An inference engine beside the policy (vLLM) is counted by its share of the card.
+"""
+
+from __future__ import annotations
+
+from vramwise.ghost.dtypes import BY_NAME, INT64
+from vramwise.ghost.loops.batches import BatchShape
+from vramwise.ghost.loops.generation import Cache, decode, prefill
+from vramwise.ghost.loops.preference import PreferenceRun, scored, shifted
+from vramwise.ghost.loops.reference import Model
+from vramwise.ghost.loops.sft import Batch
+from vramwise.ghost.loops.steps import Step
+from vramwise.ghost.ops.logprobs import divide_slice_in_place
+from vramwise.ghost.ops.shape import sliced
+from vramwise.ghost.sharding import Sharding
+from vramwise.ghost.tape import Storage, Tape, Tensor
+from vramwise.types import ModelSpec, RunSpec
+
+
+class GrpoRun(PreferenceRun):
+    """A step: generation, reference, then the update, a micro-batch at a time."""
+
+    keys = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
+    disables_dropout = False
+
+    def __init__(self, t: Tape, run: RunSpec, model: ModelSpec, sharding: Sharding) -> None:
+        self.model = model
+        self.generator: Storage | None = None
+        super().__init__(t, run, model, sharding)
+        self._wake()
+
+    def samples(self, step: Step) -> tuple[list[Batch], Tensor | None]:
+        """All rows of the step are generated at once, and scored a micro-batch at a time."""
+        shape = max(step.held, key=lambda held: held.width)
+        t, run = self.t, self.run
+        t.grad_enabled = False
+        rows = run.generation_rows or shape.rows
+        if run.engine == "policy":
+            self._generate(shape, rows)
+        self._wake()
+        if self.generator is not None and run.engine_sleeps:
+            self.generator = None
+            t.empty_cache()
+        batch = self._rows(BatchShape(rows, shape.width, shape.padded))
+        if run.old_log_probs or run.reference != "none":
+            t.phase("reference", self.step)
+        if run.old_log_probs:
+            self._score(self.policy, batch, shape, rows)
+        if run.reference != "none":
+            self._score(self.reference, batch, shape, rows)
+        del batch
+        t.grad_enabled = True
+        return super().samples(step)
+
+    def predict(self, batch: Batch, shape: BatchShape) -> Tensor:
+        """Evaluation generates too, a batch at a time."""
+        if self.run.engine == "policy":
+            self._generate(shape, shape.rows)
+        self.t.phase("eval", self.step)
+        if self.run.reference != "none":
+            self._score(self.reference, self._rows(shape), shape, shape.rows)
+        return super().predict(batch, shape)
+
+    def batch(self, shape: BatchShape) -> Batch:
+        """Prompts and completions apart."""
+        self.t.mark("data", "batch")
+        completion = min(self.run.completion_len or 1, shape.width - 1) or 1
+        widths = (shape.width - completion, shape.width - completion, completion, completion)
+        return {key: self.t.new((shape.rows, width), INT64) for key, width in zip(self.keys, widths, strict=True)}
+
+    def forward(self, batch: Batch, padded: bool) -> tuple[Tensor, Tensor | None]:
+        """The update's loss."""
+        rows, completion = batch["completion_ids"].shape
+        joined = self._rows(BatchShape(rows, batch["prompt_ids"].shape[1] + completion, padded))
+        if self.run.log_probs == "chunked":
+            return scored(self.t, self.chunked(self.policy, joined, padded)), None
+        logits = self.logits(self.policy, joined, padded, completion + 1)
+        loss = scored(self.t, self._log_probs_of(logits))
+        del logits
+        return loss, None
+
+    def _log_probs_of(self, logits: Tensor) -> Tensor:
+        """At the sampling temperature: by a division in place, or within the kernel."""
+        t = self.t
+        rows, tokens, words = logits.shape
+        if self.run.log_probs == "copied":
+            return self.log_probs(divide_slice_in_place(t, logits, (rows, tokens - 1, words)))
+        following = shifted(t, logits)
+        return self.log_probs(sliced(t, following, following.shape))
+
+    def _rows(self, shape: BatchShape) -> Batch:
+        """Prompts and completions joined."""
+        self.t.mark("data", "batch")
+        return {key: self.t.new((shape.rows, shape.width), INT64) for key in ("input_ids", "attention_mask")}
+
+    def _generate(self, shape: BatchShape, rows: int) -> None:
+        t, model = self.t, self.model
+        t.phase("generate", self.step)
+        completion = min(self.run.completion_len or 1, shape.width - 1) or 1
+        prompt = max(1, shape.width - completion)
+        batch = self._rows(BatchShape(rows, prompt, shape.padded))
+        cache = Cache(rows, model, self.amp or BY_NAME[self.run.weights_dtype], [])
+        t.autocast = self.amp
+        prefill(t, self.policy, cache, batch["input_ids"], batch["attention_mask"], shape.padded)
+        t.autocast = None
+        t.casts.clear()
+        decode(t, cache, prompt, completion)
+        cache.layers.clear()
+
+    def _score(self, model: Model, batch: Batch, shape: BatchShape, rows: int) -> None:
+        """Log-probabilities without a graph; the last chunk's logits stay until the next one's are there."""
+        completion = min(self.run.completion_len or 1, shape.width - 1) or 1
+        logits: Tensor | None = None
+        for _ in range(min(2, -(-rows // shape.rows))):
+            part = self._rows(shape)
+            if self.run.log_probs == "chunked":
+                scored(self.t, self.chunked(model, part, shape.padded))
+                continue
+            logits = self.logits(model, part, shape.padded, completion + 1)
+            scored(self.t, self._log_probs_of(logits))
+        del logits
+
+    def _wake(self) -> None:
+        """The engine takes its share of the card; unless it sleeps at times, it keeps that."""
+        run, gpu = self.run, self.run.target.gpu
+        if run.engine == "beside" and gpu is not None and self.generator is None:
+            self.t.mark("engine", "inference engine")
+            self.generator = Storage(self.t, int(run.engine_share * gpu.memory_bytes))

@@ -1,0 +1,27 @@
+"""Which loop a run's objective needs."""
+
+from __future__ import annotations
+
+from vramwise.ghost.loops.dpo import DpoRun
+from vramwise.ghost.loops.grpo import GrpoRun
+from vramwise.ghost.loops.kto import KtoRun
+from vramwise.ghost.loops.odds import OddsRun
+from vramwise.ghost.loops.reward import ProcessRewardRun, RewardRun
+from vramwise.ghost.loops.sft import Run
+from vramwise.types import RunSpec
+
+_LOOPS: dict[str, type[Run]] = {
+    "tokens": Run,
+    "dpo": DpoRun,
+    "kto": KtoRun,
+    "orpo": OddsRun,
+    "cpo": OddsRun,
+    "reward": RewardRun,
+    "process_reward": ProcessRewardRun,
+    "grpo": GrpoRun,
+}
+
+
+def loop_of(run: RunSpec) -> type[Run]:
+    """The loop of that run."""
+    return _LOOPS[run.objective]

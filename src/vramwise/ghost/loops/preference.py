@@ -1,0 +1,181 @@
+"""What preference trainers share: batches without labels, models under autocast, log-probabilities, references.
+
+Written after TRL 1.9 and 1.14 (`DPOTrainer`, `KTOTrainer`, `GRPOTrainer` and the experimental ORPO and CPO trainers).
+Tensors of a number a token, which these trainers make by the dozen, are left out: kilobytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from vramwise.families import block_of
+from vramwise.ghost.dtypes import FP32, INT64
+from vramwise.ghost.loops.batches import BatchShape
+from vramwise.ghost.loops.reference import (
+    Model,
+    adapters_in_bf16,
+    built,
+    load_model,
+    with_adapter_copy,
+    without_adapter,
+)
+from vramwise.ghost.loops.sft import Batch, Run
+from vramwise.ghost.losses import StockLoss
+from vramwise.ghost.model.liger import plain_weight
+from vramwise.ghost.ops.elementwise import to_float
+from vramwise.ghost.ops.logprobs import chunked_log_probs, copied_log_probs, fused_log_probs
+from vramwise.ghost.ops.shape import indexed, narrow
+from vramwise.ghost.sharding import Sharding
+from vramwise.ghost.tape import Grads, Node, Tape, Tensor
+from vramwise.ghost.weights import Weights
+from vramwise.types import ModelSpec, RunSpec
+
+
+class PreferenceRun(Run):
+    """A run whose loss is made of log-probabilities, its own and a reference's."""
+
+    keys: tuple[str, ...] = ("input_ids", "attention_mask", "completion_mask")
+    disables_dropout = True
+    casts_adapters = True  # on a quantised base, to bf16
+
+    def __init__(self, t: Tape, run: RunSpec, model: ModelSpec, sharding: Sharding) -> None:
+        self.reference_weights: Weights | None = None
+        super().__init__(t, replace(run, lora_dropout=0.0) if self.disables_dropout else run, model, sharding)
+        self.policy = Model(self.body, self.head, self.units)
+        self.reference = built(self.reference_weights) if self.reference_weights is not None else self.policy
+        self.stock = StockLoss(softcap=model.final_logit_softcapping is not None, scaled=block_of(model).scaled_logits)
+
+    def load_more(self, model: ModelSpec, sharding: Sharding) -> None:
+        """The reference, and a model that is loaded for nothing, which goes before training starts."""
+        t, run = self.t, self.run
+        spare = load_model(t, run, model, sharding, run.weights_dtype) if run.spare_model else None
+        if run.quantization is not None and run.adapter is not None and self.casts_adapters:
+            adapters_in_bf16(t, self.weights)
+        if run.reference == "model":
+            self.reference_weights = load_model(t, run, model, sharding, run.reference_dtype)
+        elif run.reference == "adapter_copy":
+            self.reference_weights = with_adapter_copy(t, self.weights)
+        elif run.reference == "adapter_off":
+            self.reference_weights = without_adapter(self.weights)
+        del spare
+
+    def batch(self, shape: BatchShape) -> Batch:
+        """Rows as the collator makes them: no labels."""
+        self.t.mark("data", "batch")
+        return {key: self.t.new((shape.rows, shape.width), INT64) for key in self.keys}
+
+    def count(self, batches: list[Batch]) -> Tensor | None:
+        """Labels are not counted: the batch has none."""
+        return None
+
+    def micro_step(self, batch: Batch, padded: bool, step: int, empties: bool = False) -> Tensor:
+        """One micro-batch; some trainers hand the cache back after each."""
+        loss = super().micro_step(batch, padded, step, empties)
+        if self.run.empties_cache_each_step:
+            self.t.empty_cache()
+        return loss
+
+    def hidden(self, model: Model, ids: Tensor, mask: Tensor, padded: bool) -> Tensor:
+        """The last hidden states of one of the models, within autocast, which the caller leaves."""
+        t = self.t
+        if model.units is not None:
+            model.units.begin_forward(t)
+        t.autocast = self.amp
+        return model.body(t, ids, mask, padded)
+
+    def leave(self, model: Model) -> None:
+        """Autocast ends, and with it its copies of weights."""
+        self.t.autocast = None
+        if model.units is not None:
+            model.units.end_forward()
+        self.t.casts.clear()
+
+    def logits(self, model: Model, batch: Batch, padded: bool, keep: int | None = None) -> Tensor:
+        """The logits, or those of the last `keep` tokens, in fp32 as accelerate hands them out."""
+        t = self.t
+        hidden = self.hidden(model, batch["input_ids"], batch["attention_mask"], padded)
+        if keep is not None:
+            hidden = narrow(t, hidden, (hidden.shape[0], keep, hidden.shape[2]))
+        self._enter_loss()
+        logits = self.stock.logits(t, hidden, model.head)
+        del hidden
+        self.leave(model)
+        if self.amp is not None:
+            t.mark("logits", "logits in fp32")
+            logits = to_float(t, logits)
+        return logits
+
+    def log_probs(self, logits: Tensor) -> Tensor:
+        """Those of the tokens that follow, one a place."""
+        t = self.t
+        t.mark("logits", "log-probabilities")
+        return copied_log_probs(t, logits) if self.run.log_probs == "copied" else fused_log_probs(t, logits)
+
+    def chunked(self, model: Model, batch: Batch, padded: bool) -> Tensor:
+        """Log-probabilities without logits, from the hidden states that count: all of them at most."""
+        t = self.t
+        hidden = self.hidden(model, batch["input_ids"], batch["attention_mask"], padded)
+        self._enter_loss()
+        t.mark("logits", "log-probabilities, a tile at a time")
+        rows, tokens, width = hidden.shape
+        shifted = narrow(t, hidden, (rows, tokens - 1, width))
+        chosen = indexed(t, shifted, (rows * (tokens - 1), width))
+        weight = plain_weight(model.head)
+        assert weight is not None
+        out = chunked_log_probs(t, chosen, weight)
+        del hidden, shifted, chosen
+        self.leave(model)
+        return out
+
+    def _enter_loss(self) -> None:
+        if self.t.training and self.t.grad_enabled:
+            self.t.phase("loss", self.step)
+
+    @contextmanager
+    def referring(self) -> Iterator[None]:
+        """A pass that leaves no graph."""
+        t = self.t
+        grad, t.grad_enabled = t.grad_enabled, False
+        told = grad and t.training
+        if told:
+            t.phase("reference", self.step)
+        yield
+        t.grad_enabled = grad
+        if told:
+            t.phase("loss", self.step)
+
+
+def shifted(t: Tape, logits: Tensor) -> Tensor:
+    """All places but the last: a view."""
+    rows, tokens, words = logits.shape
+    return narrow(t, logits, (rows, tokens - 1, words))
+
+
+def _to_scores(t: Tape, node: Node, grad: Tensor) -> Grads:
+    return (t.new(node.extra, FP32),)
+
+
+def scored(t: Tape, log_probs: Tensor) -> Tensor:
+    """A number from the log-probabilities: sums, ratios and a sigmoid, all a few bytes a row."""
+    out = t.new((), FP32)
+    if t.grad_enabled and log_probs.node is not None:
+        out.node = t.node(_to_scores, (log_probs,), ())
+        out.node.extra = log_probs.shape
+    return out
+
+
+def rows_of(t: Tape, logits: Tensor, rows: int) -> Tensor:
+    """The first so many rows: a view."""
+    return narrow(t, logits, (rows, *logits.shape[1:]))
+
+
+def mean_of_chosen(t: Tape, logits: Tensor, rows: int) -> None:
+    """`logits[mask].mean(-1).sum()` over rows that count whole: the tokens in question are copied out first."""
+    t.mark("logits", "logits of completions for the log")
+    tokens = rows * logits.shape[1]
+    picked = t.new((tokens, logits.shape[2]), logits.dtype)
+    means = t.new((tokens,), logits.dtype)
+    del means
+    del picked

@@ -1,0 +1,82 @@
+"""What the policy is held against: a second model, the base with its adapter off, or a frozen copy of the adapter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from vramwise.ghost.build import Builder
+from vramwise.ghost.dtypes import BF16
+from vramwise.ghost.loading import load_reference
+from vramwise.ghost.model.causal_lm import Body
+from vramwise.ghost.model.linear import Projection
+from vramwise.ghost.sharding import Sharding
+from vramwise.ghost.sharding.fsdp_units import Units
+from vramwise.ghost.sharding.zero_engine import ZeroEngine
+from vramwise.ghost.tape import Parameter, Storage, Tape
+from vramwise.ghost.weights import Weights
+from vramwise.types import ModelSpec, RunSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What a forward pass needs."""
+
+    body: Body
+    head: Projection
+    units: Units | ZeroEngine | None
+
+
+HalfOrFull = Literal["bf16", "fp16", "fp32"]
+
+
+def load_model(t: Tape, run: RunSpec, model: ModelSpec, sharding: Sharding, dtype: HalfOrFull) -> Weights:
+    """A whole model beside the policy, in that type, with nothing of it trained."""
+    plain = replace(run, adapter=None, weights_dtype=dtype, fp32_embeddings=run.fp32_embeddings or dtype == "fp32")
+    return load_reference(t, model, plain, sharding)
+
+
+def without_adapter(weights: Weights) -> Weights:
+    """The same weights as they are with their adapter switched off: modules saved whole give way to the originals."""
+    plain = _sharing(weights)
+    plain.by_name |= {original.name: original for original in weights.replaced}
+    plain.adapters, plain.magnitudes, plain.targets = {}, {}, {}
+    return plain
+
+
+def with_adapter_copy(t: Tape, weights: Weights) -> Weights:
+    """The same base under a second adapter of the same shape, in the same type."""
+    copy = _sharing(weights)
+    copy.adapters = {name: (_twin(t, a), _twin(t, b)) for name, (a, b) in weights.adapters.items()}
+    copy.magnitudes = {name: _twin(t, magnitude) for name, magnitude in weights.magnitudes.items()}
+    return copy
+
+
+def _sharing(weights: Weights) -> Weights:
+    shared = Weights(weights.model, weights.run, weights.sharding)
+    for name in Weights.__slots__:
+        setattr(shared, name, getattr(weights, name))
+    shared.by_name = dict(weights.by_name)
+    return shared
+
+
+def _twin(t: Tape, parameter: Parameter) -> Parameter:
+    t.mark("weights", f"{parameter.name} of the reference")
+    return Parameter(t, parameter.name, parameter.shape, parameter.dtype, trainable=True)
+
+
+def adapters_in_bf16(t: Tape, weights: Weights) -> None:
+    """On a quantised base TRL trains the adapter in bf16."""
+    for pair in weights.adapters.values():
+        for parameter in pair:
+            t.mark("weights", parameter.name)
+            if parameter.storage is not None:
+                parameter.storage = Storage(t, parameter.storage.nbytes // parameter.dtype.size * BF16.size)
+            parameter.dtype = parameter.state_dtype = BF16
+
+
+def built(weights: Weights) -> Model:
+    """The model of these weights, without checkpointing: reference passes keep nothing for a backward."""
+    builder = Builder(weights)
+    body, head = builder.body(), builder.head()
+    return Model(body, head, builder.gathering.units)

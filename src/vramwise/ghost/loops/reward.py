@@ -1,0 +1,89 @@
+"""Reward models: a head of a number (or two) a token in place of the vocabulary's.
+
+Outcome rewards look at the last token of each row, chosen and rejected in one batch; process rewards at every token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from vramwise.ghost.dtypes import BY_NAME, FP32, INT64
+from vramwise.ghost.loops.batches import BatchShape
+from vramwise.ghost.loops.preference import scored
+from vramwise.ghost.loops.reference import adapters_in_bf16
+from vramwise.ghost.loops.sft import Batch, Run
+from vramwise.ghost.ops.elementwise import to_float
+from vramwise.ghost.ops.loss import log_softmax, nll_loss
+from vramwise.ghost.ops.matmul import linear
+from vramwise.ghost.ops.shape import indexed, view
+from vramwise.ghost.sharding import Sharding
+from vramwise.ghost.tape import Parameter, Tape, Tensor
+from vramwise.types import ModelSpec, RunSpec
+
+
+class RewardRun(Run):
+    """Pairs, one score a row."""
+
+    labels = 1
+
+    def __init__(self, t: Tape, run: RunSpec, model: ModelSpec, sharding: Sharding) -> None:
+        # no head over the vocabulary: as where it is tied to the embeddings
+        headless = replace(model, tie_word_embeddings=True, lm_head_bias=False)
+        super().__init__(t, replace(run, lora_dropout=0.0), headless, sharding)
+
+    def load_more(self, model: ModelSpec, sharding: Sharding) -> None:
+        """The head, trained with or without an adapter."""
+        t, run = self.t, self.run
+        if run.quantization is not None and run.adapter is not None:
+            adapters_in_bf16(t, self.weights)
+        t.mark("weights", "score")
+        dtype = FP32 if run.adapter is not None else BY_NAME[run.weights_dtype]
+        self.score = Parameter(t, "score.weight", (self.labels, model.hidden_size), dtype, trainable=True)
+
+    def trained(self) -> list[Parameter]:
+        """The head comes last."""
+        return [*super().trained(), self.score]
+
+    def batch(self, shape: BatchShape) -> Batch:
+        """Rows without labels."""
+        self.t.mark("data", "batch")
+        return {key: self.t.new((shape.rows, shape.width), INT64) for key in ("input_ids", "attention_mask")}
+
+    def count(self, batches: list[Batch]) -> Tensor | None:
+        """There are no labels to count."""
+        return None
+
+    def _model(self, batch: Batch, padded: bool) -> tuple[Tensor, Tensor | None]:
+        t = self.t
+        scores = self._scores(batch, padded)
+        pooled = indexed(t, scores, (scores.shape[0], self.labels))
+        del scores
+        return scored(t, pooled), None
+
+    def _scores(self, batch: Batch, padded: bool) -> Tensor:
+        t = self.t
+        hidden = self.body(t, batch["input_ids"], batch["attention_mask"], padded)
+        if t.training:
+            t.phase("loss", self.step)
+        t.mark("activations", "scores")
+        return linear(t, hidden, self.score)
+
+
+class ProcessRewardRun(RewardRun):
+    """Single rows, a label at the end of each step of the answer."""
+
+    labels = 2
+
+    def batch(self, shape: BatchShape) -> Batch:
+        """Rows with a label a token."""
+        return Run.batch(self, shape)
+
+    def count(self, batches: list[Batch]) -> Tensor | None:
+        """Labels are counted as for text."""
+        return Run.count(self, batches)
+
+    def _model(self, batch: Batch, padded: bool) -> tuple[Tensor, Tensor | None]:
+        t = self.t
+        scores = to_float(t, self._scores(batch, padded))
+        flat = view(t, scores, (scores.shape[0] * scores.shape[1], self.labels))
+        return nll_loss(t, log_softmax(t, flat), batch["labels"]), scores

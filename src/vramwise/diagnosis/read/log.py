@@ -164,8 +164,8 @@ class _LogReader:
                 self.progress.announced_total = count
 
     def _failure(self, raw: RawLine, rank: int | None, text: str) -> None:
-        # What follows is only read where it may matter, as for calls.
-        found = reported(text, raw.following if "Err" in text or "Exc" in text else "")
+        # What follows is only read where it matters, as for calls.
+        found = reported(text, lambda: raw.following)
         if found is None or (found.kind in _PART_OF and self._add_details(found)):
             return
         self._announced = None

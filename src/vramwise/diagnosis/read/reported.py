@@ -7,6 +7,7 @@ together with those after it and looked at again.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from vramwise.diagnosis.read.dtype_texts import DTYPE_TEXTS, two_dtypes
 from vramwise.diagnosis.read.folded import unfolded
@@ -25,15 +26,15 @@ _HEADER = re.compile(r"^\W{0,8}((?:_?[A-Z]\w{0,60}(?:Error|Exception)))\s{2,200}
 _INDENT = 80
 
 
-def reported(text: str, following: str) -> Found | None:
-    """The failure that a line reports; None where it reports none."""
+def reported(text: str, following: Callable[[], str]) -> Found | None:
+    """The failure that a line reports; None where it reports none. `following` gives the text after it."""
     found = _in_tables(text)
     match = _EXCEPTION.match(text)
     if match is None or (found is not None and found.kind != "aftermath"):
         return found
     little = found
     nameless = match.end() >= len(text.rstrip())
-    whole = tuple(dict.fromkeys(unfolded(text, following)))
+    whole = tuple(dict.fromkeys(unfolded(text, following())))
     for candidate in whole:
         found = _in_tables(candidate)
         if found is not None and found.kind != "aftermath" and found.start < len(text) + (_INDENT if nameless else 0):

@@ -97,6 +97,7 @@ class GpuSpec:
     fp8: bool
     known: bool = True  # False for a bare size such as "24GB": capability-dependent rules are skipped
     multiprocessors: int | None = None  # AMD: compute units; None where they are not known
+    taken_for: str = ""  # what a name that fits several cards was taken for, as a sentence; "" where it fits one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

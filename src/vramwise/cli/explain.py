@@ -7,13 +7,14 @@ import textwrap
 import click
 
 from vramwise.api import explain
+from vramwise.cli.completion import complete_rules
 from vramwise.cli.writing import say_all
 from vramwise.render.outward import style
 from vramwise.rules.base import Rule
 
 
 @click.command("explain")
-@click.argument("rule_id", metavar="ID")
+@click.argument("rule_id", metavar="ID", shell_complete=complete_rules)
 def command(rule_id: str) -> None:
     """Explain one rule: why it hurts, an example, the remedy."""
     say_all(_page(explain(rule_id)))
@@ -21,7 +22,7 @@ def command(rule_id: str) -> None:
 
 def _page(rule: Rule) -> list[str]:
     parts = [
-        f"{style(rule.id, bold=True)} ({rule.severity.value}): {rule.title}",
+        f"{style(rule.id, bold=True)} ({rule.shown_severity}): {rule.title}",
         rule.documentation,
     ]
     if rule.beyond_trainer:

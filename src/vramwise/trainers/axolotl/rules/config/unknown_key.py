@@ -40,6 +40,7 @@ _HOLDERS = ("x-", "_", ".")
 @rule(
     id="unknown-key",
     severity=Severity.WARNING,
+    also=(Severity.INFO, Severity.ERROR),
     topic="config",
     bad="base_model: meta-llama/Llama-3.2-1B\ngradient_acumulation_steps: 8\nmicro_batch_size: 1\n",
     good="base_model: meta-llama/Llama-3.2-1B\ngradient_accumulation_steps: 8\nmicro_batch_size: 1\n",
@@ -53,8 +54,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     of `context_parapllel_size`. A few blocks (`fp8_config`) refuse unknown keys instead.
 
     Correct the name, or delete the key. Where a plugin that is not Axolotl's own is listed, the key may be that
-    plugin's, so the finding is only a hint; an unknown key without a value is one as well. A key that another version
-    of Axolotl has says which: the run may be meant for that one (`--with axolotl==…`). Keys that start with `x-`, `_`
+    plugin's, so the finding is only a hint; a key without a value (or `false`) costs nothing and is said only with
+    `--pedantic`. A key that another version of Axolotl has says which: the run may be meant for that one (`--with axolotl==…`). Keys that start with `x-`, `_`
     or `.` are taken for holders of YAML anchors and left alone.
     """
     values = run.config.document.values
@@ -70,9 +71,15 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
             yield Hit(
                 key=join_key((key,)),
                 message=_message(schema, key, known),
-                severity=Severity.INFO if value is None else weak,
+                severity=Severity.INFO if _is_off(value) else weak,
                 fix=_fix(key, value, known, values),
+                pedantic=_is_off(value),
             )
+
+
+def _is_off(value: Any) -> bool:
+    """Nothing is lost with a key that holds nothing."""
+    return value is None or value is False
 
 
 def _removed(schema: Schema, key: str, value: Any) -> Iterator[Hit]:
@@ -80,7 +87,8 @@ def _removed(schema: Schema, key: str, value: Any) -> Iterator[Hit]:
     fact = schema.deprecations()[key]
     if fact.effect == "refused" and not fact.refuses(value):
         message = f"{key} is no key of Axolotl {schema.short} any more: as it is off, it is dropped without a word"
-        yield Hit(key=key, message=message, severity=Severity.INFO, fix=safe(f"Delete {key}", delete_key(key)))
+        fix = safe(f"Delete {key}", delete_key(key))
+        yield Hit(key=key, message=message, severity=Severity.INFO, fix=fix, pedantic=True)
 
 
 def _inside(schema: Schema, key: str, value: Any) -> Iterator[Hit]:
@@ -99,7 +107,9 @@ def _inside(schema: Schema, key: str, value: Any) -> Iterator[Hit]:
         if severity is Severity.INFO:
             message += f"; {held} is in force anyway"
         fix = _fix(name, held, known, value, block=key)
-        yield Hit(key=join_key((key, name)), near=(key,), message=message, severity=severity, fix=fix)
+        in_force = severity is Severity.INFO
+        place = join_key((key, name))
+        yield Hit(key=place, near=(key,), message=message, severity=severity, fix=fix, pedantic=in_force)
 
 
 def _removed_inside(schema: Schema, block: str, name: str, fact: Deprecation) -> Iterator[Hit]:

@@ -4,7 +4,7 @@ PYTHON ?= python3
 DEMO := .venv-demo
 DEV := .venv-dev
 
-.PHONY: demo test lint unit docs clean bench accuracy fuzz
+.PHONY: demo test lint unit docs clean bench accuracy record fuzz
 
 demo: $(DEMO)/.ready
 	@echo '$$ vramwise check examples/mistakes.yml --gpu rtx-4090'
@@ -44,6 +44,10 @@ docs: $(DEV)/.ready
 # Predicted against measured, one line a recorded run.
 accuracy: $(DEV)/.ready
 	$(DEV)/bin/python bench/accuracy.py --all
+
+# What the package says of its own errors, by features: from every measured run, anew.
+record: $(DEV)/.ready
+	$(DEV)/bin/python bench/record.py
 
 bench: $(DEV)/.ready
 	$(DEV)/bin/python bench/startup.py

@@ -22,23 +22,18 @@ from statistics import median
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
 
+from record import Entry, write  # noqa: E402
 from truth import BUNDLED, Case, cases  # noqa: E402
 from vramwise.allocator.run import simulate  # noqa: E402
 from vramwise.allocator.settings import parse_settings  # noqa: E402
 from vramwise.allocator.unrolling import unroll  # noqa: E402
 from vramwise.ghost.loops.sft import ghost_run  # noqa: E402
 from vramwise.timeline import Action, MemoryReport, Timeline  # noqa: E402
+from vramwise.variants.features import features  # noqa: E402
 
 MIB = 1024**2
 # A step begins where its batch arrives: the first of three equal requests of int64 tokens.
 BIG = MIB
-# What the package says of its own errors.
-RECORD = HERE.parent / "src" / "vramwise" / "facts" / "accuracy.json"
-
-
-BASIS = (
-    "runs of one H200 with torch 2.11, after mending what they showed; of 66 runs new to it, 61 were within 1 % at once"
-)
 
 
 def predict(case: Case) -> Timeline:
@@ -132,16 +127,14 @@ def recorded() -> list[Case]:
     return [case for path in sorted(BUNDLED.parent.glob("h200-*.jsonl")) for case in cases(path)]
 
 
-def summary(errors: list[tuple[float, float]]) -> dict[str, object]:
-    """Medians and worst cases in per cent, in the form of the record that ships with the package."""
+def summary(errors: list[tuple[float, float]]) -> dict[str, float]:
+    """Medians and worst cases in per cent."""
     allocated, reserved = ([100 * abs(pair[index]) for pair in errors] for index in (0, 1))
     return {
-        "runs": len(errors),
         "allocated_median": round(median(allocated), 2),
         "allocated_worst": round(max(allocated), 2),
         "reserved_median": round(median(reserved), 2),
         "reserved_worst": round(max(reserved), 2),
-        "basis": BASIS,
     }
 
 
@@ -161,16 +154,19 @@ def main() -> None:
         f"{'run (MiB)':42s} {'allocated':>9s} {'measured':>9s} {'%':>6s} {'reserved':>9s} {'measured':>9s} {'%':>6s} "
         f"{'align%':>6s} {'ghost':>6s} {'alloc':>6s}"
     )
-    errors = []
+    errors, entries = [], []
     for case in chosen:
         allocated, reserved, text = line(case)
         errors.append((allocated, reserved))
+        entries.append(
+            Entry(name=case.name, features=features(case.run, case.model), allocated=allocated, reserved=reserved)
+        )
         print(text, flush=True)
     result = summary(errors)
     for name in ("allocated", "reserved"):
         print(f"{name}: median {result[f'{name}_median']} %, worst {result[f'{name}_worst']} % of {len(errors)} runs")
     if arguments.record:
-        RECORD.write_text(json.dumps(result) + "\n")
+        write(entries, "transformers")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 Each config is judged alone, as `vramwise check FILE --gpu CARD` does, on the first card of a ladder on which it is
 predicted to fit; one whose model is not known is judged on the ladder's first. Configs that shard get `--gpus 8`.
+What Axolotl itself refuses (its recorded verdicts) is counted apart: an error there is what the tool is for.
 With --smallest the ladder begins with the cards of a desk instead of a data centre's: there is little to spare.
 
     python bench/alarms.py [FOLDER] [--smallest] [--list] [--only NAME]
@@ -10,6 +11,7 @@ With --smallest the ladder begins with the cards of a desk instead of a data cen
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections import Counter
 from dataclasses import dataclass
@@ -27,6 +29,7 @@ from vramwise.types import Finding  # noqa: E402
 from vramwise.variants.prediction import on_card  # noqa: E402
 
 DEFAULT = ROOT.parent / "shared" / "corpus" / "axolotl"
+VERDICTS = ROOT / "tests" / "data" / "axolotl-0.21-verdicts-sm90-1gpu.json"
 LARGE = ("h100", "h200", "b200", "mi355x")
 SMALL = ("rtx-3060", "rtx-4090", "l40s", *LARGE)
 SHARDED = 8
@@ -92,13 +95,26 @@ def main() -> int:
 
 
 def _print_table(results: list[Judged]) -> None:
+    refused = {one["file"] for one in json.loads(VERDICTS.read_text("utf-8")) if not one["ok"]}
     fitting = [one for one in results if one.fits is not False]
-    warned = [one for one in fitting if one.alarms]
+    accepted = [one for one in fitting if one.name not in refused]
     print(f"{len(results)} configs, {len(fitting)} of them fit or are not predicted ({_known(fitting)} predicted)")
-    print(f"with a warning or error: {len(warned)} ({len(warned) / max(1, len(fitting)):.0%})")
-    rules = Counter(rule for one in fitting for rule in {(found.rule, found.severity) for found in one.alarms})
-    alone = Counter(rule for one in warned if len(rule_ids := {found.rule for found in one.alarms}) == 1 for rule in rule_ids)
-    for (rule, severity), count in rules.most_common():
+    print(f"with a warning or error: {_share(fitting)}; of those that Axolotl accepts: {_share(accepted)}")
+    _print_rules("of those that Axolotl accepts", accepted)
+    _print_rules("of those that it refuses", [one for one in fitting if one.name in refused])
+
+
+def _share(results: list[Judged]) -> str:
+    warned = sum(bool(one.alarms) for one in results)
+    return f"{warned} of {len(results)} ({warned / max(1, len(results)):.0%})"
+
+
+def _print_rules(title: str, results: list[Judged]) -> None:
+    print(f"{title}:")
+    fired = Counter(rule for one in results for rule in {(found.rule, found.severity) for found in one.alarms})
+    ids = [{found.rule for found in one.alarms} for one in results]
+    alone = Counter(rule for rules in ids if len(rules) == 1 for rule in rules)
+    for (rule, severity), count in fired.most_common():
         print(f"  {count:4}  {severity.value:7}  {rule} ({alone[rule]} alone)")
 
 

@@ -4,6 +4,7 @@ Each measured run is a config, a model's `config.json` and what came of them on 
 would: the file, the card, the versions, the lengths of the data.
 
     python bench/axolotl.py [FILE.jsonl ...] [--only NAME] [--json]
+    python bench/axolotl.py --record
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from statistics import median
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "src"))
+sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
 
+from record import Entry, write  # noqa: E402
 from vramwise.errors import VramwiseError  # noqa: E402
 from vramwise.options import Options  # noqa: E402
 from vramwise.subject import Subject, open_subject  # noqa: E402
+from vramwise.variants.features import features  # noqa: E402
 from vramwise.variants.lengths import Lengths, parse_lengths  # noqa: E402
 
 MIB = 1024**2
@@ -91,10 +94,11 @@ def lengths_of(batches: list[dict[str, Any]], config: dict[str, Any]) -> Lengths
     return parse_lengths("\n".join(lines), "measured batches")
 
 
-def predicted(row: dict[str, Any]) -> Figures:
-    """The same figures, foretold."""
+def predicted(row: dict[str, Any]) -> tuple[Figures, dict[str, str]]:
+    """The same figures, foretold; and the features of the run."""
     with tempfile.TemporaryDirectory() as folder:
-        prediction = subject_of(row, Path(folder)).forecast(
+        subject = subject_of(row, Path(folder))
+        prediction = subject.forecast(
             lengths=lengths_of(row["widths"], row["config"]),
             eval_lengths=lengths_of(row["eval_widths"], {}),
             steps=len(row["steps"]),
@@ -102,12 +106,13 @@ def predicted(row: dict[str, Any]) -> Figures:
     phases = prediction.needs.phases
     load = [phase for phase in phases if phase.phase == "load"]
     rest = [phase for phase in phases if phase.phase != "load"]
-    return Figures(
+    figures = Figures(
         max(phase.peak_allocated_bytes for phase in load) / MIB,
         max(phase.peak_reserved_bytes for phase in load) / MIB,
         max(phase.peak_allocated_bytes for phase in rest) / MIB,
         max(phase.peak_reserved_bytes for phase in rest) / MIB,
     )
+    return figures, features(prediction.run, prediction.model)
 
 
 def rows(files: list[Path]) -> list[dict[str, Any]]:
@@ -123,14 +128,16 @@ def main() -> None:
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--only", default="", help="runs whose name contains this")
     parser.add_argument("--json", action="store_true", help="one object a run instead of the table")
+    parser.add_argument("--record", action="store_true", help="of all of them; writes the errors into the package")
     arguments = parser.parse_args()
     errors: list[tuple[float, float, float]] = []
-    for row in rows(arguments.files):
+    entries: list[Entry] = []
+    for row in rows([] if arguments.record else arguments.files):
         if arguments.only not in row["name"]:
             continue
         label = f"{row['name']} {row['axolotl']}"
         try:
-            guess, truth = predicted(row), measured(row)
+            (guess, found), truth = predicted(row), measured(row)
         except VramwiseError as error:
             print(f"{label:50s} not predicted: {error}")
             continue
@@ -138,6 +145,7 @@ def main() -> None:
         allocated = guess.allocated / truth.allocated - 1
         reserved = guess.reserved / truth.reserved - 1
         errors.append((load, allocated, reserved))
+        entries.append(Entry(name=label, features=found, allocated=allocated, reserved=reserved, load=load))
         if arguments.json:
             print(json.dumps({"name": row["name"], "axolotl": row["axolotl"], "errors": errors[-1]}))
             continue
@@ -152,6 +160,8 @@ def main() -> None:
     for name, column in zip(("load", "allocated", "reserved"), zip(*errors, strict=True), strict=True):
         off = [100 * abs(error) for error in column]
         print(f"{name}: median {median(off):.2f} %, worst {max(off):.2f} % of {len(off)} runs")
+    if arguments.record:
+        write(entries, "axolotl")
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ PINNED = (
     "kernels",
     "bitsandbytes",
     "liger-kernel",
+    "fla-core",
     "torchao",
     "pydantic",
 )

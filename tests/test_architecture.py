@@ -14,7 +14,7 @@ BASE = {"types", "timeline", "units", "errors", "growth"}
 GROUND = BASE | {"documents", "facts", "families", "allocator"}
 INSIDE = GROUND | {"ghost", "rules", "trainers", "variants"}
 OPENING = {"options", "sidecar", "project", "files", "stacks", "targets"}
-VERBS_OVER_SUBJECTS = {"subject", "figures", "judging", "mending", "foreseeing", "attempting"}
+VERBS_OVER_SUBJECTS = {"subject", "fitting", "figures", "judging", "mending", "foreseeing", "attempting"}
 MAY_IMPORT = {
     **{name: set() for name in ("types", "timeline", "errors", "growth")},
     "units": {"errors"},
@@ -35,11 +35,14 @@ MAY_IMPORT = {
     "stacks": BASE | {"facts"},
     "targets": BASE | {"facts", "allocator"},
     # The Subject, and the verbs over it, each above the one it asks.
-    "subject": INSIDE | OPENING,
-    "figures": INSIDE | OPENING | {"subject"},
+    # Lengths of samples, from data files.
+    "dataset": BASE | {"trainers", "variants"},
+    "subject": INSIDE | OPENING | {"dataset"},
+    "fitting": INSIDE | {"subject", "attempting"},
+    "figures": INSIDE | OPENING | {"subject", "fitting"},
     "judging": INSIDE | OPENING | {"subject", "figures"},
     "mending": INSIDE | OPENING | {"subject", "judging"},
-    "foreseeing": INSIDE | OPENING | {"subject", "judging"},
+    "foreseeing": INSIDE | OPENING | {"subject", "fitting", "judging"},
     "attempting": INSIDE | {"subject"},
     # A function over a Subject, like training: it stands above the others.
     "diagnosis": GROUND | {"recordings", "variants", "trainers", "subject", "options"},

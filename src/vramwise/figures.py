@@ -9,8 +9,9 @@ from functools import cache
 from vramwise.allocator.variables import EXPANDABLE
 from vramwise.documents.edit import EditRefused, apply_edits
 from vramwise.errors import VramwiseError
+from vramwise.fitting import rows_that_fit
 from vramwise.subject import Subject
-from vramwise.types import Finding, RunSpec
+from vramwise.types import Finding, RunSpec, Severity
 from vramwise.units import gib
 from vramwise.variants.lengths import varied_lengths
 
@@ -23,6 +24,7 @@ _FEWEST_BATCHES = 4
 _MOST_SAMPLES = 1_000_000
 # Where the run itself has more events than this, each further prediction takes half a second: findings do without.
 _MOST_EVENTS = 250_000
+_MISFIT = "does-not-fit"
 _FIGURED = (
     "eval-batch-differs",
     "unpadded-sequences",
@@ -39,6 +41,7 @@ def with_figures(findings: Sequence[Finding], subject: Subject) -> tuple[list[Fi
 
     And the rules whose figures were left out because they would take too long.
     """
+    findings = [_left_open(finding, subject) if finding.rule == _MISFIT else finding for finding in findings]
     wanted = [finding for finding in findings if _can_be_figured(finding, subject.run)]
     if not wanted or subject.model is None:
         return list(findings), ()
@@ -56,6 +59,23 @@ def reserved_as_written(subject: Subject) -> int | None:
     if len(subject.forecast().short_timeline.events) > _MOST_EVENTS:
         return None
     return _reserved(subject, varied=True)
+
+
+def _left_open(finding: Finding, subject: Subject) -> Finding:
+    """A run that may fit after all is worth a warning: rows are shorter than assumed, or a range leaves it open."""
+    prediction = subject.forecast()
+    message = finding.message
+    if prediction.fits is None and prediction.bounds is not None:
+        message += f"; it may fit all the same: {prediction.bounds.why}"
+    else:
+        rows = rows_that_fit(subject, prediction)
+        if rows is None:
+            return finding
+        message = (
+            f"with full rows of {subject.run.sequence_len} tokens {message}; it fits if no row is longer than about "
+            f"{rows}: --data FILE reads how long they are"
+        )
+    return replace(finding, severity=Severity.WARNING, message=message)
 
 
 def _can_be_figured(finding: Finding, run: RunSpec) -> bool:
@@ -80,7 +100,7 @@ def _figured(finding: Finding, subject: Subject, as_written: Callable[[], int | 
         return finding
     if now <= then * (1 + _WORTH_SAYING):
         return None if finding.rule in _WORTH_THEIR_REMEDY else finding
-    data = " with lengths spread up to sequence_len" if varied else ""
+    data = " with lengths spread up to sequence_len" if varied and subject.data.train is None else ""
     return replace(finding, message=f"{finding.message}; predicted to reserve {gib(now)} instead of {gib(then)}{data}")
 
 
@@ -101,7 +121,7 @@ def _reserved(subject: Subject, varied: bool) -> int | None:
     run, model = subject.run, subject.model
     assert model is not None
     try:
-        if not varied:
+        if not varied or subject.data.train is not None:  # with data at hand its own lengths vary
             return subject.forecast().needs.peak_reserved_bytes
         batches = max(_FEWEST_BATCHES, _LAYERS_FIGURED // model.num_hidden_layers)
         each = min(run.gradient_accumulation_steps, max(_FEWEST_BATCHES, batches // 4))

@@ -4,20 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
 from pathlib import Path
 
 from vramwise.documents.change import with_changes
 from vramwise.errors import ConfigError, VramwiseError
+from vramwise.fitting import remedies, rows_that_fit
 from vramwise.judging import Policy, judge
 from vramwise.options import Options, PredictOptions
 from vramwise.stacks import said_release
 from vramwise.subject import Source, Subject, on_target, open_subject, target_for
 from vramwise.types import Finding
 from vramwise.units import mib
+from vramwise.variants.attempt import Attempt
 from vramwise.variants.lengths import Lengths, parse_lengths
 from vramwise.variants.prediction import Prediction
+from vramwise.variants.verdict import Verdict
 
 _LENGTHS_LIMIT_BYTES = 128 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A prediction, the verdict on it, and what would make it fit where it does not."""
+
+    prediction: Prediction
+    verdict: Verdict
+    remedies: tuple[Attempt, ...] = ()
+    # The command that was asked, without changes: what a remedy's command starts with.
+    command: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +50,21 @@ def opened(source: Source, options: Options, ask: PredictOptions, changes: Seque
     """The subject of a prediction, with changes."""
     subject = open_subject(source, options, engine=ask.engine, model=ask.model, online=ask.online)
     _refuse_wrong_types(subject, "")
+    subject = _with_lengths(subject, options, ask)
     return changed(subject, options, ask, changes) if changes else subject
+
+
+def _with_lengths(subject: Subject, options: Options, ask: PredictOptions) -> Subject:
+    """With the lengths that were given, else those of the data."""
+    if ask.lengths is not None and options.data is not None:
+        raise VramwiseError("--lengths and --data both say how long rows are: give one of them")
+    train, evaluation = read_lengths(ask.lengths), read_lengths(ask.eval_lengths)
+    if train is None:
+        subject = subject.with_data(options.data)
+        if evaluation is None:
+            return subject
+        train = subject.data.train
+    return replace(subject, data=replace(subject.data, train=train, evaluation=evaluation), _memo={})
 
 
 def changed(subject: Subject, options: Options, ask: PredictOptions, changes: Sequence[str]) -> Subject:
@@ -44,7 +74,8 @@ def changed(subject: Subject, options: Options, ask: PredictOptions, changes: Se
     if versions:
         options = _with_versions(options, versions)
         target = target_for(subject.document.path, options, subject.trainer)
-        subject = on_target(subject.document, subject.trainer, target, model=ask.model, online=ask.online)
+        other = on_target(subject.document, subject.trainer, target, model=ask.model, online=ask.online)
+        subject = replace(other, data=subject.data)
         _refuse_wrong_types(subject, f"--what-if {', '.join(versions)}: ")
     if not edits:
         return subject
@@ -53,8 +84,11 @@ def changed(subject: Subject, options: Options, ask: PredictOptions, changes: Se
         unknown = subject.trainer.key_unknown(key, subject.target.stack) if equals and key.strip() else None
         if unknown:
             raise VramwiseError(f"--what-if {words}: {unknown}")
+    before = subject.trainer.datasets(subject.document)
     subject = subject.with_document(with_changes(subject.document, edits))
     _refuse_wrong_types(subject, "--what-if: ")
+    if ask.lengths is None and options.data is None and subject.trainer.datasets(subject.document) != before:
+        return subject.with_data()
     return subject
 
 
@@ -68,12 +102,35 @@ def _with_versions(options: Options, versions: Sequence[str]) -> Options:
 
 def foresee(subject: Subject, ask: PredictOptions) -> Prediction:
     """The prediction that was asked for."""
-    return subject.forecast(
-        lengths=read_lengths(ask.lengths),
-        eval_lengths=read_lengths(ask.eval_lengths),
-        steps=ask.steps,
-        limit_bytes=ask.limit_bytes,
+    return subject.forecast(steps=ask.steps, limit_bytes=ask.limit_bytes)
+
+
+def answer(subject: Subject, ask: PredictOptions, command: str = "") -> Answer:
+    """The prediction that was asked for, and what follows from it."""
+    prediction = foresee(subject, ask)
+    rows = rows_that_fit(subject, prediction, ask.limit_bytes)
+    return Answer(
+        prediction=prediction,
+        verdict=prediction.verdict(rows),
+        remedies=tuple(remedies(subject, prediction, ask.limit_bytes)),
+        command=command,
     )
+
+
+# Scenarios side by side are predictions each: as many as a screen shows.
+_MOST_SCENARIOS = 16
+
+
+def scenarios(changes: Sequence[str]) -> list[tuple[str, ...]]:
+    """Changes to be tried together; a key or a package that is given several times makes as many scenarios."""
+    choices: dict[str, list[str]] = {}
+    for words in changes:
+        name = words.partition("==" if "==" in words else "=")[0].strip()
+        choices.setdefault(name, []).append(words)
+    count = prod(len(words) for words in choices.values())
+    if count > _MOST_SCENARIOS:
+        raise VramwiseError(f"--what-if: these make {count:,} scenarios; at most {_MOST_SCENARIOS} are shown at once")
+    return list(product(*choices.values())) if changes else []
 
 
 def what_if(before: Subject, options: Options, ask: PredictOptions, changes: Sequence[str]) -> WhatIf:

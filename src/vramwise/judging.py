@@ -120,7 +120,7 @@ def check_source(source: Source, options: Options, *, alone: bool) -> FileReport
     policy = policy_for(path, options, predicts=alone)
     try:
         subject = subject_of(read_document(source, options), options)
-        return judge(subject, policy)
+        return judge(with_its_data(subject, options, policy), policy)
     except NotOurs as error:
         return FileReport(path=path, foreign=error.foreign)
     except ConfigError as error:
@@ -129,6 +129,13 @@ def check_source(source: Source, options: Options, *, alone: bool) -> FileReport
         raise
     except Exception as error:
         return FileReport(path=path, error=ConfigError(describe_internal_error("check", error), path=path))
+
+
+def with_its_data(subject: Subject, options: Options, policy: Policy) -> Subject:
+    """With the lengths of its data, where a prediction asks for them."""
+    if not policy.predicts or subject.target.gpu is None or subject.model is None:
+        return subject
+    return subject.with_data(options.data)
 
 
 def judge(subject: Subject, policy: Policy | None = None) -> FileReport:

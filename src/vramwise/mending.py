@@ -13,7 +13,16 @@ from dataclasses import dataclass, field, replace
 from vramwise.documents.edit import EditRefused, apply_edits
 from vramwise.errors import ConfigError, VramwiseError, describe_internal_error
 from vramwise.files import write_atomic
-from vramwise.judging import FileReport, Policy, forecast_for, judge, named_files, policy_for, refuse_mistakes
+from vramwise.judging import (
+    FileReport,
+    Policy,
+    forecast_for,
+    judge,
+    named_files,
+    policy_for,
+    refuse_mistakes,
+    with_its_data,
+)
 from vramwise.options import Options
 from vramwise.subject import NotOurs, Subject, read_document, subject_of
 from vramwise.types import Document, Edit, Finding, Fix
@@ -70,7 +79,8 @@ def _fix_file(path: str, options: Options, *, unsafe: bool, write: bool, alone: 
     document = None
     try:
         document = read_document(path, options)
-        mending = mend(subject_of(document, options), policy, unsafe=unsafe)
+        subject = with_its_data(subject_of(document, options), options, policy)
+        mending = mend(subject, policy, unsafe=unsafe)
         after = mending.subject.document
         if write and path != "-" and after.text != document.text:
             write_atomic(path, after.text.encode("utf-8"), expected=document.text.encode("utf-8"))

@@ -33,6 +33,8 @@ class Options:
     min_severity: str | None = None
     # Also what is true but of no consequence: old spellings that work, empty keys that nobody reads.
     pedantic: bool | None = None
+    # A data file or folder whose rows' lengths are taken; None: the local files that the config names; "": none.
+    data: str | None = None
     # Predict the run and judge what it needs; None: where one file is checked, its model is known and a card is named.
     predict: bool | None = None
 
@@ -44,7 +46,8 @@ class PredictOptions:
     # "transformers": the embedded engine of `vramwise train`. None: the trainer that the file belongs to.
     engine: str | None = None
     model: str | None = None
-    online: bool = False
+    # Ask the hub for the config.json of a model that is not known here; HF_HUB_OFFLINE forbids it as well.
+    online: bool = True
     steps: int | None = None
     lengths: str | None = None
     eval_lengths: str | None = None

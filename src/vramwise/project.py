@@ -1,6 +1,7 @@
 """`[tool.vramwise]` of the closest pyproject.toml: which rules to use and which machine is meant.
 
-Knows: select, ignore, min-severity, pedantic, gpu, gpus, torch, with, stack, alloc-conf, launcher. All else is an error.
+Knows: select, ignore, min-severity, pedantic, gpu, gpus, torch, with, stack, alloc-conf, launcher. All else is an
+error.
 """
 
 from __future__ import annotations

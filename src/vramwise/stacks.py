@@ -19,7 +19,11 @@ from vramwise.types import Origin, Release, Stack
 from vramwise.units import mib
 
 # Packages whose version changes memory or a verdict.
-PACKAGES = ("torch", "transformers", "accelerate", "peft", "trl", "bitsandbytes", "liger-kernel", "deepspeed")
+PACKAGES = (
+    *("torch", "transformers", "accelerate", "peft", "trl", "bitsandbytes", "liger-kernel", "deepspeed"),
+    # kernels of linear attention and of state spaces, which transformers takes where they are installed
+    *("fla-core", "mamba-ssm"),
+)
 _LIMIT_BYTES = 16 * 1024 * 1024
 # A name and a version, as packaging allows them and no longer than anybody writes them.
 _NAME, _VERSION = r"([A-Za-z0-9][\w.\-]{0,99})", r"([0-9][\w.+\-!]{0,59})"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from vramwise.allocator.settings import parse_settings
+from vramwise.dataset.reading import NO_DATA, Data, read_blocks, read_named
 from vramwise.documents.document import parse_document
 from vramwise.errors import ConfigError, VramwiseError
 from vramwise.files import read_config_bytes
@@ -30,6 +31,8 @@ from vramwise.variants.prediction import Prediction, predict_run
 from vramwise.variants.rehearsals import Rehearsals
 
 TEXT = "<text>"
+# What trainers call the revision of the base model.
+_REVISION_KEYS = ("revision_of_model", "model_revision", "revision")
 Source = str | Path | Mapping[str, Any]
 
 
@@ -54,6 +57,8 @@ class Subject:
     run: RunSpec
     model: ModelSpec | None
     model_missing: str = ""
+    # The lengths of its data, where a caller had them read.
+    data: Data = NO_DATA
     # Predictions that were made of this very run, by question.
     _memo: dict[tuple[object, ...], tuple[Prediction, object]] = field(default_factory=dict, repr=False, compare=False)
     # What their parts have in common: shared by all variants whatever they differ in.
@@ -63,8 +68,9 @@ class Subject:
         """The same subject with another text: read and resolved anew."""
         run = self.trainer.resolve(document, self.target, _side_files(self.trainer, document))
         if run.base_model == self.run.base_model:
-            return replace(self, document=document, run=run, _memo={})
+            return replace(self, document=document, run=_of_model(run, self.model), _memo={})
         model, missing = _model(run.base_model, document.path, online=False)
+        run = _of_model(run, model)
         return replace(self, document=document, run=run, model=model, model_missing=missing, _memo={})
 
     def forecast(
@@ -78,6 +84,8 @@ class Subject:
         """What the run will need; a VramwiseError where the model is not known."""
         if self.model is None:
             raise VramwiseError(self.model_missing)
+        lengths = self.data.train if lengths is None else lengths
+        eval_lengths = self.data.evaluation if eval_lengths is None else eval_lengths
         key = (id(lengths), id(eval_lengths), steps, limit_bytes)
         if key not in self._memo:
             prediction = predict_run(
@@ -89,8 +97,26 @@ class Subject:
                 limit_bytes=limit_bytes,
                 rehearsals=self._rehearsals,
             )
+            if self.data.notes:
+                prediction = replace(prediction, assumptions=(*prediction.assumptions, *self.data.notes))
             self._memo[key] = (prediction, (lengths, eval_lengths))  # kept, so that their ids stay theirs
         return self._memo[key][0]
+
+    def with_data(self, named: str | None = None) -> Subject:
+        """The same subject with the lengths of its data: of what is named, else of the config's local files.
+
+        An empty name: of none, so that rows count as full.
+        """
+        if named == "":
+            return replace(self, data=NO_DATA, _memo={})
+        tokenizer = _model_folder(self.run.base_model, self.model)
+        if named is not None:
+            train = read_named(named, tokenizer)
+            return replace(self, data=Data(train=train, evaluation=train), _memo={})
+        path = self.document.path
+        folder = Path() if path in ("-", TEXT) else Path(path).parent
+        data = read_blocks(self.trainer.datasets(self.document), folder, tokenizer)
+        return self if data == self.data else replace(self, data=data, _memo={})
 
     def on_card(self, gpu: GpuSpec) -> Subject:
         """The same run on another card: what the config means is not asked again."""
@@ -139,16 +165,30 @@ def on_target(
     """A Subject for a target that is known."""
     side_files = _side_files(trainer, document)
     run = trainer.resolve(document, target, side_files)
-    found, missing = _model(model or run.base_model, document.path, online=online)
+    found, missing = _model(model or run.base_model, document.path, online=online, revision=_revision(run))
     return Subject(
         document=document,
         trainer=trainer,
         target=target,
         side_files=side_files,
-        run=run,
+        run=_of_model(run, found),
         model=found,
         model_missing=missing,
     )
+
+
+def _of_model(run: RunSpec, model: ModelSpec | None) -> RunSpec:
+    """The run with the word for its model's architecture, where that is known.
+
+    A text model inside a multimodal one goes by the outer one's name, which is its own without `_text`; where it is
+    another model's, the outer name is not known.
+    """
+    if model is None:
+        return run
+    kind: str | None = model.model_type
+    if model.text_part:
+        kind = model.model_type.removesuffix("_text") if model.model_type.endswith("_text") else None
+    return replace(run, model_type=kind)
 
 
 def trainer_of(document: Document, insisted: str | None = None) -> Trainer:
@@ -210,7 +250,26 @@ def _side_files(trainer: Trainer, document: Document) -> SideFiles:
     return read_side_files(trainer.side_files(document), document.path)
 
 
-def _model(name: str | None, path: str, *, online: bool) -> tuple[ModelSpec | None, str]:
+def _model_folder(name: str | None, model: ModelSpec | None) -> Path | None:
+    """Where the model's files lie on this machine, its tokenizer among them; None where they do not."""
+    from vramwise.facts.models import cached_config
+
+    if name is None or model is None:
+        return None
+    here = Path(model.source)
+    if here.name == "config.json":
+        return here.parent
+    cached = cached_config(name)
+    return cached and cached.parent
+
+
+def _revision(run: RunSpec) -> str | None:
+    """The branch, tag or commit of the model that the config names."""
+    found = next((value for key in _REVISION_KEYS if isinstance(value := run.config.get(key), str)), None)
+    return found or None
+
+
+def _model(name: str | None, path: str, *, online: bool, revision: str | None = None) -> tuple[ModelSpec | None, str]:
     """The model's dimensions, or why they are not known."""
     from vramwise.facts.models import find_model
 
@@ -218,7 +277,7 @@ def _model(name: str | None, path: str, *, online: bool) -> tuple[ModelSpec | No
         return None, f"{path} names no base_model: add one, or use --model with a hub id or a config.json"
     folder = Path() if path in ("-", TEXT) else Path(path).parent
     try:
-        return find_model(name, base_dir=folder, online=online), ""
+        return find_model(name, base_dir=folder, online=online, revision=revision), ""
     except VramwiseError as error:
         return None, str(error)
 

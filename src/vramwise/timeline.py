@@ -65,12 +65,16 @@ class Repeat(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """Every allocation and free of a run, in order; stretches that repeat are written once."""
+    """Every allocation and free of a run, in order; stretches that repeat are written once.
+
+    `cuts`: positions, ascending, where a stretch begins that may be like another (a layer); numbers of tensors go up.
+    """
 
     events: Sequence[Event]
     tags: Sequence[Tag]
     phases: Sequence[Phase]
     repeats: Sequence[Repeat] = ()
+    cuts: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +120,8 @@ class MemoryReport:
     # the most that was reserved before the trainer reset torch's peak figures: in no phase's peak, but on the card
     forgotten_reserved_bytes: int = 0
     assumptions: Sequence[str] = field(default_factory=tuple)
+    # of the model's weights: experts that are loaded in 16 bit or more
+    experts_bytes: int = 0
 
     @property
     def highest_reserved_bytes(self) -> int:

@@ -153,11 +153,21 @@ class ModelSpec:
     nope_layers: tuple[int, ...] = ()  # layers whose attention applies no rotary embedding
     # how the checkpoint is stored: the quant_method of its config (gptq, mxfp4, bitsandbytes_4bit…), None = plain
     checkpoint_quantization: str | None = None
-    # a multimodal model: the name its text model has inside it ("" = it is the text model), (name, shape, kind) of the
-    # parameters before the text model (vision tower, projector), and what is known to be missing there ("" = nothing)
+    # sizes that only this family's blocks have, by their names in config.json: heads of a delta rule, ranks of latents
+    sizes: tuple[tuple[str, int], ...] = ()
+    # a multimodal model: the name its text model has inside it ("" = it is the text model; a dot first: the whole text
+    # model stands under that name), (name, shape, kind) of the parameters before the text model (vision tower,
+    # projector), and what is known to be missing there ("" = nothing)
     text_part: str = ""
     tower: tuple[tuple[str, tuple[int, ...], str], ...] = ()
+    after_text: tuple[tuple[str, tuple[int, ...], str], ...] = ()  # the same, of those that come after the text model
     left_out: str = ""
+    # the known model whose shape was taken because the name says so, and the words that say it ("" = the model itself)
+    taken_for: str = ""
+
+    def size(self, name: str) -> int:
+        """One of `sizes`; 0 where it is not set."""
+        return dict(self.sizes).get(name, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,7 +251,10 @@ ExpertMasks = Literal["none", "ends", "products"]
 
 # Fields of a RunSpec that are no settings of the run: where it came from and what it is resolved for.
 NOT_SETTINGS = frozenset(
-    {"trainer", "trainer_title", "config", "target", "origins", "keys", "duplicate_keys", "added_variables"}
+    {
+        *("trainer", "trainer_title", "config", "target", "origins", "keys", "duplicate_keys", "added_variables"),
+        "model_type",
+    }
 )
 
 
@@ -260,6 +273,7 @@ class RunSpec:
     origins: Mapping[str, Origin] = field(default_factory=dict)
     # Field → the trainer's own key for it, written or not.
     keys: Mapping[str, str] = field(default_factory=dict)
+    model_type: str | None = None  # transformers' word for the base model's architecture; None where it is not known
     # Keys that stand twice in the file.
     duplicate_keys: tuple[DuplicateKey, ...] = ()
 

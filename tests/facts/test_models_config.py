@@ -136,11 +136,18 @@ class TestMultimodal:
         assert model.left_out == ""
 
     def test_an_unknown_tower_is_said_to_be_left_out(self):
-        config = {"model_type": "qwen2_5_vl", **BASE, "vision_config": {"model_type": "qwen2_5_vl", "depth": 32}}
+        text = {"model_type": "qwen2", **BASE}
+        config = {"model_type": "brand_new_vl", "text_config": text, "vision_config": {"model_type": "some_vit"}}
         model = model_from_config(config, name="", source="")
-        assert model.left_out == "vision_config (qwen2_5_vl)"
-        assert model.qkv_bias
+        assert model.left_out == "vision_config (some_vit)"
         assert not model.family_assumed
+
+    def test_an_older_file_has_the_text_fields_beside_the_tower(self):
+        config = {"model_type": "qwen2_5_vl", **BASE, "vision_config": {"model_type": "qwen2_5_vl", "depth": 2}}
+        model = model_from_config(config, name="", source="")
+        assert model.left_out == ""
+        assert model.qkv_bias
+        assert sum("visual.blocks" in name for name, _, _ in model.tower) == 2 * 12
 
 
 class TestAssumed:

@@ -50,8 +50,13 @@ def test_real_models_equal_transformers(case):
     assert facts(model) == {key: case[key] for key in ("count", "tensors", "digest")}
 
 
+# timm is needed for the one's vision tower, code on the hub for the other
+NOT_BUILT = ("gemma3n", "mimo")
+
+
 def test_every_catalogue_shape_is_in_the_golden_file():
-    assert [shape["ids"][0] for shape in catalogue_shapes()] == [case["id"] for case in GOLDEN["real"]]
+    shapes = [shape for shape in catalogue_shapes() if shape["config"]["model_type"] not in NOT_BUILT]
+    assert [shape["ids"][0] for shape in shapes] == [case["id"] for case in GOLDEN["real"]]
 
 
 def test_every_family_is_checked():

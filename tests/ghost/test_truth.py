@@ -1,18 +1,18 @@
 """Predictions against runs measured on an H200: peaks, and the order and size of allocations of a steady step."""
 
 import json
-from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from accuracy import alignment, last_step, peaks_after_load, predict, recorded, summary
+from accuracy import alignment, last_step, peaks_after_load, predict, recorded
 from truth import BUNDLED, Case, cases
 from vramwise.allocator.run import simulate
 from vramwise.allocator.settings import parse_settings
-from vramwise.facts.accuracy import expected_error
+from vramwise.facts.accuracy import record
 from vramwise.timeline import MemoryReport, Timeline
+from vramwise.variants.features import features
 
 CASES = {case.name: case for case in cases(BUNDLED)}
 STEPS = sorted(BUNDLED.parent.glob("step-*.json"))
@@ -81,14 +81,17 @@ def test_peaks_of_other_families_methods_kernels_and_optimizers(name):
 
 
 def test_the_package_tells_its_errors_as_they_are():
-    errors = []
+    told = {run.name: run for run in record()[0]}
     for name, case in {**CASES, **MORE}.items():
         allocated, reserved = peaks_after_load(predicted(name)[1]) if name in CASES else peaks(name)
-        measured = case.measured
-        errors.append((allocated / measured["peak_allocated_mib"] - 1, reserved / measured["peak_reserved_mib"] - 1))
-    fresh, told = summary(errors), asdict(expected_error())
-    for key, value in fresh.items():
-        assert told[key] == (pytest.approx(value, abs=0.011) if isinstance(value, float) else value), key
+        errors = (
+            allocated / case.measured["peak_allocated_mib"] - 1,
+            reserved / case.measured["peak_reserved_mib"] - 1,
+        )
+        assert (told[name].allocated, told[name].reserved) == pytest.approx(
+            [100 * error for error in errors], abs=0.011
+        )
+        assert told[name].features == frozenset(features(case.run, case.model).items()), "run `make record`"
 
 
 def test_the_three_recorded_steps_are_a_full_a_lora_and_a_qlora_run():

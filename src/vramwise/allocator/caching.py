@@ -99,6 +99,12 @@ class CachingAllocator:
             not self._expandable and any(segment.granule for segment in self.segments)
         )
 
+    @property
+    def takes_the_first_that_fits(self) -> bool:
+        """Whether the free blocks alone say which of them serves a request, now and later."""
+        others = self._rounds_by_divisions or self._first_fit_may_not_do or self.collects or self.watch is not None
+        return not others and not self._users and not self._waiting
+
     def malloc(self, request_bytes: int, stream: int = 0) -> Block | None:
         """Serve a request; None for a request of nothing. Raises AllocationError."""
         if request_bytes <= 0:

@@ -5,7 +5,10 @@ Knows neither where the timeline came from nor how the figures are shown.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import gc
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -13,6 +16,8 @@ from vramwise.allocator.blocks import AllocationError, Block
 from vramwise.allocator.caching import NEWEST, CachingAllocator
 from vramwise.allocator.repeats import play_repeat
 from vramwise.allocator.settings import AllocatorSettings, TorchVersion
+from vramwise.allocator.stretch_play import Played, StretchPlayer
+from vramwise.allocator.stretches import FEWEST_EVENTS, Stretch
 from vramwise.timeline import Action, MemoryReport, OutOfMemory, Phase, PhasePeak, Repeat, Timeline
 
 # Where a timeline allocates before its first phase mark.
@@ -52,14 +57,16 @@ def simulate(
     allocator = CachingAllocator(
         settings, torch=torch, total_bytes=total_bytes, limit_bytes=limit_bytes, outside_bytes=outside_bytes
     )
-    play = play_timeline(timeline, allocator, apart=apart)
+    with _uncollected():
+        play = play_timeline(timeline, allocator, apart=apart)
+        breakdown = _breakdown(timeline, play)
     # Where the run ends in a phase that is apart, that phase is all there is.
     counted = [peak for peak in play.phases if peak.phase not in apart] or play.phases
     return MemoryReport(
         peak_allocated_bytes=max((peak.peak_allocated_bytes for peak in counted), default=0),
         peak_reserved_bytes=max((peak.peak_reserved_bytes for peak in counted), default=0),
         outside_bytes=outside_bytes,
-        breakdown_bytes=_breakdown(timeline, play),
+        breakdown_bytes=breakdown,
         peak_step=play.peak_phase.step,
         peak_phase=play.peak_phase.name,
         phases=play.phases,
@@ -71,12 +78,25 @@ def simulate(
     )
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without the garbage collector, which would go through a hundred thousand events again and again."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
 @dataclass(slots=True)
 class Play:
     """What came of playing a timeline: `peak_index` is the event at whose end reserved stood highest."""
 
     live: dict[int, Block | None] = field(default_factory=dict)
     block_sizes: list[int] = field(default_factory=list)  # one for each allocation, in order
+    wholes: list[tuple[int, Stretch]] = field(default_factory=list)  # stretches played as such, by their start
     peak_index: int = -1
     peak_phase: Phase = BEFORE_ANY_PHASE
     phases: list[PhasePeak] = field(default_factory=list)
@@ -117,6 +137,8 @@ class _Player:
         self._most_reserved = self._most_allocated = -1
         self._shift = 0  # steps since the first turn of a repeat whose turns are steps
         self._patience = _PATIENCE
+        self._cuts = timeline.cuts if allocator.takes_the_first_that_fits else ()
+        self._alike = StretchPlayer(allocator, self.result.live, timeline.events)
 
     def stretch(self, start: int, stop: int, repeats: Sequence[Repeat], first: bool = True) -> bool:
         """Play these events and what repeats among them; False if one could not be served."""
@@ -159,6 +181,39 @@ class _Player:
 
     def play(self, start: int, stop: int, first: bool = True) -> bool:
         """Play these events; False if one could not be served. `first`: they have not been played before."""
+        cuts = self._cuts
+        single = start  # from here on request by request
+        for at in range(bisect_left(cuts, start), bisect_left(cuts, stop)):
+            begin, end = cuts[at], cuts[at + 1] if at + 1 < len(cuts) else stop
+            if end > stop or end - begin < FEWEST_EVENTS:
+                continue
+            if single < begin and not self._single(single, begin, first):
+                return False
+            reserved, allocated = self.allocator.reserved_bytes, self.allocator.allocated_bytes
+            played = self._alike.play(begin, end)
+            single = begin if played is None else end
+            if played is not None:
+                self._note(played, begin, reserved, allocated, first)
+        return self._single(single, stop, first)
+
+    def _note(self, played: Played, start: int, reserved: int, allocated: int, first: bool) -> None:
+        """A stretch was played as a whole: did it reach a new peak? The figures are those at its start."""
+        outcome, stretch = played.outcome, played.stretch
+        if first:
+            self.result.block_sizes += outcome.sizes
+            self.result.wholes.append((start, stretch))
+        begin = 0
+        for end, following in (*played.growths, (len(outcome.sizes), 0)):
+            if begin < end and reserved >= self._most_reserved:
+                highest = max(outcome.allocated[begin:end])
+                if reserved > self._most_reserved or allocated + highest > self._most_allocated:
+                    self._most_reserved, self._most_allocated = reserved, allocated + highest
+                    at = outcome.allocated.index(highest, begin)
+                    self.result.peak_index, self.result.peak_phase = start + stretch.requests[at], self.marks.phase
+            begin, reserved = end, following
+
+    def _single(self, start: int, stop: int, first: bool) -> bool:
+        """Play these events one by one."""
         timeline, allocator, marks, play = self.timeline, self.allocator, self.marks, self.result
         live, block_sizes = play.live, play.block_sizes
         malloc, free = allocator.malloc, allocator.free
@@ -275,12 +330,24 @@ def _failure(allocator: CachingAllocator, phase: Phase, label: str, requested_by
 def _breakdown(timeline: Timeline, play: Play) -> dict[str, int]:
     """Bytes by category of the blocks alive at the peak, the largest first. They add up to allocated at that moment."""
     alive: dict[int, tuple[int, int]] = {}
-    sizes = iter(play.block_sizes)
-    for action, tensor, _, _, tag in timeline.events[: play.peak_index + 1]:
-        if action == _ALLOC:
-            alive[tensor] = (tag, next(sizes))
-        elif action == _FREE:
-            del alive[tensor]
+    events, sizes, met = timeline.events, play.block_sizes, 0
+    start, end = 0, play.peak_index + 1
+    for begin, stretch in (*play.wholes, (end, None)):
+        for action, tensor, _, _, tag in events[start : min(begin, end)]:
+            if action == _ALLOC:
+                alive[tensor] = (tag, sizes[met])
+                met += 1
+            elif action == _FREE:
+                del alive[tensor]
+        start = begin
+        if stretch is None or begin + stretch.length > end:
+            continue
+        for number, position in stretch.kept:
+            alive[events[begin + position][1]] = (events[begin + position][4], sizes[met + number])
+        for position in stretch.freed:
+            del alive[events[begin + position][1]]
+        met += len(stretch.requests)
+        start = begin + stretch.length
     bytes_by_category: dict[str, int] = {}
     for tag, size in alive.values():
         category = timeline.tags[tag].category

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from vramwise.cli.options import FORMATS, rule_options, target_options, terminal_width
+from vramwise.cli.options import FORMATS, data_option, rule_options, target_options, terminal_width
 from vramwise.cli.writing import say_all, say_prose
 from vramwise.judging import FileReport
 from vramwise.judging import check as check_paths
@@ -21,6 +21,7 @@ from vramwise.options import Options
 @click.argument("paths", nargs=-1, required=True, metavar="CONFIG...")
 @target_options
 @rule_options
+@data_option
 @click.option("--format", "output_format", type=click.Choice(FORMATS), default="text", show_default=True)
 @click.option("--show-resolved", is_flag=True, help="Show what will really happen: every value and where it came from.")
 @click.option("--fix", "mend", is_flag=True, help="Mend what can be mended safely, then report what remains.")

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from vramwise.cli.check import exit_code
-from vramwise.cli.options import rule_options, target_options, terminal_width
+from vramwise.cli.options import data_option, rule_options, target_options, terminal_width
 from vramwise.cli.writing import in_ci, pass_on, say, say_all
 from vramwise.mending import FixReport
 from vramwise.mending import fix as fix_paths
@@ -20,6 +20,7 @@ from vramwise.options import Options
 @click.argument("paths", nargs=-1, required=True, metavar="CONFIG...")
 @target_options
 @rule_options
+@data_option
 @click.option("--diff", "show_diff", is_flag=True, help="Show the changes, write nothing.")
 @click.option("--unsafe-fixes", is_flag=True, help="Also fixes that change the training (numerics, data, method).")
 def command(paths: tuple[str, ...], show_diff: bool, unsafe_fixes: bool, **asked: Any) -> None:

@@ -70,6 +70,15 @@ def target_options(command: Decorated) -> Decorated:
     return command
 
 
+def data_option(command: Decorated) -> Decorated:
+    """--data: where the rows are whose lengths decide."""
+    return click.option(
+        "--data",
+        metavar="FILE|FOLDER",
+        help="Take rows' lengths from this data: jsonl, json, csv, parquet (default: local files named in the config).",
+    )(command)
+
+
 def rule_options(command: Decorated) -> Decorated:
     """--predict, --select, --ignore, --min-severity, --pedantic: which findings count."""
     for option in reversed(

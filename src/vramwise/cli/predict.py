@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -10,10 +11,10 @@ import click
 
 from vramwise.api import Options, PredictOptions
 from vramwise.cli.completion import complete_models
-from vramwise.cli.options import TARGET_OPTIONS, target_options
+from vramwise.cli.options import TARGET_OPTIONS, data_option, target_options
 from vramwise.cli.writing import say, say_all, say_prose
 from vramwise.files import write_new
-from vramwise.foreseeing import WhatIf, foresee, opened
+from vramwise.foreseeing import Answer, WhatIf, answer, opened, scenarios
 from vramwise.foreseeing import what_if as what_changes
 from vramwise.subject import Subject
 from vramwise.trainers.registry import TRAINERS
@@ -41,8 +42,14 @@ CARDS = (
     shell_complete=complete_models,
     help="Model instead of base_model: a hub id, a folder or a config.json.",
 )
-@click.option("--online", is_flag=True, help="Ask the hub for an unknown model's config.json (needs huggingface_hub).")
+@click.option(
+    "--online/--offline",
+    default=True,
+    show_default=True,
+    help="Ask the hub for the config.json of a model that is not known here.",
+)
 @click.option("--steps", type=click.IntRange(min=1, max=10_000), metavar="N", help="Optimizer steps to simulate.")
+@data_option
 @click.option(
     "--lengths",
     metavar="FILE",
@@ -54,7 +61,7 @@ CARDS = (
     "--what-if",
     metavar="KEY=VALUE|PACKAGE==VERSION",
     multiple=True,
-    help="Show the effect of a change, or of an upgrade; repeatable.",
+    help="Show the effect of a change, or of an upgrade; repeatable: keys together, values of one key side by side.",
 )
 @click.option("--cards", is_flag=True, help="Show which cards it would fit.")
 @click.option("--html", metavar="FILE", help="Write a report with the memory timeline.")
@@ -75,18 +82,32 @@ def command(
     Exit code: 0 fits (or no card named), 1 does not fit, 2 bad usage or unreadable input.
     """
     machine = {name: asked.pop(name) for name in TARGET_OPTIONS}
-    options = Options(**machine)
+    options = Options(**machine, data=asked.pop("data"))
     ask = PredictOptions(**asked, limit_bytes=None if memory_limit is None else parse_size(memory_limit))
+    tried = scenarios(what_if)
     subject = opened(path, options, ask)
-    prediction = foresee(subject, ask)
-    changed = what_changes(subject, options, ask, what_if) if what_if else None
+    found = answer(subject, ask, _command(path, options, ask, memory_limit))
+    prediction = found.prediction
+    changed = [what_changes(subject, options, ask, changes) for changes in tried]
     by_card = predict_cards(prediction, CARDS) if cards else []
-    _write_files(subject, prediction, html, snapshot)
+    _write_files(subject, found, html, snapshot)
     if output_format == "json":
-        _write_json(prediction, changed, by_card)
+        _write_json(found, changed, by_card)
     else:
-        _write_text(prediction, changed, by_card)
+        _write_text(found, changed, by_card)
     sys.exit(1 if prediction.fits is False else 0)
+
+
+def _command(path: str, options: Options, ask: PredictOptions, memory_limit: str | None) -> str:
+    """The command again, without its changes and outputs: to try a remedy by."""
+    words = ["vramwise", "predict", path]
+    said = {name: getattr(options, name) for name in (*TARGET_OPTIONS, "data") if name != "versions"}
+    said |= {name: getattr(ask, name) for name in ("engine", "model", "steps", "lengths", "eval_lengths")}
+    for name, value in {**said, "memory_limit": memory_limit}.items():
+        words += [f"--{name.replace('_', '-')}", str(value)] if value is not None else []
+    for version in options.versions:
+        words += ["--with", version]
+    return shlex.join([*words, "--online"] if ask.online else words)
 
 
 def predict_cards(prediction: Prediction, names: Sequence[str]) -> list[tuple[str, Prediction]]:
@@ -97,36 +118,40 @@ def predict_cards(prediction: Prediction, names: Sequence[str]) -> list[tuple[st
     return [(card.name, on_card(prediction, card)) for card in map(find_gpu, names)]
 
 
-def _write_text(prediction: Prediction, changed: WhatIf | None, by_card: list[tuple[str, Prediction]]) -> None:
-    from vramwise.render.prediction_text import render_cards, render_change, render_prediction
+def _write_text(found: Answer, changed: Sequence[WhatIf], by_card: list[tuple[str, Prediction]]) -> None:
+    from vramwise.render.prediction_text import render_cards, render_change, render_prediction, render_scenarios
 
-    say_prose(render_prediction(prediction))
-    if changed is not None:
-        say_prose(["", *render_change(prediction, changed)])
+    say_prose(render_prediction(found.prediction, found))
+    if len(changed) == 1:
+        say_prose(["", *render_change(found.prediction, changed[0])])
+    elif changed:
+        say_prose(["", *render_scenarios(found.prediction, changed)])
     if by_card:
         say_prose(["", *render_cards(by_card)])
 
 
-def _write_json(prediction: Prediction, changed: WhatIf | None, by_card: list[tuple[str, Prediction]]) -> None:
+def _write_json(found: Answer, changed: Sequence[WhatIf], by_card: list[tuple[str, Prediction]]) -> None:
     from vramwise.render.json_text import json_text
     from vramwise.render.prediction_json import prediction_json, what_if_json
 
-    document = prediction_json(prediction)
-    if changed is not None:
-        document["what_if"] = what_if_json(changed)
+    document = prediction_json(found.prediction, found)
+    if changed:
+        document["what_if"] = what_if_json(changed[-1])
+        document["what_ifs"] = [what_if_json(one) for one in changed]
     if by_card:
         document["cards"] = [{"gpu": name, "fits": on.fits, "retries": on.report.retries} for name, on in by_card]
     say_all(json_text(document, indent=2).split("\n"))
 
 
-def _write_files(subject: Subject, prediction: Prediction, html: str | None, snapshot: str | None) -> None:
+def _write_files(subject: Subject, found: Answer, html: str | None, snapshot: str | None) -> None:
+    prediction = found.prediction
     if html is not None:
         from vramwise.judging import Policy, judge
         from vramwise.render.prediction_html import prediction_page
         from vramwise.variants.prediction import profile_of
 
         findings = judge(subject, Policy(predicts=True)).findings
-        page = prediction_page(prediction, profile_of(prediction), subject.document.path, findings)
+        page = prediction_page(prediction, profile_of(prediction), subject.document.path, findings, found)
         _write(html, page.encode("utf-8"))
     if snapshot is not None:
         from vramwise.api import snapshot_bytes

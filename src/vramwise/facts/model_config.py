@@ -53,9 +53,11 @@ def model_from_config(config: Mapping[str, Any], *, name: str, source: str) -> M
     found = {
         **sizes,
         **_block(fields, kind),
-        **_windows(fields, kind, sizes["num_hidden_layers"]),
+        **_windows(fields, kind, sizes["num_hidden_layers"], set((kind.block or family.block).mixers)),
         **_experts(fields, (kind.block or family.block).mixture, model_type, sizes),
     }
+    if kind.own_sizes:
+        found["sizes"] = tuple((name, fields.count(name)) for name in kind.own_sizes)
     if kind.settles is not None:
         found |= kind.settles(fields, found)
     if family.layout.positions is None and (turned := int(found["head_dim"] * found["rotary_fraction"])) % 2:
@@ -94,20 +96,20 @@ def _refuse_foreign(model_type: str, values: Mapping[str, Any], source: str) -> 
 
 
 def _sizes(fields: Fields, kind: ModelType) -> dict[str, Any]:
-    hidden = fields.integer("hidden_size", "n_embd", "n_embed")
-    heads = fields.integer("num_attention_heads", "n_head", most=MANY)
+    hidden = fields.integer("hidden_size", "n_embd", "n_embed", "d_model")
+    heads = fields.integer("num_attention_heads", "n_head", "n_heads", most=MANY)
     kv_heads = _kv_heads(fields, kind, heads)
     if heads % kv_heads:
         raise fields.wrong("num_key_value_heads", f"must divide num_attention_heads: {heads} / {kv_heads}")
     return {
         "hidden_size": hidden,
-        "num_hidden_layers": fields.integer("num_hidden_layers", "n_layer", most=_MOST_LAYERS),
+        "num_hidden_layers": fields.integer("num_hidden_layers", "n_layer", "n_layers", most=_MOST_LAYERS),
         "num_attention_heads": heads,
         "num_key_value_heads": kv_heads,
         "head_dim": _head_dim(fields, kind, hidden, heads),
         "intermediate_size": _intermediate(fields, kind, hidden),
         "vocab_size": fields.integer("vocab_size"),
-        "max_position_embeddings": fields.integer("max_position_embeddings", "n_positions"),
+        "max_position_embeddings": fields.integer("max_position_embeddings", "n_positions", "max_seq_len"),
         "tie_word_embeddings": fields.flag("tie_word_embeddings"),
     }
 
@@ -132,6 +134,12 @@ def _head_dim(fields: Fields, kind: ModelType, hidden: int, heads: int) -> int:
 def _intermediate(fields: Fields, kind: ModelType, hidden: int) -> int:
     if kind.mlp_width is not None:
         return fields.optional_integer(kind.mlp_width) or 4 * hidden
+    written = fields.get("intermediate_size")
+    if isinstance(written, list | tuple):  # one for every layer (Gemma 3n): they must agree
+        widths = set(fields.integers("intermediate_size"))
+        if len(widths) != 1 or min(widths) < 1:
+            raise fields.wrong("intermediate_size", "must be one width, or the same one for every layer")
+        return int(widths.pop())
     return fields.integer("intermediate_size")
 
 
@@ -169,22 +177,22 @@ def _rotary_fraction(fields: Fields) -> float:
     )
 
 
-def _windows(fields: Fields, kind: ModelType, layers: int) -> dict[str, Any]:
+def _windows(fields: Fields, kind: ModelType, layers: int, mixers: set[str]) -> dict[str, Any]:
     """Sliding windows; `layer_types` has one entry a layer."""
     window = (
         None if kind.window == "none" or fields.get("sliding_window") in (None, 0) else fields.integer("sliding_window")
     )
     if kind.window in ("late", "enabled", "alternate") and not fields.flag("use_sliding_window"):
         window = None
-    return {"sliding_window": window, "layer_types": _layer_types(fields, kind, layers, window)}
+    return {"sliding_window": window, "layer_types": _layer_types(fields, kind, layers, window, mixers)}
 
 
-def _layer_types(fields: Fields, kind: ModelType, layers: int, window: int | None) -> tuple[str, ...]:
+def _layer_types(fields: Fields, kind: ModelType, layers: int, window: int | None, mixers: set[str]) -> tuple[str, ...]:
     written = fields.texts("layer_types")
     if written is not None and kind.window != "all":
         if len(written) != layers:
             raise fields.wrong("layer_types", f"has {len(written)} entries for {layers} layers")
-        foreign = sorted(set(written) - _ATTENTION_LAYERS)
+        foreign = sorted(set(written) - _ATTENTION_LAYERS - mixers)
         if foreign:
             raise fields.wrong("layer_types", f"has layers of a kind that is not supported: {', '.join(foreign)}")
         return written
@@ -221,7 +229,7 @@ def _experts(fields: Fields, mixture: Mixture | None, model_type: str, sizes: Ma
     shared = fields.count("n_shared_experts") * (own or 0) or fields.count("shared_expert_intermediate_size")
     return {
         "num_experts": experts,
-        "num_experts_per_tok": fields.integer("num_experts_per_tok"),
+        "num_experts_per_tok": fields.integer("num_experts_per_tok", "top_k_experts", "num_experts_per_token"),
         "moe_intermediate_size": own or sizes["intermediate_size"],
         "shared_expert_intermediate_size": shared,
         "dense_layers": _dense_layers(fields, mixture, sizes["num_hidden_layers"]),

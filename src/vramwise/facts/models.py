@@ -1,50 +1,95 @@
-"""Find a model: a config.json on disk, the bundled catalogue, the local Hugging Face cache, or (when allowed) the hub.
+"""Find a model: a config.json on disk, the bundled catalogue, the Hugging Face cache, the hub where allowed, its name.
 
 The catalogue (`models.json`) lists shapes: the fields of a config.json that matter, the hub ids with that shape, where
 the facts come from and how far they were checked, and the parameter count commonly published, as a check on the fields.
 `stored` lists ids whose checkpoint is quantised. A config.json on disk goes first: it is the model itself.
-Reading the fields is `model_config.py`'s business. Nothing is downloaded unless the caller says `online=True`.
+Reading the fields is `model_config.py`'s business, asking the hub `hub.py`'s, and only where the caller says
+`online=True`. A name that carries a known shape is the last resort (`model_names.py`), and the model says so.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
-from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from vramwise.errors import VramwiseError
 from vramwise.facts.bundled import bundled_json
+from vramwise.facts.hub import HubSilent, fetched, is_hub_id, kept
 from vramwise.facts.model_config import model_from_config
+from vramwise.facts.model_names import Unclear, carried
 from vramwise.types import ModelSpec
 
 # A config.json is a few kilobytes; the largest on the hub (long quantisation lists) stay below this.
 _LARGEST_CONFIG_BYTES = 16 * 2**20
-# What the hub allows in `owner/name`.
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 
 
-def find_model(name_or_path: str, *, base_dir: Path | None = None, online: bool = False) -> ModelSpec:
+def find_model(
+    name_or_path: str, *, base_dir: Path | None = None, online: bool = False, revision: str | None = None
+) -> ModelSpec:
     """The model that a config's `base_model` names. Relative paths: from the working folder, then from `base_dir`."""
     local = local_config(name_or_path, base_dir)
     if local is not None:
         return read_model(local, name=name_or_path)
     known = from_catalogue(name_or_path)
-    if known is not None:
+    if known is not None and not known.taken_for:
         return known
-    cached = _cached_config(name_or_path) or (_download_config(name_or_path) if online else None)
+    cached, silent = _cached_config(name_or_path) or kept(name_or_path, revision), ""
+    if (cached is None or _ours(cached)) and online and is_hub_id(name_or_path):
+        try:
+            cached = fetched(name_or_path, revision)
+        except HubSilent as error:
+            silent = f" On the hub it {error}."
     if cached is not None:
         return read_model(cached, name=name_or_path)
-    raise VramwiseError(_unknown(name_or_path, online))
+    return known or by_name(name_or_path) or _refused(name_or_path, online, silent)
+
+
+def _ours(path: Path) -> bool:
+    """Whether an answer of the hub was kept here, not by its own library: the former is asked for again in time."""
+    return "vramwise" in path.parts
+
+
+def by_name(name: str) -> ModelSpec | None:
+    """The known model whose shape this name carries; None where it carries none. Refused where it could be several."""
+    found = carried(name, ((known, _dimensions(shape)) for shape in _shapes() for known in shape["ids"]))
+    if found is None:
+        return None
+    if isinstance(found, Unclear):
+        raise VramwiseError(
+            f"model '{name}' is not known, and its name could mean models of different shapes: "
+            f"{', '.join(found.candidates)}. Name the one it was made from with --model, or point to its config.json"
+        )
+    known = from_catalogue(found.known)
+    assert known is not None
+    said = f"model '{name}' is not known: its name says {found.known}, whose shape is taken for it"
+    return replace(
+        known, name=name, source=f"name ({found.known})", taken_for=said, checkpoint_quantization=found.quantization
+    )
+
+
+_COUNTED = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
+
+
+def _dimensions(shape: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What two entries of one shape have in common; vocabularies differ by a few rows, contexts by anything."""
+    config = shape["config"]
+    text = config.get("text_config", config)
+    experts = text.get("num_local_experts") or text.get("num_experts") or text.get("n_routed_experts")
+    return (config["model_type"], experts, *(text.get(field) for field in _COUNTED))
 
 
 def read_model(path: Path, *, name: str | None = None) -> ModelSpec:
     """The model of one config.json file."""
     return model_from_config(_read_json(path), name=name or str(path.parent), source=str(path))
+
+
+# Entries of this source give way to the hub's own file.
+_RECALLED = "recalled"
 
 
 def from_catalogue(name: str) -> ModelSpec | None:
@@ -56,7 +101,11 @@ def from_catalogue(name: str) -> ModelSpec | None:
     config = shape["config"]
     if method is not None:
         config = config | {"quantization_config": _quantization(method)}
-    return model_from_config(config, name=name.strip(), source="catalogue")
+    model = model_from_config(config, name=name.strip(), source="catalogue")
+    if shape["source"] != _RECALLED:
+        return model
+    said = f"the dimensions of {name.strip()} were written down from memory and not compared with its config.json"
+    return replace(model, taken_for=said)
 
 
 def catalogue_ids() -> list[str]:
@@ -135,6 +184,11 @@ def _cached_config(name: str) -> Path | None:
         return None
 
 
+def cached_config(name: str) -> Path | None:
+    """The config.json of a hub id that lies in the local Hugging Face cache; other files of the model lie beside it."""
+    return _cached_config(name)
+
+
 def _hub_cache() -> Path:
     """Where huggingface_hub keeps its cache; the same variables, in the same order."""
     for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
@@ -144,21 +198,6 @@ def _hub_cache() -> Path:
         return Path(os.environ["HF_HOME"]).expanduser() / "hub"
     home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(home).expanduser() / "huggingface" / "hub"
-
-
-def _download_config(name: str) -> Path:
-    """config.json from the hub. Needs huggingface_hub; only ever called when the user asked to go online."""
-    try:
-        hub: Any = import_module("huggingface_hub")
-    except ImportError as error:
-        raise VramwiseError(
-            f"fetching {name} from the hub needs huggingface_hub: pip install huggingface_hub"
-        ) from error
-    try:
-        return Path(hub.hf_hub_download(name, "config.json"))
-    except Exception as error:  # its errors share no base class: network, gated, absent, invalid name
-        reason = str(error).strip().split("\n")[0]
-        raise VramwiseError(f"the hub did not give config.json of {name}: {reason}") from error
 
 
 def _read_json(path: Path) -> Mapping[str, Any]:
@@ -176,8 +215,10 @@ def _read_json(path: Path) -> Mapping[str, Any]:
     return parsed
 
 
-def _unknown(name: str, online: bool) -> str:
-    text = f"model '{name}' is not known: not a folder or file here, not in the catalogue, not in {_hub_cache()}."
+def _refused(name: str, online: bool, silent: str) -> NoReturn:
+    text = (
+        f"model '{name}' is not known: not a folder or file here, not in the catalogue, not in {_hub_cache()}.{silent}"
+    )
     near = near_ids(name)
     if near:
         text += f" Did you mean {' or '.join(near)}?"
@@ -185,11 +226,9 @@ def _unknown(name: str, online: bool) -> str:
         " Point to its config.json, or to the folder that holds it, as base_model or with --model; or name a known "
         "model of the same shape with --model"
     )
-    if online or not _HUB_ID.fullmatch(name):
-        return text
-    return (
-        f"{text}; or fetch it: `hf download {name} config.json` puts it where it is found, `predict --online` asks too"
-    )
+    if not online and is_hub_id(name):
+        text += f"; or fetch it: `predict` asks the hub, and `hf download {name} config.json` puts it where it is found"
+    raise VramwiseError(text)
 
 
 def near_ids(name: str) -> list[str]:

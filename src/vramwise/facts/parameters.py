@@ -36,15 +36,27 @@ def parameters(model: ModelSpec) -> Sequence[Parameter]:
     found = [Parameter(name, shape, cast(Kind, kind)) for name, shape, kind in model.tower]
     found += layout.embeddings(model)
     layers = layout.inside(model, layout.layers)
-    blocks: dict[bool, list[Parameter]] = {}
     for layer in range(model.num_hidden_layers):
-        sparse = model.num_experts > 0 and layer not in model.dense_layers
-        if sparse not in blocks:
-            blocks[sparse] = list(layout.block(model, block, sparse))
         start = f"{layers}.{layer}."
-        found += [Parameter(start + name, shape, kind, layer) for name, shape, kind, _ in blocks[sparse]]
-    found += layout.final(model, block)
+        found += [Parameter(start + name, shape, kind, layer) for name, shape, kind, _ in _block(model, layer)]
+    final = list(layout.final(model, block))
+    found += [parameter for parameter in final if parameter.kind != "lm_head"]
+    found += [Parameter(name, shape, cast(Kind, kind)) for name, shape, kind in model.after_text]
+    found += [parameter for parameter in final if parameter.kind == "lm_head"]
     return tuple(found)
+
+
+def _block(model: ModelSpec, layer: int) -> Sequence[Parameter]:
+    """The parameters of one block; those of families whose layers are of two kinds are made once for each."""
+    layout = layout_of(model)
+    if layout.by_layer is not None:
+        return tuple(layout.by_layer(model, block_of(model), layer))
+    return _block_of_kind(model, model.num_experts > 0 and layer not in model.dense_layers)
+
+
+@lru_cache(maxsize=128)
+def _block_of_kind(model: ModelSpec, sparse: bool) -> Sequence[Parameter]:
+    return tuple(layout_of(model).block(model, block_of(model), sparse))
 
 
 @lru_cache(maxsize=64)

@@ -1,7 +1,8 @@
 """What a multimodal model holds besides its text model: the parameters of the vision tower and the projector.
 
 They are loaded and take memory even if only text is trained. Knows SigLIP, CLIP and Pixtral towers with the projectors
-of Gemma 3, LLaVA and Mistral 3 (transformers 5.22), exactly; of any other tower it says that it is left out.
+of Gemma 3, LLaVA and Mistral 3 (transformers 5.22), exactly, and those of `more_towers`; of any other it says that it
+is left out.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from vramwise.facts.more_towers import TOWERS
 from vramwise.families.config_fields import MANY, Fields
 
 # name, shape, kind: as in `families.parts.Parameter`
@@ -28,6 +30,9 @@ def around_text(config: Mapping[str, Any], *, text_hidden: int, source: str) -> 
     """The ModelSpec fields about everything that is not the text model. Empty for a plain text model."""
     outer = Fields(config, {"num_channels": 3}, source)
     vision = outer.mapping("vision_config")
+    more = TOWERS.get(outer.text("model_type") or "")
+    if more is not None:
+        return more(outer, text_hidden)
     if not vision:
         missing = "audio_config" if outer.mapping("audio_config") else ""
         return {"text_part": "language_model", "left_out": missing} if missing else {}

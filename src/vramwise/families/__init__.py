@@ -16,7 +16,7 @@ from vramwise.families.base import Block, ModelType
 from vramwise.families.layout import Family, Layout
 from vramwise.types import ModelSpec
 
-__all__ = ["Family", "all_families", "all_model_types", "block_of", "find_type", "layout_of"]
+__all__ = ["Family", "all_families", "all_model_types", "block_of", "family_of", "find_type", "layout_of"]
 
 
 @cache
@@ -53,7 +53,8 @@ def find_type(model_type: str) -> tuple[Family, ModelType] | None:
     return all_model_types().get(model_type)
 
 
-def _family_of(model: ModelSpec) -> Family:
+def family_of(model: ModelSpec) -> Family:
+    """The family whose file the model's blocks are in."""
     family = _family(model.family) if model.family in _names() else None
     if family is None:
         raise VramwiseError(f"no parameter layout is known for the family '{model.family}' of {model.name}")
@@ -62,11 +63,11 @@ def _family_of(model: ModelSpec) -> Family:
 
 def layout_of(model: ModelSpec) -> Layout:
     """How the model's family lays out its parameters."""
-    return _family_of(model).layout
+    return family_of(model).layout
 
 
 def block_of(model: ModelSpec) -> Block:
     """How the model's block runs: its model_type's own facts, or its family's."""
-    family = _family_of(model)
+    family = family_of(model)
     kind = family.types.get(model.model_type)
     return family.block if kind is None or kind.block is None else kind.block

@@ -24,6 +24,11 @@ Settles = Callable[[Fields, Mapping[str, Any]], Mapping[str, Any]]
 _ACTIVATION_FIELDS = ("hidden_act", "hidden_activation", "activation_function", "activation")
 ParallelOrder = Literal["attention, mlp", "residual, (mlp, attention)", "residual, attention", "two norms"]
 
+# "latent": keys and values through a low rank (MLA). "delta rule": a gated delta net. "conv": a short convolution.
+# "state space": Mamba. "gated": attention with a gate on its result, or heads of two widths. "skipped": cross
+# attention, which text alone does not go through
+Mixer = Literal["latent", "delta rule", "conv", "state space", "attention and state space", "gated", "skipped"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mixture:
@@ -33,6 +38,10 @@ class Mixture:
     normalised: bool = False  # the chosen weights are divided by their sum
     cast_back: bool = True  # the weights go back to the model's type
     softmax_last: bool = False  # the best logits first, then the softmax of those
+    # "plain": experts without a gate. "beside an MLP": their results are added to those of the block's MLP. "all
+    # tokens": each expert gets every token. "beside a fused MLP": as the second, with one projection for gate and up.
+    # "one by one": a product an expert, of three 2-D weights
+    runs: Literal["gated", "plain", "all tokens", "beside an MLP", "beside a fused MLP", "one by one"] = "gated"
     clamped: bool = False  # gate and up are clamped before they are multiplied
     # whether experts have a width of their own (moe_intermediate_size); the others have intermediate_size
     own_width: bool = False
@@ -48,7 +57,8 @@ class Block:
     """How a family's block runs, where that is not settled by a field of `ModelSpec`."""
 
     # where norms stand around attention and MLP; "pre, kept": as "pre", with each result kept until the block ends
-    order: Literal["pre", "post", "sandwich", "pre, kept"] = "pre"
+    # "one part": a norm, attention or an MLP, a residual
+    order: Literal["pre", "post", "sandwich", "pre, kept", "one part"] = "pre"
     # in which order a parallel residual is summed, for models that have one; None: the family has no such block
     parallel: ParallelOrder | None = None
     norms: tuple[str, ...] = ("input_layernorm", "post_attention_layernorm")  # in the order in which they run
@@ -56,6 +66,7 @@ class Block:
     # "stock": RMS, or the LayerNorm that ModelSpec says. "one plus weight": in fp32, the weight an offset from one.
     # "weight in fp32": applied before the cast back. "layer without bias": written out in fp32
     norm: Literal["stock", "one plus weight", "weight in fp32", "layer without bias"] = "stock"
+    norm_biases: bool = True  # of LayerNorms
     head_norms: tuple[str, str] = ("q_norm", "k_norm")
     head_norms_run: Literal["with each projection", "after projections", "after rotation"] = "with each projection"
     fused_attention: FusedAttention | None = None
@@ -67,6 +78,10 @@ class Block:
     tables: Literal["in the model's type", "in fp32", "half as wide"] = "in the model's type"
     local_tables: bool = False  # sliding layers have a rotary table of their own
     plain_mlp: tuple[str, str] = ("up_proj", "down_proj")
+    feed_forward: str = "mlp"  # what that part is called
+    gated_mlp: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
+    # what stands where attention does in layers of a kind (an entry of layer_types); other kinds have attention
+    mixers: Mapping[str, Mixer] = field(default_factory=dict)
     linear: Literal["linear", "transposed", "bias added apart"] = "linear"
     mixture: Mixture | None = None
     # attention and MLP end with their dropout; in the others the block applies it
@@ -104,6 +119,7 @@ class ModelType:
     mlp_width: str | None = None  # a field of another name for intermediate_size; absent: four times the hidden size
     activation: tuple[str, ...] = _ACTIVATION_FIELDS  # the fields that name it, in the order in which they count
     read_activations: Mapping[str, str] = field(default_factory=dict)  # names that are read as another
+    own_sizes: tuple[str, ...] = ()  # the fields that become ModelSpec.sizes
     # what follows from several fields: takes the config and the ModelSpec fields found so far, returns its own
     settles: Settles | None = None
 
@@ -120,6 +136,7 @@ def model_type(
     mlp_width: str | None = None,
     activation: tuple[str, ...] = _ACTIVATION_FIELDS,
     read_activations: Mapping[str, str] | None = None,
+    own_sizes: tuple[str, ...] = (),
     settles: Settles | None = None,
     **defaults: Any,
 ) -> ModelType:
@@ -141,6 +158,7 @@ def model_type(
         mlp_width=mlp_width,
         activation=activation,
         read_activations=read_activations or {},
+        own_sizes=own_sizes,
         settles=settles,
     )
 

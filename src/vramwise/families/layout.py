@@ -12,6 +12,8 @@ from vramwise.families.base import LLAMA_BLOCK, Block, ModelType
 from vramwise.families.parts import Parameter, Parts, attention, mlp, norm, norms
 from vramwise.types import ModelSpec
 
+# the same by the layer's number, for families whose layers differ in more than that
+LayerParts = Callable[[ModelSpec, Block, int], Parts]
 # one block's parameters: of which model, with which facts, and whether the layer is a mixture of experts
 BlockParts = Callable[[ModelSpec, Block, bool], Parts]
 
@@ -43,9 +45,14 @@ class Layout:
     final_norm: str = "model.norm"
     positions: str | None = None  # a learned position table
     block: BlockParts = llama
+    by_layer: LayerParts | None = None  # counts before `block`
+    # what comes after the last norm and before the head; gets the name of the text model
+    after: Callable[[ModelSpec, Block, str], Parts] | None = None
 
     def inside(self, model: ModelSpec, name: str) -> str:
         """The name within a multimodal model: `model.layers` becomes `model.language_model.layers`."""
+        if model.text_part.startswith("."):
+            return f"{model.text_part[1:]}.{name}"
         return name.replace(".", f".{model.text_part}.", 1) if model.text_part else name
 
     def embeddings(self, model: ModelSpec) -> Parts:
@@ -59,6 +66,8 @@ class Layout:
     def final(self, model: ModelSpec, block: Block) -> Parts:
         """The last norm, and the head where it has weights of its own."""
         yield from norm(self.inside(model, self.final_norm), model, block)
+        if self.after is not None:
+            yield from self.after(model, block, self.inside(model, self.final_norm).rpartition(".")[0])
         if not model.tie_word_embeddings:
             yield Parameter("lm_head.weight", (model.vocab_size, model.hidden_size), "lm_head")
         if model.lm_head_bias:
@@ -76,3 +85,7 @@ class Family:
     types: Mapping[str, ModelType]
     block: Block = LLAMA_BLOCK
     layout: Layout = LLAMA_LAYOUT
+    # whether a recorded run had a block of this family; False: its predictions say that they were not measured
+    measured: bool = True
+    # what of its block is not modelled operation by operation, in a sentence ("" = nothing)
+    coarse: str = ""

@@ -54,7 +54,7 @@ def norm(name: str, model: ModelSpec, block: Block, *shape: int) -> Parts:
         return
     shape = shape or (model.hidden_size,)
     yield Parameter(f"{name}.weight", shape, "norm")
-    if model.norm == "layer" and block.norm != "layer without bias":
+    if model.norm == "layer" and block.norm != "layer without bias" and block.norm_biases:
         yield Parameter(f"{name}.bias", shape, "norm")
 
 

@@ -25,6 +25,8 @@ _QWEN3 = model_type(
     max_window_layers=28,
     window="late",
 )
+# MiMo: Qwen 2's block under a name of its own, with code on the hub; its layer for several tokens at once is left out.
+_MIMO = replace(_QWEN2, settles=lambda fields, found: {"left_out": "layers that predict further tokens (mimo)"})
 # Older Qwen2-VL files have the text fields beside vision_config rather than in text_config.
 _QWEN2_VL = ("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text")
 
@@ -34,6 +36,7 @@ FAMILY = Family(
     types={
         "qwen2": _QWEN2,
         "qwen3": _QWEN3,
+        "mimo": _MIMO,
         **dict.fromkeys(_QWEN2_VL, replace(_QWEN2, block=LLAMA_BLOCK)),
         "qwen3_vl_text": replace(_QWEN3, block=replace(LLAMA_BLOCK, liger_takes_head_norms=True)),
     },

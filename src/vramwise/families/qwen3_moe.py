@@ -13,21 +13,21 @@ def _mixture(model: ModelSpec) -> Parts:
     yield from router(model)
 
 
+_QWEN3_MOE = model_type(
+    sizes=(151936, 6144, 32, 4, 32768),
+    fixed=HEAD_NORM,
+    switches=ATTENTION_BIAS,
+    sliding_window=4096,
+    window="enabled",
+    num_local_experts=128,
+    num_experts_per_tok=8,
+    moe_intermediate_size=768,
+    decoder_sparse_step=1,
+)
+
 FAMILY = Family(
     name="qwen3_moe",
     block=Block(mixture=Mixture(normalised=True, own_width=True, dense_layers="stepped", peft_names=QWEN_EXPERT_NAMES)),
     layout=Layout(block=sparse_llama(_mixture)),
-    types={
-        "qwen3_moe": model_type(
-            sizes=(151936, 6144, 32, 4, 32768),
-            fixed=HEAD_NORM,
-            switches=ATTENTION_BIAS,
-            sliding_window=4096,
-            window="enabled",
-            num_local_experts=128,
-            num_experts_per_tok=8,
-            moe_intermediate_size=768,
-            decoder_sparse_step=1,
-        )
-    },
+    types={"qwen3_moe": _QWEN3_MOE, "qwen3_vl_moe_text": _QWEN3_MOE},
 )

@@ -6,11 +6,14 @@ from typing import Any
 
 from vramwise.errors import VramwiseError
 from vramwise.families import layout_of
-from vramwise.families.base import ParallelOrder
+from vramwise.families.base import Mixer, ParallelOrder
 from vramwise.ghost.block_words import FUSED_ATTENTION, NORMS, ROTATIONS
 from vramwise.ghost.checkpointing import Checkpoint, non_reentrant, reentrant
 from vramwise.ghost.dtypes import BY_NAME
 from vramwise.ghost.fused_kernels import FusedKernels
+from vramwise.ghost.mixers import of_kind
+from vramwise.ghost.mixers.experts import own_mixture
+from vramwise.ghost.mixers.parts import Parts
 from vramwise.ghost.model.attention import (
     Attention,
     AttentionLayer,
@@ -20,10 +23,12 @@ from vramwise.ghost.model.block import (
     KeepingBlock,
     Mlp,
     NeoxBlock,
+    OnePart,
     ParallelBlock,
     PostNormBlock,
     PreNormBlock,
     SandwichBlock,
+    passed_on,
 )
 from vramwise.ghost.model.causal_lm import Block, Body
 from vramwise.ghost.model.fused_lora import FusedLoraMlp
@@ -86,6 +91,7 @@ class Builder:
             positions=self.weights.get(f"{self.layout.positions}.weight") if self.layout.positions else None,
             dropout=model.hidden_dropout if facts.embedding_dropout == "hidden" else model.embedding_dropout,
             drops_embeddings=facts.drops_embeddings,
+            layer_inputs=self.weights.get(f"{self.embedding.rpartition('.')[0]}.embed_tokens_per_layer.weight"),
             always_masked=facts.undeclared_groups and run.attn_implementation == "sdpa",
         )
 
@@ -196,17 +202,51 @@ class Builder:
             qkv=self.fused.qkv(start),
         )
 
+    def _mixer(self, layer: int) -> Mixer | None:
+        """The word for what stands in attention's place in a layer, if something else does."""
+        kinds = self.model.layer_types
+        return self.facts.mixers.get(kinds[layer] if kinds else "full_attention")
+
+    def mixer(self, start: str, layer: int) -> AttentionLayer:
+        """Attention, or what stands in its place in this layer."""
+        word = self._mixer(layer)
+        if word is None:
+            return self.attention(start, layer)
+        names = self.weights
+        parts = Parts(
+            model=self.model,
+            linear=lambda name: projection(names, f"{start}{name}"),
+            weight=lambda name: names.get(f"{start}{name}"),
+            norm=lambda name: self._norm_or_none(f"{start}{name}"),
+            rows=lambda name: self._rows(f"{start}{name}.weight"),
+            has=lambda name: self._rows(f"{start}{name}.weight") > 0,
+            kernel=self.kernel(start),
+            rotate=self.rotation(layer),
+            attention=lambda: self.attention(start, layer),
+            fused=bool(self.run.target.stack.parts("mamba-ssm" if "state" in word else "fla-core")),
+        )
+        return of_kind(word, parts)
+
+    def _rows(self, name: str) -> int:
+        """How many rows a weight has, quantised or not; 0 where there is none."""
+        found = self.weights.get(name)
+        return (self.weights.shapes.get(name) or (0,))[0] if found is None else found.shape[0]
+
     def mlp(self, start: str, layer: int) -> Mlp:
         """The feed-forward part of a block, with dropout where that is a part of it."""
-        made = self._tiled(self._mlp(start, layer), f"{start}mlp.")
+        made = self._tiled(self._mlp(start, layer), f"{start}{self.facts.feed_forward}.")
         rate = self.model.hidden_dropout
         return DroppedMlp(made, rate) if self.facts.drops_inside and rate else made
 
     def _mlp(self, start: str, layer: int) -> Mlp:
         model = self.model
-        place = f"{start}mlp."
+        place = f"{start}{self.facts.feed_forward}."
         if model.num_experts and layer not in model.dense_layers:
             return self._mixture(place)
+        if self._rows(f"{start}shared_mlp.input_linear.weight"):  # Granite 4 without experts
+            return FusedGatedMlp(
+                *[projection(self.weights, f"{start}shared_mlp.{n}_linear") for n in ("input", "output")]
+            )
         if model.fused_gate_up:
             fused = LigerFusedGatedMlp if "glu_activation" in self.run.liger else FusedGatedMlp
             return fused(*[projection(self.weights, f"{place}{name}") for name in ("gate_up_proj", "down_proj")])
@@ -218,7 +258,7 @@ class Builder:
         if kernel is not None:
             return kernel
         gated = LigerGatedMlp if "glu_activation" in self.run.liger else GatedMlp
-        return gated(*[projection(self.weights, f"{place}{part}_proj") for part in ("gate", "up", "down")])
+        return gated(*[projection(self.weights, f"{place}{part}") for part in self.facts.gated_mlp])
 
     def _tiled(self, made: Mlp, place: str) -> Mlp:
         """In pieces, where the run asks for it: not experts, and not a layer that a LoRA kernel took over."""
@@ -231,6 +271,8 @@ class Builder:
         """A mixture of experts."""
         model, by_name = self.model, self.weights.by_name
         facts = self.facts.mixture
+        if facts is not None and facts.runs != "gated":
+            return own_mixture(self, place, facts)
         if facts is None:
             raise VramwiseError(f"a mixture of experts in a block of the family '{model.family}' is not supported")
         router = f"{place}{facts.router}"
@@ -253,8 +295,8 @@ class Builder:
                 softmax_last=facts.softmax_last,
             ),
             experts=Experts(
-                gate_up=self._expert_weight(f"{place}experts.gate_up_proj"),
-                down=self._expert_weight(f"{place}experts.down_proj"),
+                gate_up=self.expert_weight(f"{place}experts.gate_up_proj"),
+                down=self.expert_weight(f"{place}experts.down_proj"),
                 hidden=model.hidden_size,
                 intermediate=model.moe_intermediate_size,
                 biased=f"{place}experts.gate_up_proj_bias" in by_name,
@@ -267,7 +309,8 @@ class Builder:
             shared_gate=projection(self.weights, f"{place}shared_expert_gate") if has_gate else None,
         )
 
-    def _expert_weight(self, name: str) -> ExpertWeight:
+    def expert_weight(self, name: str) -> ExpertWeight:
+        """The weight of experts, held quantised where the run does so."""
         shape, bits = self.weights.shapes.get(name), self.run.expert_quantization
         if shape is None or bits is None:
             return self.weights.by_name[name]
@@ -276,7 +319,11 @@ class Builder:
     def block(self, layer: int) -> Block:
         """One block: with a parallel residual where the model has one and its family knows it, else in its order."""
         start = f"{self.layers}.{layer}."
-        attention, mlp = self.attention(start, layer), self.mlp(start, layer)
+        if self._mixer(layer) == "skipped" and self.facts.order != "one part":
+            return passed_on
+        if self.facts.order == "one part":
+            return self._single(start, layer)
+        attention, mlp = self.mixer(start, layer), self.mlp(start, layer)
         parts: dict[str, Any] = {"label": f"layers.{layer}", "attention": attention, "mlp": mlp}
         facts, model = self.facts, self.model
         if facts.parallel is not None and model.parallel_residual:
@@ -290,6 +337,13 @@ class Builder:
         if facts.order == "pre, kept":
             return KeepingBlock(**parts, attention_dropout=model.attention_dropout, dropout=dropout)
         return PreNormBlock(**parts, scaled=facts.scaled_residuals, dropout=dropout)
+
+    def _single(self, start: str, layer: int) -> Block:
+        """A block of one part: attention or what stands in its place, or a feed-forward layer."""
+        norm, label = self.norm(f"{start}{self.facts.norms[0]}"), f"layers.{layer}"
+        if self._mixer(layer) == "skipped":
+            return OnePart(label=label, norm=norm, mlp=self.mlp(start, layer))
+        return OnePart(label=label, norm=norm, attention=self.mixer(start, layer))
 
     def _parallel_block(self, start: str, order: ParallelOrder, parts: dict[str, Any]) -> Block:
         """One residual around both parts. One norm feeds them, or two where the model has those."""

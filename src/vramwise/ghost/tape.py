@@ -170,6 +170,10 @@ class Tape:
         self.tags: list[Tag] = []
         self.phases: list[Phase] = []
         self.repeats: list[Repeat] = []
+        # positions where the events of another of the model's numbered parts begin
+        self.cuts: list[int] = []
+        self._part = ""
+        self._parts: list[str] = []  # by tag
         self._stretch = Repeat(0, 0, 0, ())
         self._tag_numbers: dict[tuple[str, str], int] = {}
         self._backward_tags: dict[int, int] = {}
@@ -204,8 +208,17 @@ class Tape:
         if number is None:
             number = self._tag_numbers[key] = len(self.tags)
             self.tags.append(Tag(category, label))
+            part = label.partition(":")[0]
+            self._parts.append(part if part != label and part[-1:].isdigit() else "")
         self.tag = number
+        if self._parts[number] not in ("", self._part):
+            self._cut(number)
         return before
+
+    def _cut(self, tag: int) -> None:
+        """What follows belongs to another part of the model."""
+        self._part = self._parts[tag]
+        self.cuts.append(len(self.events))
 
     def mark_backward(self, tag: int) -> None:
         """The following allocations belong to the backward step of an op with that mark; logits' gradients are logits.
@@ -219,6 +232,8 @@ class Tape:
             self.mark(kept, f"{label}: backward" if label else "backward")
             number = self._backward_tags[tag] = self._backward_tags[self.tag] = self.tag
         self.tag = number
+        if self._parts[number] not in ("", self._part):
+            self._cut(number)
 
     def retag(self, storage: Storage, category: str, label: str) -> None:
         """Change what an existing block is for (a result that turned out to be a gradient)."""
@@ -246,6 +261,7 @@ class Tape:
 
     def phase(self, name: str, step: int) -> None:
         """The run enters a phase."""
+        self.cuts += (len(self.events), len(self.events) + 1)
         self.events.append(_make(Event, (int(Action.PHASE), 0, 0, 0, len(self.phases))))
         self.phases.append(Phase(name, step))
 

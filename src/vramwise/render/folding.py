@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from vramwise.render.outward import unstyle
 
 _DEEPER = "    "
+_COMMAND = "vramwise predict "
 
 
 def fold_all(lines: Iterable[str], width: int | None) -> list[str]:
@@ -17,9 +18,9 @@ def fold_all(lines: Iterable[str], width: int | None) -> list[str]:
 def fold(line: str, width: int | None) -> list[str]:
     """Break a line that is too long; further lines are indented deeper. Colour codes do not count.
 
-    None leaves it whole: for other programs a line is a line.
+    None leaves it whole: for other programs a line is a line. A command stays whole too: it is copied.
     """
-    if width is None or len(unstyle(line)) <= width:
+    if width is None or len(unstyle(line)) <= width or line.lstrip(" ").startswith(_COMMAND):
         return [line]
     indent = line[: len(line) - len(line.lstrip(" "))]
     lines, current = [], ""

@@ -6,23 +6,37 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vramwise.allocator.profile import Profile
+from vramwise.foreseeing import Answer
 from vramwise.render.html import render_html
 from vramwise.render.outward import unstyle
-from vramwise.render.prediction_text import describe, verdict
+from vramwise.render.prediction_text import describe
+from vramwise.render.verdict_text import error_lines, headline, reasons, ways_out
 from vramwise.types import Finding
 from vramwise.variants.prediction import Prediction
 
 
-def prediction_page(prediction: Prediction, profile: Profile, path: str, findings: Sequence[Finding]) -> str:
+def prediction_page(
+    prediction: Prediction,
+    profile: Profile,
+    path: str,
+    findings: Sequence[Finding],
+    answer: Answer | None = None,
+) -> str:
     """The prediction as one self-contained page: `profile` is its run, the config's findings stand beside it."""
+    verdict = answer.verdict if answer else prediction.verdict()
+    state = {"fits": "good", "tight": "open", "does_not_fit": "bad"}.get(verdict.kind, "open")
+    head = [unstyle(headline(prediction, verdict)).lstrip("✓✗!? "), *reasons(prediction, verdict)]
+    expected, *rests_on = [unstyle(line).strip().removeprefix("Expected error: ") for line in error_lines(prediction)]
     return render_html(
         title=f"{Path(path).name}: predicted GPU memory",
-        verdict=unstyle(verdict(prediction)),
+        verdict=head,
+        state=state,
+        ways_out=[unstyle(line).strip() for line in ways_out(answer)] if answer else [],
         subtitle=describe(prediction),
         profile=profile,
         report=prediction.shown,
         gpu=prediction.gpu,
         findings=findings,
-        assumptions=prediction.assumptions,
-        expected_error=str(prediction.expected_error),
+        assumptions=[*prediction.assumptions, *rests_on],
+        expected_error=expected,
     )

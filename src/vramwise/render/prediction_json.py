@@ -5,18 +5,22 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from vramwise.foreseeing import WhatIf
+from vramwise.foreseeing import Answer, WhatIf
+from vramwise.render.outward import unstyle
 from vramwise.render.prediction_text import breakdown_rows
 from vramwise.render.report_json import finding_json, stack_json
+from vramwise.render.verdict_text import as_options, effect, headline, reasons
 from vramwise.timeline import MemoryReport
+from vramwise.variants.attempt import Attempt
 from vramwise.variants.prediction import Prediction
 
 VERSION = 1
 
 
-def prediction_json(prediction: Prediction) -> dict[str, Any]:
+def prediction_json(prediction: Prediction, answer: Answer | None = None) -> dict[str, Any]:
     """One prediction. Peaks are of the run with memory to spare; `out_of_memory`, `retries` of the run on the card."""
     report, needs = prediction.report, prediction.needs
+    verdict = answer.verdict if answer else prediction.verdict()
     failure = report.out_of_memory
     return {
         "version": VERSION,
@@ -44,6 +48,23 @@ def prediction_json(prediction: Prediction) -> dict[str, Any]:
         "stack": stack_json(prediction.run.target.stack),
         "assumptions": list(prediction.assumptions),
         "expected_error": asdict(prediction.expected_error),
+        "verdict": {**asdict(verdict), "text": unstyle(headline(prediction, verdict))},
+        "peak_at": {"step": needs.peak_step, "phase": needs.peak_phase},
+        "reasons": list(reasons(prediction, verdict)),
+        "range": prediction.bounds and asdict(prediction.bounds),
+        "remedies": [_remedy(tried) for tried in answer.remedies] if answer else [],
+    }
+
+
+def _remedy(tried: Attempt) -> dict[str, Any]:
+    needs = tried.prediction and tried.prediction.needs
+    return {
+        "title": tried.title,
+        "effect": effect(tried),
+        "edits": [{"op": edit.op, "key": edit.key, "value": edit.value} for edit in tried.edits],
+        "commands": list(tried.commands),
+        "options": as_options(tried),
+        "peak_reserved_bytes": needs and needs.highest_reserved_bytes,
     }
 
 

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from vramwise.foreseeing import WhatIf
+from vramwise.foreseeing import Answer, WhatIf
 from vramwise.render.outward import style
+from vramwise.render.verdict_text import error_lines, headline, reasons, ways_out
 from vramwise.timeline import MemoryReport
 from vramwise.units import GIB, gib, gib_change, readable
 from vramwise.variants.prediction import Prediction
 
 _ORDER = ("weights", "gradients", "optimizer", "activations", "logits", "temporary", "workspace", "data")
 _BAR = 30
-# The first steps (0 is what comes before them) show what changes; the peak's and the last are added.
-_STEPS_SHOWN = 4
+# The first groups of steps (before the first is what comes before any) show what changes.
+_GROUPS_SHOWN = 4
 
 
-def render_prediction(prediction: Prediction) -> list[str]:
-    """All of it, line by line."""
+def render_prediction(prediction: Prediction, answer: Answer | None = None) -> list[str]:
+    """All of it, line by line: the verdict, why, what would make it fit, then the detail."""
+    verdict = answer.verdict if answer else prediction.verdict()
+    out = ways_out(answer) if answer else []
     return [
-        verdict(prediction),
+        headline(prediction, verdict),
+        *(f"  {reason}" for reason in reasons(prediction, verdict)),
+        *(["", *out] if out else []),
         "",
         describe(prediction),
         "",
@@ -30,42 +35,8 @@ def render_prediction(prediction: Prediction) -> list[str]:
         style("Assumptions", bold=True),
         *(f"  {note}" for note in prediction.assumptions),
         "",
-        f"{style('Expected error', bold=True)}: {prediction.expected_error}",
+        *error_lines(prediction),
     ]
-
-
-def verdict(prediction: Prediction) -> str:
-    """One line: needs how much of what, fits or not, and where it breaks."""
-    needs = prediction.needs
-    figures = f"needs {gib(needs.peak_reserved_bytes)} reserved ({gib(needs.peak_allocated_bytes)} allocated)"
-    if needs.highest_reserved_bytes > needs.peak_reserved_bytes:
-        figures += f", {gib(needs.highest_reserved_bytes)} while loading,"
-    if prediction.capacity_bytes is None:
-        return f"{figures}; name a card with --gpu to see whether it fits"
-    return f"{figures} of {_room(prediction)}: {_judgement(prediction)}"
-
-
-def _room(prediction: Prediction) -> str:
-    capacity = prediction.capacity_bytes or 0
-    if prediction.gpu is None or capacity == prediction.limit_bytes:
-        return f"the limit {gib(capacity)}"
-    outside = gib(prediction.report.outside_bytes)
-    return f"{gib(capacity)} ({prediction.gpu.name}: {gib(prediction.gpu.memory_bytes)} less {outside} CUDA context)"
-
-
-def _judgement(prediction: Prediction) -> str:
-    report, capacity = prediction.report, prediction.capacity_bytes or 0
-    failure = report.out_of_memory
-    if failure is not None:
-        where = f"step {failure.step}, {failure.phase}" if failure.step else failure.phase
-        asked = f"asking for {readable(failure.requested_bytes)} ({failure.label})"
-        held = f"with {gib(failure.allocated_bytes)} allocated and {gib(failure.reserved_bytes)} reserved"
-        return f"{style('does not fit', fg='red', bold=True)}: out of memory in {where}, {asked} {held}"
-    if report.retries:
-        retries = "1 retry" if report.retries == 1 else f"{report.retries} retries"
-        return style("fits only by releasing caches", fg="yellow", bold=True) + f" ({retries}: slow)"
-    spare = capacity - report.highest_reserved_bytes
-    return style("fits", fg="green", bold=True) + f", {gib(spare)} spare"
 
 
 def describe(prediction: Prediction) -> str:
@@ -102,20 +73,43 @@ def breakdown_rows(report: MemoryReport) -> Iterator[tuple[str, int]]:
 
 
 def _phases(report: MemoryReport) -> list[str]:
-    lines = [style("Phase by phase", bold=True), f"  {'':<22}{'allocated':>11}{'reserved':>11}   peak GiB"]
-    last = max((peak.step for peak in report.phases), default=0)
-    most = max(report.phases, key=lambda peak: peak.peak_allocated_bytes, default=None)
-    shown = {*range(_STEPS_SHOWN), report.peak_step, last, most.step if most else 0}
-    for peak in report.phases:
-        if peak.step not in shown:
-            continue
-        name = f"step {peak.step} {peak.phase}" if peak.step else peak.phase
-        allocated, reserved = peak.peak_allocated_bytes / GIB, peak.peak_reserved_bytes / GIB
-        lines.append(f"  {name:<22}{allocated:>11.2f}{reserved:>11.2f}")
-    hidden = len({peak.step for peak in report.phases} - shown)
-    if hidden:
-        lines.append(f"  … {hidden} more step{'s' if hidden > 1 else ''}, none higher")
+    """A line a phase; of steps that are alike, the first stands for all."""
+    lines = [style("Phase by phase", bold=True), f"  {'':<24}{'allocated':>11}{'reserved':>11}   peak GiB"]
+    for first, last, peaks in _folded(report):
+        steps = f"step {first} " if first == last else f"steps {first}–{last} "
+        for phase, allocated, reserved in peaks:
+            name = f"{steps}{phase}" if first else phase
+            lines.append(f"  {name:<24}{allocated:>11}{reserved:>11}")
     return lines
+
+
+_Rows = list[tuple[str, str, str]]
+
+
+def _folded(report: MemoryReport) -> Iterator[tuple[int, int, _Rows]]:
+    """(first step, last step, its phases with their peaks): neighbours that read the same are one.
+
+    Of more groups than a screen holds the first ones are shown, the one with the peak, and the last.
+    """
+    by_step: dict[int, _Rows] = {}
+    for peak in report.phases:
+        figures = (f"{peak.peak_allocated_bytes / GIB:.2f}", f"{peak.peak_reserved_bytes / GIB:.2f}")
+        by_step.setdefault(peak.step, []).append((peak.phase, *figures))
+    groups: list[tuple[int, int, _Rows]] = []
+    for step, rows in sorted(by_step.items()):
+        first, _, alike = groups[-1] if groups else (0, 0, [])
+        if step and first and rows[: len(alike)] == alike:
+            groups[-1] = (first, step, alike)
+            if rows[len(alike) :]:  # what comes on top of a step now and then, an evaluation for instance
+                groups.append((step, step, rows[len(alike) :]))
+        else:
+            groups.append((step, step, rows))
+    shown = {*range(_GROUPS_SHOWN), len(groups) - 1}
+    for at, (first, last, rows) in enumerate(groups):
+        if at in shown or first <= report.peak_step <= last:
+            yield first, last, rows
+        elif at - 1 in shown:
+            yield first, groups[-2][1], [("… none higher", "", "")]
 
 
 def render_cards(rows: Sequence[tuple[str, Prediction]]) -> list[str]:
@@ -123,21 +117,53 @@ def render_cards(rows: Sequence[tuple[str, Prediction]]) -> list[str]:
     width = max(len(name) for name, _ in rows)
     lines = [style("Cards", bold=True)]
     for name, prediction in rows:
-        lines.append(f"  {name.ljust(width)}  {_judgement(prediction)}")
+        lines.append(f"  {name.ljust(width)}  {judgement(prediction)}")
     return lines
+
+
+def judgement(prediction: Prediction) -> str:
+    """The verdict in two words and a figure, for a table."""
+    verdict = prediction.verdict()
+    if verdict.kind == "does_not_fit":
+        return style("does not fit", fg="red", bold=True) + f", {readable(verdict.short_bytes)} short"
+    if verdict.kind in ("may_fit", "not_known"):
+        return style("may fit" if verdict.kind == "may_fit" else "not known", fg="yellow", bold=True)
+    if verdict.kind == "no_card":
+        return "no card"
+    if prediction.report.retries:
+        return style("fits only by releasing caches", fg="yellow", bold=True)
+    colour = "green" if verdict.kind == "fits" else "yellow"
+    return style("fits", fg=colour, bold=True) + f", {readable(verdict.spare_bytes)} spare"
 
 
 def render_change(before: Prediction, changed: WhatIf) -> list[str]:
     """What-if: the change beside what it changes, and the findings that come and go."""
     after = changed.prediction
     rows = (
-        ("reserved", before.needs.peak_reserved_bytes, after.needs.peak_reserved_bytes),
+        ("reserved", before.needs.highest_reserved_bytes, after.needs.highest_reserved_bytes),
         ("allocated", before.needs.peak_allocated_bytes, after.needs.peak_allocated_bytes),
     )
     lines = [f"{style('What if', bold=True)} {', '.join(changed.changes)}"]
     for name, old, new in rows:
         lines.append(f"  {name:<10}{gib(old):>10} → {gib(new):>10}  ({gib_change(new - old)})")
-    lines.append(f"  {verdict(after)}")
+    lines.append(f"  {headline(after)}")
     lines += [f"  new: {found.severity.value} {found.rule}: {found.message}" for found in changed.new]
     lines += [f"  gone: {found.severity.value} {found.rule}" for found in changed.gone]
+    return lines
+
+
+def render_scenarios(before: Prediction, scenarios: Sequence[WhatIf]) -> list[str]:
+    """Several what-ifs side by side: a line each, the run as it is first; then what common changes they share."""
+    shared = set.intersection(*(set(one.changes) for one in scenarios))
+    rows = [("as it is", before)]
+    rows += [(", ".join(words for words in one.changes if words not in shared), one.prediction) for one in scenarios]
+    width = max(len(name) for name, _ in rows)
+    together = f" (each with {', '.join(sorted(shared))})" if shared else ""
+    lines = [f"{style('What if', bold=True)}{together}", f"  {'':<{width}}  {'reserved':>10}  {'allocated':>10}"]
+    for name, one in rows:
+        figures = [one.needs.highest_reserved_bytes, one.needs.peak_allocated_bytes]
+        lines.append(f"  {name:<{width}}  {gib(figures[0]):>10}  {gib(figures[1]):>10}  {judgement(one)}")
+    for changed in scenarios:
+        words = ", ".join(changed.changes)
+        lines += [f"  {words}: new {found.severity.value} {found.rule}" for found in changed.new]
     return lines

@@ -66,9 +66,7 @@ def available(run: RunSpec, memory: MemoryReport | None) -> frozenset[str]:
     return frozenset(have)
 
 
-def _findings(
-    run: RunSpec, memory: MemoryReport | None, rule: Rule, spell: Spell, *, pedantic: bool
-) -> list[Finding]:
+def _findings(run: RunSpec, memory: MemoryReport | None, rule: Rule, spell: Spell, *, pedantic: bool) -> list[Finding]:
     """What one rule found. A rule that fails is a finding itself: the others' must not be lost with it."""
     found: list[Finding] = []
     try:

@@ -25,6 +25,17 @@ class Spelling:
     command: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetBlock:
+    """One dataset as a config names it: a path or a format, files, and the columns it says its texts stand in."""
+
+    path: str
+    files: tuple[str, ...] = ()
+    kind: str | None = None
+    columns: tuple[str, ...] = ()
+    evaluation: bool = False
+
+
 class Trainer(Protocol):
     """One room of `trainers/`."""
 
@@ -53,6 +64,10 @@ class Trainer(Protocol):
 
     def side_files(self, document: Document) -> tuple[str, ...]:
         """Names of JSON files that decide memory too, as the config writes them."""
+        ...
+
+    def datasets(self, document: Document) -> tuple[DatasetBlock, ...]:
+        """The datasets that the config names, in their order."""
         ...
 
     def resolve(self, document: Document, target: Target, side_files: SideFiles) -> RunSpec:

@@ -14,14 +14,17 @@ from vramwise.allocator.unrolling import MOST_EVENTS, unroll, unrolled_length
 from vramwise.errors import VramwiseError
 from vramwise.facts.accuracy import ExpectedError, expected_error
 from vramwise.facts.context import outside_bytes
+from vramwise.facts.parameters import parameters
 from vramwise.ghost.hardware import taken_for_granted
 from vramwise.ghost.loops.batches import BatchShape
-from vramwise.ghost.optimizers import is_measured
 from vramwise.timeline import MemoryReport, Timeline
 from vramwise.types import GpuSpec, ModelSpec, RunSpec
 from vramwise.units import GIB
+from vramwise.variants.bounds import Bounds, bounds, unmodelled
+from vramwise.variants.features import features
 from vramwise.variants.lengths import Lengths, eval_shapes, first_and_widest, lists_widths, train_shapes
 from vramwise.variants.rehearsals import Rehearsals
+from vramwise.variants.verdict import Verdict, verdict_of
 
 # Batches of --lengths to simulate unless told how many: enough for every width to come, and seconds at most.
 _MOST_BATCHES = 64
@@ -48,7 +51,8 @@ class Prediction:
     report: MemoryReport
     limit_bytes: int | None
     assumptions: Sequence[str]
-    expected_error: ExpectedError
+    # Every row was taken to be as long as the settings allow, though rows follow the data.
+    full_rows: bool = False
 
     @property
     def timeline(self) -> Timeline:
@@ -70,6 +74,20 @@ class Prediction:
         )
 
     @property
+    def expected_error(self) -> ExpectedError:
+        """What measured runs like this one showed."""
+        return expected_error(features(self.run, self.model), [one.name for one in unmodelled(self.run)])
+
+    @property
+    def bounds(self) -> Bounds | None:
+        """What the run lies between, where it has something that the prediction does not follow."""
+        return bounds(self.run, self.needs)
+
+    def verdict(self, rows_up_to: int | None = None) -> Verdict:
+        """Whether it fits, in a word and figures."""
+        return verdict_of(self, rows_up_to)
+
+    @property
     def gpu(self) -> GpuSpec | None:
         """The card it is meant for."""
         return self.run.target.gpu
@@ -83,10 +101,16 @@ class Prediction:
 
     @property
     def fits(self) -> bool | None:
-        """Whether it runs; None where no card and no limit is named."""
+        """Whether it runs; None where no card and no limit is named, and where the prediction leaves it open."""
         if self.capacity_bytes is None:
             return None
-        return self.report.out_of_memory is None
+        runs = self.report.out_of_memory is None
+        between = self.bounds
+        if between is None:
+            return runs
+        if between.lower_bytes > self.capacity_bytes:
+            return False
+        return True if runs and between.upper_bytes is not None else None
 
 
 def predict_run(
@@ -106,6 +130,7 @@ def predict_run(
     timeline, assumed = rehearsals.ghost(run, model, shapes, evals, steps)
     settings = parse_settings(run.allocator, run.target.torch)
     needs = rehearsals.simulated(timeline, settings, run.target.torch, outside_bytes=outside_bytes(run))
+    needs = replace(needs, experts_bytes=_experts_bytes(run, model))
     prediction = Prediction(
         run=run,
         model=model,
@@ -120,9 +145,17 @@ def predict_run(
             *needs.assumptions,
             *_unshown(timeline),
         ),
-        expected_error=expected_error(),
+        full_rows=lengths is None and not run.constant_shapes and not run.sample_packing,
     )
     return _within_capacity(_counted(prediction), rehearsals)
+
+
+def _experts_bytes(run: RunSpec, model: ModelSpec) -> int:
+    """What experts take that are not quantised."""
+    if not model.num_experts or run.expert_quantization is not None:
+        return 0
+    size = 4 if run.weights_dtype == "fp32" else 2
+    return size * sum(parameter.numel for parameter in parameters(model) if parameter.kind == "experts")
 
 
 def _refuse_absurd(run: RunSpec) -> None:
@@ -230,35 +263,12 @@ def _assumptions(run: RunSpec, model: ModelSpec, lengths: Lengths | None, eval_l
         notes.extend(given.assumptions)
         if lists_widths(given.tokens, run.pad_multiple):
             notes.append("the lengths are all rounded: taken for widths of batches, with shorter rows in them")
-    unmeasured = ", ".join(_unmeasured(run))
-    if unmeasured:
-        notes.append(f"outside the expected error, because no recorded run had it: {unmeasured}")
     return notes
 
 
 def _version(run: RunSpec, package: str) -> str:
     release = run.target.stack.releases[package]
     return f"{package} {release.version} ({release.origin.why})"
-
-
-def _unmeasured(run: RunSpec) -> Iterator[str]:
-    """Parts of this run that follow the libraries' sources alone."""
-    if run.gpus > 1:
-        yield f"{run.gpus} GPUs ({run.sharding})"
-    if run.target.gpu is not None and run.target.gpu.vendor != "nvidia":
-        yield run.target.gpu.name
-    if run.offload_params or run.offload_optimizer or run.layer_offloading:
-        yield "offloading to the host"
-    if run.activation_offloading != "off":
-        yield "activation_offloading"
-    if run.expert_quantization is not None:
-        yield "quantize_moe_experts"
-    if run.loss_kernel in ("cut", "chunked"):
-        yield f"{run.loss_kernel} cross entropy"
-    if run.attn_implementation.startswith("flash"):
-        yield run.attn_implementation
-    if not is_measured(run.optimizer):
-        yield run.optimizer
 
 
 def profile_of(prediction: Prediction) -> Profile:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from vramwise.families import family_of
 from vramwise.ghost.loops.batches import BatchShape, Widths, as_shapes, largest
 from vramwise.ghost.loops.emptying import emptying_of
 from vramwise.ghost.loops.said import preference_assumptions
@@ -95,6 +96,13 @@ def assumptions(
         found.append(f"without data: every evaluation batch is taken to be {shape.rows} × {shape.width} tokens")
     if model.family_assumed:
         found.append(f"model_type '{model.model_type}' is not known: taken for a llama-like block")
+    family = family_of(model)
+    if not family.measured:
+        found.append(f"no run of a {model.model_type} model was recorded: its prediction is not measured")
+    if family.coarse:
+        found.append(f"{model.model_type}: {family.coarse}")
+    if model.taken_for:
+        found.append(model.taken_for)
     if not is_known(run.optimizer):
         found.append(f"optimizer '{run.optimizer}' is not modelled: taken for fused AdamW")
     if run.attn_implementation not in ("eager", "sdpa") and "flash" not in run.attn_implementation:

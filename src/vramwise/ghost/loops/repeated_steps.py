@@ -24,6 +24,7 @@ class Recording:
     events: list[Event]
     phases: list[Phase]
     repeats: list[Repeat]
+    cuts: list[int]
     start: int
     first: int
     count: int
@@ -39,13 +40,13 @@ class Recorder:
         self.known: dict[Hashable, Recording] = {}
         # the step just written once more, while nothing has come after it
         self._last: Repeat | None = None
-        self._start = (0, 0, 0, 0)
+        self._start = (0, 0, 0, 0, 0)
         self._before: list[int] = []
 
     def begin(self, carry: Sequence[Storage]) -> None:
         """A step starts."""
         t = self.t
-        self._start = (len(t.events), t.count, len(t.phases), len(t.repeats))
+        self._start = (len(t.events), t.count, len(t.phases), len(t.repeats), len(t.cuts))
         self._before = [storage.number for storage in carry]
 
     def end(self, kind: Hashable, carry: Sequence[Storage]) -> None:
@@ -53,11 +54,12 @@ class Recorder:
         t = self.t
         if len(carry) != len(self._before):
             return
-        events, first, phases, repeats = self._start
+        events, first, phases, repeats, cuts = self._start
         self.known[kind] = Recording(
             events=t.events[events:],
             phases=t.phases[phases:],
             repeats=t.repeats[repeats:],
+            cuts=t.cuts[cuts:],
             start=events,
             first=first,
             count=t.count - first,
@@ -83,6 +85,7 @@ class Recorder:
             for start, end, times, carry, _, _ in known.repeats
         ]
         t.repeats += repeats
+        t.cuts += [position + moved for position in known.cuts]
         t.phases += [Phase(name, step) for name, _ in known.phases]
         t.events += [
             _make(Event, (action, number + shift, size, stream, tag))

@@ -22,6 +22,7 @@ from vramwise.ghost.loading import load
 from vramwise.ghost.loops.batches import BatchShape, Widths
 from vramwise.ghost.loops.clip import clip_grad_norm
 from vramwise.ghost.loops.plan import assumptions, local_model, make_plan
+from vramwise.ghost.loops.repeated_micro_steps import MicroSteps
 from vramwise.ghost.loops.repeated_steps import Recorder
 from vramwise.ghost.loops.steps import Plan, Step, repeats_the_last
 from vramwise.ghost.losses import Loss, make_loss
@@ -70,7 +71,7 @@ def ghost_run(
     finally:
         if collecting:
             gc.enable()
-    timeline = Timeline(events=events, tags=t.tags, phases=t.phases, repeats=t.repeats)
+    timeline = Timeline(events=events, tags=t.tags, phases=t.phases, repeats=t.repeats, cuts=t.cuts)
     return timeline, (*assumptions(run, model, widths, eval_widths, liger), *plan.said)
 
 
@@ -119,7 +120,7 @@ class Run:
         t = self.t
         if 0 in plan.evals:
             self.evaluate(plan.evals[0], 0)
-        recorder = Recorder(t)
+        recorder, micro_steps = Recorder(t), MicroSteps(t, self.trainable)
         samples: list[Batch] = []
         grad_norm: Tensor | None = None
         loss: Tensor | None = None
@@ -149,8 +150,16 @@ class Run:
                         continue
                     start, carried = len(t.events), _number(loss)
                     t.real_tokens = shape.tokens
-                    loss = self.micro_step(inputs, shape.padded, number, plan.emptying.before_backward(number))
-                    self._filter(loss)
+                    empties = plan.emptying.before_backward(number)
+                    # the first makes the gradients, the others add to them; an engine's exchanges go by what was before
+                    kind = (shape, position > 0, empties)
+                    steady = self.units is None and self.engine is None
+                    if not steady or not micro_steps.replay(kind, loss, number):
+                        micro_steps.begin()
+                        loss = self.micro_step(inputs, shape.padded, number, empties)
+                        micro_steps.returned()
+                        self._filter(loss)
+                        micro_steps.end(kind, carried, loss)
                     t.note_stretch(start, carried, _number(loss))
                 t.phase("clip", number)
                 t.mark("temporary", "gradient norm")

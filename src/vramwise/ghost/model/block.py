@@ -180,3 +180,30 @@ class NeoxBlock:
         fed = dropout(t, fed, self.dropout)
         hidden = add(t, add(t, fed, attended), hidden)
         return hidden  # noqa: RET504
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnePart:
+    """A norm, attention or a feed-forward layer, a residual: Nemotron-H."""
+
+    label: str
+    norm: Norm
+    attention: AttentionLayer | None = None
+    mlp: Mlp | None = None
+
+    def __call__(self, t: Tape, hidden: Tensor, *, tables: Tables | None, mask: Tensor | None) -> Tensor:
+        """Run it."""
+        residual = hidden
+        t.mark("activations", f"{self.label}: {'mlp' if self.attention is None else 'attention'}")
+        hidden = self.norm(t, hidden)
+        if self.attention is not None:
+            hidden, _weights = self.attention(t, hidden, tables, mask)
+        elif self.mlp is not None:
+            hidden = self.mlp(t, hidden)
+        hidden = add(t, residual, hidden)
+        return hidden  # noqa: RET504
+
+
+def passed_on(t: Tape, hidden: Tensor, *, tables: Tables | None, mask: Tensor | None) -> Tensor:
+    """A block that does nothing here: cross attention where there is no image."""
+    return hidden

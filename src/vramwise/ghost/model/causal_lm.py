@@ -16,6 +16,7 @@ from vramwise.ghost.model.mask import boolean_mask, eager_mask, sdpa_mask
 from vramwise.ghost.model.norms import Norm
 from vramwise.ghost.model.rotary import half_tables, rotary_tables
 from vramwise.ghost.ops.elementwise import add, dropout, scale
+from vramwise.ghost.ops.general import general
 from vramwise.ghost.ops.loss import embedding
 from vramwise.ghost.tape import Leaf, Parameter, Tape, Tensor
 
@@ -52,6 +53,8 @@ class Body:
     # of the embeddings; phi drops the plain ones at once, the others keep both
     dropout: float = 0.0
     drops_embeddings: bool = False
+    # Gemma 3n and 4: a table whose rows hold an input for every layer
+    layer_inputs: Parameter | None = None
     # Falcon builds its mask even where no row is padded
     always_masked: bool = False
     # packed rows: positions come with the batch, a row of them for each of its own; a kernel may need no mask then
@@ -74,6 +77,10 @@ class Body:
         positions = attention_mask if packed else scale(t, t.new((1, ids.shape[1]), INT64))
         masks = self._masks(t, attention_mask, embeds, padded) if self.masked or not packed else {}
         hidden = embeds
+        if self.layer_inputs is not None:
+            # summed up: the layers read their share of it, and its gradient comes back whole
+            every = embedding(t, self.layer_inputs, ids)
+            hidden = general(t, (hidden, every), hidden.shape, hidden.dtype, saved=(every,))
         if self.positions is not None:
             hidden = add(t, hidden, embedding(t, self.positions, positions))
         hidden = dropout(t, hidden, self.dropout)

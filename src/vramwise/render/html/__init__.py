@@ -31,7 +31,7 @@ _SCRIPTS = ("base.js", "timeline.js", "readout.js", "segments.js", "start.js")
 def render_html(
     *,
     title: str,
-    verdict: str,
+    verdict: str | Sequence[str],
     subtitle: str,
     profile: Profile,
     report: MemoryReport,
@@ -40,8 +40,14 @@ def render_html(
     assumptions: Sequence[str],
     expected_error: str,
     measured: Sequence[PhasePeak] = (),
+    state: str | None = None,
+    ways_out: Sequence[str] = (),
 ) -> str:
-    """The whole page. `measured`: marks of a real run, shown beside those of the report and in the chart."""
+    """The whole page. `measured`: marks of a real run, shown beside those of the report and in the chart.
+
+    `verdict`: the answer, then its reasons; `state` where the report alone does not decide it; `ways_out`: what would
+    make a run fit.
+    """
     categories = page_categories(profile)
     numbers = colours([*categories, *report.breakdown_bytes])
     side = element(
@@ -59,7 +65,8 @@ def render_html(
         class_="content",
     )
     body = together(
-        sections.header(title, verdict, subtitle, expected_error, sections.outcome(report, gpu)),
+        sections.header(title, verdict, subtitle, expected_error, state or sections.outcome(report, gpu)),
+        sections.ways_out(ways_out),
         sections.memory_bar(report, gpu, numbers),
         sections.figures(report, gpu),
         element("div", content, side, class_="layout"),

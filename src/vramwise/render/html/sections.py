@@ -32,9 +32,12 @@ def outcome(report: MemoryReport, gpu: GpuSpec | None) -> str:
     return "good" if report.device_bytes <= gpu.memory_bytes else "bad"
 
 
-def header(title: str, verdict: str, subtitle: str, expected_error: str, state: str) -> Markup:
-    """Who and what, and the answer."""
+def header(title: str, verdict: str | Sequence[str], subtitle: str, expected_error: str, state: str) -> Markup:
+    """Who and what, and the answer: of several lines of a verdict the first is the answer, the others its reasons."""
     sign = {"good": "✓", "bad": "✗", "open": "•"}[state]
+    answer, *small = [verdict] if isinstance(verdict, str) else verdict
+    if expected_error:
+        small.append(f"Expected error: {expected_error}")
     return element(
         "header",
         element("h1", title),
@@ -42,10 +45,18 @@ def header(title: str, verdict: str, subtitle: str, expected_error: str, state: 
         element(
             "p",
             element("span", sign, class_="sign", aria_hidden="true"),
-            element("span", verdict, element("small", f"Expected error: {expected_error}") if expected_error else None),
+            element("span", answer, *(element("small", line) for line in small)),
             class_=f"verdict {state}",
         ),
     )
+
+
+def ways_out(lines: Sequence[str]) -> Markup | None:
+    """What would make it fit: a title, then each change and the command that shows it."""
+    if not lines:
+        return None
+    items = [element("p", element("code", line) if line.startswith("vramwise ") else line) for line in lines[1:]]
+    return card("ways-out", lines[0], *items)
 
 
 def figures(report: MemoryReport, gpu: GpuSpec | None) -> Markup:

@@ -33,6 +33,9 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     The run is simulated allocation by allocation, with the allocator's settings of this run, until a request cannot be
     served even after all cached blocks are given back. The message names the step and phase where that happens.
 
+    Where rows follow the data and their lengths are not known, full rows are taken. If shorter ones would fit, this is
+    a warning that says up to which length; `--data` reads the lengths.
+
     `vramwise predict` shows what takes the memory and, with `--what-if`, what a change would bring. What keeps the
     training result: a smaller micro-batch against more accumulation, gradient checkpointing, a loss kernel that does
     not hold the logits (Liger's fused linear cross entropy, cut cross entropy), evaluation at the micro-batch,

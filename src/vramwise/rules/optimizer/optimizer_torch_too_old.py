@@ -34,6 +34,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     have = ".".join(str(part) for part in run.target.torch)
     yield Hit(
         field="optimizer",
-        message=f"optimizer {run.optimizer} needs torch 2.5.1, the target has {have}: the run stops there at the latest",
+        message=(
+            f"optimizer {run.optimizer} needs torch 2.5.1, the target has {have}: the run stops there at the latest"
+        ),
         change=changes.fused_adamw(run),
     )

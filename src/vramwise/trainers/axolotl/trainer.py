@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vramwise.rules.base import Rule
-from vramwise.trainers.base import SideFiles, Spelling
+from vramwise.trainers.base import DatasetBlock, SideFiles, Spelling
 from vramwise.types import Change, Document, RunSpec, Stack, Target
 
 
@@ -33,6 +33,12 @@ class Axolotl:
         """The DeepSpeed JSON."""
         name = document.values.get("deepspeed")
         return (name,) if isinstance(name, str) else ()
+
+    def datasets(self, document: Document) -> tuple[DatasetBlock, ...]:
+        """`datasets` and `test_datasets`."""
+        from vramwise.trainers.axolotl.datasets import dataset_blocks
+
+        return tuple(dataset_blocks(document.values))
 
     def resolve(self, document: Document, target: Target, side_files: SideFiles) -> RunSpec:
         """Every field, as this version of Axolotl decides it."""

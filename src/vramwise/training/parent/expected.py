@@ -26,7 +26,7 @@ _FIRST_EVAL_BATCHES = 16
 
 def memory_of(prediction: Prediction) -> PredictedMemory:
     """A prediction as the guard compares with it: within the limit where it fits there, else with memory to spare."""
-    report = expected_report(prediction)
+    report, error = expected_report(prediction), prediction.expected_error
     return PredictedMemory(
         peak_allocated_bytes=report.peak_allocated_bytes,
         peak_reserved_bytes=report.peak_reserved_bytes,
@@ -42,7 +42,7 @@ def memory_of(prediction: Prediction) -> PredictedMemory:
             for one in report.phases
         ),
         breakdown_bytes=dict(report.breakdown_bytes),
-        expected_error=prediction.expected_error.reserved_worst / 100,
+        expected_error=error.reserved_worst / 100 if error.applies else None,
     )
 
 

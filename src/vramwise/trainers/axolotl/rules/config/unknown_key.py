@@ -55,8 +55,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
     Correct the name, or delete the key. Where a plugin that is not Axolotl's own is listed, the key may be that
     plugin's, so the finding is only a hint; a key without a value (or `false`) costs nothing and is said only with
-    `--pedantic`. A key that another version of Axolotl has says which: the run may be meant for that one (`--with axolotl==…`). Keys that start with `x-`, `_`
-    or `.` are taken for holders of YAML anchors and left alone.
+    `--pedantic`. A key that another version of Axolotl has says which: the run may be meant for that one
+    (`--with axolotl==…`). Keys that start with `x-`, `_` or `.` are taken for holders of YAML anchors and left alone.
     """
     values = run.config.document.values
     schema = schema_of(run)
@@ -106,7 +106,7 @@ def _inside(schema: Schema, key: str, value: Any) -> Iterator[Hit]:
         message = _message(schema, name, known, block=key, refused=severity is Severity.ERROR)
         if severity is Severity.INFO:
             message += f"; {held} is in force anyway"
-        fix = _fix(name, held, known, value, block=key)
+        fix = _moved(schema, name, held, key) or _fix(name, held, known, value, block=key)
         in_force = severity is Severity.INFO
         place = join_key((key, name))
         yield Hit(key=place, near=(key,), message=message, severity=severity, fix=fix, pedantic=in_force)
@@ -141,9 +141,19 @@ def _message(schema: Schema, name: str, known: frozenset[str], *, block: str = "
     if found and (when := elsewhere(found, schema.version, f"a key{place}")):
         instead = f"; use {found.successor}" if found.successor in known else ""
         return f"{name} {when}: {schema.short} {effect}{instead}"
+    if block and name in schema.keys():
+        return f"{name} is no key{place}, where Axolotl {effect}: it stands at the top level"
     close = _very_close(name, known) or _close(name, known)
     hint = f"; did you mean {' or '.join(close)}?" if close else ""
     return f"{name} is no key{place} that Axolotl knows: it {effect}{hint}"
+
+
+def _moved(schema: Schema, name: str, value: Any, block: str) -> Fix | None:
+    """A key of the top level that was written one level too deep."""
+    if name not in schema.keys() or value is None:
+        return None
+    edits = (insert_key(name, value, beside=block), delete_key(join_key((block, name))))
+    return unsafe("Move it to the top level", *edits)
 
 
 def _close(name: str, known: frozenset[str]) -> tuple[str, ...]:

@@ -9,6 +9,9 @@ from vramwise.timeline import MemoryReport
 from vramwise.types import RunSpec, Severity
 from vramwise.variants import changes
 
+# the oldest version whose kernels were read
+_KERNELS_ADD = (0, 18)
+
 
 @rule(
     id="lora-4bit-not-qlora",
@@ -26,16 +29,23 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     parameter instead of about 0.5, eight times what was meant. Under ZeRO 3, under FSDP with cpu_ram_efficient_loading
     and with LoftQ that preparation is skipped: the base stays in 16 bit, four times what was meant.
 
+    With LoRA kernels, which Axolotl switches on by itself, such a run does not get beyond its first backward: they add
+    products of bf16 gradients and fp32 weights in place (`self and mat2 must have the same dtype`; run on 0.19, and the
+    same line is in 0.18, 0.20 and 0.21).
+
     Write `adapter: qlora`. A checkpoint that is itself quantised (bnb-4bit) and `quantize_moe_experts` are not
     affected.
     """
     if run.adapter != "lora" or run.config.get("load_in_4bit") is not True or _quantised_otherwise(run):
         return
     cost = "upcasts the base to fp32, 4 bytes" if run.weights_dtype == "fp32" else "keeps the base in 16 bit, 2 bytes"
+    stops = run.lora_kernels and run.weights_dtype == "fp32" and run.target.stack.parts("axolotl") >= _KERNELS_ADD
+    ends = ", and its LoRA kernels stop in the first backward (self and mat2 must have the same dtype)" if stops else ""
     yield Hit(
         key="adapter",
         message=(
-            f"adapter: lora with load_in_4bit: true quantises nothing: Axolotl {cost} a parameter instead of about 0.5"
+            f"adapter: lora with load_in_4bit: true quantises nothing: Axolotl {cost} a parameter instead of about "
+            f"0.5{ends}"
         ),
         change=changes.quantize_base(run),
     )

@@ -1,0 +1,96 @@
+"""What of a row is trained on: its texts by the columns that common formats use, whatever the trainer calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+# Tokens that templates put around what stands in a row; estimates, and said so.
+_PER_MESSAGE = 8
+_PER_PROMPT = 40
+_PER_TEXT = 2
+_MESSAGES = ("messages", "conversations", "conversation")
+_PROMPTS = (
+    ("instruction", "input", "output", "response", "system"),
+    ("prompt", "completion", "response", "system"),
+    ("question", "context", "answer", "answers"),
+    ("query", "response"),
+)
+_TEXTS = ("text", "content", "document", "body")
+_PAIRS = (("chosen", "rejected"), ("chosen_response", "rejected_response"))
+_MOST_DEPTH = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One text to be tokenised, or its length where the row says it; `extra`: tokens that a template adds."""
+
+    text: str = ""
+    extra: int = 0
+    tokens: int | None = None
+
+
+def samples_of(row: Mapping[str, Any], columns: Sequence[str] = ()) -> tuple[Sample, ...]:
+    """One sample; two for a row that compares two answers (chosen first); none where nothing is a text."""
+    for names in _PAIRS:
+        if all(row.get(name) for name in names):
+            prompt = "".join(_texts([row.get("system"), row.get("prompt") or row.get("question")]))
+            return tuple(_together(prompt, row[name]) for name in names)
+    known = _stated(row)
+    if known is not None:
+        return (Sample(tokens=known),)
+    chosen = _chosen(row, columns)
+    return (chosen,) if chosen is not None and chosen.text else ()
+
+
+def _together(prompt: str, answer: Any) -> Sample:
+    """An answer that is a whole conversation holds its prompt already."""
+    text = "".join(_texts(answer))
+    if isinstance(answer, list) and len(answer) > 1:
+        prompt = ""
+    return Sample(text=prompt + text, extra=_PER_MESSAGE * (2 if isinstance(answer, str) else max(1, len(answer))))
+
+
+def _stated(row: Mapping[str, Any]) -> int | None:
+    ids = row.get("input_ids")
+    if isinstance(ids, list) and ids:
+        return len(ids)
+    length = row.get("length")
+    return length if isinstance(length, int) and not isinstance(length, bool) and 0 < length < 2**31 else None
+
+
+def _chosen(row: Mapping[str, Any], columns: Sequence[str]) -> Sample | None:
+    said = [name for name in columns if row.get(name)]
+    if said:
+        return _of_columns(row, said)
+    for name in _MESSAGES:
+        if isinstance(row.get(name), list):
+            return _of_columns(row, [name])
+    for names in _PROMPTS:
+        found = [name for name in names if row.get(name)]
+        if len(found) > 1:
+            return _of_columns(row, found, extra=_PER_PROMPT)
+    for name in _TEXTS:
+        if isinstance(row.get(name), str):
+            return _of_columns(row, [name])
+    return Sample(text="".join(_texts(dict(row))), extra=_PER_TEXT)
+
+
+def _of_columns(row: Mapping[str, Any], names: Sequence[str], extra: int = _PER_TEXT) -> Sample:
+    messages = sum(len(row[name]) for name in names if isinstance(row[name], list))
+    text = "".join(part for name in names for part in _texts(row[name]))
+    return Sample(text=text, extra=_PER_MESSAGE * messages if messages else extra)
+
+
+def _texts(value: Any, depth: int = 0) -> Iterator[str]:
+    """Every text inside; of a message its content alone, not the names of its roles."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list) and depth < _MOST_DEPTH:
+        for item in value:
+            yield from _texts(item, depth + 1)
+    elif isinstance(value, Mapping) and depth < _MOST_DEPTH:
+        for key, item in value.items():
+            if key not in ("role", "from", "type", "id"):
+                yield from _texts(item, depth + 1)

@@ -1,0 +1,139 @@
+"""Ask the hub for a model's config.json, and keep what it gave: standard library only, three seconds, never a weight.
+
+`HF_ENDPOINT` names another hub, `HF_TOKEN` opens what is private or gated, `HF_HUB_OFFLINE` forbids asking. The token
+goes to that hub alone: where it redirects to another host, the request goes on without it. What came is checked to be a
+JSON object of a sensible size, then written whole under the user's cache folder; it is asked for again after a week.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+SECONDS = 3.0
+LARGEST_BYTES = 4 * 2**20
+_FRESH_SECONDS = 7 * 24 * 3600
+# What the hub allows in `owner/name`, and in the name of a branch, a tag or a commit.
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}", re.ASCII)
+_REVISION = re.compile(r"[\w./-]{1,128}", re.ASCII)
+_TRUE = {"1", "on", "yes", "true"}
+
+
+class HubSilent(Exception):  # noqa: N818 (it reads as what happened)
+    """The hub gave nothing; the text says why, in a clause."""
+
+
+def is_hub_id(name: str) -> bool:
+    """Whether this could be a model's id on the hub: `owner/name`."""
+    return HUB_ID.fullmatch(name) is not None and ".." not in name
+
+
+def forbidden() -> str:
+    """The variable that forbids asking, "" where none does."""
+    for variable in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+        if os.environ.get(variable, "").strip().lower() in _TRUE:
+            return variable
+    return ""
+
+
+def kept(name: str, revision: str | None = None) -> Path | None:
+    """The config.json that an earlier question brought, or None."""
+    if not is_hub_id(name):
+        return None
+    path = _place(name, revision or "main")
+    return path if path.is_file() else None
+
+
+def fetched(name: str, revision: str | None = None) -> Path:
+    """The config.json of this id: kept from an earlier question, or asked for now. HubSilent where there is none."""
+    revision = revision or "main"
+    if not is_hub_id(name) or not _REVISION.fullmatch(revision) or ".." in revision:
+        raise HubSilent("is no id that a hub could have")
+    path = _place(name, revision)
+    age = _age(path)
+    if age is not None and age < _FRESH_SECONDS:
+        return path
+    try:
+        if variable := forbidden():
+            raise HubSilent(f"is not asked for: {variable} is set")
+        from vramwise.facts.hub_request import ask  # only wanted when the hub is asked
+
+        data = _within(SECONDS, lambda: ask(name, revision))
+        _put(path, _checked(data))
+    except HubSilent:
+        if age is None:
+            raise
+    return path
+
+
+def _age(path: Path) -> float | None:
+    try:
+        return max(0.0, time.time() - path.stat().st_mtime)
+    except OSError:
+        return None
+
+
+def _place(name: str, revision: str) -> Path:
+    home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    host = quote(urlsplit(endpoint()).netloc, safe="")
+    return home / "vramwise" / "hub" / host / name.replace("/", "--") / quote(revision, safe="") / "config.json"
+
+
+def endpoint() -> str:
+    """The hub that is asked."""
+    return (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
+
+
+def _checked(data: bytes) -> bytes:
+    try:
+        parsed = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise HubSilent("has a config.json there that is not valid JSON") from error
+    if not isinstance(parsed, dict):
+        raise HubSilent("has a config.json there that is no JSON object")
+    return data
+
+
+def _within(seconds: float, ask: Callable[[], bytes]) -> bytes:
+    """The answer, or HubSilent after so long: a name server or a slow drip may hold a socket for longer."""
+    found: list[Any] = []
+
+    def work() -> None:
+        try:
+            found.append(ask())
+        except Exception as error:  # handed to the one who waits
+            found.append(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    end = time.monotonic() + seconds
+    while not found and time.monotonic() < end:
+        time.sleep(0.01)
+    if not found:
+        raise HubSilent(f"could not be asked for at {endpoint()}: no answer within {seconds:g} s")
+    if isinstance(found[0], HubSilent):
+        raise found[0]
+    if isinstance(found[0], Exception):
+        raise HubSilent(f"could not be asked for: {found[0]}") from found[0]
+    data: bytes = found[0]
+    return data
+
+
+def _put(path: Path, data: bytes) -> None:
+    """Keep it: whole or not at all."""
+    temporary = path.with_name(f".config.{os.getpid()}.{threading.get_ident()}.json")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(data)
+        temporary.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise HubSilent(f"cannot be kept: {path.parent}: {error.strerror or error}") from error

@@ -1,0 +1,142 @@
+"""Gemma 4: layers of full attention have wider heads; experts beside the MLP, or an input of its own in every layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from vramwise.families import gemma, gemma2
+from vramwise.families.base import ATTENTION_BIAS, Block, Mixture, model_type
+from vramwise.families.config_fields import Fields
+from vramwise.families.layout import Family, Layout
+from vramwise.families.parts import Parameter, Parts, linear, mlp, norm, norms
+from vramwise.types import ModelSpec
+
+
+def _settles(fields: Fields, found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The last layer always has full attention; its heads have a width, and may have a number, of their own."""
+    kinds = (*found["layer_types"][:-1], "full_attention")
+    equal = fields.flag("attention_k_eq_v")
+    # saved files say so layer by layer
+    saved = next((value for value in fields.mapping("per_layer_config").values() if isinstance(value, Mapping)), {})
+    layers = Fields(saved, {}, f"{fields.source} (per_layer_config)")
+    own = fields.optional_integer("num_global_key_value_heads") if equal else None
+    own = own or layers.optional_integer("num_key_value_heads")
+    sizes = {
+        "global_head_dim": layers.optional_integer("head_dim") or fields.integer("global_head_dim"),
+        "global_kv_heads": own or found["num_key_value_heads"],
+        "attention_k_eq_v": int(equal),
+        "kv_shared_layers": fields.count("num_kv_shared_layers"),
+        "double_wide": int(fields.flag("use_double_wide_mlp")),
+        "layer_input": fields.count("hidden_size_per_layer_input"),
+        "layer_vocabulary": fields.count("vocab_size_per_layer_input"),
+    }
+    settled: dict[str, Any] = {"layer_types": kinds, "sizes": tuple(sizes.items()), "rotary_fraction": 1.0}
+    if not fields.flag("enable_moe_block") and found.get("num_experts"):
+        settled |= {"num_experts": 0, "num_experts_per_tok": 0, "moe_intermediate_size": 0}
+    return settled
+
+
+def shares_keys(model: ModelSpec, layer: int) -> bool:
+    """The last layers take keys and values from earlier ones."""
+    first = model.num_hidden_layers - model.size("kv_shared_layers")
+    return layer >= first
+
+
+def _attention(model: ModelSpec, block: Block, layer: int) -> Parts:
+    whole = model.layer_types[layer] == "full_attention"
+    width = model.size("global_head_dim") if whole else model.head_dim
+    keys = width * (model.size("global_kv_heads") if whole else model.num_key_value_heads)
+    queries, hidden, bias = width * model.num_attention_heads, model.hidden_size, model.qkv_bias
+    yield from linear("self_attn.q_proj", hidden, queries, bias)
+    yield from norm("self_attn.q_norm", model, block, width)
+    if not shares_keys(model, layer):
+        yield from norm("self_attn.k_norm", model, block, width)
+        yield from linear("self_attn.k_proj", hidden, keys, bias)
+        if not (whole and model.size("attention_k_eq_v")):
+            yield from linear("self_attn.v_proj", hidden, keys, bias)
+    yield from linear("self_attn.o_proj", queries, hidden, bias)
+
+
+def layer_input(model: ModelSpec, block: Block) -> Parts:
+    """What an input of its own takes in a layer."""
+    yield from linear("per_layer_input_gate", model.hidden_size, model.size("layer_input"), False)
+    yield from linear("per_layer_projection", model.size("layer_input"), model.hidden_size, False)
+    yield from norm("post_per_layer_input_norm", model, block)
+
+
+def layer_tables(model: ModelSpec, block: Block, start: str) -> Parts:
+    """The table of the layers' inputs, and its projection."""
+    width = model.size("layer_input") * model.num_hidden_layers
+    yield Parameter(f"{start}.embed_tokens_per_layer.weight", (model.size("layer_vocabulary"), width), "embedding")
+    yield from linear(f"{start}.per_layer_model_projection", model.hidden_size, width, False)
+    yield from norm(f"{start}.per_layer_projection_norm", model, block, model.size("layer_input"))
+
+
+def _experts(model: ModelSpec, block: Block) -> Parts:
+    count, hidden, size = model.num_experts, model.hidden_size, model.moe_intermediate_size
+    yield Parameter("router.scale", (hidden,), "other")
+    yield Parameter("router.per_expert_scale", (count,), "other")
+    yield Parameter("router.proj.weight", (count, hidden), "router")
+    yield Parameter("experts.gate_up_proj", (count, 2 * size, hidden), "experts")
+    yield Parameter("experts.down_proj", (count, hidden, size), "experts")
+    names = ("post_feedforward_layernorm_1", "post_feedforward_layernorm_2", "pre_feedforward_layernorm_2")
+    yield from norms(model, block, *names)
+
+
+def _layer(model: ModelSpec, block: Block, layer: int) -> Parts:
+    yield from _attention(model, block, layer)
+    wide = model.size("double_wide") and shares_keys(model, layer)
+    yield from mlp(model, size=model.intermediate_size * (2 if wide else 1))
+    yield from norms(model, block)
+    if model.size("layer_input"):
+        yield from layer_input(model, block)
+    if model.num_experts:
+        yield from _experts(model, block)
+
+
+def _after(model: ModelSpec, block: Block, start: str) -> Parts:
+    if model.size("layer_input"):
+        yield from layer_tables(model, block, start)
+
+
+BLOCK = replace(
+    gemma2.BLOCK,
+    norm="weight in fp32",
+    local_tables=True,
+    mixers={"full_attention": "gated", "sliding_attention": "gated"},
+    mixture=Mixture(router="router.proj", normalised=True, own_width=True, runs="beside an MLP"),
+)
+
+
+def _type(**defaults: Any) -> Any:
+    return model_type(
+        sizes=(262144, 9216, 8, 4, 131072),
+        fixed={"norms_per_block": 4, "qk_norm": "head"},
+        switches=ATTENTION_BIAS,
+        activation=("hidden_activation", "hidden_act"),
+        settles=_settles,
+        sliding_window_pattern=6,
+        window="pattern",
+        global_head_dim=512,
+        **{**gemma.DEFAULTS, **defaults},
+    )
+
+
+FAMILY = Family(
+    name="gemma4",
+    block=BLOCK,
+    layout=Layout(by_layer=_layer, after=_after),
+    types={
+        "gemma4_text": _type(
+            sliding_window=512,
+            attention_k_eq_v=False,
+            vocab_size_per_layer_input=262144,
+            hidden_size_per_layer_input=256,
+        ),
+        "gemma4_unified_text": _type(sliding_window=1024, attention_k_eq_v=False),
+    },
+    measured=False,
+    coarse="inputs that layers have of their own are summed up, and keys that layers share are not told apart",
+)

@@ -1,0 +1,71 @@
+"""Llama 4: layers of full and of chunked attention; in sparse layers every token runs through every expert."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vramwise.families.base import ATTENTION_BIAS, Block, Mixture, model_type
+from vramwise.families.config_fields import Fields
+from vramwise.families.layout import Family, Layout
+from vramwise.families.parts import Parameter, Parts, mlp, norms, projections
+from vramwise.types import ModelSpec
+
+
+def _settles(fields: Fields, found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Dense layers have an MLP of another width than experts; every fourth layer has no positions."""
+    layers = range(found["num_hidden_layers"])
+    rotary = fields.integers("no_rope_layers")  # 1 = has rotary embeddings, despite the name
+    every, step = fields.integer("no_rope_layer_interval"), fields.integer("interleave_moe_layer_step")
+    turned = rotary[: len(layers)] if rotary else tuple(int((layer + 1) % every != 0) for layer in layers)
+    written = fields.get("moe_layers")
+    sparse = fields.integers("moe_layers") if written is not None else tuple(range(step - 1, len(layers), step))
+    kinds = fields.texts("layer_types") or tuple("chunked_attention" if has else "full_attention" for has in turned)
+    return {
+        "moe_intermediate_size": found["intermediate_size"],
+        "shared_expert_intermediate_size": found["intermediate_size"],
+        "intermediate_size": fields.integer("intermediate_size_mlp"),
+        "dense_layers": tuple(layer for layer in layers if layer not in sparse),
+        "nope_layers": tuple(layer for layer, has in enumerate(turned) if not has),
+        "layer_types": kinds,
+        "qk_norm": "none",  # a norm without weights: it is left out
+    }
+
+
+def _layer(model: ModelSpec, block: Block, layer: int) -> Parts:
+    yield from projections(model, block)
+    if layer in model.dense_layers:
+        yield from mlp(model, "feed_forward")
+    else:
+        count, hidden, size = model.num_experts, model.hidden_size, model.moe_intermediate_size
+        yield Parameter("feed_forward.experts.gate_up_proj", (count, hidden, 2 * size), "experts")
+        yield Parameter("feed_forward.experts.down_proj", (count, size, hidden), "experts")
+        yield Parameter("feed_forward.router.weight", (count, hidden), "router")
+        yield from mlp(model, "feed_forward.shared_expert", model.shared_expert_intermediate_size)
+    yield from norms(model, block)
+
+
+FAMILY = Family(
+    name="llama4",
+    block=Block(
+        feed_forward="feed_forward",
+        masks_by_kind=True,
+        mixture=Mixture(router="router", runs="all tokens"),
+    ),
+    layout=Layout(by_layer=_layer),
+    types={
+        "llama4_text": model_type(
+            sizes=(202048, 8192, 40, 8, 131072),
+            switches=ATTENTION_BIAS,
+            settles=_settles,
+            head_dim=128,
+            intermediate_size_mlp=16384,
+            num_local_experts=16,
+            num_experts_per_tok=1,
+            no_rope_layer_interval=4,
+            interleave_moe_layer_step=1,
+        )
+    },
+    measured=False,
+    coarse="chunks of its attention are not told apart, and norms of heads, which have no weights, are left out",
+)

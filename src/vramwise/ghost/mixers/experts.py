@@ -1,0 +1,205 @@
+"""Mixtures of experts unlike the common one: without a gate, beside an MLP, or every token through every expert."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vramwise.families.base import Mixture
+from vramwise.ghost.model.mlp import FusedGatedMlp, GatedMlp, PlainMlp, activation_named
+from vramwise.ghost.model.moe import Experts, ExpertWeight, MoeMlp, Router, opened
+from vramwise.ghost.ops.elementwise import activation, add, mul, result_activation, square
+from vramwise.ghost.ops.general import general
+from vramwise.ghost.ops.matmul import batched, linear
+from vramwise.ghost.ops.shape import chunk_last, view
+from vramwise.ghost.projections import projection
+from vramwise.ghost.tape import Parameter, Tape, Tensor
+
+if TYPE_CHECKING:
+    from vramwise.ghost.build import Builder
+
+Mlp = Callable[[Tape, Tensor], Tensor]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainExperts(Experts):
+    """Experts of two matrices: the first gives the inner width itself, and a squared ReLU follows."""
+
+    def _gate(self, t: Tape, x: Tensor) -> Tensor:
+        return square(t, result_activation(t, x))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latent:
+    """Nemotron 3 Super: experts work on a narrower stream."""
+
+    down: Mlp
+    up: Mlp
+    mixture: Mlp
+
+    def __call__(self, t: Tape, hidden: Tensor) -> Tensor:
+        """Apply it."""
+        return self.up(t, self.mixture(t, self.down(t, hidden)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllTokens:
+    """Llama 4: each expert gets every token, weighted by its score, which is zero for most."""
+
+    router: Parameter
+    gate_up: ExpertWeight
+    down: ExpertWeight
+    shared: Mlp
+
+    def __call__(self, t: Tape, hidden: Tensor) -> Tensor:
+        """Apply it."""
+        shape = hidden.shape
+        tokens, width, count = shape[0] * shape[1], shape[2], self.router.shape[0]
+        hidden = view(t, hidden, (tokens, width))
+        scores = result_activation(t, linear(t, hidden, self.router))
+        repeated = general(t, (hidden,), (count * tokens, width), hidden.dtype)
+        weighted = mul(t, repeated, general(t, (scores,), (count * tokens, 1), hidden.dtype))
+        del repeated
+        both = batched(t, view(t, weighted, (count, tokens, width)), opened(t, self.gate_up))
+        gate, up = chunk_last(t, both)
+        routed = batched(t, mul(t, up, activation(t, gate)), opened(t, self.down))
+        out = self.shared(t, hidden)
+        summed = general(t, (routed,), (tokens, width), hidden.dtype)
+        return view(t, add(t, out, summed), shape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """The results of experts and of an MLP, added; Gemma 4 norms both first."""
+
+    mixture: Mlp
+    mlp: Mlp
+    norms: tuple[Mlp, ...] = ()
+
+    def __call__(self, t: Tape, hidden: Tensor) -> Tensor:
+        """Apply it."""
+        left = self.mlp(t, hidden)
+        right = self.mixture(t, self.norms[0](t, hidden) if self.norms else hidden)
+        if self.norms:
+            left, right = self.norms[1](t, left), self.norms[2](t, right)
+        return add(t, right, left)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneByOne:
+    """DBRX: a product an expert and weight, over the tokens it was chosen for; summed up over the experts."""
+
+    router: Router
+    gate: Parameter
+    up: Parameter
+    down: Parameter
+    width: int
+
+    def __call__(self, t: Tape, hidden: Tensor) -> Tensor:
+        """Apply it."""
+        shape = hidden.shape
+        tokens, wide = shape[0] * shape[1], shape[2]
+        hidden = view(t, hidden, (tokens, wide))
+        logits, weights, indices = self.router(t, hidden)
+        rows = tokens * indices.shape[1]
+        chosen = general(t, (hidden,), (rows, wide), hidden.dtype)
+        gate = general(t, (chosen, self.gate), (rows, self.width), hidden.dtype, saved=(chosen, self.gate))
+        up = general(t, (chosen, self.up), (rows, self.width), hidden.dtype, saved=(chosen, self.up))
+        inner = mul(t, activation(t, gate), up)
+        out = general(t, (inner, self.down), (rows, wide), hidden.dtype, saved=(inner, self.down))
+        out = general(t, (out, weights), (tokens, wide), hidden.dtype, saved=(out, weights))
+        del logits, indices
+        return view(t, out, shape)
+
+
+def own_mixture(builder: Builder, place: str, facts: Mixture) -> Mlp:
+    """The mixture of a family that has one of its own."""
+    start = place.removesuffix(f"{builder.facts.feed_forward}.")
+    if facts.runs == "all tokens":
+        return _all_tokens(builder, place)
+    if facts.runs == "plain":
+        return _plain(builder, place)
+    if facts.runs == "one by one":
+        return _one_by_one(builder, place, facts)
+    if facts.runs == "beside an MLP":
+        return _gemma(builder, start)
+    weights = builder.weights
+    fused = FusedGatedMlp(*[projection(weights, f"{start}shared_mlp.{name}_linear") for name in ("input", "output")])
+    mixture = MoeMlp(
+        router=_router(builder, f"{place}{facts.router}.weight", facts), experts=_experts(builder, f"{place}experts.")
+    )
+    return Beside(mixture=mixture, mlp=fused)
+
+
+def _router(builder: Builder, name: str, facts: Mixture) -> Router:
+    return Router(
+        weight=builder.weights.by_name[name],
+        bias=None,
+        top_k=builder.model.num_experts_per_tok,
+        normalised=facts.normalised,
+        cast_back=facts.cast_back,
+        softmax_last=facts.softmax_last,
+    )
+
+
+def _experts(builder: Builder, place: str) -> Experts:
+    model = builder.model
+    return Experts(
+        gate_up=builder.expert_weight(f"{place}gate_up_proj"),
+        down=builder.expert_weight(f"{place}down_proj"),
+        hidden=model.hidden_size,
+        intermediate=model.moe_intermediate_size,
+        gate_up_lora=builder.weights.adapters.get(f"{place}gate_up_proj"),
+        down_lora=builder.weights.adapters.get(f"{place}down_proj"),
+    )
+
+
+def _all_tokens(builder: Builder, place: str) -> Mlp:
+    shared = [projection(builder.weights, f"{place}shared_expert.{part}_proj") for part in ("gate", "up", "down")]
+    return AllTokens(
+        router=builder.weights.by_name[f"{place}router.weight"],
+        gate_up=builder.expert_weight(f"{place}experts.gate_up_proj"),
+        down=builder.expert_weight(f"{place}experts.down_proj"),
+        shared=GatedMlp(*shared),
+    )
+
+
+def _plain(builder: Builder, place: str) -> Mlp:
+    model, weights = builder.model, builder.weights
+    facts = builder.facts.mixture
+    assert facts is not None
+    up, down = [projection(weights, f"{place}shared_experts.{name}_proj") for name in ("up", "down")]
+    latent = model.size("moe_latent_size")
+    mixture: Mlp = MoeMlp(
+        router=_router(builder, f"{place}gate.weight", facts),
+        experts=PlainExperts(
+            gate_up=builder.expert_weight(f"{place}experts.up_proj"),
+            down=builder.expert_weight(f"{place}experts.down_proj"),
+            hidden=latent or model.hidden_size,
+            intermediate=model.moe_intermediate_size // 2,
+        ),
+    )
+    shared = PlainMlp(up, down, activation_named(model.activation))
+    if latent:
+        # the router sees the wide stream; that it is run on the narrow one here changes little
+        narrow = [projection(weights, f"{place}fc{number}_latent_proj") for number in (1, 2)]
+        mixture = Latent(down=narrow[0], up=narrow[1], mixture=mixture)
+    return Beside(mixture=mixture, mlp=shared)
+
+
+def _gemma(builder: Builder, start: str) -> Mlp:
+    facts = builder.facts.mixture
+    assert facts is not None
+    parts = [projection(builder.weights, f"{start}mlp.{part}_proj") for part in ("gate", "up", "down")]
+    names = ("pre_feedforward_layernorm_2", "post_feedforward_layernorm_1", "post_feedforward_layernorm_2")
+    mixture = MoeMlp(
+        router=_router(builder, f"{start}router.proj.weight", facts), experts=_experts(builder, f"{start}experts.")
+    )
+    return Beside(mixture=mixture, mlp=GatedMlp(*parts), norms=tuple(builder.norm(f"{start}{name}") for name in names))
+
+
+def _one_by_one(builder: Builder, place: str, facts: Mixture) -> Mlp:
+    gate, up, down = [builder.weights.by_name[f"{place}experts.mlp.{name}"] for name in ("w1", "v1", "w2")]
+    router = _router(builder, f"{place}{facts.router}.weight", facts)
+    return OneByOne(router=router, gate=gate, up=up, down=down, width=builder.model.moe_intermediate_size)

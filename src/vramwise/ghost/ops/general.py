@@ -1,0 +1,42 @@
+"""An op that is known by its result, by what it saves and by what its backward makes besides the gradients.
+
+For kernels whose insides are out of sight, and for chains of small ops that are summed up as one: scans of state
+spaces, delta rules, short convolutions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vramwise.ghost.dtypes import DType
+from vramwise.ghost.tape import Grads, Node, Storage, Tape, Tensor
+
+Wanted = tuple[tuple[int, ...], DType]
+
+
+def _backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    inputs, scratch = node.extra
+    held = [Storage(t, nbytes) for nbytes in scratch if nbytes]
+    found = [None if edge is None else t.new(*item) for edge, item in zip(node.edges, inputs, strict=True)]
+    del held
+    return tuple(found)
+
+
+def general(
+    t: Tape,
+    inputs: Sequence[Tensor],
+    shape: tuple[int, ...],
+    dtype: DType,
+    *,
+    saved: Sequence[Tensor] = (),
+    made: Sequence[Wanted] = (),
+    scratch: Sequence[int] = (),
+) -> Tensor:
+    """The op's result. `made`: tensors of its own that it saves; `scratch`: bytes that only its backward needs."""
+    own = [t.new(*item) for item in made]
+    out = t.new(shape, dtype)
+    if t.grad_enabled and any(item.node is not None for item in inputs):
+        out.node = t.node(_backward, tuple(inputs), (*saved, *own))
+        out.node.extra = (tuple([(item.shape, item.dtype) for item in inputs]), tuple(scratch))
+    del own
+    return out

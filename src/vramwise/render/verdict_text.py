@@ -1,0 +1,197 @@
+"""The first lines of a prediction: does it fit, why, what was assumed for it, what was not measured."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+from vramwise.foreseeing import Answer
+from vramwise.render.outward import style
+from vramwise.types import Edit
+from vramwise.units import gib, largest, readable
+from vramwise.variants.attempt import Attempt
+from vramwise.variants.prediction import Prediction
+from vramwise.variants.verdict import Verdict
+
+_SIGNS = {
+    "fits": ("✓", "green"),
+    "tight": ("!", "yellow"),
+    "may_fit": ("?", "yellow"),
+    "not_known": ("?", "yellow"),
+    "does_not_fit": ("✗", "red"),
+}
+_EFFECTS = {"same": "same result", "rounding": "same mathematics, other kernels", "changes": "changes the training"}
+
+
+def headline(prediction: Prediction, verdict: Verdict | None = None) -> str:
+    """One short line: the verdict and its figures."""
+    verdict = verdict or prediction.verdict()
+    if verdict.kind == "no_card":
+        return f"{_needs(prediction)}; name a card with --gpu to see whether it fits"
+    sign, colour = _SIGNS[verdict.kind]
+    said, figures = _said(prediction, verdict)
+    return f"{style(f'{sign} {said}', fg=colour, bold=True)}{figures}"
+
+
+def _said(prediction: Prediction, verdict: Verdict) -> tuple[str, str]:
+    """The verdict, and what is behind the colon."""
+    where, room = _where(prediction), _room(prediction)
+    short = f"{readable(verdict.short_bytes)} short{where}"
+    if verdict.kind == "fits":
+        return "Fits", f": {readable(verdict.spare_bytes)} spare{where} {room}"
+    if verdict.kind == "tight":
+        if prediction.report.retries:
+            return "Tight", f": fits{where} only by giving cached memory back and asking again {room}"
+        return "Tight", f": fits with only {readable(verdict.spare_bytes)} spare{where} {room}"
+    if verdict.kind == "does_not_fit":
+        return "Does not fit", f": {short} {room}"
+    if verdict.kind == "not_known":
+        return "Not known whether it fits", f"{where}: {_range(prediction)}"
+    if verdict.rows_up_to is not None:
+        return "May not fit", f": {short} if rows are full {prediction.run.sequence_len} tokens {room}"
+    return "May fit", f"{where}: {_range(prediction)}"
+
+
+def _where(prediction: Prediction) -> str:
+    if prediction.gpu is None or prediction.capacity_bytes == prediction.limit_bytes:
+        return " under the limit"
+    each = f" each of {prediction.run.gpus} ×" if prediction.run.gpus > 1 else ""
+    return f" on{each} {prediction.gpu.name}"
+
+
+def _room(prediction: Prediction) -> str:
+    needed, capacity = prediction.needs.highest_reserved_bytes, prediction.capacity_bytes or 0
+    most = "at most " if prediction.bounds is not None else ""
+    return f"(needs {most}{gib(needed)} reserved, {_bare(capacity)} usable)"
+
+
+def _range(prediction: Prediction) -> str:
+    between, capacity = prediction.bounds, _bare(prediction.capacity_bytes or 0)
+    assert between is not None
+    if between.upper_bytes is None:
+        return f"needs at least {gib(between.lower_bytes)} reserved, {capacity} usable"
+    return f"needs {_bare(between.lower_bytes)} to {gib(between.upper_bytes)} reserved, {capacity} usable"
+
+
+def _bare(size_bytes: int) -> str:
+    """Beside a figure in GiB, another one."""
+    return gib(size_bytes).removesuffix(" GiB")
+
+
+def _needs(prediction: Prediction) -> str:
+    between = prediction.bounds
+    if between is not None:
+        upper = "" if between.upper_bytes is None else f", at most {gib(between.upper_bytes)},"
+        return f"Needs at least {gib(between.lower_bytes)}{upper} reserved"
+    needs = prediction.needs
+    return f"Needs {gib(needs.highest_reserved_bytes)} reserved ({gib(needs.peak_allocated_bytes)} allocated)"
+
+
+def reasons(prediction: Prediction, verdict: Verdict | None = None) -> Iterator[str]:
+    """Below the headline: the moment and what fills it, what was assumed, what was not measured."""
+    verdict = verdict or prediction.verdict()
+    if verdict.rows_up_to is not None:
+        longest = f"no row is longer than about {verdict.rows_up_to} tokens"
+        yield f"It fits if {longest}: --data FILE reads them from your data, --lengths FILE takes a list of lengths"
+    yield f"Most is needed {_moment(prediction)}"
+    failure = prediction.report.out_of_memory
+    if failure is not None and prediction.fits is False:
+        where = f"step {failure.step}, {failure.phase}" if failure.step else failure.phase
+        what = f" ({failure.label})" if failure.label else ""
+        yield f"It stops in {where}, which asks for {readable(failure.requested_bytes)} more{what}"
+    yield from (f"Rows as in the {note}" for note in prediction.assumptions if note.startswith("data: "))
+    run = prediction.run
+    if run.gpus == 1 and run.sharding not in ("none", "ddp"):
+        yield f"The config shards ({run.sharding}), but one GPU is assumed: --gpus N says how many there are"
+    if verdict.within_error:
+        error = prediction.expected_error
+        taken = f"{100 * error.took_more:.1f} % more than predicted: so much is not spare"
+        if not prediction.fits:
+            taken = f"{100 * error.took_less:.0f} % less than predicted: it may run"
+        yield f"Measured runs like it took up to {taken}"
+    if prediction.bounds is not None:
+        yield f"Not modelled: {prediction.bounds.why}"
+    unseen = [name for name in prediction.expected_error.outside if name not in _unmodelled(prediction)]
+    if unseen:
+        yield f"Not measured: no recorded run had {' or '.join(unseen)}; that part follows the libraries' source alone"
+
+
+def _unmodelled(prediction: Prediction) -> tuple[str, ...]:
+    return () if prediction.bounds is None else prediction.bounds.names
+
+
+def _moment(prediction: Prediction) -> str:
+    needs = prediction.needs
+    where = f"step {needs.peak_step}, {needs.peak_phase}" if needs.peak_step else needs.peak_phase
+    if needs.highest_reserved_bytes > needs.peak_reserved_bytes:
+        return f"while loading; then {gib(needs.peak_reserved_bytes)} in {where}: {largest(needs.breakdown_bytes)}"
+    return f"in {where}: {largest(needs.breakdown_bytes)}"
+
+
+def ways_out(answer: Answer) -> list[str]:
+    """What would make it fit, each with its figure and the command that shows it."""
+    if answer.prediction.fits is not False:
+        return []
+    if not answer.remedies:
+        if answer.verdict.rows_up_to is not None:
+            return []
+        room = gib(answer.prediction.needs.device_bytes)
+        return [f"Nothing that was tried makes it fit: it takes a card with more than {room}, or several (--gpus)"]
+    lines = [style("What would make it fit", bold=True)]
+    for tried in answer.remedies:
+        assert tried.prediction is not None
+        needed = gib(tried.prediction.needs.highest_reserved_bytes)
+        tight = "" if tried.prediction.verdict().kind == "fits" else ", tight"
+        lines.append(f"  {needed:>9}  {_in_words(tried)} ({_EFFECTS[effect(tried)]}{tight})")
+        if answer.command:
+            lines.append(f"    {answer.command} {as_options(tried)}")
+    return lines
+
+
+def effect(tried: Attempt) -> str:
+    """What all of it together does to the training: the gravest of the changes."""
+    order = ("same", "rounding", "changes")
+    return max((change.effect for change in tried.changes), key=order.index)
+
+
+def _in_words(tried: Attempt) -> str:
+    words = [_setting(edit) for edit in tried.edits]
+    return ", ".join([*words, *tried.commands])
+
+
+def _setting(edit: Edit) -> str:
+    return f"without {edit.key}" if edit.op == "delete" else f"{edit.key}: {_value(edit.value)}"
+
+
+def as_options(tried: Attempt) -> str:
+    """The changes as options of `predict`."""
+    words = [shlex.quote(f"{edit.key}={'' if edit.op == 'delete' else _value(edit.value)}") for edit in tried.edits]
+    options = [f"--what-if {word}" for word in words]
+    options += [
+        f"--alloc-conf {shlex.quote(str(change.fields['allocator']))}"
+        for change in tried.changes
+        if "allocator" in change.fields and tried.commands
+    ]
+    return " ".join(options)
+
+
+def _value(value: object) -> str:
+    """A value on one line, as YAML reads it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return f"[{', '.join(_value(item) for item in value)}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_value(item)}" for key, item in value.items()) + "}"
+    return "null" if value is None else str(value)
+
+
+def error_lines(prediction: Prediction) -> Sequence[str]:
+    """What the figures can be trusted with, in plain words."""
+    error = prediction.expected_error
+    lines = [f"{style('Expected error', bold=True)}: {error}"]
+    shown = ", ".join(error.names[:3])
+    more = f" and {error.runs - 3} more" if error.runs > 3 else ""
+    other = ", ".join(error.closest_differs[:4])
+    differs = f"; this run differs from the first in: {other}" if other else ""
+    return [*lines, f"  {shown}{more}{differs}", f"  {error.basis}"]

@@ -1,0 +1,61 @@
+"""qlora-experts-unquantised"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramwise.rules.base import Hit, rule
+from vramwise.timeline import MemoryReport
+from vramwise.types import RunSpec, Severity
+from vramwise.units import gib
+
+# nf4 with double quantisation: half a byte a weight, a byte for 64 of them, four for 256 of those
+_PACKED = 0.5 + 1 / 64 + 4 / (64 * 256)
+_WORTH_SAYING = 2**30
+
+
+@rule(
+    id="qlora-experts-unquantised",
+    severity=Severity.WARNING,
+    topic="method",
+    needs={"memory"},
+    bad=(
+        "base_model: Qwen/Qwen3-30B-A3B\nadapter: qlora\nload_in_4bit: true\nlora_r: 16\nlora_alpha: 32\n"
+        "lora_target_modules: [q_proj, v_proj]\nsequence_len: 512\nmicro_batch_size: 1\nbf16: true\n"
+        "gradient_checkpointing: true\nattn_implementation: flash_attention_2\n"
+    ),
+    good=(
+        "base_model: Qwen/Qwen3-30B-A3B\nadapter: qlora\nload_in_4bit: true\nquantize_moe_experts: true\nlora_r: 16\n"
+        "lora_alpha: 32\nlora_target_modules: [q_proj, v_proj]\nsequence_len: 512\nmicro_batch_size: 1\nbf16: true\n"
+        "gradient_checkpointing: true\nattn_implementation: flash_attention_2\n"
+    ),
+    options="--gpu h100",
+    beyond_trainer="Axolotl loads the experts in 16 bit without a word; what they take is counted here.",
+)
+def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """The experts of a mixture stay in 16 bit under `load_in_4bit`.
+
+    bitsandbytes quantises linear layers. transformers 5 holds the experts of a layer as one 3-D parameter a projection,
+    which is no linear layer: they are loaded in 16 bit, and they are most of the model. Qwen3-30B-A3B: 54 GiB of
+    experts where 14 GiB were meant. And that is not the end of it: PEFT's preparation for training on a quantised base
+    casts every weight that is not quantised to fp32, the experts among them, and nothing casts them back: 108 GiB.
+
+    `quantize_moe_experts: true` quantises them while they load. It needs target modules by name
+    (`lora_target_linear` is refused with it).
+    """
+    if memory is None or run.quantization not in ("4bit", "8bit") or memory.experts_bytes < _WORTH_SAYING:
+        return
+    weights = memory.experts_bytes / 2
+    packed = weights * (_PACKED if run.quantization == "4bit" else 1.0)
+    version = run.target.stack.releases.get("transformers")
+    shown = "transformers 5" if version is None else f"transformers {version.version}"
+    yield Hit(
+        field="quantization",
+        near=("adapter", "base_model"),
+        message=(
+            f"{gib(memory.experts_bytes)} of experts are loaded in 16 bit: {shown} holds them as 3-D parameters, which "
+            "bitsandbytes does not quantise, and PEFT's preparation then casts them to fp32, twice that, and nothing "
+            "casts them back; quantize_moe_experts: true would save at least "
+            f"{gib(int(memory.experts_bytes - packed))}"
+        ),
+    )

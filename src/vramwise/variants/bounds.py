@@ -1,0 +1,59 @@
+"""What a prediction can say of a run whose memory it does not follow: between which figures it lies, and why.
+
+torch.compile fuses operations into kernels that keep less, which ones is decided while compiling: what the same run
+takes uncompiled is the most (13,505 MiB on a card where the compiled run took 9,938), what no kernel can do without
+(weights, gradients, optimizer states) the least. Where even the most is unknown, it is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from vramwise.timeline import MemoryReport
+from vramwise.types import RunSpec
+
+_STANDING = ("weights", "gradients", "optimizer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """Reserved bytes that a run lies between; `upper_bytes` is None where nothing can be said."""
+
+    lower_bytes: int
+    upper_bytes: int | None
+    names: tuple[str, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unmodelled:
+    """A feature that the ghost run does not follow. `less`: the run as predicted is at least the most it takes."""
+
+    name: str
+    less: bool
+    why: str
+
+
+def unmodelled(run: RunSpec) -> Iterator[Unmodelled]:
+    """The features of a run that its figures leave out."""
+    if run.torch_compile:
+        why = "what it fuses is decided while compiling; the most is what the run takes without it"
+        yield Unmodelled(name="torch.compile", less=True, why=why)
+    if run.rl and getattr(run, "objective", "tokens") == "tokens":
+        why = "it is predicted as supervised fine-tuning: no second model, no pairs, no generation"
+        yield Unmodelled(name=f"rl: {run.rl}", less=False, why=why)
+
+
+def bounds(run: RunSpec, needs: MemoryReport) -> Bounds | None:
+    """The range of a run with such features; None where the prediction follows all of it."""
+    found = list(unmodelled(run))
+    if not found:
+        return None
+    standing = sum(needs.breakdown_bytes.get(name, 0) for name in _STANDING)
+    return Bounds(
+        lower_bytes=standing,
+        upper_bytes=needs.highest_reserved_bytes if all(one.less for one in found) else None,
+        names=tuple(one.name for one in found),
+        why="; ".join(f"{one.name}: {one.why}" for one in found),
+    )

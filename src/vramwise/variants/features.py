@@ -1,0 +1,144 @@
+"""What a run is made of, feature by feature: by these it is compared with the runs whose memory was measured.
+
+A feature is a kind and a phrase ("optimizer" → "muon"). Sizes are no features: they are counted, exactly. Every field
+of a RunSpec that is a word or a switch is one unless it is listed here as without a say in memory, so that a field
+that is added later is compared too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from functools import cache
+
+from vramwise.allocator.variables import EXPANDABLE
+from vramwise.types import NOT_SETTINGS, ModelSpec, RunSpec
+
+# Words and switches that decide no bytes by themselves, or only through fields that are compared.
+_NO_SAY = frozenset(
+    {
+        *("base_model", "can_pad", "samples_apart", "group_by_length", "long_rows", "pad_to_sequence_len"),
+        *("eval_sample_packing", "eval_scheduled", "eval_on_start", "precision_by_card", "use_rslora"),
+        *("lora_target_linear", "upcasts_embeddings_at_load", "gradient_checkpointing", "checkpointing_reentrant"),
+        *("liger_before_build", "gathers_checkpoints", "fsdp_adapters_apart", "sync_each_batch"),
+        *("reshard_after_forward", "sample_packing", "allocator", "evaluates", "adapter", "quantization", "use_dora"),
+        *("recompute", "sharding", "rl", "attn_implementation", "optimizer", "precision", "autocast"),
+        *("constant_shapes", "packing_rows", "loss_kernel", "liger", "lora_modules_to_save", "lora_target_modules"),
+        # what follows from the trainer, its release and the method
+        *("loads_through", "quantised_base_prepared", "resets_load_peaks", "upcasts_at_load", "int8_outliers"),
+        *("expert_masks", "rotary_by_product", "linear_targets_by_name", "embeddings_want_grads"),
+        *("fused_lora_wide_grads", "lora_kernels"),
+        # sizes that may be absent
+        *("eval_batch_size", "eval_sequence_len", "eval_steps", "lora_r", "lora_alpha", "shard_ranks"),
+        *("generation_rows", "completion_len"),
+    }
+)
+# Beginnings of the types whose fields are words, switches, lists of words, and numbers that may be absent.
+_WORDED = ("bool", "str", "Literal", "tuple[str", "int | None", "float | None")
+# How a field reads where it differs from the plain case; others read as their own name.
+_PHRASES: Mapping[str, str] = {
+    "fused_lora": "fused LoRA kernels",
+    "unfrozen": "parameters unfrozen by name",
+    "empty_cache_steps": "cache emptied every so many steps",
+    "collect_steps": "cache emptied around evaluations",
+    "eval_empties_every": "cache emptied during evaluations",
+    "engine_share": "an inference engine on the same card",
+    "torch_compile": "torch.compile",
+    "tiled_mlp": "tiled MLP",
+    "layer_offloading": "layer offloading",
+    "offload_params": "weights offloaded to the host",
+    "offload_optimizer": "optimizer states offloaded to the host",
+    "fp32_embeddings": "fp32 embeddings",
+    "activation_offloading": "activation offloading",
+    "expert_quantization": "quantised experts",
+    "weights_dtype": "weights in",
+}
+_LOSSES = {
+    "stock": "stock loss",
+    "liger_fused_linear": "Liger's fused linear cross entropy",
+    "liger": "Liger's cross entropy",
+    "cut": "cut cross entropy",
+    "chunked": "chunked cross entropy",
+}
+_BASES = {"4bit": "a 4-bit", "8bit": "an 8-bit", "gptq": "a GPTQ"}
+_SHARDING = {"none": "not sharded", "ddp": "DDP", "fsdp1": "FSDP 1", "fsdp2": "FSDP 2"} | {
+    f"zero{stage}": f"ZeRO {stage}" for stage in (1, 2, 3)
+}
+_PACKING = {"none": "rows not packed", "one": "packed into one row", "micro": "packed rows"}
+
+
+def features(run: RunSpec, model: ModelSpec) -> dict[str, str]:
+    """Every feature of a run, by kind; the phrase is for people."""
+    found = dict(_named(run, model))
+    return found | {name: _phrase(name, getattr(run, name)) for name in _switches()}
+
+
+@cache
+def _switches() -> tuple[str, ...]:
+    """The fields that are compared as they are, less those that are put in words below or have no say."""
+    worded = [field for field in fields(RunSpec) if str(field.type).startswith(_WORDED)]
+    return tuple(field.name for field in worded if field.name not in NOT_SETTINGS | _NO_SAY)
+
+
+def _phrase(name: str, value: object) -> str:
+    """`no X`, `X`, or `X` with its word; of numbers and lists only whether there are any."""
+    words = _PHRASES.get(name, name.replace("_", " "))
+    if value in (None, False, "off", "none", ()):
+        return f"no {words}"
+    return f"{words} {value}" if isinstance(value, str) else words
+
+
+def _named(run: RunSpec, model: ModelSpec) -> Iterator[tuple[str, str]]:
+    """The features that take more than one field to say."""
+    yield "trainer", run.trainer
+    release = run.target.stack.releases.get(run.trainer)
+    if release is not None:
+        yield "release", f"{run.trainer} {'.'.join(str(part) for part in release.parts[:2])}"
+    yield "method", _method(run)
+    yield "trained whole", "modules trained whole" if run.lora_modules_to_save else "no modules trained whole"
+    yield "dropout", "LoRA dropout" if run.adapter and run.lora_dropout else "no LoRA dropout"
+    yield "rl", f"rl: {run.rl}" if run.rl else "supervised"
+    yield "precision", run.precision if run.autocast else f"pure {run.precision}"
+    yield "attention", f"{run.attn_implementation} attention"
+    yield "packing", _PACKING.get(run.packing_rows, run.packing_rows)
+    yield "widths", "constant widths" if run.constant_shapes else "varying widths"
+    yield "loss", _LOSSES.get(run.loss_kernel, run.loss_kernel)
+    yield "liger", "Liger kernels" if run.liger else "no Liger kernels"
+    yield "checkpointing", _checkpointing(run)
+    yield "optimizer", _optimizer(run.optimizer.lower())
+    yield "evaluation", _evaluation(run)
+    yield "allocator", "expandable segments" if EXPANDABLE in run.allocator else run.allocator or "default allocator"
+    yield "family", f"{model.model_type} taken for llama" if model.family_assumed else f"the {model.family} family"
+    yield "experts", "a mixture of experts" if model.num_experts else "dense"
+    yield "tower", "a vision or audio tower" if model.tower or model.text_part else "text alone"
+    yield "cards", "several GPUs" if run.gpus > 1 else "one GPU"
+    yield "sharding", _SHARDING.get(run.sharding, run.sharding)
+    gpu = run.target.gpu
+    yield "vendor", "an NVIDIA card" if gpu is None or gpu.vendor == "nvidia" else gpu.name
+
+
+def _method(run: RunSpec) -> str:
+    if run.adapter is None:
+        return "full fine-tune" + (f" of {_BASES.get(run.quantization, '')} base" if run.quantization else "")
+    name = "LoRA" if run.adapter in ("lora", "qlora") else run.adapter
+    base = f" on {_BASES.get(run.quantization, run.quantization)} base" if run.quantization else ""
+    return ("DoRA" if run.use_dora else name) + base
+
+
+def _checkpointing(run: RunSpec) -> str:
+    if not run.recompute:
+        return "no checkpointing"
+    return "reentrant checkpointing" if run.checkpointing_reentrant else "checkpointing"
+
+
+def _optimizer(name: str) -> str:
+    """One name for each: libraries know some under several."""
+    name = name.replace("_bnb_", "_")
+    return {"adamw_hf": "adamw_torch", "adamw": "adamw_torch", "adam": "adamw_torch"}.get(name, name)
+
+
+def _evaluation(run: RunSpec) -> str:
+    if run.eval_batch_size is None:
+        return "no evaluation"
+    same = run.eval_batch_size == run.micro_batch_size
+    return "evaluation at the micro-batch" if same else "evaluation at another batch"

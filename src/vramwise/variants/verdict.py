@@ -1,0 +1,64 @@
+"""Whether a run fits, in one word and its figures; the one place where that is decided for every door."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from vramwise.variants.prediction import Prediction
+
+Kind = Literal["fits", "tight", "may_fit", "does_not_fit", "not_known", "no_card"]
+# Less than this share of the card to spare is within what drivers, other processes and the error can take.
+_MARGIN = 0.05
+# Errors below this share are no reason to doubt a verdict.
+_WORTH_SAYING = 0.005
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """`short_bytes`: by how much it does not fit; `spare_bytes`: what stays free. One of them is 0.
+
+    `rows_up_to`: it does not fit with rows as wide as they may get, but with rows of at most so many tokens.
+    `within_error`: measured runs like it were off by so much that this one could come out the other way.
+    """
+
+    kind: Kind
+    short_bytes: int = 0
+    spare_bytes: int = 0
+    rows_up_to: int | None = None
+    within_error: bool = False
+
+
+def verdict_of(prediction: Prediction, rows_up_to: int | None = None) -> Verdict:
+    """The verdict on a prediction. `rows_up_to`: see Verdict; whoever can predict again finds it."""
+    capacity = prediction.capacity_bytes
+    if capacity is None:
+        return Verdict(kind="no_card")
+    needed = prediction.needs.highest_reserved_bytes
+    return Verdict(
+        kind=_kind(prediction, capacity - needed, may_be_shorter=rows_up_to is not None),
+        short_bytes=max(0, needed - capacity),
+        spare_bytes=max(0, capacity - needed),
+        rows_up_to=rows_up_to,
+        within_error=_within_error(prediction, capacity - needed),
+    )
+
+
+def _kind(prediction: Prediction, spare: int, *, may_be_shorter: bool) -> Kind:
+    if prediction.fits is None:
+        unknown = prediction.bounds is not None and prediction.bounds.upper_bytes is None
+        return "not_known" if unknown else "may_fit"
+    if prediction.fits is False:
+        return "may_fit" if may_be_shorter else "does_not_fit"
+    tight = prediction.report.retries > 0 or spare < _MARGIN * (prediction.capacity_bytes or 0)
+    return "tight" if tight else "fits"
+
+
+def _within_error(prediction: Prediction, spare: int) -> bool:
+    if prediction.fits is None:
+        return False
+    error, needed = prediction.expected_error, prediction.needs.highest_reserved_bytes
+    if prediction.fits:
+        return error.took_more > _WORTH_SAYING and 0 <= spare < needed * error.took_more
+    return error.took_less > _WORTH_SAYING and 0 < -spare < needed * error.took_less

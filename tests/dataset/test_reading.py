@@ -1,0 +1,196 @@
+"""Lengths from the data itself: formats, tokenizers, bounds, and files that mean harm."""
+
+import json
+import os
+
+import pytest
+
+from vramwise.dataset import rows as reading_rows
+from vramwise.dataset.reading import read_blocks, read_named
+from vramwise.dataset.samples import samples_of
+from vramwise.dataset.tokens import count_tokens
+from vramwise.errors import VramwiseError
+from vramwise.trainers.base import DatasetBlock
+
+TEXT = "word " * 300
+
+
+def written(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"text": TEXT, "id": "x" * 5000},
+        {"messages": [{"role": "user", "content": TEXT}, {"role": "assistant", "content": ""}]},
+        {"conversations": [{"from": "human", "value": TEXT}]},
+        {"conversations": [{"from": "human", "value": [{"type": "text", "text": TEXT}]}], "source": "y" * 5000},
+        {"instruction": TEXT[:750], "input": "", "output": TEXT[750:], "category": "z" * 5000},
+        {"prompt": TEXT[:500], "completion": TEXT[500:]},
+        {"question": TEXT[:500], "answer": TEXT[500:], "url": "u" * 5000},
+    ],
+    ids=lambda row: next(iter(row)),
+)
+def test_the_texts_of_common_formats_count_and_nothing_beside_them(row):
+    (sample,) = samples_of(row)
+    assert len(sample.text) == len(TEXT)
+    assert 0 < sample.extra < 64
+
+
+def test_a_row_that_compares_answers_is_two_samples():
+    chosen, rejected = samples_of({"prompt": "p" * 10, "chosen": "c" * 30, "rejected": "r" * 20})
+    assert (len(chosen.text), len(rejected.text)) == (40, 30)
+    whole = [{"role": "user", "content": "p" * 10}, {"role": "assistant", "content": "c" * 30}]
+    chosen, _ = samples_of({"prompt": "p" * 10, "chosen": whole, "rejected": whole})
+    assert len(chosen.text) == 40, "a whole conversation holds its prompt already"
+
+
+def test_columns_that_the_config_names_win():
+    (sample,) = samples_of({"text": "short", "body_text": TEXT}, columns=("body_text",))
+    assert sample.text == TEXT
+
+
+def test_lengths_that_rows_state_are_taken_as_they_are(tmp_path):
+    path = written(tmp_path / "d.jsonl", [{"input_ids": [1] * 77}, {"length": 12}])
+    lengths = read_named(str(path))
+    assert lengths.tokens == [77, 12]
+    assert "as the rows say" in lengths.assumptions[0]
+
+
+def test_without_a_tokenizer_lengths_are_estimated_and_that_is_said(tmp_path):
+    lengths = read_named(str(written(tmp_path / "d.jsonl", [{"text": "a" * 300}] * 3)))
+    assert lengths.tokens == [102] * 3
+    assert "estimated at 3 bytes a token" in lengths.assumptions[0]
+
+
+def test_the_models_own_tokenizer_counts_where_it_lies_beside_the_model(tmp_path):
+    tokenizers = pytest.importorskip("tokenizers")
+    vocabulary = {"[UNK]": 0, "word": 1}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    path = written(tmp_path / "d.jsonl", [{"text": "word " * count} for count in (10, 200, 3000)])
+    lengths = read_named(str(path), tmp_path)
+    assert lengths.tokens == [12, 202, 3002]
+    assert "the model's tokenizer" in lengths.assumptions[0]
+
+
+def test_the_longest_rows_are_counted_and_the_others_in_their_ratio():
+    counted = []
+
+    def counter(texts):
+        counted.extend(texts)
+        return [len(text) // 5 for text in texts]
+
+    samples = [sample for count in range(1, 5000) for sample in samples_of({"text": "x" * (5 * count)})]
+    lengths = count_tokens(samples, counter)
+    assert len(counted) < 400
+    assert lengths[-1] == 4999 + 2
+    assert abs(lengths[2000] - 2003) <= 1
+
+
+@pytest.mark.parametrize("broken", ["{", "[]", "\x00\x01"])
+def test_a_tokenizer_that_cannot_be_read_is_none(tmp_path, broken):
+    (tmp_path / "tokenizer.json").write_text(broken)
+    lengths = read_named(str(written(tmp_path / "d.jsonl", [{"text": "abc"}])), tmp_path)
+    assert "estimated" in lengths.assumptions[0]
+
+
+def test_a_folder_a_list_and_a_table(tmp_path):
+    (tmp_path / "part").mkdir()
+    written(tmp_path / "part" / "a.jsonl", [{"text": "a" * 30}])
+    (tmp_path / "b.json").write_text("\ufeff" + json.dumps([{"text": "b" * 60}]))
+    (tmp_path / "c.csv").write_text("text,id\n" + "c" * 90 + ",1\n")
+    (tmp_path / "README.md").write_text("not data")
+    assert sorted(read_named(str(tmp_path)).tokens) == [12, 22, 32]
+
+
+def test_parquet_with_pyarrow_and_a_sentence_without(tmp_path, monkeypatch):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    path = tmp_path / "d.parquet"
+    parquet.write_table(pyarrow.table({"text": ["a" * 30, "b" * 60]}), path)
+    assert read_named(str(path)).tokens == [12, 22]
+    path.write_bytes(b"PAR1 nothing of the kind PAR1")
+    with pytest.raises(VramwiseError, match="not read as Parquet"):
+        read_named(str(path))
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    with pytest.raises(VramwiseError, match="pip install pyarrow"):
+        read_named(str(path))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"{broken", "not JSON"),
+        (b"[1, 2]", "a row must be a JSON object"),
+        (b"3\n", "a row must be a JSON object"),
+        (b"[" * 100_000, "not JSON"),
+        (b'{"a": ' * 100_000, "not JSON"),
+        (b"\xff\xfe\x00", "not JSON"),
+        (b'{"n": ' + b"9" * 10_000 + b"}", "not JSON"),
+        (b"", "holds no text"),
+        (b'{"score": 3}\n', "holds no text"),
+    ],
+)
+def test_bad_data_is_one_sentence(tmp_path, content, said):
+    path = tmp_path / "d.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(VramwiseError, match=said):
+        read_named(str(path))
+
+
+def test_deep_rows_do_not_end_the_program(tmp_path):
+    row = "a"
+    for _ in range(400):
+        row = [row]
+    path = written(tmp_path / "d.jsonl", [{"text": "abc"}, {"deep": row}])
+    assert read_named(str(path)).tokens == [3]
+
+
+def test_what_is_no_file_of_rows_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    with pytest.raises(VramwiseError, match="no regular file"):
+        read_named(str(tmp_path / "pipe.jsonl"))
+    for name, said in (
+        ("none.jsonl", "does not exist"),
+        ("a\0b", "no path|does not exist"),
+        ("x" * 5000, "no path|does not exist"),
+    ):
+        with pytest.raises(VramwiseError, match=said):
+            read_named(str(tmp_path / name) if "\0" not in name else name)
+    (tmp_path / "model.bin").write_bytes(b"x")
+    with pytest.raises(VramwiseError, match="must end in"):
+        read_named(str(tmp_path / "model.bin"))
+
+
+def test_a_large_file_is_read_in_part_and_that_is_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading_rows.Budget.__init__, "__defaults__", (5000, 200_000))
+    path = written(tmp_path / "d.jsonl", [{"text": "a" * 90}] * 1000)
+    lengths = read_named(str(path))
+    assert 10 < len(lengths.tokens) < 100
+    assert any("later ones may be longer" in note for note in lengths.assumptions)
+
+
+def test_local_files_that_a_config_names_are_read(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "configs").mkdir()
+    written(tmp_path / "here.jsonl", [{"text": "a" * 30}])
+    written(tmp_path / "configs" / "beside.jsonl", [{"text": "b" * 60}])
+    here, beside = DatasetBlock(path="here.jsonl"), DatasetBlock(path="json", files=("beside.jsonl",))
+    data = read_blocks([here, beside], tmp_path / "configs")
+    assert data.train.tokens == [12, 22]
+    hub = DatasetBlock(path="tatsu-lab/alpaca")
+    assert read_blocks([here, hub], tmp_path).train is None, "rows of the hub may be longer"
+    held_out = DatasetBlock(path="here.jsonl", evaluation=True)
+    assert read_blocks([beside, held_out], tmp_path / "configs").evaluation.tokens == [12]
+
+
+def test_data_of_a_config_that_cannot_be_read_is_a_note(tmp_path):
+    (tmp_path / "bad.jsonl").write_text("{")
+    data = read_blocks([DatasetBlock(path="bad.jsonl")], tmp_path)
+    assert data.train is None
+    assert "not read" in data.notes[0]

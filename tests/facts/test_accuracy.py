@@ -1,0 +1,139 @@
+"""The expected error: of runs like this one, by their features; what no run had is outside it."""
+
+from dataclasses import replace
+
+import pytest
+
+from opened import make_target
+from vramwise.documents.document import parse_document
+from vramwise.facts import accuracy
+from vramwise.facts.accuracy import Recorded, expected_error
+from vramwise.subject import on_target
+from vramwise.trainers.registry import trainer_named
+from vramwise.types import RunSpec
+from vramwise.variants.bounds import bounds
+from vramwise.variants.features import features
+
+CONFIG = """\
+base_model: meta-llama/Llama-3.2-1B
+sequence_len: 2048
+micro_batch_size: 2
+bf16: true
+adapter: lora
+lora_r: 16
+lora_alpha: 32
+lora_target_linear: true
+"""
+
+
+def opened(more=""):
+    document = parse_document("config.yml", (CONFIG + more).encode())
+    return on_target(document, trainer_named("axolotl"), make_target(gpu="h200"))
+
+
+def recorded(name, error, **had):
+    return Recorded(name=name, features=frozenset(had.items()), allocated=error / 2, reserved=error)
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    runs = [
+        *(recorded(f"adam {number}", 0.1 * number, trainer="t", optimizer="adam", loss="stock") for number in range(6)),
+        recorded("muon", -7.0, trainer="t", optimizer="muon", loss="stock"),
+        recorded("other trainer", 50.0, trainer="u", optimizer="adam", loss="stock"),
+    ]
+    monkeypatch.setattr(accuracy, "record", lambda: (tuple(runs), "made up"))
+    accuracy._expected.cache_clear()
+    yield runs
+    accuracy._expected.cache_clear()
+
+
+def test_runs_that_share_the_features_are_counted_and_named(runs):
+    error = expected_error({"trainer": "t", "optimizer": "adam", "loss": "stock"})
+    assert (error.applies, error.outside, error.runs) == (True, (), 6)
+    assert error.names[0] == "adam 0"
+    assert error.reserved_worst == 0.5
+    assert error.closest_differs == ()
+
+
+def test_each_feature_is_stood_for_by_a_run_that_had_it(runs):
+    error = expected_error({"trainer": "t", "optimizer": "muon", "loss": "stock"})
+    assert error.names[0] == "muon"
+    assert error.reserved_worst == 7.0
+    assert error.reserved_lowest == -7.0
+    assert "other trainer" not in error.names
+    assert error.took_more == pytest.approx(7 / 93)
+    assert error.took_less == pytest.approx(0.5 / 100.5)
+
+
+def test_a_feature_that_no_run_had_is_outside(runs):
+    error = expected_error({"trainer": "t", "optimizer": "adam", "loss": "fused"})
+    assert error.applies is False
+    assert error.outside == ("fused",)
+    assert "not known" in str(error)
+    assert error.runs == 6, "and what is known of the rest is still there"
+
+
+def test_what_is_not_modelled_is_outside_though_it_was_measured(runs):
+    error = expected_error({"trainer": "t", "optimizer": "adam", "loss": "stock"}, ["adam"])
+    assert (error.applies, error.outside) == (False, ("adam",))
+
+
+def test_the_record_of_the_package_is_whole():
+    runs, basis = accuracy.record()
+    assert "H200" in basis
+    trainers = {dict(run.features)["trainer"] for run in runs}
+    assert trainers == {"transformers", "axolotl"}
+    assert len({run.name for run in runs}) == len(runs) > 200
+    kinds = set(features(opened().run, opened().model))
+    for run in runs:
+        assert {kind for kind, _ in run.features} >= kinds - {"release"}, f"{run.name}: run `make record`"
+
+
+def test_every_switch_of_a_run_is_a_feature_or_has_no_say():
+    """A field that is added is compared at once: nobody has to remember it here."""
+    subject = opened()
+    plain = features(subject.run, subject.model)
+    for field in ("tiled_mlp", "layer_offloading", "torch_compile", "fp32_embeddings"):
+        other = features(replace(subject.run, **{field: not getattr(subject.run, field)}), subject.model)
+        assert other != plain, field
+    assert features(replace(subject.run, unfrozen=("head",)), subject.model) != plain
+    sizes = replace(subject.run, micro_batch_size=7, sequence_len=99, lora_r=3, effective_batch_size=7)
+    assert features(sizes, subject.model) == plain
+
+
+@pytest.mark.parametrize(
+    ("change", "phrase"),
+    [
+        ({"rl": "dpo"}, "rl: dpo"),
+        ({"optimizer": "adamw_bnb_8bit"}, "adamw_8bit"),
+        ({"recompute": True, "checkpointing_reentrant": True}, "reentrant checkpointing"),
+        ({"gpus": 8, "sharding": "zero3"}, "ZeRO 3"),
+        ({"use_dora": True}, "DoRA"),
+        ({"quantization": "4bit", "adapter": "qlora"}, "LoRA on a 4-bit base"),
+        ({"eval_batch_size": 16}, "evaluation at another batch"),
+    ],
+)
+def test_features_read_as_people_call_them(change, phrase):
+    subject = opened()
+    assert phrase in features(replace(subject.run, **change), subject.model).values()
+
+
+def test_a_compiled_run_lies_between_what_stands_and_the_uncompiled_one():
+    """Measured for LoRA on a 1B shape: 9,938 MiB allocated where the uncompiled run took 13,505."""
+    subject = opened("torch_compile: true\n")
+    prediction = subject.forecast()
+    between = prediction.bounds
+    assert between is not None
+    assert between.upper_bytes == prediction.needs.highest_reserved_bytes
+    assert 2.3 * 2**30 < between.lower_bytes < 9938 * 2**20
+    assert opened().forecast().bounds is None
+
+
+def test_what_has_no_upper_bound_is_not_known():
+    subject = opened()
+    run: RunSpec = replace(subject.run, rl="grpo")
+    between = bounds(run, subject.forecast().needs)
+    assert between is not None
+    assert between.upper_bytes is None
+    assert subject.with_run(run).forecast().fits is None

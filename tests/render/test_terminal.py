@@ -1,0 +1,137 @@
+"""What a terminal of 80 columns shows, in full, for each kind of answer: golden files under tests/data/terminal.
+
+python tests/render/test_terminal.py        # writes them anew: read the difference before you commit it
+"""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+GOLDEN = Path(__file__).parent.parent / "data" / "terminal"
+WIDTH = 80
+# No model of the machine at hand, and no network.
+NOWHERE = {"HF_HUB_CACHE": "hub", "HF_HUB_OFFLINE": "1"}
+SETTLED = ("--with", "axolotl==0.21.0", "--torch", "2.11")
+LORA = """\
+base_model: meta-llama/Llama-3.1-8B
+adapter: lora
+lora_r: 16
+lora_alpha: 32
+lora_target_linear: true
+sequence_len: 4096
+micro_batch_size: 4
+gradient_accumulation_steps: 4
+bf16: true
+optimizer: adamw_torch_fused
+gradient_checkpointing: true
+attn_implementation: flash_attention_2
+"""
+FULL = """\
+base_model: Qwen/Qwen2.5-0.5B
+sequence_len: 2048
+sample_packing: true
+micro_batch_size: 4
+gradient_accumulation_steps: 4
+bf16: true
+optimizer: adamw_torch_fused
+gradient_checkpointing: true
+attn_implementation: flash_attention_2
+"""
+SHARDED = """\
+base_model: meta-llama/Llama-3.1-8B
+sequence_len: 2048
+pad_to_sequence_len: true
+micro_batch_size: 1
+bf16: true
+optimizer: adamw_torch_fused
+gradient_checkpointing: true
+attn_implementation: flash_attention_2
+fsdp_version: 2
+fsdp_config:
+  offload_params: false
+"""
+CASES = {
+    "fits": (FULL, ("--gpu", "rtx-4090")),
+    "tight": (FULL, ("--gpu", "rtx-4090", "--memory-limit", "22000MiB")),
+    "does-not-fit-by-little": (FULL, ("--gpu", "rtx-4080")),
+    "does-not-fit": (LORA + "pad_to_sequence_len: true\n", ("--gpu", "rtx-4090")),
+    "nothing-helps": (SHARDED.partition("fsdp_version")[0], ("--gpu", "t4")),
+    "fits-with-shorter-rows": (LORA, ("--gpu", "rtx-4090")),
+    "unknown-model": (FULL.replace("Qwen/Qwen2.5-0.5B", "nobody/unheard-of-13b"), ("--gpu", "rtx-4090")),
+    "several-gpus": (SHARDED, ("--gpu", "a100-80gb", "--gpus", "8")),
+    "sharded-on-one": (SHARDED, ("--gpu", "a100-80gb")),
+    "not-measured": (FULL.replace("adamw_torch_fused", "adamw_8bt"), ("--gpu", "rtx-4090")),
+    "compiled": (LORA + "pad_to_sequence_len: true\ntorch_compile: true\n", ("--gpu", "rtx-4090")),
+    "no-card": (FULL, ()),
+    "side-by-side": (
+        FULL,
+        ("--gpu", "rtx-4090", *(w for n in (2, 8, 32) for w in ("--what-if", f"micro_batch_size={n}"))),
+    ),
+}
+
+
+def shown(run, name: str) -> str:
+    """What the terminal shows, less what follows the libraries and the record: the error's figures."""
+    from vramwise.render.folding import fold_all
+
+    config, words = CASES[name]
+    Path("config.yml").write_text(config)
+    done = run("predict", "config.yml", *words, *SETTLED)
+    said = done.stdout if done.exit_code != 2 else f"{done.exception}\n"
+    lines, kept = said.splitlines(), []
+    for number, line in enumerate(lines):
+        if line.startswith("Expected error"):
+            kept += lines[number + 3 :]
+            break
+        kept.append(line)
+    return (
+        f"$ vramwise predict config.yml {' '.join(words)}".rstrip()
+        + f" [exit {done.exit_code}]\n"
+        + "\n".join(line.rstrip() for line in fold_all(kept, WIDTH))
+        + "\n"
+    )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_a_terminal_shows(vramwise, name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for variable, value in NOWHERE.items():
+        monkeypatch.setenv(variable, value)
+    assert shown(vramwise, name) == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_answer_is_on_the_first_screen(name):
+    """On a narrow terminal too: the verdict within two lines, whatever it is."""
+    text = (GOLDEN / f"{name}.txt").read_text(encoding="utf-8").splitlines()[1:]
+    assert len(text[0]) <= WIDTH
+    words = ("Fits", "Tight", "May fit", "May not fit", "Does not fit", "Needs", "is not known")
+    assert any(word in " ".join(text[:2]) for word in words), text[:2]
+
+
+def write() -> None:
+    """All of them, anew."""
+    import os
+    import tempfile
+
+    from click.testing import CliRunner
+
+    from vramwise.cli.main import cli
+
+    def run(*words):
+        result = CliRunner().invoke(cli, [str(word) for word in words])
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            result.exit_code = 2
+        return result
+
+    GOLDEN.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        os.environ |= NOWHERE
+        for name in CASES:
+            (GOLDEN / f"{name}.txt").write_text(shown(run, name), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(write())

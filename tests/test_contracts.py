@@ -168,3 +168,7 @@ def test_replay_keeps_its_contract(vramwise, words):
 
 def test_rules_keeps_its_contract(vramwise):
     hold("rules", json.loads(vramwise("rules", "--format", "json").stdout))
+
+
+def test_gpus_keeps_its_contract(vramwise):
+    hold("gpus", json.loads(vramwise("gpus", "--format", "json").stdout))

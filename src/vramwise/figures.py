@@ -14,6 +14,7 @@ from vramwise.subject import Subject
 from vramwise.types import Finding, RunSpec, Severity
 from vramwise.units import gib
 from vramwise.variants.lengths import varied_lengths
+from vramwise.weighing import lighter
 
 # Differences below this are not worth a word.
 _WORTH_SAYING = 0.03
@@ -99,9 +100,16 @@ def _figured(finding: Finding, subject: Subject, as_written: Callable[[], int | 
     if now is None or then is None:
         return finding
     if now <= then * (1 + _WORTH_SAYING):
-        return None if finding.rule in _WORTH_THEIR_REMEDY else finding
+        return None if finding.rule in _WORTH_THEIR_REMEDY else _costless(finding)
     data = " with lengths spread up to sequence_len" if varied and subject.data.train is None else ""
     return replace(finding, message=f"{finding.message}; predicted to reserve {gib(now)} instead of {gib(then)}{data}")
+
+
+def _costless(finding: Finding) -> Finding:
+    """Widths that vary at no cost here are worth a note."""
+    if finding.rule != "unpadded-sequences":
+        return finding
+    return lighter(replace(finding, message=f"{finding.message}; predicted to cost nothing here"))
 
 
 def _remedied(finding: Finding, subject: Subject) -> Subject | None:

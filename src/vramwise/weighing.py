@@ -27,9 +27,10 @@ def weighed(
     needed = reserved()
     if needed is None or not has_ample_room(needed, capacity_bytes):
         return list(findings)
-    return [_lighter(found) if found in light else found for found in findings]
+    return [lighter(found) if found in light else found for found in findings]
 
 
-def _lighter(finding: Finding) -> Finding:
+def lighter(finding: Finding) -> Finding:
+    """The finding as a note, its remedy on request."""
     fix = finding.fix and replace(finding.fix, safe=False)
     return replace(finding, severity=Severity.INFO, fix=fix)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import click
 from click.shell_completion import CompletionItem
 
+# Numbers that are names by themselves.
+_SERIES = re.compile(r"(rtx|gtx|rx)-\d")
 # A shell shows no more than a screenful.
 _MOST = 200
 
@@ -26,7 +30,7 @@ def complete_cards(ctx: click.Context, param: click.Parameter, incomplete: str) 
     wanted = incomplete.lower()
     words = {_in_a_shell(card.name): card for card in all_gpus()}
     # `4090` is a card's name too, but a completion must begin with what is typed.
-    words |= {word.partition("-")[2]: card for word, card in words.items() if word.startswith(("rtx-", "gtx-", "rx-"))}
+    words |= {word.partition("-")[2]: card for word, card in words.items() if _SERIES.match(word)}
     return [
         CompletionItem(word, help=f"{card.name}, {gib(card.memory_bytes)}")
         for word, card in words.items()

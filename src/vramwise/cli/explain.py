@@ -22,7 +22,7 @@ def command(rule_id: str) -> None:
 
 def _page(rule: Rule) -> list[str]:
     parts = [
-        f"{style(rule.id, bold=True)} ({rule.shown_severity}): {rule.title}",
+        f"{style(rule.id, bold=True)} ({_severity(rule)}): {rule.title}",
         rule.documentation,
     ]
     if rule.beyond_trainer:
@@ -31,6 +31,11 @@ def _page(rule: Rule) -> list[str]:
     parts.append(_example("Good", rule.good, rule.good_options))
     parts.append(f"Silence it on its line with: # vramwise: ignore[{rule.id}] reason")
     return "\n\n".join(parts).split("\n")
+
+
+def _severity(rule: Rule) -> str:
+    others = " or ".join(one.value for one in rule.severities if one is not rule.severity)
+    return f"{rule.severity.value}, in other cases {others}" if others else rule.severity.value
 
 
 def _example(title: str, text: str, options: str) -> str:

@@ -48,14 +48,14 @@ def all_gpus() -> tuple[GpuSpec, ...]:
 
 def matching_gpus(words: Sequence[str]) -> tuple[GpuSpec, ...]:
     """The cards that every word fits: part of a name, `sm_90`, `amd`, `bf16`, `fp8`, or a least size such as 40GB."""
-    return tuple(card for card in all_gpus() if all(_fits_word(card, word) for word in words))
+    cards = [(_spec(card), card["memory_gib"]) for card in _catalogue()["cards"]]
+    return tuple(card for card, sold_gib in cards if all(_fits_word(card, sold_gib, word) for word in words))
 
 
-def _fits_word(card: GpuSpec, word: str) -> bool:
+def _fits_word(card: GpuSpec, sold_gib: int, word: str) -> bool:
     wanted = word.lower().strip()
     if _SIZE.match(wanted):
-        # A card sold as 24 GB has less: what driver and firmware keep does not put it below its own size.
-        return card.memory_bytes >= parse_size(wanted) * (1 - _KEPT_SHARE_ECC) - _KEPT_GIB * GIB
+        return sold_gib * GIB >= parse_size(wanted)
     if wanted in ("nvidia", "amd"):
         return card.vendor == wanted
     if wanted in ("bf16", "fp8"):

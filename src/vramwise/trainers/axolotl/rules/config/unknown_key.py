@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from difflib import SequenceMatcher
 from typing import Any
 
@@ -94,7 +94,7 @@ def _removed(schema: Schema, key: str, value: Any) -> Iterator[Hit]:
 def _inside(schema: Schema, key: str, value: Any) -> Iterator[Hit]:
     if not isinstance(value, Mapping) or f"block({key})" not in (schema.key_type(key) or ""):
         return
-    known = schema.nested_keys(key)
+    known, top_level = schema.nested_keys(key), schema.keys()
     for name, held in value.items():
         if not isinstance(name, str) or name in known:
             continue
@@ -106,7 +106,7 @@ def _inside(schema: Schema, key: str, value: Any) -> Iterator[Hit]:
         message = _message(schema, name, known, block=key, refused=severity is Severity.ERROR)
         if severity is Severity.INFO:
             message += f"; {held} is in force anyway"
-        fix = _moved(schema, name, held, key) or _fix(name, held, known, value, block=key)
+        fix = _moved(top_level, name, held, key) or _fix(name, held, known, value, block=key)
         in_force = severity is Severity.INFO
         place = join_key((key, name))
         yield Hit(key=place, near=(key,), message=message, severity=severity, fix=fix, pedantic=in_force)
@@ -141,16 +141,17 @@ def _message(schema: Schema, name: str, known: frozenset[str], *, block: str = "
     if found and (when := elsewhere(found, schema.version, f"a key{place}")):
         instead = f"; use {found.successor}" if found.successor in known else ""
         return f"{name} {when}: {schema.short} {effect}{instead}"
-    if block and name in schema.keys():
+    top_level = schema.keys()
+    if block and name in top_level:
         return f"{name} is no key{place}, where Axolotl {effect}: it stands at the top level"
     close = _very_close(name, known) or _close(name, known)
     hint = f"; did you mean {' or '.join(close)}?" if close else ""
     return f"{name} is no key{place} that Axolotl knows: it {effect}{hint}"
 
 
-def _moved(schema: Schema, name: str, value: Any, block: str) -> Fix | None:
+def _moved(top_level: Collection[str], name: str, value: Any, block: str) -> Fix | None:
     """A key of the top level that was written one level too deep."""
-    if name not in schema.keys() or value is None:
+    if name not in top_level or value is None:
         return None
     edits = (insert_key(name, value, beside=block), delete_key(join_key((block, name))))
     return unsafe("Move it to the top level", *edits)

@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -243,7 +244,7 @@ def main() -> None:
             config = config_of(name, case)
             config["plugins"] = [*config.get("plugins", []), "axolotl_watch.Watch"]
             (folder / "config.yml").write_text(json.dumps(config))
-            (folder / "trace").write_text("1" if arguments.trace else "")
+            (folder / "trace").write_text("1" if arguments.trace or case.get("trace") else "")
             server = servers[(case["axolotl"], case.get("alloc", "expandable_segments:True"))]
             running[name] = (server.start(folder), time.time())
         if not running:
@@ -258,6 +259,7 @@ def main() -> None:
                 subprocess.run(["kill", "-9", str(pid)], check=False)
             del running[name]
             row = row_of(name, cases[name], folder, time.time() - started)
+            shutil.rmtree(WORK / "out" / name, ignore_errors=True)  # trained weights would fill the disk
             with (arguments.out / "axolotl.jsonl").open("a") as file:
                 file.write(json.dumps(row) + "\n")
             if row["rc"]:
@@ -267,7 +269,7 @@ def main() -> None:
     print("not run:", todo, f"{time.time() - began:.0f} s", flush=True)
     for server in servers.values():
         server.process.kill()
-    if arguments.trace:
+    if list(WORK.glob("runs/*/trace.json")):
         folders = [path.relative_to(WORK) for path in WORK.glob("runs/*/trace.json")]
         for first in range(0, len(folders), 12):
             archive = arguments.out / f"traces-{first // 12}.tar.xz"

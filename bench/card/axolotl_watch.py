@@ -21,7 +21,9 @@ MARKS: list[tuple[int, str]] = []
 _reset = torch.cuda.reset_peak_memory_stats
 
 if os.environ.get("WATCH_TRACE"):
-    torch.cuda.memory._record_memory_history(max_entries=1_500_000, stacks="python")
+    # Frames cost a run under checkpointing its life in some versions: $WATCH_FRAMES asks for them.
+    frames = {"stacks": "python"} if os.environ.get("WATCH_FRAMES") else {"context": None}
+    torch.cuda.memory._record_memory_history(max_entries=1_500_000, **frames)
 
 
 def mark(name: str) -> None:
@@ -89,7 +91,7 @@ def _write_trace(path: str) -> None:
         if event["action"] == "alloc":
             places = [
                 f"{frame['filename'].split('site-packages/')[-1].split('/sites/')[-1]}:{frame['line']}:{frame['name']}"
-                for frame in event["frames"]
+                for frame in event.get("frames", ())
                 if frame["filename"].endswith(".py")
             ]
             text = " < ".join(places[:9])

@@ -46,6 +46,7 @@ def run(folder: Path) -> None:
     os.dup2(log, 2)
     os.setsid()
     os.environ["WATCH_OUT"] = str(folder / "watch.json")
+    os.environ["WATCH_FRAMES"] = "1" if "@19" in folder.name else ""
     os.environ["WATCH_TRACE"] = str(folder / "trace.json") if (folder / "trace").read_text() else ""
     code = 0
     try:

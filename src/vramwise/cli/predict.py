@@ -107,7 +107,7 @@ def _command(path: str, options: Options, ask: PredictOptions, memory_limit: str
         words += [f"--{name.replace('_', '-')}", str(value)] if value is not None else []
     for version in options.versions:
         words += ["--with", version]
-    return shlex.join([*words, "--online"] if ask.online else words)
+    return shlex.join(words if ask.online else [*words, "--offline"])
 
 
 def predict_cards(prediction: Prediction, names: Sequence[str]) -> list[tuple[str, Prediction]]:

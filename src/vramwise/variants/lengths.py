@@ -150,14 +150,25 @@ def _texts(value: object) -> Iterator[str]:
 
 def train_shapes(run: RunSpec, lengths: Lengths | None) -> list[BatchShape]:
     """The micro-batches of training, in order; one that stands for all where every batch has the same shape."""
-    return [largest(run)] if lengths is None else _batches(run, lengths, evaluation=False)
+    return [_likely_largest(run)] if lengths is None else _batches(run, lengths, evaluation=False)
 
 
 def eval_shapes(run: RunSpec, lengths: Lengths | None) -> list[BatchShape]:
     """The batches of one evaluation, if any. Without lengths two, because the second meets what the first left."""
     if run.eval_batch_size is None or run.eval_sequence_len is None:
         return []
-    return [largest(run, evaluation=True)] * 2 if lengths is None else _batches(run, lengths, evaluation=True)
+    if lengths is not None:
+        return _batches(run, lengths, evaluation=True)
+    return [_likely_largest(run, evaluation=True)] * 2
+
+
+def _likely_largest(run: RunSpec, *, evaluation: bool = False) -> BatchShape:
+    """The widest batch that the settings allow, with shorter rows in it as data has them: those need a mask."""
+    shape = largest(run, evaluation=evaluation)
+    packed = run.eval_sample_packing if evaluation else run.packing_rows != "none"
+    if packed or run.completion_len is not None:
+        return shape
+    return shape._replace(padded=shape.rows > 1 or run.pad_to_sequence_len)
 
 
 def first_and_widest(shapes: Sequence[BatchShape], group: int, most: int) -> list[BatchShape]:

@@ -254,7 +254,7 @@ def _assumptions(run: RunSpec, model: ModelSpec, lengths: Lengths | None, eval_l
     decisive = (run.origins.get(name) for name in ("precision", "lora_r"))
     notes.extend(origin.why for origin in decisive if origin is not None and origin.kind == "assumed")
     if lengths is None and not run.sample_packing:
-        notes.append("no --lengths: every row at full sequence_len; shorter rows would add a mask under sdpa")
+        notes.append("no --lengths: every batch as wide as sequence_len allows, with shorter rows in it")
     if lengths is None and not run.constant_shapes:
         notes.append("widths follow the data: varying ones may reserve more than this, see --lengths")
     for given in (lengths, eval_lengths):

@@ -23,7 +23,7 @@ SMALL = (
 )
 PADDED = SMALL + "pad_to_sequence_len: true\n"
 COSTLY = SMALL.replace("gradient_checkpointing: true\n", "")
-QUIET = "learning_rate: 5e-5\nflash_attention: true\ndebug:\nload_best_model: false\n"
+QUIET = "learning_rate: 5e-5\nflash_attention: true\ndebug: true\nload_best_model: false\n"
 
 
 def found(text, gpu, **options):

@@ -71,15 +71,15 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
             yield Hit(
                 key=join_key((key,)),
                 message=_message(schema, key, known),
-                severity=Severity.INFO if _is_off(value) else weak,
+                severity=Severity.INFO if _is_idle(key, value) else weak,
                 fix=_fix(key, value, known, values),
-                pedantic=_is_off(value),
+                pedantic=_is_idle(key, value),
             )
 
 
-def _is_off(value: Any) -> bool:
-    """Nothing is lost with a key that holds nothing."""
-    return value is None or value is False
+def _is_idle(key: str, value: Any) -> bool:
+    """Nothing is lost with a key that holds nothing, nor with `debug`, which old examples carry: it shaped no run."""
+    return value is None or value is False or key == "debug"
 
 
 def _removed(schema: Schema, key: str, value: Any) -> Iterator[Hit]:

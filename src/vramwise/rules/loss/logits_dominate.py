@@ -11,7 +11,7 @@ from vramwise.types import RunSpec, Severity
 from vramwise.units import gib
 from vramwise.variants import changes
 
-# Below this share of what is held at the peak, a loss without them would hardly be noticed.
+# Below this share of the most that is allocated, a loss without them would hardly be noticed.
 _SHARE = 0.05
 
 
@@ -49,16 +49,22 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """
     if memory is None or run.loss_kernel != "stock" or run.rl is not None or not lacks_room(memory):
         return
-    logits = memory.breakdown_bytes.get("logits", 0)
-    total = sum(memory.breakdown_bytes.values())
-    if not total or logits / total < _SHARE:
+    logits = _added_by_the_loss(memory)
+    if logits < _SHARE * memory.peak_allocated_bytes:
         return
     yield Hit(
         field="micro_batch_size",
         near=("sequence_len", "base_model"),
         message=(
-            f"{gib(logits)} of {gib(total)} at the peak are logits in the stock loss: Liger's fused linear cross "
-            "entropy or cut cross entropy never hold them"
+            f"the stock loss allocates {gib(logits)} for logits, of {gib(memory.peak_allocated_bytes)} at most: Liger's "
+            "fused linear cross entropy or cut cross entropy never hold them"
         ),
         change=changes.fuse_loss(run),
     )
+
+
+def _added_by_the_loss(memory: MemoryReport) -> int:
+    """What the loss holds beyond the forward pass before it: the logits, and what is computed from them."""
+    forward = {peak.step: peak.peak_allocated_bytes for peak in memory.phases if peak.phase == "forward"}
+    loss = [peak for peak in memory.phases if peak.phase == "loss" and peak.step in forward]
+    return max((peak.peak_allocated_bytes - forward[peak.step] for peak in loss), default=0)

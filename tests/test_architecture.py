@@ -19,7 +19,7 @@ MAY_IMPORT = {
     **{name: set() for name in ("types", "timeline", "errors", "growth")},
     "units": {"errors"},
     "documents": BASE,
-    "facts": BASE | {"families"},
+    "facts": BASE | {"families", "files"},  # the hub's answers are kept
     "families": BASE,
     "allocator": BASE,
     "ghost": GROUND,

@@ -13,7 +13,7 @@ ROWS = {(row["name"], row["axolotl"]): row for row in axolotl.rows([])}
 def errors(name: str, version: str) -> tuple[float, float]:
     """Predicted against measured, allocated and reserved."""
     row = ROWS[name, version]
-    guess, truth = axolotl.predicted(row), axolotl.measured(row)
+    guess, truth = axolotl.predicted(row)[0], axolotl.measured(row)
     return guess.allocated / truth.allocated - 1, guess.reserved / truth.reserved - 1
 
 

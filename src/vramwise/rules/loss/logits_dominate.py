@@ -56,7 +56,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         field="micro_batch_size",
         near=("sequence_len", "base_model"),
         message=(
-            f"the stock loss allocates {gib(logits)} for logits, of {gib(memory.peak_allocated_bytes)} at most: Liger's "
+            f"the stock loss allocates {gib(logits)} for logits, of {gib(memory.peak_allocated_bytes)}: Liger's "
             "fused linear cross entropy or cut cross entropy never hold them"
         ),
         change=changes.fuse_loss(run),

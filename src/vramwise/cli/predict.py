@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from vramwise.api import Options, PredictOptions
+from vramwise.cli.completion import complete_models
 from vramwise.cli.options import TARGET_OPTIONS, data_option, target_options
 from vramwise.cli.writing import say, say_all, say_prose
 from vramwise.files import write_new
@@ -35,7 +36,12 @@ CARDS = (
     type=click.Choice([trainer.name for trainer in TRAINERS]),
     help="What trains; transformers is the embedded engine (default: the trainer that the file is for).",
 )
-@click.option("--model", metavar="ID|PATH", help="Model instead of base_model: a hub id, a folder or a config.json.")
+@click.option(
+    "--model",
+    metavar="ID|PATH",
+    shell_complete=complete_models,
+    help="Model instead of base_model: a hub id, a folder or a config.json.",
+)
 @click.option(
     "--online/--offline",
     default=True,

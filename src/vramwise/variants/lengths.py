@@ -207,10 +207,13 @@ def lists_widths(tokens: Sequence[int], multiple: int) -> bool:
 
 
 def varied_lengths(run: RunSpec, batches: int = 8) -> Lengths:
-    """Lengths between an eighth and the whole of sequence_len, evenly spread and mixed: data where none is given."""
+    """Lengths between an eighth and the whole of sequence_len, evenly spread and mixed: data where none is given.
+
+    The longest comes last: the widest batch of a real run meets a cache that narrower ones have cut up.
+    """
     longest = run.sequence_len
     shortest = max(1, longest // 8)
     count = batches * run.micro_batch_size * run.gradient_accumulation_steps
     golden = 0.6180339887498949  # multiples of it, modulo 1, are the most evenly mixed sequence there is
     tokens = [shortest + round((longest - shortest) * (number * golden % 1)) for number in range(1, count)]
-    return Lengths(tokens=[longest, *tokens], assumptions=("lengths spread evenly up to sequence_len",))
+    return Lengths(tokens=[*tokens, longest], assumptions=("lengths spread evenly up to sequence_len",))

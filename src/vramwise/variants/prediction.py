@@ -248,6 +248,8 @@ def _steps(shapes: Sequence[object], each: int, lengths: Lengths | None) -> int:
 def _assumptions(run: RunSpec, model: ModelSpec, lengths: Lengths | None, eval_lengths: Lengths | None) -> list[str]:
     notes = [f"model: {model.name} ({model.source})"]
     notes += [_version(run, package) for package in (run.trainer, "torch") if package in run.target.stack.releases]
+    if run.target.gpu is not None and run.target.gpu.taken_for:
+        notes.append(run.target.gpu.taken_for)
     notes.extend(taken_for_granted(run.target.gpu))
     decisive = (run.origins.get(name) for name in ("precision", "lora_r"))
     notes.extend(origin.why for origin in decisive if origin is not None and origin.kind == "assumed")

@@ -190,3 +190,14 @@ def test_an_old_torch_is_refused_up_to_0_20_and_fails_later_since():
         target = make_target(torch="2.6", gpus=2, versions=(f"axolotl=={version}",))
         [finding] = check_document(document, target, [rule]).findings
         assert finding.message.endswith(said)
+
+
+@pytest.mark.parametrize(("version", "stops"), [("0.19.0", True), ("0.21.0", False)])
+def test_kernels_of_older_releases_stop_reward_models(vramwise, tmp_path, version, stops):
+    path = tmp_path / "config.yml"
+    path.write_text(
+        "base_model: Qwen/Qwen2.5-0.5B\nreward_model: true\nadapter: lora\nlora_r: 8\nlora_target_linear: true\n"
+        "bf16: true\nmicro_batch_size: 1\n"
+    )
+    words = ("--gpu", "h100", "--with", f"axolotl=={version}", "--select", "lora-kernels-unknown-attention")
+    assert ("PeftModelForCausalLM" in vramwise("check", path, *words).stdout) is stops

@@ -8,7 +8,10 @@ from vramwise.rules.base import Hit, insert_key, rule, safe, set_key
 from vramwise.timeline import MemoryReport
 from vramwise.types import Edit, RunSpec, Severity
 
-_ATTENTION_KERNELS = ("lora_qkv_kernel", "lora_o_kernel")
+_ATTENTION_TAKE_ANY_MODEL = (0, 21)  # until then language models only
+_KERNELS = ("lora_qkv_kernel", "lora_o_kernel")
+_TAKE_ANY_MODEL = (0, 21)  # until then language models only
+_KERNELS = ("lora_mlp_kernel", *_ATTENTION_KERNELS)
 # Architectures of transformers whose attention the kernels cannot rewrite: their forward has none of the texts that
 # axolotl/monkeypatch/lora_kernels.py replaces, or no class by the name it looks for. Found by looking, with Axolotl
 # 0.19 (transformers 5.16) and 0.21 (5.20), which agree; the texts are the same in 0.18 and 0.20.
@@ -44,9 +47,14 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     Command R, GLM-4.5, StableLM, Falcon, GPT-2, GPT-NeoX, Llama 4, DeepSeek, LFM2 and Qwen2-VL write it in another one
     (one matrix for q, k and v, a norm in between, another name), so Axolotl stops while it loads the model.
 
+    Up to 0.20 a reward model is stopped too: the kernels take adapters of language models only (seen with 0.19).
+
     Write the kernels as false: the result is the same, a little slower and with some more activations. One key that is
     written turns the others' default off. Judged where the model is known.
     """
+    if run.objective == "reward" and run.target.stack.parts("axolotl") < _TAKE_ANY_MODEL:
+        yield from _scored(run)
+        return
     on = [kernel for kernel in _ATTENTION_KERNELS if kernel.split("_")[1] in run.fused_lora]
     if run.model_type not in _UNKNOWN or not on:
         return
@@ -58,6 +66,24 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         message=(
             f"{' and '.join(on)}{by_itself} cannot rewrite the attention of {run.model_type} models: Axolotl stops "
             "while it loads the model"
+        ),
+        fix=safe("Leave the kernels off", *_off(run, written)),
+    )
+
+
+def _scored(run: RunSpec) -> Iterator[Hit]:
+    """A model with a score for a head: the kernels take adapters of language models only."""
+    on = [kernel for kernel in _KERNELS if kernel.split("_")[1] in run.fused_lora]
+    if not on:
+        return
+    written = [kernel for kernel in on if run.config.get(kernel)]
+    by_itself = "" if written else ", which Axolotl switches on by itself,"
+    yield Hit(
+        key=written[0] if written else "adapter",
+        near=("base_model",),
+        message=(
+            f"{' and '.join(on)}{by_itself} take language models only, and a reward model is none: Axolotl stops while "
+            "it loads the model (Model must be a PeftModelForCausalLM)"
         ),
         fix=safe("Leave the kernels off", *_off(run, written)),
     )

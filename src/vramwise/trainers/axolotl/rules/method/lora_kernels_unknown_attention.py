@@ -8,7 +8,6 @@ from vramwise.rules.base import Hit, insert_key, rule, safe, set_key
 from vramwise.timeline import MemoryReport
 from vramwise.types import Edit, RunSpec, Severity
 
-_TAKE_ANY_MODEL = (0, 21)  # until then language models only
 _ATTENTION_KERNELS = ("lora_qkv_kernel", "lora_o_kernel")
 _TAKE_ANY_MODEL = (0, 21)  # until then language models only
 _KERNELS = ("lora_mlp_kernel", *_ATTENTION_KERNELS)

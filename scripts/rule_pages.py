@@ -16,7 +16,7 @@ def page(rule: Rule) -> str:
     """One rule's page."""
     parts = [
         f"# {rule.id}",
-        f"**{rule.severity.value}** · {rule.topic}{_needs(rule)}",
+        f"**{rule.severity.value}**{_other_cases(rule)} · {rule.topic}{_needs(rule)}",
         rule.title,
         rule.documentation,
     ]
@@ -27,6 +27,11 @@ def page(rule: Rule) -> str:
     parts.append(_example("Good", rule.good, rule.good_options))
     parts.append(f"Silence it on its line: `# vramwise: ignore[{rule.id}] reason`")
     return "\n\n".join(parts) + "\n"
+
+
+def _other_cases(rule: Rule) -> str:
+    others = [one.value for one in rule.severities if one is not rule.severity]
+    return f" (in other cases {' or '.join(others)})" if others else ""
 
 
 def _needs(rule: Rule) -> str:
@@ -49,7 +54,7 @@ def index() -> str:
         rows = [rule for rule in ALL_RULES if rule.topic == topic]
         if rows:
             table = ["| rule | severity | finds |", "|---|---|---|"]
-            table += [f"| [{rule.id}]({rule.id}.md) | {rule.severity.value} | {rule.title} |" for rule in rows]
+            table += [f"| [{rule.id}]({rule.id}.md) | {rule.shown_severity} | {rule.title} |" for rule in rows]
             parts += [f"## {topic.capitalize()}", "\n".join(table)]
     beyond = [rule for rule in ALL_RULES if rule.beyond_trainer]
     parts.append("## Beyond the trainer")

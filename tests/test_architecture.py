@@ -14,12 +14,12 @@ BASE = {"types", "timeline", "units", "errors", "growth"}
 GROUND = BASE | {"documents", "facts", "families", "allocator"}
 INSIDE = GROUND | {"ghost", "rules", "trainers", "variants"}
 OPENING = {"options", "sidecar", "project", "files", "stacks", "targets"}
-VERBS_OVER_SUBJECTS = {"subject", "fitting", "figures", "judging", "mending", "foreseeing", "attempting"}
+VERBS_OVER_SUBJECTS = {"subject", "fitting", "figures", "weighing", "judging", "mending", "foreseeing", "attempting"}
 MAY_IMPORT = {
     **{name: set() for name in ("types", "timeline", "errors", "growth")},
     "units": {"errors"},
     "documents": BASE,
-    "facts": BASE | {"families"},
+    "facts": BASE | {"families", "files"},  # the hub's answers are kept
     "families": BASE,
     "allocator": BASE,
     "ghost": GROUND,
@@ -39,8 +39,9 @@ MAY_IMPORT = {
     "dataset": BASE | {"trainers", "variants"},
     "subject": INSIDE | OPENING | {"dataset"},
     "fitting": INSIDE | {"subject", "attempting"},
-    "figures": INSIDE | OPENING | {"subject", "fitting"},
-    "judging": INSIDE | OPENING | {"subject", "figures"},
+    "figures": INSIDE | OPENING | {"subject", "fitting", "weighing"},
+    "weighing": INSIDE,
+    "judging": INSIDE | OPENING | {"subject", "figures", "weighing"},
     "mending": INSIDE | OPENING | {"subject", "judging"},
     "foreseeing": INSIDE | OPENING | {"subject", "fitting", "judging"},
     "attempting": INSIDE | {"subject"},

@@ -13,7 +13,7 @@ from vramwise.types import RunSpec
 ROOT = Path(__file__).parent.parent
 SCHEMAS = ROOT / "docs" / "schemas"
 DATA = ROOT / "tests" / "data"
-NAMES = ("check", "predict", "diagnose", "replay", "rules")
+NAMES = ("check", "predict", "diagnose", "replay", "rules", "gpus")
 FOREIGN = "site_name: a page\nplugins: [search]\n"
 OOM_LOG = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.64 GiB "
@@ -81,7 +81,7 @@ def test_the_schemas_are_schemas(name):
 
 def test_every_schema_is_tested_and_linked():
     assert sorted(path.stem for path in SCHEMAS.glob("*.json")) == sorted(NAMES)
-    pages = {name: "ci.md" if name == "rules" else f"{name}.md" for name in NAMES}
+    pages = {name: "ci.md" if name in ("rules", "gpus") else f"{name}.md" for name in NAMES}
     for name, page in pages.items():
         assert f"](schemas/{name}.json)" in (ROOT / "docs" / page).read_text("utf-8"), page
 
@@ -168,3 +168,7 @@ def test_replay_keeps_its_contract(vramwise, words):
 
 def test_rules_keeps_its_contract(vramwise):
     hold("rules", json.loads(vramwise("rules", "--format", "json").stdout))
+
+
+def test_gpus_keeps_its_contract(vramwise):
+    hold("gpus", json.loads(vramwise("gpus", "--format", "json").stdout))

@@ -84,6 +84,16 @@ def test_the_output_in_the_readme_is_the_output(vramwise, monkeypatch):
             assert flat(part) in real, command
 
 
+def test_the_pictures_show_what_is_printed(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    import pictures
+
+    for name, words in pictures.COMMANDS.items():
+        drawn = (pictures.FOLDER / f"{name}.svg").read_text(encoding="utf-8")
+        assert drawn == pictures.svg(pictures.lines_of(words)), "run scripts/pictures.py"
+
+
 def test_the_python_of_the_docs_runs(tmp_path, monkeypatch, capsys):
     (tmp_path / "configs").mkdir()
     shutil.copy(ROOT / "examples" / "qlora.yml", tmp_path / "config.yml")

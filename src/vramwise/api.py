@@ -147,9 +147,17 @@ def train(path: PathLike, options: TrainOptions | None = None) -> int:
 
 
 def snapshot_bytes(prediction: Prediction) -> bytes:
-    """The predicted run in torch's snapshot form, for PyTorch's own viewer."""
+    """The predicted run in torch's snapshot form, for PyTorch's own viewer.
+
+    On a card, or under a limit, it is the run there: where it does not fit, it ends with the request that failed.
+    """
     from vramwise.allocator.settings import parse_settings
     from vramwise.recordings.snapshot import write_snapshot
 
     run = prediction.run
-    return write_snapshot(prediction.timeline, parse_settings(run.allocator, run.target.torch), torch=run.target.torch)
+    return write_snapshot(
+        prediction.timeline,
+        parse_settings(run.allocator, run.target.torch),
+        torch=run.target.torch,
+        limit_bytes=prediction.capacity_bytes,
+    )

@@ -14,6 +14,7 @@ from vramwise.subject import Subject
 from vramwise.types import Finding, RunSpec, Severity
 from vramwise.units import gib
 from vramwise.variants.lengths import varied_lengths
+from vramwise.weighing import lighter
 
 # Differences below this are not worth a word.
 _WORTH_SAYING = 0.03
@@ -30,7 +31,10 @@ _FIGURED = (
     "unpadded-sequences",
     "allocator-not-expandable",
     "fsdp-accumulates-whole-gradients",
+    "logits-dominate",
 )
+# These are said for the sake of their remedy: where it brings nothing here, there is nothing to say.
+_WORTH_THEIR_REMEDY = frozenset({"logits-dominate"})
 
 
 def with_figures(findings: Sequence[Finding], subject: Subject) -> tuple[list[Finding], tuple[str, ...]]:
@@ -44,8 +48,18 @@ def with_figures(findings: Sequence[Finding], subject: Subject) -> tuple[list[Fi
         return list(findings), ()
     if len(subject.forecast().short_timeline.events) > _MOST_EVENTS:
         return list(findings), tuple(dict.fromkeys([finding.rule for finding in wanted]))
-    as_written = cache(lambda: _reserved(subject, _varies(subject.run)))
-    return [_figured(finding, subject, as_written) if finding in wanted else finding for finding in findings], ()
+    as_written = cache(lambda: reserved_as_written(subject))
+    figured = [_figured(finding, subject, as_written) if finding in wanted else finding for finding in findings]
+    return [finding for finding in figured if finding is not None], ()
+
+
+def reserved_as_written(subject: Subject) -> int | None:
+    """Peak reserved of the run as it is, over widths that vary where they do and it matters; None: not predicted."""
+    if not _varies(subject.run):
+        return _reserved(subject, varied=False)
+    if len(subject.forecast().short_timeline.events) > _MOST_EVENTS:
+        return None
+    return _reserved(subject, varied=True)
 
 
 def _left_open(finding: Finding, subject: Subject) -> Finding:
@@ -77,16 +91,25 @@ def _varies(run: RunSpec) -> bool:
     return not run.constant_shapes and EXPANDABLE not in run.allocator
 
 
-def _figured(finding: Finding, subject: Subject, as_written: Callable[[], int | None]) -> Finding:
+def _figured(finding: Finding, subject: Subject, as_written: Callable[[], int | None]) -> Finding | None:
     other = _remedied(finding, subject)
     if other is None:
         return finding
     varied = _varies(subject.run)
     now, then = as_written(), _reserved(other, varied and not other.run.constant_shapes)
-    if now is None or then is None or now <= then * (1 + _WORTH_SAYING):
+    if now is None or then is None:
         return finding
-    data = " with lengths spread up to sequence_len" if varied else ""
+    if now <= then * (1 + _WORTH_SAYING):
+        return None if finding.rule in _WORTH_THEIR_REMEDY else _costless(finding)
+    data = " with lengths spread up to sequence_len" if varied and subject.data.train is None else ""
     return replace(finding, message=f"{finding.message}; predicted to reserve {gib(now)} instead of {gib(then)}{data}")
+
+
+def _costless(finding: Finding) -> Finding:
+    """Widths that vary at no cost here are worth a note."""
+    if finding.rule != "unpadded-sequences":
+        return finding
+    return lighter(replace(finding, message=f"{finding.message}; predicted to cost nothing here"))
 
 
 def _remedied(finding: Finding, subject: Subject) -> Subject | None:
@@ -106,7 +129,7 @@ def _reserved(subject: Subject, varied: bool) -> int | None:
     run, model = subject.run, subject.model
     assert model is not None
     try:
-        if not varied:
+        if not varied or subject.data.train is not None:  # with data at hand its own lengths vary
             return subject.forecast().needs.peak_reserved_bytes
         batches = max(_FEWEST_BATCHES, _LAYERS_FIGURED // model.num_hidden_layers)
         each = min(run.gradient_accumulation_steps, max(_FEWEST_BATCHES, batches // 4))

@@ -22,6 +22,7 @@ from vramwise.trainers.registry import TRAINERS, trainer_named
 from vramwise.trainers.rulebook import ALL_RULES
 from vramwise.types import START, Document, Finding, RunSpec, Severity, Skipped
 from vramwise.variants.prediction import Prediction
+from vramwise.weighing import weighed
 
 WRONG_TYPE = "wrong-type"
 # Not a rule, because nothing in a config can be judged by it: it says what could not be done.
@@ -67,6 +68,13 @@ class Policy:
     report_from: Severity = Severity.INFO
     fail_from: Severity = Severity.WARNING
     predicts: bool = False
+    pedantic: bool = False
+
+    def asked_in_full(self) -> frozenset[str]:
+        """The rules that also say what nothing comes of: all for the pedantic, else those that are named."""
+        if self.pedantic or self.select:
+            return frozenset(rule.id for rule in select_rules(ALL_RULES, select=self.select))
+        return frozenset()
 
     def rules(self, trainer: Trainer) -> list[Rule]:
         """The rules for a trainer's file."""
@@ -85,6 +93,7 @@ def policy_for(path: str, options: Options, *, predicts: bool) -> Policy:
         report_from=Severity(severity or "info"),
         fail_from=Severity(severity or "warning"),
         predicts=predicts if options.predict is None else options.predict,
+        pedantic=project.pedantic if options.pedantic is None else options.pedantic,
     )
 
 
@@ -135,7 +144,12 @@ def judge(subject: Subject, policy: Policy | None = None) -> FileReport:
     prediction, why, notices = _predicted(subject) if policy.predicts else (None, "nobody asked", [])
     lacking = "model" if policy.predicts and subject.target.gpu is not None and not notices else "memory"
     findings, skipped = judge_rules(
-        subject.run, _memory(prediction), policy.rules(subject.trainer), subject.trainer.spell, lacking=lacking
+        subject.run,
+        _memory(prediction),
+        policy.rules(subject.trainer),
+        subject.trainer.spell,
+        lacking=lacking,
+        pedantic=policy.asked_in_full(),
     )
     findings = drop_suppressed(findings, subject.document.text)
     without: tuple[str, ...] = ()
@@ -189,11 +203,13 @@ def _predicted(subject: Subject) -> tuple[Prediction | None, str, list[Finding]]
 
 
 def _with_figures(findings: list[Finding], subject: Subject) -> tuple[list[Finding], tuple[str, ...]]:
-    """The findings with figures where a prediction gives them; without, where it cannot."""
-    from vramwise.figures import with_figures
+    """The findings with figures where a prediction gives them, and as grave as they are on this card."""
+    from vramwise.figures import reserved_as_written, with_figures
 
     try:
-        return with_figures(findings, subject)
+        figured, without = with_figures(findings, subject)
+        capacity = subject.forecast().capacity_bytes
+        return weighed(figured, ALL_RULES, lambda: reserved_as_written(subject), capacity), without
     except Exception as error:
         return [internal_error("the prediction of a remedy", error), *findings], ()
 

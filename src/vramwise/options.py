@@ -31,6 +31,8 @@ class Options:
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     min_severity: str | None = None
+    # Also what is true but of no consequence: old spellings that work, empty keys that nobody reads.
+    pedantic: bool | None = None
     # A data file or folder whose rows' lengths are taken; None: the local files that the config names; "": none.
     data: str | None = None
     # Predict the run and judge what it needs; None: where one file is checked, its model is known and a card is named.

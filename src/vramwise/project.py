@@ -1,6 +1,7 @@
 """`[tool.vramwise]` of the closest pyproject.toml: which rules to use and which machine is meant.
 
-Knows: select, ignore, min-severity, gpu, gpus, torch, with, stack, alloc-conf, launcher. All else is an error.
+Knows: select, ignore, min-severity, pedantic, gpu, gpus, torch, with, stack, alloc-conf, launcher. All else is an
+error.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class ProjectSettings:
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     min_severity: str | None = None
+    pedantic: bool = False
     gpu: str | None = None
     gpus: int | None = None
     torch: str | None = None
@@ -86,6 +88,7 @@ def _settings(path: Path, table: dict[str, Any]) -> ProjectSettings:
         select=tuple(table.get("select", ())),
         ignore=tuple(table.get("ignore", ())),
         min_severity=table.get("min-severity"),
+        pedantic=table.get("pedantic", False),
         gpu=table.get("gpu"),
         gpus=table.get("gpus"),
         torch=table.get("torch"),
@@ -102,8 +105,10 @@ def _problem(key: str, value: Any) -> str | None:
         return None if listed else f"must be a list of {_LISTS[key]}"
     if key == "gpus":
         return None if type(value) is int and value >= 1 else "must be a whole number of at least 1"
+    if key == "pedantic":
+        return None if isinstance(value, bool) else "must be true or false"
     if key not in _WORDS:
-        return f"is not a setting: use {', '.join((*_LISTS, 'gpus', *_WORDS))}"
+        return f"is not a setting: use {', '.join((*_LISTS, 'gpus', 'pedantic', *_WORDS))}"
     if not isinstance(value, str):
         return 'must be a string, e.g. "2.8"'
     choices = _CHOICES.get(key)

@@ -68,8 +68,9 @@ class Subject:
         """The same subject with another text: read and resolved anew."""
         run = self.trainer.resolve(document, self.target, _side_files(self.trainer, document))
         if run.base_model == self.run.base_model:
-            return replace(self, document=document, run=run, _memo={})
+            return replace(self, document=document, run=_of_model(run, self.model), _memo={})
         model, missing = _model(run.base_model, document.path, online=False)
+        run = _of_model(run, model)
         return replace(self, document=document, run=run, model=model, model_missing=missing, _memo={})
 
     def forecast(
@@ -170,10 +171,24 @@ def on_target(
         trainer=trainer,
         target=target,
         side_files=side_files,
-        run=run,
+        run=_of_model(run, found),
         model=found,
         model_missing=missing,
     )
+
+
+def _of_model(run: RunSpec, model: ModelSpec | None) -> RunSpec:
+    """The run with the word for its model's architecture, where that is known.
+
+    A text model inside a multimodal one goes by the outer one's name, which is its own without `_text`; where it is
+    another model's, the outer name is not known.
+    """
+    if model is None:
+        return run
+    kind: str | None = model.model_type
+    if model.text_part:
+        kind = model.model_type.removesuffix("_text") if model.model_type.endswith("_text") else None
+    return replace(run, model_type=kind)
 
 
 def trainer_of(document: Document, insisted: str | None = None) -> Trainer:

@@ -97,6 +97,7 @@ class GpuSpec:
     fp8: bool
     known: bool = True  # False for a bare size such as "24GB": capability-dependent rules are skipped
     multiprocessors: int | None = None  # AMD: compute units; None where they are not known
+    taken_for: str = ""  # what a name that fits several cards was taken for, as a sentence; "" where it fits one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,7 +251,10 @@ ExpertMasks = Literal["none", "ends", "products"]
 
 # Fields of a RunSpec that are no settings of the run: where it came from and what it is resolved for.
 NOT_SETTINGS = frozenset(
-    {"trainer", "trainer_title", "config", "target", "origins", "keys", "duplicate_keys", "added_variables"}
+    {
+        *("trainer", "trainer_title", "config", "target", "origins", "keys", "duplicate_keys", "added_variables"),
+        "model_type",
+    }
 )
 
 
@@ -269,6 +273,7 @@ class RunSpec:
     origins: Mapping[str, Origin] = field(default_factory=dict)
     # Field → the trainer's own key for it, written or not.
     keys: Mapping[str, str] = field(default_factory=dict)
+    model_type: str | None = None  # transformers' word for the base model's architecture; None where it is not known
     # Keys that stand twice in the file.
     duplicate_keys: tuple[DuplicateKey, ...] = ()
 

@@ -78,10 +78,13 @@ def run_of_layers(seed: int, layers: int, passes: int) -> Timeline:
             writer.free(gradient)
         if writer.chance.random() < 0.5:
             writer.alloc(writer.chance.choice(SIZES))
+        if writer.chance.random() < 0.3:  # leaves holes in expandable segments
+            writer.cuts += (len(writer.events), len(writer.events) + 1)
+            writer.events.append(Event(Action.EMPTY_CACHE, 0, 0, 0, 0))
     return Timeline(events=writer.events, tags=[Tag("other", "")], phases=[Phase("step", 1)], cuts=writer.cuts)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(st.integers(0, 10**9), st.integers(2, 9), st.sampled_from(MODES), st.sampled_from([(2, 11), (2, 13)]))
 def test_same_figures_as_request_by_request(seed, layers, mode, torch):
     timeline = run_of_layers(seed, layers, 4)
@@ -108,7 +111,7 @@ def test_most_of_it_goes_by_footprints(mode, monkeypatch):
 
     monkeypatch.setattr(StretchPlayer, "play", watched)
     simulate(run_of_layers(1, 12, 6), parse_settings(mode, (2, 11)), torch=(2, 11))
-    assert sum(by_footprint) > len(by_footprint) / 2
+    assert sum(by_footprint) > len(by_footprint) / 4
 
 
 def test_settings_under_which_blocks_are_chosen_otherwise_are_played_one_by_one(monkeypatch):

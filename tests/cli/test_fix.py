@@ -59,12 +59,19 @@ def test_twice_is_once(vramwise, config):
 
 
 def test_diff_writes_nothing(vramwise, config):
-    result = vramwise("fix", config, "--diff", "--gpu", "a100")
+    result = vramwise("fix", config, "--diff", "--gpu", "a100", "--no-predict")
     assert result.exit_code == 1
     assert config.read_text() == TEXT
     assert "-eval_batch_size: 8\n" in result.stdout
     assert "+eval_batch_size: 2\n" in result.stdout
     assert result.stdout.startswith("--- ")
+
+
+def test_memory_that_is_not_missed_is_saved_on_request_alone(vramwise, config):
+    """On a card with room to spare a smaller eval batch costs time for nothing."""
+    shown = vramwise("fix", config, "--diff", "--gpu", "a100").stdout
+    assert "eval_batch_size: 2" not in shown
+    assert "+eval_batch_size: 2\n" in vramwise("fix", config, "--diff", "--gpu", "a100", "--unsafe-fixes").stdout
 
 
 def test_unsafe_fixes_need_to_be_asked_for(vramwise, config):

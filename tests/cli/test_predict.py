@@ -191,7 +191,7 @@ def test_check_says_what_a_finding_costs(vramwise, config):
         (["--model", "no/such-model"], "config.json"),
         (["--lengths", "nowhere.txt"], "cannot be read"),
         (["--memory-limit", "much"], "is not a size"),
-        (["--model", "no/such-model"], "hf download no/such-model config.json"),
+        (["--model", "no/such-model", "--offline"], "hf download no/such-model config.json"),
         (["--what-if", "nonsense"], "key=value"),
         (["--what-if", "micro_batchsize=1"], "did you mean micro_batch_size"),
         (["--gpu", "rtx-9999"], "rtx-9999"),

@@ -229,7 +229,7 @@ MORE = {
         lines(
             "[rank0]:[E321 ProcessGroupNCCL.cpp:607] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL"
         ),
-        "?",
+        "nccl-timeout",
     ),
     "illegal access": (
         lines(

@@ -72,8 +72,13 @@ def test_the_first_line_is_the_diagnosis(vramwise):
 def test_not_knowing_is_said_with_what_to_collect(vramwise):
     output = vramwise("diagnose", "-", stdin=CASES["only the aftermath"][0]).output
     assert "I don't know" in output.splitlines()[0]
-    assert "torch.cuda.memory._record_memory_history(" in output
-    assert "_dump_snapshot" in output
+    assert "keep all of the output, of every rank" in output
+    assert "_record_memory_history" not in output  # nothing says that memory ran out
+    unsure = vramwise(
+        "diagnose", "-", stdin="RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling x\n"
+    ).output
+    assert "torch.cuda.memory._record_memory_history(" in unsure
+    assert "_dump_snapshot" in unsure
 
 
 def test_a_log_cannot_write_to_the_terminal(vramwise):
@@ -110,8 +115,7 @@ def test_with_a_config_the_change_is_a_diff(vramwise, files):
     assert any("ghost run" in said for said in first["evidence"])
     edited = [remedy for remedy in first["remedies"] if remedy["diff"]]
     assert any("+liger_fused_linear_cross_entropy: true" in remedy["diff"] for remedy in edited)
-    assert any("+micro_batch_size: 4  # rows" in remedy["diff"] for remedy in edited)
-    assert all(isinstance(remedy["survives"], bool) for remedy in edited[:2])
+    assert all(remedy["survives"] is True for remedy in edited)
     assert document["ghost_run"]
     assert config.read_text("utf-8") == CONFIG
 

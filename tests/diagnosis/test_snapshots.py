@@ -1,6 +1,7 @@
 """Snapshots: who held the memory, holes, replay, growth; and files that are not what they seem."""
 
 import contextlib
+import json
 import pickle
 
 import pytest
@@ -12,6 +13,7 @@ import vramwise
 from vramwise.diagnosis.read.frames import Origins
 from vramwise.errors import VramwiseError
 from vramwise.recordings.recording import Events, Recording
+from vramwise.units import readable
 
 
 @pytest.mark.parametrize(
@@ -206,3 +208,64 @@ def test_damaged_pickles_are_read_or_refused(tmp_path, data):
     path.write_bytes(bytes(damaged[:cut]))
     with contextlib.suppress(VramwiseError):
         vramwise.diagnose(None, snapshot=str(path))
+
+
+PREDICTED = """\
+base_model: meta-llama/Llama-3.2-1B
+adapter: lora
+lora_r: 16
+lora_alpha: 32
+lora_target_linear: true
+datasets:
+  - path: tatsu-lab/alpaca
+    type: alpaca
+sequence_len: 4096
+sample_packing: true
+pad_to_sequence_len: true
+micro_batch_size: 4
+optimizer: adamw_torch_fused
+bf16: true
+attn_implementation: sdpa
+gradient_checkpointing: true
+"""
+
+
+def test_a_predicted_snapshot_holds_the_run_on_its_card_under_our_own_labels(tmp_path, vramwise):
+    """Where the run does not fit, the snapshot ends with the request that fails; page, JSON and prediction agree."""
+    (tmp_path / "config.yml").write_text(PREDICTED)
+    words = ("predict", tmp_path / "config.yml", "--gpu", "rtx-4090", "--snapshot", tmp_path / "predicted.pickle")
+    predicted = json.loads(vramwise(*words, "--format", "json").stdout)
+    shown = vramwise(
+        "diagnose", "--snapshot", tmp_path / "predicted.pickle", "--html", tmp_path / "page.html", "--format", "json"
+    )
+    assert shown.exit_code == 1
+    document = json.loads(shown.stdout)
+    shot, failure = document["snapshot"], predicted["out_of_memory"]
+    assert shot["failed"]
+    assert shot["requested_bytes"] == failure["requested_bytes"]
+    assert document["causes"][0]["id"] == "logits"
+    assert {"weights", "logits", "activations"} <= set(shot["by_category"])
+    assert sum(shot["by_category"].values()) == shot["allocated_bytes"]
+    page = (tmp_path / "page.html").read_text("utf-8")
+    assert f"Peak reserved</dt><dd>{readable(shot['reserved_bytes'])}" in page
+    assert f"Peak allocated</dt><dd>{readable(shot['allocated_bytes'])}" in page
+
+
+def test_the_page_says_what_to_change(tmp_path, vramwise):
+    write(tmp_path / "snapshot.pickle", fragmented())
+    vramwise("diagnose", "--snapshot", tmp_path / "snapshot.pickle", "--html", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text("utf-8")
+    assert page.index("What to change") < page.index("Peak reserved")
+    assert "expandable_segments:True" in page[page.index("What to change") : page.index("Peak reserved")]
+
+
+def test_the_page_and_the_json_speak_of_one_moment(tmp_path):
+    """A request that fails makes the allocator give back its cache: less is reserved at the failure than before."""
+    from vramwise.diagnosis.drawing import draw
+    from vramwise.diagnosis.reading import read_all
+
+    write(tmp_path / "snapshot.pickle", fragmented())
+    reading = read_all(None, snapshot=str(tmp_path / "snapshot.pickle"))
+    report, shot = draw(reading).report, reading.diagnosis.snapshot
+    assert (report.peak_reserved_bytes, report.peak_allocated_bytes) == (shot.reserved_bytes, shot.allocated_bytes)
+    assert report.breakdown_bytes == shot.by_category

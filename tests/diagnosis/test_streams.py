@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import vramwise
 from vramwise.diagnosis.read.hits import MOST_HITS, SAMPLES
 from vramwise.diagnosis.read.log import WORDS, read_log
-from vramwise.diagnosis.read.oom_texts import read_memory_text
+from vramwise.diagnosis.read.oom_figures import read_memory_text
 from vramwise.diagnosis.read.prefixes import unboxed
 from vramwise.diagnosis.read.stream import CHUNK_BYTES, Totals, interesting_lines
 from vramwise.errors import VramwiseError

@@ -305,3 +305,51 @@ def test_a_name_or_size_of_thousands_of_digits_is_refused_in_a_short_sentence(na
     with pytest.raises(VramwiseError) as caught:
         gpus.find_gpu(name)
     assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("a100", "'a100' is taken for A100 80GB: A100 40GB must be named in full"),
+        ("v100", "'v100' is taken for V100 16GB: V100 32GB must be named in full"),
+        ("h20", "'h20' is taken for H20 96GB: H20 141GB must be named in full"),
+        ("a100-40gb", ""),
+        ("h100", ""),
+        ("rtx-4090", ""),
+    ],
+)
+def test_a_name_that_cards_of_several_sizes_share_says_which_it_is_taken_for(written: str, said: str) -> None:
+    assert gpus.find_gpu(written).taken_for == said
+
+
+def test_a_size_says_what_cards_of_that_size_have() -> None:
+    said = gpus.find_gpu("24GB").taken_for
+    assert said.startswith("24GB is taken for 24.0 GiB that torch can use; cards sold as 24GB have 21.8 to 23.")
+    assert "name a card" in gpus.find_gpu("100GB").taken_for
+
+
+@pytest.mark.parametrize(
+    ("written", "first"), [("rtx-4900", "RTX 4090"), ("4900", "RTX 4090"), ("rtx 5900", "RTX 5090")]
+)
+def test_digits_that_changed_places_are_put_right_first(written: str, first: str) -> None:
+    with pytest.raises(VramwiseError, match=rf"Did you mean {first}"):
+        gpus.find_gpu(written)
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["4090"], {"RTX 4090", "RTX 4090 Laptop", "RTX 4090 D"}),
+        (["sm_90", "90GB"], {"H100 NVL 94GB", "H20 96GB", "H20 141GB", "H200 141GB", "H200 NVL 141GB"}),
+        (["amd", "fp8", "200GB"], {"MI325X", "MI350X", "MI355X"}),
+        (["no such card"], set()),
+    ],
+)
+def test_words_narrow_the_list(words: list[str], names: set[str]) -> None:
+    found = {card.name for card in gpus.matching_gpus(words) if not card.name.startswith("GH200")}
+    assert found == names
+
+
+def test_a_least_size_takes_the_cards_that_are_sold_with_it() -> None:
+    assert "RTX 4090" in {card.name for card in gpus.matching_gpus(["24GB"])}
+    assert "RTX 3080 12GB" not in {card.name for card in gpus.matching_gpus(["24GB"])}

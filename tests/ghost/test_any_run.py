@@ -24,6 +24,7 @@ SMALL = {
     "moe_intermediate_size": 128,
     "shared_expert_intermediate_size": 128,
     "num_hidden_layers": 2,
+    "hybrid_override_pattern": "M*",
     "n_layer": 2,
     "num_attention_heads": 4,
     "n_head": 4,

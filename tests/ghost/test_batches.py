@@ -83,7 +83,7 @@ def test_made_up_lengths_reach_the_longest_and_vary():
     made = varied_lengths(RUN).tokens
     assert max(made) == 1024
     assert len(set(made)) > len(made) // 2
-    assert train_shapes(RUN, varied_lengths(RUN))[0].width == 1024
+    assert train_shapes(RUN, varied_lengths(RUN))[-1].width == 1024
 
 
 def test_a_byte_order_mark_and_windows_line_ends_are_no_part_of_a_length():

@@ -16,7 +16,7 @@ def test_every_cards_own_multiprocessors_count_or_it_is_said(card):
 
 def test_a_bare_size_says_whose_multiprocessors_it_gets():
     card = find_gpu("24GB")
-    assert hardware_of(card, (2, 11)) == Hardware()
+    assert hardware_of(card, (2, 11)) == Hardware(memory_bytes=card.memory_bytes)
     assert list(taken_for_granted(card)) == [
         "multiprocessors of an H200 (132) taken for 24GB: how many it has is not known"
     ]

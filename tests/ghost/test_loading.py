@@ -142,11 +142,6 @@ class TestExperts:
         start = sizes.index(each)
         assert sizes[start : start + MOE.num_experts + 1] == [each] * MOE.num_experts + [self.DOWN.numel * 2]
 
-    def test_a_rank_keeps_the_gradients_of_its_share_of_them(self):
-        run = replace(READ, adapter=None, sharding="zero2", gpus=4, data_parallel=4)
-        _t, weights = loading(run, MOE)
-        assert weights.by_name[self.DOWN.name].local == self.DOWN.numel // 4
-
     def test_quantised_on_the_way_each_leaves_no_cache_behind(self):
         t, _weights = loading(replace(QLORA, expert_quantization="4bit"), MOE)
         emptied = [event.action for event in t.events].count(Action.EMPTY_CACHE)

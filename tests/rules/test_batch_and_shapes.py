@@ -162,8 +162,8 @@ class TestEvalSchedules:
         [
             ("val_set_size: 0.1\n", ["info"]),
             ("test_datasets:\n  - path: t\n", ["info"]),
-            ("val_set_size: 0.1\nevals_per_epoch: 1\n", ["warning"]),
-            ("val_set_size: 0.1\nevals_per_epoch: 1\nnum_epochs: 0.5\n", ["warning"]),
+            ("val_set_size: 0.1\nevals_per_epoch: 1\n", ["info"]),
+            ("val_set_size: 0.1\nevals_per_epoch: 1\nnum_epochs: 0.5\n", ["info"]),
             ("val_set_size: 0.1\nevals_per_epoch: 1\nnum_epochs: 2\n", []),
             ("val_set_size: 0.1\nevals_per_epoch: 1\neval_strategy: steps\n", []),
             ("val_set_size: 0.1\nevaluation_strategy: epoch\n", []),

@@ -104,9 +104,20 @@ class TestDataLoader:
         assert "16,384 batches" in message
         assert "12.0 GiB" in message
 
-    def test_images_have_no_bound(self):
-        [message] = messages(prefetch_host_memory, "processor_type: AutoProcessor\n")
-        assert "without any bound" in message
+    @pytest.mark.parametrize(("gpus", "expected"), [(8, "info"), (64, "warning")])
+    def test_it_warns_where_a_host_would_feel_it(self, gpus, expected):
+        """12 GiB for 8 GPUs are nothing; 768 GiB for 64 are 12 for each."""
+        text = "sequence_len: 8192\nmicro_batch_size: 4\n"
+        assert severities(prefetch_host_memory, text, gpus=gpus) == [expected]
+
+    @pytest.mark.parametrize(
+        ("model", "held"), [("mistralai/Voxtral-Mini-3B-2507", "sounds"), ("Qwen/Qwen2-VL-7B-Instruct", "images")]
+    )
+    def test_how_large_images_and_sounds_are_only_the_data_knows(self, model, held):
+        text = f"base_model: {model}\nprocessor_type: AutoProcessor\n"
+        [message] = messages(prefetch_host_memory, text)
+        assert f"all their {held}, however large" in message
+        assert severities(prefetch_host_memory, text) == ["info"]
 
     def test_any_loader_key_turns_the_defaults_off(self):
         text = "processor_type: AutoProcessor\ndataloader_pin_memory: false\n"

@@ -206,11 +206,24 @@ def test_no_way_out_is_offered_where_the_other_rule_refuses_it():
 
 
 @pytest.mark.parametrize(
-    "bound", ["context_parallel_size: 2\n", "gemma4_hybrid_attn_impl: true\n", "batch_flattening: true\n"]
+    ("bound", "version"),
+    [
+        ("context_parallel_size: 2\n", "0.19.0"),
+        ("gemma4_hybrid_attn_impl: true\n", "0.21.0"),
+        ("batch_flattening: true\n", "0.21.0"),
+    ],
 )
-def test_sdpa_is_not_offered_where_another_key_needs_flash_attention(bound):
-    [found] = judge("attention-unsupported-card", f"attn_implementation: flash_attention_2\n{bound}", T4)[1]
+def test_sdpa_is_not_offered_where_another_key_needs_flash_attention(bound, version):
+    target = {**T4, "versions": (f"axolotl=={version}",)}
+    [found] = judge("attention-unsupported-card", f"attn_implementation: flash_attention_2\n{bound}", target)[1]
     assert found.fix is None
+
+
+@pytest.mark.parametrize("version", ["0.20.0", "0.21.0"])
+def test_context_parallelism_runs_on_sdpa_since_0_20(version):
+    text = "attn_implementation: flash_attention_2\ncontext_parallel_size: 2\n"
+    [found] = judge("attention-unsupported-card", text, {**T4, "versions": (f"axolotl=={version}",)})[1]
+    assert found.fix is not None
 
 
 def test_reentrant_is_written_where_the_file_has_room():

@@ -57,14 +57,14 @@ def _end_of(shelf: Shelf) -> Block | None:
     """The free block at the end of the mapped memory."""
     if not shelf.unmapped:
         return None
-    last = shelf.unmapped[0].prev
-    return last if last.state == FREE else None
+    unmapped = shelf.unmapped[-1]
+    return unmapped.prev if unmapped.prev.state == FREE and unmapped.next.state == EDGE else None
 
 
 class Footprint:
     """What a stretch touches of a shelf, on what conditions, and what it leaves."""
 
-    __slots__ = ("_end", "_equals", "_free", "_order", "_regions", "_room", "_span", "_touched")
+    __slots__ = ("_end", "_equals", "_free", "_largest", "_order", "_regions", "_room", "_span", "_touched")
 
     def __init__(self, tracker: Tracker, live: dict[int, Block | None], first: int) -> None:
         regions, places = tracker.regions()
@@ -78,6 +78,7 @@ class Footprint:
         self._order = _order(tracker, places)
         # the end's size then, and how much of it must be there
         self._end, self._room = tracker.end_size, tracker.end_room
+        self._largest = max([found for _, found, _, _ in tracker.chosen if found < _ENDLESS], default=0)
 
     def put_down(
         self, shelf: Shelf, live: dict[int, Block | None], first: int, freed: list[int], blocks: list[Block]
@@ -96,11 +97,11 @@ class Footprint:
 
     def matched(self, shelf: Shelf, live: dict[int, Block | None], freed: list[int]) -> list[Block] | None:
         """The blocks that take the places of those touched; None where not everything is as it must be."""
-        if len(shelf.unmapped) > 1:
-            return None
         keys, shelved = shelf.keys, shelf.blocks
         count = len(keys)
         end = _end_of(shelf)
+        if end is not None and end.size + end.next.size <= self._largest + self._room:
+            return None  # a block as large as what the end can grow to does not come before it
         blocks: list[Block] = []
         taken: set[Block] = set()
         for how, place, size in self._touched:
@@ -173,7 +174,7 @@ class Tracker:
 
     def __init__(self, shelf: Shelf) -> None:
         self.shelf = shelf
-        self.whole = len(shelf.unmapped) <= 1
+        self.whole = True
         end = _end_of(shelf)
         self._end_at, self.end_size = (0, 0) if end is None else (end.address, end.size)
         self.end_room = 0
@@ -189,16 +190,20 @@ class Tracker:
         """A request is about to be served."""
         keys, shelved = self.shelf.keys, self.shelf.blocks
         at = bisect_left(keys, size << ADDRESS_BITS)
-        if at < len(keys) and shelved[at].next.state == UNMAPPED:
-            at += 1
+        end = _end_of(self.shelf)
+        passed = at < len(keys) and shelved[at] is end
+        at += passed
         if at == len(keys):
             self._take_end(size)
             return
         block = shelved[at]
+        if block.next.state == UNMAPPED or (passed and end is not None and block.size >= end.size + end.next.size):
+            self.whole = False  # memory that can grow in the midst of a segment, or beyond what the end can grow to
+            return
         found, equals = block.size, []
         while at + 1 < len(keys) and keys[at + 1] >> ADDRESS_BITS == found:
             at += 1
-            if shelved[at].next.state != UNMAPPED:
+            if shelved[at] is not end:
                 equals.append(shelved[at].address)
         self.chosen.append((size, found, block.address, tuple(equals)))
         if block not in self.derived:
@@ -235,7 +240,8 @@ class Tracker:
         self._touch(_Touched(_FREED, place, block.size), block)
         for neighbour, how in ((block.prev, _BEFORE), (block.next, _AFTER)):
             if neighbour.state == FREE and neighbour not in self.derived:
-                ends = neighbour.next.state == UNMAPPED
+                ends = neighbour is _end_of(self.shelf)
+                self.whole = self.whole and (ends or neighbour.next.state != UNMAPPED)
                 self._touch(_Touched(_END if ends else how, place, neighbour.size), neighbour)
 
     def _touch(self, touched: _Touched, block: Block) -> None:

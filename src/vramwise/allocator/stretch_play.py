@@ -34,7 +34,7 @@ class StretchPlayer:
     def play(self, start: int, stop: int) -> Played | None:
         """Play the stretch; None, and nothing done, where it must be played request by request."""
         stretch, first = self._stretches.at(start, stop)
-        if stretch is None:
+        if stretch is None or not stretch.worth_it():
             return None
         allocator, live = self._allocator, self._live
         events = self._events[start:stop]
@@ -42,8 +42,11 @@ class StretchPlayer:
         halves = stretch.small, stretch.large
         matches = [half.match(shelf, live, events) for half, shelf in zip(halves, shelves, strict=True)]
         missing = [half for half, match in zip(halves, matches, strict=True) if match is None and half.events]
+        stretch.tried(sum([len(half.events) for half in missing]))
         room = min(allocator.limit_bytes, allocator.capacity_bytes) - allocator.reserved_bytes
-        if missing and (room < stretch.most_new or (not any(half.watched for half in missing) and len(missing) == 2)):
+        if missing and room < sum([half.most_new for half in missing]):
+            return None
+        if len(missing) == 2 and not (missing[0].watched or missing[1].watched):
             return None
         before, peak = allocator.allocated_bytes, allocator.peak_allocated_bytes
         for match, shelf in zip(matches, shelves, strict=True):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from vramwise.allocator.blocks import Block, Shelf
 from vramwise.allocator.footprint import Footprint
-from vramwise.allocator.rounding import MIN_BLOCK, SMALL
+from vramwise.allocator.rounding import MIN_BLOCK, SMALL, SMALL_SEGMENT
 from vramwise.timeline import Action, Event
 from vramwise.units import MIB
 
@@ -24,6 +24,7 @@ FEWEST_EVENTS = 24
 # Footprints kept of a stretch and a pool, and vain attempts after which only one in some is worth watching.
 _KEPT = 6
 _VAIN = 4
+_LONGEST_PAUSE = 32
 # More than a request for a new segment is rounded up by.
 _SEGMENT_SLACK = 64 * MIB
 
@@ -59,12 +60,13 @@ class Match(NamedTuple):
 class Half:
     """One pool's part of a stretch: its events by position, and the footprints known of it."""
 
-    __slots__ = ("events", "footprints", "freed", "vain")
+    __slots__ = ("events", "footprints", "freed", "most_new", "vain")
 
     def __init__(self) -> None:
         self.events: list[int] = []
         self.freed: list[int] = []  # positions of frees of tensors from before the stretch
         self.footprints: list[tuple[Footprint, Outcome]] = []
+        self.most_new = 0  # memory it could at most add
         self.vain = 0
 
     @property
@@ -96,12 +98,12 @@ class Stretch:
 
     `requests`: positions of the requests. `changes`: bytes by position, as far as requests alone tell; `returned`:
     where a request's block is freed, and by which position it came; `kept`: the other requests, by number and position;
-    `freed`: what was there before. `most_new`: memory it could at most add.
+    `freed`: what was there before.
     """
 
     __slots__ = (
-        *("_outcomes", "changes", "freed", "kept", "large", "length", "most_new", "number_of", "requests", "returned"),
-        "small",
+        *("_outcomes", "changes", "freed", "kept", "large", "length", "number_of", "pause", "requests", "returned"),
+        *("small", "vain"),
     )
 
     def __init__(self, events: Sequence[Event]) -> None:
@@ -110,7 +112,8 @@ class Stretch:
         self.changes: list[int] = []
         self.returned: list[tuple[int, int]] = []
         self.number_of: dict[int, int] = {}
-        self.most_new = 0
+        self.small.most_new = SMALL_SEGMENT
+        self.vain = self.pause = 0
         made: dict[int, int] = {}
         for position, (action, tensor, size, _, _) in enumerate(events):
             rounded = (size + MIN_BLOCK - 1) & -MIN_BLOCK
@@ -121,7 +124,8 @@ class Stretch:
                 self.number_of[position] = len(self.requests)
                 self.requests.append(position)
                 self.changes.append(rounded)
-                self.most_new += rounded + _SEGMENT_SLACK
+                # of two small segments in a row more than one's worth is asked for
+                half.most_new += 2 * rounded if half is self.small else rounded + _SEGMENT_SLACK
             elif tensor in made:
                 self.returned.append((position, made[tensor]))
                 self.changes.append(-rounded)
@@ -140,6 +144,22 @@ class Stretch:
         if key not in self._outcomes:
             self._outcomes[key] = Outcome(self, taken)
         return self._outcomes[key]
+
+    def worth_it(self) -> bool:
+        """Whether footprints may fit now: after several that did not, ever longer stretches go by before a trial."""
+        if self.pause:
+            self.pause -= 1
+            return False
+        return True
+
+    def tried(self, left: int) -> None:
+        """So many events had to be played one by one after all."""
+        if 2 * left < self.length:
+            self.vain = 0
+            return
+        self.vain += 1
+        if self.vain > _VAIN:
+            self.pause = min(_LONGEST_PAUSE, 2 ** (self.vain - _VAIN))
 
 
 class Stretches:

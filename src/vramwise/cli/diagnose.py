@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from vramwise.cli.completion import complete_models
 from vramwise.cli.options import TARGET_OPTIONS, target_options
 from vramwise.cli.writing import say, say_all
 from vramwise.errors import VramwiseError
@@ -21,7 +22,12 @@ if TYPE_CHECKING:
 @click.argument("log", metavar="[LOG]", required=False)
 @click.option("--config", metavar="FILE", help="The run's config: the ghost run then weighs causes and changes.")
 @click.option("--snapshot", metavar="FILE", help="A torch memory snapshot of the run (pickle, gzipped or not).")
-@click.option("--model", metavar="ID|PATH", help="Model instead of base_model: a hub id, a folder or a config.json.")
+@click.option(
+    "--model",
+    metavar="ID|PATH",
+    shell_complete=complete_models,
+    help="Model instead of base_model: a hub id, a folder or a config.json.",
+)
 @target_options
 @click.option("--format", "output_format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--html", metavar="FILE", help="Write the snapshot's memory timeline as a page.")

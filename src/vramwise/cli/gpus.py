@@ -2,23 +2,63 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import click
 
+from vramwise.cli.completion import complete_cards
 from vramwise.cli.writing import say_all
-from vramwise.facts.gpus import all_gpus
+from vramwise.facts.gpus import all_gpus, matching_gpus
+from vramwise.render.json_text import json_text
+from vramwise.render.outward import style
 from vramwise.types import GpuSpec
 from vramwise.units import gib
 
+_HEADER = ("card", "usable", "arch", "computes in")
+
 
 @click.command("gpus")
-def command() -> None:
-    """List the cards vramwise knows: memory, compute capability, bf16, fp8."""
-    cards = all_gpus()
-    width = max(len(card.name) for card in cards)
-    say_all(f"{card.name.ljust(width)}  {gib(card.memory_bytes).rjust(9)}  {_capability(card)}" for card in cards)
+@click.argument("words", nargs=-1, metavar="[WORD]...", shell_complete=complete_cards)
+@click.option("--format", "output_format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def command(words: tuple[str, ...], output_format: str) -> None:
+    """List the cards vramwise knows: usable memory, compute capability, bf16, fp8.
+
+    WORDs narrow the list: part of a name (4090, h100), an architecture (sm_90, amd), a dtype (fp8), or a size that the
+    card must have at least (40GB).
+    """
+    cards = matching_gpus(words) if words else all_gpus()
+    if output_format == "json":
+        say_all(json_text({"version": 1, "gpus": [_json(card) for card in cards]}, indent=2).split("\n"))
+    elif cards:
+        say_all(_table(cards))
+    else:
+        say_all([f"no card matches {' '.join(words)}: `vramwise gpus` lists all"], err=True)
 
 
-def _capability(card: GpuSpec) -> str:
-    arch = "AMD" if card.capability is None else f"sm_{card.capability[0]}{card.capability[1]}"
-    dtypes = [name for name, has in (("bf16", card.bf16), ("fp8", card.fp8)) if has]
-    return f"{arch.ljust(6)}  {' '.join(dtypes)}".rstrip()
+def _table(cards: Sequence[GpuSpec]) -> Iterator[str]:
+    rows = [(card.name, gib(card.memory_bytes), _arch(card), " ".join(_dtypes(card))) for card in cards]
+    widths = [max(len(row[column]) for row in (_HEADER, *rows)) for column in range(len(_HEADER))]
+    for row in (_HEADER, *rows):
+        name, usable, arch, dtypes = row
+        line = f"{name.ljust(widths[0])}  {usable.rjust(widths[1])}  {arch.ljust(widths[2])}  {dtypes}".rstrip()
+        yield style(line, bold=True) if row is _HEADER else line
+
+
+def _arch(card: GpuSpec) -> str:
+    return "AMD" if card.capability is None else f"sm_{card.capability[0]}{card.capability[1]}"
+
+
+def _dtypes(card: GpuSpec) -> list[str]:
+    return ["fp16", *(name for name, has in (("bf16", card.bf16), ("fp8", card.fp8)) if has)]
+
+
+def _json(card: GpuSpec) -> dict[str, object]:
+    return {
+        "name": card.name,
+        "vendor": card.vendor,
+        "usable_bytes": card.memory_bytes,
+        "capability": None if card.capability is None else ".".join(str(part) for part in card.capability),
+        "multiprocessors": card.multiprocessors,
+        "bf16": card.bf16,
+        "fp8": card.fp8,
+    }

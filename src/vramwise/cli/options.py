@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from vramwise.cli.completion import complete_cards, complete_rules
+
 Decorated = Callable[..., Any]
 
 FORMATS = ("text", "json", "sarif", "github")
@@ -31,6 +33,7 @@ def target_options(command: Decorated) -> Decorated:
             click.option(
                 "--gpu",
                 metavar="NAME|SIZE",
+                shell_complete=complete_cards,
                 help="Card, e.g. rtx-4090, a100-80gb, t4; or a size: 24GB (default: this machine's, if any).",
             ),
             click.option(
@@ -77,7 +80,7 @@ def data_option(command: Decorated) -> Decorated:
 
 
 def rule_options(command: Decorated) -> Decorated:
-    """--predict, --select, --ignore, --min-severity: which findings count."""
+    """--predict, --select, --ignore, --min-severity, --pedantic: which findings count."""
     for option in reversed(
         (
             click.option(
@@ -90,12 +93,21 @@ def rule_options(command: Decorated) -> Decorated:
                 default=None,
                 help="Judge what the run will need (default: for one file whose model is known, with a card named).",
             ),
-            click.option("--select", metavar="ID,ID", multiple=True, help="Only these rules."),
-            click.option("--ignore", metavar="ID,ID", multiple=True, help="All rules but these."),
+            click.option(
+                "--select", metavar="ID,ID", multiple=True, help="Only these rules.", shell_complete=complete_rules
+            ),
+            click.option(
+                "--ignore", metavar="ID,ID", multiple=True, help="All rules but these.", shell_complete=complete_rules
+            ),
             click.option(
                 "--min-severity",
                 type=click.Choice(SEVERITIES),
                 help="Report and fail from this severity up (default: report info, fail from warning).",
+            ),
+            click.option(
+                "--pedantic/--no-pedantic",
+                default=None,
+                help="Also say what nothing comes of: old spellings that work, numbers written as text, empty keys.",
             ),
         )
     ):

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from vramwise.api import Options, PredictOptions
+from vramwise.cli.completion import complete_models
 from vramwise.cli.options import TARGET_OPTIONS, data_option, target_options
 from vramwise.cli.writing import say, say_all, say_prose
 from vramwise.files import write_new
@@ -35,7 +36,12 @@ CARDS = (
     type=click.Choice([trainer.name for trainer in TRAINERS]),
     help="What trains; transformers is the embedded engine (default: the trainer that the file is for).",
 )
-@click.option("--model", metavar="ID|PATH", help="Model instead of base_model: a hub id, a folder or a config.json.")
+@click.option(
+    "--model",
+    metavar="ID|PATH",
+    shell_complete=complete_models,
+    help="Model instead of base_model: a hub id, a folder or a config.json.",
+)
 @click.option(
     "--online/--offline",
     default=True,
@@ -101,7 +107,7 @@ def _command(path: str, options: Options, ask: PredictOptions, memory_limit: str
         words += [f"--{name.replace('_', '-')}", str(value)] if value is not None else []
     for version in options.versions:
         words += ["--with", version]
-    return shlex.join([*words, "--online"] if ask.online else words)
+    return shlex.join(words if ask.online else [*words, "--offline"])
 
 
 def predict_cards(prediction: Prediction, names: Sequence[str]) -> list[tuple[str, Prediction]]:

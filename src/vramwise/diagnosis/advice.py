@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from vramwise.allocator.settings import CUDA_VARIABLE
 from vramwise.allocator.variables import EXPANDABLE
 from vramwise.diagnosis import remedies as r
 from vramwise.diagnosis.case import Case
+from vramwise.diagnosis.dialects import dialect_of, in_words_of
 from vramwise.diagnosis.evidence import Cause, Remedy
-from vramwise.diagnosis.witness import Ghost, would_survive
-from vramwise.documents.edit import EditRefused, apply_edits, diff
-from vramwise.errors import VramwiseError
+from vramwise.diagnosis.read.phases import in_loss, in_zero_optimizer
+from vramwise.diagnosis.trial import Trial, tried, with_diff
 from vramwise.subject import Subject
-from vramwise.types import Edit, Fix
 from vramwise.variants import changes
 
 _SMALLER: tuple[r.Build, ...] = (
@@ -38,7 +37,9 @@ BUILDERS: dict[str, tuple[r.Build, ...]] = {
     "after-save": (r.halve_micro_batch,),
     "save-gather": (r.shard_checkpoints,),
     "fragmentation": (r.pad_to_length, r.equal_eval_batch),
-    "long-tail": (r.pad_to_length, r.halve_micro_batch, r.shorten),
+    # No padding here: it would make every batch as long as the one that failed.
+    "long-tail": (r.halve_micro_batch, r.checkpoint_activations, r.fuse_loss, r.shorten),
+    "impossible-request": (r.fused_attention,),
     "resume": (r.eight_bit_optimizer, r.halve_micro_batch),
     "outside-torch": (r.halve_micro_batch,),
     "fp16-trainable-weights": (r.train_in_bf16,),
@@ -97,17 +98,43 @@ COMMANDS: dict[str, tuple[Remedy, ...]] = {
     "dtype-not-implemented": (
         Remedy(title="Run the whole model on the GPU with a torch that has the kernel, or give this part fp32"),
     ),
+    "impossible-request": (
+        Remedy(
+            title="Look at the line that asks for it, and at the longest row: print the shapes there, check lengths, "
+            "labels and indices against the model's vocabulary and its image or position limits"
+        ),
+    ),
+    "vllm-share": (
+        Remedy(
+            title="Give vLLM a smaller share: below what is free when it starts",
+            keys=("gpu_memory_utilization: 0.5  # vllm_gpu_memory_utilization in TRL",),
+        ),
+        Remedy(title="See who holds the memory, and free it or choose another card", command="nvidia-smi"),
+    ),
+    "vllm-cache": (
+        Remedy(
+            title="Shorten what vLLM must hold, or give it a larger share of the card",
+            keys=("max_model_len: half of it", "gpu_memory_utilization: 0.9"),
+        ),
+    ),
+    "nccl-timeout": (
+        Remedy(title="Mend what held the late rank up; a longer ddp_timeout helps only where it was merely slow"),
+    ),
     "absurd-size": (Remedy(title="Look for the rank that failed first; run again with NCCL_DEBUG=INFO"),),
     "kernel-shared-memory": (
         Remedy(title="Choose a kernel or block size made for this card; memory settings do not matter"),
     ),
 }
-_MOST_PREDICTIONS = 4
-# What is added, in this order, where no single change is enough: harmless ones first.
-_LADDER: tuple[r.Build, ...] = (
-    *(r.checkpoint_activations, r.halve_micro_batch, r.fuse_loss, r.halve_micro_batch),
-    *(r.eight_bit_optimizer, r.quantize_base, r.halve_micro_batch),
+_VLLM_SHARE = Remedy(
+    title="Give vLLM a smaller share, and empty torch's cache before it wakes",
+    keys=("gpu_memory_utilization: 0.45  # vllm_gpu_memory_utilization in TRL",),
 )
+_ZERO_OFFLOAD = Remedy(
+    title="Keep the optimizer's state in host memory: DeepSpeed's offload",
+    keys=('"zero_optimization": {"offload_optimizer": {"device": "cpu", "pin_memory": true}}  # the DeepSpeed JSON',),
+)
+# Causes that too many tokens at once lead to: where logits were asked for, a loss that holds none goes first.
+_OF_TOKENS = ("capacity", "oversized-batch", "long-tail", "logits")
 # Causes where more or less memory decides, so that the prediction has a say.
 _OF_MEMORY = frozenset(
     [
@@ -130,17 +157,39 @@ _OF_MEMORY = frozenset(
 
 def advise(case: Case, causes: Sequence[Cause]) -> list[Cause]:
     """The causes with their remedies; for the likeliest, each remedy is tried on the ghost run."""
-    return [replace(cause, remedies=tuple(_remedies(case, cause, tried=at == 0))) for at, cause in enumerate(causes)]
+    longest = any(cause.id == "long-tail" for cause in causes)
+    return [_advised(case, cause, first=at == 0, longest=longest) for at, cause in enumerate(causes)]
 
 
-def _remedies(case: Case, cause: Cause, *, tried: bool) -> list[Remedy]:
-    built = {build: _built(case, build(_subject(case))) for build in _builders(case, cause)}
+def _advised(case: Case, cause: Cause, *, first: bool, longest: bool) -> Cause:
+    built = {build: _built(case, build(_subject(case))) for build in _builders(case, cause, longest=longest)}
     offered = {build: remedy for build, remedy in built.items() if remedy is not None}
-    edited = list(offered.values())
-    if tried and cause.id in _OF_MEMORY and case.ghost is not None:
-        edited = _tried(case, offered)
-    commands = list(COMMANDS.get(cause.id, ()))
-    return commands + edited if cause.id in ("fragmentation", "other-process") else edited + commands
+    if offload := _zero_offload(case, cause):
+        offered = {r.offload_optimizer: offload, **offered}
+    trial = Trial(list(offered.values()), [])
+    if first and cause.id in _OF_MEMORY and case.ghost is not None:
+        trial = tried(case, offered, foremost=r.fuse_loss if _asks_for_logits(case) else None)
+    commands = list(_commands(case, cause))
+    before = cause.id in ("fragmentation", "other-process") or case.symptom.kind == "vllm-cumem"
+    remedies = commands + trial.remedies if before else trial.remedies + commands
+    said = [f"{remedy.title} ({remedy.prediction})" for remedy in trial.rejected]
+    evidence = (*cause.evidence, f"tried on the ghost run, and not enough: {'; '.join(said)}") if said else None
+    return replace(cause, remedies=tuple(remedies), evidence=evidence or cause.evidence)
+
+
+def _commands(case: Case, cause: Cause) -> tuple[Remedy, ...]:
+    if cause.id == "outside-torch" and case.symptom.kind == "vllm-cumem":
+        return (_VLLM_SHARE,)
+    return COMMANDS.get(cause.id, ())
+
+
+def _zero_offload(case: Case, cause: Cause) -> Remedy | None:
+    """Of an optimizer that DeepSpeed shards: its state may lie on the host."""
+    run = case.run
+    sharded = in_zero_optimizer(case.symptom.frames) or (run is not None and run.sharding.startswith("zero"))
+    if cause.id != "optimizer-state" or not sharded or (run is not None and run.offload_optimizer):
+        return None
+    return replace(_ZERO_OFFLOAD, fields={"offload_optimizer": True}) if run is not None else _ZERO_OFFLOAD
 
 
 def _subject(case: Case) -> Subject | None:
@@ -150,10 +199,10 @@ def _subject(case: Case) -> Subject | None:
 def _built(case: Case, remedy: Remedy | None) -> Remedy | None:
     """With the log's own values, and with its diff."""
     known = remedy and _with_known_values(case, remedy)
-    return known and _with_diff(case, known)
+    return known and with_diff(case, known)
 
 
-def _builders(case: Case, cause: Cause) -> tuple[r.Build, ...]:
+def _builders(case: Case, cause: Cause, *, longest: bool) -> tuple[r.Build, ...]:
     """What suits a cause at this moment.
 
     In the optimizer's own step no activation is alive: fewer of them would not help. Training's micro-batch does not
@@ -165,7 +214,16 @@ def _builders(case: Case, cause: Cause) -> tuple[r.Build, ...]:
         return ()
     if cause.id == "eval-batch" and case.larger_eval_batch:
         return (r.equal_eval_batch,)
-    return BUILDERS.get(cause.id, ())
+    builders = BUILDERS.get(cause.id, ())
+    if longest:
+        builders = tuple(build for build in builders if build is not r.pad_to_length)
+    if cause.id in _OF_TOKENS and _asks_for_logits(case):
+        builders = tuple(dict.fromkeys((r.fuse_loss, *builders)))
+    return builders
+
+
+def _asks_for_logits(case: Case) -> bool:
+    return in_loss(case.symptom.frames) or case.as_large_as("logits") is not None
 
 
 def _with_known_values(case: Case, remedy: Remedy) -> Remedy | None:
@@ -187,7 +245,8 @@ def _with_known_values(case: Case, remedy: Remedy) -> Remedy | None:
             steps,
         ),
     }
-    return replace(remedy, keys=tuple(_known(line, instead.get(line)) for line in remedy.keys))
+    lines = [_known(line, instead.get(line)) for line in remedy.keys]
+    return replace(remedy, keys=in_words_of(dialect_of(case.log, case.symptom.frames), lines))
 
 
 def _known(line: str, value: tuple[str, int, int] | None) -> str:
@@ -195,90 +254,3 @@ def _known(line: str, value: tuple[str, int, int] | None) -> str:
         return line
     key, after, before = value
     return f"{key}: {after}" + (f"  # was {before}" if before and before != after else "")
-
-
-def _with_diff(case: Case, remedy: Remedy) -> Remedy:
-    if remedy.fix is None or case.ghost is None:
-        return remedy
-    document = case.ghost.document
-    try:
-        return replace(remedy, diff=diff(document, apply_edits(document, remedy.fix.edits)))
-    except EditRefused as error:
-        return replace(remedy, refused=str(error))
-
-
-def _tried(case: Case, offered: Mapping[r.Build, Remedy]) -> list[Remedy]:
-    """Each remedy on the ghost run, those that survive first, and of these the ones that keep the training as it is.
-
-    Shorter rows lose data: they come last, and where nothing else survives, several changes together are tried.
-    """
-    judged = {build: _judged(case, remedy) for build, remedy in list(offered.items())[:_MOST_PREDICTIONS]}
-    half = judged.get(r.halve_micro_batch)
-    if half is not None and half.survives is False:
-        judged[r.halve_micro_batch] = _smaller_still(case, half)
-    last = judged.pop(r.shorten, offered.get(r.shorten))
-    remedies = list({**offered, **judged, r.shorten: last}.values())
-    ranked = [remedy for remedy in remedies if remedy is not None and remedy is not last]
-    if not any(remedy.survives for remedy in ranked) and _can_be_tried(case):
-        ranked += _combined(case, [remedy.fix for remedy in ranked if remedy.fix and not remedy.refused])
-    ranked.sort(key=lambda remedy: (remedy.survives is not True, remedy.fix is not None and not remedy.fix.safe))
-    return [*ranked, last] if last is not None else ranked
-
-
-def _can_be_tried(case: Case) -> bool:
-    ghost = case.ghost
-    return ghost is not None and ghost.prediction is not None and ghost.surpassed_by(case.memory) is None
-
-
-def _judged(case: Case, remedy: Remedy) -> Remedy:
-    assert case.ghost is not None
-    if remedy.fix is None or remedy.refused:
-        return remedy
-    survives, figures = would_survive(case.ghost, remedy.fix.edits, case.memory)
-    return replace(remedy, survives=survives, prediction=figures)
-
-
-def _smaller_still(case: Case, half: Remedy) -> Remedy:
-    """The largest micro-batch that survives; half of it where none does."""
-    assert case.run is not None
-    assert case.ghost is not None
-    for change in changes.smaller_micro_batches(case.run):
-        remedy = r.spelt(case.ghost.subject, change)
-        if remedy is None or remedy.title == half.title:
-            continue
-        judged = _judged(case, _with_diff(case, remedy))
-        if judged.survives:
-            return judged
-    return half
-
-
-def _combined(case: Case, tried: list[Fix]) -> list[Remedy]:
-    """Where no single change is enough: one after another, until the ghost run survives."""
-    ghost = case.ghost
-    assert ghost is not None
-    edits: list[Edit] = list(tried[0].edits) if tried else []
-    safe = all(fix.safe for fix in tried[:1])
-    survives: bool | None = False
-    figures = ""
-    for build in _LADDER:
-        try:
-            changed = ghost.subject.with_document(apply_edits(ghost.document, edits))
-        except VramwiseError:
-            return []
-        remedy = build(changed)
-        if remedy is None or remedy.fix is None:
-            continue
-        edits += remedy.fix.edits
-        safe = safe and remedy.fix.safe
-        survives, figures = would_survive(ghost, edits, case.memory)
-        if survives is not False:
-            break
-    title = "Several changes together" if survives else "All of these together"
-    fix = Fix(title=title, safe=safe, edits=tuple(edits))
-    together = _with_diff(case, Remedy(title=title, fix=fix, survives=survives, prediction=figures))
-    return [together] if survives is not False else [Remedy(title=_not_enough(ghost)), together]
-
-
-def _not_enough(ghost: Ghost) -> str:
-    adapter = "" if ghost.run.adapter else "an adapter (lora, qlora), "
-    return f"No change of these is enough for this card: it takes {adapter}sharding over several cards, or a larger one"

@@ -22,7 +22,8 @@ class Drawing:
 
     snapshot: SnapshotFacts
     profile: Profile
-    report: MemoryReport
+    report: MemoryReport  # at the failure, or at the most allocated: the moment that the facts are of
+    most_reserved_bytes: int  # at any moment before: a request that fails makes the allocator give back what it can
 
 
 def draw(reading: Reading) -> Drawing:
@@ -34,10 +35,22 @@ def draw(reading: Reading) -> Drawing:
     timeline = timeline_of(recording, torch, until=shot.at, tag_of=Origins(recording).tag)
     settings = parse_settings(recording.settings, torch)
     bound = _bound(timeline, settings, torch, shot.bound_bytes) if shot.failed else None
+    report = simulate(timeline, settings, torch=torch, limit_bytes=bound)
     return Drawing(
         snapshot=shot,
         profile=profile_timeline(timeline, settings, torch=torch, limit_bytes=bound),
-        report=simulate(timeline, settings, torch=torch, limit_bytes=bound),
+        report=_as_recorded(report, shot),
+        most_reserved_bytes=report.peak_reserved_bytes,
+    )
+
+
+def _as_recorded(report: MemoryReport, shot: SnapshotFacts) -> MemoryReport:
+    """The drawn run with the figures of the recording at the moment that everything else speaks of."""
+    return replace(
+        report,
+        peak_allocated_bytes=shot.allocated_bytes,
+        peak_reserved_bytes=shot.reserved_bytes,
+        breakdown_bytes=dict(shot.by_category),
     )
 
 

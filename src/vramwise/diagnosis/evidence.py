@@ -109,6 +109,7 @@ class LogFacts:
     recovered: Sequence[Symptom] = ()
     ranks: frozenset[int] = frozenset()
     settings: Mapping[str, Setting] = field(default_factory=dict)
+    keys_written: frozenset[str] = frozenset()  # settings under the very names that the log has for them
     steps_done: int | None = None
     total_steps: int | None = None
     memory: Sequence[Reading] = ()  # allocated or active memory, step by step, thinned out
@@ -127,6 +128,8 @@ class Remedy:
     refused: str = ""  # why the edit could not be made
     survives: bool | None = None
     prediction: str = ""
+    # For a change outside the config: what it makes of the run, so that it can be tried all the same.
+    fields: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

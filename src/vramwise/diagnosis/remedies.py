@@ -60,6 +60,10 @@ eight_bit_optimizer = Build(
     title="Keep the optimizer's state in 8 bits",
     change=changes.eight_bit_optimizer,
 )
+# Written in DeepSpeed's own file: no trainer spells it.
+offload_optimizer = Build(
+    name="offload-optimizer", title="Keep the optimizer's state in host memory", change=lambda _: None
+)
 equal_eval_batch = Build(
     name="equal-eval-batch", title="Evaluate at the training micro-batch", change=changes.equal_eval_batch
 )

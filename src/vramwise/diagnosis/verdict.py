@@ -6,7 +6,7 @@ from vramwise.diagnosis.advice import advise
 from vramwise.diagnosis.case import Case, snapshot_symptom
 from vramwise.diagnosis.causes.ranking import OUT_OF_MEMORY, failure_of, ghost_lines, rank_causes
 from vramwise.diagnosis.evidence import Diagnosis, Frame, LogFacts, PhaseName, Symptom
-from vramwise.diagnosis.read.collect import next_steps
+from vramwise.diagnosis.read.collect import next_steps, other_steps
 from vramwise.diagnosis.read.snapshot import SnapshotFacts
 from vramwise.diagnosis.witness import Ghost
 from vramwise.units import readable
@@ -47,8 +47,8 @@ def conclude(
     causes = advise(case, rank_causes(case))
     explained = bool(causes) and causes[0].confidence >= _A_GUESS
     sentence = f"{_where(symptom)}: {causes[0].sentence}." if explained else _unexplained(symptom)
-    sure = explained and causes[0].confidence >= 0.7 and not _surpassed(case)
-    steps = () if sure else next_steps(has_config=ghost is not None, has_snapshot=snapshot is not None, failed=True)
+    sure = explained and causes[0].confidence >= 0.7 and symptom.kind != "nccl-timeout" and not _surpassed(case)
+    steps = () if sure else _next_steps(case)
     return Diagnosis(
         verdict="diagnosed" if explained else "unexplained",
         sentence=sentence,
@@ -60,6 +60,16 @@ def conclude(
         ghost=ghost_lines(case),
         notes=tuple(_notes(case)),
         next_steps=steps,
+    )
+
+
+def _next_steps(case: Case) -> tuple[str, ...]:
+    """A snapshot tells who held the GPU's memory; of any other failure, and of other makers' allocators, nothing."""
+    if case.symptom.kind not in OUT_OF_MEMORY:
+        return other_steps(case.symptom.kind)
+    recordable = case.memory.wording != "mps"
+    return next_steps(
+        has_config=case.ghost is not None, has_snapshot=case.snapshot is not None or not recordable, failed=True
     )
 
 

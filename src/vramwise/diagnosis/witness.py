@@ -107,12 +107,22 @@ def summon(subject: Subject, memory: MemoryText | None, *, named_gpu: bool = Fal
 
 def would_survive(ghost: Ghost, edits: Sequence[Edit], memory: MemoryText | None) -> tuple[bool | None, str]:
     """Whether the changed config is predicted to fit the card, and the figures; None where that cannot be said."""
+    try:
+        changed = ghost.subject.with_document(apply_edits(ghost.document, edits))
+    except VramwiseError as error:
+        return None, str(error)
+    except Exception as error:
+        return None, _fault(error)
+    return survival(ghost, changed, memory)
+
+
+def survival(ghost: Ghost, changed: Subject, memory: MemoryText | None) -> tuple[bool | None, str]:
+    """Whether a changed run is predicted to fit the card, and the figures; None where that cannot be said."""
     if ghost.prediction is None or ghost.prediction.capacity_bytes is None:
         return None, ""
     if ghost.surpassed_by(memory) is not None:
         return None, ""
     try:
-        changed = ghost.subject.with_document(apply_edits(ghost.document, edits))
         prediction = _predict(changed, memory)
     except VramwiseError as error:
         return None, str(error)

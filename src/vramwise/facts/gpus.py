@@ -7,14 +7,15 @@ else is known. Does not know which card this machine has (nvml.py) nor how fast 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from vramwise.errors import VramwiseError
 from vramwise.facts.bundled import bundled_json
 from vramwise.types import GpuSpec
-from vramwise.units import GIB, MIB, parse_size
+from vramwise.units import GIB, MIB, gib, parse_size
 
 # Where no total was seen, what driver and firmware keep is taken as 1.5 % and 0.35 GiB (7.5 % where error correction
 # lives in the same memory). It is the lower edge of the totals that were seen: below every one of them, by at most 5 %.
@@ -34,7 +35,7 @@ def find_gpu(name: str) -> GpuSpec:
     """The card that a name means, or for a size such as 24GB a card of that much memory (`known=False`)."""
     card = _cards_by_spelling().get(_squashed(name))
     if card is not None:
-        return _spec(card)
+        return replace(_spec(card), taken_for=_left_open(name, card))
     if _SIZE.match(name):
         return _bare_size(name)
     raise VramwiseError(_unknown(name))
@@ -43,6 +44,25 @@ def find_gpu(name: str) -> GpuSpec:
 def all_gpus() -> tuple[GpuSpec, ...]:
     """Every card of the catalogue, in its order."""
     return tuple(_spec(card) for card in _catalogue()["cards"])
+
+
+def matching_gpus(words: Sequence[str]) -> tuple[GpuSpec, ...]:
+    """The cards that every word fits: part of a name, `sm_90`, `amd`, `bf16`, `fp8`, or a least size such as 40GB."""
+    cards = [(_spec(card), card["memory_gib"]) for card in _catalogue()["cards"]]
+    return tuple(card for card, sold_gib in cards if all(_fits_word(card, sold_gib, word) for word in words))
+
+
+def _fits_word(card: GpuSpec, sold_gib: int, word: str) -> bool:
+    wanted = word.lower().strip()
+    if _SIZE.match(wanted):
+        return sold_gib * GIB >= parse_size(wanted)
+    if wanted in ("nvidia", "amd"):
+        return card.vendor == wanted
+    if wanted in ("bf16", "fp8"):
+        return card.bf16 if wanted == "bf16" else card.fp8
+    if wanted.startswith("sm_"):
+        return card.capability is not None and wanted == f"sm_{card.capability[0]}{card.capability[1]}"
+    return _squashed(word) in _squashed(card.name)
 
 
 def multiprocessors_of(name: str) -> int | None:
@@ -101,8 +121,37 @@ def _bare_size(text: str) -> GpuSpec:
         raise VramwiseError(f"'{text}' is too little for a GPU: write its memory like 24GB")
     shown = f"{size_bytes / GIB:g}GB"
     return GpuSpec(
-        name=shown, vendor="nvidia", memory_bytes=size_bytes, capability=None, bf16=True, fp8=False, known=False
+        name=shown,
+        vendor="nvidia",
+        memory_bytes=size_bytes,
+        capability=None,
+        bf16=True,
+        fp8=False,
+        known=False,
+        taken_for=_size_left_open(shown, size_bytes),
     )
+
+
+def _size_left_open(shown: str, size_bytes: int) -> str:
+    """A card that is sold by this size has less: driver and firmware keep a part."""
+    sold = [usable_bytes(card) for card in _catalogue()["cards"] if card["memory_gib"] * GIB == size_bytes]
+    taken = f"{shown} is taken for {gib(size_bytes)} that torch can use"
+    if not sold:
+        return f"{taken}: name a card for what it really has"
+    return f"{taken}; cards sold as {shown} have {min(sold) / GIB:.1f} to {gib(max(sold))} of it: name the card"
+
+
+def _left_open(name: str, card: dict[str, Any]) -> str:
+    """A name without a size that cards of several sizes share."""
+    bare = re.compile(rf"(rtx|gtx|rx)?{_squashed(name)}[1-9]\d*gb")
+    others = [
+        other["name"]
+        for other in _catalogue()["cards"]
+        if other["memory_gib"] != card["memory_gib"] and bare.fullmatch(_squashed(other["name"]))
+    ]
+    if not others:
+        return ""
+    return f"'{name}' is taken for {card['name']}: {' and '.join(others)} must be named in full"
 
 
 @cache
@@ -114,13 +163,18 @@ def _catalogue() -> dict[str, Any]:
 @cache
 def _cards_by_spelling() -> dict[str, dict[str, Any]]:
     """Squashed spelling → card. Exact spellings win over those that leave a series or add a size."""
-    cards: list[dict[str, Any]] = _catalogue()["cards"]
-    exact = {_squashed(written): card for card in cards for written in [card["name"], *card.get("aliases", [])]}
+    exact = _exact_spellings()
     loose: dict[str, dict[str, Any]] = {}
     for spelling, card in exact.items():
         for other in _variants(spelling, card):
             loose.setdefault(other, card)
     return loose | exact
+
+
+@cache
+def _exact_spellings() -> dict[str, dict[str, Any]]:
+    cards: list[dict[str, Any]] = _catalogue()["cards"]
+    return {_squashed(written): card for card in cards for written in [card["name"], *card.get("aliases", [])]}
 
 
 def _variants(spelling: str, card: dict[str, Any]) -> Iterator[str]:
@@ -142,10 +196,12 @@ def _squashed(name: str) -> str:
 def _unknown(name: str) -> str:
     from difflib import get_close_matches
 
-    wanted = _SERIES.sub("", _squashed(name[:_LONGEST_NAME]))
-    names_by_spelling = {_SERIES.sub("", _squashed(card["name"])): card["name"] for card in _catalogue()["cards"]}
+    wanted = _squashed(name[:_LONGEST_NAME])
+    names_by_spelling = {_squashed(card["name"]): card["name"] for card in _catalogue()["cards"]}
     names_by_spelling |= {key: card["name"] for key, card in _cards_by_spelling().items() if not key.endswith("gb")}
     close = get_close_matches(wanted, names_by_spelling, n=12, cutoff=0.65)
+    # Digits change places more often than they change: `rtx-4900` means the 4090.
+    close.sort(key=lambda spelling: sorted(spelling) != sorted(wanted))
     names = list(dict.fromkeys(names_by_spelling[spelling] for spelling in close))[:3]
     meant = f" Did you mean {' or '.join(names)}?" if names else " `vramwise gpus` lists the names."
     shown = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…"

@@ -13,10 +13,11 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
+
+from vramwise.files import put_whole
 
 SECONDS = 3.0
 LARGEST_BYTES = 4 * 2**20
@@ -128,12 +129,8 @@ def _within(seconds: float, ask: Callable[[], bytes]) -> bytes:
 
 def _put(path: Path, data: bytes) -> None:
     """Keep it: whole or not at all."""
-    temporary = path.with_name(f".config.{os.getpid()}.{threading.get_ident()}.json")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(data)
-        temporary.replace(path)
+        put_whole(path, data)
     except OSError as error:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
         raise HubSilent(f"cannot be kept: {path.parent}: {error.strerror or error}") from error

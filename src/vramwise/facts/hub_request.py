@@ -10,6 +10,7 @@ from urllib.parse import quote, urlsplit
 from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
 from vramwise.facts.hub import LARGEST_BYTES, SECONDS, HubSilent, endpoint
+from vramwise.units import mib
 
 
 class _Redirects(HTTPRedirectHandler):
@@ -50,7 +51,7 @@ def ask(name: str, revision: str) -> bytes:
         reason = getattr(error, "reason", error)
         raise HubSilent(f"could not be asked for at {hub}: {str(reason).strip() or type(error).__name__}") from error
     if len(data) > LARGEST_BYTES:
-        raise HubSilent(f"has a config.json above {LARGEST_BYTES // 2**20} MiB there, which is not read")
+        raise HubSilent(f"has a config.json above {mib(LARGEST_BYTES)} there, which is not read")
     return data
 
 

@@ -1,23 +1,67 @@
-"""The page of `diagnose --html`: the snapshot's timeline drawn as a prediction's is, with the diagnosis above it."""
+"""The page of `diagnose --html`: what happened, what to change, and the snapshot's timeline drawn as a prediction's."""
 
 from __future__ import annotations
 
 from vramwise.diagnosis.drawing import Drawing
-from vramwise.diagnosis.evidence import Diagnosis
+from vramwise.diagnosis.evidence import Cause, Diagnosis, Remedy
+from vramwise.render.effects import effect_words
 from vramwise.render.html import render_html
+from vramwise.render.html.markup import Markup, element, together
+from vramwise.render.html.sections import card
+from vramwise.units import readable
 
 
 def diagnosis_page(diagnosis: Diagnosis, drawing: Drawing) -> str:
     """The page, as one file that needs no network."""
-    causes = [f"{cause.certainty}: {cause.sentence}" for cause in diagnosis.causes]
+    shot = drawing.snapshot
+    moment = "at the failure" if shot.failed else "at the most allocated"
+    notes = [f"the figures are those {moment}; categories are read off the recorded stacks"]
+    if drawing.most_reserved_bytes > shot.reserved_bytes:
+        notes.append(
+            f"up to {readable(drawing.most_reserved_bytes)} were reserved before: a request that fails makes the "
+            "allocator give back what it can"
+        )
     return render_html(
-        title=drawing.snapshot.name,
+        title=shot.name,
         verdict=diagnosis.sentence,
-        subtitle=f"{drawing.snapshot.events:,} recorded events, replayed up to the failure",
+        subtitle=f"a recording of {shot.events:,} events, replayed" + (" up to the failure" if shot.failed else ""),
         profile=drawing.profile,
         report=drawing.report,
         gpu=None,
         findings=(),
-        assumptions=(*causes, *diagnosis.notes, "categories are read off the recorded stacks"),
-        expected_error="a recording, not a prediction",
+        assumptions=(*diagnosis.notes, *notes),
+        expected_error="",
+        advice=_advice(diagnosis),
     )
+
+
+def _advice(diagnosis: Diagnosis) -> Markup | None:
+    if not diagnosis.causes:
+        return None
+    first, *others = diagnosis.causes
+    parts = [element("ul", *(element("li", said) for said in first.evidence))] if first.evidence else []
+    changes = [_remedy(remedy) for remedy in first.remedies]
+    cards = [card("why", "Why", *parts, _others(others))]
+    if changes:
+        cards.insert(0, card("changes", "What to change", element("ul", *changes, class_="findings")))
+    return together(*cards)
+
+
+def _remedy(remedy: Remedy) -> Markup:
+    words = "" if remedy.fix is None else effect_words(remedy.fix)
+    survives = f": would have survived ({remedy.prediction})" if remedy.survives else ""
+    lines = [remedy.command] if remedy.command else []
+    lines += [*remedy.keys, *remedy.diff.splitlines()[2:]]
+    return element(
+        "li",
+        element("p", element("b", remedy.title), f" ({words})" if words else "", survives),
+        element("p", f"not written: {remedy.refused}") if remedy.refused else None,
+        element("pre", element("code", "\n".join(lines))) if lines else None,
+    )
+
+
+def _others(causes: list[Cause]) -> Markup | None:
+    if not causes:
+        return None
+    items = [element("li", f"{cause.certainty}: {cause.sentence}") for cause in causes]
+    return together(element("p", element("b", "Other causes")), element("ul", *items))

@@ -141,11 +141,19 @@ def ways_out(answer: Answer) -> list[str]:
     for tried in answer.remedies:
         assert tried.prediction is not None
         needed = gib(tried.prediction.needs.highest_reserved_bytes)
-        tight = "" if tried.prediction.verdict().kind == "fits" else ", tight"
+        tight = _how_tight(tried.prediction)
         lines.append(f"  {needed:>9}  {_in_words(tried)} ({_EFFECTS[effect(tried)]}{tight})")
         if answer.command:
             lines.append(f"    {answer.command} {as_options(tried)}")
     return lines
+
+
+def _how_tight(prediction: Prediction) -> str:
+    """Whether it fits with room to spare, without, or only by giving back what the allocator keeps."""
+    if prediction.verdict().kind == "fits":
+        return ""
+    short = prediction.needs.highest_reserved_bytes > (prediction.capacity_bytes or 0)
+    return ", tight: only by giving caches back" if short else ", tight"
 
 
 def effect(tried: Attempt) -> str:

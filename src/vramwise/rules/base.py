@@ -23,6 +23,7 @@ class Hit:
     `key` and gives the `fix` as edits. Where that is not written in the file, the finding stands at the first of `near`
     (fields or keys) that is, else at the start. `severity` overrides the rule's own for a weaker or stronger case.
     `by_request`: the change keeps the result but has a price, so that it is made only where the user asks for it.
+    `pedantic`: true, but nothing comes of it: said only to those who ask for such things.
     """
 
     message: str
@@ -34,6 +35,7 @@ class Hit:
     fix: Fix | None = None
     severity: Severity | None = None
     by_request: bool = False
+    pedantic: bool = False
 
 
 Check = Callable[[RunSpec, MemoryReport | None], Iterator[Hit]]
@@ -57,6 +59,22 @@ class Rule:
     title: str
     documentation: str
     run: Check
+    # Severities of weaker or stronger cases, besides `severity`.
+    also: tuple[Severity, ...] = ()
+    # It hurts by the memory it takes, and by nothing else: where the card has room to spare, it only informs.
+    costs_memory: bool = False
+
+    @property
+    def severities(self) -> tuple[Severity, ...]:
+        """Every severity that it may fire with, the weakest first."""
+        weakened = (Severity.INFO,) if self.costs_memory else ()
+        return tuple(sorted({self.severity, *self.also, *weakened}, key=lambda one: one.rank))
+
+    @property
+    def shown_severity(self) -> str:
+        """Its severity, and in brackets those of weaker and stronger cases: `warning (info)`."""
+        others = ", ".join(one.value for one in self.severities if one is not self.severity)
+        return f"{self.severity.value} ({others})" if others else self.severity.value
 
 
 TOPICS: tuple[str, ...] = (
@@ -88,6 +106,8 @@ def rule(
     options: str = "",
     good_options: str | None = None,
     beyond_trainer: str = "",
+    also: tuple[Severity, ...] = (),
+    costs_memory: bool = False,
 ) -> Callable[[Check], Rule]:
     """Turn a check function into a Rule; its docstring's first line is the title, the rest the documentation."""
     if topic not in TOPICS or not needs <= NEEDS:
@@ -109,6 +129,8 @@ def rule(
             title=title.strip(),
             documentation=documentation.strip(),
             run=check,
+            also=also,
+            costs_memory=costs_memory,
         )
 
     return wrap

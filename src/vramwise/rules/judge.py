@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import Protocol
@@ -30,12 +30,18 @@ Spell = Callable[[RunSpec, Change], Spelt | None]
 
 
 def judge(
-    run: RunSpec, memory: MemoryReport | None, rules: Iterable[Rule], spell: Spell, *, lacking: str = "memory"
+    run: RunSpec,
+    memory: MemoryReport | None,
+    rules: Iterable[Rule],
+    spell: Spell,
+    *,
+    lacking: str = "memory",
+    pedantic: Collection[str] = (),
 ) -> tuple[list[Finding], list[Skipped]]:
     """Every finding, sorted by place; every rule that was skipped, with what it needs.
 
     `spell` puts a change into the words of the run's trainer. `lacking`: what is to blame where there is no prediction:
-    "memory", nobody asked for it, or "model", not known.
+    "memory", nobody asked for it, or "model", not known. `pedantic`: the rules that also say what nothing comes of.
     """
     findings: list[Finding] = []
     skipped: list[Skipped] = []
@@ -45,7 +51,7 @@ def judge(
         if missing:
             skipped.append(Skipped(rule=rule.id, needs=", ".join(missing)))
             continue
-        findings.extend(_findings(run, memory, rule, spell))
+        findings.extend(_findings(run, memory, rule, spell, pedantic=rule.id in pedantic))
     findings.sort(key=lambda found: (found.place.line, found.place.column, -found.severity.rank, found.rule))
     return findings, skipped
 
@@ -60,11 +66,12 @@ def available(run: RunSpec, memory: MemoryReport | None) -> frozenset[str]:
     return frozenset(have)
 
 
-def _findings(run: RunSpec, memory: MemoryReport | None, rule: Rule, spell: Spell) -> list[Finding]:
+def _findings(run: RunSpec, memory: MemoryReport | None, rule: Rule, spell: Spell, *, pedantic: bool) -> list[Finding]:
     """What one rule found. A rule that fails is a finding itself: the others' must not be lost with it."""
     found: list[Finding] = []
     try:
-        found.extend(_finding(run, rule, hit, spell) for hit in islice(rule.run(run, memory), MAX_HITS + 1))
+        hits = (hit for hit in rule.run(run, memory) if pedantic or not hit.pedantic)
+        found.extend(_finding(run, rule, hit, spell) for hit in islice(hits, MAX_HITS + 1))
     except Exception as error:
         return [*found, internal_error(f"the rule {rule.id}", error)]
     if len(found) > MAX_HITS:

@@ -150,14 +150,25 @@ def _texts(value: object) -> Iterator[str]:
 
 def train_shapes(run: RunSpec, lengths: Lengths | None) -> list[BatchShape]:
     """The micro-batches of training, in order; one that stands for all where every batch has the same shape."""
-    return [largest(run)] if lengths is None else _batches(run, lengths, evaluation=False)
+    return [_likely_largest(run)] if lengths is None else _batches(run, lengths, evaluation=False)
 
 
 def eval_shapes(run: RunSpec, lengths: Lengths | None) -> list[BatchShape]:
     """The batches of one evaluation, if any. Without lengths two, because the second meets what the first left."""
     if run.eval_batch_size is None or run.eval_sequence_len is None:
         return []
-    return [largest(run, evaluation=True)] * 2 if lengths is None else _batches(run, lengths, evaluation=True)
+    if lengths is not None:
+        return _batches(run, lengths, evaluation=True)
+    return [_likely_largest(run, evaluation=True)] * 2
+
+
+def _likely_largest(run: RunSpec, *, evaluation: bool = False) -> BatchShape:
+    """The widest batch that the settings allow, with shorter rows in it as data has them: those need a mask."""
+    shape = largest(run, evaluation=evaluation)
+    packed = run.eval_sample_packing if evaluation else run.packing_rows != "none"
+    if packed or run.completion_len is not None:
+        return shape
+    return shape._replace(padded=shape.rows > 1 or run.pad_to_sequence_len)
 
 
 def first_and_widest(shapes: Sequence[BatchShape], group: int, most: int) -> list[BatchShape]:
@@ -196,10 +207,13 @@ def lists_widths(tokens: Sequence[int], multiple: int) -> bool:
 
 
 def varied_lengths(run: RunSpec, batches: int = 8) -> Lengths:
-    """Lengths between an eighth and the whole of sequence_len, evenly spread and mixed: data where none is given."""
+    """Lengths between an eighth and the whole of sequence_len, evenly spread and mixed: data where none is given.
+
+    The longest comes last: the widest batch of a real run meets a cache that narrower ones have cut up.
+    """
     longest = run.sequence_len
     shortest = max(1, longest // 8)
     count = batches * run.micro_batch_size * run.gradient_accumulation_steps
     golden = 0.6180339887498949  # multiples of it, modulo 1, are the most evenly mixed sequence there is
     tokens = [shortest + round((longest - shortest) * (number * golden % 1)) for number in range(1, count)]
-    return Lengths(tokens=[longest, *tokens], assumptions=("lengths spread evenly up to sequence_len",))
+    return Lengths(tokens=[*tokens, longest], assumptions=("lengths spread evenly up to sequence_len",))

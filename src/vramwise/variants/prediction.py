@@ -248,11 +248,13 @@ def _steps(shapes: Sequence[object], each: int, lengths: Lengths | None) -> int:
 def _assumptions(run: RunSpec, model: ModelSpec, lengths: Lengths | None, eval_lengths: Lengths | None) -> list[str]:
     notes = [f"model: {model.name} ({model.source})"]
     notes += [_version(run, package) for package in (run.trainer, "torch") if package in run.target.stack.releases]
+    if run.target.gpu is not None and run.target.gpu.taken_for:
+        notes.append(run.target.gpu.taken_for)
     notes.extend(taken_for_granted(run.target.gpu))
     decisive = (run.origins.get(name) for name in ("precision", "lora_r"))
     notes.extend(origin.why for origin in decisive if origin is not None and origin.kind == "assumed")
     if lengths is None and not run.sample_packing:
-        notes.append("no --lengths: every row at full sequence_len; shorter rows would add a mask under sdpa")
+        notes.append("no --lengths: every batch as wide as sequence_len allows, with shorter rows in it")
     if lengths is None and not run.constant_shapes:
         notes.append("widths follow the data: varying ones may reserve more than this, see --lengths")
     for given in (lengths, eval_lengths):

@@ -24,7 +24,7 @@ LOADING = frozenset({"load"})
 # what is idle), and what has become shapes before it begins.
 UNSEEN_BY_THE_GHOST = frozenset(
     {
-        *("trainer", "trainer_title", "config", "target", "origins", "keys", "base_model"),
+        *("trainer", "trainer_title", "config", "target", "origins", "keys", "base_model", "model_type"),
         *("effective_batch_size", "pad_to_sequence_len", "pad_multiple", "constant_shapes", "group_by_length"),
         *("long_rows", "allocator", "added_variables", "duplicate_keys"),
     }

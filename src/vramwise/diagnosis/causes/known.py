@@ -17,6 +17,10 @@ class Known(NamedTuple):
     confidence: float = 0.95
 
 
+_DETAILS = (
+    *("left", "right", "divisor", "shape", "optimizer", "required", "limit"),
+    *("free", "total", "share", "wanted", "op"),
+)
 _FP16 = "trainable weights are fp16 under the fp16 gradient scaler, which takes no fp16 gradients"
 _OPERANDS = "operands of two dtypes met ({left} and {right}): parts of the model differ, and no autocast joins them"
 
@@ -38,6 +42,28 @@ KNOWN = {
         "flash-needs-half",
         "FlashAttention got fp32 queries, keys and values: norms or embeddings are in fp32",
         "fp32-embeddings",
+    ),
+    "flash-dtype-or-card": Known(
+        "flash-needs-half",
+        "FlashAttention takes fp16, and bf16 from Ampere on: it got another dtype, or bf16 on an older card",
+        "fp32-embeddings",
+        0.85,
+    ),
+    "vllm-share": Known(
+        "vllm-share",
+        "vLLM was to take {share} of the card ({wanted} GiB), and {free} of its {total} GiB were free when it started",
+        None,
+    ),
+    "vllm-cache": Known(
+        "vllm-cache",
+        "beside the model, vLLM's share of the card leaves no room for a cache of its longest sequence",
+        None,
+    ),
+    "nccl-timeout": Known(
+        "nccl-timeout",
+        "a collective ({op}) timed out: one rank came late or had ended, and its own lines say why; no matter of VRAM",
+        None,
+        0.7,
     ),
     "flash-card": Known("flash-card", "this card is too old for FlashAttention 2", "attention-unsupported-card"),
     "bf16-unsupported": Known(
@@ -150,11 +176,8 @@ def known_cause(case: Case) -> Cause | None:
     known = KNOWN.get(symptom.kind)
     if known is None:
         return None
-    details = {
-        name: symptom.details.get(name, "?")
-        for name in ("left", "right", "divisor", "shape", "optimizer", "required", "limit")
-    }
-    sentence = known.sentence.format(**details).replace(" (? and ?)", "")
+    details = {name: symptom.details.get(name, "?") for name in _DETAILS}
+    sentence = known.sentence.format(**details).replace(" (? and ?)", "").replace(" (?)", "")
     if symptom.kind == "fp8-alignment" and details["shape"] == "?":
         sentence = sentence.partition(", and a batch")[0]
     rule = known.rule
@@ -175,8 +198,10 @@ def _recompute(case: Case) -> Cause:
             rule="nonreentrant-qlora-zero3",
             quotes=(case.symptom.quote,),
         )
-    if case.symptom.kind == "recompute-count" or (saved and saved == again):
-        shapes = f" (shape [{details['saved_shape']}], then [{shape}])" if "saved_shape" in details else ""
+    before = details.get("saved_shape", "?")
+    differ = "?" not in (before, shape) and before != shape
+    if case.symptom.kind == "recompute-count" or differ or (saved and saved == again):
+        shapes = f" (shape [{before}], then [{shape}])" if differ else ""
         return Cause(
             id="recompute-changed",
             sentence=f"the recomputed forward did other work than the first{shapes}: it depends on something that "
@@ -184,11 +209,19 @@ def _recompute(case: Case) -> Cause:
             confidence=0.85,
             quotes=(case.symptom.quote,),
         )
-    dtypes = f" ({saved}, then {again})" if saved and again else ""
+    if not (saved and again):
+        return Cause(
+            id="recompute-changed",
+            sentence="the recomputed forward made other tensors than the first: the log is cut off before it says "
+            "whether their shapes differed or their dtypes",
+            confidence=0.6,
+            quotes=(case.symptom.quote,),
+        )
     return Cause(
         id="recompute-dtype",
-        sentence=f"the recomputed forward ran in another dtype than the first{dtypes}: autocast differed between them",
-        confidence=0.93 if dtypes else 0.75,
+        sentence=f"the recomputed forward ran in another dtype than the first ({saved}, then {again}): "
+        "autocast differed between them",
+        confidence=0.93,
         rule="nonreentrant-qlora-zero3",
         quotes=(case.symptom.quote,),
     )

@@ -17,7 +17,7 @@ from vramwise.units import readable
 # A cause that is less sure than this explains nothing away.
 _SURE = 0.7
 # Says what was asked for → the kind of product its size is.
-_WHAT = {"logits": "logits", "eager-attention": "scores", "oversized-batch": ""}
+_WHAT = {"logits": "logits", "eager-attention": "scores", "oversized-batch": "", "impossible-request": ""}
 # Why now: something is different from the steps that passed.
 _NOW = frozenset(("eval-batch", "after-eval", "optimizer-state", "save-gather", "leak"))
 # Why at all: without this the memory would have been enough, at whatever step.
@@ -58,6 +58,6 @@ def _asked_for(case: Case, what: Sequence[Cause]) -> list[str]:
         product = next((found for found in case.factors if found.kind == _WHAT[cause.id]), None)
         if product is not None:
             return [f"what was asked for: {cause.id}, {readable(case.requested)} = {product.arithmetic}"]
-        if cause.id != "oversized-batch":
+        if _WHAT[cause.id]:
             return [f"what was asked for: {cause.id} ({', '.join(cause.evidence)})"]
     return []

@@ -17,7 +17,14 @@ from vramwise.diagnosis.evidence import Cause, Symptom
 from vramwise.diagnosis.read.phases import in_loss
 from vramwise.units import readable
 
-OUT_OF_MEMORY = frozenset(("cuda-oom", "fsdp-clone-oom", "nccl-oom", "bnb-oom", "cublas-oom", "driver-oom"))
+OUT_OF_MEMORY = frozenset(
+    (
+        *("cuda-oom", "cuda-oom-warning", "fsdp-clone-oom", "nccl-oom", "bnb-oom", "cublas-oom", "driver-oom"),
+        *("vllm-share", "vllm-cache", "vllm-cumem"),
+    )
+)
+# Those of them whose text says all there is to say.
+_SAYS_IT = frozenset(("vllm-share", "vllm-cache"))
 _LEAST = 0.15
 _MOST_CAUSES = 6
 
@@ -41,9 +48,9 @@ def _class(symptom: Symptom) -> int:
         return 0  # says what the failures before it led to
     if symptom.kind in ("host-killed", "exception"):
         return 3
-    if symptom.kind == "aftermath":
+    if symptom.kind in ("aftermath", "nccl-timeout"):
         return 4
-    if symptom.kind in ("saved-metadata", "recompute-metadata"):
+    if symptom.kind in ("saved-metadata", "recompute-metadata", "cuda-oom-warning"):
         return 2
     return 1
 
@@ -52,7 +59,7 @@ def rank_causes(case: Case) -> list[Cause]:
     """All causes worth naming, the likeliest first."""
     known = known_cause(case)
     causes = [known] if known else []
-    if case.symptom.kind in OUT_OF_MEMORY:
+    if case.symptom.kind in OUT_OF_MEMORY - _SAYS_IT:
         causes += [_with_ghost(case, cause) for witness in WITNESSES for cause in witness(case)]
     said = (case.symptom.quote,) if case.symptom.quote.line else ()
     causes = [replace(cause, quotes=cause.quotes or said) for cause in causes if cause.confidence >= _LEAST]

@@ -23,21 +23,26 @@ def other_process(case: Case) -> Iterator[Cause]:
     total, free, reserved = memory.total_bytes, memory.free_bytes, memory.reserved_bytes
     if total is None or free is None or reserved is None or memory.wording == "async":
         return
+    taken = total - free - reserved
     if memory.this_process_bytes is not None:
         others = total - free - memory.this_process_bytes
+        said = f"{readable(memory.this_process_bytes)} in use by this process: {readable(others)} are somebody else's"
     else:
-        others = total - free - reserved - _OUTSIDE_BYTES
+        others = taken - _OUTSIDE_BYTES
+        said = (
+            f"{readable(reserved)} reserved by torch, so {readable(taken)} are in other hands: up to "
+            f"{readable(_OUTSIDE_BYTES)} of that may be this process's own context and kernels, at least "
+            f"{readable(others)} are somebody else's"
+        )
     if others < max(GIB, total // 20) or memory.allowed_bytes is not None:
         return
+    at_least = "at least " if memory.this_process_bytes is None else ""
     enough = case.requested <= free + others
     yield Cause(
         id="other-process",
-        sentence=f"other processes hold {readable(others)} of this card's {readable(total)}",
+        sentence=f"other processes hold {at_least}{readable(others)} of this card's {readable(total)}",
         confidence=0.9 if enough and others >= case.requested else 0.45,
-        evidence=(
-            f"{readable(total)} on the card, {readable(free)} free, {readable(reserved)} reserved by this process: "
-            f"{readable(others)} are somebody else's",
-        ),
+        evidence=(f"{readable(total)} on the card, {readable(free)} free, {said}",),
     )
 
 
@@ -116,10 +121,33 @@ def _async_pool(case: Case) -> Iterator[Cause]:
         )
 
 
+def impossible_request(case: Case) -> Iterator[Cause]:
+    """More than an empty card has: no share of a batch, but a shape that went wrong or that grows with a square."""
+    capacity = case.capacity
+    if not capacity or case.requested <= capacity:
+        return
+    yield Cause(
+        id="impossible-request",
+        sentence=(
+            f"one request takes {readable(case.requested)}, {case.requested / capacity:.1f} times all that there is: "
+            "a shape that went wrong, or one that grows with the square of the length, and no batch to halve"
+        ),
+        confidence=0.78,
+        evidence=(
+            "such requests come from a mask or scores of length × length, an index or a row length that is not what it "
+            "should be, or a resize by a wrong number",
+        ),
+    )
+
+
 def oversized_batch(case: Case) -> Iterator[Cause]:
     """One request that takes a large part of the card: too many tokens in one micro-batch."""
     capacity = case.capacity
-    if not capacity or case.requested < 0.25 * capacity or case.requested <= (case.memory.room_bytes or 0):
+    if (
+        not capacity
+        or not 0.25 * capacity <= case.requested <= capacity
+        or case.requested <= (case.memory.room_bytes or 0)
+    ):
         return
     yield Cause(
         id="oversized-batch",
@@ -184,6 +212,7 @@ def outside_torch(case: Case) -> Iterator[Cause]:
         "nccl-oom": "NCCL found no memory for its buffers",
         "cublas-oom": "cuBLAS or cuDNN found no memory for its handle or workspace",
         "bnb-oom": "bitsandbytes found no memory for its own allocation",
+        "vllm-cumem": "vLLM, waking from sleep, found no memory to map its weights and cache again",
         "driver-oom": "the driver had no memory left for an allocation outside torch's allocator",
     }.get(case.symptom.kind)
     if who is None:

@@ -29,6 +29,7 @@ WITNESSES: tuple[Witness, ...] = (
     moment_causes.saving,
     moment_causes.loading,
     moment_causes.long_tail,
+    room_causes.impossible_request,
     room_causes.oversized_batch,
     room_causes.outside_torch,
     room_causes.capacity,

@@ -9,11 +9,22 @@ RECORD_LINES = (
 )
 
 
+_ALL_OUTPUT = "keep all of the output, of every rank: `… 2>&1 | tee train.log`"
+_OTHER_FAILURES = {
+    "nccl-timeout": (
+        "look for the rank that came late: the first error in the output of every rank, and of every node",
+        "run again with TORCH_NCCL_TRACE_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1: torch then writes down "
+        "what each rank was waiting for",
+    ),
+    "exception": ("read the traceback above it: this is no failure of memory, so no snapshot of it would help",),
+}
+
+
 def next_steps(*, has_config: bool, has_snapshot: bool, failed: bool) -> tuple[str, ...]:
-    """What would tell more, the cheapest first."""
+    """What would tell more of a lack of memory, the cheapest first."""
     steps = []
     if not failed:
-        steps.append("keep all of the output, of every rank: `… 2>&1 | tee train.log`")
+        steps.append(_ALL_OUTPUT)
     if not has_config:
         steps.append("give the config: `vramwise diagnose train.log --config config.yml`")
     if not has_snapshot:
@@ -22,3 +33,8 @@ def next_steps(*, has_config: bool, has_snapshot: bool, failed: bool) -> tuple[s
             "--snapshot snapshot.pickle\n    " + "\n    ".join(RECORD_LINES)
         )
     return tuple(steps)
+
+
+def other_steps(kind: str) -> tuple[str, ...]:
+    """What would tell more of a failure that is none of memory."""
+    return _OTHER_FAILURES.get(kind, (_ALL_OUTPUT,))

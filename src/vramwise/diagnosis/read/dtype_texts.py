@@ -11,7 +11,10 @@ import re
 from vramwise.diagnosis.read.texts import failure
 
 _DTYPE = r"[\w:.]{1,40}"
-_METADATA = r"metadata: \{'shape': torch\.Size\(\[(?P<shape>[\d, ]{0,80})\]\), 'dtype': torch\.(?P<dtype>\w{1,40})"
+# What comes after the shape may be cut off.
+_METADATA = (
+    r"metadata: \{'shape': torch\.Size\(\[(?P<shape>[\d, ]{0,80})\]\)(?:, 'dtype': torch\.(?P<dtype>\w{1,40}),)?"
+)
 _ONE = re.compile(
     r"\b(?:c10::|at::|torch\.(?:cuda\.)?)?(Half|Float|BFloat16|Double|float16|bfloat16|float32|float64|float|double|half)"
     r"(?:Tensor)?\b"
@@ -64,6 +67,8 @@ DTYPE_TEXTS = (
         "FlashAttention only support",
         r"FlashAttention only supports? fp16(?:,| and) bf16(?:, and fp8_e4m3)? data type",
     ),
+    # FlashAttention 1 states what it checked.
+    failure("flash-dtype-or-card", "Expected q_dtype ==", r"Expected q_dtype == torch::kFloat16 \|\|"),
     failure("flash-card", "FlashAttention only supports", r"FlashAttention only supports \w+ GPUs or newer"),
     # bf16 on a card without it
     failure("bf16-unsupported", "support bf16/gpu", r"Your setup doesn't support bf16/(?:gpu|cpu|npu|mps)"),

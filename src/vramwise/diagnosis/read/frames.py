@@ -7,6 +7,7 @@ one that checkpointing recomputes within a backward pass.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal, NamedTuple
 
 from vramwise.recordings.recording import Recording
@@ -46,6 +47,16 @@ _RECOMPUTING = frozenset(("unpack_hook", "recompute_fn"))
 _BY_AUTOGRAD = "backward pass (autograd's threads have no Python stack)"
 
 
+# In a snapshot of a predicted run the innermost frame is a label in its category's "file", the outer one the phase.
+_PREDICTED = re.compile(r"[a-z][a-z ]{0,39}")
+_PREDICTED_PARTS: dict[str, Part] = {
+    "forward": "forward",
+    "loss": "forward",
+    "backward": "backward",
+    "optimizer": "optimizer",
+}
+
+
 class Origin(NamedTuple):
     """Where an allocation comes from."""
 
@@ -71,7 +82,9 @@ class Origins:
         found = self._known.get(id(stack))
         if found is None:
             calls = calls_of(stack)
-            if calls or not self.recorded:
+            if predicted := _predicted(calls):
+                found = predicted
+            elif calls or not self.recorded:
                 found = Origin(_category(calls), place_of(calls), _part(calls))
             else:
                 found = Origin("gradients", _BY_AUTOGRAD, "backward")
@@ -82,6 +95,13 @@ class Origins:
         """As a timeline names it."""
         origin = self.of_stack(stack)
         return Tag(origin.category, origin.place)
+
+
+def _predicted(calls: list[Call]) -> Origin | None:
+    """What our own labels say, in a snapshot that a prediction wrote; None for a recorded stack."""
+    if len(calls) != 2 or calls[1].file != "step" or not _PREDICTED.fullmatch(calls[0].file):
+        return None
+    return Origin(calls[0].file, calls[0].name, _PREDICTED_PARTS.get(calls[1].name, ""))
 
 
 def _category(calls: list[Call]) -> str:

@@ -50,9 +50,10 @@ HOST_TEXTS = (
     failure(
         "host-shared-memory",
         "insufficient shared memory",
-        r"It is possible that dataloader's workers are out of shared memory|insufficient shared memory \(shm\)",
+        r"insufficient shared memory \(shm\)",
         anywhere=True,
     ),
+    failure("host-shared-memory", "workers are out of shared memory", anywhere=True),
     failure(
         "host-allocation",
         "DefaultCPUAllocator",
@@ -75,12 +76,17 @@ HOST_TEXTS = (
 
 # What other processes of the run say after one has failed: never a cause of its own.
 AFTERMATH = (
-    failure("aftermath", "ChildFailedError"),
+    failure("aftermath", "ChildFailedError", r"(?:[\w.]{1,120}\.)?ChildFailedError"),
     failure("aftermath", "CalledProcessError", r"^(?:subprocess\.)?CalledProcessError:"),
     failure("aftermath", "exitcode", r"\bexitcode\s{0,8}[:=]\s{0,4}-?[1-9]\d{0,3}\b", anywhere=True),
     failure("aftermath", "return code", r"\bexits with return code = [1-9-]", anywhere=True),
     failure("aftermath", "exit status", r"returned non-zero exit status \d+", anywhere=True),
-    failure("aftermath", "Watchdog caught collective operation timeout", anywhere=True),
+    failure(
+        "nccl-timeout",
+        "Watchdog caught collective operation timeout",
+        r"Watchdog caught collective operation timeout(?:.{0,80}OpType=(?P<op>\w{1,40}))?",
+        anywhere=True,
+    ),
     failure("aftermath", "closing signal", r"\bSending process \d+ closing signal SIG", anywhere=True),
     # The end of a process that left no exception of Python's.
     failure("aftermath", "Fatal Python error", r"^Fatal Python error:"),

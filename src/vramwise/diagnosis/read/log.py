@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import BinaryIO
 
 from vramwise.diagnosis.evidence import Frame, LogFacts, MemoryText, PhaseName, Quote, Setting, Symptom
-from vramwise.diagnosis.read.dtype_texts import DTYPE_TEXTS, two_dtypes
 from vramwise.diagnosis.read.hits import Words
-from vramwise.diagnosis.read.host_texts import AFTERMATH, HOST_TEXTS
-from vramwise.diagnosis.read.oom_texts import OOM_TEXTS, read_memory_text
+from vramwise.diagnosis.read.oom_figures import read_memory_text
 from vramwise.diagnosis.read.phases import phase_of
-from vramwise.diagnosis.read.prefixes import split_rank, unboxed
+from vramwise.diagnosis.read.prefixes import split_rank, unboxed, unquoted
 from vramwise.diagnosis.read.progress import BAR_WORDS, FIGURE_WORDS, Progress
-from vramwise.diagnosis.read.settings_texts import SETTING_WORDS, read_settings
+from vramwise.diagnosis.read.reported import TABLES, announced, reported
+from vramwise.diagnosis.read.settings_texts import SETTING_WORDS, read_settings, telling_keys
 from vramwise.diagnosis.read.stream import RawLine, Totals, interesting_lines
-from vramwise.diagnosis.read.texts import Found, find_failures, whole_number
+from vramwise.diagnosis.read.texts import Found, whole_number
 from vramwise.diagnosis.read.tracebacks import CALL_WORDS, call_on, may_name_call
 
 # Each text of the tables holds one of these, or stands behind an exception's name; fewer words read faster.
@@ -31,27 +29,24 @@ _FAILURE_WORDS = (
     *(b"_FAILED", b"NCCL WARN", b"Failed to CUDA", b"exitcode", b"xit code", b"exit status", b"exits with", b"SIGKILL"),
     *(b"Kill", b"killed", b"oom-kill", b"oom_kill", b"TERM_MEMLIMIT", b"insufficient shared", b" metadata: {"),
     *(b"divisible by", b"undo_layout(", b"dispatched on the CPU", b"terminate called", b"Segmentation fault"),
-    *(b"Watchdog caught", b"closing signal SIG"),
+    *(b"Watchdog caught", b"closing signal SIG", b"failed with OOM"),
 )
-_MARK_WORDS = (b"*****", b"Loading checkpoint", b"eval_loss", b"Saving", b"esuming", b"Continuing training")
-_TABLES = (OOM_TEXTS, DTYPE_TEXTS, HOST_TEXTS, AFTERMATH)
+_MARK_WORDS = (b"*****", b"Loading checkpoint", b"eval_loss", b"aving", b"esuming", b"Continuing training")
 WORDS = Words(
     failures=_FAILURE_WORDS,
     marks=(*CALL_WORDS, *_MARK_WORDS, *SETTING_WORDS),
     sampled=(*BAR_WORDS, *FIGURE_WORDS),
-    precise=tuple(dict.fromkeys(text.word.encode() for table in _TABLES for text in table)),
+    precise=tuple(dict.fromkeys(text.word.encode() for table in TABLES for text in table)),
 )
 
-_EXCEPTION = re.compile(
-    r"^((?:[a-zA-Z_]\w{0,60}\.){0,8}(?:_?[A-Z]\w{0,60}(?:Error|Exception|Interrupt|Exit)|Exception))(?::\s|$)"
-)
 _RESUMED = re.compile(r"(?i)(?:resuming (?:training )?|continuing training )from (?:checkpoint|global step)")
+_SAVING = re.compile(r"\bSaving\b.{0,200}(?:checkpoint|model)|(?i:\b(?:for|now) saving\b)")
 # A bar without a line end, and what follows it on the line.
 _BAR = re.compile(r"^.{0,400}\d/\d{1,9} \[[^\]]{0,80}\]")
 _MOST_FRAMES = 200
 _MOST_SYMPTOMS = 64
 _LONGEST_QUOTE = 600
-_TELLS_LITTLE = ("exception", "aftermath")
+_TELLS_LITTLE = ("exception", "aftermath", "nccl-timeout")
 # Texts that are part of a failure reported before them.
 _PART_OF = {"recompute-metadata": "recompute-differs", "saved-metadata": "recompute-differs"}
 
@@ -71,6 +66,7 @@ class _LogReader:
     def __init__(self) -> None:
         self.progress = Progress()
         self.settings: dict[str, Setting] = {}
+        self.keys_written: set[str] = set()
         self.symptoms: list[Symptom] = []
         self.recovered: list[Symptom] = []
         self.ranks: set[int] = set()
@@ -78,6 +74,7 @@ class _LogReader:
         self._frames: dict[int | None, deque[Frame]] = {}
         self._failed_at: int | None = None  # steps done when the first failure came
         self._lowest_since: int | None = None
+        self._announced: tuple[Found, RawLine, int | None, str] | None = None
 
     def line(self, raw: RawLine) -> None:
         """Take one line."""
@@ -88,10 +85,15 @@ class _LogReader:
         if raw.sampled or self._frame(rank, text, raw):
             return
         self._settings(raw.number, text)
-        self._failure(raw, rank, unboxed(_BAR.sub("", text) if "%|" in text else text))
+        # A blank at the end belongs to a message that a terminal folded there.
+        blank = " " if text.endswith(" ") else ""
+        self._failure(raw, rank, unquoted(unboxed(_BAR.sub("", text) if "%|" in text else text)) + blank)
 
     def facts(self, name: str, totals: Totals) -> LogFacts:
         """Everything, at the end of the log."""
+        if self._announced is not None and not self.symptoms:
+            found, raw, rank, text = self._announced
+            self.symptoms.append(self._symptom(found, raw, rank, text, None))
         return LogFacts(
             name=name,
             lines=totals.lines,
@@ -100,6 +102,7 @@ class _LogReader:
             recovered=tuple(self.recovered),
             ranks=frozenset(self.ranks),
             settings=self.settings,
+            keys_written=frozenset(self.keys_written),
             steps_done=self.progress.steps_done,
             total_steps=self.progress.total_steps,
             memory=self.progress.readings.all(),
@@ -109,6 +112,8 @@ class _LogReader:
     def _frame(self, rank: int | None, text: str, raw: RawLine) -> bool:
         if "Traceback (most recent call last)" in text:
             self._frames[rank] = deque(maxlen=_MOST_FRAMES)
+            if header := announced(text):
+                self._announced = (header, raw, rank, text)
             return True
         # What follows is only read where it matters: that costs more than all of the rest.
         frame = call_on(text, raw.following) if may_name_call(text) else None
@@ -129,7 +134,7 @@ class _LogReader:
             progress.enter_eval()
         elif "eval_loss" in text and "{" in text:
             progress.eval_done()
-        elif "Saving" in text and ("checkpoint" in text or "model" in text) and "%|" not in text:
+        elif "aving" in text and "%|" not in text and _SAVING.search(text):
             progress.saved()
         elif ("esuming" in text or "ontinuing" in text) and _RESUMED.search(text):
             progress.resumed_at = number
@@ -150,6 +155,7 @@ class _LogReader:
             self._failed_at = self._lowest_since = None
 
     def _settings(self, number: int, text: str) -> None:
+        self.keys_written.update(telling_keys(text))
         for key, value in read_settings(text):
             count = whole_number(value)
             if key not in self.settings or (key == "eval_batch_size" and count is not None):
@@ -158,18 +164,20 @@ class _LogReader:
                 self.progress.announced_total = count
 
     def _failure(self, raw: RawLine, rank: int | None, text: str) -> None:
-        for found in self._found(text):
-            if found.kind in _PART_OF and self._add_details(found):
-                continue
-            if len(self.symptoms) >= _MOST_SYMPTOMS and not self._makes_room(found):
-                self.dropped += 1
-                continue
-            memory = None
-            if found.kind in ("cuda-oom", "fsdp-clone-oom"):
-                memory = read_memory_text(text[found.start :], raw.following)
-            if not self.symptoms:
-                self._failed_at, self._lowest_since = self.progress.steps_done, None
-            self.symptoms.append(self._symptom(found, raw, rank, text, memory))
+        # What follows is only read where it matters, as for calls.
+        found = reported(text, lambda: raw.following)
+        if found is None or (found.kind in _PART_OF and self._add_details(found)):
+            return
+        self._announced = None
+        if len(self.symptoms) >= _MOST_SYMPTOMS and not self._makes_room(found):
+            self.dropped += 1
+            return
+        memory = None
+        if found.kind in ("cuda-oom", "cuda-oom-warning", "fsdp-clone-oom"):
+            memory = read_memory_text(text[min(found.start, len(text)) :], raw.following)
+        if not self.symptoms:
+            self._failed_at, self._lowest_since = self.progress.steps_done, None
+        self.symptoms.append(self._symptom(found, raw, rank, text, memory))
 
     def _makes_room(self, found: Found) -> bool:
         """Whether a symptom may go beyond those kept: one that tells more takes the place of one that tells little."""
@@ -183,17 +191,6 @@ class _LogReader:
                 self.dropped += 1
                 return True
         return False
-
-    def _found(self, text: str) -> Iterator[Found]:
-        """What a line reports: one kind only, the most telling; an exception nobody knows comes last."""
-        for table in _TABLES:
-            for found in find_failures(text, table):
-                yield found
-                return
-        match = _EXCEPTION.match(text)
-        if match:
-            dtypes = two_dtypes(text[match.end() :])
-            yield Found("mixed-operands", 0, dtypes) if dtypes else Found("exception", 0, {"name": match[1]})
 
     def _symptom(self, found: Found, raw: RawLine, rank: int | None, text: str, memory: MemoryText | None) -> Symptom:
         frames = tuple(self._frames.pop(rank, ()) or (self._frames.pop(None, ()) if rank is not None else ()))
@@ -221,6 +218,8 @@ class _LogReader:
         progress = self.progress
         if progress.in_eval:
             return "eval"
+        if progress.in_save:
+            return "save"
         if progress.loading and progress.steps_done is None:
             return "load"
         return "train" if progress.steps_done is not None else ""

@@ -44,6 +44,9 @@ _OUTER: tuple[tuple[PhaseName, frozenset[str]], ...] = (
                 "save_fsdp_optimizer",
                 "full_tensor",
                 "state_dict",
+                "_pre_state_dict_hook",
+                "_full_pre_state_dict_hook",
+                "_post_state_dict_hook",
             )
         ),
     ),
@@ -89,8 +92,16 @@ _OUTER: tuple[tuple[PhaseName, frozenset[str]], ...] = (
 _OPTIMIZER = re.compile(
     r"torch/optim/|bitsandbytes/optim/|/optimizers?/|torchao/.{0,80}optim|accelerate/optimizer\.py|deepspeed/ops/"
 )
-# DeepSpeed makes the optimizer's state before the first step.
-_MAKING_STATES = frozenset(("initialize_optimizer_states", "_initialize_optimizer_states"))
+# DeepSpeed makes the optimizer's state, and fp32 copies of the weights for it, before the first step.
+_MAKING_STATES = frozenset(
+    (
+        "initialize_optimizer_states",
+        "_initialize_optimizer_states",
+        "_setup_for_real_optimizer",
+        "_create_fp32_partitions",
+    )
+)
+_ZERO_OPTIMIZER = re.compile(r"zero/stage|zero_optimizer")
 _STEPPING = frozenset(
     ("step", "_init_group", "init_state", "update_step", "adamw", "_multi_tensor_adamw", "wrapper", "profile_hook_step")
 )
@@ -118,7 +129,8 @@ _LOSS_CODE = re.compile(
 def phase_of(frames: Sequence[Frame]) -> PhaseName:
     """The part of the run a traceback comes from; "" where it does not say."""
     functions = {frame.function for frame in frames}
-    if functions & _MAKING_STATES:
+    # A log that is cut off shows the last call in the source line alone.
+    if functions & _MAKING_STATES or any(f"{name}(" in frame.code for frame in frames[-1:] for name in _MAKING_STATES):
         return "optimizer"
     if any(frame.function == "load_state_dict" and _OPTIMIZER.search(_slashed(frame)) for frame in frames):
         return "resume"
@@ -177,6 +189,11 @@ def in_eager_attention(frames: Sequence[Frame]) -> bool:
         )
         for frame in frames[-6:]
     )
+
+
+def in_zero_optimizer(frames: Sequence[Frame]) -> bool:
+    """Whether DeepSpeed's sharded optimizer made its state or stepped."""
+    return any("deepspeed" in frame.file.lower() and _ZERO_OPTIMIZER.search(_slashed(frame)) for frame in frames)
 
 
 def in_pinning(frames: Sequence[Frame]) -> bool:

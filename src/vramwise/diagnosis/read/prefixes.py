@@ -52,6 +52,11 @@ def unboxed(text: str) -> str:
     return text.lstrip(_BOX + "❱").rstrip(_BOX)
 
 
+def unquoted(text: str) -> str:
+    """A line that is in backticks as a whole, as threads quote one, without them."""
+    return text[1:-1] if len(text) > 2 and text[0] == text[-1] == "`" and text[1] != "`" else text
+
+
 def reports(text: str, start: int) -> bool:
     """Whether an error text that begins at `start` is reported on this line, and not merely mentioned."""
     before = text[max(0, start - 400) : start]

@@ -48,6 +48,9 @@ class Progress:
         self.evals_done = 0
         self.after = ""  # "eval" or "save": no step was completed since
         self.loading = False
+        self.in_save = False
+        self._saving_announced = False
+        self._saving_total: int | None = None
         self.resumed_at: int | None = None
         self.readings = Readings()
         self._lines_logged = 0
@@ -72,13 +75,26 @@ class Progress:
             self._advance(done, total)
         elif name.lower().startswith(("loading", "fetching", "downloading")):
             self.loading = done < total
+        elif name.lower().startswith(("saving", "writing")):
+            self.in_save = done < total
 
     def _unnamed_bar(self, done: int, total: int) -> None:
         known = self.announced_total or self.total_steps
+        if total != known and self._counts_saving(done, total):
+            return
         if known is not None and total != known:
             self.enter_eval()
         else:
             self._advance(done, total)
+
+    def _counts_saving(self, done: int, total: int) -> bool:
+        """The first bar after saving was announced counts what is written; so do those of the same length."""
+        if self._saving_announced and self._saving_total is None:
+            self._saving_total = total
+        if total != self._saving_total:
+            return False
+        self.in_save, self.after = done < total, "save"
+        return True
 
     def _advance(self, done: int, total: int) -> None:
         before = self.steps_done
@@ -86,6 +102,7 @@ class Progress:
         self.loading = False
         if before is not None and done > before:
             self.in_eval, self.after = False, ""
+            self.in_save, self._saving_announced, self._saving_total = False, False, None
 
     def enter_eval(self) -> None:
         """Evaluation is under way."""
@@ -99,6 +116,7 @@ class Progress:
     def saved(self) -> None:
         """A checkpoint was begun."""
         self.after = "save"
+        self._saving_announced = True
 
     def figures(self, number: int, text: str) -> None:
         """A line with a figure of memory."""

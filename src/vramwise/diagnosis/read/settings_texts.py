@@ -35,6 +35,7 @@ _KEYS = [
     "num_hidden_layers",
     "max_seq_length",
     "max_length",
+    "cutoff_len",
     "auto_find_batch_size",
     "activation_offloading",
 ]
@@ -57,7 +58,10 @@ _SAME = {
     "per_device_eval_batch_size": "eval_batch_size",
     "max_seq_length": "sequence_len",
     "max_length": "sequence_len",
+    "cutoff_len": "sequence_len",
 }
+# Names that one trainer alone has.
+_TELLING = ("micro_batch_size", "per_device_train_batch_size", "cutoff_len")
 SETTING_WORDS = (
     b"batch size",
     b"Batch size =",
@@ -67,6 +71,7 @@ SETTING_WORDS = (
     b"vocab_size",
     b"_heads",
     b"ALLOC_CONF",
+    b"cutoff_len",
     b"trainable params",
 )
 
@@ -82,6 +87,15 @@ def read_settings(text: str) -> Iterator[tuple[str, str]]:
             for match in pattern.finditer(text):
                 if _begins_word(text, match.start()):
                     yield _SAME.get(key, key), match[1]
+
+
+def telling_keys(text: str) -> Iterator[str]:
+    """Names of settings on a line that say whose log it is."""
+    return (
+        key
+        for key in _TELLING
+        if key in text and (found := _WRITTEN[key].search(text)) and _begins_word(text, found.start())
+    )
 
 
 def _begins_word(text: str, at: int) -> bool:

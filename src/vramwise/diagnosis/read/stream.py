@@ -11,6 +11,7 @@ import codecs
 import re
 from bisect import bisect_left
 from collections.abc import Iterator
+from html import unescape
 from typing import BinaryIO, NamedTuple
 
 from vramwise.diagnosis.read.hits import Words, positions_of
@@ -22,6 +23,9 @@ AFTER_BYTES = 1 << 13
 # Kept back at the end of a piece, so that the lines after a hit are there.
 LOOKAHEAD_BYTES = 1 << 14
 _ANSI = re.compile(r"\x1b\[[0-9;:?<=>]*[ -/]*[@-~]|\x1b\][^\x07\x1b]{0,256}(?:\x07|\x1b\\)|\x1b[@-Z\\-_]")
+# Notebooks saved as pages put each colour into a tag; as JSON they write the escape out and quote the line.
+_TAG = re.compile(r"</?(?:span|pre|code|font|div|br|b|p)(?:\s[^<>]{0,400})?/?>")
+_WRITTEN_ESCAPE = re.compile(r"\\u001b\[[0-9;]{0,20}m")
 _UTF16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 
 
@@ -66,8 +70,14 @@ def interesting_lines(stream: BinaryIO, words: Words, totals: Totals) -> Iterato
 
 
 def plain(text: str) -> str:
-    """The text without colours and other control characters."""
-    return _ANSI.sub("", text) if "\x1b" in text else text
+    """The text without colours and other control characters, and without what a saved notebook has for them."""
+    if "\x1b" in text:
+        text = _ANSI.sub("", text)
+    if "</" in text:
+        text = unescape(_TAG.sub("", text))
+    if "\\u001b[" in text:
+        text = _WRITTEN_ESCAPE.sub("", text).lstrip(' "')
+    return text
 
 
 def _reader(stream: BinaryIO, totals: Totals) -> _Reader:

@@ -42,11 +42,12 @@ def render_html(
     measured: Sequence[PhasePeak] = (),
     state: str | None = None,
     ways_out: Sequence[str] = (),
+    advice: Markup | None = None,
 ) -> str:
     """The whole page. `measured`: marks of a real run, shown beside those of the report and in the chart.
 
     `verdict`: the answer, then its reasons; `state` where the report alone does not decide it; `ways_out`: what would
-    make a run fit.
+    make a run fit; `advice`: what to change after a failure, right below the verdict.
     """
     categories = page_categories(profile)
     numbers = colours([*categories, *report.breakdown_bytes])
@@ -67,6 +68,7 @@ def render_html(
     body = together(
         sections.header(title, verdict, subtitle, expected_error, state or sections.outcome(report, gpu)),
         sections.ways_out(ways_out),
+        advice,
         sections.memory_bar(report, gpu, numbers),
         sections.figures(report, gpu),
         element("div", content, side, class_="layout"),

@@ -24,6 +24,7 @@ _OFF = "expandable segments are off and cached blocks fragment"
 @rule(
     id="allocator-not-expandable",
     severity=Severity.WARNING,
+    costs_memory=True,
     topic="allocator",
     bad="base_model: meta-llama/Llama-3.2-1B\nadapter: lora\n",
     options="--torch 2.9",

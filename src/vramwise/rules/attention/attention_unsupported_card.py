@@ -25,6 +25,7 @@ _OLDEST = {
 @rule(
     id="attention-unsupported-card",
     severity=Severity.ERROR,
+    also=(Severity.WARNING,),
     topic="attention",
     needs={"gpu"},
     bad="base_model: meta-llama/Llama-3.2-1B\nattn_implementation: flash_attention_2\n",

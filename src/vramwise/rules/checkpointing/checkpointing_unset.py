@@ -25,9 +25,9 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
     Without it every layer keeps its activations from forward to backward, and they grow with micro-batch × length ×
     layers. With `gradient_checkpointing: true` a layer keeps its input only and recomputes the rest in the backward
-    pass: same result, less memory, about one more forward pass of time. On without `gradient_checkpointing_kwargs`
-    means reentrant checkpointing in SFT and non-reentrant in RL. Write `gradient_checkpointing: false` if off is what
-    you want.
+    pass: same result, less memory, about one more forward pass of time. Which kind of checkpointing that is without
+    `gradient_checkpointing_kwargs` depends on the trainer's version and the method: the message says it. Write
+    `gradient_checkpointing: false` if off is what you want.
     """
     field = "gradient_checkpointing"
     origin = run.origins[field]
@@ -36,7 +36,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     if written or change is None:
         return
     micro, length = run.micro_batch_size, run.sequence_len
-    default = "non-reentrant here (RL)" if run.rl else "reentrant"
+    default = "reentrant" if run.checkpointing_reentrant else "non-reentrant"
     yield Hit(
         field=field,
         near=_RELATED,

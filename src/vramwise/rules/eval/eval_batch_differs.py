@@ -13,6 +13,7 @@ from vramwise.variants import changes
 @rule(
     id="eval-batch-differs",
     severity=Severity.WARNING,
+    costs_memory=True,
     topic="eval",
     bad="micro_batch_size: 4\neval_batch_size: 16\nval_set_size: 0.05\nevals_per_epoch: 2\n",
     good="micro_batch_size: 4\neval_batch_size: 4\nval_set_size: 0.05\nevals_per_epoch: 2\n",

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, rule
+from vramwise.rules.room import lacks_room
 from vramwise.timeline import MemoryReport
 from vramwise.types import RunSpec, Severity
 from vramwise.units import gib
 from vramwise.variants import changes
 
-_SHARE = 0.3
+# Below this share of the most that is allocated, a loss without them would hardly be noticed.
+_SHARE = 0.05
 
 
 @rule(
@@ -29,11 +31,11 @@ _SHARE = 0.3
         "gradient_checkpointing: true\nattn_implementation: flash_attention_2\n"
         "plugins:\n  - axolotl.integrations.liger.LigerPlugin\nliger_fused_linear_cross_entropy: true\n"
     ),
-    options="--gpu h100",
+    options="--gpu 16GB",
     beyond_trainer="The trainer does not look at memory; the run is simulated here.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """The logits take a large part of the memory at the peak.
+    """The run has little room on this card, and logits fill a part of it that the loss need not hold.
 
     The loss needs tokens × vocabulary numbers, first in bf16, then several times in fp32: with a large vocabulary that
     is more than all activations of a checkpointed model. Llama-3 shape, 4,096 tokens: the peak stands three times
@@ -41,19 +43,28 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
     Liger's fused linear cross entropy and cut cross entropy compute the loss piece by piece and never hold them; the
     loss stays the same up to rounding. Chunked cross entropy still holds the bf16 logits.
+
+    Fires where the run does not fit, or leaves less than a tenth of the card, and where the prediction with the fused
+    loss needs less. With room to spare the logits do no harm.
     """
-    if memory is None or run.loss_kernel != "stock" or run.rl is not None:
+    if memory is None or run.loss_kernel != "stock" or run.rl is not None or not lacks_room(memory):
         return
-    logits = memory.breakdown_bytes.get("logits", 0)
-    total = sum(memory.breakdown_bytes.values())
-    if not total or logits / total < _SHARE:
+    logits = _added_by_the_loss(memory)
+    if logits < _SHARE * memory.peak_allocated_bytes:
         return
     yield Hit(
         field="micro_batch_size",
         near=("sequence_len", "base_model"),
         message=(
-            f"{gib(logits)} of {gib(total)} at the peak are logits in the stock loss: Liger's fused linear cross "
-            "entropy or cut cross entropy never hold them"
+            f"the stock loss allocates {gib(logits)} for logits, of {gib(memory.peak_allocated_bytes)}: Liger's "
+            "fused linear cross entropy or cut cross entropy never hold them"
         ),
         change=changes.fuse_loss(run),
     )
+
+
+def _added_by_the_loss(memory: MemoryReport) -> int:
+    """What the loss holds beyond the forward pass before it: the logits, and what is computed from them."""
+    forward = {peak.step: peak.peak_allocated_bytes for peak in memory.phases if peak.phase == "forward"}
+    loss = [peak for peak in memory.phases if peak.phase == "loss" and peak.step in forward]
+    return max((peak.peak_allocated_bytes - forward[peak.step] for peak in loss), default=0)

@@ -12,6 +12,7 @@ from vramwise.types import RunSpec, Severity
 @rule(
     id="reference-model-in-memory",
     severity=Severity.WARNING,
+    costs_memory=True,
     topic="method",
     bad="base_model: meta-llama/Llama-3.2-1B\nrl: dpo\n",
     good="base_model: meta-llama/Llama-3.2-1B\nrl: dpo\nadapter: lora\nlora_r: 16\nlora_alpha: 32\n",

@@ -25,8 +25,8 @@ _OLDEST = {"adopt_adamw": (2, 5)}
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """The optimizer needs a newer torch than the target has.
 
-    ADOPT (`adopt_adamw`) uses functions that torch has from 2.5.1 on; the trainer stops on anything older. Upgrade
-    torch, or train with AdamW.
+    ADOPT (`adopt_adamw`) uses functions that torch has from 2.5.1 on. On anything older the trainer refuses the
+    file, or, in versions that do not look, the optimizer fails when it is made. Upgrade torch, or train with AdamW.
     """
     oldest = _OLDEST.get(run.optimizer)
     if oldest is None or run.target.torch >= oldest:
@@ -34,6 +34,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     have = ".".join(str(part) for part in run.target.torch)
     yield Hit(
         field="optimizer",
-        message=f"optimizer {run.optimizer} needs torch 2.5.1, the target has {have}: {run.trainer_title} stops",
+        message=(
+            f"optimizer {run.optimizer} needs torch 2.5.1, the target has {have}: the run stops there at the latest"
+        ),
         change=changes.fused_adamw(run),
     )

@@ -19,6 +19,7 @@ _PLAIN_SCALER = ("none", "ddp", "fsdp2")
 @rule(
     id="fp16-full-finetune",
     severity=Severity.ERROR,
+    also=(Severity.WARNING,),
     topic="precision",
     bad="base_model: meta-llama/Llama-3.2-1B\nfp16: true\nsample_packing: true\n",
     good="base_model: meta-llama/Llama-3.2-1B\nbf16: auto\nsample_packing: true\n",

@@ -13,6 +13,7 @@ from vramwise.variants import changes
 @rule(
     id="fp8-unsupported-card",
     severity=Severity.ERROR,
+    also=(Severity.WARNING,),
     topic="precision",
     needs={"gpu"},
     options="--gpu rtx-4090",

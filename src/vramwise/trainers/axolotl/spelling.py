@@ -15,6 +15,7 @@ from vramwise.trainers.axolotl.remedies import (
     choose_reentrant,
     written_key,
 )
+from vramwise.trainers.axolotl.schema import schema_of
 from vramwise.trainers.base import Spelling
 from vramwise.types import Change, Edit, RunSpec
 
@@ -127,9 +128,10 @@ def _attention(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
 
 
 def _bound_to_flash(run: RunSpec) -> bool:
-    """Ring attention, Gemma 4's hybrid and flattened batches do not run on sdpa."""
+    """Gemma 4's hybrid and flattened batches do not run on sdpa, nor does context parallelism up to 0.19."""
     flattened = run.config.get("batch_flattening") is True
-    return run.context_parallel_size > 1 or bool(run.config.get("gemma4_hybrid_attn_impl")) or flattened
+    ring = run.context_parallel_size > 1 and not schema_of(run).since("0.20.0")
+    return ring or bool(run.config.get("gemma4_hybrid_attn_impl")) or flattened
 
 
 def _precision(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:

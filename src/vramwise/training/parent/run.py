@@ -151,7 +151,8 @@ def would_fit(prepared: Prepared, failed: TrainPlan, candidate: TrainPlan, facts
     """
     if prepared.prediction is None or prepared.model is None:
         return None
-    room = _room_seen(facts) or prepared.prediction.capacity_bytes
+    bounds = (_room_seen(facts), prepared.prediction.capacity_bytes)
+    room = min((bound for bound in bounds if bound is not None), default=None)
     if room is None:
         return None
     needs = [predict_plan(prepared.run, prepared.model, plan).needs.peak_reserved_bytes for plan in (failed, candidate)]

@@ -14,6 +14,7 @@ _KEY = "flash_optimum"
 @rule(
     id="better-transformer-misused",
     severity=Severity.ERROR,
+    also=(Severity.WARNING,),
     topic="attention",
     bad="base_model: meta-llama/Llama-3.2-1B\nflash_optimum: true\nbf16: true\n",
     good="base_model: meta-llama/Llama-3.2-1B\nflash_optimum: true\nbf16: false\nbfloat16: true\n",

@@ -13,6 +13,7 @@ from vramwise.types import RunSpec, Severity
 @rule(
     id="legacy-attention-flag",
     severity=Severity.INFO,
+    also=(Severity.WARNING, Severity.ERROR),
     topic="attention",
     bad="base_model: meta-llama/Llama-3.2-1B\nflash_attention: true\n",
     good="base_model: meta-llama/Llama-3.2-1B\nattn_implementation: flash_attention_2\n",
@@ -22,7 +23,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
     `flash_attention: true` and its sisters are translated to `attn_implementation` and will be removed. Of several,
     one wins and the others are dropped: xformers, sage, flex, flash, sdp, eager, in this order. A flag beside
-    `attn_implementation` is refused, even if both mean the same.
+    `attn_implementation` is refused, even if both mean the same. A flag that is merely old is said only with
+    `--pedantic`, or where the rule is named with `--select`.
     """
     flags = [flag for flag in LEGACY_FLAGS if run.config.get(flag)]
     chosen = run.config.get("attn_implementation")
@@ -39,6 +41,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
                     insert_key("attn_implementation", name, beside=flag),
                     delete_key(flag),
                 ),
+                pedantic=True,
             )
         else:
             yield Hit(

@@ -14,6 +14,7 @@ _KEY = "auto_find_batch_size"
 @rule(
     id="auto-find-batch-size",
     severity=Severity.WARNING,
+    also=(Severity.ERROR,),
     topic="batch",
     bad="micro_batch_size: 8\ngradient_accumulation_steps: 4\nauto_find_batch_size: true\n",
     good="micro_batch_size: 8\ngradient_accumulation_steps: 4\n",

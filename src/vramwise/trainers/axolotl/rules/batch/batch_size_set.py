@@ -15,6 +15,7 @@ _ACCUMULATION = "gradient_accumulation_steps"
 @rule(
     id="batch-size-set",
     severity=Severity.WARNING,
+    also=(Severity.INFO, Severity.ERROR),
     topic="batch",
     bad="micro_batch_size: 2\nbatch_size: 32\nsequence_len: 2048\n",
     good="micro_batch_size: 2\ngradient_accumulation_steps: 8\nsequence_len: 2048\n",
@@ -44,7 +45,9 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         yield Hit(key="batch_size", message=_alone(run, batch), severity=Severity.ERROR, fix=_fix(run, batch))
     else:
         message = _divided(run, batch) if _ACCUMULATION in run.config else _undivided(run, batch)
-        yield Hit(key="batch_size", message=message, fix=_fix(run, batch))
+        as_meant = batch == run.effective_batch_size
+        severity = Severity.INFO if as_meant else None
+        yield Hit(key="batch_size", message=message, severity=severity, fix=_fix(run, batch))
 
 
 def _both_set(run: RunSpec, batch: int, accumulation: int) -> Hit:

@@ -15,6 +15,7 @@ _REENTRANT = "gradient_checkpointing_kwargs.use_reentrant"
 @rule(
     id="ebft-compile-checkpointing",
     severity=Severity.ERROR,
+    also=(Severity.INFO, Severity.WARNING),
     topic="checkpointing",
     bad=(
         "base_model: meta-llama/Llama-3.2-1B\nrl: ebft\nebft:\n  mode: strided\n"

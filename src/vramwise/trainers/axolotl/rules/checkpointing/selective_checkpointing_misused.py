@@ -17,6 +17,7 @@ _MATMULS = ("aten::mm", "aten::addmm", "aten::matmul", "aten::bmm")
 @rule(
     id="selective-checkpointing-misused",
     severity=Severity.ERROR,
+    also=(Severity.WARNING,),
     topic="checkpointing",
     bad="base_model: meta-llama/Llama-3.2-1B\nselective_checkpointing: true\n",
     good="base_model: meta-llama/Llama-3.2-1B\nselective_checkpointing: true\ngradient_checkpointing: true\n",

@@ -41,6 +41,7 @@ _GC = ("torch_empty_cache_steps", "gc_collect_steps")
 @rule(
     id="deprecated-key",
     severity=Severity.INFO,
+    also=(Severity.WARNING, Severity.ERROR),
     topic="config",
     bad="evaluation_strategy: steps\neval_steps: 50\ngradient_checkpointing: offload\n",
     good="eval_strategy: steps\neval_steps: 50\ngradient_checkpointing: true\nactivation_offloading: true\n",

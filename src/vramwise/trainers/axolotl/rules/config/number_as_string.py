@@ -20,6 +20,7 @@ _HANDED_ON = ("lr_scheduler_kwargs",)
 @rule(
     id="number-as-string",
     severity=Severity.INFO,
+    also=(Severity.WARNING,),
     topic="config",
     bad="base_model: meta-llama/Llama-3.2-1B\nlearning_rate: 5e-5\n",
     good="base_model: meta-llama/Llama-3.2-1B\nlearning_rate: 5.0e-05\n",
@@ -32,7 +33,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     file, and mappings that are handed on untouched (`lr_scheduler_kwargs`), get text. There the scheduler stops with a
     TypeError.
 
-    The fix writes the same number so that every reader sees a number.
+    The fix writes the same number so that every reader sees a number. What Axolotl converts is said only with
+    `--pedantic`, or where the rule is named with `--select`.
     """
     values, schema = run.config.document.values, schema_of(run)
     for key, value in values.items():
@@ -56,6 +58,7 @@ def _typed(schema: Schema, path: tuple[str, ...], value: Any) -> Iterator[Hit]:
         key=key,
         message=f"{path[-1]} {value!r} is text to YAML 1.1, not a number; Axolotl converts it, other readers do not",
         fix=safe(f"Write it as a number: {inline(number)}", set_key(key, number)),
+        pedantic=True,
     )
 
 

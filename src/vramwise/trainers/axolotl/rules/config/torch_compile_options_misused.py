@@ -29,6 +29,7 @@ _ALLOWED = frozenset(
 @rule(
     id="torch-compile-options-misused",
     severity=Severity.ERROR,
+    also=(Severity.WARNING,),
     topic="config",
     bad="base_model: meta-llama/Llama-3.2-1B\ntorch_compile_options:\n  shape_padding: true\n",
     good="base_model: meta-llama/Llama-3.2-1B\ntorch_compile: true\ntorch_compile_options:\n  shape_padding: true\n",

@@ -14,6 +14,7 @@ from vramwise.types import RunSpec, Severity
 @rule(
     id="torch-too-old",
     severity=Severity.WARNING,
+    also=(Severity.INFO,),
     topic="config",
     bad="base_model: meta-llama/Llama-3.2-1B\n",
     good="base_model: meta-llama/Llama-3.2-1B\n",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from difflib import SequenceMatcher
 from typing import Any
 
@@ -40,6 +40,7 @@ _HOLDERS = ("x-", "_", ".")
 @rule(
     id="unknown-key",
     severity=Severity.WARNING,
+    also=(Severity.INFO, Severity.ERROR),
     topic="config",
     bad="base_model: meta-llama/Llama-3.2-1B\ngradient_acumulation_steps: 8\nmicro_batch_size: 1\n",
     good="base_model: meta-llama/Llama-3.2-1B\ngradient_accumulation_steps: 8\nmicro_batch_size: 1\n",
@@ -53,9 +54,9 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     of `context_parapllel_size`. A few blocks (`fp8_config`) refuse unknown keys instead.
 
     Correct the name, or delete the key. Where a plugin that is not Axolotl's own is listed, the key may be that
-    plugin's, so the finding is only a hint; an unknown key without a value is one as well. A key that another version
-    of Axolotl has says which: the run may be meant for that one (`--with axolotl==…`). Keys that start with `x-`, `_`
-    or `.` are taken for holders of YAML anchors and left alone.
+    plugin's, so the finding is only a hint; a key without a value (or `false`) costs nothing and is said only with
+    `--pedantic`. A key that another version of Axolotl has says which: the run may be meant for that one
+    (`--with axolotl==…`). Keys that start with `x-`, `_` or `.` are taken for holders of YAML anchors and left alone.
     """
     values = run.config.document.values
     schema = schema_of(run)
@@ -70,9 +71,15 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
             yield Hit(
                 key=join_key((key,)),
                 message=_message(schema, key, known),
-                severity=Severity.INFO if value is None else weak,
+                severity=Severity.INFO if _is_idle(key, value) else weak,
                 fix=_fix(key, value, known, values),
+                pedantic=_is_idle(key, value),
             )
+
+
+def _is_idle(key: str, value: Any) -> bool:
+    """Nothing is lost with a key that holds nothing, nor with `debug`, which old examples carry: it shaped no run."""
+    return value is None or value is False or key == "debug"
 
 
 def _removed(schema: Schema, key: str, value: Any) -> Iterator[Hit]:
@@ -80,13 +87,14 @@ def _removed(schema: Schema, key: str, value: Any) -> Iterator[Hit]:
     fact = schema.deprecations()[key]
     if fact.effect == "refused" and not fact.refuses(value):
         message = f"{key} is no key of Axolotl {schema.short} any more: as it is off, it is dropped without a word"
-        yield Hit(key=key, message=message, severity=Severity.INFO, fix=safe(f"Delete {key}", delete_key(key)))
+        fix = safe(f"Delete {key}", delete_key(key))
+        yield Hit(key=key, message=message, severity=Severity.INFO, fix=fix, pedantic=True)
 
 
 def _inside(schema: Schema, key: str, value: Any) -> Iterator[Hit]:
     if not isinstance(value, Mapping) or f"block({key})" not in (schema.key_type(key) or ""):
         return
-    known = schema.nested_keys(key)
+    known, top_level = schema.nested_keys(key), schema.keys()
     for name, held in value.items():
         if not isinstance(name, str) or name in known:
             continue
@@ -98,8 +106,10 @@ def _inside(schema: Schema, key: str, value: Any) -> Iterator[Hit]:
         message = _message(schema, name, known, block=key, refused=severity is Severity.ERROR)
         if severity is Severity.INFO:
             message += f"; {held} is in force anyway"
-        fix = _fix(name, held, known, value, block=key)
-        yield Hit(key=join_key((key, name)), near=(key,), message=message, severity=severity, fix=fix)
+        fix = _moved(top_level, name, held, key) or _fix(name, held, known, value, block=key)
+        in_force = severity is Severity.INFO
+        place = join_key((key, name))
+        yield Hit(key=place, near=(key,), message=message, severity=severity, fix=fix, pedantic=in_force)
 
 
 def _removed_inside(schema: Schema, block: str, name: str, fact: Deprecation) -> Iterator[Hit]:
@@ -131,9 +141,20 @@ def _message(schema: Schema, name: str, known: frozenset[str], *, block: str = "
     if found and (when := elsewhere(found, schema.version, f"a key{place}")):
         instead = f"; use {found.successor}" if found.successor in known else ""
         return f"{name} {when}: {schema.short} {effect}{instead}"
+    top_level = schema.keys()
+    if block and name in top_level:
+        return f"{name} is no key{place}, where Axolotl {effect}: it stands at the top level"
     close = _very_close(name, known) or _close(name, known)
     hint = f"; did you mean {' or '.join(close)}?" if close else ""
     return f"{name} is no key{place} that Axolotl knows: it {effect}{hint}"
+
+
+def _moved(top_level: Collection[str], name: str, value: Any, block: str) -> Fix | None:
+    """A key of the top level that was written one level too deep."""
+    if name not in top_level or value is None:
+        return None
+    edits = (insert_key(name, value, beside=block), delete_key(join_key((block, name))))
+    return unsafe("Move it to the top level", *edits)
 
 
 def _close(name: str, known: frozenset[str]) -> tuple[str, ...]:

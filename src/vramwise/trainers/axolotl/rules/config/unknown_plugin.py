@@ -15,6 +15,7 @@ _PREFIX = "axolotl.integrations."
 @rule(
     id="unknown-plugin",
     severity=Severity.ERROR,
+    also=(Severity.WARNING,),
     topic="config",
     bad="base_model: meta-llama/Llama-3.2-1B\nplugins:\n  - axolotl.integrations.liger.LigerKernelPlugin\n",
     good="base_model: meta-llama/Llama-3.2-1B\nplugins:\n  - axolotl.integrations.liger.LigerPlugin\n",

@@ -46,7 +46,6 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
                 f"evals_per_epoch {count} × num_epochs {_epochs(run):g} = {count * _epochs(run):g}: Axolotl schedules "
                 "evals only when this is above 1, so no eval runs"
             ),
-            severity=Severity.WARNING,
             fix=unsafe(
                 "Evaluate after every epoch: eval_strategy epoch",
                 insert_key("eval_strategy", "epoch", beside="evals_per_epoch"),

@@ -14,6 +14,7 @@ _SCHEDULES = ("eval_steps", "evals_per_epoch", "eval_strategy", "evaluation_stra
 @rule(
     id="eval-schedule-conflict",
     severity=Severity.ERROR,
+    also=(Severity.INFO, Severity.WARNING),
     topic="eval",
     bad="val_set_size: 0.05\neval_steps: 50\nevals_per_epoch: 4\n",
     good="val_set_size: 0.05\nevals_per_epoch: 4\n",

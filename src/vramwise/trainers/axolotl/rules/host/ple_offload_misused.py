@@ -14,6 +14,7 @@ _KEY = "ple_cpu_offload"
 @rule(
     id="ple-offload-misused",
     severity=Severity.ERROR,
+    also=(Severity.WARNING,),
     topic="host",
     bad="base_model: google/gemma-3n-E2B-it\nadapter: lora\nple_cpu_offload: true\n",
     good="base_model: google/gemma-3n-E2B-it\nadapter: qlora\nload_in_4bit: true\nple_cpu_offload: true\n",

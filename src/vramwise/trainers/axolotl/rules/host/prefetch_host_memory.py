@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, rule
@@ -14,15 +15,21 @@ _KEYS = ("dataloader_num_workers", "dataloader_pin_memory", "dataloader_prefetch
 _PREFETCH = 256  # batches for each worker
 _TENSORS = 3  # input_ids, labels, and attention_mask or position_ids
 _INT64 = 8
+# Hosts have at least this much for each of their GPUs; a quarter of it for waiting batches is too much.
+_HOST_BYTES = 32 * GIB
+_SHARE = 4
+# Processors, models and plugins whose samples are sounds.
+_AUDIO = re.compile(r"voxtral|whisper|audio|parakeet|moonshine|granite-?speech", re.IGNORECASE)
 
 
 @rule(
     id="prefetch-host-memory",
     severity=Severity.WARNING,
+    also=(Severity.INFO,),
     topic="host",
-    bad="sequence_len: 8192\nmicro_batch_size: 4\nsample_packing: true\n",
+    bad="sequence_len: 65536\nmicro_batch_size: 4\nsample_packing: true\n",
     good=(
-        "sequence_len: 8192\nmicro_batch_size: 4\nsample_packing: true\n"
+        "sequence_len: 65536\nmicro_batch_size: 4\nsample_packing: true\n"
         "dataloader_num_workers: 1\ndataloader_prefetch_factor: 8\n"
     ),
     options="--gpus 8",
@@ -34,9 +41,10 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     With none of `dataloader_num_workers`, `dataloader_pin_memory` and `dataloader_prefetch_factor` written, Axolotl
     starts as many workers as there are GPUs, in every process, and each prefetches 256 batches into pinned memory. A
     batch of text is micro × sequence_len × 3 tensors × 8 bytes: small on one GPU, but it grows with the square of the
-    GPUs. The rule speaks up above 1 GiB.
+    GPUs. Above 1 GiB the rule says so; it warns above 8 GiB a GPU, a quarter of what the smallest hosts have for each.
 
-    A multimodal batch holds the pixels as well, as many as the images have: 256 of them have no upper bound.
+    A multimodal batch holds the pixels of its images or the features of its sounds as well, and how many those are only
+    the data knows: that is a note.
 
     Setting any of the three keys turns all three defaults off. A few batches ahead are enough; the data and its order
     stay the same. Reckoned as if all GPUs were on one host.
@@ -46,18 +54,18 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     batches = run.gpus * run.gpus * _PREFETCH
     ahead = f"gpus {run.gpus} × workers {run.gpus} × prefetch {_PREFETCH} = {batches:,} batches"
     if run.config.get("processor_type"):
-        message = (
-            f"{ahead} of micro {run.micro_batch_size} wait in host memory with all their images, without any bound"
-        )
-        yield _hit(run, message)
+        held = "sounds" if _AUDIO.search(f"{run.base_model} {run.config.get('processor_type')}") else "images"
+        message = f"{ahead} of micro {run.micro_batch_size} wait in host memory with all their {held}, however large"
+        yield _hit(run, message, Severity.INFO)
         return
     size_bytes = batches * run.micro_batch_size * run.sequence_len * _TENSORS * _INT64
     if size_bytes > GIB:
         per_batch = f"micro {run.micro_batch_size} × sequence_len {run.sequence_len} × {_TENSORS} × {_INT64} bytes"
-        yield _hit(run, f"{ahead} of {per_batch} = {gib(size_bytes)} of host memory, by the data loader's defaults")
+        message = f"{ahead} of {per_batch} = {gib(size_bytes)} of host memory, by the data loader's defaults"
+        yield _hit(run, message, None if size_bytes * _SHARE > _HOST_BYTES * run.gpus else Severity.INFO)
 
 
-def _hit(run: RunSpec, message: str) -> Hit:
-    return Hit(
-        key=_KEYS[2], near=("micro_batch_size", "sequence_len"), message=message, change=changes.fewer_workers(run)
-    )
+def _hit(run: RunSpec, message: str, severity: Severity | None) -> Hit:
+    change = changes.fewer_workers(run)
+    near = ("micro_batch_size", "sequence_len")
+    return Hit(key=_KEYS[2], near=near, message=message, change=change, severity=severity)

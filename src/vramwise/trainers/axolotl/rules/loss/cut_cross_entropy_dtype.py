@@ -13,6 +13,7 @@ from vramwise.types import RunSpec, Severity
 @rule(
     id="cut-cross-entropy-dtype",
     severity=Severity.ERROR,
+    also=(Severity.WARNING,),
     topic="loss",
     bad=(
         "base_model: meta-llama/Llama-3.2-1B\nplugins:\n"

@@ -15,6 +15,7 @@ _KEY = "dpo_use_liger_kernel"
 @rule(
     id="dpo-liger-loss-unsupported",
     severity=Severity.ERROR,
+    also=(Severity.WARNING,),
     topic="loss",
     bad="rl: dpo\nadapter: lora\ndpo_use_liger_kernel: true\ndpo_loss_type: [ipo]\n",
     good="rl: dpo\nadapter: lora\ndpo_use_liger_kernel: true\ndpo_loss_type: [sigmoid]\n",

@@ -16,6 +16,7 @@ _KERNELS = ("cut_cross_entropy", "liger_fused_linear_cross_entropy", "liger_cros
 @rule(
     id="loss-kernels-conflict",
     severity=Severity.ERROR,
+    also=(Severity.WARNING,),
     topic="loss",
     bad=(
         "base_model: meta-llama/Llama-3.2-1B\nplugins:\n  - axolotl.integrations.liger.LigerPlugin\n"

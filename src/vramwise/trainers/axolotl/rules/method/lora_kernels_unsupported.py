@@ -27,7 +27,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     do not know the layers of a model's own remote code, and cannot reach parameters that FSDP1 has flattened; Axolotl
     refuses the file in those cases (FSDP1 ends with 0.19). Up to 0.19 it looks for `fsdp_version: 2` at the top level
     only: written inside `fsdp_config`, the kernels are refused as under FSDP1. Left unset, the kernels go on by
-    themselves wherever they work.
+    themselves, also for some models that they do not know: see lora-kernels-unknown-attention.
 
     Set them to false, or leave them out. The result is the same; the fused kernels are faster and keep fewer
     activations.

@@ -19,6 +19,7 @@ _PLUGIN = "plugins:\n  - axolotl.integrations.kernels.KernelsPlugin\n"
 @rule(
     id="moe-kernel-conflict",
     severity=Severity.ERROR,
+    also=(Severity.WARNING,),
     topic="method",
     bad=f"{_PLUGIN}use_scattermoe: true\nuse_sonicmoe: true\n",
     good=f"{_PLUGIN}use_scattermoe: true\n",

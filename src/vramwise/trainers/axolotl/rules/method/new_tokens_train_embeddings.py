@@ -12,6 +12,7 @@ from vramwise.types import RunSpec, Severity
 @rule(
     id="new-tokens-train-embeddings",
     severity=Severity.WARNING,
+    costs_memory=True,
     topic="method",
     bad="adapter: lora\nlora_modules_to_save:\n  - embed_tokens\n  - lm_head\ntokens:\n  - <|tool|>\n",
     good="adapter: lora\npeft_trainable_token_indices: [128256]\ntokens:\n  - <|tool|>\n",

@@ -13,6 +13,7 @@ from vramwise.types import RunSpec, Severity
 @rule(
     id="qat-with-adapter-or-quantization",
     severity=Severity.ERROR,
+    also=(Severity.WARNING,),
     topic="method",
     bad="qat:\n  weight_dtype: int4\n  group_size: 32\nadapter: qlora\nload_in_4bit: true\n",
     good="qat:\n  weight_dtype: int4\n  group_size: 32\n",

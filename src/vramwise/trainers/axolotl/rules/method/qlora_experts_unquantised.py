@@ -37,7 +37,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
     bitsandbytes quantises linear layers. transformers 5 holds the experts of a layer as one 3-D parameter a projection,
     which is no linear layer: they are loaded in 16 bit, and they are most of the model. Qwen3-30B-A3B: 54 GiB of
-    experts where 14 GiB were meant.
+    experts where 14 GiB were meant. And that is not the end of it: PEFT's preparation for training on a quantised base
+    casts every weight that is not quantised to fp32, the experts among them, and nothing casts them back: 108 GiB.
 
     `quantize_moe_experts: true` quantises them while they load. It needs target modules by name
     (`lora_target_linear` is refused with it).
@@ -52,8 +53,9 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         field="quantization",
         near=("adapter", "base_model"),
         message=(
-            f"{gib(memory.experts_bytes)} of experts stay in 16 bit: {shown} holds them as 3-D parameters, which "
-            f"bitsandbytes does not quantise; quantize_moe_experts: true would save "
+            f"{gib(memory.experts_bytes)} of experts are loaded in 16 bit: {shown} holds them as 3-D parameters, which "
+            "bitsandbytes does not quantise, and PEFT's preparation then casts them to fp32, twice that, and nothing "
+            "casts them back; quantize_moe_experts: true would save at least "
             f"{gib(int(memory.experts_bytes - packed))}"
         ),
     )

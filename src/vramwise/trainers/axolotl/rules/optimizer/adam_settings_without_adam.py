@@ -34,6 +34,7 @@ _READ_NONE = frozenset(
 @rule(
     id="adam-settings-without-adam",
     severity=Severity.WARNING,
+    also=(Severity.INFO,),
     topic="optimizer",
     bad="base_model: meta-llama/Llama-3.2-1B\noptimizer: adafactor\nadam_beta2: 0.95\n",
     good="base_model: meta-llama/Llama-3.2-1B\noptimizer: adamw_torch_fused\nadam_beta2: 0.95\n",

@@ -15,6 +15,7 @@ _REFUSED = ("adamw_8bit", "adamw_bnb_8bit")
 @rule(
     id="fsdp2-8bit-optimizer",
     severity=Severity.ERROR,
+    also=(Severity.WARNING,),
     topic="optimizer",
     bad=(
         "base_model: meta-llama/Llama-3.2-1B\noptimizer: adamw_8bit\n"

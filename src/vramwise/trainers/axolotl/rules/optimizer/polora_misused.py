@@ -24,6 +24,7 @@ _IGNORED_RATES = ("loraplus_lr_ratio", "lr_groups", "embedding_lr", "embedding_l
 @rule(
     id="polora-misused",
     severity=Severity.ERROR,
+    also=(Severity.WARNING,),
     topic="optimizer",
     bad="base_model: meta-llama/Llama-3.2-1B\noptimizer: polora\nadapter: lora\nlora_r: 16\nloraplus_lr_ratio: 16\n",
     good="base_model: meta-llama/Llama-3.2-1B\noptimizer: polora\nadapter: lora\nlora_r: 16\n",

@@ -18,6 +18,7 @@ _ORIG_PARAMS = "fsdp_config.use_orig_params"
 @rule(
     id="qgalore-misused",
     severity=Severity.ERROR,
+    also=(Severity.WARNING,),
     topic="optimizer",
     bad=(
         "base_model: meta-llama/Llama-3.2-1B\noptimizer: q_galore_adamw8bit\n"

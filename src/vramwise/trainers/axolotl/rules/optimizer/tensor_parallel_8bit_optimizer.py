@@ -15,6 +15,7 @@ _REFUSED = ("paged_adamw_8bit", "adamw_8bit", "adamw_bnb_8bit")
 @rule(
     id="tensor-parallel-8bit-optimizer",
     severity=Severity.WARNING,
+    also=(Severity.ERROR,),
     topic="optimizer",
     bad="base_model: meta-llama/Llama-3.2-1B\noptimizer: adamw_bnb_8bit\ntensor_parallel_size: 2\n",
     good="base_model: meta-llama/Llama-3.2-1B\noptimizer: adamw_torch_8bit\ntensor_parallel_size: 2\n",

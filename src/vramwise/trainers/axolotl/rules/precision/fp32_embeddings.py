@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, delete_key, insert_key, rule, unsafe
@@ -9,11 +10,14 @@ from vramwise.timeline import MemoryReport
 from vramwise.types import Fix, RunSpec, Severity
 
 _FLASH = "flash_attention_2"
+# Models without attention: no backend of it changes anything for them.
+_NO_ATTENTION = re.compile(r"(?<![a-z])(falcon[-_]?)?(mamba|rwkv)", re.IGNORECASE)
 
 
 @rule(
     id="fp32-embeddings",
     severity=Severity.WARNING,
+    costs_memory=True,
     topic="precision",
     bad="base_model: meta-llama/Llama-3.2-1B\nbf16: true\nattn_implementation: sdpa\n",
     good="base_model: meta-llama/Llama-3.2-1B\nbf16: true\nattn_implementation: flash_attention_2\n",
@@ -28,8 +32,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     instead of 8. With a large vocabulary that is much of the model: 128256 × 2048, the embeddings of Llama-3.2-1B, take
     3.9 GiB instead of 2.0.
 
-    Use flash attention where the card has it (sm_80 and newer), or the cut cross entropy plugin. DeepSpeed casts the
-    whole model itself, so the rule is silent there.
+    Use flash attention where the card has it (sm_80 and newer) and the model attends at all, or the cut cross entropy
+    plugin. DeepSpeed casts the whole model itself, so the rule is silent there.
     """
     if run.adapter or not run.fp32_embeddings or run.weights_dtype != "bf16" or run.sharding not in ("none", "ddp"):
         return
@@ -39,16 +43,25 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         key="attn_implementation",
         near=("sdp_attention", "eager_attention", "base_model"),
         message=(
-            f"full fine-tune under {run.attn_implementation}: Axolotl keeps embeddings, lm_head and norms in fp32, "
+            f"full fine-tune {_under(run)}: Axolotl keeps embeddings, lm_head and norms in fp32, "
             "with their gradients and optimizer states: 16 bytes a parameter with Adam instead of 8"
         ),
         fix=_fix(run),
     )
 
 
+def _attends(run: RunSpec) -> bool:
+    return not _NO_ATTENTION.search(f"{run.base_model} {run.config.get('model_type', '')}")
+
+
+def _under(run: RunSpec) -> str:
+    return f"under {run.attn_implementation}" if _attends(run) else "of a model without attention"
+
+
 def _fix(run: RunSpec) -> Fix | None:
     gpu = run.target.gpu
-    if gpu is not None and gpu.capability is not None and gpu.capability < (8, 0):
+    before_ampere = gpu is not None and gpu.capability is not None and gpu.capability < (8, 0)
+    if before_ampere or not _attends(run):
         return None  # FlashAttention 2 starts with Ampere
     flags = [key for key in ("sdp_attention", "eager_attention") if key in run.config]
     edits = (insert_key("attn_implementation", _FLASH, beside=flags[0] if flags else "base_model"),)

@@ -14,6 +14,7 @@ _GATHER = "fp8_enable_fsdp_float8_all_gather"
 @rule(
     id="fp8-options-without-fp8",
     severity=Severity.ERROR,
+    also=(Severity.WARNING,),
     topic="precision",
     bad="base_model: meta-llama/Llama-3.2-1B\nfp8_config:\n  recipe: rowwise\n",
     good="base_model: meta-llama/Llama-3.2-1B\nfp8: true\nfp8_config:\n  recipe: rowwise\n",

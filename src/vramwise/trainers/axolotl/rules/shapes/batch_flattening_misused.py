@@ -15,6 +15,7 @@ _KEY = "batch_flattening"
 @rule(
     id="batch-flattening-misused",
     severity=Severity.ERROR,
+    also=(Severity.WARNING,),
     topic="shapes",
     bad="batch_flattening: true\nattn_implementation: sdpa\nmicro_batch_size: 4\n",
     good="batch_flattening: true\nattn_implementation: flash_attention_2\nmicro_batch_size: 4\n",

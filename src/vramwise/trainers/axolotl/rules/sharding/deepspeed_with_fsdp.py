@@ -13,6 +13,7 @@ from vramwise.types import RunSpec, Severity
 @rule(
     id="deepspeed-with-fsdp",
     severity=Severity.ERROR,
+    also=(Severity.WARNING,),
     topic="sharding",
     bad=(
         "base_model: meta-llama/Llama-3.2-1B\ndeepspeed: deepspeed_configs/zero2.json\n"

@@ -13,6 +13,7 @@ from vramwise.variants import changes
 @rule(
     id="fp32-norms-misused",
     severity=Severity.ERROR,
+    also=(Severity.WARNING,),
     topic="sharding",
     bad="base_model: meta-llama/Llama-3.2-1B\nfp32_norms: true\n",
     good=(

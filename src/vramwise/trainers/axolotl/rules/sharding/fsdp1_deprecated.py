@@ -15,6 +15,7 @@ from vramwise.variants import changes
 @rule(
     id="fsdp1-deprecated",
     severity=Severity.INFO,
+    also=(Severity.ERROR,),
     topic="sharding",
     bad="base_model: meta-llama/Llama-3.2-1B\nfsdp_config:\n  reshard_after_forward: true\n",
     good="base_model: meta-llama/Llama-3.2-1B\nfsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n",

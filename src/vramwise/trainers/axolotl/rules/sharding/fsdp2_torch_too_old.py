@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
+from vramwise.trainers.axolotl.schema import schema_of
 from vramwise.types import RunSpec, Severity
 
 
@@ -21,13 +22,14 @@ from vramwise.types import RunSpec, Severity
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """FSDP2 on a torch before 2.7.
 
-    Axolotl relies on the `fully_shard` of torch 2.7 for FSDP2 and stops on anything older. Upgrade torch; FSDP1 would
-    run, but is deprecated.
+    Axolotl relies on the `fully_shard` of torch 2.7 for FSDP2. Up to 0.20 it refuses anything older; since then it
+    installs with newer versions only and does not look: sharding fails when the model is wrapped. Upgrade torch.
     """
     if run.sharding == "fsdp2" and run.config.get("fsdp_config") and run.target.torch < (2, 7):
         have = ".".join(str(part) for part in run.target.torch)
+        fails = "sharding fails when the model is wrapped" if schema_of(run).since("0.21.0") else "Axolotl stops"
         yield Hit(
             key="fsdp_version",
             near=("fsdp_config",),
-            message=f"FSDP2 needs torch 2.7, the target has {have}: Axolotl stops",
+            message=f"FSDP2 needs torch 2.7, the target has {have}: {fails}",
         )

@@ -17,6 +17,7 @@ _TRL_DEFAULT = 0.3
 @rule(
     id="vllm-colocate-shares-memory",
     severity=Severity.WARNING,
+    also=(Severity.INFO,),
     topic="sharding",
     bad="rl: grpo\ntrl:\n  use_vllm: true\n  vllm_mode: colocate\n",
     good="rl: grpo\ntrl:\n  use_vllm: true\n  vllm_mode: colocate\nvllm:\n  gpu_memory_utilization: 0.3\n",

@@ -11,7 +11,7 @@ from vramwise.types import RunSpec, Severity
 
 @rule(
     id="vllm-mode-unset",
-    severity=Severity.WARNING,
+    severity=Severity.INFO,
     topic="sharding",
     bad="rl: grpo\nmicro_batch_size: 4\ntrl:\n  use_vllm: true\n  num_generations: 4\n",
     good="rl: grpo\nmicro_batch_size: 4\ntrl:\n  use_vllm: true\n  vllm_mode: server\n  num_generations: 4\n",

@@ -1,0 +1,95 @@
+"""Pictures of the terminal for the pages: real output of real commands, drawn as SVG.
+
+    python scripts/pictures.py            # draw them anew
+    python scripts/pictures.py --check    # only say whether they are up to date
+
+Each page names its picture; the commands run in this repository, without a GPU, with the versions said here.
+"""
+
+from __future__ import annotations
+
+import sys
+from html import escape
+from pathlib import Path
+
+from click.testing import CliRunner
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "src"))
+
+from vramwise.cli.main import cli  # noqa: E402
+
+FOLDER = ROOT / "docs" / "pictures"
+SAID = ["--torch", "2.13", "--with", "axolotl==0.21.0"]
+COMMANDS = {
+    "predict": ["predict", "examples/picture.yml", "--gpu", "rtx-4090"],
+    "check": ["check", "examples/picture.yml", "--gpu", "rtx-4090"],
+    "diagnose": ["diagnose", "examples/picture.log", "--config", "examples/picture.yml", "--gpu", "rtx-4090"],
+}
+WIDTH, MOST_LINES = 100, 34
+LINE_HEIGHT, LETTER = 19, 8.43
+COLOURS = (("✓", "#4ec97b"), ("✗", "#ff6b6b"), ("? ", "#e5c07b"), ("$", "#7aa2f7"))
+STYLE = "font:14px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;white-space:pre"
+
+
+def output_of(words: list[str]) -> str:
+    """What a command prints."""
+    result = CliRunner().invoke(cli, [*words, *SAID], env={"COLUMNS": str(WIDTH), "NO_COLOR": "1"})
+    return result.stdout
+
+
+def lines_of(words: list[str]) -> list[str]:
+    """The command and the first lines of its output, none wider than the picture."""
+    shown = [f"$ vramwise {' '.join(words)}"]
+    for line in output_of(words).splitlines():
+        while len(line) > WIDTH:
+            cut = line.rfind(" ", 0, WIDTH)
+            cut = cut if cut > WIDTH // 2 else WIDTH
+            shown.append(line[:cut])
+            line = "      " + line[cut:].lstrip()
+        shown.append(line)
+    return shown if len(shown) <= MOST_LINES else [*shown[: MOST_LINES - 1], "…"]
+
+
+def svg(lines: list[str]) -> str:
+    """The lines as a picture of a terminal, readable on light and dark pages."""
+    width, height = int(WIDTH * LETTER) + 32, len(lines) * LINE_HEIGHT + 28
+    texts = [
+        f'<text x="16" y="{24 + number * LINE_HEIGHT}" fill="{_colour(line)}" style="{STYLE}">{escape(line)}</text>'
+        for number, line in enumerate(lines)
+        if line.strip()
+    ]
+    label = escape(lines[0])
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" aria-label="{label}">'
+        f'<rect width="{width}" height="{height}" rx="8" fill="#1b1e2b"/>' + "".join(texts) + "</svg>\n"
+    )
+
+
+def _colour(line: str) -> str:
+    for start, colour in COLOURS:
+        if line.startswith(start):
+            return colour
+    return "#ff6b6b" if " error " in line[:60] else "#e5c07b" if " warning " in line[:60] else "#d8dee9"
+
+
+def main() -> int:
+    """Draw, or compare."""
+    import os
+
+    os.chdir(ROOT)
+    stale = []
+    for name, words in COMMANDS.items():
+        path, picture = FOLDER / f"{name}.svg", svg(lines_of(words))
+        if "--check" in sys.argv:
+            stale += [] if path.is_file() and path.read_text(encoding="utf-8") == picture else [path.name]
+        else:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(picture, encoding="utf-8")
+    if stale:
+        sys.stdout.write(f"not up to date, run scripts/pictures.py: {', '.join(stale)}\n")
+    return int(bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

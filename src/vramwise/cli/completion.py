@@ -1,0 +1,51 @@
+"""What the shell offers for rule ids, cards and model names. Read only when the shell asks: a Tab, never a run."""
+
+from __future__ import annotations
+
+import re
+
+import click
+from click.shell_completion import CompletionItem
+
+# Numbers that are names by themselves.
+_SERIES = re.compile(r"(rtx|gtx|rx)-\d")
+# A shell shows no more than a screenful.
+_MOST = 200
+
+
+def complete_rules(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Rule ids, with their titles; the last of a list that is separated by commas."""
+    from vramwise.trainers.rulebook import ALL_RULES
+
+    before, comma, last = incomplete.rpartition(",")
+    found = [rule for rule in ALL_RULES if rule.id.startswith(last.strip())]
+    return [CompletionItem(f"{before}{comma}{rule.id}", help=rule.title) for rule in found]
+
+
+def complete_cards(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Cards, as one writes them in a shell: rtx-4090, a100-80gb."""
+    from vramwise.facts.gpus import all_gpus
+    from vramwise.units import gib
+
+    wanted = incomplete.lower()
+    words = {_in_a_shell(card.name): card for card in all_gpus()}
+    # `4090` is a card's name too, but a completion must begin with what is typed.
+    words |= {word.partition("-")[2]: card for word, card in words.items() if _SERIES.match(word)}
+    return [
+        CompletionItem(word, help=f"{card.name}, {gib(card.memory_bytes)}")
+        for word, card in words.items()
+        if word.startswith(wanted) and (wanted or not word[0].isdigit())
+    ]
+
+
+def complete_models(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Hub ids of the catalogue; a config.json or a folder is the shell's own to complete."""
+    from vramwise.facts.models import catalogue_ids
+
+    found = [name for name in catalogue_ids() if name.lower().startswith(incomplete.lower())]
+    return [CompletionItem(name) for name in found[:_MOST]] or [CompletionItem(incomplete, type="file")]
+
+
+def _in_a_shell(name: str) -> str:
+    kept = "".join(letter if letter.isalnum() else " " for letter in name.lower())
+    return "-".join(kept.split())

@@ -1,0 +1,21 @@
+"""How much room a card has beside a run: what decides whether memory that is taken in vain hurts."""
+
+from __future__ import annotations
+
+from vramwise.timeline import MemoryReport
+
+# A run that leaves less of the card is one longer sample, one larger evaluation or one other process from its end.
+_AMPLE = 0.1
+
+
+def has_ample_room(reserved_bytes: int, capacity_bytes: int) -> bool:
+    """Whether a tenth of the card and more is free at the highest mark."""
+    return reserved_bytes <= (1 - _AMPLE) * capacity_bytes
+
+
+def lacks_room(memory: MemoryReport) -> bool:
+    """Whether the run does not fit its card, or only just; False where no card is named."""
+    if not memory.capacity_bytes:
+        return False
+    failed = memory.out_of_memory is not None or memory.retries > 0
+    return failed or not has_ample_room(memory.highest_reserved_bytes, memory.capacity_bytes)

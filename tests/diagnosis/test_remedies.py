@@ -1,0 +1,99 @@
+"""What is advised: nothing that the prediction rejects, the root first, and in the words of the trainer that wrote the log."""
+
+import io
+
+import pytest
+from failure_logs import ADAM, CROSS, EAGER, LOSS, MLP, MODULE, OPTIMIZER, SITE, STEP, TRAIN, bar, lines, oom, traceback
+from test_advice import CARD, CONFIG, FULL, logits_at_first_step
+
+import vramwise
+
+ZERO = (f"{SITE}/deepspeed/runtime/zero/stage_1_and_2.py", "initialize_optimizer_states")
+FIGURES = oom("112.00 MiB", free="90.00 MiB", pieces="12.00 MiB")
+
+
+def diagnose(log, config=None):
+    return vramwise.diagnose(io.BytesIO(log.encode()), config=config and str(config))
+
+
+def written(cause):
+    return "\n".join(line for remedy in cause.remedies for line in remedy.keys)
+
+
+@pytest.fixture
+def with_config(tmp_path):
+    def run(log, text):
+        (tmp_path / "config.yml").write_text(text, encoding="utf-8")
+        return diagnose(log, tmp_path / "config.yml").causes[0]
+
+    return run
+
+
+@pytest.mark.parametrize("config", [CONFIG, FULL, CONFIG.replace("4096", "32768"), CONFIG.replace("sdpa", "eager")])
+@pytest.mark.parametrize("where", [CROSS, EAGER, MLP, ADAM])
+def test_nothing_is_advised_that_the_prediction_rejects(with_config, config, where):
+    calls = (TRAIN, OPTIMIZER, where) if where is ADAM else (TRAIN, STEP, LOSS, MODULE, where)
+    figures = oom("2.00 GiB", free="500.00 MiB", allocated="23.00 GiB", pieces="20.00 MiB", **CARD)
+    cause = with_config(lines(bar(0, 400), traceback(*calls), figures), config)
+    assert not any(remedy.survives is False for remedy in cause.remedies)
+    hopeless = [remedy for remedy in cause.remedies if remedy.title.startswith("No change of these is enough")]
+    assert not (hopeless and any(remedy.survives for remedy in cause.remedies))
+    assert hopeless or any(remedy.survives for remedy in cause.remedies) or "and not enough" not in str(cause.evidence)
+
+
+def test_what_was_tried_in_vain_is_told_as_evidence(with_config):
+    cause = with_config(logits_at_first_step(), CONFIG)
+    assert "tried on the ghost run, and not enough: " in cause.evidence[-1]
+    assert "GiB → " in cause.evidence[-1]
+
+
+def test_the_longest_batch_is_no_reason_to_pad_all(with_config):
+    log = lines(
+        bar(60, 400), bar(61, 400), traceback(TRAIN, STEP, LOSS, MODULE, MLP), oom("5.00 GiB", pieces="12.00 MiB")
+    )
+    causes = diagnose(log).causes
+    assert causes[0].id == "long-tail"
+    assert not any("pad_to_sequence_len" in written(cause) for cause in causes)
+
+
+def test_where_logits_were_asked_for_a_fused_loss_goes_first():
+    log = lines(bar(0, 400), traceback(TRAIN, STEP, LOSS, MODULE, CROSS), oom("7.80 GiB", pieces="12.00 MiB"))
+    for cause in diagnose(log).causes:
+        if cause.id in ("logits", "capacity", "oversized-batch"):
+            assert cause.remedies[0].title.startswith("Compute the loss without holding the logits"), cause.id
+
+
+def test_an_optimizer_that_deepspeed_shards_may_lie_on_the_host():
+    cause = diagnose(lines(traceback(TRAIN, ZERO), FIGURES)).causes[0]
+    assert cause.id == "optimizer-state"
+    assert '"offload_optimizer": {"device": "cpu"' in cause.remedies[0].keys[0]
+    plain = diagnose(lines(bar(0, 9), traceback(TRAIN, OPTIMIZER, ADAM), FIGURES)).causes[0]
+    assert "offload" not in written(plain)
+
+
+def test_offloading_is_tried_on_the_ghost_run(with_config):
+    sharded = FULL + "deepspeed: deepspeed_configs/zero1.json\n"
+    figures = oom("2.00 GiB", free="500.00 MiB", allocated="23.00 GiB", pieces="20.00 MiB", **CARD)
+    cause = with_config(lines(traceback(TRAIN, ZERO), figures), sharded)
+    assert cause.id == "optimizer-state"
+    offered = [remedy for remedy in cause.remedies if "offload" in remedy.title]
+    assert "offload" in str(cause.evidence) or offered[0].survives is not False
+
+
+@pytest.mark.parametrize(
+    ("calls", "settings", "has", "has_not"),
+    [
+        ((TRAIN, STEP), "", "per_device_train_batch_size: half of it", "micro_batch_size"),
+        ((TRAIN, STEP), "micro_batch_size: 8\n", "micro_batch_size: 4  # was 8", "per_device"),
+        (((f"{SITE}/axolotl/cli/train.py", "do_train"), TRAIN), "", "micro_batch_size: half of it", "per_device"),
+        (((f"{SITE}/llamafactory/train/tuner.py", "run_exp"), TRAIN), "", "enable_liger_kernel: true", "plugins"),
+        (((f"{SITE}/llamafactory/train/tuner.py", "run_exp"), TRAIN), "cutoff_len: 4096\n", "cutoff_len: 2048", "sequence_len"),
+        ((TRAIN, STEP), "", "use_liger_kernel: true", "plugins"),
+        ((MLP,), "", "micro_batch_size: half of it", "per_device"),
+    ],
+)  # fmt: skip
+def test_remedies_in_the_words_of_the_logs_trainer(calls, settings, has, has_not):
+    cause = diagnose(lines(settings, traceback(*calls, MLP), FIGURES)).causes[0]
+    assert cause.id == "capacity"
+    assert has in written(cause)
+    assert has_not not in written(cause)

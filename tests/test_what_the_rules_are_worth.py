@@ -29,9 +29,17 @@ def predicted(tmp_path):
         if lengths is not None:
             listed = tmp_path / "lengths.txt"
             listed.write_text("\n".join(map(str, lengths)))
+        evaluated = None
+        if "eval_steps" in text:  # the recorded runs had full rows
+            listed = evaluated = tmp_path / "full.txt"
+            evaluated.write_text("1024\n" * 32)
         options = Options(gpu="h200", torch="2.11", alloc_conf=alloc_conf)
         ask = PredictOptions(
-            engine="transformers", steps=steps, lengths=listed and str(listed), limit_bytes=limit_bytes
+            engine="transformers",
+            steps=steps,
+            lengths=listed and str(listed),
+            eval_lengths=evaluated and str(evaluated),
+            limit_bytes=limit_bytes,
         )
         return predict(str(path), options, ask)
 

@@ -67,7 +67,7 @@ def test_rounded_lengths_are_widths_with_shorter_rows_in_them():
 
 def test_evaluation_has_its_own_rows_and_lengths():
     assert eval_shapes(RUN, lengths(100, 200, 300)) == [BatchShape(3, 320, True)]
-    assert eval_shapes(RUN, None) == [BatchShape(3, 512, False)] * 2
+    assert eval_shapes(RUN, None) == [BatchShape(3, 512, True)] * 2  # with shorter rows beside the widest
     assert eval_shapes(replace(RUN, eval_batch_size=None), None) == []
 
 
@@ -76,7 +76,7 @@ def test_packed_rows_are_full_whatever_the_lengths():
     assert train_shapes(one, lengths(3, 4, 5)) == [BatchShape(1, 2048, False)]
     assert eval_shapes(one, lengths(3, 4, 5)) == [BatchShape(1, 2048, False)]
     assert largest(replace(one, packing_rows="micro")) == BatchShape(2, 1024, True)  # a block-diagonal mask
-    assert eval_shapes(replace(one, eval_sample_packing=False), None) == [BatchShape(3, 512, False)] * 2
+    assert eval_shapes(replace(one, eval_sample_packing=False), None) == [BatchShape(3, 512, True)] * 2
 
 
 def test_made_up_lengths_reach_the_longest_and_vary():

@@ -78,8 +78,11 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
 
 def _is_idle(key: str, value: Any) -> bool:
-    """Nothing is lost with a key that holds nothing, nor with `debug`, which old examples carry: it shaped no run."""
-    return value is None or value is False or key == "debug"
+    """Nothing is lost with a key that holds nothing, nor with `debug`, which old examples carry: it shaped no run.
+
+    False is a wish like any other where some version has the key: there it may turn off what this one does.
+    """
+    return value is None or key == "debug" or (value is False and history(key) is None)
 
 
 def _removed(schema: Schema, key: str, value: Any) -> Iterator[Hit]:

@@ -10,7 +10,9 @@ from vramwise.render.html.markup import Markup, element
 from vramwise.training.parent.measured import StepPeak, TrainReport
 from vramwise.units import GIB, gib, mib
 
-_WIDTH, _HEIGHT = 1000, 320
+# Drawn twice, and the page shows one of them: letters of a wide drawing are too small to read on a phone.
+_WIDE, _NARROW = 1000, 420
+_HEIGHT = 320
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 34, 16, 34
 _MOST_POINTS = 700
 _TICKS = 5
@@ -28,6 +30,16 @@ STYLE = """
 .line-keys { display: flex; flex-wrap: wrap; gap: 4px 18px; padding: 0; margin: 8px 0 0; list-style: none; }
 .line-keys svg { display: inline-block; width: 26px; height: 10px; margin-right: 6px; }
 main > .card, main > .halves { margin-bottom: 16px; }
+.memory-lines.narrow { display: none; }
+@media (max-width: 640px) {
+  .memory-lines.wide { display: none; }
+  .memory-lines.narrow { display: block; }
+  #compared th, #compared caption { white-space: normal; }
+  #compared table { font-size: .82rem; }
+  #compared tbody th { min-width: 5em; }
+  #compared :is(th, td) { padding-left: 4px; padding-right: 4px; }
+  #compared :is(th, td):nth-child(n+2):nth-child(-n+4) { display: none; } /* what tensors held; reserved decides */
+}
 """
 
 
@@ -37,7 +49,8 @@ def chart_parts(report: TrainReport) -> Iterator[Markup]:
     if not steps:
         yield element("p", "No samples.")
         return
-    yield _Chart(report, steps).draw()
+    yield _Chart(report, steps, _WIDE).draw("wide")
+    yield _Chart(report, steps, _NARROW).draw("narrow")
     keys = [("reserved", "peak reserved"), ("allocated", "peak allocated"), ("predicted", "predicted reserved")]
     keys += [("limit", "the card")] if report.device_bytes else []
     yield element("ul", *(_key(name, label) for name, label in keys), class_="line-keys")
@@ -51,15 +64,16 @@ def _key(name: str, label: str) -> Markup:
 class _Chart:
     """Steps to the right, bytes upwards; attempts one after the other, because a restart goes back in steps."""
 
-    def __init__(self, report: TrainReport, steps: Sequence[StepPeak]) -> None:
+    def __init__(self, report: TrainReport, steps: Sequence[StepPeak], width: int) -> None:
         self._report = report
+        self._width = width
         self._steps = steps
         self._predicted = report.predicted_reserved_bytes
         highest = max(step.reserved for step in steps)
         self._top = 1.05 * max(highest, self._predicted or 0, report.device_bytes or 0, 1)  # never a chart of height 0
 
-    def draw(self) -> Markup:
-        """The SVG."""
+    def draw(self, name: str) -> Markup:
+        """The SVG, under the class that says where it is shown."""
         reserved = [step.reserved for step in self._steps]
         allocated = [step.allocated for step in self._steps]
         label = f"Peak reserved up to {gib(max(reserved))}, peak allocated up to {gib(max(allocated))}"
@@ -72,14 +86,14 @@ class _Chart:
             self._line(allocated, "allocated"),
             self._line(reserved, "reserved"),
             *self._evals(),
-            class_="memory-lines",
-            viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
+            class_=f"memory-lines {name}",
+            viewBox=f"0 0 {self._width} {_HEIGHT}",
             role="img",
             aria_label=label,
         )
 
     def _x(self, at: float) -> float:
-        return _LEFT + (_WIDTH - _LEFT - _RIGHT) * at / max(len(self._steps) - 1, 1)
+        return _LEFT + (self._width - _LEFT - _RIGHT) * at / max(len(self._steps) - 1, 1)
 
     def _y(self, size_bytes: float) -> float:
         return _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * size_bytes / self._top
@@ -89,12 +103,13 @@ class _Chart:
         level = 0.0
         while level <= self._top:
             y = f"{self._y(level):.1f}"
-            yield element("line", class_="grid", x1=_LEFT, x2=_WIDTH - _RIGHT, y1=y, y2=y)
+            yield element("line", class_="grid", x1=_LEFT, x2=self._width - _RIGHT, y1=y, y2=y)
             size = gib(int(level)) if self._top > 2 * GIB else mib(int(level))
             yield element("text", size, x=_LEFT - 6, y=y, text_anchor="end", dominant_baseline="middle")
             level += step
-        for part in range(_TICKS + 1):
-            at = round(part * (len(self._steps) - 1) / _TICKS)
+        ticks = _TICKS if self._width == _WIDE else 2
+        for part in range(ticks + 1):
+            at = round(part * (len(self._steps) - 1) / ticks)
             yield element(
                 "text", f"step {self._steps[at].step}", x=f"{self._x(at):.1f}", y=_HEIGHT - 10, text_anchor="middle"
             )
@@ -103,7 +118,7 @@ class _Chart:
         if not size_bytes:
             return None
         y = f"{self._y(size_bytes):.1f}"
-        return element("line", class_=name, x1=_LEFT, x2=_WIDTH - _RIGHT, y1=y, y2=y)
+        return element("line", class_=name, x1=_LEFT, x2=self._width - _RIGHT, y1=y, y2=y)
 
     def _line(self, values: Sequence[int], name: str) -> Markup:
         """Of a long run many steps share a point; the highest of them is drawn, so that no peak is lost."""

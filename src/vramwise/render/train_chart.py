@@ -36,7 +36,7 @@ main > .card, main > .halves { margin-bottom: 16px; }
   .memory-lines.narrow { display: block; }
   #compared th, #compared caption { white-space: normal; }
   #compared table { font-size: .82rem; }
-  #compared tbody th { min-width: 5em; }
+  #compared tbody th { min-width: 0; overflow-wrap: normal; }
   #compared :is(th, td) { padding-left: 4px; padding-right: 4px; }
   #compared :is(th, td):nth-child(n+2):nth-child(-n+4) { display: none; } /* what tensors held; reserved decides */
 }

@@ -56,7 +56,7 @@ def _remedy(remedy: Remedy) -> Markup:
         "li",
         element("p", element("b", remedy.title), f" ({words})" if words else "", survives),
         element("p", f"not written: {remedy.refused}") if remedy.refused else None,
-        element("pre", element("code", "\n".join(lines))) if lines else None,
+        element("pre", element("code", "\n".join(lines)), tabindex=0) if lines else None,
     )
 
 

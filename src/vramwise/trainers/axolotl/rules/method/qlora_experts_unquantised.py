@@ -18,6 +18,7 @@ _WORTH_SAYING = 2**30
     id="qlora-experts-unquantised",
     severity=Severity.WARNING,
     topic="method",
+    costs_memory=True,
     needs={"memory"},
     bad=(
         "base_model: Qwen/Qwen3-30B-A3B\nadapter: qlora\nload_in_4bit: true\nlora_r: 16\nlora_alpha: 32\n"
@@ -30,7 +31,7 @@ _WORTH_SAYING = 2**30
         "gradient_checkpointing: true\nattn_implementation: flash_attention_2\n"
     ),
     options="--gpu h100",
-    beyond_trainer="Axolotl loads the experts in 16 bit without a word; what they take is counted here.",
+    beyond_trainer="Axolotl leaves the experts unquantised without a word; what they take is counted here.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """The experts of a mixture stay in 16 bit under `load_in_4bit`.

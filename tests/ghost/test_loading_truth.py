@@ -31,6 +31,9 @@ ROWS: dict[str, dict[str, Any]] = {
 }
 
 
+ONE_SEGMENT_MORE = ("03_dropout_qwen3_4b9", "08_chunked_qwen3_4b9")
+
+
 @cache
 def loaded(key: str, folder: Any) -> dict[str, float]:
     prediction = bench.subject_of(ROWS[key], folder).forecast(steps=1)
@@ -56,4 +59,6 @@ def loaded(key: str, folder: Any) -> dict[str, float]:
 def test_loading_takes_what_it_took(key, tmp_path):
     found = loaded(key, tmp_path)
     measured = {name: ROWS[key].get(name, found[name]) for name in found}
-    assert found == pytest.approx(measured, rel=0.002, abs=20)  # one segment of the default allocator
+    # 20 MiB are one segment of the default allocator, which two runs have more than predicted
+    allowed = 20 if key.startswith(ONE_SEGMENT_MORE) else 2
+    assert found == pytest.approx(measured, rel=0.002, abs=allowed)

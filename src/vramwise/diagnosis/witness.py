@@ -128,10 +128,10 @@ def survival(ghost: Ghost, changed: Subject, memory: MemoryText | None) -> tuple
         return None, str(error)
     except Exception as error:
         return None, _fault(error)
-    # On the card the allocator gives back what it can spare; what does not fit is told as if the card were larger.
-    after = (prediction.report if prediction.fits else prediction.needs).peak_reserved_bytes
-    before = ghost.prediction.needs.peak_reserved_bytes
-    return prediction.fits, f"{gib(before)} → {gib(after)} reserved of {gib(prediction.capacity_bytes or 0)}"
+    # As `predict` has it: what each would reserve with memory to spare.
+    before, after = [gib(one.needs.highest_reserved_bytes) for one in (ghost.prediction, prediction)]
+    said = f"{before} → {after} reserved of {gib(prediction.capacity_bytes or 0)}"
+    return prediction.fits, said + (", only by giving caches back" if prediction.fits_by_emptying else "")
 
 
 def _fault(error: Exception) -> str:

@@ -152,8 +152,7 @@ def _how_tight(prediction: Prediction) -> str:
     """Whether it fits with room to spare, without, or only by giving back what the allocator keeps."""
     if prediction.verdict().kind == "fits":
         return ""
-    short = prediction.needs.highest_reserved_bytes > (prediction.capacity_bytes or 0)
-    return ", tight: only by giving caches back" if short else ", tight"
+    return ", tight: only by giving caches back" if prediction.fits_by_emptying else ", tight"
 
 
 def effect(tried: Attempt) -> str:

@@ -100,6 +100,14 @@ class Prediction:
         return min(bounds, default=None)
 
     @property
+    def fits_by_emptying(self) -> bool:
+        """Whether it runs only because the allocator gives back what it keeps: it would reserve more than there is."""
+        capacity = self.capacity_bytes
+        return (
+            self.report.out_of_memory is None and capacity is not None and self.needs.highest_reserved_bytes > capacity
+        )
+
+    @property
     def fits(self) -> bool | None:
         """Whether it runs; None where no card and no limit is named, and where the prediction leaves it open."""
         if self.capacity_bytes is None:

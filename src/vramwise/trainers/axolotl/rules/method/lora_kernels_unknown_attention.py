@@ -52,27 +52,15 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     written turns the others' default off. Judged where the model is known.
     """
     if run.objective == "reward" and run.target.stack.parts("axolotl") < _TAKE_ANY_MODEL:
-        yield from _scored(run)
-        return
-    on = [kernel for kernel in _ATTENTION_KERNELS if kernel.split("_")[1] in run.fused_lora]
-    if run.model_type not in _UNKNOWN or not on:
-        return
-    written = [kernel for kernel in on if run.config.get(kernel)]
-    by_itself = "" if written else ", which Axolotl switches on by itself,"
-    yield Hit(
-        key=written[0] if written else "adapter",
-        near=("base_model",),
-        message=(
-            f"{' and '.join(on)}{by_itself} cannot rewrite the attention of {run.model_type} models: Axolotl stops "
-            "while it loads the model"
-        ),
-        fix=safe("Leave the kernels off", *_off(run, written)),
-    )
+        why = "take language models only, and a reward model is none"
+        yield from _stops(run, _KERNELS, why, " (Model must be a PeftModelForCausalLM)")
+    elif run.model_type in _UNKNOWN:
+        yield from _stops(run, _ATTENTION_KERNELS, f"cannot rewrite the attention of {run.model_type} models")
 
 
-def _scored(run: RunSpec) -> Iterator[Hit]:
-    """A model with a score for a head: the kernels take adapters of language models only."""
-    on = [kernel for kernel in _KERNELS if kernel.split("_")[1] in run.fused_lora]
+def _stops(run: RunSpec, kernels: tuple[str, ...], why: str, shown: str = "") -> Iterator[Hit]:
+    """Those of the kernels that are on stop the run."""
+    on = [kernel for kernel in kernels if kernel.split("_")[1] in run.fused_lora]
     if not on:
         return
     written = [kernel for kernel in on if run.config.get(kernel)]
@@ -80,10 +68,7 @@ def _scored(run: RunSpec) -> Iterator[Hit]:
     yield Hit(
         key=written[0] if written else "adapter",
         near=("base_model",),
-        message=(
-            f"{' and '.join(on)}{by_itself} take language models only, and a reward model is none: Axolotl stops while "
-            "it loads the model (Model must be a PeftModelForCausalLM)"
-        ),
+        message=f"{' and '.join(on)}{by_itself} {why}: Axolotl stops while it loads the model{shown}",
         fix=safe("Leave the kernels off", *_off(run, written)),
     )
 

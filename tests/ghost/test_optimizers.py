@@ -125,12 +125,6 @@ def test_case_does_not_matter():
     assert optimizers.is_known("AdamW_Torch")
 
 
-def test_what_no_recorded_run_had_is_told_apart():
-    named = ["adamw_torch", "adamw_torch_fused", "adafactor", "paged_lion_8bit", "galore_adamw"]
-    assert all(optimizers.is_measured(name) for name in named)
-    assert not any(optimizers.is_measured(name) for name in ["muon", "adamw_torch_8bit", "ao_adamw_4bit"])
-
-
 def test_schedule_free_adamw_keeps_two_states_and_one_groups_roots():
     """64 × 64 in bf16 is 8 KiB: two states of each of two parameters, then roots, the second group's beside the first's."""
     t = Tape(Hardware())

@@ -15,7 +15,7 @@ from vramwise.ghost.sharding import Sharding
 from vramwise.ghost.tape import Parameter, Tape
 from vramwise.types import RunSpec
 
-__all__ = ["Optimizer", "all_kinds", "is_known", "is_measured", "make_optimizer", "optimizer_named"]
+__all__ = ["Optimizer", "all_kinds", "is_known", "make_optimizer", "optimizer_named"]
 
 
 class HostStates:
@@ -55,9 +55,3 @@ def optimizer_named(name: str, parameters: Trained) -> Optimizer:
 def is_known(name: str) -> bool:
     """Whether the memory of that optimizer is modelled; others are taken for fused AdamW."""
     return _find(name.lower()) is not None
-
-
-def is_measured(name: str) -> bool:
-    """Whether a recorded run had it, or what it is taken for."""
-    kind = _find(name.lower())
-    return kind is None or kind.measured

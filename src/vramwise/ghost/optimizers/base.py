@@ -46,7 +46,6 @@ class Kind:
     make: Callable[[str, Trained], Optimizer]
     names: tuple[str, ...] = ()
     handles: Callable[[str], bool] = _nothing_else
-    measured: bool = False  # whether a recorded run had one; others follow the sources alone, and it is said
 
 
 def decays(parameter: Parameter) -> bool:

@@ -65,4 +65,4 @@ def _make(name: str, trained: Trained) -> BitsAndBytes:
     return BitsAndBytes(trained.ordered, states=states, bits=bits, paged=name.startswith("paged"))
 
 
-OPTIMIZERS = (Kind(handles=_handles, measured=True, make=_make),)
+OPTIMIZERS = (Kind(handles=_handles, make=_make),)

@@ -55,7 +55,6 @@ class Adafactor:
 OPTIMIZERS = (
     Kind(
         handles=lambda name: "adafactor" in name or "came" in name,
-        measured=True,
         make=lambda name, trained: Adafactor(trained.ordered),
     ),
 )

@@ -64,23 +64,19 @@ OPTIMIZERS = (
     Kind(
         names=("adamw_torch_fused", "optimi_adamw"),
         handles=lambda name: "apex_fused" in name,
-        measured=True,
         make=lambda name, trained: FusedAdam(trained.ordered),
     ),
     Kind(
         names=("adamw_torch", "adamw_hf", "adamw", "adam"),
-        measured=True,
         make=lambda name, trained: ForeachAdam(trained.groups),
     ),
     Kind(
         names=("sgd", "optimi_sgd"),
-        measured=True,
         make=lambda name, trained: ForeachAdam(trained.groups, states=0, temporaries=0),
     ),
-    Kind(names=("rmsprop",), measured=True, make=lambda name, trained: ForeachAdam(trained.groups, states=1)),
+    Kind(names=("rmsprop",), make=lambda name, trained: ForeachAdam(trained.groups, states=1)),
     Kind(
         names=("adagrad",),
-        measured=True,
         make=lambda name, trained: ForeachAdam(trained.groups, states=1, temporaries=2),
     ),
 )

@@ -51,6 +51,7 @@ class Efficiency:
     attention_backward: float
     cut_loss: float
     stream: float
+    strided: float
     triton: float
     dequantise: float
     optimizer: float

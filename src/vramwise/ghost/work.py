@@ -10,10 +10,11 @@ Does not know how fast anything is: see `variants.speed`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from vramwise.ghost.dtypes import DType
 from vramwise.ghost.hardware import Hardware
-from vramwise.ghost.tape import LIGER, Backward, Node, Tape, Tensor
+from vramwise.ghost.tape import LIGER, Backward, Grads, Node, Tape, Tensor
 
 # Marks that say nothing about where in the model the run is: what they stand for belongs to what was before.
 _IN_PASSING = ("autocast copies of weights", "brought back from the host", "matrix multiplication workspace")
@@ -57,12 +58,17 @@ class Work:
         self._made: dict[int, Kernel] = {}
         self._ops = 0
         self._calls = 0
+        # a backward step that is written in Python is under way
+        self.in_python = False
+        # packed rows: the kernel is told where samples begin; else every layer finds out for itself
+        self.told_samples = True
         # tokens of a sample, where rows hold several that do not attend to one another
         self.sample: int | None = None
 
     def _add(self, family: str, read: float, written: float) -> Kernel:
         t = self._tape
-        kernel = Kernel(family, read, written, "backward" if t.in_backward and not t.grad_enabled else "forward", t.tag)
+        by_autograd = t.in_backward and not t.grad_enabled and not self.in_python
+        kernel = Kernel(family, read, written, "backward" if by_autograd else "forward", t.tag)
         kernel.ops, kernel.calls = self._ops, self._calls
         self._ops = self._calls = 0
         self.kernels.append(kernel)
@@ -172,11 +178,23 @@ class Work:
         """A product a group in one launch: of so many rows each, where tokens spread evenly."""
         self.product(out, m, n, k, batch=groups, dtype=dtype).family = "grouped product"
 
-    def attention(self, made: Sequence[Tensor | None], q: Tensor, k: Tensor, *, backward: bool, causal: bool) -> None:
-        """A fused attention kernel over (batch, heads, tokens, width): two products forward, five backward."""
+    def attention(
+        self,
+        made: Sequence[Tensor | None],
+        q: Tensor,
+        k: Tensor,
+        *,
+        backward: bool,
+        causal: bool,
+        longest: int | None = None,
+    ) -> None:
+        """A fused attention kernel over (batch, heads, tokens, width): two products forward, five backward.
+
+        `longest`: so many keys that a query meets at most, where that is fewer than all.
+        """
         batch, heads, queries, width = q.shape
         # a mask does not spare the kernel any work; rows known to be several samples do
-        keys = min(k.shape[2], self.sample or k.shape[2]) if causal else k.shape[2]
+        keys = min(k.shape[2], self.sample or k.shape[2], longest or k.shape[2]) if causal else k.shape[2]
         flops = (10.0 if backward else 4.0) * batch * heads * queries * keys * width
         read = q.numel * q.dtype.size * (4 if backward else 1) + 2 * k.numel * k.dtype.size
         by = self._tape.in_backward and not self._tape.grad_enabled
@@ -186,9 +204,26 @@ class Work:
         kernel.dims = (batch, heads, queries, width)
         kernel.dtype = q.dtype.name
 
+    def written_in_python(self, backward: Backward) -> Backward:
+        """A backward step whose kernels are launched one by one from Python, not by autograd's own thread."""
+
+        def launched(t: Tape, node: Node, grad: Any) -> Grads:
+            self.in_python = True
+            results = backward(t, node, grad)
+            self.in_python = False
+            return results
+
+        return launched
+
     def sync(self) -> None:
         """The host waits until the device has done everything."""
         self._add("sync", 0, 0).count = 0
+
+    def asked(self, times: int, small: int) -> None:
+        """The host asks the card for a number, so many times, each after some small kernels."""
+        for _ in range(times):
+            self.stream(0, 0, count=small)
+            self.sync()
 
     def wait(self) -> None:
         """What follows waits for exchanges and copies that were begun before."""
@@ -225,6 +260,8 @@ class WorkTape(Tape):
         """A new tensor of the same shape, and the kernel that fills it from the other."""
         out = super().like(tensor, dtype)
         self.work.made(out, tensor.numel * tensor.dtype.size)
+        if out.dtype.size > tensor.dtype.size:
+            self.work.named(out, "strided")  # casts to wider types go element by element
         return out
 
     def node(self, backward: Backward, inputs: tuple[Tensor, ...], saved: tuple[Tensor | None, ...]) -> Node:

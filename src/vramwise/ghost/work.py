@@ -18,19 +18,36 @@ from vramwise.ghost.tape import LIGER, Backward, Grads, Node, Tape, Tensor
 
 # Marks that say nothing about where in the model the run is: what they stand for belongs to what was before.
 _IN_PASSING = ("autocast copies of weights", "brought back from the host", "matrix multiplication workspace")
+# Parts of a block, and the modules of one that are gone through besides its linear layers: itself, its norm, its own.
+_PARTS, _MODULES = (": attention", ": mlp"), 3
 _EXCHANGED = ("gathered weights", "exchanged gradients", "communication buckets")
 
 
 class Kernel:
     """One launch. `dims`: (batch, m, n, k) of a product; `flops` of products and attention; bytes of all.
 
-    `by`: who launches it: "forward" (Python, op by op), "backward" (autograd's own thread), "library" (a kernel that
-    Python code of a library prepares: Triton, bitsandbytes). `count`: so many launches that are alike, or a part of
-    one that takes many tensors. `ops`: steps of the host before it that launch nothing: views and autograd's nodes;
-    `calls`: Python functions of modules. `about`: the parameter that it is for, where its mark does not say.
+    `by`: who launches it: "forward" (Python, op by op), "backward" (autograd's own thread), "library" (a library's
+    Python code), "triton" (Triton's launcher). `count`: so many launches that are alike, or a part of one that takes
+    many tensors. What the host goes through before it: `ops`, views and autograd's nodes; `calls`, modules;
+    `functions`, autograd's functions that are written in Python. `about`: the parameter that it is for, where its mark
+    does not say.
     """
 
-    __slots__ = ("about", "by", "calls", "count", "dims", "dtype", "family", "flops", "ops", "read", "tag", "written")
+    __slots__ = (
+        "about",
+        "by",
+        "calls",
+        "count",
+        "dims",
+        "dtype",
+        "family",
+        "flops",
+        "functions",
+        "ops",
+        "read",
+        "tag",
+        "written",
+    )
 
     def __init__(self, family: str, read: float, written: float, by: str, tag: int) -> None:
         self.family = family
@@ -45,6 +62,7 @@ class Kernel:
         self.about = ""
         self.ops = 0
         self.calls = 0
+        self.functions = 0
 
 
 class Work:
@@ -58,6 +76,7 @@ class Work:
         self._made: dict[int, Kernel] = {}
         self._ops = 0
         self._calls = 0
+        self._functions = 0
         # a backward step that is written in Python is under way
         self.in_python = False
         # packed rows: the kernel is told where samples begin; else every layer finds out for itself
@@ -69,8 +88,8 @@ class Work:
         t = self._tape
         by_autograd = t.in_backward and not t.grad_enabled and not self.in_python
         kernel = Kernel(family, read, written, "backward" if by_autograd else "forward", t.tag)
-        kernel.ops, kernel.calls = self._ops, self._calls
-        self._ops = self._calls = 0
+        kernel.ops, kernel.calls, kernel.functions = self._ops, self._calls, self._functions
+        self._ops = self._calls = self._functions = 0
         self.kernels.append(kernel)
         return kernel
 
@@ -87,6 +106,10 @@ class Work:
     def called(self, functions: int) -> None:
         """So many functions of modules are gone through, besides those that every op takes."""
         self._calls += functions
+
+    def function(self) -> None:
+        """One of autograd's functions that are written in Python begins, forward or backward."""
+        self._functions += 1
 
     def of(self, tensor: Tensor | None) -> Kernel | None:
         """The kernel that made a tensor, to be corrected."""
@@ -119,7 +142,7 @@ class Work:
     def rewritten(self, tensors: Sequence[Tensor | None], family: str) -> None:
         """One kernel of a library reads and writes all of these in place."""
         nbytes = sum([0 if one is None else one.numel * one.dtype.size for one in tensors])
-        self._add(family, nbytes, nbytes).by = "library"
+        self._add(family, nbytes, nbytes).by = "triton"
 
     def named(self, tensor: Tensor, family: str) -> None:
         """What kind of kernel made it."""
@@ -156,7 +179,7 @@ class Work:
         written = sum([0 if one is None else one.numel * one.dtype.size for one in (*made, *over)])
         self.no_kernel(*made)
         kernel = self._add(family, read, written)
-        kernel.by, kernel.flops = "library", flops
+        kernel.by, kernel.flops = "triton", flops
         return kernel
 
     def product(self, out: Tensor | None, m: int, n: int, k: int, *, batch: int = 1, dtype: DType) -> Kernel:
@@ -209,6 +232,7 @@ class Work:
 
         def launched(t: Tape, node: Node, grad: Any) -> Grads:
             self.in_python = True
+            self.function()
             results = backward(t, node, grad)
             self.in_python = False
             return results
@@ -236,7 +260,7 @@ class Work:
 
     def copy(self, nbytes: float, *, to_host: bool) -> None:
         """A copy between card and host memory, beside the kernels."""
-        self._add("to host" if to_host else "from host", nbytes, nbytes)
+        self._add("to host" if to_host else "from host", nbytes, nbytes).by = "library"
 
     def collective(self, kind: str, nbytes: float) -> None:
         """An exchange with other cards, of so many bytes in all, beside the kernels."""
@@ -246,9 +270,11 @@ class Work:
 class WorkTape(Tape):
     """A tape that lists kernels too."""
 
+    work: Work
+
     def __init__(self, hardware: Hardware, liger: tuple[int, ...] = LIGER) -> None:
         super().__init__(hardware, liger)
-        self.work: Work = Work(self)
+        self.work = Work(self)
 
     def new(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
         """A new tensor, and the kernel that fills it."""
@@ -267,7 +293,15 @@ class WorkTape(Tape):
     def node(self, backward: Backward, inputs: tuple[Tensor, ...], saved: tuple[Tensor | None, ...]) -> Node:
         """The backward step of an op: the host makes it."""
         self.work.op()
+        if self.frame is not None:
+            self.work.called(2 * len(saved))  # hooks for each tensor, when it is saved and when it is asked for
         return super().node(backward, inputs, saved)
+
+    def mark(self, category: str, label: str) -> int:
+        """What follows is for something else: a part of a block is some modules."""
+        if label.endswith(_PARTS):
+            self.work.called(_MODULES)
+        return super().mark(category, label)
 
     def mark_backward(self, tag: int) -> None:
         """A backward step begins."""

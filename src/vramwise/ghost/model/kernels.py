@@ -73,7 +73,8 @@ class Flash:
         k = rows_taken(t, key, indices)
         v = rows_taken(t, value, indices)
         q = rows_taken(t, query, indices)
-        out = flash_attention(t, q, k, v, min(tokens, self.window or tokens))
+        longest = -(-indices.numel // batch)  # rows are taken to be alike
+        out = flash_attention(t, q, k, v, min(longest, self.window or longest))
         padded = rows_put_back(t, out, indices, (batch, tokens, heads * width))
         del q, k, v, indices, out
         return padded

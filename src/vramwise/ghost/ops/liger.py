@@ -167,7 +167,7 @@ def list_chunks(work: Work, hidden: Tensor, weight: Tensor, low: DType, *, train
         count = min(step, rows - start)
         work.product(None, count, vocabulary, width, dtype=low)
         logits = count * vocabulary * low.size
-        work.stream(2 * logits, logits, "triton").by = "library"
+        work.stream(2 * logits, logits, "triton").by = "triton"
         if wants:
             work.product(None, count, width, vocabulary, dtype=low)
         if wants and trained:

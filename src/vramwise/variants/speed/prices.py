@@ -67,5 +67,10 @@ def _transfer(kernel: Kernel, rates: Rates, costs: Efficiency) -> float:
 
 def on_host(kernel: Kernel, costs: Efficiency) -> float:
     """Seconds of the host until it is launched."""
-    launch = {"forward": costs.forward, "backward": costs.backward, "library": costs.library}[kernel.by]
-    return kernel.count * launch + kernel.ops * costs.op + kernel.calls * costs.call
+    before = kernel.ops * costs.host_op + kernel.calls * costs.host_call + kernel.functions * costs.host_function
+    if kernel.family == "sync":
+        return before + costs.host_sync
+    launch = float(getattr(costs, f"host_{kernel.by}"))
+    if kernel.family == "product":
+        launch += costs.host_product
+    return before + kernel.count * launch

@@ -29,8 +29,9 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
     "product": (0.4, 0.95),
     "attention_forward": (0.1, 0.9),
     "attention_backward": (0.1, 0.9),
+    "cudnn": (0.8, 2.5),
     "cut_loss": (0.05, 0.9),
-    "stream": (0.2, 1.0),
+    "stream": (0.2, 1.3),
     "strided": (0.1, 1.0),
     "triton": (0.2, 1.0),
     "dequantise": (0.1, 1.0),
@@ -46,7 +47,7 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
     "host_op": (0.5e-6, 15e-6),
     "host_call": (1e-6, 40e-6),
     "host_function": (5e-6, 300e-6),
-    "host_sync": (5e-6, 200e-6),
+    "host_sync": (5e-6, 500e-6),
     "host_micro_step": (0.2e-3, 30e-3),
     "host_step": (0.2e-3, 60e-3),
 }
@@ -67,7 +68,7 @@ ALONE: Mapping[str, float] = {
 _NEAR = 0.03  # how much a constant that is e times another counts, beside runs that are e times off
 ON_CARD = (
     *("product", "attention_forward", "attention_backward", "stream", "strided", "triton", "dequantise"),
-    *("optimizer", "cached", "kernel", "pcie", "cut_loss"),
+    *("optimizer", "cached", "kernel", "pcie", "cudnn", "cut_loss"),
 )
 ON_HOST = tuple(ALONE)
 _FAMILY = {"grouped product": "product", "scatter": "stream", "strided": "stream", "to host": "copies"}

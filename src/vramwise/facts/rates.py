@@ -41,8 +41,9 @@ class Efficiency:
     """Shares of a card's rates that kernels reach, and what the host takes for each thing it does, in seconds.
 
     Shares: of the tensor rate (`product`, `attention_forward`, `attention_backward`, `cut_loss`), of the memory's rate
-    (the others). `strided`: kernels that broadcast, transpose or widen. `cached`: how much faster kernels stream what
-    the last-level cache holds. `kernel`: what every kernel takes on the card besides its work.
+    (the others). `cudnn`: how much faster its attention is than the others'. `strided`: kernels that broadcast,
+    transpose or widen. `cached`: how much faster kernels stream what the last-level cache holds. `kernel`: what every
+    kernel takes on the card besides its work.
 
     `host_forward`, `host_backward`, `host_library`, `host_triton`: one launch, by whom; `host_product`: more for a
     matrix product; `host_op`: a view or an autograd node; `host_call`: a module; `host_function`: an autograd function
@@ -53,6 +54,7 @@ class Efficiency:
     product: float
     attention_forward: float
     attention_backward: float
+    cudnn: float
     cut_loss: float
     stream: float
     strided: float

@@ -30,7 +30,7 @@ class Kernel:
     Python code), "triton" (Triton's launcher). `count`: so many launches that are alike, or a part of one that takes
     many tensors. What the host goes through before it: `ops`, views and autograd's nodes; `calls`, modules;
     `functions`, autograd's functions that are written in Python. `about`: the parameter that it is for, where its mark
-    does not say.
+    does not say. `cudnn`: attention by cuDNN's kernel.
     """
 
     __slots__ = (
@@ -38,6 +38,7 @@ class Kernel:
         "by",
         "calls",
         "count",
+        "cudnn",
         "dims",
         "dtype",
         "family",
@@ -60,6 +61,7 @@ class Kernel:
         self.flops = 0.0
         self.count = 1.0
         self.about = ""
+        self.cudnn = False
         self.ops = 0
         self.calls = 0
         self.functions = 0
@@ -77,6 +79,10 @@ class Work:
         self._ops = 0
         self._calls = 0
         self._functions = 0
+        # cards that share the work; the micro-step after which the whole gradients of all are summed (0: none)
+        self.ranks = 1
+        self.sums_gradients = 0
+        self._begun = -1  # micro-steps; the first "forward" is where a step's batches are made
         # a backward step that is written in Python is under way
         self.in_python = False
         # packed rows: the kernel is told where samples begin; else every layer finds out for itself
@@ -98,6 +104,10 @@ class Work:
         if tensor.storage is not None:
             written = tensor.numel * tensor.dtype.size
             self._made[tensor.storage.number] = self._add("stream", read, written)
+
+    def begun(self, phase: str) -> None:
+        """A phase begins."""
+        self._begun += phase == "forward"
 
     def op(self) -> None:
         """The host does something that launches nothing."""
@@ -210,6 +220,7 @@ class Work:
         backward: bool,
         causal: bool,
         longest: int | None = None,
+        cudnn: bool = False,
     ) -> None:
         """A fused attention kernel over (batch, heads, tokens, width): two products forward, five backward.
 
@@ -224,7 +235,7 @@ class Work:
         kernel = self.fused(made, "attention backward" if backward else "attention forward", read=read)
         kernel.by = "backward" if by else "forward"
         kernel.flops = flops / 2 if causal else flops
-        kernel.dims = (batch, heads, queries, width)
+        kernel.dims, kernel.cudnn = (batch, heads, queries, width), cudnn
         kernel.dtype = q.dtype.name
 
     def written_in_python(self, backward: Backward) -> Backward:
@@ -263,8 +274,14 @@ class Work:
         self._add("to host" if to_host else "from host", nbytes, nbytes).by = "library"
 
     def collective(self, kind: str, nbytes: float) -> None:
-        """An exchange with other cards, of so many bytes in all, beside the kernels."""
-        self._add(kind, nbytes, nbytes)
+        """An exchange with other cards, of so many bytes in all, beside the kernels: each has its own share already."""
+        others = nbytes * (self.ranks - 1) / self.ranks
+        self._add(kind, others, others)
+
+    def gradient(self, grad: Tensor) -> None:
+        """A parameter has its gradient: where all cards hold the whole model, their sum goes round, in two turns."""
+        if self.sums_gradients and self._begun == self.sums_gradients:
+            self.collective("reduce", 2 * grad.numel * grad.dtype.size)
 
 
 class WorkTape(Tape):
@@ -311,6 +328,7 @@ class WorkTape(Tape):
     def phase(self, name: str, step: int) -> None:
         """The run enters a phase."""
         super().phase(name, step)
+        self.work.begun(name)
         self.work.phases.append((len(self.work.kernels), name, step))
 
     def layer_of(self, tag: int) -> int | None:

@@ -48,7 +48,7 @@ def on_card(kernel: Kernel, rates: Rates, costs: Efficiency) -> float:
         share = busy_share(*kernel.dims, rates.multiprocessors)
         computed = kernel.flops / (rates.flops(kernel.dtype) * costs.product * share)
     elif family in _COMPUTING:
-        share = getattr(costs, family.replace(" ", "_"))
+        share = getattr(costs, family.replace(" ", "_")) * (costs.cudnn if kernel.cudnn else 1)
         computed = kernel.flops / (rates.flops(kernel.dtype or "bf16") * share)
     return kernel.count * costs.kernel + max(streamed, computed)
 

@@ -73,7 +73,7 @@ def usual_sample(run: RunSpec) -> int:
 def rehearse(run: RunSpec, model: ModelSpec, shape: BatchShape, sample_tokens: int | None = None) -> StepWork:
     """The kernels of one step with micro-batches of that shape; worked out once for runs that are alike in it."""
     sample = (sample_tokens or usual_sample(run)) if samples_apart(run) else None
-    most = _MICRO_STEPS if run.sharding == "none" else _MICRO_STEPS_SHARDED
+    most = _MICRO_STEPS if run.sharding == "none" and run.data_parallel == 1 else _MICRO_STEPS_SHARDED
     run = replace(
         run,
         gradient_accumulation_steps=min(run.gradient_accumulation_steps, most),
@@ -100,6 +100,9 @@ def _listed(asked: _Asked) -> StepWork:
         liger = run.target.stack.parts("liger-kernel") or LIGER
         t = WorkTape(hardware_of(run.target.gpu, run.target.torch), liger)
         t.work.sample = asked.sample
+        t.work.ranks = max(run.data_parallel, 1)
+        if run.sharding in ("none", "ddp") and run.data_parallel > 1:
+            t.work.sums_gradients = run.gradient_accumulation_steps
         t.work.told_samples = asked.sample is None or run.target.stack.parts("transformers") >= _TELLS_SAMPLES
         under_way = loop_of(run)(t, run, local_model(run, few.model), sharding_of(run))
         under_way.train(plan)

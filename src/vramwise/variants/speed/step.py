@@ -115,6 +115,4 @@ def _assumptions(run: RunSpec, rates: Rates, sample_tokens: int | None) -> tuple
         said.append(f"packed rows hold samples of {usual_sample(run):,} tokens, half of sequence_len")
     if run.torch_compile:
         said.append("torch_compile: timed as eager; compiled runs are usually faster")
-    if run.data_parallel > 1 and run.sharding in ("none", "ddp"):
-        said.append("the exchange of gradients between GPUs is taken to hide behind backward")
     return tuple(said)

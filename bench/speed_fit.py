@@ -92,6 +92,11 @@ def family_of(kernel: str) -> str:
     return next((family for family, words in _WORDS if any(word in low for word in words)), "stream")
 
 
+def merged(family: str) -> str:
+    """The family as far as a kernel's name tells."""
+    return _FAMILY.get(family, family)
+
+
 def work_by_kind(case: Case) -> list[tuple[Kernel, float]]:
     """The kernels of a step, those that are alike counted together."""
     total = sum(count for _, count in case.work)
@@ -126,7 +131,7 @@ def off_by_family(cases: Sequence[Case]) -> Residuals:
         for case, kernels, truth in listed:
             guess: dict[str, float] = {}
             for kernel, times in kernels:
-                family = _FAMILY.get(kernel.family, kernel.family)
+                family = merged(kernel.family)
                 guess[family] = guess.get(family, 0.0) + times * on_card(kernel, case.rates, costs)
             whole = sum(truth.values())
             for family, seconds in truth.items():

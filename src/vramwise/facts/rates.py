@@ -1,10 +1,12 @@
 """How fast cards are at most (rates.json, from data sheets), and which part of that kernels reach (efficiency.json).
 
-The second file is measured: `bench/speed.py --fit` writes it from recorded runs.
+The second file is measured: `bench/speed.py --fit` writes it from recorded runs. How far the result is off on runs that
+it was not made from, `bench/speed.py --record` writes into speed_accuracy.json.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
@@ -110,6 +112,13 @@ def efficiency() -> Efficiency:
 def efficiency_basis() -> str:
     """On which runs, in words."""
     return str(bundled_json("efficiency.json")["basis"])
+
+
+@cache
+def measured_error() -> Mapping[str, Any]:
+    """How far step times of measured runs were off: `runs`, `median` and `worst` in per cent, `basis` in words."""
+    found: Mapping[str, Any] = bundled_json("speed_accuracy.json")
+    return found
 
 
 @cache

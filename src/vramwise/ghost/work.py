@@ -311,7 +311,9 @@ class WorkTape(Tape):
         """The backward step of an op: the host makes it."""
         self.work.op()
         if self.frame is not None:
-            self.work.called(2 * len(saved))  # hooks for each tensor, when it is saved and when it is asked for
+            # a hook for each tensor: when it is saved, and when one that was saved in backward is asked for
+            hooks = sum([one is not None for one in saved])
+            self.work.called(2 * hooks if self.in_backward else hooks)
         return super().node(backward, inputs, saved)
 
     def mark(self, category: str, label: str) -> int:

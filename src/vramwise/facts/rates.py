@@ -47,10 +47,10 @@ class Efficiency:
     transpose or widen. `cached`: how much faster kernels stream what the last-level cache holds. `kernel`: what every
     kernel takes on the card besides its work.
 
-    `host_forward`, `host_backward`, `host_library`, `host_triton`: one launch, by whom; `host_product`: more for a
-    matrix product; `host_op`: a view or an autograd node; `host_call`: a module; `host_function`: an autograd function
-    written in Python; `host_sync`: asking the card for a number, besides the wait; `host_micro_step`, `host_step`: for
-    each of those.
+    `host_forward`, `host_backward`, `host_library`, `host_triton`, `host_copy`: one launch, by whom; `host_product`:
+    more for a matrix product; `host_op`: a view or an autograd node; `host_call`: a module or a hook; `host_function`:
+    an autograd function written in Python; `host_sync`: asking the card for a number, besides the wait;
+    `host_micro_step`, `host_step`: for each of those.
     """
 
     product: float
@@ -72,6 +72,7 @@ class Efficiency:
     host_backward: float
     host_library: float
     host_triton: float
+    host_copy: float
     host_product: float
     host_op: float
     host_call: float

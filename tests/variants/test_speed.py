@@ -13,7 +13,7 @@ from vramwise.ghost.loops.kinds import loop_of
 from vramwise.ghost.loops.plan import local_model, make_plan
 from vramwise.ghost.loops.sft import ghost_run
 from vramwise.ghost.sharding import sharding_of
-from vramwise.ghost.work import WorkTape
+from vramwise.ghost.work_tape import WorkTape
 from vramwise.variants.speed import lower_bound_bytes, no_speed, speed_of
 from vramwise.variants.speed.depth import shallow
 from vramwise.variants.speed.rehearsal import rehearse

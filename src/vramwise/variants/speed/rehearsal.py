@@ -10,12 +10,13 @@ from functools import lru_cache
 
 from vramwise.families import layout_of
 from vramwise.ghost.hardware import hardware_of
+from vramwise.ghost.kernel import Kernel
 from vramwise.ghost.loops.batches import BatchShape
 from vramwise.ghost.loops.kinds import loop_of
 from vramwise.ghost.loops.plan import local_model, make_plan
 from vramwise.ghost.sharding import sharding_of
 from vramwise.ghost.tape import LIGER
-from vramwise.ghost.work import Kernel, WorkTape
+from vramwise.ghost.work_tape import WorkTape
 from vramwise.types import ModelSpec, RunSpec
 from vramwise.variants.rehearsals import SEEN_BY_THE_GHOST
 from vramwise.variants.speed.depth import Shallow, shallow

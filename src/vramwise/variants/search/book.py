@@ -8,6 +8,7 @@ from math import log
 
 from vramwise.types import NOT_SETTINGS, RunSpec
 from vramwise.variants.attempt import Attempt
+from vramwise.variants.search.estimates import Key
 from vramwise.variants.search.fitness import TOO_LARGE, weighed
 from vramwise.variants.search.result import Candidate
 from vramwise.variants.search.space import Pick, Space, count_changes
@@ -21,8 +22,6 @@ _SETTINGS = tuple(one.name for one in fields(RunSpec) if one.name not in NOT_SET
 UNWRITTEN = "cannot be written in this file"
 REFUSED = "are refused by the trainer"
 TWICE = "are the same run as another"
-# (seconds of a step in steps of 1 %, number of changes): the smaller, the better.
-Key = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +70,8 @@ class Book:
         return self._entries[pick]
 
     def _written(self, pick: Pick) -> Entry:
-        attempt = self.workshop.made(self.space.changes(pick))
+        changes = self.space.changes(pick)
+        attempt = Attempt(changes=(), refused=UNWRITTEN) if changes is None else self.workshop.made(changes)
         run = attempt.run
         if run is None:
             return Entry(attempt=attempt, fell=UNWRITTEN)
@@ -122,6 +122,12 @@ class Book:
         assert entry.attempt.run is not None
         first = self._runs.setdefault(settings_of(entry.attempt.run), pick)
         return "" if first == pick else TWICE
+
+    def reserved_bytes(self, pick: Pick) -> int:
+        """The peak of a variant that was simulated."""
+        prediction = self.candidate(pick).prediction
+        assert prediction is not None
+        return prediction.needs.highest_reserved_bytes
 
     def candidates(self) -> Mapping[Pick, Candidate]:
         """All that were looked at so far."""

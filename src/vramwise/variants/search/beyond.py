@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-from vramwise.variants.search.book import UNWRITTEN
 from vramwise.variants.search.finding import Search
 from vramwise.variants.search.fitness import TOO_LARGE
 from vramwise.variants.search.space import Pick
@@ -23,12 +22,12 @@ def others(search: Search, best: Pick) -> list[Pick]:
     """Slower ones that need less, the fastest first: what each gigabyte costs."""
     book = search.book
     found, least = [best], book.reserved_bytes(best)
-    apart = int(book.entry(best).room_bytes * _APART)
+    apart = int(book.room_bytes(best) * _APART)
     until = book.simulated + _MORE
     for looked, (_, pick) in enumerate(search.by_speed(best)):
         if looked >= _LOOKED_AT or book.simulated >= until or len(found) > _NAMED:
             break
-        if book.entry(pick).least_bytes > least - apart:
+        if book.least_bytes(pick) > least - apart:
             continue
         if search.fits(pick) and book.reserved_bytes(pick) <= least - apart:
             found.append(pick)
@@ -40,7 +39,7 @@ def closest(search: Search) -> Pick | None:
     """Where nothing fits: what needs least."""
     book, space = search.book, search.book.space
     picks = space.picks() if search.few else space.contexts(search.lean)
-    ranked = sorted((book.entry(pick).least_bytes, pick) for pick in picks if not book.entry(pick).fell)
+    ranked = sorted((book.least_bytes(pick), pick) for pick in picks if not book.entry(pick).fell)
     found: tuple[int, Pick] | None = None
     until = book.simulated + _MORE
     for least, pick in ranked:
@@ -63,10 +62,7 @@ def considered(search: Search) -> int:
 def fallen(search: Search, best: Pick | None, total: int) -> Counter[str]:
     """Why the others are no answer, and how many."""
     book = search.book
-    dead = sum(book.space.swaps(context) for context in search.dead)
-    found: Counter[str] = Counter({TOO_LARGE: dead, UNWRITTEN: book.unwritten()})
-    for pick, candidate in book.candidates().items():
-        if candidate.fell and candidate.fell != UNWRITTEN and search.context(pick) not in search.dead:
-            found[candidate.fell] += 1
+    found = Counter(fell for pick, fell in book.fell() if search.context(pick) not in search.dead)
+    found[TOO_LARGE] += sum(book.space.swaps(context) for context in search.dead)
     found[SLOWER if best is not None else UNTRIED] = max(0, total - found.total() - (best is not None))
     return +found

@@ -65,7 +65,7 @@ class Search:
         for key, pick in self.by_speed(base):
             if won is not None and key > won:
                 break
-            if fitting and self.book.entry(pick).least_bytes > min(fitting)[0]:
+            if fitting and self.book.least_bytes(pick) > min(fitting)[0]:
                 continue
             if self.book.simulated >= self.most:
                 break
@@ -75,27 +75,19 @@ class Search:
         return min(fitting)[1] if fitting else None
 
     def by_speed(self, base: Pick) -> Iterator[tuple[Key, Pick]]:
-        """Variants with their keys, the best first; of those alike the one that may need least."""
+        """Variants with their keys, the best first."""
         if self.few:
-            yield from ((key, pick) for key, _, pick in sorted(self._timed(self.book.space.picks())))
+            yield from sorted((key, pick) for pick in self.book.space.picks() if (key := self.book.key(pick)))
             return
-        waiting: list[tuple[Key, int, Pick]] = []
+        waiting: list[tuple[Key, Pick]] = []
         for estimate, pick in in_order(self.book.space, self.book.key, base, self._is_dead):
             while waiting and waiting[0][0] < estimate:
-                key, _, first = heappop(waiting)
-                yield key, first
-            if not self._hopeless(pick):
-                for timed in self._timed([pick]):
-                    heappush(waiting, timed)
-        while waiting:
-            key, _, first = heappop(waiting)
-            yield key, first
-
-    def _timed(self, picks: Iterator[Pick] | list[Pick]) -> Iterator[tuple[Key, int, Pick]]:
-        for pick in picks:
-            key = self.book.key(pick)
+                yield heappop(waiting)
+            key = None if self._hopeless(pick) else self.book.key(pick)
             if key is not None:
-                yield key, self.book.entry(pick).least_bytes, pick
+                heappush(waiting, (key, pick))
+        while waiting:
+            yield heappop(waiting)
 
     def fits(self, pick: Pick) -> bool:
         """Whether a variant fits; simulated unless that is clear without."""
@@ -118,7 +110,7 @@ class Search:
         if prediction.needs.peak_allocated_bytes > (prediction.capacity_bytes or 0):
             self._failed.setdefault(self._beside_batches(pick), []).append(self._batches(pick))
         lean = self.book.space.deciding(pick, self.lean)
-        known = self.book.entry(lean).least_bytes > 0
+        known = self.book.least_bytes(lean) > 0
         if known and not self.few and (pick == lean or self.book.candidate(lean).fell == TOO_LARGE):
             self.dead.add(self.context(pick))
 
@@ -140,7 +132,7 @@ class Search:
             return False
         context = self.context(pick)
         lean = self.book.space.deciding(pick, self.lean)
-        if context not in self.dead and (self._hopeless(lean) or self.book.entry(lean).too_large):
+        if context not in self.dead and (self._hopeless(lean) or self.book.too_large(lean)):
             self.dead.add(context)
         return context in self.dead
 
@@ -157,7 +149,7 @@ class Search:
 
     def _least(self, pick: Pick) -> float:
         entry = self.book.entry(pick)
-        return float("inf") if entry.fell else entry.least_bytes
+        return float("inf") if entry.fell else self.book.least_bytes(pick)
 
     def context(self, pick: Pick) -> Pick:
         """The deciding choices of a variant alone."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vramwise.trainers.axolotl.schema import schema_of
 from vramwise.types import RunSpec
 
 # The kernels that go together; that of embeddings is installed along with them.
@@ -28,8 +29,14 @@ def attention_unknown(run: RunSpec) -> bool:
     return run.model_type in _UNKNOWN
 
 
+def model_refused(run: RunSpec) -> bool:
+    """Up to 0.20 the kernels take language models only, and a reward model is none."""
+    return run.objective == "reward" and not schema_of(run).since("0.21.0")
+
+
 def kernels_work(run: RunSpec) -> bool:
     """Whether the kernels may be asked for: Axolotl refuses them, or stops while it loads the model, elsewhere."""
     readable = not (run.adapter == "lora" and run.config.get("load_in_8bit"))
     own_code = run.config.get("trust_remote_code") or run.config.get("nvfp4_merge_aware")
-    return readable and not own_code and not attention_unknown(run) and run.sharding != "fsdp1"
+    known = not attention_unknown(run) and not model_refused(run)
+    return readable and known and not own_code and run.sharding != "fsdp1"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vramwise.rules.base import delete_key, insert_key, set_key
-from vramwise.trainers.axolotl.lora_kernels import LINEAR_KERNELS, attention_unknown
+from vramwise.trainers.axolotl.lora_kernels import LINEAR_KERNELS, attention_unknown, model_refused
 from vramwise.trainers.axolotl.remedies import put
 from vramwise.trainers.axolotl.spellers.base import Speller, by_key
 from vramwise.types import Edit, RunSpec
@@ -14,7 +14,9 @@ _FP8 = ("fp8", "fp8_config", "fp8_enable_fsdp_float8_all_gather")
 _FP8_TOKENS = 32
 _QUANTISED_OTHERWISE = ("model_quantization_config", "nvfp4_merge_aware", "gptq")
 # Settings of a whole model's training that no adapter goes with, or that would leave one half done.
-_WHOLE_MODEL_ONLY = ("qat", "flash_attn_fuse_mlp", "reinit_weights", "relora", "tokens", "model_quantization_config")
+_WHOLE_MODEL_ONLY = (
+    *("qat", "flash_attn_fuse_mlp", "reinit_weights", "relora", "model_quantization_config", "use_onebitllms"),
+)
 
 
 def _adapter(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
@@ -24,7 +26,7 @@ def _adapter(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
         return edits
     if any(run.config.get(key) for key in _WHOLE_MODEL_ONLY) or run.added_tokens:
         return None
-    if attention_unknown(run):
+    if attention_unknown(run) or model_refused(run):
         return (*edits, *(insert_key(key, False, beside="adapter") for key in reversed(LINEAR_KERNELS)))
     return edits
 

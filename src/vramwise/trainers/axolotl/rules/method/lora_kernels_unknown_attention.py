@@ -6,11 +6,10 @@ from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, insert_key, rule, safe, set_key
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl.lora_kernels import attention_unknown
+from vramwise.trainers.axolotl.lora_kernels import attention_unknown, model_refused
 from vramwise.types import Edit, RunSpec, Severity
 
 _ATTENTION_KERNELS = ("lora_qkv_kernel", "lora_o_kernel")
-_TAKE_ANY_MODEL = (0, 21)  # until then language models only
 _KERNELS = ("lora_mlp_kernel", *_ATTENTION_KERNELS)
 
 
@@ -38,7 +37,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     Write the kernels as false: the result is the same, a little slower and with some more activations. One key that is
     written turns the others' default off. Judged where the model is known.
     """
-    if run.objective == "reward" and run.target.stack.parts("axolotl") < _TAKE_ANY_MODEL:
+    if model_refused(run):
         why = "take language models only, and a reward model is none"
         yield from _stops(run, _KERNELS, why, " (Model must be a PeftModelForCausalLM)")
     elif attention_unknown(run):

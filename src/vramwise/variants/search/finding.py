@@ -109,9 +109,8 @@ class Search:
             return
         if prediction.needs.peak_allocated_bytes > (prediction.capacity_bytes or 0):
             self._failed.setdefault(self._beside_batches(pick), []).append(self._batches(pick))
-        lean = self.book.space.deciding(pick, self.lean)
-        known = self.book.least_bytes(lean) > 0
-        if known and not self.few and (pick == lean or self.book.candidate(lean).fell == TOO_LARGE):
+        lean = self._leanest(pick)
+        if lean is not None and (pick == lean or self.book.candidate(lean).fell == TOO_LARGE):
             self.dead.add(self.context(pick))
 
     def _hopeless(self, pick: Pick) -> bool:
@@ -128,13 +127,20 @@ class Search:
 
     def _is_dead(self, pick: Pick) -> bool:
         """Whether nothing with the deciding choices of this variant fits."""
-        if self.few:
+        lean = self._leanest(pick)
+        if lean is None:
             return False
         context = self.context(pick)
-        lean = self.book.space.deciding(pick, self.lean)
         if context not in self.dead and (self._hopeless(lean) or self.book.too_large(lean)):
             self.dead.add(context)
         return context in self.dead
+
+    def _leanest(self, pick: Pick) -> Pick | None:
+        """The variant with the same deciding choices that needs least; None where no bound tells."""
+        if self.few:
+            return None
+        lean = self.book.space.deciding(pick, self.lean)
+        return lean if self.book.least_bytes(lean) else None
 
     @property
     def lean(self) -> Pick:

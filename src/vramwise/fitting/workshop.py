@@ -13,8 +13,8 @@ from vramwise.rules.judge import judge
 from vramwise.subject import Subject
 from vramwise.types import Change, RunSpec, Severity
 from vramwise.variants.attempt import Attempt
-from vramwise.variants.lengths import train_shapes
-from vramwise.variants.speed import Speed, speed_of
+from vramwise.variants.lengths import eval_shapes, train_shapes
+from vramwise.variants.speed import Speed, lower_bound_bytes, speed_of
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,7 +49,12 @@ class SubjectWorkshop:
 
     def least_bytes(self, run: RunSpec) -> int:
         """What the run certainly needs."""
-        return 0
+        model, data = self.subject.model, self.subject.data
+        assert model is not None
+        try:
+            return lower_bound_bytes(run, model, train_shapes(run, data.train), eval_shapes(run, data.evaluation))
+        except VramwiseError:
+            return 0
 
     def room_bytes(self, run: RunSpec) -> int:
         """The card less what lies outside the allocator, or the limit if that is lower."""

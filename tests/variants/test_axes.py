@@ -50,6 +50,8 @@ def test_a_choice_holds_is_taken_and_leads_nowhere_new(name, data):
         if step.change.effect != "changes":
             moved = {field for field in RESULT if getattr(run, field) != getattr(before.run, field)}
             assert not moved, f"{step.change.id} is said to keep the training"
+        if step.axis.name == "batches":
+            assert run.eval_batch_size in (None, run.micro_batch_size)
         earlier = axes[: 1 + next(place for place, axis in enumerate(axes) if axis.name == step.axis.name)]
         for axis in earlier:
             assert varied.reach(step.after, axis) <= could[axis.name], f"{step.change.id} opens more of {axis.name}"

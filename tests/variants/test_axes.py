@@ -68,6 +68,23 @@ def test_what_is_open_by_itself_is_closed(name, data):
         assert lost <= {present}, f"{step.change.id} gives up more of {step.axis.name}"
 
 
+@pytest.mark.parametrize("allow", [(), tuple(ALLOW)], ids=["default", "all"])
+@pytest.mark.parametrize("turn", range(3))
+def test_choices_on_all_axes_hold_together(turn, allow):
+    for name, text in varied.TEXTS.items():
+        before = after = opened_at(name, text.encode())
+        wanted = {}
+        for number, axis in enumerate(opened(allow)):
+            offered = [change for change in axis.choices(after.run) if after.trainer.spell(after.run, change)]
+            if offered:
+                change = offered[(turn * 7 + number + len(name)) % len(offered)]
+                after = varied.made(after, change)
+                wanted |= {field: varied.plain(field, value) for field, value in change.fields.items()}
+        assert varied.held(after.run, wanted) == wanted, name
+        assert varied.errors(after) <= varied.errors(before), name
+        assert after.run.effective_batch_size == before.run.effective_batch_size
+
+
 @pytest.mark.parametrize("version", varied.VERSIONS)
 def test_every_change_is_offered_somewhere_and_spelt_in_every_version(version):
     offered = set()

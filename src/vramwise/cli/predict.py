@@ -119,13 +119,14 @@ def predict_cards(prediction: Prediction, names: Sequence[str]) -> list[tuple[st
 
 
 def _write_text(found: Answer, changed: Sequence[WhatIf], by_card: list[tuple[str, Prediction]]) -> None:
-    from vramwise.render.prediction_text import render_cards, render_change, render_prediction, render_scenarios
+    from vramwise.render.prediction_text import render_cards, render_prediction
+    from vramwise.render.what_if_text import render_change, render_scenarios
 
     say_prose(render_prediction(found.prediction, found))
     if len(changed) == 1:
-        say_prose(["", *render_change(found.prediction, changed[0])])
+        say_prose(["", *render_change(found, changed[0])])
     elif changed:
-        say_prose(["", *render_scenarios(found.prediction, changed)])
+        say_prose(["", *render_scenarios(found, changed)])
     if by_card:
         say_prose(["", *render_cards(by_card)])
 

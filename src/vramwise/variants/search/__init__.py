@@ -1,0 +1,1 @@
+"""The search for the fastest variant of a run that fits its card."""

@@ -1,1 +1,1 @@
-"""The search for the fastest variant of a run that fits its card."""
+"""The fastest variant of a run that fits its card: a search over what may change, each step of it a prediction."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from vramwise.errors import InternalError, VramwiseError, describe_internal_error
-from vramwise.options import Options, PredictOptions, Text
+from vramwise.options import FitOptions, Options, PredictOptions, Text
 
 if TYPE_CHECKING:
     from vramwise.diagnosis.evidence import Diagnosis
@@ -18,13 +18,16 @@ if TYPE_CHECKING:
     from vramwise.rules.base import Rule
     from vramwise.training.parent.prepare import TrainOptions as TrainOptions
     from vramwise.variants.prediction import Prediction
+    from vramwise.variants.search.result import Fit
 
 __all__ = [
+    "FitOptions",
     "Options",
     "PredictOptions",
     "check",
     "diagnose",
     "explain",
+    "fit",
     "fix",
     "predict",
     "replay",
@@ -102,6 +105,19 @@ def predict(
         raise
     except Exception as error:
         raise InternalError(describe_internal_error("the prediction", error)) from error
+
+
+def fit(source: Source, options: Options | None = None, ask: FitOptions | None = None) -> Fit:
+    """The fastest variant of a config that fits its card, and what else would do; nothing is written."""
+    from vramwise.asking import fitted, open_for_fit
+
+    ask = ask or FitOptions()
+    try:
+        return fitted(open_for_fit(_source(source), options or Options(), ask), ask)
+    except VramwiseError:
+        raise
+    except Exception as error:
+        raise InternalError(describe_internal_error("the search", error)) from error
 
 
 def replay(

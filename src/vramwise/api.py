@@ -57,12 +57,17 @@ def check(paths: Source | Sequence[PathLike], options: Options | None = None) ->
 
 
 def fix(
-    paths: PathLike | Sequence[PathLike], options: Options | None = None, *, unsafe: bool = False, write: bool = True
+    paths: PathLike | Sequence[PathLike],
+    options: Options | None = None,
+    *,
+    unsafe: bool = False,
+    write: bool = True,
+    fits: bool = False,
 ) -> list[FixReport]:
-    """Mend every config under the paths; `write=False` leaves the files alone."""
+    """Mend every config under the paths; `write=False` leaves the files alone; `fits`: then fit each to its card."""
     from vramwise import mending
 
-    return list(mending.fix(_names(paths), options, unsafe=unsafe, write=write))
+    return list(mending.fix(_names(paths), options, unsafe=unsafe, write=write, fits=fits))
 
 
 def _source(source: Source) -> Source:

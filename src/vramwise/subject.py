@@ -106,7 +106,10 @@ class Subject:
 
     def speed(self) -> Speed | None:
         """How fast it trains, with the batches of its data; None where that is not known."""
-        return None if self.model is None else speed_of(self.run, self.model, train_shapes(self.run, self.data.train))
+        if self.model is None:
+            return None
+        lengths = self.data.train
+        return speed_of(self.run, self.model, train_shapes(self.run, lengths) if lengths else ())
 
     def duration(self, speed: Speed) -> Duration | None:
         """How long all of the training takes; None where the config names neither its steps nor data that is here."""

@@ -19,6 +19,8 @@ from vramwise.variants.search.result import Candidate, Fit
 
 _STYLE = """
 main > .card, main > .halves { margin-bottom: 16px; }
+.halves > #changes, .halves > #why { margin-bottom: 0; }
+.halves:has(> :only-child) { display: block; }
 #variants tbody th { min-width: 14em; }
 #variants tr.best > * { font-weight: 600; }
 ins, del { text-decoration: none; display: inline-block; min-width: 100%; }
@@ -58,7 +60,7 @@ def _diff(shown: Shown) -> Markup | None:
     code = [together(line, "\n") for line in coloured]
     block = element("pre", element("code", *code), tabindex=0) if lines else None
     following = element("div", *(element("code", line) for line in commands), class_="next") if commands else None
-    return card("changes", "What to change", block, following)
+    return card("changes", "What to change" if lines else "What to run", block, following)
 
 
 def _effects(fit: Fit) -> Markup | None:
@@ -66,7 +68,9 @@ def _effects(fit: Fit) -> Markup | None:
     if not changes:
         return None
     items = [
-        element("li", element("p", element("b", in_few_words([one])), f" ({EFFECTS[one.effect]})"), element("p", one.why))
+        element(
+            "li", element("p", element("b", in_few_words([one])), f" ({EFFECTS[one.effect]})"), element("p", one.why)
+        )
         for one in changes
     ]
     return card("why", "What it does to the training", element("ul", *items, class_="findings"))
@@ -107,6 +111,4 @@ def _rest(fit: Fit) -> Markup:
     fell = element("ul", *(element("li", f"{count:,} {why}") for why, count in ranked)) if ranked else None
     notes = element("ul", *(element("li", unstyle(line)) for line in rests_on(fit)))
     folded = element("details", element("summary", "What this rests on"), notes)
-    return card(
-        "others", "The others", element("p", counted), fell, element("p", words.smallest_card(fit)), folded
-    )
+    return card("others", "The others", element("p", counted), fell, element("p", words.smallest_card(fit)), folded)

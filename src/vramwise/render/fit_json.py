@@ -38,7 +38,7 @@ def fit_json(shown: Shown) -> dict[str, Any]:
         "original": variant(fit.original),
         "alternatives": [variant(one) for one in fit.alternatives],
         "closest": variant(fit.closest),
-        "opened": [{"allow": word, **(variant(one) or {})} for word, one in fit.opened],
+        "opened": [{"allow": allow.split(), **(variant(one) or {})} for allow, one in fit.opened],
         "fallen": dict(fit.fallen),
         "smallest_card": _card(fit.smallest_card),
         "considered": fit.considered,

@@ -159,8 +159,8 @@ def next_lines(shown: Shown) -> list[str]:
     """What to run next: lines for the shell that no file can hold, then the command that writes the file."""
     best = shown.fit.best
     if best is None:
-        word = shown.fit.opened[0][0] if shown.fit.opened else ""
-        return [style("Next", bold=True), f"  {shown.command} --allow {word}"] if word else []
+        opened = [f"  {shown.command} {words.allowing(allow)}" for allow, _ in shown.fit.opened[:1]]
+        return [style("Next", bold=True), *opened] if opened else []
     lines = [f"  {command}" for command in best.attempt.commands]
     if shown.written:
         lines = [f"Written: {shown.written}", *(["Before training:", *lines] if lines else [])]
@@ -169,5 +169,3 @@ def next_lines(shown: Shown) -> list[str]:
     if changed:
         lines.insert(0, f"  {shown.command} --write")
     return [style("Next", bold=True), *lines] if lines else []
-
-

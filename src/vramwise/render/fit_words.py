@@ -60,8 +60,13 @@ def _nothing_fits(fit: Fit) -> str:
         said += f" ({in_few_words(closest.attempt.changes)})"
     if not fit.opened:
         return said
-    word, opened = fit.opened[0]
-    return f"{said}; --allow {word} would ({in_few_words(opened.attempt.changes)})"
+    words, opened = fit.opened[0]
+    return f"{said}; {allowing(words)} would ({in_few_words(opened.attempt.changes)})"
+
+
+def allowing(words: str) -> str:
+    """The options that open what one of `Fit.opened` is about: a word, or several that are needed together."""
+    return " ".join(f"--allow {word}" for word in words.split())
 
 
 def reasons(fit: Fit) -> Iterator[str]:
@@ -125,9 +130,9 @@ def smallest_card(fit: Fit) -> str:
     return f"The smallest card for your file as it is: {card.name} ({gib(card.memory_bytes)})"
 
 
-def opened_words(word: str, one: Candidate, original: Candidate) -> str:
-    """What one word of --allow would give."""
-    said = f"--allow {word}: {in_few_words(one.attempt.changes)}"
+def opened_words(words: str, one: Candidate, original: Candidate) -> str:
+    """What one word of --allow, or several together, would give."""
+    said = f"{allowing(words)}: {in_few_words(one.attempt.changes)}"
     if one.prediction is None:
         return said
     said += f"; fits with {readable(_free(one))} to spare" + (" (tight)" if one.tight else "")

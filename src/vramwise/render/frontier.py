@@ -20,8 +20,9 @@ from vramwise.variants.search.result import Candidate, Fit
 # Drawn twice, and the page shows one of them: letters of a wide drawing are too small to read on a phone.
 _WIDE, _NARROW = 1000, 420
 _PLOT = 300
-_LEFT, _RIGHT, _TOP, _BOTTOM = 54, 30, 24, 46
-_LINE, _LETTER = 18, 7.6
+_LEFT, _RIGHT, _TOP, _BOTTOM = 60, 30, 26, 50
+# Pixels of a line and of a letter: larger where the drawing is narrow, because it is shrunk.
+_LETTERS = {_WIDE: (18, 7.6), _NARROW: (21, 8.8)}
 _MOST_LINES = 7
 _TICKS = 6
 STYLE = """
@@ -35,8 +36,9 @@ STYLE = """
 .frontier circle, .frontier-keys circle { fill: var(--c0); stroke: var(--card); stroke-width: 1.5; }
 .frontier .best circle, .frontier-keys .best { fill: var(--c2); }
 .frontier .file circle, .frontier-keys .file { fill: var(--c5); }
+.frontier .opened circle, .frontier-keys .opened { fill: var(--c1); }
 .frontier .over circle, .frontier-keys .over { fill: var(--card); stroke: var(--limit); stroke-width: 2.5; }
-.frontier .hit { fill: transparent; stroke: none; }
+.frontier .point .hit { fill: transparent; stroke: none; }
 .frontier .point { cursor: pointer; outline: none; }
 .frontier .point:is(:hover, :focus) circle:not(.hit) { stroke: var(--text); stroke-width: 3; }
 .frontier .says { visibility: hidden; }
@@ -48,6 +50,7 @@ STYLE = """
 .frontier-keys { display: flex; flex-wrap: wrap; gap: 4px 18px; padding: 0; margin: 4px 0 0; list-style: none; }
 .frontier-keys svg { display: inline-block; width: 14px; height: 14px; margin-right: 6px; vertical-align: -2px; }
 .frontier.narrow { display: none; }
+.frontier.narrow text { font-size: 16px; }
 @media (max-width: 640px) {
   .frontier.wide { display: none; }
   .frontier.narrow { display: block; }
@@ -57,7 +60,8 @@ STYLE = """
 
 def frontier(fit: Fit, variants: Sequence[Candidate]) -> list[Markup]:
     """The drawing and its key; nothing where speeds are not known."""
-    drawn = [one for one in variants if one.reserved_bytes and words.ratio(fit.original, one)]
+    weighed = [*variants, *(one for _, one in fit.opened)]
+    drawn = [one for one in weighed if one.reserved_bytes and words.ratio(fit.original, one)]
     if len(drawn) < 2:
         return []
     keys = {kind: name for kind, name in _KINDS.items() if any(_kind(fit, one) == kind for one in drawn)}
@@ -66,7 +70,13 @@ def frontier(fit: Fit, variants: Sequence[Candidate]) -> list[Markup]:
     return [*pictures, element("ul", *listed, class_="frontier-keys")]
 
 
-_KINDS = {"best": "the answer", "also": "also fits", "file": "your file as it is", "over": "does not fit"}
+_KINDS = {
+    "best": "the answer",
+    "also": "also fits",
+    "file": "your file as it is",
+    "opened": "only with --allow",
+    "over": "does not fit",
+}
 
 
 def _kind(fit: Fit, one: Candidate) -> str:
@@ -74,6 +84,8 @@ def _kind(fit: Fit, one: Candidate) -> str:
         return "best"
     if not one.fits:
         return "over"
+    if any(one is opened for _, opened in fit.opened):
+        return "opened"
     return "also" if one.attempt.changes else "file"
 
 
@@ -92,10 +104,11 @@ class _Drawing:
         self._from = 0.0 if low < 0.5 * high else 0.9 * low
         self._to = 1.04 * high
         speeds = [words.ratio(fit.original, one) or 0.0 for one in variants]
-        spread = max(0.1, max(speeds) - min(speeds))
-        self._slow, self._fast = max(0.0, min(speeds) - 0.15 * spread), max(speeds) + 0.15 * spread
+        edge = max(0.05, 0.15 * (max(speeds) - min(speeds)))
+        self._slow, self._fast = max(0.0, min(speeds) - edge), max(speeds) + edge
+        self._line_height, self._letter = _LETTERS[width]
         self._texts = [self._told(one) for one in variants]
-        self._height = _TOP + _PLOT + _BOTTOM + _LINE * max(len(text) for text in self._texts) + 8
+        self._height = _TOP + _PLOT + _BOTTOM + self._line_height * max(len(text) for text in self._texts) + 8
 
     def draw(self, name: str) -> Markup:
         """The SVG, under the class that says where it is shown."""
@@ -139,7 +152,7 @@ class _Drawing:
             yield element(
                 "text", f"{number * pace:.3g} ×", x=_LEFT - 6, y=y, text_anchor="end", dominant_baseline="middle"
             )
-        yield element("text", "speed, your file = 1", x=4, y=14)
+        yield element("text", "speed, your file = 1" if self._width == _WIDE else "speed", x=4, y=14)
 
     def _card(self) -> Iterator[Markup]:
         """The card's line, and the margin that must stay free before it."""
@@ -157,7 +170,7 @@ class _Drawing:
 
     def _line(self) -> Markup | None:
         """What can be had: more speed for more memory."""
-        fitting = [one for one in self._variants if one.fits and one is not self._fit.original]
+        fitting = [one for one in self._variants if _kind(self._fit, one) in ("best", "also")]
         ends = sorted((self._at(one) for one in fitting), key=lambda at: at[0])
         if len(ends) < 2:
             return None
@@ -168,8 +181,9 @@ class _Drawing:
 
     def _point(self, one: Candidate, told: Sequence[str], *, shown: bool) -> Markup:
         x, y = (f"{value:.1f}" for value in self._at(one))
+        below = _TOP + _PLOT + _BOTTOM + 12
         lines = [
-            element("text", line, class_="head" if not at else None, x=_LEFT, y=_TOP + _PLOT + _BOTTOM + 12 + at * _LINE)
+            element("text", line, class_=None if at else "head", x=_LEFT // 2, y=below + at * self._line_height)
             for at, line in enumerate(told)
         ]
         kind = _kind(self._fit, one)
@@ -187,7 +201,7 @@ class _Drawing:
 
     def _told(self, one: Candidate) -> list[str]:
         """A config in lines that fit the drawing: what it is, its figures, its edits."""
-        letters = int((self._width - _LEFT - _RIGHT) / _LETTER)
+        letters = int((self._width - _LEFT) / self._letter)
         faster = words.ratio(self._fit.original, one)
         spare = (one.spare_bytes or 0) + one.margin_bytes
         room = f"{readable(spare)} to spare" if spare >= 0 else f"{readable(-spare)} short"

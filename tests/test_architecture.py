@@ -14,9 +14,7 @@ BASE = {"types", "timeline", "units", "errors", "growth"}
 GROUND = BASE | {"documents", "facts", "families", "allocator"}
 INSIDE = GROUND | {"ghost", "rules", "trainers", "variants"}
 OPENING = {"options", "sidecar", "project", "files", "stacks", "targets"}
-VERBS_OVER_SUBJECTS = {
-    *("subject", "fitting", "figures", "weighing", "judging", "mending", "foreseeing", "attempting", "asking")
-}
+VERBS_OVER_SUBJECTS = {"subject", "fitting", "figures", "weighing", "judging", "mending", "foreseeing", "attempting"}
 MAY_IMPORT = {
     **{name: set() for name in ("types", "timeline", "errors", "growth")},
     "units": {"errors"},
@@ -44,10 +42,9 @@ MAY_IMPORT = {
     "figures": INSIDE | OPENING | {"subject", "fitting", "weighing"},
     "weighing": INSIDE,
     "judging": INSIDE | OPENING | {"subject", "figures", "weighing"},
-    "mending": INSIDE | OPENING | {"subject", "judging", "asking"},
+    "mending": INSIDE | OPENING | {"subject", "judging", "fitting"},
     "foreseeing": INSIDE | OPENING | {"subject", "fitting", "judging"},
     "attempting": INSIDE | {"subject"},
-    "asking": INSIDE | OPENING | {"subject", "fitting", "foreseeing"},
     # A function over a Subject, like training: it stands above the others.
     "diagnosis": GROUND | {"recordings", "variants", "trainers", "subject", "options"},
     # Doors: they ask the verbs; training is the one that starts processes.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -112,13 +112,30 @@ def predict(
         raise InternalError(describe_internal_error("the prediction", error)) from error
 
 
-def fit(source: Source, options: Options | None = None, ask: FitOptions | None = None) -> Fit:
-    """The fastest variant of a config that fits its card, and what else would do; nothing is written."""
-    from vramwise.asking import fitted, open_for_fit
+def fit(
+    source: Source,
+    options: Options | None = None,
+    ask: FitOptions | None = None,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> Fit:
+    """The fastest variant of a config that fits its card, and what else would do; nothing is written.
+
+    `progress` is told how many predictions were made, and of how many it takes about.
+    """
+    from vramwise.fitting.fit import fit as fit_to_card
+    from vramwise.foreseeing import opened
 
     ask = ask or FitOptions()
     try:
-        return fitted(open_for_fit(_source(source), options or Options(), ask), ask)
+        return fit_to_card(
+            opened(_source(source), options or Options(), PredictOptions(model=ask.model, online=ask.online)),
+            allow=ask.allow,
+            keep=ask.keep,
+            margin_bytes=ask.margin_bytes,
+            limit_bytes=ask.limit_bytes,
+            progress=progress,
+        )
     except VramwiseError:
         raise
     except Exception as error:

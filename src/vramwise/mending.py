@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from vramwise.asking import fitted
 from vramwise.documents.edit import EditRefused, apply_edits
 from vramwise.errors import ConfigError, VramwiseError, describe_internal_error
 from vramwise.files import write_atomic
+from vramwise.fitting.fit import fit as fit_to_card
 from vramwise.judging import (
     FileReport,
     Policy,
@@ -138,7 +138,7 @@ def mend(subject: Subject, policy: Policy | None = None, *, unsafe: bool = False
 
 def refit(mending: Mending, policy: Policy) -> None:
     """Take the fastest variant that fits in place of the mended config; where nothing fits, it stays."""
-    mending.fit = fitted(mending.subject)
+    mending.fit = fit_to_card(mending.subject)
     best = mending.fit.best
     if best is not None and best.attempt.document is not None and best.attempt.changes:
         mending.subject = mending.subject.with_document(best.attempt.document)

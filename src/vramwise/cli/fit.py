@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from vramwise.api import FitOptions, Options
-from vramwise.asking import fitted, open_for_fit
+from vramwise.api import fit as find_fit
 from vramwise.cli.again import command_again
 from vramwise.cli.completion import complete_allowed
 from vramwise.cli.options import TARGET_OPTIONS, data_option, model_options, target_options, terminal_width
@@ -67,13 +67,12 @@ def command(
     options = Options(**{name: asked.pop(name) for name in TARGET_OPTIONS}, data=asked.pop("data"))
     sizes = [None if size is None else parse_size(size) for size in (margin, memory_limit)]
     ask = FitOptions(**asked, margin_bytes=sizes[0], limit_bytes=sizes[1])
-    subject = open_for_fit(path, options, ask)
     with Status() as status:
-        fit = fitted(subject, ask, progress=status.show)
+        fit = find_fit(path, options, ask, progress=lambda done, of: status.show(f"{done} of about {of} predictions"))
     again = {"allow": ask.allow, "keep": ask.keep, "margin": margin, "max": ask.maximise}
     again |= {"memory_limit": memory_limit, "model": ask.model}
     line = command_again("fit", path, options, again, online=ask.online)
-    shown = Shown(fit=fit, document=subject.document, command=line, asked=ask.maximise)
+    shown = Shown(fit=fit, command=line, asked=ask.maximise)
     shown = replace(shown, written=_write_config(shown, path if write else out))
     _write_page(shown, html)
     _tell(shown, output_format, aside=shown.written == STDIN)

@@ -23,9 +23,7 @@ from vramwise.options import Options
 @data_option
 @click.option("--diff", "show_diff", is_flag=True, help="Show the changes, write nothing.")
 @click.option("--unsafe-fixes", is_flag=True, help="Also fixes that change the training (numerics, data, method).")
-@click.option(
-    "--fit", "fits", is_flag=True, help="Then the fastest variant that fits the card, as `vramwise fit` does."
-)
+@click.option("--fit", "fits", is_flag=True, help="Then make it the fastest variant that fits: see `vramwise fit`.")
 def command(paths: tuple[str, ...], show_diff: bool, unsafe_fixes: bool, fits: bool, **asked: Any) -> None:
     """Mend configs: only the lines that must change.
 

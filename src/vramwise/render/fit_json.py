@@ -30,7 +30,7 @@ def fit_json(shown: Shown) -> dict[str, Any]:
         "verdict": {
             "kind": words.kind(fit),
             "changed": fit.changed,
-            "speedup": fit.speedup,
+            "speedup": None if fit.best is None else words.ratio(fit.original, fit.best),
             "text": words.answer(fit, shown.asked),
         },
         "reasons": list(words.reasons(fit)),
@@ -72,4 +72,4 @@ def _variant(one: Candidate, original: Candidate, document: Document) -> dict[st
 
 
 def _card(card: GpuSpec | None) -> dict[str, Any] | None:
-    return card and {"gpu": card.name, "usable_bytes": card.memory_bytes}
+    return None if card is None else {"gpu": card.name, "usable_bytes": card.memory_bytes}

@@ -26,10 +26,16 @@ class Shown:
     """A fit and what its door knows besides: the file's name, the command that writes the answer, what was asked."""
 
     fit: Fit
-    document: Document
     command: str
     asked: str | None = None  # the key whose largest value was asked for
     written: str = ""  # the file that was written
+
+    @property
+    def document(self) -> Document:
+        """The config as it is."""
+        document = self.fit.original.attempt.document
+        assert document is not None
+        return document
 
 
 def headline(shown: Shown) -> str:
@@ -163,8 +169,7 @@ def next_lines(shown: Shown) -> list[str]:
         return [style("Next", bold=True), *opened] if opened else []
     lines = [f"  {command}" for command in best.attempt.commands]
     if shown.written:
-        lines = [f"Written: {shown.written}", *(["Before training:", *lines] if lines else [])]
-        return lines
+        return [f"Written: {shown.written}", *(["Before training:", *lines] if lines else [])]
     changed = best.attempt.document is not None and best.attempt.document.text != shown.document.text
     if changed:
         lines.insert(0, f"  {shown.command} --write")

@@ -1,4 +1,4 @@
-"""The sentences of `fit`: its answer, a variant's figures, and why others are none. The same in text and on the page."""
+"""The sentences of `fit`: its answer, a variant's figures, why others are none; the same in text and on the page."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from vramwise.variants.search.result import Candidate, Fit
 
 # Less than this is no difference in speed that anybody would notice, or that the figures could tell.
 _SAME_SPEED = 0.015
+_WHAT_A_STEP_SEES = ("sequence_len", "sample_packing", "effective_batch_size")
 
 
 def kind(fit: Fit) -> str:
@@ -39,7 +40,7 @@ def answer(fit: Fit, asked: str | None = None) -> str:
 
 def _against(fit: Fit) -> str:
     """How the answer compares with the file, where the file could run at all."""
-    faster = fit.speedup
+    faster = None if fit.best is None else ratio(fit.original, fit.best)
     if not fit.original.fits:
         return ", where your file does not fit"
     if faster is None:
@@ -141,10 +142,15 @@ def opened_words(words: str, one: Candidate, original: Candidate) -> str:
 
 
 def ratio(original: Candidate, one: Candidate) -> float | None:
-    """How many times as fast as the original; None where either is not known."""
-    if not original.seconds or not one.seconds:
+    """How many times as fast as the original; None where either is not known.
+
+    By the step, which trains on the same samples; where rows got shorter or hold more of them, by the token.
+    """
+    if not (original.speed and one.speed and original.run and one.run):
         return None
-    return original.seconds / one.seconds
+    if any(getattr(original.run, name) != getattr(one.run, name) for name in _WHAT_A_STEP_SEES):
+        return one.speed.tokens_per_second / original.speed.tokens_per_second
+    return original.speed.step_seconds / one.speed.step_seconds
 
 
 def step(one: Candidate) -> str:

@@ -1,6 +1,7 @@
 """A fit made by hand: real attempts at a few changes, without the search, for the tests of what is shown of it."""
 
 from dataclasses import replace
+from functools import cache
 
 from vramwise.attempting import attempt
 from vramwise.facts.gpus import find_gpu
@@ -57,6 +58,7 @@ def batches(subject: Subject, micro: int) -> Change:
     )
 
 
+@cache
 def a_fit(card: str = "rtx-4090") -> tuple[Subject, Fit]:
     """Something fits, and is faster than the file."""
     subject = subject_on(card)
@@ -73,6 +75,7 @@ def a_fit(card: str = "rtx-4090") -> tuple[Subject, Fit]:
     )
 
 
+@cache
 def nothing_fits(card: str = "8GB") -> tuple[Subject, Fit]:
     """Nothing fits, but a word would open something."""
     subject = subject_on(card)
@@ -89,6 +92,7 @@ def nothing_fits(card: str = "8GB") -> tuple[Subject, Fit]:
     )
 
 
+@cache
 def already_best(card: str = "rtx-4090") -> tuple[Subject, Fit]:
     """The file itself is the answer."""
     subject = subject_on(card)

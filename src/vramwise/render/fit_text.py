@@ -10,7 +10,7 @@ from vramwise.render import fit_words as words
 from vramwise.render.change_words import in_few_words
 from vramwise.render.folding import fold, fold_all
 from vramwise.render.outward import style
-from vramwise.render.speed_text import times
+from vramwise.render.speed_text import error_line, times
 from vramwise.render.verdict_text import EFFECTS, SIGNS, error_lines
 from vramwise.types import Document
 from vramwise.units import gib, readable
@@ -155,6 +155,8 @@ def rests_on(fit: Fit) -> list[str]:
     if one.prediction is None:
         return []
     lines = [error_lines(one.prediction)[0].replace("Expected error", "Expected error of memory", 1)]
+    if one.speed is not None:
+        lines.append(f"{style('Expected error of speed', bold=True)}: {error_line(one.speed)}")
     notes = [*one.prediction.assumptions, *(one.speed.assumptions if one.speed else ())]
     if notes:
         lines.append(f"{style('Assumptions', bold=True)}: {'; '.join(dict.fromkeys(notes))}")

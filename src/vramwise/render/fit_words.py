@@ -13,6 +13,8 @@ from vramwise.variants.search.result import Candidate, Fit
 
 # Less than this is no difference in speed that anybody would notice, or that the figures could tell.
 _SAME_SPEED = 0.015
+# A margin is worth a word where no more than so many times as much stays free.
+_MUCH = 4
 _WHAT_A_STEP_SEES = ("sequence_len", "sample_packing", "effective_batch_size")
 
 
@@ -78,7 +80,7 @@ def reasons(fit: Fit) -> Iterator[str]:
         said, why = figures(fit.original), against(fit.original)
         yield f"Your file as it is{f' {why}' if why else ''}: {said[:1].lower()}{said[1:]}"
     shown = fit.best or fit.closest or fit.original
-    if shown.margin_bytes:
+    if shown.margin_bytes and _free(shown) < _MUCH * shown.margin_bytes:
         yield f"{readable(shown.margin_bytes)} are kept free as the margin{_why_margin(shown)}"
 
 

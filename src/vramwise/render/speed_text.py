@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from vramwise.variants.duration import Duration
@@ -10,8 +11,23 @@ from vramwise.variants.speed import Speed
 
 def speed_line(speed: Speed, duration: Duration | None = None) -> str:
     """`About 0.83 s a step, 9,900 tokens a second`, with its error; then how long all of it takes."""
-    said = f"About {seconds(speed.step_seconds)} a step, {two_digits(speed.tokens_per_second)} tokens a second"
+    rate = f"{two_digits(speed.tokens_per_second)} tokens a second"
+    said = f"About {seconds(speed.step_seconds)} a step, {rate}{_about(speed)}"
     return said if duration is None else f"{said}; {duration_words(duration)}"
+
+
+def _about(speed: Speed) -> str:
+    error = speed.error
+    return "" if error is None else f" (± {error.median:.0f} %, {error.worst:.0f} % at worst)"
+
+
+def error_line(speed: Speed) -> str:
+    """How far speeds were off where they were measured."""
+    error = speed.error
+    if error is None:
+        return "not measured for runs like this one"
+    runs = f"{error.runs:,} measured run{'s' * (error.runs != 1)} that it was not made from"
+    return f"on {runs}, steps were off by {error.median:.0f} % (median), at most {error.worst:.0f} %"
 
 
 def duration_words(duration: Duration) -> str:
@@ -40,6 +56,7 @@ def speed_json(speed: Speed | None, duration: Duration | None = None) -> dict[st
         "tokens_per_second": speed.tokens_per_second,
         "parts": dict(speed.parts),
         "assumptions": list(speed.assumptions),
+        "error": speed.error and asdict(speed.error),
     }
     if duration is not None:
         fields |= {"steps": duration.steps, "hours": duration.hours, "basis": duration.basis}

@@ -43,16 +43,19 @@ def render_scenarios(before: Answer, scenarios: Sequence[WhatIf]) -> list[str]:
     width = max(len(name) for name, _, _ in rows)
     together = f" (each with {', '.join(sorted(shared))})" if shared else ""
     timed = any(speed is not None for _, _, speed in rows)
-    head = f"  {'':<{width}}  {'reserved':>10}  {'allocated':>10}" + f"  {'tokens/s':>9}" * timed
+    head = f"  {'':<{width}}  {'reserved':>9}  {'allocated':>9}" + f"  {'speed':>6}" * timed
     lines = [f"{style('What if', bold=True)}{together}", head]
     for name, one, speed in rows:
-        figures = f"{gib(one.needs.highest_reserved_bytes):>10}  {gib(one.needs.peak_allocated_bytes):>10}"
-        lines.append(f"  {name:<{width}}  {figures}{_pace(speed) if timed else ''}  {judgement(one)}")
+        figures = f"{gib(one.needs.highest_reserved_bytes):>9}  {gib(one.needs.peak_allocated_bytes):>9}"
+        lines.append(f"  {name:<{width}}  {figures}{_pace(before.speed, speed) if timed else ''}  {judgement(one)}")
     for changed in scenarios:
         words = ", ".join(changed.changes)
         lines += [f"  {words}: new {found.severity.value} {found.rule}" for found in changed.new]
     return lines
 
 
-def _pace(speed: Speed | None) -> str:
-    return f"  {'' if speed is None else f'{speed.tokens_per_second:,.0f}':>9}"
+def _pace(before: Speed | None, speed: Speed | None) -> str:
+    """How many times the tokens a second of the run as it is."""
+    if before is None or speed is None:
+        return f"  {'':>6}"
+    return f"  {times(speed.tokens_per_second / before.tokens_per_second):>6}"

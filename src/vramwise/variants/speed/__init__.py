@@ -14,6 +14,15 @@ _FLOPS = 600e12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SpeedError:
+    """How far step times were off on measured runs that calibration did not see, in per cent."""
+
+    runs: int
+    median: float
+    worst: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Speed:
     """One optimizer step. Tokens are those of the batches, padding included, over all GPUs.
 
@@ -24,6 +33,7 @@ class Speed:
     tokens_per_second: float
     parts: Mapping[str, float] = field(default_factory=dict)
     assumptions: tuple[str, ...] = ()
+    error: SpeedError | None = None
 
 
 def speed_of(run: RunSpec, model: ModelSpec, shapes: Sequence[BatchShape] = ()) -> Speed | None:

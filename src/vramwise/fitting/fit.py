@@ -11,12 +11,14 @@ from vramwise.errors import VramwiseError
 from vramwise.facts.gpus import all_gpus
 from vramwise.fitting.workshop import SubjectWorkshop
 from vramwise.subject import Subject
-from vramwise.types import Change, GpuSpec
-from vramwise.variants.axes import ALLOW, AXES
+from vramwise.types import GpuSpec
+from vramwise.variants.axes import ALLOW
+from vramwise.variants.axes import opened as axes_for
+from vramwise.variants.search.beyond import closest, considered, fallen, others
 from vramwise.variants.search.book import Book
 from vramwise.variants.search.finding import MOST, Progress, Search
 from vramwise.variants.search.result import Candidate, Fit
-from vramwise.variants.search.space import Space, space_of
+from vramwise.variants.search.space import Space
 
 # Simulations that each further word of --allow may take where nothing fits without it.
 _MOST_EACH = 12
@@ -37,37 +39,31 @@ def fit(
     stay. `margin_bytes` must stay free, else what the prediction itself may be off by. `most`: simulations."""
     _refuse_mistakes(subject, allow, keep, limit_bytes)
     workshop = SubjectWorkshop(subject=subject, limit_bytes=limit_bytes, keep=keep, adjust=adjust)
-    space = _space(workshop, allow)
-    search = Search(book=Book(space=space, workshop=workshop, margin_bytes=margin_bytes), most=most, progress=progress)
-    original = search.book.candidate_anyway(space.start)
+    search = _search(workshop, allow, margin_bytes, most)
+    search.progress = progress
+    book = search.book
+    original = book.candidate_anyway(book.space.start)
     if original.prediction is None:
         raise VramwiseError(original.fell)
     best = search.best()
-    closest = None if best is not None else search.closest()
-    others = [] if best is None else search.others(best)
-    opened = _opened(workshop, allow, margin_bytes) if best is None else ()
-    book = search.book
+    nearest = None if best is not None else closest(search)
+    total = considered(search)
     return Fit(
         original=original,
         best=None if best is None else book.candidate(best),
-        alternatives=tuple(book.candidate(pick) for pick in others),
-        closest=None if closest is None else book.candidate(closest),
-        opened=tuple(opened),
-        fallen=search.fallen(best),
+        alternatives=() if best is None else tuple(book.candidate(pick) for pick in others(search, best)),
+        closest=None if nearest is None else book.candidate(nearest),
+        opened=() if best is not None else tuple(_opened(workshop, allow, margin_bytes)),
+        fallen=fallen(search, best, total),
         smallest_card=smallest_card(original),
-        considered=space.size,
+        considered=total,
         simulated=book.simulated,
     )
 
 
-def _space(workshop: SubjectWorkshop, allow: Sequence[str]) -> Space:
-    """What may be chosen: each choice can be written by itself, and does something."""
-    run = workshop.subject.run
-
-    def offers(change: Change) -> bool:
-        return not workshop.made([change]).refused
-
-    return space_of(run, AXES, allow, offers)
+def _search(workshop: SubjectWorkshop, allow: Sequence[str], margin_bytes: int | None, most: int) -> Search:
+    space = Space(axes=axes_for(allow), resolved=lambda changes: workshop.made(changes).run)
+    return Search(book=Book(space=space, workshop=workshop, margin_bytes=margin_bytes), most=most)
 
 
 def _opened(
@@ -78,8 +74,7 @@ def _opened(
     for count in dict.fromkeys([1, 2, len(closed)]):
         found = False
         for words in combinations(closed, count):
-            space = _space(workshop, [*allow, *words])
-            search = Search(book=Book(space=space, workshop=workshop, margin_bytes=margin_bytes), most=_MOST_EACH)
+            search = _search(workshop, [*allow, *words], margin_bytes, _MOST_EACH)
             best = search.best()
             if best is not None:
                 found = True

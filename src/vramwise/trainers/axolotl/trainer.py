@@ -63,7 +63,7 @@ class Axolotl:
 
     def words(self, change_id: str) -> tuple[str, ...]:
         """The lines to write for a change."""
-        from vramwise.trainers.axolotl.spelling import WORDS
+        from vramwise.trainers.axolotl.words import WORDS
 
         return WORDS.get(change_id, ())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from vramwise.types import Change, RunSpec
 from vramwise.variants.changes.base import Kind, change
@@ -59,10 +60,13 @@ def checkpointing_states(run: RunSpec) -> Iterator[Change]:
     if not _can_checkpoint(run) or (run.recompute and not run.gradient_checkpointing):
         return  # the sharding itself recomputes, whatever is asked for here
     for (checkpointing, offloading), kind in _STATES.items():
-        if (checkpointing, offloading) == (run.gradient_checkpointing, run.activation_offloading):
-            continue
-        if offloading == "off" or _can_offload(run):
-            yield kind.to(gradient_checkpointing=checkpointing, activation_offloading=offloading)
+        fields: dict[str, Any] = {}
+        if offloading != run.activation_offloading:
+            fields["activation_offloading"] = offloading
+        if checkpointing != run.gradient_checkpointing:
+            fields["gradient_checkpointing"] = checkpointing
+        if fields and (offloading == "off" or _can_offload(run)):
+            yield kind.to(**fields)
 
 
 def _can_checkpoint(run: RunSpec) -> bool:

@@ -24,7 +24,7 @@ LIGER_OFF = Kind("no-liger-kernels", "rounding", "Use the model's own kernels, n
 LORA_KERNELS_ON = Kind("lora-kernels", "rounding", "Run LoRA in fused kernels", _SAME_ADAPTER)
 LORA_KERNELS_OFF = Kind("no-lora-kernels", "rounding", "Run LoRA without fused kernels", _SAME_ADAPTER)
 _LOSSES = {"liger_fused_linear": FUSE_LOSS, "chunked": CHUNK_LOSS, "stock": PLAIN_LOSS}
-_LORA_KERNELS = ("mlp", "qkv", "o", "embedding")
+_LORA_KERNELS = ("mlp", "qkv", "o")
 
 
 def fuse_loss(run: RunSpec) -> Change | None:
@@ -63,5 +63,5 @@ def lora_kernels(run: RunSpec) -> Iterator[Change]:
     if run.fused_lora:
         yield LORA_KERNELS_OFF.to(fused_lora=())
     readable = run.quantization in (None, "4bit") and run.rl is None and run.objective == "tokens"
-    if readable and run.fused_lora != _LORA_KERNELS and run.sharding not in ("fsdp1", "zero3"):
+    if readable and not set(_LORA_KERNELS) <= set(run.fused_lora) and run.sharding not in ("fsdp1", "zero3"):
         yield LORA_KERNELS_ON.to(fused_lora=_LORA_KERNELS)

@@ -84,7 +84,8 @@ def shorter_rows(run: RunSpec) -> Iterator[Change]:
     length = run.sequence_len // 2
     while length >= _SHORTEST_ROW:
         title = f"Rows of {length} tokens instead of {run.sequence_len} (drops or cuts long samples)"
-        yield SHORTER.to(title, sequence_len=length)
+        longer_eval = run.eval_sequence_len is not None and run.eval_sequence_len > length
+        yield SHORTER.to(title, sequence_len=length, **({"eval_sequence_len": length} if longer_eval else {}))
         length //= 2
 
 
@@ -110,7 +111,8 @@ def fp8_products(run: RunSpec) -> Iterator[Change]:
     """fp8 for the linears of a whole model, on cards whose fp8 trainers take."""
     gpu = run.target.gpu
     takes = gpu is not None and gpu.fp8 and gpu.capability is not None and gpu.capability >= (9, 0)
-    if not takes or run.adapter is not None or run.precision != "bf16":
+    supervised = run.rl is None and run.objective == "tokens"
+    if not takes or not supervised or run.adapter is not None or run.precision != "bf16":
         return
     fields: dict[str, Any] = {"precision": "fp8"}
     if not run.torch_compile:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, fields
 from math import log
 
 from vramwise.types import NOT_SETTINGS, RunSpec
 from vramwise.variants.attempt import Attempt
+from vramwise.variants.search.estimates import Key
 from vramwise.variants.search.fitness import TOO_LARGE, weighed
 from vramwise.variants.search.result import Candidate
 from vramwise.variants.search.space import Pick, Space, count_changes
@@ -21,25 +22,16 @@ _SETTINGS = tuple(one.name for one in fields(RunSpec) if one.name not in NOT_SET
 UNWRITTEN = "cannot be written in this file"
 REFUSED = "are refused by the trainer"
 TWICE = "are the same run as another"
-# (seconds of a step in steps of 1 %, number of changes): the smaller, the better.
-Key = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A variant that was written and timed; what it needs at least, and what there is."""
+    """A variant that was written and timed."""
 
     attempt: Attempt
     speed: Speed | None = None
     grade: int = 0
-    least_bytes: int = 0
-    room_bytes: int = 0
     fell: str = ""
-
-    @property
-    def too_large(self) -> bool:
-        """Whether it certainly does not fit."""
-        return self.least_bytes > self.room_bytes
 
 
 def grade_of(speed: Speed | None) -> int:
@@ -61,6 +53,7 @@ class Book:
     margin_bytes: int | None = None
     simulated: int = 0
     _entries: dict[Pick, Entry] = field(default_factory=dict)
+    _least: dict[Pick, int] = field(default_factory=dict)
     _candidates: dict[Pick, Candidate] = field(default_factory=dict)
     _runs: dict[Hashable, Pick] = field(default_factory=dict)
 
@@ -71,18 +64,29 @@ class Book:
         return self._entries[pick]
 
     def _written(self, pick: Pick) -> Entry:
-        attempt = self.workshop.made(self.space.changes(pick))
+        changes = self.space.changes(pick)
+        attempt = Attempt(changes=(), refused=UNWRITTEN) if changes is None else self.workshop.made(changes)
         run = attempt.run
         if run is None:
             return Entry(attempt=attempt, fell=UNWRITTEN)
         speed = self.workshop.speed(run)
-        return Entry(
-            attempt=attempt,
-            speed=speed,
-            grade=grade_of(speed),
-            least_bytes=self.workshop.least_bytes(run),
-            room_bytes=self.workshop.room_bytes(run),
-        )
+        return Entry(attempt=attempt, speed=speed, grade=grade_of(speed))
+
+    def least_bytes(self, pick: Pick) -> int:
+        """What a variant certainly needs."""
+        if pick not in self._least:
+            run = self.entry(pick).attempt.run
+            self._least[pick] = 0 if run is None else self.workshop.least_bytes(run)
+        return self._least[pick]
+
+    def room_bytes(self, pick: Pick) -> int:
+        """What it may reserve."""
+        run = self.entry(pick).attempt.run
+        return 0 if run is None else self.workshop.room_bytes(run)
+
+    def too_large(self, pick: Pick) -> bool:
+        """Whether it certainly does not fit."""
+        return self.least_bytes(pick) > self.room_bytes(pick)
 
     def key(self, pick: Pick) -> Key | None:
         """By what it is ranked; None where it cannot be written."""
@@ -93,16 +97,15 @@ class Book:
         """The variant with its prediction, or why it needs none."""
         if pick not in self._candidates:
             entry = self.entry(pick)
-            fell = self._judged(pick, entry) or (TOO_LARGE if entry.too_large else "")
+            fell = self._judged(pick, entry) or (TOO_LARGE if self.too_large(pick) else "")
             self._candidates[pick] = self._fallen(entry, fell) if fell else self._simulated(entry)
         return self._candidates[pick]
 
     def candidate_anyway(self, pick: Pick) -> Candidate:
         """The variant with its prediction, even where it is known not to fit: how much it misses by is asked."""
         known = self.candidate(pick)
-        entry = self.entry(pick)
-        if known.prediction is None and entry.too_large and known.fell == TOO_LARGE:
-            self._candidates[pick] = self._simulated(entry)
+        if known.prediction is None and known.fell == TOO_LARGE:
+            self._candidates[pick] = self._simulated(self.entry(pick))
         return self._candidates[pick]
 
     def _simulated(self, entry: Entry) -> Candidate:
@@ -123,10 +126,15 @@ class Book:
         first = self._runs.setdefault(settings_of(entry.attempt.run), pick)
         return "" if first == pick else TWICE
 
-    def candidates(self) -> Mapping[Pick, Candidate]:
-        """All that were looked at so far."""
-        return self._candidates
+    def reserved_bytes(self, pick: Pick) -> int:
+        """The peak of a variant that was simulated."""
+        prediction = self.candidate(pick).prediction
+        assert prediction is not None
+        return prediction.needs.highest_reserved_bytes
 
-    def unwritten(self) -> int:
-        """How many could not be written."""
-        return sum(bool(entry.fell) for entry in self._entries.values())
+    def fell(self) -> Iterator[tuple[Pick, str]]:
+        """Every variant that was looked at and is no answer, and why."""
+        for pick, entry in self._entries.items():
+            candidate = self._candidates.get(pick)
+            if fell := entry.fell or (candidate.fell if candidate else ""):
+                yield pick, fell

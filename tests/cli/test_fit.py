@@ -144,6 +144,13 @@ def test_fix_mends_and_then_fits(vramwise, config):
     assert "Your file is already the fastest that fits" in again.stdout
 
 
+def test_what_a_config_holds_does_nothing_on_a_terminal(vramwise, config):
+    config.write_text(CONFIG.replace("# to be safe", "# \u202eto be safe"))
+    shown = fit(vramwise, config).stdout
+    assert "\u202e" not in shown
+    assert "# \\u202eto be safe" in shown
+
+
 def test_fix_without_a_card_has_nothing_to_fit_to(vramwise, config):
     assert vramwise("fix", "--fit", config).exit_code == 2
     assert config.read_text() == CONFIG

@@ -42,7 +42,7 @@ MAY_IMPORT = {
     "figures": INSIDE | OPENING | {"subject", "fitting", "weighing"},
     "weighing": INSIDE,
     "judging": INSIDE | OPENING | {"subject", "figures", "weighing"},
-    "mending": INSIDE | OPENING | {"subject", "judging"},
+    "mending": INSIDE | OPENING | {"subject", "judging", "fitting"},
     "foreseeing": INSIDE | OPENING | {"subject", "fitting", "judging"},
     "attempting": INSIDE | {"subject"},
     # A function over a Subject, like training: it stands above the others.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 from itertools import combinations
 
 from vramwise.attempting import Adjust, as_it_is
@@ -106,10 +107,15 @@ def _refuse_mistakes(subject: Subject, allow: Sequence[str], keep: Sequence[str]
     if subject.model is None:
         raise VramwiseError(subject.model_missing)
     if subject.target.gpu is None and limit_bytes is None:
-        raise VramwiseError("no card is named, so nothing can be fitted to it: name one with --gpu")
+        raise VramwiseError(
+            "no card is named, and this machine has none: say with --gpu what it must fit, such as --gpu rtx-4090 or "
+            "--gpu 24GB; `vramwise gpus` lists the cards"
+        )
     for word in allow:
         if word not in ALLOW:
-            raise VramwiseError(f"--allow {word}: there is no such word; there are {', '.join(ALLOW)}")
+            close = get_close_matches(word.lower(), ALLOW, n=2)
+            hint = f"did you mean {' or '.join(close)}?" if close else f"the words are {', '.join(ALLOW)}"
+            raise VramwiseError(f"--allow {word}: there is no such word: {hint}")
     for key in keep:
         unknown = subject.trainer.key_unknown(key, subject.target.stack)
         if unknown:

@@ -41,12 +41,12 @@ MAY_IMPORT = {
     "fitting": INSIDE | {"subject", "attempting"},
     "figures": INSIDE | OPENING | {"subject", "fitting", "weighing"},
     "weighing": INSIDE,
-    "judging": INSIDE | OPENING | {"subject", "figures", "weighing"},
+    "judging": INSIDE | OPENING | {"subject", "figures", "fitting", "weighing"},
     "mending": INSIDE | OPENING | {"subject", "judging", "fitting"},
     "foreseeing": INSIDE | OPENING | {"subject", "fitting", "judging"},
     "attempting": INSIDE | {"subject"},
     # A function over a Subject, like training: it stands above the others.
-    "diagnosis": GROUND | {"recordings", "variants", "trainers", "subject", "options"},
+    "diagnosis": GROUND | {"recordings", "variants", "trainers", "subject", "options", "fitting"},
     # Doors: they ask the verbs; training is the one that starts processes.
     "training": INSIDE | OPENING | VERBS_OVER_SUBJECTS | {"recordings", "integrations", "render", "api"},
     "render": INSIDE | OPENING | VERBS_OVER_SUBJECTS | {"recordings", "diagnosis", "training", "__version__"},

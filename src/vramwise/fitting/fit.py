@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from itertools import combinations
 
@@ -12,11 +13,11 @@ from vramwise.facts.gpus import all_gpus
 from vramwise.fitting.workshop import SubjectWorkshop
 from vramwise.subject import Subject
 from vramwise.types import GpuSpec
-from vramwise.variants.axes import ALLOW, Axis
+from vramwise.variants.axes import ALLOW, Axis, Choices
 from vramwise.variants.axes import opened as opened_axes
 from vramwise.variants.search.beyond import closest, considered, fallen, others
 from vramwise.variants.search.book import Book
-from vramwise.variants.search.finding import MOST, Progress, Search
+from vramwise.variants.search.finding import Progress, Search
 from vramwise.variants.search.result import Candidate, Fit
 from vramwise.variants.search.space import Space
 
@@ -33,14 +34,15 @@ def fit(
     limit_bytes: int | None = None,
     progress: Progress | None = None,
     adjust: Adjust = as_it_is,
-    most: int = MOST,
+    axes: tuple[Axis, ...] | None = None,
 ) -> Fit:
     """The fastest variant that fits. `allow`: words that open more than keeps the training result; `keep`: keys that
-    stay. `margin_bytes` must stay free, else what the prediction itself may be off by. `most`: simulations."""
+    stay. `margin_bytes` must stay free, else what the prediction itself may be off by. `adjust`: what the caller
+    decides beyond the config; `axes`: what may vary, where that is not left to the words."""
     _refuse_mistakes(subject, allow, keep, limit_bytes)
     workshop = SubjectWorkshop(subject=subject, limit_bytes=limit_bytes, keep=keep, adjust=adjust)
-    search = search_of(workshop, opened_axes(allow), margin_bytes)
-    search.progress, search.most = progress, most
+    search = search_of(workshop, opened_axes(allow) if axes is None else axes, margin_bytes)
+    search.progress = progress
     book = search.book
     original = book.candidate_anyway(book.space.start)
     if original.prediction is None:
@@ -53,7 +55,7 @@ def fit(
         best=None if best is None else book.candidate(best),
         alternatives=() if best is None else tuple(book.candidate(pick) for pick in others(search, best)),
         closest=None if nearest is None else book.candidate(nearest),
-        opened=() if best is not None else tuple(_opened(workshop, allow, margin_bytes)),
+        opened=() if best is not None or axes is not None else tuple(_opened(workshop, allow, margin_bytes)),
         fallen=fallen(search, best, total),
         smallest_card=smallest_card(original),
         considered=total,
@@ -65,6 +67,15 @@ def search_of(workshop: SubjectWorkshop, axes: tuple[Axis, ...], margin_bytes: i
     """A search over what some axes offer to the workshop's subject."""
     space = Space(axes=axes, resolved=lambda changes: workshop.made(changes).run)
     return Search(book=Book(space=space, workshop=workshop, margin_bytes=margin_bytes))
+
+
+def keeping_result(axes: Iterable[Axis]) -> tuple[Axis, ...]:
+    """The axes without what changes the training."""
+
+    def kept(choices: Choices) -> Choices:
+        return lambda run: [change for change in choices(run) if change.effect != "changes"]
+
+    return tuple(replace(axis, choices=kept(axis.choices)) for axis in axes)
 
 
 def _opened(

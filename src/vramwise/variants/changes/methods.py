@@ -63,8 +63,8 @@ def quantised_bases(run: RunSpec) -> Iterator[Change]:
     if _whole_model(run):
         title = f"{QLORA.what} of rank {_RANK}"
         yield QLORA.to(title, adapter="qlora", quantization="4bit", **_new_adapter(run))
-    elif (found := quantize_base(run)) is not None:
-        yield found
+    elif run.adapter == "lora" and run.quantization in (None, "8bit"):
+        yield QLORA.to(adapter="qlora", quantization="4bit")
 
 
 def _whole_model(run: RunSpec) -> bool:

@@ -51,10 +51,9 @@ def test_layers_played_as_a_whole_leave_the_same_figures(run, kind, widths, shar
         return
     torch = run.target.torch
     allocator = parse_settings(run.allocator, torch)
-    plain = replace(timeline, cuts=())
     needs = simulate(timeline, allocator, torch=torch)
-    assert needs == simulate(plain, allocator, torch=torch)
+    assert needs == simulate(timeline, allocator, torch=torch, plainly=True)
     if share is not None:
         total = int(needs.peak_reserved_bytes * share)
         tight = simulate(timeline, allocator, torch=torch, total_bytes=total)
-        assert tight == simulate(plain, allocator, torch=torch, total_bytes=total)
+        assert tight == simulate(timeline, allocator, torch=torch, total_bytes=total, plainly=True)

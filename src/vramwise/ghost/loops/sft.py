@@ -9,9 +9,9 @@ before it is that one once more, and is only counted.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Sequence
 
+from vramwise.collecting import uncollected
 from vramwise.errors import VramwiseError
 from vramwise.ghost.build import Builder
 from vramwise.ghost.dtypes import BOOL, BY_NAME, FP32, INT64
@@ -58,9 +58,7 @@ def ghost_run(
     `liger`: the version of liger-kernel.
     """
     plan = make_plan(run, widths, eval_widths, steps, model.num_hidden_layers)
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
+    with uncollected():
         from vramwise.ghost.loops.kinds import loop_of  # the kinds of loops build on this one
 
         t = Tape(hardware or hardware_of(gpu, run.target.torch), liger)
@@ -68,9 +66,6 @@ def ghost_run(
         under_way.train(plan)
         # what the end of this function frees is no part of the run
         events = t.events[:]
-    finally:
-        if collecting:
-            gc.enable()
     timeline = Timeline(events=events, tags=t.tags, phases=t.phases, repeats=t.repeats, cuts=t.cuts)
     return timeline, (*assumptions(run, model, widths, eval_widths, liger), *plan.said)
 

@@ -10,6 +10,7 @@ from vramwise.allocator.run import simulate
 from vramwise.allocator.settings import parse_settings
 from vramwise.errors import VramwiseError
 from vramwise.families import all_model_types
+from vramwise.ghost.loops.repeated_evals import EvalBatches
 from vramwise.ghost.loops.repeated_micro_steps import MicroSteps
 from vramwise.ghost.loops.sft import ghost_run
 
@@ -40,6 +41,19 @@ def test_micro_steps_seen_before_are_as_if_run_again(run, kind, widths):
         slow = timeline_of(run, model, widths)
     finally:
         MicroSteps.replay = replay
+    assert without_cuts(quick) == without_cuts(slow)
+
+
+@settings(**COMMON)
+@given(run=runs(), kind=KINDS, widths=WIDTHS)
+def test_evaluation_batches_seen_before_are_as_if_run_again(run, kind, widths):
+    model, evaluated = small_model(kind), replace(run, evaluates=True, eval_batch_size=2, eval_on_start=True)
+    quick = timeline_of(evaluated, model, widths)
+    result, EvalBatches.result = EvalBatches.result, lambda _self, _shape, predict: predict()
+    try:
+        slow = timeline_of(evaluated, model, widths)
+    finally:
+        EvalBatches.result = result
     assert without_cuts(quick) == without_cuts(slow)
 
 

@@ -22,6 +22,7 @@ from vramwise.ghost.loading import load
 from vramwise.ghost.loops.batches import BatchShape, Widths
 from vramwise.ghost.loops.clip import clip_grad_norm
 from vramwise.ghost.loops.plan import assumptions, local_model, make_plan
+from vramwise.ghost.loops.repeated_evals import EvalBatches
 from vramwise.ghost.loops.repeated_micro_steps import MicroSteps
 from vramwise.ghost.loops.repeated_steps import Recorder
 from vramwise.ghost.loops.steps import Plan, Step, repeats_the_last
@@ -102,6 +103,7 @@ class Run:
         self.amp = BY_NAME[run.precision] if amp else None
         t.mark("temporary", "logging")
         self.total_loss = t.new((), FP32)
+        self.eval_batches = EvalBatches(t)
 
     def load_more(self, model: ModelSpec, sharding: Sharding) -> None:
         """What other kinds of training load besides the model."""
@@ -288,7 +290,7 @@ class Run:
         for number, shape in enumerate(shapes, 1):
             fetched = inputs = self.batch(shape)
             t.real_tokens = shape.tokens
-            found = self._repeated(self.predict(inputs, shape), shape.rows)
+            found = self._repeated(self._predicted(inputs, shape), shape.rows)
             losses = found if losses is None else t.new((losses.numel + found.numel,), FP32)
             if self.run.eval_empties_every and number % self.run.eval_empties_every == 0:
                 losses = found = inputs = None  # the data loader still holds the batch
@@ -299,6 +301,12 @@ class Run:
             self.units.end_evaluation()
         t.new((losses.numel if losses is not None else 1,), FP32)
         del losses, inputs, fetched, found
+
+    def _predicted(self, batch: Batch, shape: BatchShape) -> Tensor:
+        """One evaluation batch, or what one of the same shape did; an engine's exchanges go by what was before."""
+        if self.units is not None or self.engine is not None:
+            return self.predict(batch, shape)
+        return self.eval_batches.result(shape, lambda: self.predict(batch, shape))
 
     def predict(self, batch: Batch, shape: BatchShape) -> Tensor:
         """One evaluation batch: its mean loss."""

@@ -10,13 +10,13 @@ import vramwise
 SOURCE = Path(vramwise.__file__).parent
 
 # What each room may import of ours. Rooms of one storey may not import one another unless it is said here.
-BASE = {"types", "timeline", "units", "errors", "growth"}
+BASE = {"types", "timeline", "units", "errors", "growth", "collecting"}
 GROUND = BASE | {"documents", "facts", "families", "allocator"}
 INSIDE = GROUND | {"ghost", "rules", "trainers", "variants"}
 OPENING = {"options", "sidecar", "project", "files", "stacks", "targets"}
 VERBS_OVER_SUBJECTS = {"subject", "fitting", "figures", "weighing", "judging", "mending", "foreseeing", "attempting"}
 MAY_IMPORT = {
-    **{name: set() for name in ("types", "timeline", "errors", "growth")},
+    **{name: set() for name in ("types", "timeline", "errors", "growth", "collecting")},
     "units": {"errors"},
     "documents": BASE,
     "facts": BASE | {"families", "files"},  # the hub's answers are kept

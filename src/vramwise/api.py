@@ -134,6 +134,7 @@ def fit(
             keep=ask.keep,
             margin_bytes=ask.margin_bytes,
             limit_bytes=ask.limit_bytes,
+            maximise=ask.maximise,
             progress=progress,
         )
     except VramwiseError:

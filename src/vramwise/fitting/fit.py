@@ -10,6 +10,7 @@ from itertools import combinations
 from vramwise.attempting import Adjust, as_it_is
 from vramwise.errors import VramwiseError
 from vramwise.facts.gpus import all_gpus
+from vramwise.fitting.largest import largest_of
 from vramwise.fitting.workshop import SubjectWorkshop
 from vramwise.subject import Subject
 from vramwise.types import GpuSpec
@@ -32,14 +33,19 @@ def fit(
     keep: Sequence[str] = (),
     margin_bytes: int | None = None,
     limit_bytes: int | None = None,
+    maximise: str | None = None,
     progress: Progress | None = None,
     adjust: Adjust = as_it_is,
     axes: tuple[Axis, ...] | None = None,
 ) -> Fit:
     """The fastest variant that fits. `allow`: words that open more than keeps the training result; `keep`: keys that
-    stay. `margin_bytes` must stay free, else what the prediction itself may be off by. `adjust`: what the caller
-    decides beyond the config; `axes`: what may vary, where that is not left to the words."""
+    stay. `margin_bytes` must stay free, else what the prediction itself may be off by. `maximise`: the key whose
+    largest value is asked for instead, all else as it is. `adjust`: what the caller decides beyond the config;
+    `axes`: what may vary, where that is not left to the words."""
     _refuse_mistakes(subject, allow, keep, limit_bytes)
+    if maximise is not None:
+        found = largest_of(subject, maximise, margin_bytes=margin_bytes, limit_bytes=limit_bytes, progress=progress)
+        return replace(found, smallest_card=smallest_card(found.original))
     workshop = SubjectWorkshop(subject=subject, limit_bytes=limit_bytes, keep=keep, adjust=adjust)
     search = search_of(workshop, opened_axes(allow) if axes is None else axes, margin_bytes)
     search.progress = progress

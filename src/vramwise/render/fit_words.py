@@ -87,6 +87,10 @@ def reasons(report: FitReport) -> Iterator[str]:
         card = card_of(fit)
         hint = "; name a card (`vramwise gpus`) to find faster variants" if card is not None and not card.known else ""
         yield f"{report.no_speed[:1].upper()}{report.no_speed[1:]}, so the fewest changes win{hint}"
+    if report.errors:
+        many = f"{len(report.errors)} errors" if len(report.errors) > 1 else "an error"
+        rules = ", ".join(report.errors)
+        yield f"`vramwise check` finds {many} in your file ({rules}): mend that first, then fit again"
     yield from _roomier(fit)
     shown = fit.best or fit.closest or fit.original
     if shown.margin_bytes and _free(shown) < _MUCH * shown.margin_bytes:

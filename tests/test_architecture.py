@@ -45,6 +45,7 @@ MAY_IMPORT = {
     "mending": INSIDE | OPENING | {"subject", "judging", "fitting"},
     "foreseeing": INSIDE | OPENING | {"subject", "fitting", "judging"},
     "attempting": INSIDE | {"subject"},
+    "asking": INSIDE | OPENING | {"subject", "fitting", "foreseeing", "judging"},
     # A function over a Subject, like training: it stands above the others.
     "diagnosis": GROUND | {"recordings", "variants", "trainers", "subject", "options", "fitting"},
     # Doors: they ask the verbs; training is the one that starts processes.

@@ -27,10 +27,12 @@ _WORTH_KNOWING = 40
 class QuickPlayer(Player[FlatAllocator]):
     """Tensors in use are numbers: the size of the block above its address; 0 for one that asked for nothing."""
 
-    def __init__(self, timeline: Timeline, allocator: FlatAllocator, apart: frozenset[str]) -> None:
+    def __init__(
+        self, timeline: Timeline, allocator: FlatAllocator, apart: frozenset[str], stretches: Stretches | None = None
+    ) -> None:
         super().__init__(timeline, allocator, apart)
         self._cuts = timeline.cuts if allocator.expandable else ()
-        self._stretches = Stretches(timeline.events)
+        self._stretches = stretches or Stretches(timeline)
         # tensors of other streams, which have shelves of their own
         self._elsewhere: dict[int, FlatShelf] = {}
 

@@ -54,11 +54,19 @@ def check(paths: Source | Sequence[PathLike], options: Options | None = None) ->
 
 
 def fix(
-    paths: PathLike | Sequence[PathLike], options: Options | None = None, *, unsafe: bool = False, write: bool = True
+    paths: Source | Sequence[PathLike], options: Options | None = None, *, unsafe: bool = False, write: bool = True
 ) -> list[FixReport]:
-    """Mend every config under the paths; `write=False` leaves the files alone."""
+    """Mend every config under the paths; `write=False` leaves the files alone.
+
+    A text of several lines or a mapping is mended as a config itself: `after` holds the text.
+    """
     from vramwise import mending
 
+    if isinstance(paths, Mapping | str):
+        paths = _source(paths)
+        if isinstance(paths, Mapping | Text):
+            return [mending.fix_source(paths, options or Options(), unsafe=unsafe)]
+    assert not isinstance(paths, Mapping)
     return list(mending.fix(_names(paths), options, unsafe=unsafe, write=write))
 
 

@@ -85,7 +85,7 @@ class Policy:
 
 def policy_for(path: str, options: Options, *, predicts: bool) -> Policy:
     """The options, then the closest pyproject.toml."""
-    project = project_for(path)
+    project = project_for(path, options)
     severity = options.min_severity or project.min_severity
     return Policy(
         select=tuple(options.select or project.select),

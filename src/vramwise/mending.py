@@ -24,7 +24,7 @@ from vramwise.judging import (
     with_its_data,
 )
 from vramwise.options import Options
-from vramwise.subject import NotOurs, Subject, read_document, subject_of
+from vramwise.subject import TEXT, NotOurs, Source, Subject, path_of, read_document, subject_of
 from vramwise.types import Document, Edit, Finding, Fix
 from vramwise.units import gib
 
@@ -71,18 +71,20 @@ def fix(
             yield _untouched(path, FileReport(path=path, error=error))
         else:
             asked = options if path in paths else replace(options, ours_only=True)
-            yield _fix_file(path, asked, unsafe=unsafe, write=write, alone=len(files) == 1)
+            yield fix_source(path, asked, unsafe=unsafe, write=write, alone=len(files) == 1)
 
 
-def _fix_file(path: str, options: Options, *, unsafe: bool, write: bool, alone: bool) -> FixReport:
+def fix_source(source: Source, options: Options, *, unsafe: bool, write: bool = False, alone: bool = True) -> FixReport:
+    """Mend one config: a path, or a text or mapping, which is never written."""
+    path = path_of(source)
     policy = policy_for(path, options, predicts=alone)
     document = None
     try:
-        document = read_document(path, options)
+        document = read_document(source, options)
         subject = with_its_data(subject_of(document, options), options, policy)
         mending = mend(subject, policy, unsafe=unsafe)
         after = mending.subject.document
-        if write and path != "-" and after.text != document.text:
+        if write and path not in ("-", TEXT) and after.text != document.text:
             write_atomic(path, after.text.encode("utf-8"), expected=document.text.encode("utf-8"))
     except NotOurs as error:
         return _untouched(path, FileReport(path=path, foreign=error.foreign), document)

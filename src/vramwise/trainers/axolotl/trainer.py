@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vramwise.rules.base import Rule
 from vramwise.trainers.base import DatasetBlock, SideFiles, Spelling
 from vramwise.types import Change, Document, RunSpec, Stack, Target
+
+if TYPE_CHECKING:
+    from vramwise.trainers.vocabulary import KeyFact
 
 
 class Axolotl:
@@ -86,6 +89,19 @@ class Axolotl:
         from vramwise.trainers.axolotl.schema import releases
 
         return releases()
+
+    def vocabulary(self, version: str) -> Mapping[str, KeyFact]:
+        """Its keys in a version, with what is known of each."""
+        from vramwise.trainers.axolotl.vocabulary import vocabulary
+
+        return vocabulary(version)
+
+    def closed_blocks(self, version: str) -> frozenset[str]:
+        """Blocks that refuse unknown keys."""
+        from vramwise.trainers.axolotl.schema import schema_of_version
+
+        schema = schema_of_version(version)
+        return frozenset(block for block in schema.blocks() if schema.refuses_unknown(block))
 
     def rules(self) -> Sequence[Rule]:
         """Rules about Axolotl's own keys."""

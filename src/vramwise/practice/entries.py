@@ -1,0 +1,92 @@
+"""What is searched: every rule, every key whose effect on memory is known, every section of the documentation.
+
+The pages lie beside this file in an installed package, and in `docs/` of a checkout; without them the rest remains.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from vramwise.keys.lookup import listing_trainers, memory_note, newest, notes
+from vramwise.trainers.base import Trainer
+from vramwise.trainers.rulebook import ALL_RULES
+from vramwise.trainers.vocabulary import vocabulary_of
+
+Kind = Literal["rule", "key", "page"]
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+_BLOCK = re.compile(r"```.*?```|!\[[^\]]*\]\([^)]*\)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One thing that can be found. `see`: how to read all of it on the command line."""
+
+    kind: Kind
+    name: str
+    title: str
+    text: str
+    see: str
+    trainer: str = ""  # of a key
+
+
+@cache
+def entries() -> tuple[Entry, ...]:
+    """All of them, rules first: where two fit alike, the rule goes before the page."""
+    return (*_rules(), *_keys(), *_pages())
+
+
+def _rules() -> Iterator[Entry]:
+    for rule in ALL_RULES:
+        text = f"{rule.documentation}\n\n{rule.beyond_trainer}".strip()
+        yield Entry(kind="rule", name=rule.id, title=rule.title, text=text, see=f"vramwise explain {rule.id}")
+
+
+def _keys() -> Iterator[Entry]:
+    for trainer in listing_trainers():
+        by_field: dict[str, list[str]] = {}
+        for key, fact in vocabulary_of(trainer, newest(trainer)).items():
+            field, note = memory_note(trainer, key, fact)
+            if note and not fact.deprecated:
+                by_field.setdefault(field, []).append(key)
+        for field, keys in by_field.items():
+            yield _key(trainer, field, keys)
+
+
+def _key(trainer: Trainer, field: str, keys: list[str]) -> Entry:
+    """Keys that decide one thing are one entry, under the name that is the thing's own where there is one."""
+    name, *others = sorted(keys, key=lambda key: (key != field, len(key)))
+    beside = f" (and {', '.join(others)})" if others else ""
+    return Entry(
+        kind="key",
+        name=name,
+        title=f"{trainer.title}'s {name}{beside}",
+        text=notes()[field],
+        see=f"vramwise explain {name}",
+        trainer=trainer.name,
+    )
+
+
+def _pages() -> Iterator[Entry]:
+    for path in sorted(pages_folder().glob("*.md")):
+        text = path.read_text(encoding="utf-8")
+        page = path.stem
+        parts = _HEADING.split(_BLOCK.sub("", text))
+        top = parts[1] if len(parts) > 1 else page
+        for title, body in zip(parts[1::2], parts[2::2], strict=True):
+            plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", body).strip()
+            if plain:
+                shown = title if title == top else f"{top}: {title}"
+                name = f"{page}.md#" + re.sub(r"[^\w -]", "", title).lower().replace(" ", "-")
+                yield Entry(kind="page", name=name, title=shown, text=plain, see=f"docs/{name}")
+
+
+def pages_folder() -> Path:
+    """Where the pages are; a folder that may not exist."""
+    installed = Path(__file__).parent / "pages"
+    checkout = Path(__file__).parents[3]
+    return checkout / "docs" if not installed.is_dir() and (checkout / "pyproject.toml").is_file() else installed

@@ -129,6 +129,8 @@ def _scalar(one: ValueType) -> dict[str, Any]:
         return {"enum": list(one.limits)}
     if one.kind == "caseless_one_of":
         return {"anyOf": [{"enum": list(one.limits)}, {"type": "string", "pattern": f"^({_caseless(one.limits)})$"}]}
+    if one.kind == "number_text":
+        return {"type": "string", "pattern": "^[-+.0-9_eE ]*$"}
     return {"any": {}, "bool": {"type": "boolean"}}.get(one.kind, {"type": "string"})
 
 

@@ -24,6 +24,7 @@ from vramwise.trainers.vocabulary import KeyFact, vocabulary_of
 from vramwise.types import Target
 
 _MOST_RULES = 8
+_WORD = re.compile(r"\w+")
 # Fields that say the same as another one of the same key: the note is written for the latter.
 _SAME_NOTE = {"recompute": "gradient_checkpointing", "precision_by_card": "precision", "int8_outliers": "quantization"}
 
@@ -145,13 +146,26 @@ def rules_about(trainer: Trainer, key: str) -> Sequence[Rule]:
     A key inside a block has a common name (`path`): only those count that name it in their explanation.
     """
     block, _, name = key.rpartition(".")
-    word = re.compile(rf"`(\S+[.: ])?{re.escape(name)}\b" if block else rf"(?<![\w.]){re.escape(name)}(?!\w)")
-    speaking = [
-        (not word.search(rule.bad), rule)
-        for rule in (*COMMON, *trainer.rules())
-        if word.search(f"{rule.title}\n{rule.documentation}\n{rule.bad}")
-    ]
-    return [rule for _, rule in sorted(speaking, key=lambda pair: pair[0])][:_MOST_RULES]
+    speaking = _speaking(trainer.name).get(name, ())
+    if block:
+        named = re.compile(rf"`(\S+[.: ])?{re.escape(name)}\b")
+        speaking = [rule for rule in speaking if named.search(f"{rule.title}\n{rule.documentation}")]
+    return speaking[:_MOST_RULES]
+
+
+@cache
+def _speaking(trainer: str) -> Mapping[str, Sequence[Rule]]:
+    """Word → the rules that hold it, first those that hold it in their bad example."""
+    found: dict[str, list[Rule]] = {}
+    every = (*COMMON, *trainer_named(trainer).rules())
+    shown = [frozenset(_WORD.findall(rule.bad)) for rule in every]
+    for rule, words in zip(every, shown, strict=True):
+        for word in words:
+            found.setdefault(word, []).append(rule)
+    for rule, words in zip(every, shown, strict=True):
+        for word in frozenset(_WORD.findall(f"{rule.title}\n{rule.documentation}")) - words:
+            found.setdefault(word, []).append(rule)
+    return found
 
 
 def known_keys(trainer: Trainer) -> frozenset[str]:

@@ -9,13 +9,13 @@ from pydantic import Field
 
 from vramwise.documents.edit import diff
 from vramwise.errors import VramwiseError
-from vramwise.foreseeing import answer, opened
+from vramwise.foreseeing import WhatIf, answer, opened
 from vramwise.foreseeing import what_if as what_changes
 from vramwise.judging import FileReport, check_source
 from vramwise.mcp.arguments import Config, Gpu, Gpus, TrainerName, Versions, next_call, options_of
 from vramwise.mcp.results import Checked, Diagnosed, Mended, Predicted
 from vramwise.mending import fix_source
-from vramwise.options import PredictOptions, Text
+from vramwise.options import Options, PredictOptions, Text
 from vramwise.render.diagnosis_json import diagnosis_json
 from vramwise.render.outward import unstyle
 from vramwise.render.prediction_json import prediction_json, what_if_json
@@ -118,7 +118,7 @@ class Verbs:
         subject = opened(Text(config), options, ask)
         _known_model(subject)
         found = answer(subject, ask)
-        changed = what_changes(subject, options, ask, changes) if changes else None
+        changed = _changed(subject, options, ask, changes) if changes else None
         shown = changed.prediction if changed else found.prediction
         capacity = shown.capacity_bytes
         return Predicted(
@@ -198,6 +198,13 @@ def _after(report: FileReport, *, mended: bool = False, unsafe: bool = False) ->
     if _fits(report) is False:
         return "call predict_memory for remedies"
     return "" if _clean(report) else "call explain_rule with the rule of a finding"
+
+
+def _changed(subject: Subject, options: Options, ask: PredictOptions, changes: list[str]) -> WhatIf:
+    try:
+        return what_changes(subject, options, ask, changes)
+    except VramwiseError as error:
+        raise next_call(error, "call lookup_key for what a key takes, or search_practice to find one") from error
 
 
 def _known_model(subject: Subject) -> None:

@@ -15,9 +15,9 @@ _WORD = re.compile(r"[a-z0-9]+")
 _STOP = frozenset(
     re.findall(
         r"\w+",
-        "a about after an and are as at be before but by can do does during each every for from get how i if in into "
-        "is it its me my no not of on or out so that the their then there this to too up use using was what when "
-        "where which while why will with you your",
+        "a about after an and are as at be before but by can cuda do does during each every for from get how i if in "
+        "into is it its me my no not of on or out so that the their then there this to too up use using was what "
+        "when where which while why will with you your",
     )
 )
 # What people say → what the texts say. One word may stand for several.

@@ -42,6 +42,7 @@ EXAMPLES = {
     "predict": (
         "vramwise predict config.yml --gpu 24GB --what-if micro_batch_size=1",
         "vramwise predict config.yml --cards --html report.html",
+        "vramwise predict --model Qwen/Qwen3-8B --adapter qlora --sequence-len 4096 --gpu rtx-4090",
     ),
     "train": ("vramwise train config.yml", "vramwise train config.yml --resume"),
     "report": ("vramwise report outputs/run --html report.html",),

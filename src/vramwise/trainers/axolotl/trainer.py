@@ -11,6 +11,7 @@ from vramwise.types import Change, Document, RunSpec, Stack, Target
 
 if TYPE_CHECKING:
     from vramwise.trainers.vocabulary import KeyFact
+    from vramwise.trainers.wishes import Wishes
 
 
 class Axolotl:
@@ -102,6 +103,12 @@ class Axolotl:
 
         schema = schema_of_version(version)
         return frozenset(block for block in schema.blocks() if schema.refuses_unknown(block))
+
+    def compose(self, wishes: Wishes) -> Mapping[str, Any]:
+        """A config from a few wishes."""
+        from vramwise.trainers.axolotl.composing import compose
+
+        return compose(wishes)
 
     def rules(self) -> Sequence[Rule]:
         """Rules about Axolotl's own keys."""

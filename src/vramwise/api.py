@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from vramwise.displayed import Several
 from vramwise.errors import InternalError, VramwiseError, describe_internal_error
 from vramwise.options import Options, PredictOptions, Text
 
@@ -48,9 +49,9 @@ def check(paths: Source | Sequence[PathLike], options: Options | None = None) ->
     if isinstance(paths, Mapping | str):
         paths = _source(paths)
         if isinstance(paths, Mapping | Text):
-            return [judging.check_source(paths, options or Options(), alone=True)]
+            return Several([judging.check_source(paths, options or Options(), alone=True)])
     assert not isinstance(paths, Mapping)
-    return list(judging.check(_names(paths), options))
+    return Several(judging.check(_names(paths), options))
 
 
 def fix(
@@ -65,9 +66,9 @@ def fix(
     if isinstance(paths, Mapping | str):
         paths = _source(paths)
         if isinstance(paths, Mapping | Text):
-            return [mending.fix_source(paths, options or Options(), unsafe=unsafe)]
+            return Several([mending.fix_source(paths, options or Options(), unsafe=unsafe)])
     assert not isinstance(paths, Mapping)
-    return list(mending.fix(_names(paths), options, unsafe=unsafe, write=write))
+    return Several(mending.fix(_names(paths), options, unsafe=unsafe, write=write))
 
 
 def _source(source: Source) -> Source:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from vramwise.displayed import Displayed
 from vramwise.errors import INTERNAL_ERROR, ConfigError, VramwiseError, describe_internal_error
 from vramwise.files import config_files
 from vramwise.options import Options
@@ -30,7 +31,7 @@ NOT_PREDICTED = "not-predicted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileReport:
+class FileReport(Displayed):
     """What was found in one file. With an `error` it is unusable: wrong types leave findings, other errors nothing."""
 
     path: str

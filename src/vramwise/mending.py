@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from vramwise.displayed import Displayed
 from vramwise.documents.edit import EditRefused, apply_edits
 from vramwise.errors import ConfigError, VramwiseError, describe_internal_error
 from vramwise.files import write_atomic
@@ -33,7 +34,7 @@ _MAX_ROUNDS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FixReport:
+class FixReport(Displayed):
     """What `fix` did to one file: the text before and after, what was mended, refused, and what remains."""
 
     path: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from io import BytesIO
 from typing import Annotated, Any
 
@@ -17,11 +18,12 @@ from vramwise.mcp.results import Checked, Diagnosed, Mended, Predicted
 from vramwise.mending import fix_source
 from vramwise.options import Options, PredictOptions, Text
 from vramwise.render.diagnosis_json import diagnosis_json
+from vramwise.render.json_text import json_text
 from vramwise.render.outward import unstyle
 from vramwise.render.prediction_json import prediction_json, what_if_json
 from vramwise.render.report_json import file_json, finding_json
 from vramwise.render.text import summary
-from vramwise.subject import Subject
+from vramwise.subject import NotOurs, Subject
 from vramwise.units import GIB
 
 
@@ -45,7 +47,8 @@ class Verbs:
         with a card whether the run fits. Changes nothing. Use fix_config to apply the fixes.
         """
         report = check_source(Text(config), options_of(gpu, gpus, versions, trainer), alone=True)
-        shown = _report(report)
+        _refuse_unusable(report)
+        shown = plain(file_json(report))
         return Checked(
             summary=_summary(report),
             trainer=shown["trainer"],
@@ -77,19 +80,19 @@ class Verbs:
         answer holds what remains and whether the new text fits the card, so that no check is needed after it.
         """
         report = fix_source(Text(config), options_of(gpu, gpus, versions, trainer), unsafe=unsafe)
-        _report(report.remaining)
+        _refuse_unusable(report.remaining)
         before, after = report.before, report.after
         return Mended(
             summary=_summary(report.remaining),
             changed=report.changed,
             config=after.text if after else config,
             diff=diff(before, after) if before and after else "",
-            applied=[finding_json(found) for found in report.applied],
-            refused=[{**finding_json(found), "why": why} for found, why in report.refused],
+            applied=plain([finding_json(found) for found in report.applied]),
+            refused=plain([{**finding_json(found), "why": why} for found, why in report.refused]),
             clean=_clean(report.remaining),
             fits=_fits(report.remaining),
-            remaining=[finding_json(found) for found in report.remaining.findings],
-            error=file_json(report.remaining)["error"],
+            remaining=plain([finding_json(found) for found in report.remaining.findings]),
+            error=plain(file_json(report.remaining)["error"]),
             next=_after(report.remaining, mended=True, unsafe=unsafe),
         )
 
@@ -126,8 +129,8 @@ class Verbs:
             fits=shown.fits,
             peak_reserved_gib=round(shown.needs.peak_reserved_bytes / GIB, 2),
             capacity_gib=None if capacity is None else round(capacity / GIB, 2),
-            prediction=prediction_json(found.prediction, found),
-            what_if=what_if_json(changed) if changed else None,
+            prediction=plain(prediction_json(found.prediction, found)),
+            what_if=plain(what_if_json(changed)) if changed else None,
             next="" if shown.fits is not False else "try a remedy's edits with `changes`, or call fix_config",
         )
 
@@ -154,18 +157,20 @@ class Verbs:
         stream = BytesIO(log.encode("utf-8", "replace"))
         found = read_all(stream, config=Text(config) if config else None, options=options).diagnosis
         then = "give the config as well: remedies are then predicted" if found.failed and not config else ""
-        return Diagnosed(summary=found.sentence, failed=found.failed, diagnosis=diagnosis_json(found), next=then)
+        return Diagnosed(summary=found.sentence, failed=found.failed, diagnosis=plain(diagnosis_json(found)), next=then)
 
 
-def _report(report: FileReport) -> dict[str, Any]:
-    """The report as JSON; refused where the text is no config of ours or cannot be read at all."""
+def _refuse_unusable(report: FileReport) -> None:
+    """A text that is no config of ours, or cannot be read at all."""
     if report.foreign is not None:
-        from vramwise.subject import NotOurs
-
         raise NotOurs(report.foreign)
     if report.error is not None and not report.findings:
         raise report.error
-    return file_json(report)
+
+
+def plain(document: Any) -> Any:
+    """As `--format json` writes it: values that JSON lacks, and halves of characters, as text."""
+    return json.loads(json_text(document))
 
 
 def _summary(report: FileReport) -> str:

@@ -76,6 +76,13 @@ def test_a_request_beyond_all_measure_is_refused(port):
     assert posted(port, body={"padding": "x" * (5 * 1024 * 1024)}) == 413
 
 
+def test_a_port_that_is_taken_is_one_sentence(port, vramwise):
+    refused = vramwise("mcp", "--http", "--port", port)
+    assert refused.exit_code == 2
+    assert "cannot be used" in str(refused.exception)
+    assert "--port" in str(refused.exception)
+
+
 def test_it_listens_on_loopback_alone():
     from vramwise.mcp.server import security
 

@@ -35,8 +35,7 @@ def command(ctx: click.Context, http: bool, port: int, online: bool) -> None:
     from vramwise.mcp.server import serve_http, serve_stdio
 
     if http:
-        say(f"serving on http://127.0.0.1:{port}/mcp", err=True)
-        serve_http(port, online=online)
+        serve_http(port, online=online, ready=lambda address: say(f"serving on {address}", err=True))
     else:
         serve_stdio(online=online)
 

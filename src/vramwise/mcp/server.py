@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +24,8 @@ INSTRUCTIONS = (
     "gives the mended text with what remains and whether it fits, predict_memory tells the peak and tries changes, "
     "diagnose_failure reads a failed run's log. Answers are computed here without a GPU; nothing is written."
 )
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+HOST = "127.0.0.1"
+LOOPBACK = (HOST, "localhost", "[::1]")
 
 
 def make_server(*, online: bool = False) -> MCPServer[Any]:
@@ -82,11 +84,24 @@ def security(port: int) -> TransportSecuritySettings:
     )
 
 
-def serve_http(port: int, *, online: bool = False) -> None:
-    """Serve streamable HTTP on loopback until stopped."""
+def serve_http(port: int, *, online: bool = False, ready: Callable[[str], None]) -> None:
+    """Serve streamable HTTP on loopback until stopped; `ready` is told the address."""
+    _refuse_taken(port)
+    ready(f"http://{HOST}:{port}/mcp")
     make_server(online=online).run(
-        "streamable-http", host="127.0.0.1", port=port, stateless_http=True, transport_security=security(port)
+        "streamable-http", host=HOST, port=port, stateless_http=True, transport_security=security(port)
     )
+
+
+def _refuse_taken(port: int) -> None:
+    """A port that another program has is said in a sentence, before the server starts."""
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind((HOST, port))
+        except OSError as error:
+            reason = error.strerror or error
+            raise VramwiseError(f"port {port} cannot be used: {reason}; name another with --port") from error
 
 
 def serve_stdio(*, online: bool = False) -> None:

@@ -43,7 +43,7 @@ MAY_IMPORT = {
     "figures": INSIDE | OPENING | {"subject", "fitting", "weighing"},
     "weighing": INSIDE,
     "judging": INSIDE | OPENING | {"subject", "figures", "weighing"},
-    "mending": INSIDE | OPENING | {"subject", "judging"},
+    "mending": INSIDE | OPENING | {"subject", "judging", "fitting"},
     "foreseeing": INSIDE | OPENING | {"subject", "fitting", "judging"},
     "attempting": INSIDE | {"subject"},
     # What is known about keys, and the search over it and the rules.

@@ -18,7 +18,7 @@ PAGES = (
 # What users copy from.
 COPIED = (*PAGES, ROOT / "action.yml", ROOT / ".pre-commit-hooks.yaml", *sorted((ROOT / ".github").rglob("*.yml")))
 # The page that explains a command; the small ones are explained by --help.
-PAGE_OF = {name: f"{name}.md" for name in ("check", "fix", "predict", "replay", "train", "diagnose")} | {
+PAGE_OF = {name: f"{name}.md" for name in ("check", "fix", "predict", "fit", "replay", "train", "diagnose")} | {
     "report": "guard.md",
     "mcp": "mcp.md",
     "schema": "editor.md",
@@ -96,6 +96,14 @@ def test_the_pictures_show_what_is_printed(monkeypatch):
     for name, words in pictures.COMMANDS.items():
         drawn = (pictures.FOLDER / f"{name}.svg").read_text(encoding="utf-8")
         assert drawn == pictures.svg(pictures.lines_of(words)), "run scripts/pictures.py"
+
+
+def test_the_page_of_fit_lists_what_is_searched(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    import fit_table
+
+    page = fit_table.PAGE.read_text(encoding="utf-8")
+    assert page == fit_table.page(page), "run scripts/fit_table.py"
 
 
 def test_the_python_of_the_docs_runs(tmp_path, monkeypatch, capsys):

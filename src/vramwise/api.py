@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from vramwise.displayed import Several
 from vramwise.errors import InternalError, VramwiseError, describe_internal_error
-from vramwise.options import Options, PredictOptions, Text
+from vramwise.options import FitOptions, Options, PredictOptions, Text
 
 if TYPE_CHECKING:
     from vramwise.diagnosis.evidence import Diagnosis
@@ -19,13 +19,16 @@ if TYPE_CHECKING:
     from vramwise.rules.base import Rule
     from vramwise.training.parent.prepare import TrainOptions as TrainOptions
     from vramwise.variants.prediction import Prediction
+    from vramwise.variants.search.result import Fit
 
 __all__ = [
+    "FitOptions",
     "Options",
     "PredictOptions",
     "check",
     "diagnose",
     "explain",
+    "fit",
     "fix",
     "predict",
     "replay",
@@ -55,9 +58,14 @@ def check(paths: Source | Sequence[PathLike], options: Options | None = None) ->
 
 
 def fix(
-    paths: Source | Sequence[PathLike], options: Options | None = None, *, unsafe: bool = False, write: bool = True
+    paths: Source | Sequence[PathLike],
+    options: Options | None = None,
+    *,
+    unsafe: bool = False,
+    write: bool = True,
+    fits: bool = False,
 ) -> list[FixReport]:
-    """Mend every config under the paths; `write=False` leaves the files alone.
+    """Mend every config under the paths; `write=False` leaves the files alone; `fits`: then fit each to its card.
 
     A text of several lines or a mapping is mended as a config itself: `after` holds the text.
     """
@@ -66,9 +74,9 @@ def fix(
     if isinstance(paths, Mapping | str):
         paths = _source(paths)
         if isinstance(paths, Mapping | Text):
-            return Several([mending.fix_source(paths, options or Options(), unsafe=unsafe)])
+            return Several([mending.fix_source(paths, options or Options(), unsafe=unsafe, fits=fits)])
     assert not isinstance(paths, Mapping)
-    return Several(mending.fix(_names(paths), options, unsafe=unsafe, write=write))
+    return Several(mending.fix(_names(paths), options, unsafe=unsafe, write=write, fits=fits))
 
 
 def _source(source: Source) -> Source:
@@ -111,6 +119,36 @@ def predict(
         raise
     except Exception as error:
         raise InternalError(describe_internal_error("the prediction", error)) from error
+
+
+def fit(
+    source: Source,
+    options: Options | None = None,
+    ask: FitOptions | None = None,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> Fit:
+    """The fastest variant of a config that fits its card, and what else would do; nothing is written.
+
+    `progress` is told how many predictions were made, and of how many it takes about.
+    """
+    from vramwise.fitting.fit import fit as fit_to_card
+    from vramwise.foreseeing import opened
+
+    ask = ask or FitOptions()
+    try:
+        return fit_to_card(
+            opened(_source(source), options or Options(), PredictOptions(model=ask.model, online=ask.online)),
+            allow=ask.allow,
+            keep=ask.keep,
+            margin_bytes=ask.margin_bytes,
+            limit_bytes=ask.limit_bytes,
+            progress=progress,
+        )
+    except VramwiseError:
+        raise
+    except Exception as error:
+        raise InternalError(describe_internal_error("the search", error)) from error
 
 
 def replay(

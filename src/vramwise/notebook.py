@@ -17,7 +17,10 @@ def shown(result: Any) -> str | None:
     from vramwise.judging import FileReport
     from vramwise.mending import FixReport
     from vramwise.render import notebook_html as pages
+    from vramwise.render.fit_html import fit_page
+    from vramwise.render.fit_text import Shown
     from vramwise.variants.prediction import Prediction
+    from vramwise.variants.search.result import Fit
 
     results = result if isinstance(result, list) else [result]
     if len(results) == 1 and isinstance(results[0], Prediction):
@@ -26,6 +29,8 @@ def shown(result: Any) -> str | None:
         return _frame(pages.reports_page(results), _LOW)
     if results and all(isinstance(one, FixReport) for one in results):
         return _frame(pages.fixes_page([(one, _diff(one)) for one in results]), _LOW)
+    if len(results) == 1 and isinstance(results[0], Fit):
+        return _frame(fit_page(Shown(fit=results[0], command="")), _TALL)
     if len(results) == 1 and isinstance(results[0], Diagnosis):
         return _frame(pages.diagnosis_report(results[0]), _LOW)
     return None

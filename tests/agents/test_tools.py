@@ -14,7 +14,7 @@ from vramwise.mcp.server import make_server
 MISTAKES = (ROOT / "examples" / "mistakes.yml").read_text("utf-8")
 QLORA = (ROOT / "examples" / "qlora.yml").read_text("utf-8")
 TOOLS = {
-    *("check_config", "fix_config", "predict_memory", "diagnose_failure"),
+    *("check_config", "fix_config", "predict_memory", "fit_config", "diagnose_failure"),
     *("explain_rule", "search_practice", "lookup_key", "list_gpus", "list_models"),
 }
 
@@ -78,6 +78,18 @@ def test_predict_says_what_the_command_says(vramwise):
     assert found["summary"] == shown["what_if"]["verdict"]["text"]
 
 
+def test_fit_gives_the_text_that_fits():
+    wide = "base_model: HuggingFaceTB/SmolLM2-135M\nsequence_len: 2048\nmicro_batch_size: 8\nbf16: true\n"
+    found = result("fit_config", config=wide, gpu="6GB", keep=["sequence_len"])
+    assert not found["original"]["fits"]
+    assert "diff" not in found["original"]
+    assert found["fits"]
+    assert {edit["key"] for edit in found["best"]["edits"]} >= {"micro_batch_size"}
+    assert found["diff"].startswith("---")
+    assert "sequence_len: 2048\n" in found["config"]
+    assert package.predict(found["config"], package.Options(gpu="6GB")).fits
+
+
 def test_diagnose_reads_a_log_and_weighs_the_config():
     log = (
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.6 GiB"
@@ -108,6 +120,8 @@ def test_knowledge_is_found():
         ("check_config", {"config": QLORA, "versions": ["torch"]}, "names no version", "torch==2.13.0"),
         ("predict_memory", {"config": "base_model: a/b\nadapter: lora\n"}, "not known", "call list_models"),
         ("predict_memory", {"config": QLORA, "changes": ["no_such=1"]}, "knows no key", "lookup_key"),
+        ("fit_config", {"config": QLORA, "gpu": "24GB", "allow": ["magic"]}, "magic", "mend gpu, allow or keep"),
+        ("fit_config", {"config": "base_model: a/b\nadapter: lora\n", "gpu": "24GB"}, "not known", "call list_models"),
         ("explain_rule", {"rule": "eval-pek"}, "did you mean eval-peak", "search_practice"),
         ("lookup_key", {"key": "seqence_len"}, "did you mean sequence_len", "search_practice"),
         ("search_practice", {"question": "xyzzy"}, "nothing fits", "other or fewer words"),

@@ -12,12 +12,15 @@ The tape does not know any op: see `ops`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import ref
 
 from vramwise.ghost.dtypes import DType
 from vramwise.ghost.hardware import Hardware
 from vramwise.timeline import Action, Event, Phase, Repeat, Tag
+
+if TYPE_CHECKING:
+    from vramwise.ghost.work import Work
 
 _make = tuple.__new__
 _ALLOC = int(Action.ALLOC)
@@ -198,6 +201,8 @@ class Tape:
         self.real_tokens: int | None = None
         # things that a library makes at first use and keeps
         self.once: dict[str, Storage] = {}
+        # lists the kernels too, where somebody asks for them (`work`)
+        self.work: Work | None = None
         self.mark("other", "")
 
     def mark(self, category: str, label: str) -> int:
@@ -332,6 +337,8 @@ def _accumulate_grad(tape: Tape, node: Node, grad: Tensor | None) -> Grads:
     """The first gradient of a leaf is taken over as it is, later ones are added to it in place."""
     leaf = node.extra()
     if leaf is None or grad is None or leaf.grad is not None:
+        if tape.work is not None and leaf is not None and grad is not None:
+            tape.work.over(leaf.grad)
         return ()
     if isinstance(leaf, Parameter):
         if leaf.local != leaf.numel:

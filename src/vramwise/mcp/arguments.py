@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import wraps
 from threading import Lock
-from typing import Annotated, ParamSpec, TypeVar
+from typing import Annotated, Any, ParamSpec, TypeVar
 
 from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
@@ -13,8 +14,9 @@ from pydantic import Field
 from vramwise.errors import ConfigError, VramwiseError
 from vramwise.facts.gpus import find_gpu
 from vramwise.options import Options
+from vramwise.render.json_text import json_text
 from vramwise.stacks import said_release
-from vramwise.subject import NotOurs
+from vramwise.subject import NotOurs, Subject
 from vramwise.trainers.registry import TRAINERS, trainer_named
 
 Config = Annotated[
@@ -51,6 +53,18 @@ def next_call(error: VramwiseError, then: str) -> ToolError:
     """A mistake as agents read it: what is wrong, and the call to make next."""
     said = str(error)
     return ToolError(f"{said}{'' if said.endswith(('.', '?')) else '.'} Next: {then}.")
+
+
+def plain(document: Any) -> Any:
+    """As `--format json` writes it: values that JSON lacks, and halves of characters, as text."""
+    return json.loads(json_text(document))
+
+
+def known_model(subject: Subject) -> None:
+    """Refuse a config whose model is not known: nothing can be predicted of it."""
+    if subject.model is None:
+        then = "call list_models, and name a known model of the same shape"
+        raise next_call(VramwiseError(subject.model_missing), then)
 
 
 def tool_errors(tool: Callable[_P, _R]) -> Callable[_P, _R]:

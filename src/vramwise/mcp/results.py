@@ -51,6 +51,24 @@ class Predicted:
 
 
 @dataclass(kw_only=True)
+class Fitted:
+    """The fastest variant that fits: `config` is its whole text; where nothing fits, the text as it was."""
+
+    summary: str
+    fits: bool
+    changed: bool
+    config: str
+    diff: str
+    best: dict[str, Any] | None
+    original: dict[str, Any]
+    alternatives: list[dict[str, Any]]
+    closest: dict[str, Any] | None
+    opened: list[dict[str, Any]]
+    smallest_card: dict[str, Any] | None
+    next: str = ""
+
+
+@dataclass(kw_only=True)
 class Diagnosed:
     """What ended a run; `diagnosis` is the whole of `vramwise diagnose --format json`."""
 

@@ -16,12 +16,14 @@ from vramwise.api import explain, rules
 from vramwise.errors import VramwiseError
 from vramwise.mcp import knowledge
 from vramwise.mcp.arguments import tool_errors
+from vramwise.mcp.fitting import fit_config
 from vramwise.mcp.verbs import Verbs
 from vramwise.render.rule_text import rule_page
 
 INSTRUCTIONS = (
     "Keeps LLM fine-tuning inside GPU memory. Pass the config's text and the card: check_config judges, fix_config "
     "gives the mended text with what remains and whether it fits, predict_memory tells the peak and tries changes, "
+    "fit_config searches the fastest variant that fits, "
     "diagnose_failure reads a failed run's log. Answers are computed here without a GPU; nothing is written."
 )
 HOST = "127.0.0.1"
@@ -38,6 +40,7 @@ def make_server(*, online: bool = False) -> MCPServer[Any]:
         verbs.check_config: "Check a training config for GPU memory",
         verbs.fix_config: "Mend a training config",
         verbs.predict_memory: "Predict a run's GPU memory",
+        fit_config: "Fit a config to a card",
         verbs.diagnose_failure: "Explain a failed run from its log",
         knowledge.explain_rule: "Explain a rule",
         knowledge.search_practice: "Search rules, keys and documentation",

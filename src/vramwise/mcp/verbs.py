@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from io import BytesIO
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
@@ -13,12 +12,11 @@ from vramwise.errors import VramwiseError
 from vramwise.foreseeing import WhatIf, answer, opened
 from vramwise.foreseeing import what_if as what_changes
 from vramwise.judging import FileReport, check_source
-from vramwise.mcp.arguments import Config, Gpu, Gpus, TrainerName, Versions, next_call, options_of
+from vramwise.mcp.arguments import Config, Gpu, Gpus, TrainerName, Versions, known_model, next_call, options_of, plain
 from vramwise.mcp.results import Checked, Diagnosed, Mended, Predicted
 from vramwise.mending import fix_source
 from vramwise.options import Options, PredictOptions, Text
 from vramwise.render.diagnosis_json import diagnosis_json
-from vramwise.render.json_text import json_text
 from vramwise.render.outward import unstyle
 from vramwise.render.prediction_json import prediction_json, what_if_json
 from vramwise.render.report_json import file_json, finding_json
@@ -119,7 +117,7 @@ class Verbs:
         options = options_of(gpu, gpus, versions, trainer)
         ask = PredictOptions(model=model or None, online=self._online)
         subject = opened(Text(config), options, ask)
-        _known_model(subject)
+        known_model(subject)
         found = answer(subject, ask)
         changed = _changed(subject, options, ask, changes) if changes else None
         shown = changed.prediction if changed else found.prediction
@@ -131,7 +129,7 @@ class Verbs:
             capacity_gib=None if capacity is None else round(capacity / GIB, 2),
             prediction=plain(prediction_json(found.prediction, found)),
             what_if=plain(what_if_json(changed)) if changed else None,
-            next="" if shown.fits is not False else "try a remedy's edits with `changes`, or call fix_config",
+            next="" if shown.fits is not False else "call fit_config, or try a remedy's edits with `changes`",
         )
 
     def diagnose_failure(
@@ -168,11 +166,6 @@ def _refuse_unusable(report: FileReport) -> None:
         raise report.error
 
 
-def plain(document: Any) -> Any:
-    """As `--format json` writes it: values that JSON lacks, and halves of characters, as text."""
-    return json.loads(json_text(document))
-
-
 def _summary(report: FileReport) -> str:
     said, found = unstyle(summary([report], fixing=True)), report.prediction
     if found is None or found.gpu is None:
@@ -201,7 +194,7 @@ def _after(report: FileReport, *, mended: bool = False, unsafe: bool = False) ->
     if mended and not unsafe and any(not fix.safe for fix in fixes):
         return "call fix_config with unsafe=true if the training may change"
     if _fits(report) is False:
-        return "call predict_memory for remedies"
+        return "call fit_config"
     return "" if _clean(report) else "call explain_rule with the rule of a finding"
 
 
@@ -210,9 +203,3 @@ def _changed(subject: Subject, options: Options, ask: PredictOptions, changes: l
         return what_changes(subject, options, ask, changes)
     except VramwiseError as error:
         raise next_call(error, "call lookup_key for what a key takes, or search_practice to find one") from error
-
-
-def _known_model(subject: Subject) -> None:
-    if subject.model is None:
-        then = "call list_models, and give a known model of the same shape as `model`"
-        raise next_call(VramwiseError(subject.model_missing), then)

@@ -10,6 +10,7 @@ from vramwise.foreseeing import Answer
 from vramwise.render.html import render_html
 from vramwise.render.outward import unstyle
 from vramwise.render.prediction_text import describe
+from vramwise.render.speed_text import speed_figures
 from vramwise.render.verdict_text import error_lines, headline, reasons, ways_out
 from vramwise.types import Finding
 from vramwise.variants.prediction import Prediction
@@ -39,4 +40,5 @@ def prediction_page(
         findings=findings,
         assumptions=[*prediction.assumptions, *rests_on],
         expected_error=expected,
+        further=speed_figures(answer.speed, answer.duration) if answer and answer.speed else (),
     )

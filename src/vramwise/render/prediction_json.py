@@ -9,6 +9,7 @@ from vramwise.foreseeing import Answer, WhatIf
 from vramwise.render.outward import unstyle
 from vramwise.render.prediction_text import breakdown_rows
 from vramwise.render.report_json import finding_json, stack_json
+from vramwise.render.speed_text import speed_json
 from vramwise.render.verdict_text import as_options, effect, headline, reasons
 from vramwise.timeline import MemoryReport
 from vramwise.variants.attempt import Attempt
@@ -53,6 +54,7 @@ def prediction_json(prediction: Prediction, answer: Answer | None = None) -> dic
         "reasons": list(reasons(prediction, verdict)),
         "range": prediction.bounds and asdict(prediction.bounds),
         "remedies": [_remedy(tried) for tried in answer.remedies] if answer else [],
+        "speed": speed_json(answer.speed, answer.duration) if answer else None,
     }
 
 
@@ -72,6 +74,7 @@ def what_if_json(changed: WhatIf) -> dict[str, Any]:
     """A prediction with changes, and the findings that come and go with them."""
     return {
         **prediction_json(changed.prediction),
+        "speed": speed_json(changed.speed),
         "changes": list(changed.changes),
         "new_findings": [finding_json(found) for found in changed.new],
         "gone_findings": [finding_json(found) for found in changed.gone],

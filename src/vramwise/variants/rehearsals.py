@@ -29,7 +29,7 @@ UNSEEN_BY_THE_GHOST = frozenset(
         *("long_rows", "allocator", "added_variables", "duplicate_keys"),
     }
 )
-_SEEN = tuple(field.name for field in fields(RunSpec) if field.name not in UNSEEN_BY_THE_GHOST)
+SEEN_BY_THE_GHOST = tuple(field.name for field in fields(RunSpec) if field.name not in UNSEEN_BY_THE_GHOST)
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class Rehearsals:
         """The run's requests, and what had to be assumed."""
         gpu = run.target.gpu
         evals = evals or [largest(run, evaluation=True)] * 2  # what a ghost run without them takes
-        values = tuple([getattr(run, name) for name in _SEEN])
+        values = tuple([getattr(run, name) for name in SEEN_BY_THE_GHOST])
         liger = run.target.stack.parts("liger-kernel") or LIGER
         allocator = run.allocator if run.spare_model or run.reference == "model" else None
         key = (values, allocator, run.target.torch, liger, gpu, model, tuple(widths), tuple(evals), steps)

@@ -33,6 +33,7 @@ from vramwise.ghost.optimizers import make_optimizer
 from vramwise.ghost.sharding import Sharding, rebuild_buckets, reduce_buckets, sharding_of
 from vramwise.ghost.tape import LIGER, Parameter, Storage, Tape, Tensor
 from vramwise.ghost.weighted_losses import WEIGHTED
+from vramwise.ghost.work_optimizers import list_update
 from vramwise.timeline import Timeline
 from vramwise.types import GpuSpec, ModelSpec, RunSpec
 
@@ -185,6 +186,8 @@ class Run:
         t = self.t
         t.phase("optimizer", step)
         self.optimizer.step(t)
+        if t.work is not None:
+            list_update(t.work, self.run, self.trainable)
         for parameter in self.trainable:
             parameter.grad = None
         if step == 1 and self.weights.sharding.buckets:
@@ -278,6 +281,8 @@ class Run:
         t.new((), BOOL)
         absolute = t.like(loss)
         flag = t.new((), BOOL)
+        if t.work is not None:
+            t.work.sync()
         del absolute
         del flag
 

@@ -40,6 +40,8 @@ def dequantised(t: Tape, shape: tuple[int, ...], dtype: DType, *, sums_in_place:
     absmax = t.new((scales(numel),), FP32)
     summed = absmax if sums_in_place else t.new((scales(numel),), FP32)
     weight = t.new(shape, dtype)
+    if t.work is not None:
+        t.work.opened(weight, absmax, bits=4)
     del summed, absmax
     return weight
 
@@ -48,6 +50,8 @@ def _backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     shape, x_shape = node.extra
     weight = dequantised(t, shape, grad.dtype, sums_in_place=True)
     out = t.new(x_shape, grad.dtype)
+    if t.work is not None:
+        t.work.product(out, out.numel // shape[1], shape[1], shape[0], dtype=grad.dtype)
     t.workspace()
     del weight
     return (out,)
@@ -63,6 +67,9 @@ def linear_4bit(t: Tape, x: Tensor, shape: tuple[int, int], bias: Parameter | No
     weight = t.new(shape, compute)
     low = autocast_input(t, x)
     out = t.new((*x.shape[:-1], shape[0]), low.dtype)
+    if t.work is not None:
+        t.work.opened(weight, absmax, bits=4)
+        t.work.product(out, x.numel // shape[1], shape[0], shape[1], dtype=low.dtype)
     if bias is None:
         t.workspace()
     else:
@@ -80,6 +87,9 @@ def _backward_8bit(t: Tape, node: Node, grad: Tensor) -> Grads:
     weight = t.new(shape, grad.dtype)
     t.new((shape[0],), FP32)
     out = t.new(x_shape, grad.dtype)
+    if t.work is not None:
+        t.work.opened(weight, None, bits=8)
+        t.work.product(out, out.numel // shape[1], shape[1], shape[0], dtype=grad.dtype)
     t.workspace()
     del weight
     return (out,)
@@ -94,12 +104,16 @@ def linear_8bit(t: Tape, x: Tensor, shape: tuple[int, int], outliers: int = 0) -
         loud = t.new((rows, outliers), x.dtype)
         loud_weight = _columns_of_weight(t, (shape[0], outliers), x.dtype)
     whole = t.new((rows, shape[0]), INT32)
+    if t.work is not None:
+        t.work.product(whole, rows, shape[0], shape[1], dtype=INT8)
     product = t.new((*x.shape[:-1], shape[0]), FP16)
     out = t.like(product, x.dtype) if x.dtype is not FP16 else product
     del product
     del whole
     if loud is not None:
         out = t.like(out)
+        if t.work is not None:
+            t.work.product(out, rows, shape[0], outliers, dtype=x.dtype)
         t.workspace()
     del loud_weight
     del packed, row_scales
@@ -119,6 +133,8 @@ def _quantised_rows(t: Tape, x: Tensor, rows: int, outliers: int) -> tuple[Tenso
     flags = t.like(x, BOOL)
     del absolute
     t.new((), BOOL)
+    if t.work is not None:
+        t.work.sync()  # whether there are outliers is asked for
     columns = None
     if outliers:
         columns = t.new((outliers, 1), INT64)

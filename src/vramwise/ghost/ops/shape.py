@@ -58,6 +58,8 @@ def transpose_last(t: Tape, x: Tensor) -> Tensor:
 def _slice_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     out = t.new(node.extra, grad.dtype)
     out.heads_first = len(out.shape) == 4
+    if t.work is not None:
+        t.work.stream(grad.numel * grad.dtype.size, grad.numel * grad.dtype.size)  # into the zeros
     return (out,)
 
 

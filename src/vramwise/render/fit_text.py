@@ -1,0 +1,178 @@
+"""`fit` for people: the answer, the diff, what else would do and at what price, why others fell, what to run next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from vramwise.documents.edit import diff
+from vramwise.render import fit_words as words
+from vramwise.render.change_words import in_few_words
+from vramwise.render.folding import fold, fold_all
+from vramwise.render.outward import style
+from vramwise.render.speed_text import error_line, times
+from vramwise.render.verdict_text import EFFECTS, SIGNS, error_lines
+from vramwise.types import Document
+from vramwise.units import gib, readable
+from vramwise.variants.search.result import Candidate, Fit
+
+# A column of words is never narrower, whatever the terminal.
+_NARROWEST = 24
+_HEAD = ("", "reserved", "spare", "a step", "speed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """A fit and what its door knows besides: the file's name, the command that writes the answer, what was asked."""
+
+    fit: Fit
+    command: str
+    asked: str | None = None  # the key whose largest value was asked for
+    written: str = ""  # the file that was written
+
+    @property
+    def document(self) -> Document:
+        """The config as it is."""
+        document = self.fit.original.attempt.document
+        assert document is not None
+        return document
+
+
+def headline(shown: Shown) -> str:
+    """The first line: the answer."""
+    sign, colour = SIGNS[words.kind(shown.fit)]
+    said, colon, rest = words.answer(shown.fit, shown.asked).partition(":")
+    return style(f"{sign} {said}", fg=colour, bold=True) + colon + rest
+
+
+def render_fit(shown: Shown, *, width: int | None = None) -> list[str]:
+    """Every line, none wider than `width` but those of the diff and commands, which are copied."""
+    fit = shown.fit
+    prose = [headline(shown), *(f"  {reason}" for reason in words.reasons(fit))]
+    parts = [
+        fold_all(prose, width),
+        fold_all(_effects(fit), width),
+        list(diff_lines(shown)),
+        _table(fit, width),
+        *(fold_all(part, width) for part in (_opened(fit), _others(fit), rests_on(fit), next_lines(shown))),
+    ]
+    return [line for part in parts if part for line in ("", *part)][1:]
+
+
+def _effects(fit: Fit) -> list[str]:
+    """What each change does to the training, and why."""
+    changes = fit.best.attempt.changes if fit.best is not None else ()
+    if not changes:
+        return []
+    lines = [style("What it does to the training", bold=True)]
+    return lines + [f"  {in_few_words([one])}: {EFFECTS[one.effect]}; {one.why}" for one in changes]
+
+
+def diff_lines(shown: Shown) -> Iterator[str]:
+    """The answer as a diff of the user's own file."""
+    after = shown.fit.best.attempt.document if shown.fit.best is not None else None
+    if after is None:
+        return
+    colours = {"+": "green", "-": "red", "@": "cyan"}
+    for line in diff(shown.document, after).splitlines():
+        heading = line.startswith(("---", "+++"))
+        colour = None if heading else colours.get(line[:1])
+        yield style(line, bold=True) if heading else style(line, fg=colour) if colour else line
+
+
+def _table(fit: Fit, width: int | None) -> list[str]:
+    """The answer and what else fits, each with what it costs and gains; the file as it is, for comparison."""
+    rows = variants(fit)
+    if len(rows) < 2:
+        return []
+    cells = [_cells(fit, one) for one in rows]
+    widths = [max(len(row[at]) for row in (_HEAD, *cells)) for at in range(len(_HEAD))]
+    title = "Variants that fit" if fit.best is not None else "The closest"
+    head = "  ".join(name.rjust(width) for name, width in zip(_HEAD, widths, strict=True))
+    lines = [style(title, bold=True), f"  {head}"]
+    for row, one in zip(cells, rows, strict=True):
+        line = "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        room = None if width is None else max(_NARROWEST, width - len(line) - 4)
+        first, *more = fold(f"{in_few_words(one.attempt.changes)}{price(one)}", room, deeper="")
+        lines.append(f"  {style(line, bold=True) if one is fit.best else line}  {first}")
+        lines += [f"{'':{len(line) + 4}}{rest}" for rest in more]
+    return lines
+
+
+def variants(fit: Fit) -> list[Candidate]:
+    """The answer, the alternatives and the file as it is, each once, the fastest first."""
+    found = [one for one in (fit.best or fit.closest, *fit.alternatives, fit.original) if one is not None]
+    seen: dict[tuple[str, ...], Candidate] = {}
+    for one in found:
+        seen.setdefault(tuple(f"{change.id} {change.fields}" for change in one.attempt.changes), one)
+    return [one for one in seen.values() if one.prediction is not None]
+
+
+def _cells(fit: Fit, one: Candidate) -> tuple[str, ...]:
+    faster = words.ratio(fit.original, one)
+    spare = (one.spare_bytes or 0) + one.margin_bytes
+    return (
+        "→" if one is fit.best else "",
+        gib(one.reserved_bytes or 0),
+        readable(spare) if spare >= 0 else f"-{readable(-spare)}",
+        words.step(one),
+        "" if faster is None else times(faster),
+    )
+
+
+def price(one: Candidate) -> str:
+    """What speaks against a variant: it does not fit, is tight, or changes the training."""
+    said = []
+    if why := words.against(one):
+        said.append(why)
+    elif one.tight:
+        said.append("tight")
+    if any(change.effect == "changes" for change in one.attempt.changes):
+        said.append(EFFECTS["changes"])
+    return f" ({', '.join(said)})" if said else ""
+
+
+def _opened(fit: Fit) -> list[str]:
+    if not fit.opened:
+        return []
+    title = "What would fit" if fit.best is None else "What would be faster"
+    lines = [f"  {words.opened_words(word, one, fit.original)}" for word, one in fit.opened]
+    return [style(title, bold=True), *lines]
+
+
+def _others(fit: Fit) -> list[str]:
+    lines = []
+    why = words.fallen(fit)
+    counted = f"{fit.considered:,} variants were considered, {fit.simulated:,} of them simulated"
+    lines.append(f"{counted}. Why the others fell: {why}" if why else counted)
+    lines.append(words.smallest_card(fit))
+    return lines
+
+
+def rests_on(fit: Fit) -> list[str]:
+    """How far the figures can be trusted, and what was assumed for them."""
+    one = fit.best or fit.closest or fit.original
+    if one.prediction is None:
+        return []
+    lines = [error_lines(one.prediction)[0].replace("Expected error", "Expected error of memory", 1)]
+    if one.speed is not None:
+        lines.append(f"{style('Expected error of speed', bold=True)}: {error_line(one.speed)}")
+    notes = [*one.prediction.assumptions, *(one.speed.assumptions if one.speed else ())]
+    if notes:
+        lines.append(f"{style('Assumptions', bold=True)}: {'; '.join(dict.fromkeys(notes))}")
+    return lines
+
+
+def next_lines(shown: Shown) -> list[str]:
+    """What to run next: lines for the shell that no file can hold, then the command that writes the file."""
+    best = shown.fit.best
+    if best is None:
+        opened = [f"  {shown.command} {words.allowing(allow)}" for allow, _ in shown.fit.opened[:1]]
+        return [style("Next", bold=True), *opened] if opened else []
+    lines = [f"  {command}" for command in best.attempt.commands]
+    if shown.written:
+        return [f"Written: {shown.written}", *(["Before training:", *lines] if lines else [])]
+    changed = best.attempt.document is not None and best.attempt.document.text != shown.document.text
+    if changed:
+        lines.insert(0, f"  {shown.command} --write")
+    return [style("Next", bold=True), *lines] if lines else []

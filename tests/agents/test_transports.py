@@ -7,16 +7,16 @@ import pytest
 
 pytest.importorskip("mcp")
 
-from agent_sessions import ROOT, http_server, over_stdio, talk
+from agent_sessions import http_server, over_stdio, talk
 
-QLORA = (ROOT / "examples" / "qlora.yml").read_text("utf-8")
-ASKED = {"config": QLORA, "gpu": "rtx-4090"}
+SMALL = "base_model: HuggingFaceTB/SmolLM2-135M\nadapter: lora\nlora_r: 8\nlora_alpha: 16\nsequence_len: 512\n"
+ASKED = {"config": SMALL, "gpu": "rtx-4090"}
 
 
 async def conversation(client):
     tools = [tool.name for tool in (await client.list_tools()).tools]
     answered = await client.call_tool("predict_memory", ASKED)
-    refused = await client.call_tool("check_config", {"config": QLORA, "gpu": "rtx-9999"})
+    refused = await client.call_tool("check_config", {"config": SMALL, "gpu": "rtx-9999"})
     return tools, answered, refused
 
 

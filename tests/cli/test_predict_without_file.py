@@ -9,7 +9,7 @@ import yaml
 from vramwise.trainers.registry import TRAINERS
 from vramwise.trainers.wishes import Wishes
 
-MODEL = "Qwen/Qwen3-0.6B"
+MODEL = "HuggingFaceTB/SmolLM2-135M"
 WORDS = ("--adapter", "qlora", "--rank", "8", "--sequence-len", "1024", "--micro-batch", "2", "--checkpointing")
 TEXT = f"""\
 base_model: {MODEL}
@@ -43,14 +43,14 @@ def test_the_config_is_shown_to_start_from(vramwise):
 
 
 def test_what_if_and_the_command_of_a_remedy_hold_for_it(vramwise):
-    wide = ("--model", MODEL, "--sequence-len", "8192", "--micro-batch", "4")
-    result = vramwise("predict", *wide, "--gpu", "24GB")
+    wide = ("--model", MODEL, "--sequence-len", "2048", "--micro-batch", "4")
+    result = vramwise("predict", *wide, "--gpu", "12GB")
     assert result.exit_code == 1
     again = next(line for line in result.stdout.splitlines() if line.strip().startswith("vramwise predict"))
     words = shlex.split(again)[1:]
-    assert words[1:5] == ["--sequence-len", "8192", "--micro-batch", "4"]
+    assert words[1:5] == ["--sequence-len", "2048", "--micro-batch", "4"]
     assert "--what-if" in words
-    assert vramwise(*words).exit_code in (0, 1)
+    assert vramwise(*words, "--format", "json").exit_code == 1  # as it is; the change is beside it
 
 
 def test_every_wish_has_its_key():

@@ -83,6 +83,9 @@ def test_hover_tells_memory_default_and_what_is_on_its_way_out(schema):
     assert keys["unsloth_lora_mlp"]["deprecated"] is True
     assert "lora_mlp_kernel" in keys["unsloth_lora_mlp"]["deprecationMessage"]
     assert "LigerPlugin" in keys["liger_rope"]["description"]
+    # What still works is told on hover, and marked as no error.
+    assert keys["flash_attention"]["deprecated"] is True
+    assert "deprecationMessage" not in keys["flash_attention"]
 
 
 def test_versions_differ(schema):

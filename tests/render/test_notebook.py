@@ -10,6 +10,7 @@ import vramwise
 
 ROOT = Path(__file__).parents[2]
 MISTAKES = (ROOT / "examples" / "mistakes.yml").read_text("utf-8")
+SMALL = "base_model: HuggingFaceTB/SmolLM2-135M\nsequence_len: 2048\nmicro_batch_size: 8\nbf16: true\n"
 HOSTILE = 'base_model: "</iframe><script>alert(1)</script>"\nadapter: "\\"><img src=x onerror=alert(1)>"\n'
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. <script>alert(1)</script>\n"
 
@@ -38,7 +39,7 @@ def test_fix_shows_the_diff_and_what_remains():
 
 
 def test_predict_shows_the_report_of_html():
-    prediction = vramwise.predict(MISTAKES, vramwise.Options(gpu="rtx-4090"))
+    prediction = vramwise.predict(SMALL, vramwise.Options(gpu="4GB"))
     shown = page(prediction)
     assert "Does not fit" in shown
     assert 'id="data"' in shown

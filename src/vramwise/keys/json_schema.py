@@ -20,11 +20,12 @@ def json_schema(trainer: Trainer, version: str) -> dict[str, Any]:
     if not isinstance(trainer, HasVocabulary):
         known = ", ".join(one.name for one in listing_trainers())
         raise VramwiseError(f"the keys of {trainer.title} are not listed: there are schemas for {known}")
-    writer = _Writer(trainer, trainer.vocabulary(version), trainer.closed_blocks(version))
+    title = f"{trainer.title} {version}"
+    writer = _Writer(trainer, title, trainer.vocabulary(version), trainer.closed_blocks(version))
     return {
         "$schema": DRAFT,
-        "title": f"{trainer.title} {version}",
-        "description": f"A training config of {trainer.title} {version}, with what its keys do to GPU memory.",
+        "title": title,
+        "description": f"A training config of {title}, with what its keys do to GPU memory.",
         "type": "object",
         **writer.top_level(),
         "definitions": dict(writer.definitions()),
@@ -34,8 +35,9 @@ def json_schema(trainer: Trainer, version: str) -> dict[str, Any]:
 class _Writer:
     """One schema being written: the vocabulary by blocks."""
 
-    def __init__(self, trainer: Trainer, vocabulary: Mapping[str, KeyFact], closed: frozenset[str]) -> None:
+    def __init__(self, trainer: Trainer, title: str, vocabulary: Mapping[str, KeyFact], closed: frozenset[str]) -> None:
         self._trainer = trainer
+        self._title = title
         self._closed = closed
         self._blocks: dict[str, dict[str, KeyFact]] = {}
         for key, fact in vocabulary.items():
@@ -45,7 +47,7 @@ class _Writer:
     def top_level(self) -> dict[str, Any]:
         """The file itself: unknown keys are wrong, unless something is loaded that may bring keys of its own."""
         keys = self._blocks[""]
-        strict = {"propertyNames": {"enum": sorted(keys)}}
+        strict = {"propertyNames": {"enum": sorted(keys), "errorMessage": f"{self._title} has no such key."}}
         openers = [(key, fact) for key, fact in keys.items() if fact.brings_keys]
         conditions: dict[str, Any] = strict
         for key, fact in openers:
@@ -71,7 +73,9 @@ class _Writer:
         if description := "\n\n".join(self._describe(key, fact)):
             found["description"] = description
         if fact.deprecated:
-            found |= {"deprecated": True, "deprecationMessage": fact.deprecated, "doNotSuggest": True}
+            found |= {"deprecated": True, "doNotSuggest": True}
+            if not fact.still_works:  # editors mark what has a message as an error
+                found["deprecationMessage"] = fact.deprecated
         return found
 
     def _describe(self, key: str, fact: KeyFact) -> Iterator[str]:

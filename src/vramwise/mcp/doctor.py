@@ -14,7 +14,7 @@ from vramwise.errors import VramwiseError
 from vramwise.mcp.clients import server_command
 
 _SECONDS = 60.0
-_CONFIG = "base_model: meta-llama/Llama-3.2-1B\nadapter: qlora\nload_in_4bit: true\nsequence_len: 2048\n"
+_CONFIG = "base_model: HuggingFaceTB/SmolLM2-135M\nsequence_len: 512\nmicro_batch_size: 1\nbf16: true\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ class KeyFact:
     names: tuple[str, ...] = ()  # names that it is known to take where the type itself allows any text
     needs: str = ""  # the plugin that must be loaded, or the key is not read
     deprecated: str = ""  # a sentence: what becomes of it, and what to write instead
+    still_works: bool = False  # although it is deprecated
     field: str = ""  # the field of RunSpec that it decides, where its own name does not say so
     brings_keys: bool = False  # a name that is not among `names` may bring keys of its own
 

@@ -48,12 +48,14 @@ def _keys(schema: Schema) -> Iterator[str]:
 
 
 def _fact(schema: Schema, key: str) -> KeyFact:
+    old = schema.deprecations().get(key)
     return KeyFact(
         type=schema.key_type(key) or "any",
         default=_default(schema, key),
         names=_names(schema, key),
         needs=_needs(schema, key),
-        deprecated=_deprecated(schema.deprecations().get(key)),
+        deprecated=_deprecated(old),
+        still_works=old is not None and old.effect in ("mapped", "works"),
         field=_FIELDS.get(key, ""),
         brings_keys=key == "plugins",
     )

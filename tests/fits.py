@@ -1,6 +1,5 @@
 """A fit made by hand: real attempts at a few changes, without the search, for the tests of what is shown of it."""
 
-from dataclasses import replace
 from functools import cache
 
 from vramwise.attempting import attempt
@@ -11,7 +10,7 @@ from vramwise.types import Change
 from vramwise.variants import changes
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.search.result import Candidate, Fit
-from vramwise.variants.speed import speed_of
+from vramwise.variants.speed import Speed
 
 CONFIG = """\
 base_model: Qwen/Qwen2.5-0.5B   # small
@@ -31,13 +30,11 @@ def subject_on(card: str, config: str = CONFIG) -> Subject:
 
 
 def candidate(subject: Subject, *wanted: Change, fell: str = "", factor: float = 1.0) -> Candidate:
-    """One variant; `factor`: its step takes so many times as long as the speed model says."""
+    """One variant; a step of the file takes a second, and of a variant so many times as long."""
     tried = attempt(subject, *wanted) if wanted else _as_it_is(subject)
     assert tried.prediction is not None, tried.refused
-    speed = speed_of(tried.run, subject.model)
-    speed = speed and replace(
-        speed, step_seconds=speed.step_seconds * factor, tokens_per_second=speed.tokens_per_second / factor
-    )
+    tokens = tried.run.sequence_len * tried.run.effective_batch_size
+    speed = Speed(step_seconds=factor, tokens_per_second=tokens / factor)
     spare = (tried.prediction.capacity_bytes or 0) - tried.prediction.needs.highest_reserved_bytes
     return Candidate(attempt=tried, speed=speed, spare_bytes=spare, fell=fell)
 

@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -199,6 +200,10 @@ def row_of(name: str, case: dict[str, object], folder: Path, seconds: float) -> 
     watch = folder / "watch.json"
     if watch.exists():
         row.update(json.loads(watch.read_text()))
+    ends = row.pop("ends", None)
+    if ends is not None:
+        row["step_seconds"] = [round(later - earlier, 5) for earlier, later in pairwise(ends)]
+    row |= {key: case[key] for key in ("workload", "limit_mib") if key in case}
     if row["rc"]:
         row["tail"] = (folder / "log").read_text(errors="replace")[-1500:]
     return row
@@ -220,6 +225,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=560)
     parser.add_argument("--trace", action="store_true", help="keep every allocator event too, in OUT/traces.tar.xz")
+    parser.add_argument("--timed", action="store_true", help="time the steps: one run trains at a time, others load")
     arguments = parser.parse_args()
     began = time.time()
     cases = json.loads(arguments.cases.read_text())
@@ -245,6 +251,9 @@ def main() -> None:
             config["plugins"] = [*config.get("plugins", []), "axolotl_watch.Watch"]
             (folder / "config.yml").write_text(json.dumps(config))
             (folder / "trace").write_text("1" if arguments.trace or case.get("trace") else "")
+            seen = {"WATCH_LOCK": str(WORK / "turn") if arguments.timed else ""}
+            seen["WATCH_LIMIT_MIB"] = str(case.get("limit_mib", ""))
+            (folder / "environment").write_text(json.dumps(seen))
             server = servers[(case["axolotl"], case.get("alloc", "expandable_segments:True"))]
             running[name] = (server.start(folder), time.time())
         if not running:

@@ -1,10 +1,13 @@
 """An Axolotl plugin that only watches: memory at every step and evaluation batch, shapes of batches, allocator events.
 
-Writes $WATCH_OUT; with $WATCH_TRACE every allocator event since the plugin was imported, with Python frames.
+Writes $WATCH_OUT; with $WATCH_TRACE every allocator event since the plugin was imported, with Python frames. With
+$WATCH_LOCK, a file, steps are timed: whoever holds the lock has the card's multiprocessors to itself, others load.
+$WATCH_LIMIT_MIB is all the memory that the allocator may take: a smaller card.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import time
@@ -24,6 +27,10 @@ if os.environ.get("WATCH_TRACE"):
     # Frames cost a run under checkpointing its life in some versions: $WATCH_FRAMES asks for them.
     frames = {"stacks": "python"} if os.environ.get("WATCH_FRAMES") else {"context": None}
     torch.cuda.memory._record_memory_history(max_entries=1_500_000, **frames)
+
+TIMED = os.environ.get("WATCH_LOCK", "")
+if limit := int(os.environ.get("WATCH_LIMIT_MIB") or 0):
+    torch.cuda.set_per_process_memory_fraction(limit * MIB / torch.cuda.mem_get_info()[1])
 
 
 def mark(name: str) -> None:
@@ -100,6 +107,51 @@ def _write_trace(path: str) -> None:
     Path(path).write_text(json.dumps({"marks": MARKS, "frames": list(frames), "events": events}))
 
 
+def _take_turn() -> None:
+    """Wait until the card is ours; the lock goes with this process at the latest."""
+    STATE["ends"] = []
+    turn = os.open(TIMED, os.O_WRONLY | os.O_CREAT)
+    fcntl.flock(turn, fcntl.LOCK_EX)
+    TURN.append(turn)
+
+
+TURN: list[int] = []
+
+
+def _moment() -> float:
+    """Now, with everything done that was asked of the card."""
+    torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+class Kernels:
+    """Every kernel of one step by name: how often it ran and for how long."""
+
+    def __init__(self) -> None:
+        self.profile: Any = None
+
+    def begin(self) -> None:
+        """Look from here on."""
+        self.profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
+        self.profile.__enter__()
+
+    def end(self) -> None:
+        """Add up what was seen."""
+        if self.profile is None:
+            return
+        torch.cuda.synchronize()
+        self.profile.__exit__(None, None, None)
+        found = [(row.key[:90], row.count, round(row.device_time_total, 1)) for row in self.profile.key_averages()]
+        found = sorted((row for row in found if row[2]), key=lambda row: -row[2])
+        STATE["kernels"] = found[:70]
+        STATE["kernel_count"] = sum(row[1] for row in found)
+        STATE["kernel_us"] = round(sum(row[2] for row in found), 1)
+        self.profile = None
+
+
+KERNELS = Kernels()
+
+
 class Callback(TrainerCallback):
     """Looks at the ends of loading, steps and evaluations."""
 
@@ -123,17 +175,30 @@ class Callback(TrainerCallback):
         _reset()
         STATE["begun"] = True
         _write()
+        if TIMED:
+            _take_turn()
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **words: Any) -> None:
         """A step begins."""
         mark(f"step {state.global_step + 1}")
+        if TIMED and state.global_step + 1 == state.max_steps:
+            KERNELS.begin()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **words: Any) -> None:
         """A step is over."""
+        if TIMED and state.global_step < state.max_steps:  # the last one is slowed by looking at its kernels
+            STATE["ends"].append(_moment())
+        if TIMED:
+            KERNELS.end()
         mark(f"step {state.global_step} end")
         STATE["steps"].append(_now())
         _keep()
         _write()
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **words: Any) -> None:
+        """The next one may train."""
+        if TURN:
+            os.close(TURN.pop())
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **words: Any) -> None:
         """An evaluation is over."""
@@ -146,7 +211,7 @@ def _shapes(inputs: Any) -> dict[str, Any]:
         return {"rows": len(inputs)}
     shapes = {name: list(value.shape) for name, value in inputs.items() if hasattr(value, "shape")}
     mask = inputs.get("attention_mask")
-    if mask is not None:
+    if mask is not None and not TIMED:
         shapes["padded"] = bool((mask.cpu() == 0).any())  # compared on the CPU: nothing more on the card
     return shapes
 

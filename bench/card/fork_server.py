@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import sys
 import traceback
@@ -48,6 +49,7 @@ def run(folder: Path) -> None:
     os.environ["WATCH_OUT"] = str(folder / "watch.json")
     os.environ["WATCH_FRAMES"] = "1" if "@19" in folder.name else ""
     os.environ["WATCH_TRACE"] = str(folder / "trace.json") if (folder / "trace").read_text() else ""
+    os.environ |= json.loads((folder / "environment").read_text())
     code = 0
     try:
         from axolotl.cli.train import do_cli

@@ -41,9 +41,13 @@ def test_the_answer_says_room_speed_and_changes_and_the_last_line_what_to_run():
 
 def test_every_change_says_what_it_does_to_the_training():
     lines = told(a_fit()[1])
-    at = lines.index("What it does to the training")
-    assert lines[at + 1].startswith("  micro 2 × accumulation 8: same result; micro-batch × accumulation stays")
-    assert lines[at + 2].startswith("  Liger's fused loss: same mathematics, other kernels; ")
+    assert "Same result: micro 2 × accumulation 8" in lines
+    assert "Same mathematics, other kernels: Liger's fused loss" in lines
+    subject = subject_on("rtx-4090")
+    shorter = Fit(original=candidate(subject), best=candidate(subject, changes.shorten_rows(subject.run)))
+    assert "Changes the training: rows of 1024 tokens (samples above the new length are dropped or cut)" in told(
+        shorter
+    )
 
 
 def test_the_table_has_the_answer_the_others_and_the_file():
@@ -103,6 +107,21 @@ def test_tight_is_said():
     first = told(Fit(original=one, best=one))[0]
     assert first.startswith("! ")
     assert "(tight)" in first
+
+
+def test_a_tight_answer_names_one_with_more_room():
+    _, fit = a_fit()
+    held = fit.best.prediction.needs.highest_reserved_bytes
+    near = replace(fit.best.prediction, limit_bytes=held + 10 * 1024**2)
+    best = replace(fit.best, attempt=replace(fit.best.attempt, prediction=near), spare_bytes=10 * 1024**2)
+    lines = told(replace(fit, best=best, alternatives=(best, fit.alternatives[1])))
+    assert lines[0].startswith("! ")
+    assert any(
+        line.startswith(
+            "  With more room: micro 1 × accumulation 16 (14.3 GiB to spare, 0.78 × the speed); --margin 2GiB"
+        )
+        for line in lines
+    )
 
 
 def test_a_line_for_the_shell_comes_before_training():

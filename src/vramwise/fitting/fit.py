@@ -12,8 +12,8 @@ from vramwise.facts.gpus import all_gpus
 from vramwise.fitting.workshop import SubjectWorkshop
 from vramwise.subject import Subject
 from vramwise.types import GpuSpec
-from vramwise.variants.axes import ALLOW
-from vramwise.variants.axes import opened as axes_for
+from vramwise.variants.axes import ALLOW, Axis
+from vramwise.variants.axes import opened as opened_axes
 from vramwise.variants.search.beyond import closest, considered, fallen, others
 from vramwise.variants.search.book import Book
 from vramwise.variants.search.finding import MOST, Progress, Search
@@ -39,8 +39,8 @@ def fit(
     stay. `margin_bytes` must stay free, else what the prediction itself may be off by. `most`: simulations."""
     _refuse_mistakes(subject, allow, keep, limit_bytes)
     workshop = SubjectWorkshop(subject=subject, limit_bytes=limit_bytes, keep=keep, adjust=adjust)
-    search = _search(workshop, allow, margin_bytes, most)
-    search.progress = progress
+    search = search_of(workshop, opened_axes(allow), margin_bytes)
+    search.progress, search.most = progress, most
     book = search.book
     original = book.candidate_anyway(book.space.start)
     if original.prediction is None:
@@ -61,9 +61,10 @@ def fit(
     )
 
 
-def _search(workshop: SubjectWorkshop, allow: Sequence[str], margin_bytes: int | None, most: int) -> Search:
-    space = Space(axes=axes_for(allow), resolved=lambda changes: workshop.made(changes).run)
-    return Search(book=Book(space=space, workshop=workshop, margin_bytes=margin_bytes), most=most)
+def search_of(workshop: SubjectWorkshop, axes: tuple[Axis, ...], margin_bytes: int | None = None) -> Search:
+    """A search over what some axes offer to the workshop's subject."""
+    space = Space(axes=axes, resolved=lambda changes: workshop.made(changes).run)
+    return Search(book=Book(space=space, workshop=workshop, margin_bytes=margin_bytes))
 
 
 def _opened(
@@ -74,7 +75,8 @@ def _opened(
     for count in dict.fromkeys([1, 2, len(closed)]):
         found = False
         for words in combinations(closed, count):
-            search = _search(workshop, [*allow, *words], margin_bytes, _MOST_EACH)
+            search = search_of(workshop, opened_axes([*allow, *words]), margin_bytes)
+            search.most = _MOST_EACH
             best = search.best()
             if best is not None:
                 found = True

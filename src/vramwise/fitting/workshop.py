@@ -13,8 +13,9 @@ from vramwise.rules.judge import judge
 from vramwise.subject import Subject
 from vramwise.types import Change, RunSpec, Severity
 from vramwise.variants.attempt import Attempt
-from vramwise.variants.lengths import train_shapes
-from vramwise.variants.speed import Speed, speed_of
+from vramwise.variants.lengths import eval_shapes, train_shapes
+from vramwise.variants.search.book import settings_of
+from vramwise.variants.speed import Speed, lower_bound_bytes, speed_of
 
 
 @dataclass(slots=True, kw_only=True)
@@ -26,6 +27,8 @@ class SubjectWorkshop:
     keep: Sequence[str] = ()
     adjust: Adjust = as_it_is
     _drafts: dict[Hashable, Draft] = field(default_factory=dict)
+    _speeds: dict[Hashable, Speed | None] = field(default_factory=dict)
+    _bounds: dict[Hashable, int] = field(default_factory=dict)
     _errors: frozenset[tuple[str, str | None]] | None = None
 
     def made(self, changes: Sequence[Change]) -> Attempt:
@@ -41,15 +44,25 @@ class SubjectWorkshop:
     def speed(self, run: RunSpec) -> Speed | None:
         """How long a step takes, with rows as long as the data's where that is known."""
         assert self.subject.model is not None
-        lengths = self.subject.data.train
-        try:
-            return speed_of(run, self.subject.model, train_shapes(run, lengths) if lengths else ())
-        except VramwiseError:
-            return None
+        key, lengths = settings_of(run), self.subject.data.train
+        if key not in self._speeds:
+            try:
+                self._speeds[key] = speed_of(run, self.subject.model, train_shapes(run, lengths) if lengths else ())
+            except VramwiseError:
+                self._speeds[key] = None
+        return self._speeds[key]
 
     def least_bytes(self, run: RunSpec) -> int:
         """What the run certainly needs."""
-        return 0
+        model, data, key = self.subject.model, self.subject.data, settings_of(run)
+        assert model is not None
+        if key not in self._bounds:
+            try:
+                shapes = train_shapes(run, data.train), eval_shapes(run, data.evaluation)
+                self._bounds[key] = lower_bound_bytes(run, model, *shapes)
+            except VramwiseError:
+                self._bounds[key] = 0
+        return self._bounds[key]
 
     def room_bytes(self, run: RunSpec) -> int:
         """The card less what lies outside the allocator, or the limit if that is lower."""

@@ -99,7 +99,7 @@ def _row(fit: Fit, one: Candidate) -> tuple[Markup | str, ...]:
 
 def _opened(fit: Fit) -> Markup | None:
     if not fit.opened:
-        return None
+        return element("p", words.NO_WORD) if fit.best is None else None
     items = [element("li", words.opened_words(word, one, fit.original)) for word, one in fit.opened]
     title = "What would fit" if fit.best is None else "What would be faster"
     return card("opened", title, element("ul", *items))

@@ -60,12 +60,16 @@ def render_fit(shown: Shown, *, width: int | None = None) -> list[str]:
 
 
 def _effects(fit: Fit) -> list[str]:
-    """What each change does to the training, and why."""
+    """What the changes do to the training; why, where they change it."""
     changes = fit.best.attempt.changes if fit.best is not None else ()
-    if not changes:
-        return []
-    lines = [style("What it does to the training", bold=True)]
-    return lines + [f"  {in_few_words([one])}: {EFFECTS[one.effect]}; {one.why}" for one in changes]
+    lines = []
+    for effect, said in EFFECTS.items():
+        alike = [change for change in changes if change.effect == effect]
+        if alike:
+            whys = "; ".join(dict.fromkeys(change.why for change in alike)) if effect == "changes" else ""
+            title = style(f"{said[:1].upper()}{said[1:]}", bold=True)
+            lines.append(f"{title}: {in_few_words(alike)}{f' ({whys})' if whys else ''}")
+    return lines
 
 
 def diff_lines(shown: Shown) -> Iterator[str]:
@@ -134,7 +138,7 @@ def price(one: Candidate) -> str:
 
 def _opened(fit: Fit) -> list[str]:
     if not fit.opened:
-        return []
+        return [words.NO_WORD] if fit.best is None else []
     title = "What would fit" if fit.best is None else "What would be faster"
     lines = [f"  {words.opened_words(word, one, fit.original)}" for word, one in fit.opened]
     return [style(title, bold=True), *lines]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import ceil
 
 from vramwise.render.change_words import in_few_words
 from vramwise.render.speed_text import seconds, speed_line, times
 from vramwise.render.verdict_text import where
 from vramwise.types import GpuSpec
-from vramwise.units import gib, readable
+from vramwise.units import GIB, gib, readable
 from vramwise.variants.search.result import Candidate, Fit
+from vramwise.variants.speed import no_speed
+from vramwise.variants.verdict import TIGHT
 
 # Less than this is no difference in speed that anybody would notice, or that the figures could tell.
 _SAME_SPEED = 0.015
@@ -79,9 +82,22 @@ def reasons(fit: Fit) -> Iterator[str]:
     if (fit.changed or fit.best is None) and fit.original.prediction is not None:
         said, why = figures(fit.original), against(fit.original)
         yield f"Your file as it is{f' {why}' if why else ''}: {said[:1].lower()}{said[1:]}"
+    yield from _roomier(fit)
     shown = fit.best or fit.closest or fit.original
     if shown.margin_bytes and _free(shown) < _MUCH * shown.margin_bytes:
         yield f"{readable(shown.margin_bytes)} are kept free as the margin{_why_margin(shown)}"
+
+
+def _roomier(fit: Fit) -> Iterator[str]:
+    """A tight answer is not for everybody: the fastest that leaves more room, and how to ask for it."""
+    roomy = next((one for one in fit.alternatives if one.fits and not one.tight), None)
+    if fit.best is None or not fit.best.tight or roomy is None or roomy.prediction is None:
+        return
+    faster = ratio(fit.best, roomy)
+    price = "" if faster is None else f", {times(faster)} the speed"
+    margin = ceil(TIGHT * (roomy.prediction.capacity_bytes or 0) / GIB)
+    said = f"{in_few_words(roomy.attempt.changes)} ({readable(_free(roomy))} to spare{price})"
+    yield f"With more room: {said}; --margin {margin}GiB asks for that"
 
 
 def figures(one: Candidate) -> str:
@@ -93,7 +109,7 @@ def figures(one: Candidate) -> str:
     of = "" if room is None else f" of {gib(room)}"
     said = f"Reserves {gib(prediction.needs.highest_reserved_bytes)}{of}"
     if one.speed is None:
-        return f"{said}; how fast it is, is not known for this card"
+        return f"{said}; {no_speed(prediction.run) or 'its speed is not known'}"
     line = speed_line(one.speed)
     return f"{said}; {line[:1].lower()}{line[1:]}"
 
@@ -141,6 +157,9 @@ def opened_words(words: str, one: Candidate, original: Candidate) -> str:
     said += f"; fits with {readable(_free(one))} to spare" + (" (tight)" if one.tight else "")
     faster = ratio(original, one)
     return said if faster is None else f"{said}, {times(faster)} the speed"
+
+
+NO_WORD = "No word of --allow was found that makes it fit: it takes a larger card, or several (--gpus)"
 
 
 def ratio(original: Candidate, one: Candidate) -> float | None:

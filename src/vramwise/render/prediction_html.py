@@ -38,7 +38,11 @@ def prediction_page(
         report=prediction.shown,
         gpu=prediction.gpu,
         findings=findings,
-        assumptions=[*prediction.assumptions, *rests_on],
+        assumptions=[*prediction.assumptions, *_speed_notes(answer), *rests_on],
         expected_error=expected,
         further=speed_figures(answer.speed, answer.duration) if answer and answer.speed else (),
     )
+
+
+def _speed_notes(answer: Answer | None) -> list[str]:
+    return [f"speed: {note}" for note in answer.speed.assumptions] if answer and answer.speed else []

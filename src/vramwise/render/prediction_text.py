@@ -11,6 +11,7 @@ from vramwise.render.verdict_text import error_lines, headline, reasons, ways_ou
 from vramwise.timeline import MemoryReport
 from vramwise.units import GIB, readable
 from vramwise.variants.prediction import Prediction
+from vramwise.variants.speed import no_speed
 
 _ORDER = ("weights", "gradients", "optimizer", "activations", "logits", "temporary", "workspace", "data")
 _BAR = 30
@@ -25,7 +26,7 @@ def render_prediction(prediction: Prediction, answer: Answer | None = None) -> l
     return [
         headline(prediction, verdict),
         *(f"  {reason}" for reason in reasons(prediction, verdict)),
-        *([f"  {speed_line(answer.speed, answer.duration)}"] if answer and answer.speed else []),
+        *(f"  {line}" for line in _speed(prediction, answer)),
         *(["", *out] if out else []),
         "",
         describe(prediction),
@@ -36,9 +37,18 @@ def render_prediction(prediction: Prediction, answer: Answer | None = None) -> l
         "",
         style("Assumptions", bold=True),
         *(f"  {note}" for note in prediction.assumptions),
+        *(f"  speed: {note}" for note in (answer.speed.assumptions if answer and answer.speed else ())),
         "",
         *error_lines(prediction),
     ]
+
+
+def _speed(prediction: Prediction, answer: Answer | None) -> Iterator[str]:
+    """How fast it is, or why that is not said."""
+    if answer is not None and answer.speed is not None:
+        yield speed_line(answer.speed, answer.duration)
+    elif answer is not None and prediction.gpu is not None and (why := no_speed(prediction.run)):
+        yield f"{why[:1].upper()}{why[1:]}"
 
 
 def describe(prediction: Prediction) -> str:

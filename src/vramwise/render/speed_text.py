@@ -39,7 +39,7 @@ def duration_words(duration: Duration) -> str:
 
 def speed_figures(speed: Speed, duration: Duration | None = None) -> list[tuple[str, str, str]]:
     """The same as named figures, each with a note."""
-    rate = f"{two_digits(speed.tokens_per_second)} tokens a second"
+    rate = f"{two_digits(speed.tokens_per_second)} tokens a second{_about(speed)}"
     figures = [("A step", f"about {seconds(speed.step_seconds)}", rate)]
     if duration is not None:
         least = "at least " if duration.at_least else "about "

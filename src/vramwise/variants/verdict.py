@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["fits", "tight", "may_fit", "does_not_fit", "not_known", "no_card"]
 # Less than this share of the card to spare is within what drivers, other processes and the error can take.
-_MARGIN = 0.05
+TIGHT = 0.05
 # Errors below this share are no reason to doubt a verdict.
 _WORTH_SAYING = 0.005
 
@@ -58,7 +58,7 @@ def is_tight(prediction: Prediction) -> bool:
     """Whether a run that fits does so with little to spare, or by trying allocations again."""
     capacity = prediction.capacity_bytes or 0
     spare = capacity - prediction.needs.highest_reserved_bytes
-    return prediction.report.retries > 0 or spare < _MARGIN * capacity
+    return prediction.report.retries > 0 or spare < TIGHT * capacity
 
 
 def _within_error(prediction: Prediction, spare: int) -> bool:

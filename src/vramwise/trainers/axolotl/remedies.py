@@ -22,6 +22,7 @@ _BESIDE = {
     "load_in_4bit": ("load_in_8bit", "adapter"),
     "quantize_moe_experts": ("load_in_4bit", "load_in_8bit", "adapter"),
     "adapter": ("base_model",),
+    "chunked_cross_entropy": ("liger_fused_linear_cross_entropy", "liger_cross_entropy"),
 }
 
 

@@ -11,7 +11,10 @@ from vramwise.variants.changes.base import Kind, change
 # No card takes more rows at once; a number beyond it is a slip, and must not be counted down from.
 _MOST_ROWS = 65536
 
-_EXACT = "micro-batch × accumulation stays, so each optimizer step sees the same samples"
+_EXACT = (
+    "micro-batch × accumulation stays, so each optimizer step sees the same samples (of packed rows: as many tokens, "
+    "packed anew)"
+)
 SMALLER = Kind("smaller-micro-batch", "same", "A smaller micro-batch against more accumulation", _EXACT)
 LARGER = Kind("larger-micro-batch", "same", "A larger micro-batch against less accumulation", _EXACT)
 EVAL_BATCH = Kind(

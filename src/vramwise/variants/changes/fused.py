@@ -18,7 +18,12 @@ FUSE_LOSS = Kind(
     _SAME_LOSS,
 )
 CHUNK_LOSS = Kind("chunk-loss", "rounding", "Take the logits to fp32 a slice at a time: chunked loss", _SAME_LOSS)
-PLAIN_LOSS = Kind("plain-loss", "rounding", "Compute the loss of all logits at once: the stock loss", _SAME_LOSS)
+PLAIN_LOSS = Kind(
+    "plain-loss",
+    "rounding",
+    "Compute the loss of all logits at once: the stock loss",
+    "the same loss from the same hidden states: rounding alone differs",
+)
 LIGER_ON = Kind("liger-kernels", "rounding", "Use Liger's kernels", _SAME_PARTS)
 LIGER_OFF = Kind("no-liger-kernels", "rounding", "Use the model's own kernels, not Liger's", _SAME_PARTS)
 LORA_KERNELS_ON = Kind("lora-kernels", "rounding", "Run LoRA in fused kernels", _SAME_ADAPTER)

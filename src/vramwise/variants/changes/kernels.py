@@ -66,10 +66,22 @@ def _decides_embeddings(run: RunSpec) -> bool:
     return run.adapter is None and run.sharding in ("none", "ddp") and run.weights_dtype != "fp32"
 
 
+def packing_attention(run: RunSpec) -> str | None:
+    """A backend for packed rows that computes the same as the present one: itself, where it keeps samples apart."""
+    taken, present = same_attention(run.model_type), run.attn_implementation
+    if present in ("sdpa", _FLASH):
+        return present
+    if present not in taken:
+        return None
+    if "sdpa" in taken:
+        return "sdpa"
+    return _FLASH if _has_flash(run) and _FLASH in taken else None
+
+
 def _has_flash(run: RunSpec) -> bool:
     gpu = run.target.gpu
     there = uses_flash_library(run.attn_implementation) or "flash-attn" in run.target.stack.releases
-    return there and (gpu is None or gpu.vendor == "nvidia") and run.weights_dtype != "fp32"
+    return there and (gpu is None or gpu.vendor == "nvidia") and run.weights_dtype != "fp32" and not _before_ampere(run)
 
 
 def separate_samples(run: RunSpec) -> Change | None:

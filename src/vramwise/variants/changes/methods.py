@@ -7,6 +7,7 @@ from typing import Any
 
 from vramwise.types import Change, RunSpec
 from vramwise.variants.changes.base import Kind
+from vramwise.variants.changes.kernels import packing_attention
 from vramwise.variants.changes.weights import PLAIN_ADAM, has_experts
 
 _RANK, _ALPHA = 16, 32
@@ -127,5 +128,6 @@ def packed_rows(run: RunSpec) -> Iterator[Change]:
     streamed = run.constant_shapes and not run.pad_to_sequence_len  # rows are full already
     if run.sample_packing or run.objective != "tokens" or run.rl or not run.can_pad or streamed:
         return
-    if run.attn_implementation in ("sdpa", "flash_attention_2"):
-        yield PACK.to(sample_packing=True, attn_implementation=run.attn_implementation)
+    backend = packing_attention(run)
+    if backend is not None:
+        yield PACK.to(sample_packing=True, attn_implementation=backend)

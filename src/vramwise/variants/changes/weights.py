@@ -14,7 +14,8 @@ _HANDLED_NAMES = {
     "ao_adamw_8bit": "adamw_torch_8bit",
     "ao_adamw_fp8": "adamw_torch_fp8",
 }
-_TORCH, _FUSED, _PAGED = "adamw_torch", "adamw_torch_fused", "paged_adamw_32bit"
+PAGED_ADAM = "paged_adamw_32bit"
+_TORCH, _FUSED = "adamw_torch", "adamw_torch_fused"
 _BYTES, _PAGED_BYTES = "adamw_bnb_8bit", "paged_adamw_8bit"
 _ONE_BYTE_NAMES = (_BYTES, "adamw_8bit", _PAGED_BYTES)
 
@@ -51,7 +52,7 @@ def eight_bit_optimizer(run: RunSpec) -> Change | None:
 
 def eight_bit_optimizers(run: RunSpec) -> Iterator[Change]:
     """The same with states of a byte: resident, and paged where pages are at hand."""
-    if run.optimizer not in (*PLAIN_ADAM, _PAGED) or run.sharding not in ("none", "ddp") or _on_amd(run):
+    if run.optimizer not in (*PLAIN_ADAM, PAGED_ADAM) or run.sharding not in ("none", "ddp") or _on_amd(run):
         return
     for name in (_BYTES, _PAGED_BYTES):
         yield EIGHT_BIT.to(f"{EIGHT_BIT.what}: {name}", optimizer=name)
@@ -61,7 +62,7 @@ def same_optimizers(run: RunSpec) -> Iterator[Change]:
     """Other implementations of the optimizer at hand, with states of the same type."""
     if run.tensor_parallel_size > 1 or (run.zero is not None and run.zero.optimizer):
         return
-    if run.optimizer in (_TORCH, _FUSED, _PAGED):
+    if run.optimizer in (_TORCH, _FUSED, PAGED_ADAM):
         yield from _whole(run)
     elif run.optimizer in _ONE_BYTE_NAMES and _takes_pages(run):
         paged = run.optimizer == _PAGED_BYTES
@@ -71,14 +72,14 @@ def same_optimizers(run: RunSpec) -> Iterator[Change]:
 def _whole(run: RunSpec) -> Iterator[Change]:
     """bitsandbytes keeps fp32 states whatever the weights are; torch's are as wide as what is trained."""
     wide = run.adapter is not None or run.weights_dtype == "fp32"
-    if run.optimizer == _PAGED and not (wide and _takes_pages(run)):
+    if run.optimizer == PAGED_ADAM and not (wide and _takes_pages(run)):
         return
     if run.optimizer != _FUSED and not run.offload_optimizer:
         yield FUSED_STEP.to(f"{FUSED_STEP.what}: {_FUSED}", optimizer=_FUSED)
     if run.optimizer != _TORCH and not run.offload_optimizer:
         yield LOOPED_STEP.to(f"{LOOPED_STEP.what}: {_TORCH}", optimizer=_TORCH)
-    if run.optimizer != _PAGED and wide and _takes_pages(run):
-        yield PAGED.to(optimizer=_PAGED)
+    if run.optimizer != PAGED_ADAM and wide and _takes_pages(run):
+        yield PAGED.to(optimizer=PAGED_ADAM)
 
 
 def _takes_pages(run: RunSpec) -> bool:

@@ -10,9 +10,8 @@ from vramwise.variants.search.space import Pick
 
 SLOWER = "are slower"
 UNTRIED = "were not tried"
-# Simulations beyond the answer, and variants looked at.
+# Simulations beyond the answer.
 _MORE = 6
-_LOOKED_AT = 300
 # Others that are named, and by which share of the card one must need less than the one before.
 _NAMED = 8
 _APART = 0.01
@@ -24,8 +23,8 @@ def others(search: Search, best: Pick) -> list[Pick]:
     found, least = [best], book.reserved_bytes(best)
     apart = int(book.room_bytes(best) * _APART)
     until = book.simulated + _MORE
-    for looked, (_, pick) in enumerate(search.by_speed(best)):
-        if looked >= _LOOKED_AT or book.simulated >= until or len(found) > _NAMED:
+    for _, pick in sorted((key, pick) for pick in _near(search, best) if (key := book.key(pick)) is not None):
+        if book.simulated >= until or len(found) > _NAMED:
             break
         if book.least_bytes(pick) > least - apart:
             continue
@@ -33,6 +32,15 @@ def others(search: Search, best: Pick) -> list[Pick]:
             found.append(pick)
             least = book.reserved_bytes(pick)
     return found[1:]
+
+
+def _near(search: Search, best: Pick) -> set[Pick]:
+    """What may lie on the frontier: all where they are few; else every combination of deciding choices with the
+    kernels of the answer, and the run as it is."""
+    space = search.book.space
+    if search.few:
+        return set(space.picks())
+    return {*space.contexts(best), space.start}
 
 
 def closest(search: Search) -> Pick | None:

@@ -50,14 +50,32 @@ class Search:
 
     def best(self) -> Pick | None:
         """The fastest that fits; of those as fast the one with fewest changes, then with least memory."""
-        base = self.book.space.start
-        found = None
+        if self.few:
+            return self._first_fit(self.book.space.start)
+        base = self._quickest(self.book.space.start)
         for _ in range(_ROUNDS):
             found = self._first_fit(base)
-            if found is None or found == base or self.few:
+            if found is None:
+                return None
+            # Around another answer estimates may be others: an answer is one that they lead to from itself.
+            around = self._quickest(found)
+            if self.book.space.deciding(base, around) == base:
                 break
-            base = found
+            base = around
         return found
+
+    def _quickest(self, pick: Pick) -> Pick:
+        """The fastest kernels for a variant, each chosen by itself."""
+        space = self.book.space
+        for axis, one in [*enumerate(space.axes)] * 2:
+            if not is_deciding(one):
+                timed = [
+                    (key[0], at > 0, other)
+                    for at, other in enumerate([pick, *space.around(pick, axis)])
+                    if (key := self.book.key(other)) is not None
+                ]
+                pick = min(timed)[2] if timed else pick
+        return pick
 
     def _first_fit(self, base: Pick) -> Pick | None:
         fitting: list[tuple[int, Pick]] = []
@@ -109,9 +127,8 @@ class Search:
             return
         if prediction.needs.peak_allocated_bytes > (prediction.capacity_bytes or 0):
             self._failed.setdefault(self._beside_batches(pick), []).append(self._batches(pick))
-        lean = self.book.space.deciding(pick, self.lean)
-        known = self.book.least_bytes(lean) > 0
-        if known and not self.few and (pick == lean or self.book.candidate(lean).fell == TOO_LARGE):
+        lean = self._leanest(pick)
+        if lean is not None and (pick == lean or self.book.candidate(lean).fell == TOO_LARGE):
             self.dead.add(self.context(pick))
 
     def _hopeless(self, pick: Pick) -> bool:
@@ -128,13 +145,20 @@ class Search:
 
     def _is_dead(self, pick: Pick) -> bool:
         """Whether nothing with the deciding choices of this variant fits."""
-        if self.few:
+        lean = self._leanest(pick)
+        if lean is None:
             return False
         context = self.context(pick)
-        lean = self.book.space.deciding(pick, self.lean)
         if context not in self.dead and (self._hopeless(lean) or self.book.too_large(lean)):
             self.dead.add(context)
         return context in self.dead
+
+    def _leanest(self, pick: Pick) -> Pick | None:
+        """The variant with the same deciding choices that needs least; None where no bound tells."""
+        if self.few:
+            return None
+        lean = self.book.space.deciding(pick, self.lean)
+        return lean if self.book.least_bytes(lean) else None
 
     @property
     def lean(self) -> Pick:

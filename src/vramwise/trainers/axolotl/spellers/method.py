@@ -31,10 +31,12 @@ def _adapter(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     return edits
 
 
-def _of_adapter(name: str) -> Speller:
+def _of_adapter(name: str, beside: str) -> Speller:
+    """A key of the adapter, below one that is written just before it where it was not there."""
+
     def speller(run: RunSpec, value: Any) -> tuple[Edit, ...]:
         held = list(value) if isinstance(value, tuple) else value
-        return (set_key(name, held) if name in run.config else insert_key(name, held, beside="adapter"),)
+        return (set_key(name, held) if name in run.config else insert_key(name, held, beside=beside),)
 
     return speller
 
@@ -43,7 +45,9 @@ def _quantization(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     if value != "4bit" or any(run.config.get(key) for key in _QUANTISED_OTHERWISE):
         return None
     other = (set_key("load_in_8bit", False),) if run.config.get("load_in_8bit") else ()
-    return (put(run, "load_in_4bit", True), *other)
+    if "adapter" in run.config:
+        return (put(run, "load_in_4bit", True), *other)
+    return (insert_key("load_in_4bit", True, beside="adapter"), *other)  # both are new
 
 
 def _experts(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
@@ -84,7 +88,10 @@ def _tf32(run: RunSpec, value: Any) -> tuple[Edit, ...]:
 
 SPELLERS: dict[str, Speller] = {
     "adapter": _adapter,
-    **{name: _of_adapter(name) for name in ("lora_r", "lora_alpha", "lora_target_linear", "lora_target_modules")},
+    "lora_r": _of_adapter("lora_r", "adapter"),
+    "lora_alpha": _of_adapter("lora_alpha", "lora_r"),
+    "lora_target_linear": _of_adapter("lora_target_linear", "lora_alpha"),
+    "lora_target_modules": _of_adapter("lora_target_modules", "lora_alpha"),
     "quantization": _quantization,
     "expert_quantization": _experts,
     "optimizer": by_key("optimizer"),

@@ -1,6 +1,6 @@
 """Rates of single kernels on a card: products, attention, streams, dequantising, optimizers, copies, launches.
 
-python kernels.py OUT.json          (needs torch with CUDA; bitsandbytes where it is there)
+python kernel_rates.py OUT.json          (needs torch with CUDA; bitsandbytes where it is there)
 """
 
 from __future__ import annotations

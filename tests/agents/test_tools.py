@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("mcp")
 
 from agent_sessions import ROOT, ask, talk
+from mcp.shared.exceptions import MCPError
 
 import vramwise as package
 from vramwise.mcp.server import make_server
@@ -147,15 +148,24 @@ def test_no_file_that_a_text_names_is_read(tmp_path, monkeypatch):
     assert "deepspeed-file-missing" in {one["rule"] for one in found["findings"]}
 
 
-def test_rule_pages_are_resources():
+def test_rules_and_pages_are_resources():
     server = make_server()
     templates = talk(server, lambda client: client.list_resource_templates()).resource_templates
-    assert [one.uri_template for one in templates] == ["vramwise://rules/{rule}"]
+    assert [one.uri_template for one in templates] == ["vramwise://rules/{rule}", "vramwise://pages/{page}"]
     page = talk(make_server(), lambda client: client.read_resource("vramwise://rules/eval-peak")).contents[0]
     assert page.mime_type == "text/markdown"
     assert page.text == (ROOT / "docs" / "rules" / "eval-peak.md").read_text("utf-8")
+    fix = talk(make_server(), lambda client: client.read_resource("vramwise://pages/fix")).contents[0]
+    assert fix.text == (ROOT / "docs" / "fix.md").read_text("utf-8")
+    talk(make_server(), unknown_resources_are_refused)
     every = talk(make_server(), lambda client: client.read_resource("vramwise://rules")).contents[0].text
     assert every.count("vramwise://rules/") == len(package.rules())
+
+
+async def unknown_resources_are_refused(client):
+    for unknown in ("vramwise://rules/nothing", "vramwise://pages/nothing", "vramwise://pages/..%2FREADME"):
+        with pytest.raises(MCPError):
+            await client.read_resource(unknown)
 
 
 def test_an_agent_takes_the_mistakes_to_a_clean_file_that_fits():

@@ -44,11 +44,13 @@ def search_practice(
     found = search(question, limit=limit, kinds=tuple(kinds))
     if not found:
         raise ToolError(f"nothing fits '{question[:200]}'. Next: call again with other or fewer words.")
-    then = {"rule": "explain_rule", "key": "lookup_key"}.get(found[0].entry.kind, "")
-    return Practice(
-        found=[found_json(one) for one in found],
-        next=f"call {then} with '{found[0].entry.name}'" if then else "",
-    )
+    first = found[0].entry
+    then = {
+        "rule": f"call explain_rule with '{first.name}'",
+        "key": f"call lookup_key with '{first.name}'",
+        "page": f"read the resource vramwise://pages/{first.name.partition('.md')[0]}",
+    }[first.kind]
+    return Practice(found=[found_json(one) for one in found], next=then)
 
 
 def lookup_key(

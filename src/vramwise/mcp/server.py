@@ -18,6 +18,7 @@ from vramwise.mcp import knowledge
 from vramwise.mcp.arguments import tool_errors
 from vramwise.mcp.fitting import fit_config
 from vramwise.mcp.verbs import Verbs
+from vramwise.practice.entries import pages
 from vramwise.render.rule_text import rule_page
 
 INSTRUCTIONS = (
@@ -26,6 +27,7 @@ INSTRUCTIONS = (
     "fit_config searches the fastest variant that fits, "
     "diagnose_failure reads a failed run's log. Answers are computed here without a GPU; nothing is written."
 )
+_MARKDOWN = "text/markdown"
 HOST = "127.0.0.1"
 LOOPBACK = (HOST, "localhost", "[::1]")
 
@@ -51,10 +53,11 @@ def make_server(*, online: bool = False) -> MCPServer[Any]:
     for tool, title in titles.items():
         asks_hub = online and tool == verbs.predict_memory
         server.add_tool(tool_errors(tool), title=title, annotations=_harmless(title, open_world=asks_hub))
-    server.resource("vramwise://rules/{rule}", name="rule", title="A rule's page", mime_type="text/markdown")(
-        _rule_resource
+    server.resource("vramwise://rules/{rule}", name="rule", title="A rule's page", mime_type=_MARKDOWN)(_rule_resource)
+    server.resource("vramwise://pages/{page}", name="page", title="A page of the documentation", mime_type=_MARKDOWN)(
+        _page_resource
     )
-    server.resource("vramwise://rules", name="rules", title="All rules", mime_type="text/markdown")(_rules_resource)
+    server.resource("vramwise://rules", name="rules", title="All rules", mime_type=_MARKDOWN)(_rules_resource)
     return server
 
 
@@ -71,6 +74,14 @@ def _rule_resource(rule: str) -> str:
         return rule_page(explain(rule))
     except VramwiseError as error:
         raise ResourceNotFoundError(str(error)) from error
+
+
+def _page_resource(page: str) -> str:
+    """One page of the documentation: check, fix, predict, fit, diagnose, train, guard and others."""
+    known = pages()
+    if page not in known:
+        raise ResourceNotFoundError(f"there is no page '{page}': the pages are {', '.join(known)}")
+    return known[page]
 
 
 def _rules_resource() -> str:

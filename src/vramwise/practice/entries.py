@@ -71,10 +71,13 @@ def _key(trainer: Trainer, field: str, keys: list[str]) -> Entry:
     )
 
 
+def pages() -> dict[str, str]:
+    """The documentation's pages by name, as Markdown; none where they are not here."""
+    return {path.stem: path.read_text(encoding="utf-8") for path in sorted(pages_folder().glob("*.md"))}
+
+
 def _pages() -> Iterator[Entry]:
-    for path in sorted(pages_folder().glob("*.md")):
-        text = path.read_text(encoding="utf-8")
-        page = path.stem
+    for page, text in pages().items():
         parts = _HEADING.split(_BLOCK.sub("", text))
         top = parts[1] if len(parts) > 1 else page
         for title, body in zip(parts[1::2], parts[2::2], strict=True):

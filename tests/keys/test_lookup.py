@@ -7,7 +7,7 @@ import pytest
 from vramwise.errors import VramwiseError
 from vramwise.keys.lookup import listing_trainers, look_up, memory_note, newest, notes
 from vramwise.trainers.registry import trainer_named
-from vramwise.trainers.vocabulary import vocabulary_of
+from vramwise.trainers.vocabulary import closed_blocks_of, key_facts_of
 from vramwise.types import RunSpec
 
 
@@ -78,8 +78,46 @@ def test_a_misspelt_key_gets_a_hint():
 def test_every_field_that_a_vocabulary_names_is_one():
     fields = {field.name for field in dataclasses.fields(RunSpec)}
     for trainer in listing_trainers():
-        for key, fact in vocabulary_of(trainer, newest(trainer)).items():
+        for key, fact in key_facts_of(trainer, newest(trainer)).items():
             assert memory_note(trainer, key, fact)[0] in {*fields, ""}, key
+
+
+class Words:
+    """Keys as trainers have them whose arguments are dataclasses."""
+
+    def keys(self):
+        return frozenset({"output_dir", "max_length"})
+
+    def type_of(self, key):
+        return {"max_length": "int(ge=1)"}.get(key, "str?")
+
+    def default(self, key):
+        return {"max_length": 1024}.get(key)
+
+    def meaning(self, key):
+        return {"max_length": "rows are cut there"}.get(key)
+
+
+class Dataclasses:
+    """A trainer of that kind, as far as its keys are asked for."""
+
+    name = package = "dataclasses"
+    title = "Dataclasses"
+
+    def releases(self):
+        return {"1.0.0": {"transformers": "5.0.0"}}
+
+    def vocabulary(self, document, stack):
+        assert stack.parts("transformers") == (5, 0, 0)
+        return Words()
+
+
+def test_fields_of_dataclasses_are_keys_as_well():
+    facts = key_facts_of(Dataclasses(), "1.0.0")
+    assert facts["max_length"].default == 1024
+    assert facts["max_length"].memory == "rows are cut there"
+    assert facts["output_dir"].type == "str?"
+    assert closed_blocks_of(Dataclasses(), "1.0.0") == frozenset()
 
 
 def test_explain_tells_a_key_as_well_as_a_rule(vramwise):

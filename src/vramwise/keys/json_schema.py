@@ -9,7 +9,7 @@ from vramwise.errors import VramwiseError
 from vramwise.keys.lookup import listing_trainers, memory_note, rules_about
 from vramwise.trainers.base import Trainer
 from vramwise.trainers.value_types import ValueType, bounds, parse_type
-from vramwise.trainers.vocabulary import HasVocabulary, KeyFact
+from vramwise.trainers.vocabulary import KeyFact, closed_blocks_of, key_facts_of
 
 DRAFT = "http://json-schema.org/draft-07/schema#"
 _BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
@@ -17,11 +17,12 @@ _BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "ex
 
 def json_schema(trainer: Trainer, version: str) -> dict[str, Any]:
     """The schema of a trainer's config files in one known version."""
-    if not isinstance(trainer, HasVocabulary):
+    facts = key_facts_of(trainer, version)
+    if not facts:
         known = ", ".join(one.name for one in listing_trainers())
         raise VramwiseError(f"the keys of {trainer.title} are not listed: there are schemas for {known}")
     title = f"{trainer.title} {version}"
-    writer = _Writer(trainer, title, trainer.vocabulary(version), trainer.closed_blocks(version))
+    writer = _Writer(trainer, title, facts, closed_blocks_of(trainer, version))
     return {
         "$schema": DRAFT,
         "title": title,

@@ -20,7 +20,7 @@ from vramwise.stacks import make_stack
 from vramwise.trainers.base import Trainer
 from vramwise.trainers.registry import TRAINERS, trainer_named
 from vramwise.trainers.value_types import describe, parse_type
-from vramwise.trainers.vocabulary import KeyFact, vocabulary_of
+from vramwise.trainers.vocabulary import KeyFact, key_facts_of
 from vramwise.types import Target
 
 _MOST_RULES = 8
@@ -66,7 +66,7 @@ def listing_trainers() -> list[Trainer]:
     """Trainers that list their keys, each vocabulary once: an engine that reads another's files adds none."""
     found: dict[str, Trainer] = {}
     for trainer in TRAINERS:
-        if vocabulary_of(trainer, newest(trainer)):
+        if key_facts_of(trainer, newest(trainer)):
             found.setdefault(trainer.package, trainer)
     return list(found.values())
 
@@ -80,7 +80,7 @@ def memory_note(trainer: Trainer, key: str, fact: KeyFact) -> tuple[str, str]:
     """The field that a key decides and what that does to memory; empty where neither is known."""
     field = fact.field or _fields(trainer.name).get(key, "")
     field = _SAME_NOTE.get(field, field)
-    return field, notes().get(field, "")
+    return field, fact.memory or notes().get(field, "")
 
 
 @cache
@@ -105,7 +105,7 @@ def _fields(trainer: str) -> Mapping[str, str]:
 
 
 def _page(trainer: Trainer, key: str) -> KeyPage | None:
-    by_version = {version: vocabulary_of(trainer, version).get(key) for version in trainer.releases()}
+    by_version = {version: key_facts_of(trainer, version).get(key) for version in trainer.releases()}
     held = {version: fact for version, fact in by_version.items() if fact is not None}
     if not held:
         return None
@@ -170,7 +170,7 @@ def _speaking(trainer: str) -> Mapping[str, Sequence[Rule]]:
 
 def known_keys(trainer: Trainer) -> frozenset[str]:
     """Every key that some known version of a trainer has."""
-    return frozenset(key for version in trainer.releases() for key in vocabulary_of(trainer, version))
+    return frozenset(key for version in trainer.releases() for key in key_facts_of(trainer, version))
 
 
 def _unknown(key: str, asked: Sequence[Trainer]) -> str:

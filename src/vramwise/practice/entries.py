@@ -15,7 +15,7 @@ from typing import Literal
 from vramwise.keys.lookup import listing_trainers, memory_note, newest, notes
 from vramwise.trainers.base import Trainer
 from vramwise.trainers.rulebook import ALL_RULES
-from vramwise.trainers.vocabulary import vocabulary_of
+from vramwise.trainers.vocabulary import key_facts_of
 
 Kind = Literal["rule", "key", "page"]
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
@@ -49,7 +49,7 @@ def _rules() -> Iterator[Entry]:
 def _keys() -> Iterator[Entry]:
     for trainer in listing_trainers():
         by_field: dict[str, list[str]] = {}
-        for key, fact in vocabulary_of(trainer, newest(trainer)).items():
+        for key, fact in key_facts_of(trainer, newest(trainer)).items():
             field, note = memory_note(trainer, key, fact)
             if note and not fact.deprecated:
                 by_field.setdefault(field, []).append(key)

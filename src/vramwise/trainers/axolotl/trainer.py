@@ -97,11 +97,11 @@ class Axolotl:
 
         return releases()
 
-    def vocabulary(self, version: str) -> Mapping[str, KeyFact]:
+    def key_facts(self, version: str) -> Mapping[str, KeyFact]:
         """Its keys in a version, with what is known of each."""
-        from vramwise.trainers.axolotl.vocabulary import vocabulary
+        from vramwise.trainers.axolotl.key_facts import key_facts
 
-        return vocabulary(version)
+        return key_facts(version)
 
     def closed_blocks(self, version: str) -> frozenset[str]:
         """Blocks that refuse unknown keys."""

@@ -34,7 +34,7 @@ _FIELDS: dict[str, str] = {
 
 
 @cache
-def vocabulary(version: str) -> Mapping[str, KeyFact]:
+def key_facts(version: str) -> Mapping[str, KeyFact]:
     """Every key of a version: top-level, of plugins and of blocks, and those that were keys and are refused now."""
     schema = schema_of_version(version)
     return {key: _fact(schema, key) for key in sorted({*_keys(schema), *schema.deprecations()})}

@@ -12,7 +12,7 @@ from vramwise.types import RunSpec
 
 
 def page(key):
-    (found,) = look_up(key)
+    (found,) = look_up(key, "axolotl")
     return found
 
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from vramwise.keys.lookup import listing_trainers, memory_note, newest, notes
+from vramwise.keys.lookup import listing_trainers, memory_note, newest
 from vramwise.trainers.base import Trainer
 from vramwise.trainers.rulebook import ALL_RULES
 from vramwise.trainers.vocabulary import key_facts_of
@@ -31,7 +31,7 @@ class Entry:
     title: str
     text: str
     see: str
-    trainer: str = ""  # of a key
+    trainer: str = ""  # of a key: the first that has it
 
 
 @cache
@@ -47,28 +47,32 @@ def _rules() -> Iterator[Entry]:
 
 
 def _keys() -> Iterator[Entry]:
+    """Keys whose effect on memory is known: those of one trainer that decide one thing together, of several trainers
+    those of one name."""
+    found: dict[str, Entry] = {}
     for trainer in listing_trainers():
-        by_field: dict[str, list[str]] = {}
+        by_subject: dict[str, list[str]] = {}
+        said: dict[str, str] = {}
         for key, fact in key_facts_of(trainer, newest(trainer)).items():
             field, note = memory_note(trainer, key, fact)
             if note and not fact.deprecated:
-                by_field.setdefault(field, []).append(key)
-        for field, keys in by_field.items():
-            yield _key(trainer, field, keys)
+                by_subject.setdefault(field or key, []).append(key)
+                said[key] = note
+        for subject, keys in by_subject.items():
+            name, *others = sorted(keys, key=lambda key: (key != subject, len(key), key))
+            before = found.get(name)
+            found[name] = _key(trainer, name, others, said[name]) if before is None else _shared(before, trainer)
+    yield from found.values()
 
 
-def _key(trainer: Trainer, field: str, keys: list[str]) -> Entry:
-    """Keys that decide one thing are one entry, under the name that is the thing's own where there is one."""
-    name, *others = sorted(keys, key=lambda key: (key != field, len(key)))
+def _key(trainer: Trainer, name: str, others: list[str], note: str) -> Entry:
     beside = f" (and {', '.join(others)})" if others else ""
-    return Entry(
-        kind="key",
-        name=name,
-        title=f"{trainer.title}'s {name}{beside}",
-        text=notes()[field],
-        see=f"vramwise explain {name}",
-        trainer=trainer.name,
-    )
+    title = f"{trainer.title}'s {name}{beside}"
+    return Entry(kind="key", name=name, title=title, text=note, see=f"vramwise explain {name}", trainer=trainer.name)
+
+
+def _shared(entry: Entry, trainer: Trainer) -> Entry:
+    return replace(entry, title=f"{entry.title}, and {trainer.title}'s")
 
 
 def pages() -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cache
 
@@ -12,6 +13,9 @@ from vramwise.practice.ranking import Ranking, words_of
 _TITLE_WEIGHT = 3
 # A rule says what to do, and can be applied: of two that fit alike it is the better answer.
 _WEIGHTS: dict[Kind, float] = {"rule": 1.3, "key": 1.0, "page": 1.0}
+# Who writes a rule's id or a key as it is asks for that one.
+_NAME = re.compile(r"[\w.-]*\w")
+_NAMED_WEIGHT = 4.0
 _LONGEST_QUESTION = 2000
 _EXCERPT = 280
 
@@ -33,7 +37,12 @@ class Found:
 def search(question: str, *, limit: int = 10, kinds: tuple[Kind, ...] = ()) -> list[Found]:
     """What fits the question best, the best first; of the kinds that are named, else of all."""
     scores = _ranking().scores(words_of(question[:_LONGEST_QUESTION]))
-    scored = [(one, score * _WEIGHTS[one.kind]) for one, score in zip(entries(), scores, strict=True) if score]
+    named = frozenset(_NAME.findall(question[:_LONGEST_QUESTION]))
+    scored = [
+        (one, score * _WEIGHTS[one.kind] * (_NAMED_WEIGHT if one.name in named else 1))
+        for one, score in zip(entries(), scores, strict=True)
+        if score
+    ]
     wanted = [Found(entry=one, score=score) for one, score in scored if not kinds or one.kind in kinds]
     return sorted(wanted, key=lambda found: -found.score)[:limit]
 

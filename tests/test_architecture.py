@@ -46,6 +46,7 @@ MAY_IMPORT = {
     "mending": INSIDE | OPENING | {"subject", "judging", "fitting"},
     "foreseeing": INSIDE | OPENING | {"subject", "fitting", "judging"},
     "attempting": INSIDE | {"subject"},
+    "asking": INSIDE | OPENING | {"subject", "fitting", "foreseeing", "judging"},
     # What is known about keys, and the search over it and the rules.
     "keys": INSIDE | {"stacks"},
     "practice": INSIDE | {"keys"},

@@ -9,8 +9,8 @@ import jsonschema
 import pytest
 
 from fits import a_fit, already_best, nothing_fits
+from vramwise.fitting.report import FitReport
 from vramwise.render.fit_json import fit_json
-from vramwise.render.fit_text import Shown
 from vramwise.render.json_text import json_text
 from vramwise.types import RunSpec
 
@@ -157,7 +157,7 @@ def test_predict_keeps_its_contract(vramwise, words):
 @pytest.mark.parametrize("made", [a_fit, already_best, nothing_fits], ids=lambda made: made.__name__)
 def test_fit_keeps_its_contract(made):
     subject, fit = made()
-    document = json.loads(json_text(fit_json(Shown(fit=fit, command="vramwise fit config.yml"))))
+    document = json.loads(json_text(fit_json(FitReport(fit=fit, command="vramwise fit config.yml"))))
     hold("fit", document)
     assert document["config"] == subject.document.path
     assert (document["best"] is None) == (document["verdict"]["kind"] == "does_not_fit")

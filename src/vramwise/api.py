@@ -132,19 +132,10 @@ def fit(
 
     `progress` is told how many predictions were made, and of how many it takes about.
     """
-    from vramwise.fitting.fit import fit as fit_to_card
-    from vramwise.foreseeing import opened
+    from vramwise.asking import answered
 
-    ask = ask or FitOptions()
     try:
-        return fit_to_card(
-            opened(_source(source), options or Options(), PredictOptions(model=ask.model, online=ask.online)),
-            allow=ask.allow,
-            keep=ask.keep,
-            margin_bytes=ask.margin_bytes,
-            limit_bytes=ask.limit_bytes,
-            progress=progress,
-        )
+        return answered(_source(source), options or Options(), ask or FitOptions(), progress).fit
     except VramwiseError:
         raise
     except Exception as error:

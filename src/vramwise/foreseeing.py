@@ -21,7 +21,7 @@ from vramwise.variants.attempt import Attempt
 from vramwise.variants.duration import Duration
 from vramwise.variants.lengths import Lengths, parse_lengths
 from vramwise.variants.prediction import Prediction
-from vramwise.variants.speed import Speed
+from vramwise.variants.speed import Speed, no_speed
 from vramwise.variants.verdict import Verdict
 
 _LENGTHS_LIMIT_BYTES = 128 * 1024 * 1024
@@ -39,6 +39,7 @@ class Answer:
     # How fast a step is, and how long all of them take; None where that is not known.
     speed: Speed | None = None
     duration: Duration | None = None
+    no_speed: str = ""  # why not, as a sentence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +130,7 @@ def answer(subject: Subject, ask: PredictOptions, command: str = "") -> Answer:
         remedies=tuple(remedies(subject, prediction, ask.limit_bytes)),
         command=command,
         speed=speed,
+        no_speed=no_speed(subject.run) if speed is None and subject.target.gpu is not None else "",
         duration=None if speed is None else subject.duration(speed),
     )
 

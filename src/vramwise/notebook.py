@@ -14,11 +14,11 @@ _TALL, _LOW = 900, 420
 def shown(result: Any) -> str | None:
     """The frame for a result of a verb; None where there is nothing to show."""
     from vramwise.diagnosis.evidence import Diagnosis
+    from vramwise.fitting.report import FitReport
     from vramwise.judging import FileReport
     from vramwise.mending import FixReport
     from vramwise.render import notebook_html as pages
     from vramwise.render.fit_html import fit_page
-    from vramwise.render.fit_text import Shown
     from vramwise.variants.prediction import Prediction
     from vramwise.variants.search.result import Fit
 
@@ -30,7 +30,7 @@ def shown(result: Any) -> str | None:
     if results and all(isinstance(one, FixReport) for one in results):
         return _frame(pages.fixes_page([(one, _diff(one)) for one in results]), _LOW)
     if len(results) == 1 and isinstance(results[0], Fit):
-        return _frame(fit_page(Shown(fit=results[0], command="")), _TALL)
+        return _frame(fit_page(FitReport(fit=results[0])), _TALL)
     if len(results) == 1 and isinstance(results[0], Diagnosis):
         return _frame(pages.diagnosis_report(results[0]), _LOW)
     return None

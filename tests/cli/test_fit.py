@@ -105,7 +105,8 @@ def test_a_key_that_is_kept_stays(vramwise, config):
     assert "--keep gradient_checkpointing" in document["command"]
 
 
-def test_where_nothing_fits_it_says_by_how_much_and_writes_nothing(vramwise, config):
+def test_where_nothing_fits_it_says_by_how_much_and_writes_nothing(vramwise, config, monkeypatch):
+    monkeypatch.setattr(sys.modules["vramwise.fitting.fit"], "ALLOW", {})  # what words would give is a search for each
     result = fit(vramwise, config, "--write", "--margin", "23GiB", "--keep", "sequence_len", "--keep", "optimizer")
     assert result.exit_code == 1
     first = result.stdout.splitlines()[0]
@@ -136,12 +137,25 @@ def test_mistakes_are_told_in_a_sentence(vramwise, config, words, sentence):
 def test_fix_mends_and_then_fits(vramwise, config):
     config.write_text(CONFIG + "val_set_size: 0.1\nevals_per_epoch: 2\neval_batch_size: 8\n")
     shown = vramwise("fix", "--fit", "--diff", config, "--gpu", "rtx-4090", *SETTLED)
-    assert "config.yml would fit: Fits with " in shown.stderr
+    assert "config.yml would be fitted: Fits with " in shown.stderr
     assert "+gradient_checkpointing: false    # to be safe" in shown.stdout
     done = vramwise("fix", "--fit", config, "--gpu", "rtx-4090", *SETTLED)
     assert "config.yml fitted: Fits with " in done.stdout
     again = fit(vramwise, config)
     assert "Your file is already the fastest that fits" in again.stdout
+
+
+def test_a_file_with_errors_is_told_to_mend_them_first(vramwise, config):
+    config.write_text(CONFIG.replace("adamw_torch_fused", "adamw_8bt"))
+    lines = fit(vramwise, config).stdout.splitlines()
+    assert any(line.startswith("  `vramwise check` finds an error in your file (unknown-optimizer)") for line in lines)
+
+
+def test_what_a_config_holds_does_nothing_on_a_terminal(vramwise, config):
+    config.write_text(CONFIG.replace("# to be safe", "# \u202eto be safe"))
+    shown = fit(vramwise, config).stdout
+    assert "\u202e" not in shown
+    assert "# \\u202eto be safe" in shown
 
 
 def test_fix_without_a_card_has_nothing_to_fit_to(vramwise, config):

@@ -36,7 +36,7 @@ val_set_size: 0.1
 """
 
 
-def small(text, gib=None, layers=3, gpu="rtx-4090"):
+def small(text, gib=None, layers=4, gpu="rtx-4090"):
     """The config on a card of which only so much is there, its model cut to some layers."""
     subject = subject_of_text(text, make_target(gpu=gpu))
     model = replace(subject.model, num_hidden_layers=layers)

@@ -7,13 +7,13 @@ import pytest
 from test_html import Outline
 
 from fits import CONFIG, a_fit, already_best, candidate, nothing_fits, subject_on
+from vramwise.fitting.report import FitReport
 from vramwise.render.fit_html import fit_page
-from vramwise.render.fit_text import Shown
 from vramwise.variants.search.result import Fit
 
 
 def page(fit):
-    return fit_page(Shown(fit=fit, command="vramwise fit config.yml --gpu rtx-4090"))
+    return fit_page(FitReport(fit=fit, command="vramwise fit config.yml --gpu rtx-4090"))
 
 
 @pytest.mark.parametrize("made", [a_fit, nothing_fits, already_best], ids=lambda made: made.__name__)

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from fits import a_fit, already_best, batches, candidate, nothing_fits, subject_on
+from vramwise.fitting.report import FitReport
 from vramwise.render.change_words import in_few_words
-from vramwise.render.fit_text import Shown, render_fit
+from vramwise.render.fit_text import render_fit
 from vramwise.render.outward import unstyle
 from vramwise.render.speed_text import hours, seconds, speed_line, times, two_digits
 from vramwise.variants import changes
@@ -19,7 +20,7 @@ COMMAND = "vramwise fit config.yml --gpu rtx-4090"
 
 def told(fit, **more):
     width = more.pop("width", None)
-    return [unstyle(line) for line in render_fit(Shown(fit=fit, command=COMMAND, **more), width=width)]
+    return [unstyle(line) for line in render_fit(FitReport(fit=fit, command=COMMAND, **more), width=width)]
 
 
 def test_the_answer_says_room_speed_and_changes_and_the_last_line_what_to_run():

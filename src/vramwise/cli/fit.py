@@ -9,14 +9,15 @@ from typing import Any
 import click
 
 from vramwise.api import FitOptions, Options
-from vramwise.api import fit as find_fit
+from vramwise.asking import answered
 from vramwise.cli.again import command_again
 from vramwise.cli.completion import complete_allowed
 from vramwise.cli.options import TARGET_OPTIONS, data_option, model_options, target_options, terminal_width
 from vramwise.cli.writing import Status, pass_on, say, say_all
 from vramwise.errors import VramwiseError
 from vramwise.files import STDIN, write_atomic, write_new
-from vramwise.render.fit_text import Shown, render_fit
+from vramwise.fitting.report import FitReport
+from vramwise.render.fit_text import render_fit
 from vramwise.units import parse_size
 
 
@@ -68,34 +69,33 @@ def command(
     sizes = [None if size is None else parse_size(size) for size in (margin, memory_limit)]
     ask = FitOptions(**asked, margin_bytes=sizes[0], limit_bytes=sizes[1])
     with Status() as status:
-        fit = find_fit(path, options, ask, progress=lambda done, of: status.show(f"{done} of about {of} predictions"))
+        report = answered(path, options, ask, lambda done, of: status.show(f"{done} of about {of} predictions"))
     again = {"allow": ask.allow, "keep": ask.keep, "margin": margin, "max": ask.maximise}
     again |= {"memory_limit": memory_limit, "model": ask.model}
     line = command_again("fit", path, options, again, online=ask.online)
-    shown = Shown(fit=fit, command=line, asked=ask.maximise)
-    shown = replace(shown, written=_write_config(shown, path if write else out))
-    _write_page(shown, html)
-    _tell(shown, output_format, aside=shown.written == STDIN)
-    sys.exit(1 if fit.best is None else 0)
+    report = replace(report, command=line, written=_write_config(report, path if write else out))
+    _write_page(report, html)
+    _tell(report, output_format, aside=report.written == STDIN)
+    sys.exit(1 if report.fit.best is None else 0)
 
 
-def _tell(shown: Shown, output_format: str, *, aside: bool) -> None:
+def _tell(report: FitReport, output_format: str, *, aside: bool) -> None:
     """The answer; `aside`: the config itself goes to standard output."""
     if output_format == "json":
         from vramwise.render.fit_json import fit_json
         from vramwise.render.json_text import json_text
 
-        say_all(json_text(fit_json(shown), indent=2).split("\n"), err=aside)
+        say_all(json_text(fit_json(report), indent=2).split("\n"), err=aside)
     else:
-        say_all(render_fit(shown, width=terminal_width()), err=aside)
+        say_all(render_fit(report, width=terminal_width()), err=aside)
 
 
-def _write_config(shown: Shown, target: str | None) -> str:
+def _write_config(report: FitReport, target: str | None) -> str:
     """Write the answer, if there is one and it is asked for; gives the name of what was written."""
-    after = shown.fit.best.attempt.document if shown.fit.best is not None else None
+    after = report.fit.best.attempt.document if report.fit.best is not None else None
     if target is None or after is None:
         return ""
-    before = shown.document
+    before = report.document
     if target == STDIN:
         pass_on(after.text, to_a_log=False)
     elif target != before.path:
@@ -107,9 +107,9 @@ def _write_config(shown: Shown, target: str | None) -> str:
     return target
 
 
-def _write_page(shown: Shown, html: str | None) -> None:
+def _write_page(report: FitReport, html: str | None) -> None:
     if html is not None:
         from vramwise.render.fit_html import fit_page
 
-        write_new(html, fit_page(shown).encode("utf-8"))
+        write_new(html, fit_page(report).encode("utf-8"))
         say(f"wrote {html}", err=True)

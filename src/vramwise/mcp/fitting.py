@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from vramwise.documents.edit import diff
-from vramwise.errors import InternalError, VramwiseError
-from vramwise.fitting.fit import fit
-from vramwise.foreseeing import opened
-from vramwise.mcp.arguments import Config, Gpus, TrainerName, Versions, known_model, next_call, options_of, plain
+from vramwise.asking import answered
+from vramwise.errors import ConfigError, VramwiseError
+from vramwise.mcp.arguments import Config, Gpus, TrainerName, Versions, next_call, options_of, plain
 from vramwise.mcp.results import Fitted
-from vramwise.options import PredictOptions, Text
+from vramwise.options import FitOptions, Text
 from vramwise.render.fit_json import fit_json
-from vramwise.render.fit_text import Shown
 from vramwise.variants.axes import ALLOW
 
 # What an agent needs of a variant that is not the answer: the rest follows from its edits.
@@ -36,29 +34,31 @@ def fit_config(
     The result of training stays the same unless `allow` opens more; where nothing fits, `opened` says what each word of
     `allow` would give. Takes seconds. Mend the config with fix_config first: mistakes in it stay.
     """
-    subject = opened(Text(config), options_of(gpu, gpus, versions, trainer), PredictOptions(online=False))
-    known_model(subject)
+    ask = FitOptions(allow=tuple(allow), keep=tuple(keep), online=False)
     try:
-        found = fit(subject, allow=allow, keep=keep)
-    except InternalError:
+        report = answered(Text(config), options_of(gpu, gpus, versions, trainer), ask)
+    except ConfigError:
         raise
     except VramwiseError as error:
-        raise next_call(error, "mend gpu, allow or keep and call again") from error
-    shown = plain(fit_json(Shown(fit=found, command="")))
+        raise next_call(
+            error, "mend gpu, allow, keep or the config's model (see list_models) and call again"
+        ) from error
+    found, shown = report.fit, plain(fit_json(report))
     after = found.best.attempt.document if found.best is not None else None
     return Fitted(
         summary=shown["verdict"]["text"],
         fits=found.best is not None,
         changed=found.changed,
         config=after.text if after else config,
-        diff=diff(subject.document, after) if after else "",
+        diff=report.diff(found.best),
         best=shown["best"],
+        mistakes=list(report.errors),
         original=_short(shown["original"]),
         alternatives=[_short(one) for one in shown["alternatives"]],
         closest=shown["closest"] and _short(shown["closest"]),
         opened=[_short(one) for one in shown["opened"]],
         smallest_card=shown["smallest_card"],
-        next=_after(shown),
+        next=_after(shown, report.errors),
     )
 
 
@@ -66,8 +66,10 @@ def _short(variant: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in variant.items() if key not in _LEFT_OUT}
 
 
-def _after(shown: dict[str, Any]) -> str:
-    """Where nothing fits: the word that would open an answer."""
+def _after(shown: dict[str, Any], mistakes: Sequence[str]) -> str:
+    """The call that leads on; where nothing fits: the word that would open an answer."""
+    if mistakes:
+        return "call fix_config first: the config has errors, which stay in this text"
     if shown["best"] is not None:
         return "call check_config with the new text" if shown["verdict"]["changed"] else ""
     helps = next((one["allow"] for one in shown["opened"] if one["fits"]), None)

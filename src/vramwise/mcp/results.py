@@ -60,6 +60,7 @@ class Fitted:
     config: str
     diff: str
     best: dict[str, Any] | None
+    mistakes: list[str]  # rules that find an error in the config as it is
     original: dict[str, Any]
     alternatives: list[dict[str, Any]]
     closest: dict[str, Any] | None

@@ -18,7 +18,7 @@ _OFFLOADS = {
     "off": "activations stay on the card",
     "stream": "activations offloaded",
     "legacy": "activations offloaded the older way",
-    "hidden_states": "hidden states offloaded",
+    "hidden_states": "layer inputs offloaded",
 }
 _BASES = {None: "the base not quantised", "4bit": "4-bit base", "8bit": "8-bit base"}
 

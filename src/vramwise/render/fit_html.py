@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
+from vramwise.fitting.report import FitReport
 from vramwise.render import fit_words as words
 from vramwise.render.change_words import in_few_words
-from vramwise.render.fit_text import Shown, diff_lines, next_lines, price, rests_on, variants
+from vramwise.render.fit_text import diff_lines, next_lines, price, rests_on, variants
 from vramwise.render.frontier import STYLE, frontier
 from vramwise.render.html.markup import Markup, element, together
 from vramwise.render.html.plain import plain_page
@@ -30,19 +31,19 @@ del { color: var(--bad); background: var(--bad-soft); }
 """
 
 
-def fit_page(shown: Shown) -> str:
+def fit_page(report: FitReport) -> str:
     """The whole page; it needs no script and no network."""
-    fit = shown.fit
-    name = PurePath(shown.document.path).name
+    fit = report.fit
+    name = PurePath(report.document.path).name
     target = words.card_of(fit)
     title = f"{name}: what fits {target.name}" if target else f"{name}: what fits"
     state = {"fits": "good", "tight": "open", "does_not_fit": "bad"}[words.kind(fit)]
-    top = header(title, [words.answer(fit, shown.asked), *words.reasons(fit)], "", "", state)
+    top = header(title, [words.answer(fit, report.asked), *words.reasons(report)], "", "", state)
     drawn = frontier(fit, variants(fit))
     body = together(
         top,
         card("frontier", "Memory against speed", *drawn) if drawn else None,
-        element("div", _diff(shown), _effects(fit), class_="halves"),
+        element("div", _diff(report), _effects(fit), class_="halves"),
         _table(fit),
         _opened(fit),
         _rest(fit),
@@ -50,9 +51,9 @@ def fit_page(shown: Shown) -> str:
     return plain_page(title, STYLE + _STYLE, body)
 
 
-def _diff(shown: Shown) -> Markup | None:
-    lines = [unstyle(line) for line in diff_lines(shown)][2:]
-    commands = [line.strip() for line in map(unstyle, next_lines(shown)) if line.startswith("  ")]
+def _diff(report: FitReport) -> Markup | None:
+    lines = [unstyle(line) for line in diff_lines(report)][2:]
+    commands = [line.strip() for line in map(unstyle, next_lines(report)) if line.startswith("  ")]
     if not lines and not commands:
         return None
     tags = {"+": "ins", "-": "del"}

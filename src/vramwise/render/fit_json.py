@@ -4,36 +4,35 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramwise.documents.edit import diff
+from vramwise.fitting.report import FitReport
 from vramwise.render import fit_words as words
 from vramwise.render.change_words import in_few_words
-from vramwise.render.fit_text import Shown
 from vramwise.render.speed_text import speed_json
-from vramwise.types import Document, GpuSpec
+from vramwise.types import GpuSpec
 from vramwise.variants.search.result import Candidate
 
 VERSION = 1
 
 
-def fit_json(shown: Shown) -> dict[str, Any]:
+def fit_json(report: FitReport) -> dict[str, Any]:
     """One answer. Sizes are in bytes; a variant's `faster` is against the file as it is."""
-    fit = shown.fit
+    fit = report.fit
 
     def variant(one: Candidate | None) -> dict[str, Any] | None:
-        return None if one is None else _variant(one, fit.original, shown.document)
+        return None if one is None else _variant(one, report)
 
     card = words.card_of(fit)
     return {
         "version": VERSION,
-        "config": shown.document.path,
+        "config": report.document.path,
         "gpu": card and card.name,
         "verdict": {
             "kind": words.kind(fit),
             "changed": fit.changed,
             "speedup": None if fit.best is None else words.ratio(fit.original, fit.best),
-            "text": words.answer(fit, shown.asked),
+            "text": words.answer(fit, report.asked),
         },
-        "reasons": list(words.reasons(fit)),
+        "reasons": list(words.reasons(report)),
         "best": variant(fit.best),
         "original": variant(fit.original),
         "alternatives": [variant(one) for one in fit.alternatives],
@@ -43,13 +42,13 @@ def fit_json(shown: Shown) -> dict[str, Any]:
         "smallest_card": _card(fit.smallest_card),
         "considered": fit.considered,
         "simulated": fit.simulated,
-        "command": shown.command,
-        "written": shown.written or None,
+        "command": report.command,
+        "written": report.written or None,
     }
 
 
-def _variant(one: Candidate, original: Candidate, document: Document) -> dict[str, Any]:
-    after, prediction = one.attempt.document, one.prediction
+def _variant(one: Candidate, report: FitReport) -> dict[str, Any]:
+    prediction = one.prediction
     return {
         "words": in_few_words(one.attempt.changes),
         "fits": one.fits,
@@ -61,13 +60,13 @@ def _variant(one: Candidate, original: Candidate, document: Document) -> dict[st
         ],
         "edits": [{"op": edit.op, "key": edit.key, "value": edit.value} for edit in one.attempt.edits],
         "commands": list(one.attempt.commands),
-        "diff": "" if after is None else diff(document, after),
+        "diff": report.diff(one),
         "reserved_bytes": one.reserved_bytes,
         "capacity_bytes": prediction and prediction.capacity_bytes,
         "spare_bytes": one.spare_bytes,
         "margin_bytes": one.margin_bytes,
         "speed": speed_json(one.speed),
-        "faster": words.ratio(original, one),
+        "faster": words.ratio(report.fit.original, one),
     }
 
 

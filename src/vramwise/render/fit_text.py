@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from vramwise.documents.edit import diff
+from vramwise.fitting.report import FitReport
 from vramwise.render import fit_words as words
 from vramwise.render.change_words import in_few_words
 from vramwise.render.folding import fold, fold_all
 from vramwise.render.outward import style
 from vramwise.render.speed_text import error_line, times
 from vramwise.render.verdict_text import EFFECTS, SIGNS, error_lines
-from vramwise.types import Document
 from vramwise.units import gib, readable
 from vramwise.variants.search.result import Candidate, Fit
 
@@ -21,40 +19,23 @@ _NARROWEST = 24
 _HEAD = ("", "reserved", "spare", "a step", "speed")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
-    """A fit and what its door knows besides: the file's name, the command that writes the answer, what was asked."""
-
-    fit: Fit
-    command: str
-    asked: str | None = None  # the key whose largest value was asked for
-    written: str = ""  # the file that was written
-
-    @property
-    def document(self) -> Document:
-        """The config as it is."""
-        document = self.fit.original.attempt.document
-        assert document is not None
-        return document
-
-
-def headline(shown: Shown) -> str:
+def headline(report: FitReport) -> str:
     """The first line: the answer."""
-    sign, colour = SIGNS[words.kind(shown.fit)]
-    said, colon, rest = words.answer(shown.fit, shown.asked).partition(":")
+    sign, colour = SIGNS[words.kind(report.fit)]
+    said, colon, rest = words.answer(report.fit, report.asked).partition(":")
     return style(f"{sign} {said}", fg=colour, bold=True) + colon + rest
 
 
-def render_fit(shown: Shown, *, width: int | None = None) -> list[str]:
+def render_fit(report: FitReport, *, width: int | None = None) -> list[str]:
     """Every line, none wider than `width` but those of the diff and commands, which are copied."""
-    fit = shown.fit
-    prose = [headline(shown), *(f"  {reason}" for reason in words.reasons(fit))]
+    fit = report.fit
+    prose = [headline(report), *(f"  {reason}" for reason in words.reasons(report))]
     parts = [
         fold_all(prose, width),
         fold_all(_effects(fit), width),
-        list(diff_lines(shown)),
+        list(diff_lines(report)),
         _table(fit, width),
-        *(fold_all(part, width) for part in (_opened(fit), _others(fit), rests_on(fit), next_lines(shown))),
+        *(fold_all(part, width) for part in (_opened(fit), _others(fit), rests_on(fit), next_lines(report))),
     ]
     return [line for part in parts if part for line in ("", *part)][1:]
 
@@ -72,13 +53,10 @@ def _effects(fit: Fit) -> list[str]:
     return lines
 
 
-def diff_lines(shown: Shown) -> Iterator[str]:
+def diff_lines(report: FitReport) -> Iterator[str]:
     """The answer as a diff of the user's own file."""
-    after = shown.fit.best.attempt.document if shown.fit.best is not None else None
-    if after is None:
-        return
     colours = {"+": "green", "-": "red", "@": "cyan"}
-    for line in diff(shown.document, after).splitlines():
+    for line in report.diff(report.fit.best).splitlines():
         heading = line.startswith(("---", "+++"))
         colour = None if heading else colours.get(line[:1])
         yield style(line, bold=True) if heading else style(line, fg=colour) if colour else line
@@ -167,16 +145,16 @@ def rests_on(fit: Fit) -> list[str]:
     return lines
 
 
-def next_lines(shown: Shown) -> list[str]:
+def next_lines(report: FitReport) -> list[str]:
     """What to run next: lines for the shell that no file can hold, then the command that writes the file."""
-    best = shown.fit.best
+    best = report.fit.best
     if best is None:
-        opened = [f"  {shown.command} {words.allowing(allow)}" for allow, _ in shown.fit.opened[:1]]
+        opened = [f"  {report.command} {words.allowing(allow)}" for allow, _ in report.fit.opened[:1]]
         return [style("Next", bold=True), *opened] if opened else []
     lines = [f"  {command}" for command in best.attempt.commands]
-    if shown.written:
-        return [f"Written: {shown.written}", *(["Before training:", *lines] if lines else [])]
-    changed = best.attempt.document is not None and best.attempt.document.text != shown.document.text
+    if report.written:
+        return [f"Written: {report.written}", *(["Before training:", *lines] if lines else [])]
+    changed = best.attempt.document is not None and best.attempt.document.text != report.document.text
     if changed:
-        lines.insert(0, f"  {shown.command} --write")
+        lines.insert(0, f"  {report.command} --write")
     return [style("Next", bold=True), *lines] if lines else []

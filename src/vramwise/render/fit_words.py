@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil
 
+from vramwise.fitting.report import FitReport
 from vramwise.render.change_words import in_few_words
 from vramwise.render.speed_text import seconds, speed_line, times
 from vramwise.render.verdict_text import where
 from vramwise.types import GpuSpec
 from vramwise.units import GIB, gib, readable
 from vramwise.variants.search.result import Candidate, Fit
-from vramwise.variants.speed import no_speed
 from vramwise.variants.verdict import TIGHT
 
 # Less than this is no difference in speed that anybody would notice, or that the figures could tell.
@@ -38,8 +38,9 @@ def answer(fit: Fit, asked: str | None = None) -> str:
     if asked is not None:
         return f"The largest {asked} that fits: {_value(best, asked)}, with {spare}{tight}"
     if not fit.changed:
-        faster = "the fastest that fits" if best.speed is not None else "the one to take"
-        return f"Your file is already {faster}, with {spare}{tight}"
+        if best.speed is None:
+            return f"Your file fits as it is, with {spare}{tight}"
+        return f"Your file is already the fastest that fits, with {spare}{tight}"
     return f"Fits with {spare}{tight}{_against(fit)}: {in_few_words(best.attempt.changes)}"
 
 
@@ -57,10 +58,9 @@ def _against(fit: Fit) -> str:
 
 def _nothing_fits(fit: Fit) -> str:
     closest = fit.closest or fit.original
-    missing = -(closest.spare_bytes or 0)
-    short = f"{readable(missing)} short"
+    short = f"{readable(-_free(closest))} short"
     if closest.prediction is not None and closest.prediction.fits:
-        short = f"{readable(missing)} short of the margin"
+        short = f"{readable(-(closest.spare_bytes or 0))} short of the margin"
     said = f"Does not fit{_where(closest)}: {short} at the closest"
     if closest.attempt.changes:
         said += f" ({in_few_words(closest.attempt.changes)})"
@@ -75,13 +75,22 @@ def allowing(words: str) -> str:
     return " ".join(f"--allow {word}" for word in words.split())
 
 
-def reasons(fit: Fit) -> Iterator[str]:
+def reasons(report: FitReport) -> Iterator[str]:
     """What stands below the answer: the figures of the answer, and of the file as it is."""
+    fit = report.fit
     if fit.best is not None:
         yield figures(fit.best)
     if (fit.changed or fit.best is None) and fit.original.prediction is not None:
         said, why = figures(fit.original), against(fit.original)
         yield f"Your file as it is{f' {why}' if why else ''}: {said[:1].lower()}{said[1:]}"
+    if report.no_speed:
+        card = card_of(fit)
+        hint = "; name a card (`vramwise gpus`) to find faster variants" if card is not None and not card.known else ""
+        yield f"{report.no_speed[:1].upper()}{report.no_speed[1:]}, so the fewest changes win{hint}"
+    if report.errors:
+        many = f"{len(report.errors)} errors" if len(report.errors) > 1 else "an error"
+        rules = ", ".join(report.errors)
+        yield f"`vramwise check` finds {many} in your file ({rules}): mend that first, then fit again"
     yield from _roomier(fit)
     shown = fit.best or fit.closest or fit.original
     if shown.margin_bytes and _free(shown) < _MUCH * shown.margin_bytes:
@@ -109,7 +118,7 @@ def figures(one: Candidate) -> str:
     of = "" if room is None else f" of {gib(room)}"
     said = f"Reserves {gib(prediction.needs.highest_reserved_bytes)}{of}"
     if one.speed is None:
-        return f"{said}; {no_speed(prediction.run) or 'its speed is not known'}"
+        return said
     line = speed_line(one.speed)
     return f"{said}; {line[:1].lower()}{line[1:]}"
 

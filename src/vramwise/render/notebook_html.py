@@ -8,8 +8,8 @@ from vramwise.diagnosis.evidence import Diagnosis
 from vramwise.judging import FileReport
 from vramwise.mending import FixReport
 from vramwise.render.diagnosis_html import advice
-from vramwise.render.html import asset, digest
-from vramwise.render.html.markup import Child, Markup, element, text, together
+from vramwise.render.html.markup import Child, Markup, element, together
+from vramwise.render.html.plain import plain_page
 from vramwise.render.html.sections import card, findings_list, header
 from vramwise.render.outward import unstyle
 from vramwise.render.text import summary
@@ -60,14 +60,4 @@ def _fix(report: FixReport, difference: str) -> Markup | None:
 
 
 def _page(title: str, verdict: str, state: str, *parts: Child) -> str:
-    style = asset("page.css")
-    policy = f"default-src 'none'; style-src {digest(style)}; base-uri 'none'; form-action 'none'"
-    body = element("main", header(title, verdict, "", "", state), *parts)
-    head = together(
-        element("meta", charset="utf-8"),
-        Markup(f'<meta http-equiv="Content-Security-Policy" content="{policy}">'),
-        element("meta", name_="color-scheme", content="light dark"),
-        element("title", text(title)),
-        Markup(f"<style>{style}</style>"),
-    )
-    return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>{body}</body></html>\n'
+    return plain_page(title, "", together(header(title, verdict, "", "", state), *parts))

@@ -11,7 +11,6 @@ from vramwise.render.verdict_text import error_lines, headline, reasons, ways_ou
 from vramwise.timeline import MemoryReport
 from vramwise.units import GIB, readable
 from vramwise.variants.prediction import Prediction
-from vramwise.variants.speed import no_speed
 
 _ORDER = ("weights", "gradients", "optimizer", "activations", "logits", "temporary", "workspace", "data")
 _BAR = 30
@@ -26,7 +25,7 @@ def render_prediction(prediction: Prediction, answer: Answer | None = None) -> l
     return [
         headline(prediction, verdict),
         *(f"  {reason}" for reason in reasons(prediction, verdict)),
-        *(f"  {line}" for line in _speed(prediction, answer)),
+        *(f"  {line}" for line in _speed(answer)),
         *(["", *out] if out else []),
         "",
         describe(prediction),
@@ -43,12 +42,12 @@ def render_prediction(prediction: Prediction, answer: Answer | None = None) -> l
     ]
 
 
-def _speed(prediction: Prediction, answer: Answer | None) -> Iterator[str]:
+def _speed(answer: Answer | None) -> Iterator[str]:
     """How fast it is, or why that is not said."""
     if answer is not None and answer.speed is not None:
         yield speed_line(answer.speed, answer.duration)
-    elif answer is not None and prediction.gpu is not None and (why := no_speed(prediction.run)):
-        yield f"{why[:1].upper()}{why[1:]}"
+    elif answer is not None and answer.no_speed:
+        yield f"{answer.no_speed[:1].upper()}{answer.no_speed[1:]}"
 
 
 def describe(prediction: Prediction) -> str:

@@ -39,4 +39,11 @@ def kernels_work(run: RunSpec) -> bool:
     readable = not (run.adapter == "lora" and run.config.get("load_in_8bit"))
     own_code = run.config.get("trust_remote_code") or run.config.get("nvfp4_merge_aware")
     known = not attention_unknown(run) and not model_refused(run)
-    return readable and known and not own_code and run.sharding != "fsdp1"
+    return readable and known and not own_code and run.sharding != "fsdp1" and not version_unseen(run)
+
+
+def version_unseen(run: RunSpec) -> bool:
+    """Up to 0.19 Axolotl judges the kernels before it takes FSDP's version out of fsdp_config: 2 counts as 1."""
+    if schema_of(run).since("0.20.0"):
+        return False  # there is no other version to take it for
+    return run.gpus > 1 and run.sharding == "fsdp2" and not run.config.document.values.get("fsdp_version")

@@ -86,22 +86,15 @@ def pad_rows(run: RunSpec) -> Change | None:
     return PAD.to(f"Pad every batch to {run.sequence_len} tokens", pad_to_sequence_len=True)
 
 
-def trim_rows(run: RunSpec) -> Change | None:
-    """Rows as long as the longest of their batch; compiled models and packed rows keep their one shape."""
-    if not run.pad_to_sequence_len or run.rl or not run.can_pad or run.sample_packing or run.torch_compile:
-        return None
-    if run.attn_implementation == "sage" or run.objective != "tokens":
-        return None
-    return UNPAD.to(pad_to_sequence_len=False)
-
-
 def paddings(run: RunSpec) -> Iterator[Change]:
-    """The other way to pad rows of various lengths."""
-    if run.sample_packing or run.torch_compile or run.objective != "tokens" or run.attn_implementation == "sage":
+    """The other way to pad rows of various lengths; compiled models and packed rows keep their one shape."""
+    one_shape = run.sample_packing or run.torch_compile or run.attn_implementation == "sage"
+    if one_shape or run.objective != "tokens" or run.rl or not run.can_pad:
         return
-    for build in (pad_rows, trim_rows):
-        if (found := build(run)) is not None:
-            yield found
+    if run.pad_to_sequence_len:
+        yield UNPAD.to(pad_to_sequence_len=False)
+    elif (found := pad_rows(run)) is not None:
+        yield found
 
 
 def shorten_rows(run: RunSpec) -> Change | None:

@@ -43,10 +43,20 @@ def smaller_sizes(micro: int, accumulation: int) -> Iterator[tuple[int, int]]:
 
 
 def micro_batches(run: RunSpec) -> Iterator[Change]:
-    """Every other micro-batch with the accumulation that keeps the effective batch, the largest first."""
+    """Every other micro-batch with the accumulation that keeps the effective batch, the largest first.
+
+    Optimizers that step inside backward leave no gradient to accumulate: with them the batch stays.
+    """
+    if run.optimizer.endswith("_layerwise"):
+        return
     for micro, accumulation in sizes_of(run.micro_batch_size * run.gradient_accumulation_steps):
-        if micro != run.micro_batch_size:
+        if micro != run.micro_batch_size and _holds_groups(run, micro):
             yield _micro_batch(run, micro, accumulation, eval_follows=True)
+
+
+def _holds_groups(run: RunSpec, rows: int) -> bool:
+    """Whether an evaluation of so many rows on each GPU is made of whole groups of answers, where it must be."""
+    return run.objective != "grpo" or not run.evaluates or rows * run.data_parallel % run.rows_per_prompt == 0
 
 
 def smaller_micro_batches(run: RunSpec) -> Iterator[Change]:
@@ -80,7 +90,7 @@ def _micro_batch(run: RunSpec, micro: int, accumulation: int, *, eval_follows: b
 
 def equal_eval_batch(run: RunSpec) -> Change | None:
     """Evaluate in the shapes of training."""
-    if run.eval_batch_size in (None, run.micro_batch_size):
+    if run.eval_batch_size in (None, run.micro_batch_size) or not _holds_groups(run, run.micro_batch_size):
         return None
     micro = run.micro_batch_size
     return EVAL_BATCH.to(f"{EVAL_BATCH.what}: {micro}", eval_batch_size=micro)

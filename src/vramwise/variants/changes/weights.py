@@ -52,7 +52,7 @@ def eight_bit_optimizer(run: RunSpec) -> Change | None:
 
 def eight_bit_optimizers(run: RunSpec) -> Iterator[Change]:
     """The same with states of a byte: resident, and paged where pages are at hand."""
-    if run.optimizer not in (*PLAIN_ADAM, PAGED_ADAM) or run.sharding not in ("none", "ddp") or _on_amd(run):
+    if run.optimizer not in (*PLAIN_ADAM, PAGED_ADAM) or run.tensor_parallel_size > 1 or not _takes_pages(run):
         return
     for name in (_BYTES, _PAGED_BYTES):
         yield EIGHT_BIT.to(f"{EIGHT_BIT.what}: {name}", optimizer=name)

@@ -42,7 +42,8 @@ def _of_adapter(name: str, beside: str) -> Speller:
 
 
 def _quantization(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    if value != "4bit" or any(run.config.get(key) for key in _QUANTISED_OTHERWISE):
+    reentrant_rl = run.rl is not None and run.gpus > 1 and run.config.get("gradient_checkpointing_kwargs.use_reentrant")
+    if value != "4bit" or reentrant_rl or any(run.config.get(key) for key in _QUANTISED_OTHERWISE):
         return None
     other = (set_key("load_in_8bit", False),) if run.config.get("load_in_8bit") else ()
     if "adapter" in run.config:

@@ -47,6 +47,8 @@ def _zero(run: RunSpec, stage: str) -> tuple[Edit, ...] | None:
     written = run.config.get("deepspeed")
     if run.config.get("fsdp_config") or run.config.get("fsdp") or not isinstance(written, str | None):
         return None
+    if stage == "zero3" and run.config.get("auto_find_batch_size"):
+        return None
     folder = written.rpartition("/")[0] if written else _FOLDER
     return (put(run, "deepspeed", f"{folder}/{stage}.json" if folder else f"{stage}.json"),)
 

@@ -40,9 +40,7 @@ def fit_config(
     except ConfigError:
         raise
     except VramwiseError as error:
-        raise next_call(
-            error, "mend gpu, allow, keep or the config's model (see list_models) and call again"
-        ) from error
+        raise next_call(error, "mend gpu, allow or keep; for a known model call list_models") from error
     found, shown = report.fit, plain(fit_json(report))
     after = found.best.attempt.document if found.best is not None else None
     return Fitted(

@@ -215,7 +215,7 @@ def row_of(name: str, case: dict[str, object], folder: Path, seconds: float) -> 
     ends = row.pop("ends", None)
     if ends is not None:
         row["step_seconds"] = [round(later - earlier, 5) for earlier, later in pairwise(ends)]
-    row |= {key: case[key] for key in ("workload", "limit_mib") if key in case}
+    row |= {key: case[key] for key in ("workload", "limit_mib", "foretold") if key in case}
     if row["rc"]:
         row["tail"] = (folder / "log").read_text(errors="replace")[-1500:]
     return row

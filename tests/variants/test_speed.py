@@ -188,6 +188,8 @@ def test_the_bound_is_below_the_prediction_and_close(name):
         ("rl: dpo\n" + LORA, "Qwen/Qwen2.5-0.5B"),
         ("fsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n", "Qwen/Qwen2.5-0.5B"),
         ("optimizer: adafactor\nval_set_size: 0.1\neval_batch_size: 8\n", "Qwen/Qwen2.5-0.5B"),
+        (LORA + "load_in_8bit: true\n", "Qwen/Qwen2.5-0.5B"),
+        (LORA + "lora_modules_to_save: [lm_head]\nsample_packing: true\n", "Qwen/Qwen2.5-0.5B"),
     ],
 )
 def test_the_bound_never_exceeds_the_prediction(extra, model):

@@ -135,6 +135,14 @@ def test_a_slower_card_is_slower():
     assert speed(LORA, gpu="rtx-3060").step_seconds > 2 * speed(LORA, gpu="h200").step_seconds
 
 
+def test_a_card_without_bf16_computes_in_fp16_at_its_tensor_rate():
+    text = BASE.format(model="meta-llama/Llama-3.2-1B", micro=1, each=1).replace("bf16: true", "fp16: true") + LORA
+    text += "plugins: [axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin]\ncut_cross_entropy: true\n"
+    opened = subject_of_text(text, make_target(gpu="t4"))
+    found = speed_of(opened.run, opened.model)
+    assert 0 < found.parts["cut loss"] < found.parts["product"]
+
+
 def test_parts_add_up_to_the_step():
     found = speed(LORA, each=4)
     assert sum(found.parts.values()) == pytest.approx(found.step_seconds, rel=0.011)

@@ -49,7 +49,7 @@ def on_card(kernel: Kernel, rates: Rates, costs: Efficiency) -> float:
         computed = kernel.flops / (rates.flops(kernel.dtype) * costs.product * share)
     elif family in _COMPUTING:
         share = getattr(costs, family.replace(" ", "_")) * (costs.cudnn if kernel.cudnn else 1)
-        computed = kernel.flops / (rates.flops(kernel.dtype or "bf16") * share)
+        computed = kernel.flops / (rates.flops(kernel.dtype) * share)
     return kernel.count * costs.kernel + max(streamed, computed)
 
 

@@ -76,6 +76,10 @@ def rehearse(run: RunSpec, model: ModelSpec, shape: BatchShape, sample_tokens: i
 def _listed(asked: Asked) -> StepWork:
     run, model, (shape, sample) = asked.run, asked.model, cast("tuple[BatchShape, int | None]", asked.more)
     few = shallow(run, model)
+    # cards that hold the whole model exchange gradients in the last micro-step alone, which is like the others else
+    sums, wanted = run.sharding in ("none", "ddp") and run.data_parallel > 1, run.gradient_accumulation_steps
+    if sums:
+        run = replace(run, gradient_accumulation_steps=min(wanted, _MICRO_STEPS))
     plan = make_plan(run, [shape], None, 1, few.model.num_hidden_layers)
     collecting = gc.isenabled()
     gc.disable()
@@ -84,7 +88,7 @@ def _listed(asked: Asked) -> StepWork:
         t = WorkTape(hardware_of(run.target.gpu, run.target.torch), liger)
         t.work.sample = sample
         t.work.ranks = max(run.data_parallel, 1)
-        if run.sharding in ("none", "ddp") and run.data_parallel > 1:
+        if sums:
             t.work.sums_gradients = run.gradient_accumulation_steps
         t.work.told_samples = sample is None or run.target.stack.parts("transformers") >= _TELLS_SAMPLES
         under_way = loop_of(run)(t, run, local_model(run, few.model), sharding_of(run))
@@ -92,7 +96,16 @@ def _listed(asked: Asked) -> StepWork:
     finally:
         if collecting:
             gc.enable()
-    return _in_stretches(t, few)
+    found = _in_stretches(t, few)
+    if sums and wanted > _MICRO_STEPS:
+        first, last = found.micro_steps
+        found = replace(found, micro_steps=(first, tuple([_unsummed(stretch) for stretch in last]), last))
+    return found
+
+
+def _unsummed(stretch: Stretch) -> Stretch:
+    """The same without exchanges of gradients."""
+    return replace(stretch, kernels=[kernel for kernel in stretch.kernels if kernel.family != "reduce"])
 
 
 def _in_stretches(t: WorkTape, few: Shallow) -> StepWork:

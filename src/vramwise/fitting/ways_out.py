@@ -75,6 +75,9 @@ def fit_command(subject: Subject, limit_bytes: int | None = None, allow: Sequenc
         words += ["--gpus", str(subject.target.gpus)]
     if limit_bytes is not None:
         words += ["--memory-limit", f"{limit_bytes // MIB}MiB"]
+    for package, release in subject.target.stack.releases.items():
+        if release.origin.kind == "option":
+            words += ["--with", f"{package}=={release.version}"]
     for word in allow:
         words += ["--allow", word]
     return shlex.join([*words, "--write"])

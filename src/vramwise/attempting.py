@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from vramwise.documents.edit import apply_edits
@@ -11,10 +11,11 @@ from vramwise.subject import Subject
 from vramwise.types import Change, Edit, RunSpec
 from vramwise.variants.attempt import Attempt
 
-Adjust = Callable[[RunSpec], RunSpec]
+# The run as the config has it and the changes that were made to it → the run as the caller decides it.
+Adjust = Callable[[RunSpec, Sequence[Change]], RunSpec]
 
 
-def as_it_is(run: RunSpec) -> RunSpec:
+def as_it_is(run: RunSpec, _changes: Sequence[Change]) -> RunSpec:
     """Nothing is decided beyond the config."""
     return run
 
@@ -58,7 +59,9 @@ class Draft:
         if self.refused:
             return attempt
         run = self.subject.run
-        run = adjust(replace(run, **self.fields) if self.fields else run)  # type: ignore[arg-type]
+        if self.fields:
+            run = replace(run, **self.fields)  # type: ignore[arg-type]
+        run = adjust(run, self.changes)
         return replace(attempt, document=self.subject.document, run=run)
 
     def predicted(self, attempt: Attempt, limit_bytes: int | None = None) -> Attempt:

@@ -10,14 +10,13 @@ from pathlib import Path
 
 from vramwise.documents.change import with_changes
 from vramwise.errors import ConfigError, VramwiseError
-from vramwise.fitting import remedies, rows_that_fit
+from vramwise.fitting import WayOut, rows_that_fit, way_out
 from vramwise.judging import Policy, judge
 from vramwise.options import Options, PredictOptions
 from vramwise.stacks import said_release
 from vramwise.subject import Source, Subject, on_target, open_subject, target_for
 from vramwise.types import Finding
 from vramwise.units import mib
-from vramwise.variants.attempt import Attempt
 from vramwise.variants.duration import Duration
 from vramwise.variants.lengths import Lengths, parse_lengths
 from vramwise.variants.prediction import Prediction
@@ -33,7 +32,7 @@ class Answer:
 
     prediction: Prediction
     verdict: Verdict
-    remedies: tuple[Attempt, ...] = ()
+    way_out: WayOut | None = None
     # The command that was asked, without changes: what a remedy's command starts with.
     command: str = ""
     # How fast a step is, and how long all of them take; None where that is not known.
@@ -120,7 +119,7 @@ def answer(subject: Subject, ask: PredictOptions, command: str = "") -> Answer:
     return Answer(
         prediction=prediction,
         verdict=prediction.verdict(rows),
-        remedies=tuple(remedies(subject, prediction, ask.limit_bytes)),
+        way_out=way_out(subject, limit_bytes=ask.limit_bytes),
         command=command,
         speed=speed,
         no_speed=no_speed(subject.run) if speed is None and subject.target.gpu is not None else "",

@@ -24,6 +24,7 @@ from vramwise.judging import (
     policy_for,
     refuse_mistakes,
     with_its_data,
+    with_way_out,
 )
 from vramwise.options import Options
 from vramwise.subject import NotOurs, Subject, read_document, subject_of
@@ -97,6 +98,8 @@ def _fix_file(path: str, options: Options, *, unsafe: bool, write: bool, fits: b
         mending = mend(subject, policy, unsafe=unsafe)
         if fits:
             refit(mending, policy)
+        else:
+            mending.remaining = with_way_out(mending.remaining, mending.subject)
         after = mending.subject.document
         if write and path != "-" and after.text != document.text:
             write_atomic(path, after.text.encode("utf-8"), expected=document.text.encode("utf-8"))

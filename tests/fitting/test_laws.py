@@ -12,7 +12,6 @@ from vramwise.judging import Policy, judge
 from vramwise.types import Severity
 from vramwise.variants.axes import AXES
 from vramwise.variants.search.fitness import weighed
-from vramwise.variants.search.space import count_changes
 
 CASES = [(LORA, 2.2), (LORA, 6.0), (LORA, 24.0), (FULL, 3.2), (FULL, 24.0)]
 
@@ -108,7 +107,7 @@ def brute_force(book):
         entry = book.entry(pick)
         if entry.fell or (any(pick) and book.workshop.refusal(entry.attempt)):
             continue
-        candidate = weighed(book.workshop.predicted(entry.attempt), entry.speed, None)
+        candidate = weighed(book.workshop.predicted(entry.attempt), book.speed(pick), None)
         if candidate.fits:
-            ranked.append((entry.grade, count_changes(pick), candidate.reserved_bytes, pick))
+            ranked.append((*book.key(pick), candidate.reserved_bytes, pick))
     return min(ranked)[3] if ranked else None

@@ -10,6 +10,7 @@ from vramwise.allocator.run import simulate
 from vramwise.allocator.settings import parse_settings
 from vramwise.errors import VramwiseError
 from vramwise.families import all_model_types
+from vramwise.ghost.loops.repeated_evals import EvalBatches
 from vramwise.ghost.loops.repeated_micro_steps import MicroSteps
 from vramwise.ghost.loops.sft import ghost_run
 
@@ -44,6 +45,19 @@ def test_micro_steps_seen_before_are_as_if_run_again(run, kind, widths):
 
 
 @settings(**COMMON)
+@given(run=runs(), kind=KINDS, widths=WIDTHS)
+def test_evaluation_batches_seen_before_are_as_if_run_again(run, kind, widths):
+    model, evaluated = small_model(kind), replace(run, evaluates=True, eval_batch_size=2, eval_on_start=True)
+    quick = timeline_of(evaluated, model, widths)
+    result, EvalBatches.result = EvalBatches.result, lambda _self, _shape, predict: predict()
+    try:
+        slow = timeline_of(evaluated, model, widths)
+    finally:
+        EvalBatches.result = result
+    assert without_cuts(quick) == without_cuts(slow)
+
+
+@settings(**COMMON)
 @given(run=runs(), kind=KINDS, widths=WIDTHS, share=st.sampled_from([None, 0.99, 0.9]))
 def test_layers_played_as_a_whole_leave_the_same_figures(run, kind, widths, share):
     timeline = timeline_of(run, small_model(kind, num_hidden_layers=6, n_layer=6, hidden_size=512), widths)
@@ -51,10 +65,9 @@ def test_layers_played_as_a_whole_leave_the_same_figures(run, kind, widths, shar
         return
     torch = run.target.torch
     allocator = parse_settings(run.allocator, torch)
-    plain = replace(timeline, cuts=())
     needs = simulate(timeline, allocator, torch=torch)
-    assert needs == simulate(plain, allocator, torch=torch)
+    assert needs == simulate(timeline, allocator, torch=torch, plainly=True)
     if share is not None:
         total = int(needs.peak_reserved_bytes * share)
         tight = simulate(timeline, allocator, torch=torch, total_bytes=total)
-        assert tight == simulate(plain, allocator, torch=torch, total_bytes=total)
+        assert tight == simulate(timeline, allocator, torch=torch, total_bytes=total, plainly=True)

@@ -85,6 +85,8 @@ def shown(run, name: str) -> str:
         if line.startswith("Expected error"):
             kept += lines[number + 3 :]
             break
+        if line.startswith("  speed: "):
+            continue
         # A calibration changes speeds, and no layout.
         timed = line.startswith("  About ") or " tokens a second" in line
         kept.append(re.sub(r"[\d.,]*\d" if timed else r"\d+\.\d+ ×", "N" if timed else "N ×", line))

@@ -60,6 +60,11 @@ def written(text: str, change_id: str, *, number: int = 0, gpus: int = 1) -> tup
         ),
         (LORA, "lower-rank", "adapter: lora\nlora_r: 8\nlora_alpha: 16\n"),
         (LORA, "quantize-base", "adapter: qlora\nload_in_4bit: true\nlora_r: 16\nlora_alpha: 32\n"),
+        (
+            "load_in_8bit: true # enough\n" + LORA,
+            "quantize-base",
+            "load_in_8bit: false # enough\nload_in_4bit: true\nadapter: qlora\nlora_r: 16\nlora_alpha: 32\n",
+        ),
         ("", "train-adapter", "adapter: lora\nlora_r: 16\nlora_alpha: 32\nlora_target_linear: true\n"),
         ("sequence_len: 2048\npad_to_sequence_len: true\n", "trim-rows", "sequence_len: 2048\n"),
         ("optimizer: adamw_torch # why not\n", "fused-optimizer", "optimizer: adamw_torch_fused # why not\n"),

@@ -41,16 +41,23 @@ class Efficiency:
     """Shares of a card's rates that kernels reach, and what the host takes for each thing it does, in seconds.
 
     Shares: of the tensor rate (`product`, `attention_forward`, `attention_backward`, `cut_loss`), of the memory's rate
-    (the others). `cached`: how much faster kernels stream what the last-level cache holds. `kernel`: what every kernel
-    takes on the card before and after its work. `forward`, `backward`, `library`: for one launch by whom; `op`: a view
-    or an autograd node; `call`: a module's function; `micro_step`, `step`: besides.
+    (the others). `cudnn`: how much faster its attention is than the others'. `strided`: kernels that broadcast,
+    transpose or widen. `cached`: how much faster kernels stream what the last-level cache holds. `kernel`: what every
+    kernel takes on the card besides its work.
+
+    `host_forward`, `host_backward`, `host_library`, `host_triton`: one launch, by whom; `host_product`: more for a
+    matrix product; `host_op`: a view or an autograd node; `host_call`: a module; `host_function`: an autograd function
+    written in Python; `host_sync`: asking the card for a number, besides the wait; `host_micro_step`, `host_step`: for
+    each of those.
     """
 
     product: float
     attention_forward: float
     attention_backward: float
+    cudnn: float
     cut_loss: float
     stream: float
+    strided: float
     triton: float
     dequantise: float
     optimizer: float
@@ -59,13 +66,17 @@ class Efficiency:
     pcie: float
     link: float
     kernel: float
-    forward: float
-    backward: float
-    library: float
-    op: float
-    call: float
-    micro_step: float
-    step: float
+    host_forward: float
+    host_backward: float
+    host_library: float
+    host_triton: float
+    host_product: float
+    host_op: float
+    host_call: float
+    host_function: float
+    host_sync: float
+    host_micro_step: float
+    host_step: float
     host_update: float  # parameters a second that the host's processors step
 
 

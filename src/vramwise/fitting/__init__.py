@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramwise.fitting.fit import fit
-from vramwise.fitting.rows import remedies, rows_that_fit
+from vramwise.fitting.rows import rows_that_fit
+from vramwise.fitting.ways_out import WayOut, way_out
 
-__all__ = ["fit", "remedies", "rows_that_fit"]
+__all__ = ["WayOut", "fit", "rows_that_fit", "way_out"]

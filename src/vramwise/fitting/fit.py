@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from itertools import combinations
 
 from vramwise.attempting import Adjust, as_it_is
 from vramwise.errors import VramwiseError
 from vramwise.facts.gpus import all_gpus
+from vramwise.fitting.largest import largest_of
 from vramwise.fitting.workshop import SubjectWorkshop
 from vramwise.subject import Subject
 from vramwise.types import GpuSpec
-from vramwise.variants.axes import ALLOW, Axis
+from vramwise.variants.axes import ALLOW, Axis, Choices
 from vramwise.variants.axes import opened as opened_axes
 from vramwise.variants.search.beyond import closest, considered, fallen, others
 from vramwise.variants.search.book import Book
-from vramwise.variants.search.finding import MOST, Progress, Search
+from vramwise.variants.search.finding import Progress, Search
 from vramwise.variants.search.result import Candidate, Fit
 from vramwise.variants.search.space import Space
 
@@ -31,16 +33,22 @@ def fit(
     keep: Sequence[str] = (),
     margin_bytes: int | None = None,
     limit_bytes: int | None = None,
+    maximise: str | None = None,
     progress: Progress | None = None,
     adjust: Adjust = as_it_is,
-    most: int = MOST,
+    axes: tuple[Axis, ...] | None = None,
 ) -> Fit:
     """The fastest variant that fits. `allow`: words that open more than keeps the training result; `keep`: keys that
-    stay. `margin_bytes` must stay free, else what the prediction itself may be off by. `most`: simulations."""
+    stay. `margin_bytes` must stay free, else what the prediction itself may be off by. `maximise`: the key whose
+    largest value is asked for instead, all else as it is. `adjust`: what the caller decides beyond the config;
+    `axes`: what may vary, where that is not left to the words."""
     _refuse_mistakes(subject, allow, keep, limit_bytes)
+    if maximise is not None:
+        found = largest_of(subject, maximise, margin_bytes=margin_bytes, limit_bytes=limit_bytes, progress=progress)
+        return replace(found, smallest_card=smallest_card(found.original))
     workshop = SubjectWorkshop(subject=subject, limit_bytes=limit_bytes, keep=keep, adjust=adjust)
-    search = search_of(workshop, opened_axes(allow), margin_bytes)
-    search.progress, search.most = progress, most
+    search = search_of(workshop, opened_axes(allow) if axes is None else axes, margin_bytes)
+    search.progress = progress
     book = search.book
     original = book.candidate_anyway(book.space.start)
     if original.prediction is None:
@@ -53,7 +61,7 @@ def fit(
         best=None if best is None else book.candidate(best),
         alternatives=() if best is None else tuple(book.candidate(pick) for pick in others(search, best)),
         closest=None if nearest is None else book.candidate(nearest),
-        opened=() if best is not None else tuple(_opened(workshop, allow, margin_bytes)),
+        opened=() if best is not None or axes is not None else tuple(_opened(workshop, allow, margin_bytes)),
         fallen=fallen(search, best, total),
         smallest_card=smallest_card(original),
         considered=total,
@@ -65,6 +73,15 @@ def search_of(workshop: SubjectWorkshop, axes: tuple[Axis, ...], margin_bytes: i
     """A search over what some axes offer to the workshop's subject."""
     space = Space(axes=axes, resolved=lambda changes: workshop.made(changes).run)
     return Search(book=Book(space=space, workshop=workshop, margin_bytes=margin_bytes))
+
+
+def keeping_result(axes: Iterable[Axis]) -> tuple[Axis, ...]:
+    """The axes without what changes the training."""
+
+    def kept(choices: Choices) -> Choices:
+        return lambda run: [change for change in choices(run) if change.effect != "changes"]
+
+    return tuple(replace(axis, choices=kept(axis.choices)) for axis in axes)
 
 
 def _opened(

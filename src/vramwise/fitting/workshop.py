@@ -15,7 +15,7 @@ from vramwise.types import Change, RunSpec, Severity
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.lengths import eval_shapes, train_shapes
 from vramwise.variants.search.book import settings_of
-from vramwise.variants.speed import Speed, lower_bound_bytes, speed_of
+from vramwise.variants.speed import Speed, lower_bound_bytes
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,11 +43,10 @@ class SubjectWorkshop:
 
     def speed(self, run: RunSpec) -> Speed | None:
         """How long a step takes, with rows as long as the data's where that is known."""
-        assert self.subject.model is not None
-        key, lengths = settings_of(run), self.subject.data.train
+        key = settings_of(run)
         if key not in self._speeds:
             try:
-                self._speeds[key] = speed_of(run, self.subject.model, train_shapes(run, lengths) if lengths else ())
+                self._speeds[key] = self.subject.with_run(run).speed()
             except VramwiseError:
                 self._speeds[key] = None
         return self._speeds[key]

@@ -339,6 +339,7 @@ def _accumulate_grad(tape: Tape, node: Node, grad: Tensor | None) -> Grads:
     if leaf is None or grad is None or leaf.grad is not None:
         if tape.work is not None and leaf is not None and grad is not None:
             tape.work.over(leaf.grad)
+            tape.work.gradient(leaf.grad)
         return ()
     if isinstance(leaf, Parameter):
         if leaf.local != leaf.numel:
@@ -347,4 +348,6 @@ def _accumulate_grad(tape: Tape, node: Node, grad: Tensor | None) -> Grads:
         if grad.storage is not None:
             tape.retag(grad.storage, "gradients", leaf.name)
     leaf.grad = grad
+    if tape.work is not None:
+        tape.work.gradient(grad)
     return ()

@@ -12,8 +12,8 @@ from vramwise.ghost.tape import Parameter
 from vramwise.ghost.work import Kernel, Work
 from vramwise.types import RunSpec
 
-# Tensors that one launch of torch's multi-tensor kernels takes, where it takes four lists of them.
-_MANY = 36
+# What one launch of torch's multi-tensor kernels takes: so many tensors, and so many chunks of elements.
+_MANY, _ELEMENTS = 36, 320 * 65536
 # `foreach` Adam: a lerp, two products, a root, a division, an addition and the update, over lists of tensors
 _FOREACH_READ, _FOREACH_WRITTEN, _FOREACH_LAUNCHES = 12, 8, 9
 # Adafactor: casts, squares, two means, roots, their product, a norm, and the update, one parameter at a time
@@ -28,13 +28,26 @@ def _about(kernel: Kernel, parameter: Parameter, calls: int = 1) -> Kernel:
     return kernel
 
 
+def _launches(elements: int) -> float:
+    """A tensor's part in the launches of a multi-tensor kernel."""
+    return max(1 / _MANY, elements / _ELEMENTS)
+
+
+def _many(work: Work, read: float, written: float, launches: float) -> Kernel:
+    """A tensor's part in kernels over many tensors, which torch's own code launches in a row."""
+    kernel = work.stream(read, written, "optimizer", launches)
+    kernel.by = "backward"
+    return kernel
+
+
 def list_clipping(work: Work, parameters: Sequence[Parameter]) -> None:
     """The norms of all gradients, then all of them scaled: kernels over many tensors at once."""
     for parameter in parameters:
         if parameter.grad is not None:
             nbytes = parameter.grad.numel * parameter.grad.dtype.size
-            _about(work.stream(nbytes, 0, "optimizer", 1 / _MANY), parameter)
-            _about(work.stream(nbytes, nbytes, "optimizer", 1 / _MANY), parameter)
+            launches = _launches(parameter.grad.numel)
+            _about(_many(work, nbytes, 0, launches), parameter)
+            _about(_many(work, nbytes, nbytes, launches), parameter)
 
 
 def list_update(work: Work, run: RunSpec, parameters: Sequence[Parameter]) -> None:
@@ -59,8 +72,8 @@ def _list_one(work: Work, name: str, elements: int, parameter: Parameter) -> Non
         states = elements * (1 if "lion" in name else 2) * (4 if wide else 1)
         _about(work.stream(2 * nbytes + states, nbytes + states, "optimizer"), parameter).by = "library"
     elif name in ("adamw_torch", "adamw_hf", "adamw", "adam", "rmsprop", "adagrad"):
-        launches = _FOREACH_LAUNCHES / _MANY
-        kernel = work.stream(_FOREACH_READ * nbytes, _FOREACH_WRITTEN * nbytes, "optimizer", launches)
+        launches = _FOREACH_LAUNCHES * _launches(elements)
+        kernel = _many(work, _FOREACH_READ * nbytes, _FOREACH_WRITTEN * nbytes, launches)
         _about(kernel, parameter, _FOREACH_LAUNCHES)
     elif "adafactor" in name or "came" in name:
         nbytes = 4 * elements
@@ -71,4 +84,4 @@ def _list_one(work: Work, name: str, elements: int, parameter: Parameter) -> Non
         for m, n, k in ((short, short, long), (short, short, short), (short, long, short)) * _ROUNDS:
             _about(work.product(None, m, n, k, dtype=parameter.state_dtype), parameter)
     else:
-        _about(work.stream(4 * nbytes, 3 * nbytes, "optimizer", 1 / _MANY), parameter)
+        _about(_many(work, 4 * nbytes, 3 * nbytes, _launches(elements)), parameter)

@@ -6,7 +6,6 @@ from pathlib import PurePath
 
 from vramwise.fitting.report import FitReport
 from vramwise.render import fit_words as words
-from vramwise.render.change_words import in_few_words
 from vramwise.render.fit_text import diff_lines, next_lines, price, rests_on, variants
 from vramwise.render.frontier import STYLE, frontier
 from vramwise.render.html.markup import Markup, element, together
@@ -16,6 +15,7 @@ from vramwise.render.outward import unstyle
 from vramwise.render.speed_text import times
 from vramwise.render.verdict_text import EFFECTS
 from vramwise.units import gib, readable
+from vramwise.variants.changes.words import in_few_words
 from vramwise.variants.search.result import Candidate, Fit
 
 _STYLE = """

@@ -6,9 +6,9 @@ from typing import Any
 
 from vramwise.fitting.report import FitReport
 from vramwise.render import fit_words as words
-from vramwise.render.change_words import in_few_words
 from vramwise.render.speed_text import speed_json
 from vramwise.types import GpuSpec
+from vramwise.variants.changes.words import in_few_words
 from vramwise.variants.search.result import Candidate
 
 VERSION = 1

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from vramwise.fitting.report import FitReport
 from vramwise.render import fit_words as words
-from vramwise.render.change_words import in_few_words
 from vramwise.render.folding import fold, fold_all
 from vramwise.render.outward import style
 from vramwise.render.speed_text import error_line, times
 from vramwise.render.verdict_text import EFFECTS, SIGNS, error_lines
 from vramwise.units import gib, readable
+from vramwise.variants.changes.words import in_few_words
 from vramwise.variants.search.result import Candidate, Fit
 
 # A column of words is never narrower, whatever the terminal.

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from math import ceil
 
 from vramwise.fitting.report import FitReport
-from vramwise.render.change_words import in_few_words
 from vramwise.render.speed_text import seconds, speed_line, times
 from vramwise.render.verdict_text import where
 from vramwise.types import GpuSpec
 from vramwise.units import GIB, gib, readable
+from vramwise.variants.changes.words import in_few_words
 from vramwise.variants.search.result import Candidate, Fit
 from vramwise.variants.verdict import TIGHT
 

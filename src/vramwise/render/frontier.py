@@ -10,11 +10,11 @@ from math import ceil, floor
 from textwrap import wrap
 
 from vramwise.render import fit_words as words
-from vramwise.render.change_words import in_few_words
 from vramwise.render.html.markup import Markup, element
 from vramwise.render.speed_text import times
 from vramwise.render.verdict_text import setting
 from vramwise.units import GIB, gib, readable
+from vramwise.variants.changes.words import in_few_words
 from vramwise.variants.search.result import Candidate, Fit
 
 # Drawn twice, and the page shows one of them: letters of a wide drawing are too small to read on a phone.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from vramwise.fitting import WayOut
 from vramwise.foreseeing import Answer, WhatIf
 from vramwise.render.outward import unstyle
 from vramwise.render.prediction_text import breakdown_rows
@@ -12,7 +13,6 @@ from vramwise.render.report_json import finding_json, stack_json
 from vramwise.render.speed_text import speed_json
 from vramwise.render.verdict_text import as_options, effect, headline, reasons
 from vramwise.timeline import MemoryReport
-from vramwise.variants.attempt import Attempt
 from vramwise.variants.prediction import Prediction
 
 VERSION = 1
@@ -53,12 +53,13 @@ def prediction_json(prediction: Prediction, answer: Answer | None = None) -> dic
         "peak_at": {"step": needs.peak_step, "phase": needs.peak_phase},
         "reasons": list(reasons(prediction, verdict)),
         "range": prediction.bounds and asdict(prediction.bounds),
-        "remedies": [_remedy(tried) for tried in answer.remedies] if answer else [],
+        "remedies": [_remedy(answer.way_out)] if answer and answer.way_out else [],
         "speed": speed_json(answer.speed, answer.duration) if answer else None,
     }
 
 
-def _remedy(tried: Attempt) -> dict[str, Any]:
+def _remedy(out: WayOut) -> dict[str, Any]:
+    tried = out.attempt
     needs = tried.prediction and tried.prediction.needs
     return {
         "title": tried.title,
@@ -67,6 +68,7 @@ def _remedy(tried: Attempt) -> dict[str, Any]:
         "commands": list(tried.commands),
         "options": as_options(tried),
         "peak_reserved_bytes": needs and needs.highest_reserved_bytes,
+        "fit_command": out.command,
     }
 
 

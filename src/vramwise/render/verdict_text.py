@@ -130,41 +130,31 @@ def _moment(prediction: Prediction) -> str:
 
 
 def ways_out(answer: Answer) -> list[str]:
-    """What would make it fit, each with its figure and the command that shows it."""
+    """What would make it fit, its figure, and the command that writes it."""
     if answer.prediction.fits is not False:
         return []
-    if not answer.remedies:
+    out = answer.way_out
+    if out is None:
         if answer.verdict.rows_up_to is not None:
             return []
         room = gib(answer.prediction.needs.device_bytes)
         return [f"Nothing that was tried makes it fit: it takes a card with more than {room}, or several (--gpus)"]
+    tried = out.attempt
+    assert tried.prediction is not None
+    needed = gib(tried.prediction.needs.highest_reserved_bytes)
+    tight = ", tight" if out.candidate.tight else ""
     lines = [style("What would make it fit", bold=True)]
-    for tried in answer.remedies:
-        assert tried.prediction is not None
-        needed = gib(tried.prediction.needs.highest_reserved_bytes)
-        tight = _how_tight(tried.prediction)
-        lines.append(f"  {needed:>9}  {_in_words(tried)} ({EFFECTS[effect(tried)]}{tight})")
-        if answer.command:
-            lines.append(f"    {answer.command} {as_options(tried)}")
+    lines.append(f"  {needed:>9}  {out.words} ({EFFECTS[effect(tried)]}{tight})")
+    if answer.command:
+        lines.append(f"    {answer.command} {as_options(tried)}")
+    lines.append(f"    {out.command}")
     return lines
-
-
-def _how_tight(prediction: Prediction) -> str:
-    """Whether it fits with room to spare, without, or only by giving back what the allocator keeps."""
-    if prediction.verdict().kind == "fits":
-        return ""
-    return ", tight: only by giving caches back" if prediction.fits_by_emptying else ", tight"
 
 
 def effect(tried: Attempt) -> str:
     """What all of it together does to the training: the gravest of the changes."""
     order = ("same", "rounding", "changes")
     return max((change.effect for change in tried.changes), key=order.index)
-
-
-def _in_words(tried: Attempt) -> str:
-    words = [setting(edit) for edit in tried.edits]
-    return ", ".join([*words, *tried.commands])
 
 
 def setting(edit: Edit) -> str:

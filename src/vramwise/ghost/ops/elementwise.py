@@ -26,6 +26,8 @@ def _result(t: Tape, a: Tensor, b: Tensor) -> Tensor:
     out.heads_first = a.heads_first if a.numel == out.numel else b.heads_first
     if t.work is not None:
         t.work.reads(out, a, b)
+        if a.shape != b.shape:
+            t.work.named(out, "strided")
     return out
 
 

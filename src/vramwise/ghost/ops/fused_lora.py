@@ -211,6 +211,9 @@ def fused_node(
     """The function's node: edges to its inputs and to what it trains."""
     factors = [factor for part in parts for factor in part.factors]
     turned = parts[0].wide_grads
+    if t.work is not None:
+        t.work.function()
+        backward = t.work.written_in_python(backward)
     node = t.node(backward, (*inputs, *factors), saved)
     node.expected = tuple([(item.shape, item.dtype) for item in (*inputs, *factors)])
     for position, factor in enumerate(factors, len(inputs)):

@@ -113,7 +113,10 @@ def _fused_loss_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     del both, same, one
     to_weight, to_hidden = node.saved
     if t.work is not None:
-        t.work.sync()  # whether the loss was scaled is asked on the host; it is not, here
+        t.work.sync()  # whether the loss was scaled is asked on the host: it is, and the gradients are too
+        for made in (to_hidden, to_weight):
+            if made is not None:
+                t.work.rewritten((made,), "triton")
     return to_hidden, to_weight
 
 
@@ -164,7 +167,7 @@ def list_chunks(work: Work, hidden: Tensor, weight: Tensor, low: DType, *, train
         count = min(step, rows - start)
         work.product(None, count, vocabulary, width, dtype=low)
         logits = count * vocabulary * low.size
-        work.stream(2 * logits, logits, "triton").by = "library"
+        work.stream(2 * logits, logits, "triton").by = "triton"
         if wants:
             work.product(None, count, width, vocabulary, dtype=low)
         if wants and trained:

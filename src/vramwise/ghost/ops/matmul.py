@@ -86,6 +86,7 @@ def linear(t: Tape, x: Tensor, weight: Tensor, bias: Tensor | None = None, *, tr
     low_x = autocast_input(t, x)
     out = t.new((*low_x.shape[:-1], low_weight.shape[1 if transposed else 0]), low_x.dtype)
     if t.work is not None:
+        t.work.called(1)
         inner = low_x.shape[-1]
         t.work.product(out, low_x.numel // inner, out.shape[-1], inner, dtype=low_x.dtype)
     if low_bias is None:

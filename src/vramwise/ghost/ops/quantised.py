@@ -48,6 +48,8 @@ def dequantised(t: Tape, shape: tuple[int, ...], dtype: DType, *, sums_in_place:
 
 def _backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     shape, x_shape = node.extra
+    if t.work is not None:
+        t.work.function()
     weight = dequantised(t, shape, grad.dtype, sums_in_place=True)
     out = t.new(x_shape, grad.dtype)
     if t.work is not None:
@@ -59,6 +61,8 @@ def _backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 def linear_4bit(t: Tape, x: Tensor, shape: tuple[int, int], bias: Parameter | None, compute: DType) -> Tensor:
     """`Linear4bit.forward`: the input in the compute type, the result back in the input's."""
+    if t.work is not None:
+        t.work.function()
     outer = x.dtype
     x = cast(t, x, compute)
     numel = shape[0] * shape[1]
@@ -97,6 +101,8 @@ def _backward_8bit(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 def linear_8bit(t: Tape, x: Tensor, shape: tuple[int, int], outliers: int = 0) -> Tensor:
     """`Linear8bitLt.forward`; its context keeps the input, and a copy of its outlier columns, until the graph goes."""
+    if t.work is not None:
+        t.work.function()
     rows = x.numel // x.shape[-1]
     packed, row_scales, columns = _quantised_rows(t, x, rows, outliers)
     loud = loud_weight = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import isfinite
 from typing import Any
 
 from vramwise.types import Change, RunSpec
@@ -63,8 +64,8 @@ def quantised_bases(run: RunSpec) -> Iterator[Change]:
     if _whole_model(run):
         title = f"{QLORA.what} of rank {_RANK}"
         yield QLORA.to(title, adapter="qlora", quantization="4bit", **_new_adapter(run))
-    elif (found := quantize_base(run)) is not None:
-        yield found
+    elif run.adapter == "lora" and run.quantization in (None, "8bit"):
+        yield QLORA.to(adapter="qlora", quantization="4bit")
 
 
 def _whole_model(run: RunSpec) -> bool:
@@ -97,7 +98,7 @@ def lower_ranks(run: RunSpec) -> Iterator[Change]:
     rank, alpha = run.lora_r // 2, run.lora_alpha
     while rank >= _SMALLEST_RANK:
         fields: dict[str, Any] = {"lora_r": rank}
-        if alpha is not None and run.origins["lora_alpha"].kind != "assumed":
+        if alpha is not None and isfinite(alpha) and run.origins["lora_alpha"].kind != "assumed":
             fields["lora_alpha"] = _scaled(alpha, rank, run.lora_r)
         yield LOWER_RANK.to(f"Rank {run.lora_r} → {rank}", **fields)
         rank //= 2

@@ -26,11 +26,9 @@ TWICE = "are the same run as another"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A variant that was written and timed."""
+    """A variant that was written; `fell`: why it could not be."""
 
     attempt: Attempt
-    speed: Speed | None = None
-    grade: int = 0
     fell: str = ""
 
 
@@ -58,7 +56,7 @@ class Book:
     _runs: dict[Hashable, Pick] = field(default_factory=dict)
 
     def entry(self, pick: Pick) -> Entry:
-        """The variant, written, resolved and timed."""
+        """The variant, written and resolved."""
         if pick not in self._entries:
             self._entries[pick] = self._written(pick)
         return self._entries[pick]
@@ -66,11 +64,12 @@ class Book:
     def _written(self, pick: Pick) -> Entry:
         changes = self.space.changes(pick)
         attempt = Attempt(changes=(), refused=UNWRITTEN) if changes is None else self.workshop.made(changes)
-        run = attempt.run
-        if run is None:
-            return Entry(attempt=attempt, fell=UNWRITTEN)
-        speed = self.workshop.speed(run)
-        return Entry(attempt=attempt, speed=speed, grade=grade_of(speed))
+        return Entry(attempt=attempt, fell=UNWRITTEN if attempt.run is None else "")
+
+    def speed(self, pick: Pick) -> Speed | None:
+        """How fast a variant is."""
+        run = self.entry(pick).attempt.run
+        return None if run is None else self.workshop.speed(run)
 
     def least_bytes(self, pick: Pick) -> int:
         """What a variant certainly needs."""
@@ -90,30 +89,29 @@ class Book:
 
     def key(self, pick: Pick) -> Key | None:
         """By what it is ranked; None where it cannot be written."""
-        entry = self.entry(pick)
-        return None if entry.fell else (entry.grade, count_changes(pick))
+        return None if self.entry(pick).fell else (grade_of(self.speed(pick)), count_changes(pick))
 
     def candidate(self, pick: Pick) -> Candidate:
         """The variant with its prediction, or why it needs none."""
         if pick not in self._candidates:
             entry = self.entry(pick)
             fell = self._judged(pick, entry) or (TOO_LARGE if self.too_large(pick) else "")
-            self._candidates[pick] = self._fallen(entry, fell) if fell else self._simulated(entry)
+            if fell:
+                self._candidates[pick] = Candidate(attempt=entry.attempt, speed=self.speed(pick), fell=fell)
+            else:
+                self._candidates[pick] = self._simulated(pick)
         return self._candidates[pick]
 
     def candidate_anyway(self, pick: Pick) -> Candidate:
         """The variant with its prediction, even where it is known not to fit: how much it misses by is asked."""
         known = self.candidate(pick)
         if known.prediction is None and known.fell == TOO_LARGE:
-            self._candidates[pick] = self._simulated(self.entry(pick))
+            self._candidates[pick] = self._simulated(pick)
         return self._candidates[pick]
 
-    def _simulated(self, entry: Entry) -> Candidate:
+    def _simulated(self, pick: Pick) -> Candidate:
         self.simulated += 1
-        return weighed(self.workshop.predicted(entry.attempt), entry.speed, self.margin_bytes)
-
-    def _fallen(self, entry: Entry, fell: str) -> Candidate:
-        return Candidate(attempt=entry.attempt, speed=entry.speed, fell=fell)
+        return weighed(self.workshop.predicted(self.entry(pick).attempt), self.speed(pick), self.margin_bytes)
 
     def _judged(self, pick: Pick, entry: Entry) -> str:
         if entry.fell or pick == self.space.start:

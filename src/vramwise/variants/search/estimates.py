@@ -31,7 +31,7 @@ def in_order(space: Space, key_of: KeyOf, base: Pick, dead: Callable[[Pick], boo
     gain = _BEYOND + sum(-options[0][0][0] for options in _options(space, key_of, base))
     waiting: list[tuple[Key, int, Pick, Iterator[tuple[Key, Pick]] | None]] = []
     for context in space.contexts(base):
-        key = key_of(context)
+        key = None if dead(context) else key_of(context)
         if key is not None:
             heappush(waiting, ((key[0] - gain, 0), len(waiting), context, None))
     count = len(waiting)

@@ -7,6 +7,7 @@ the leanest kernels, nothing fits with others.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -34,10 +35,13 @@ class Search:
     book: Book
     most: int = MOST
     progress: Progress | None = None
+    # Whether simulations ran out before the answer was certain.
+    ended_early: bool = False
     # Deciding choices with which nothing fits.
     dead: set[Pick] = field(default_factory=set)
     # Micro-batch and accumulation of variants that ask for more than there is, by all their other choices.
     _failed: dict[Pick, list[tuple[int, int]]] = field(default_factory=dict)
+    _surveyed: bool = False
     _lean: Pick | None = None
     _few: bool | None = None
 
@@ -86,6 +90,7 @@ class Search:
             if fitting and self.book.least_bytes(pick) > min(fitting)[0]:
                 continue
             if self.book.simulated >= self.most:
+                self.ended_early = True
                 break
             if self.fits(pick):
                 won = key
@@ -145,13 +150,24 @@ class Search:
 
     def _is_dead(self, pick: Pick) -> bool:
         """Whether nothing with the deciding choices of this variant fits."""
-        lean = self._leanest(pick)
-        if lean is None:
+        if self.few:
             return False
-        context = self.context(pick)
-        if context not in self.dead and (self._hopeless(lean) or self.book.too_large(lean)):
-            self.dead.add(context)
-        return context in self.dead
+        if not self._surveyed:
+            self._surveyed = True
+            self._survey()
+        return self.context(pick) in self.dead
+
+    def _survey(self) -> None:
+        """Which deciding choices are too large with the leanest kernels; the bound grows with the micro-batch."""
+        chains: dict[tuple[Pick, bool], list[Pick]] = {}
+        for context in self.book.space.contexts(self.lean):
+            if not self.book.entry(context).fell:
+                once = self._batches(context)[1] == 1
+                chains.setdefault((self._beside_batches(context), once), []).append(context)
+        for chain in chains.values():
+            chain.sort(key=self._batches)
+            first = bisect_left(chain, True, key=self.book.too_large)
+            self.dead |= {self.context(context) for context in chain[first:]}
 
     def _leanest(self, pick: Pick) -> Pick | None:
         """The variant with the same deciding choices that needs least; None where no bound tells."""

@@ -1,7 +1,7 @@
 """A model with few layers that stands for the whole: one of each kind, and how many of the whole each stands for.
 
 Layers that are alike do the same work. The first is always there by itself: where nothing before it wants a gradient,
-its backward is shorter.
+its backward is shorter. So is the last where something is done for the neighbour of the layer at work.
 """
 
 from __future__ import annotations
@@ -27,7 +27,12 @@ class Shallow:
 
 def shallow(run: RunSpec, model: ModelSpec) -> Shallow:
     """Few layers for the whole, or the whole where that cannot be."""
-    return _shallow(model) if _alike(run) else _whole(model)
+    return _shallow(model, _reaches_beside(run)) if _alike(run) else _whole(model)
+
+
+def _reaches_beside(run: RunSpec) -> bool:
+    """Whether something is gathered or copied beside the layer at work, for its neighbours."""
+    return run.sharding != "none" or run.activation_offloading != "off" or run.layer_offloading
 
 
 def _alike(run: RunSpec) -> bool:
@@ -40,14 +45,16 @@ def _whole(model: ModelSpec) -> Shallow:
 
 
 @lru_cache(maxsize=64)
-def _shallow(model: ModelSpec) -> Shallow:
+def _shallow(model: ModelSpec, last_apart: bool) -> Shallow:
     kinds = _kinds(model)
-    chosen = sorted([0, *[kinds.index(kind, 1) for kind in dict.fromkeys(kinds[1:])]])
+    end = len(kinds) - last_apart
+    between = list(kinds[1:end])
+    chosen = sorted({0, *[kinds.index(kind, 1) for kind in between], len(kinds) - 1 if last_apart else 0})
     small = cut(model, chosen)
     if small is None:
         return _whole(model)
-    rest = list(kinds[1:])
-    return Shallow(model=small, counts=(1, *[rest.count(kinds[layer]) for layer in chosen[1:]]))
+    counts = [between.count(kinds[layer]) if 0 < layer < end else 1 for layer in chosen]
+    return Shallow(model=small, counts=tuple(counts))
 
 
 def two_depths(run: RunSpec, model: ModelSpec) -> tuple[ModelSpec, ModelSpec, int] | None:
@@ -59,8 +66,7 @@ def two_depths(run: RunSpec, model: ModelSpec) -> tuple[ModelSpec, ModelSpec, in
     """
     if not _alike(run) or run.sharding == "zero3":
         return None
-    beside = run.sharding != "none" or run.activation_offloading != "off" or run.layer_offloading
-    return _two_depths(model, 3 if beside else 1)
+    return _two_depths(model, 3 if _reaches_beside(run) else 1)
 
 
 @lru_cache(maxsize=64)

@@ -48,7 +48,7 @@ def on_card(kernel: Kernel, rates: Rates, costs: Efficiency) -> float:
         share = busy_share(*kernel.dims, rates.multiprocessors)
         computed = kernel.flops / (rates.flops(kernel.dtype) * costs.product * share)
     elif family in _COMPUTING:
-        share = getattr(costs, family.replace(" ", "_"))
+        share = getattr(costs, family.replace(" ", "_")) * (costs.cudnn if kernel.cudnn else 1)
         computed = kernel.flops / (rates.flops(kernel.dtype or "bf16") * share)
     return kernel.count * costs.kernel + max(streamed, computed)
 
@@ -67,5 +67,10 @@ def _transfer(kernel: Kernel, rates: Rates, costs: Efficiency) -> float:
 
 def on_host(kernel: Kernel, costs: Efficiency) -> float:
     """Seconds of the host until it is launched."""
-    launch = {"forward": costs.forward, "backward": costs.backward, "library": costs.library}[kernel.by]
-    return kernel.count * launch + kernel.ops * costs.op + kernel.calls * costs.call
+    before = kernel.ops * costs.host_op + kernel.calls * costs.host_call + kernel.functions * costs.host_function
+    if kernel.family == "sync":
+        return before + costs.host_sync
+    launch = float(getattr(costs, f"host_{kernel.by}"))
+    if kernel.family == "product":
+        launch += costs.host_product
+    return before + kernel.count * launch

@@ -23,7 +23,9 @@ from vramwise.variants.speed.depth import Shallow, shallow
 # The first micro-step makes gradients, others add to them; the last exchanges them with other cards.
 _MICRO_STEPS, _MICRO_STEPS_SHARDED = 2, 3
 # Samples that a packed row holds, where nothing is known of the data.
-_SAMPLES_A_ROW = 4
+_SAMPLES_A_ROW = 2
+# From here on collators say where the samples of a packed row begin; before, every layer asks the card.
+_TELLS_SAMPLES = (5, 20)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +73,7 @@ def usual_sample(run: RunSpec) -> int:
 def rehearse(run: RunSpec, model: ModelSpec, shape: BatchShape, sample_tokens: int | None = None) -> StepWork:
     """The kernels of one step with micro-batches of that shape; worked out once for runs that are alike in it."""
     sample = (sample_tokens or usual_sample(run)) if samples_apart(run) else None
-    most = _MICRO_STEPS if run.sharding == "none" else _MICRO_STEPS_SHARDED
+    most = _MICRO_STEPS if run.sharding == "none" and run.data_parallel == 1 else _MICRO_STEPS_SHARDED
     run = replace(
         run,
         gradient_accumulation_steps=min(run.gradient_accumulation_steps, most),
@@ -82,7 +84,8 @@ def rehearse(run: RunSpec, model: ModelSpec, shape: BatchShape, sample_tokens: i
         sequence_len=run.sequence_len if run.rl else 1,
     )
     values = tuple([getattr(run, name) for name in SEEN_BY_THE_GHOST])
-    key = (values, run.target.torch, run.target.stack.parts("liger-kernel"), run.target.gpu, model, shape, sample)
+    versions = [run.target.stack.parts(name) for name in ("torch", "liger-kernel", "transformers")]
+    key = (values, *versions, run.target.gpu, model, shape, sample)
     return _listed(_Asked(run, model, shape, sample, key))
 
 
@@ -97,6 +100,10 @@ def _listed(asked: _Asked) -> StepWork:
         liger = run.target.stack.parts("liger-kernel") or LIGER
         t = WorkTape(hardware_of(run.target.gpu, run.target.torch), liger)
         t.work.sample = asked.sample
+        t.work.ranks = max(run.data_parallel, 1)
+        if run.sharding in ("none", "ddp") and run.data_parallel > 1:
+            t.work.sums_gradients = run.gradient_accumulation_steps
+        t.work.told_samples = asked.sample is None or run.target.stack.parts("transformers") >= _TELLS_SAMPLES
         under_way = loop_of(run)(t, run, local_model(run, few.model), sharding_of(run))
         under_way.train(plan)
     finally:

@@ -43,7 +43,7 @@ def speed_of(
         return None
     found = list(shapes) or train_shapes(run, None)
     steps = [
-        (timed(run, model, shape, rates, efficiency(), sample_tokens), count) for shape, count in _standing_for(found)
+        (timed(run, model, shape, rates, efficiency(), sample_tokens), count) for shape, count in standing_for(found)
     ]
     total = sum([count for _, count in steps])
     seconds = on_grid(sum([step.seconds * count for step, count in steps]) / total)
@@ -85,11 +85,11 @@ def priced(work: StepWork, micro_steps: int, rates: Rates, costs: Efficiency) ->
     for position, stretches in enumerate(work.micro_steps):
         before = queues.now
         turns = 1 + (between if position == min(1, len(work.micro_steps) - 1) else 0)
-        queues.host_works(costs.micro_step)
+        queues.host_works(costs.host_micro_step)
         queues.run(stretches, turns)
         queues.drain()
         queues.later((queues.now - before) * (turns - 1))
-    queues.host_works(costs.step)
+    queues.host_works(costs.host_step)
     queues.run(work.update)
     queues.drain()
     parts = dict(queues.parts)
@@ -98,7 +98,7 @@ def priced(work: StepWork, micro_steps: int, rates: Rates, costs: Efficiency) ->
     return Timed(seconds=queues.now, parts=parts)
 
 
-def _standing_for(shapes: Sequence[BatchShape]) -> list[tuple[BatchShape, int]]:
+def standing_for(shapes: Sequence[BatchShape]) -> list[tuple[BatchShape, int]]:
     """Each shape with how often it comes; of many the middle ones of equal groups by size."""
     counted = Counter(shapes)
     if len(counted) <= _MOST_SHAPES:
@@ -112,9 +112,7 @@ def _standing_for(shapes: Sequence[BatchShape]) -> list[tuple[BatchShape, int]]:
 def _assumptions(run: RunSpec, rates: Rates, sample_tokens: int | None) -> tuple[str, ...]:
     said = [f"rates of {rates.name} from its data sheet; {efficiency_basis()}"]
     if sample_tokens is None and samples_apart(run):
-        said.append(f"packed rows hold samples of {usual_sample(run):,} tokens, a quarter of sequence_len")
+        said.append(f"packed rows hold samples of {usual_sample(run):,} tokens, half of sequence_len")
     if run.torch_compile:
         said.append("torch_compile: timed as eager; compiled runs are usually faster")
-    if run.data_parallel > 1 and run.sharding in ("none", "ddp"):
-        said.append("the exchange of gradients between GPUs is taken to hide behind backward")
     return tuple(said)

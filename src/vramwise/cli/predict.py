@@ -74,7 +74,7 @@ def command(
     ask = PredictOptions(**asked, limit_bytes=None if memory_limit is None else parse_size(memory_limit))
     tried = scenarios(what_if)
     subject = opened(path, options, ask)
-    found = answer(subject, ask, _command(path, options, ask, memory_limit))
+    found = answer(subject, ask, _fit_command(path, options, ask, memory_limit))
     prediction = found.prediction
     changed = [what_changes(subject, options, ask, changes) for changes in tried]
     by_card = predict_cards(prediction, CARDS) if cards else []
@@ -86,10 +86,9 @@ def command(
     sys.exit(1 if prediction.fits is False else 0)
 
 
-def _command(path: str, options: Options, ask: PredictOptions, memory_limit: str | None) -> str:
-    """The command again, without its changes and outputs: to try a remedy by."""
-    more = {name: getattr(ask, name) for name in ("engine", "model", "steps", "lengths", "eval_lengths")}
-    return command_again("predict", path, options, {**more, "memory_limit": memory_limit}, online=ask.online)
+def _fit_command(path: str, options: Options, ask: PredictOptions, memory_limit: str | None) -> str:
+    """The command that fits the config to the same machine, with the same versions and data."""
+    return command_again("fit", path, options, {"model": ask.model, "memory_limit": memory_limit}, online=ask.online)
 
 
 def predict_cards(prediction: Prediction, names: Sequence[str]) -> list[tuple[str, Prediction]]:

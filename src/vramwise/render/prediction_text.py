@@ -45,7 +45,8 @@ def render_prediction(prediction: Prediction, answer: Answer | None = None) -> l
 def _speed(answer: Answer | None) -> Iterator[str]:
     """How fast it is, or why that is not said."""
     if answer is not None and answer.speed is not None:
-        yield speed_line(answer.speed, answer.duration)
+        said = speed_line(answer.speed, answer.duration)
+        yield f"If it fitted: {said[:1].lower()}{said[1:]}" if answer.prediction.fits is False else said
     elif answer is not None and answer.no_speed:
         yield f"{answer.no_speed[:1].upper()}{answer.no_speed[1:]}"
 

@@ -106,7 +106,7 @@ def test_a_key_that_is_kept_stays(vramwise, config):
 
 
 def test_the_largest_that_fits(vramwise, config):
-    result = fit(vramwise, config, "--max", "sequence_len", "--write", "--memory-limit", "4GiB")
+    result = fit(vramwise, config, "--max", "sequence_len", "--write", "--memory-limit", "6GiB")
     assert result.exit_code == 0
     largest = int(config.read_text().partition("sequence_len: ")[2].split()[0])
     assert result.stdout.split("with", 1)[0].endswith(f" The largest sequence_len that fits: {largest}, ")

@@ -27,10 +27,10 @@ class Kernel:
     """One launch. `dims`: (batch, m, n, k) of a product; `flops` of products and attention; bytes of all.
 
     `by`: who launches it: "forward" (Python, op by op), "backward" (autograd's own thread), "library" (a library's
-    Python code), "triton" (Triton's launcher). `count`: so many launches that are alike, or a part of one that takes
-    many tensors. What the host goes through before it: `ops`, views and autograd's nodes; `calls`, modules;
-    `functions`, autograd's functions that are written in Python. `about`: the parameter that it is for, where its mark
-    does not say. `cudnn`: attention by cuDNN's kernel.
+    Python code), "triton" (Triton's launcher), "copy" (a hook that sends a tensor elsewhere). `count`: so many launches
+    that are alike, or a part of one that takes many tensors. What the host goes through before it: `ops`, views and
+    autograd's nodes; `calls`, modules and hooks; `functions`, autograd's functions that are written in Python.
+    `about`: the parameter that it is for, where its mark does not say. `cudnn`: attention by cuDNN's kernel.
     """
 
     __slots__ = (
@@ -83,6 +83,8 @@ class Work:
         self.ranks = 1
         self.sums_gradients = 0
         self._begun = -1  # micro-steps; the first "forward" is where a step's batches are made
+        # autograd's own code is at work, and not a block that is run again
+        self.in_autograd = False
         # a backward step that is written in Python is under way
         self.in_python = False
         # packed rows: the kernel is told where samples begin; else every layer finds out for itself
@@ -92,8 +94,8 @@ class Work:
 
     def _add(self, family: str, read: float, written: float) -> Kernel:
         t = self._tape
-        by_autograd = t.in_backward and not t.grad_enabled and not self.in_python
-        kernel = Kernel(family, read, written, "backward" if by_autograd else "forward", t.tag)
+        by = "backward" if t.in_backward and self.in_autograd and not self.in_python else "forward"
+        kernel = Kernel(family, read, written, by, t.tag)
         kernel.ops, kernel.calls, kernel.functions = self._ops, self._calls, self._functions
         self._ops = self._calls = self._functions = 0
         self.kernels.append(kernel)
@@ -231,9 +233,8 @@ class Work:
         keys = min(k.shape[2], self.sample or k.shape[2], longest or k.shape[2]) if causal else k.shape[2]
         flops = (10.0 if backward else 4.0) * batch * heads * queries * keys * width
         read = q.numel * q.dtype.size * (4 if backward else 1) + 2 * k.numel * k.dtype.size
-        by = self._tape.in_backward and not self._tape.grad_enabled
         kernel = self.fused(made, "attention backward" if backward else "attention forward", read=read)
-        kernel.by = "backward" if by else "forward"
+        kernel.by = "backward" if backward else "forward"
         kernel.flops = flops / 2 if causal else flops
         kernel.dims, kernel.cudnn = (batch, heads, queries, width), cudnn
         kernel.dtype = q.dtype.name
@@ -271,7 +272,7 @@ class Work:
 
     def copy(self, nbytes: float, *, to_host: bool) -> None:
         """A copy between card and host memory, beside the kernels."""
-        self._add("to host" if to_host else "from host", nbytes, nbytes).by = "library"
+        self._add("to host" if to_host else "from host", nbytes, nbytes).by = "copy"
 
     def collective(self, kind: str, nbytes: float) -> None:
         """An exchange with other cards, of so many bytes in all, beside the kernels: each has its own share already."""
@@ -311,18 +312,22 @@ class WorkTape(Tape):
         """The backward step of an op: the host makes it."""
         self.work.op()
         if self.frame is not None:
-            self.work.called(2 * len(saved))  # hooks for each tensor, when it is saved and when it is asked for
+            # a hook for each tensor: when it is saved, and when one that was saved in backward is asked for
+            hooks = sum([one is not None for one in saved])
+            self.work.called(2 * hooks if self.in_backward else hooks)
         return super().node(backward, inputs, saved)
 
     def mark(self, category: str, label: str) -> int:
         """What follows is for something else: a part of a block is some modules."""
         if label.endswith(_PARTS):
+            self.work.in_autograd = False
             self.work.called(_MODULES)
         return super().mark(category, label)
 
     def mark_backward(self, tag: int) -> None:
         """A backward step begins."""
         self.work.op()
+        self.work.in_autograd = True
         super().mark_backward(tag)
 
     def phase(self, name: str, step: int) -> None:

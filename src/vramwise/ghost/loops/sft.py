@@ -68,7 +68,7 @@ def ghost_run(
         under_way.train(plan)
         # what the end of this function frees is no part of the run
         events = t.events[:]
-    timeline = Timeline(events=events, tags=t.tags, phases=t.phases, repeats=t.repeats, cuts=t.cuts)
+    timeline = Timeline(events=events, tags=t.tags, phases=t.phases, repeats=t.repeats, cuts=t.cuts, alike=t.alike)
     return timeline, (*assumptions(run, model, widths, eval_widths, liger), *plan.said)
 
 

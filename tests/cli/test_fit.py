@@ -19,6 +19,7 @@ MODEL = {
     "num_hidden_layers": 2,
     "num_attention_heads": 8,
     "num_key_value_heads": 4,
+    "max_position_embeddings": 32768,
 }
 SETTLED = ("--with", "axolotl==0.21.0", "--torch", "2.11")
 CONFIG = """\

@@ -12,7 +12,7 @@ from vramwise.facts.gpus import all_gpus
 from vramwise.fitting.largest import largest_of
 from vramwise.fitting.workshop import SubjectWorkshop
 from vramwise.subject import Subject
-from vramwise.types import GpuSpec
+from vramwise.types import GpuSpec, RunSpec
 from vramwise.variants.axes import ALLOW, AXES, Axis, Choices
 from vramwise.variants.axes import opened as opened_axes
 from vramwise.variants.search.beyond import closest, considered, fallen, others
@@ -94,7 +94,7 @@ def _opened(
         best = search.best()
         return None if best is None else search.book.candidate(best)
 
-    closed = [word for word in ALLOW if word not in allow and _offers(workshop, word)]
+    closed = [word for word in ALLOW if word not in allow and opens(workshop.subject.run, word)]
     alone = [(word, found) for word in closed if (found := with_words([word])) is not None]
     if alone or len(closed) < 2:
         yield from alone
@@ -109,9 +109,9 @@ def _opened(
         yield " ".join(closed), together
 
 
-def _offers(workshop: SubjectWorkshop, word: str) -> bool:
-    """Whether a word opens anything to the run as it is."""
-    return any(axis.choices(workshop.subject.run) for axis in AXES if axis.allow == word)
+def opens(run: RunSpec, word: str) -> bool:
+    """Whether a word of --allow opens anything to the run as it is."""
+    return any(axis.choices(run) for axis in AXES if axis.allow == word)
 
 
 def smallest_card(candidate: Candidate) -> GpuSpec | None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from vramwise.allocator.profile import Profile, profile_timeline
-from vramwise.allocator.settings import parse_settings
+from vramwise.allocator.settings import AllocatorSettings, parse_settings
 from vramwise.allocator.unrolling import MOST_EVENTS, unroll, unrolled_length
 from vramwise.displayed import Displayed
 from vramwise.errors import VramwiseError
@@ -199,14 +199,17 @@ def _unshown(timeline: Timeline) -> Iterator[str]:
 
 
 def _within_capacity(prediction: Prediction, rehearsals: Rehearsals) -> Prediction:
-    """Where it does not fit with all caches kept: see whether released caches and retries carry it through."""
-    capacity = prediction.capacity_bytes
-    if capacity is None or prediction.needs.highest_reserved_bytes <= capacity:
+    """Where it does not fit with all caches kept, or may not by torch's count: see whether released caches and retries
+    carry it through."""
+    run, capacity = prediction.run, prediction.capacity_bytes
+    settings = parse_settings(run.allocator, run.target.torch)
+    if capacity is None:
         return prediction
-    run = prediction.run
+    if prediction.needs.highest_reserved_bytes <= capacity and not _counts_whole_requests(prediction, settings):
+        return prediction
     report = rehearsals.simulated(
         prediction.short_timeline,
-        parse_settings(run.allocator, run.target.torch),
+        settings,
         run.target.torch,
         total_bytes=None if prediction.gpu is None else prediction.gpu.memory_bytes,
         limit_bytes=prediction.limit_bytes,
@@ -214,6 +217,12 @@ def _within_capacity(prediction: Prediction, rehearsals: Rehearsals) -> Predicti
     )
     news = [note for note in report.assumptions if note not in prediction.assumptions]
     return replace(prediction, report=report, assumptions=(*prediction.assumptions, *news))
+
+
+def _counts_whole_requests(prediction: Prediction, settings: AllocatorSettings) -> bool:
+    """Whether torch may refuse what there is room for: against a limit of its own it counts a request in full, though
+    an expandable segment needs only what is missing behind its last free block. The card counts what is missing."""
+    return settings.expandable_segments and (prediction.limit_bytes is not None or settings.memory_fraction < 1)
 
 
 def _simulated(

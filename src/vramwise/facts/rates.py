@@ -43,17 +43,19 @@ class Efficiency:
     """Shares of a card's rates that kernels reach, and what the host takes for each thing it does, in seconds.
 
     Shares: of the tensor rate (`product`, `attention_forward`, `attention_backward`, `cut_loss`), of the memory's rate
-    (the others). `cudnn`: how much faster its attention is than the others'. `strided`: kernels that broadcast,
+    (the others). `sustained`: what is left of a rested card's rate when large products follow one another, which power
+    limits. `cudnn`: how much faster its attention is than the others'. `strided`: kernels that broadcast,
     transpose or widen. `cached`: how much faster kernels stream what the last-level cache holds. `kernel`: what every
     kernel takes on the card besides its work.
 
     `host_forward`, `host_backward`, `host_library`, `host_triton`, `host_copy`: one launch, by whom; `host_product`:
     more for a matrix product; `host_op`: a view or an autograd node; `host_call`: a module or a hook; `host_function`:
-    an autograd function written in Python; `host_sync`: asking the card for a number, besides the wait;
+    an autograd function written in Python; `host_line`: a line of a log, written and flushed; `host_sync`: asking the card for a number, besides the wait;
     `host_micro_step`, `host_step`: for each of those.
     """
 
     product: float
+    sustained: float
     attention_forward: float
     attention_backward: float
     cudnn: float
@@ -77,6 +79,7 @@ class Efficiency:
     host_op: float
     host_call: float
     host_function: float
+    host_line: float
     host_sync: float
     host_micro_step: float
     host_step: float

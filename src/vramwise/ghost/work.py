@@ -25,6 +25,7 @@ class Work:
         self._ops = 0
         self._calls = 0
         self._functions = 0
+        self._lines = 0
         # cards that share the work; the micro-step after which the whole gradients of all are summed (0: none)
         self.ranks = 1
         self.sums_gradients = 0
@@ -43,7 +44,8 @@ class Work:
         by = "backward" if t.in_backward and self.in_autograd and not self.in_python else "forward"
         kernel = Kernel(family, read, written, by, t.tag)
         kernel.ops, kernel.calls, kernel.functions = self._ops, self._calls, self._functions
-        self._ops = self._calls = self._functions = 0
+        kernel.lines = self._lines
+        self._ops = self._calls = self._functions = self._lines = 0
         self.kernels.append(kernel)
         return kernel
 
@@ -68,6 +70,10 @@ class Work:
     def function(self) -> None:
         """One of autograd's functions that are written in Python begins, forward or backward."""
         self._functions += 1
+
+    def line(self) -> None:
+        """The host writes a line into its log."""
+        self._lines += 1
 
     def of(self, tensor: Tensor | None) -> Kernel | None:
         """The kernel that made a tensor, to be corrected."""
@@ -123,6 +129,20 @@ class Work:
         found = self.of(scales)
         if found is not None:
             found.by = "library"
+
+    def widened(self, weight: Tensor, *, bits: int) -> None:
+        """A quantised weight was cast, and is multiplied with its scales in place: plain operations, no kernel for it."""
+        kernel = self.of(weight)
+        if kernel is not None:
+            kernel.family, kernel.read = "strided", weight.numel * bits / 8
+        nbytes = weight.numel * weight.dtype.size
+        self.stream(nbytes, nbytes, "strided")
+
+    def from_library(self, tensor: Tensor) -> None:
+        """A library's Python code launches the kernel that made it."""
+        kernel = self.of(tensor)
+        if kernel is not None:
+            kernel.by, kernel.family = "library", "stream"
 
     def fused(
         self,

@@ -33,6 +33,7 @@ def _norm_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     to_x = alias(grad, grad.shape) if in_place else t.like(grad)
     if t.work is not None:
         made, over = ((partial,), (grad,)) if in_place else ((partial, to_x), ())
+        t.work.function()
         t.work.fused(made, "triton", read=2 * grad.numel * grad.dtype.size, over=over)
     to_weight = None
     if partial is not None:
@@ -47,6 +48,7 @@ def rms_norm(t: Tape, x: Tensor, weight: Tensor, *, in_place: bool) -> Tensor:
     out = t.like(x)
     rstd = t.new((x.numel // x.shape[-1],), FP32)
     if t.work is not None:
+        t.work.function()
         t.work.fused((out, rstd), "triton", read=x.numel * x.dtype.size)
     if t.grad_enabled and (x.node is not None or weight.node is not None):
         out.node = t.node(_norm_backward, (x, weight), (without_node(x), weight, rstd))
@@ -58,6 +60,7 @@ def rms_norm(t: Tape, x: Tensor, weight: Tensor, *, in_place: bool) -> Tensor:
 def _gated_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     up, gate = node.saved
     if t.work is not None:
+        t.work.function()
         t.work.fused((), "triton", read=3 * gate.numel * gate.dtype.size, over=(gate, up))
     return alias(gate, gate.shape), alias(up, up.shape)
 
@@ -71,6 +74,7 @@ def gated_activation(t: Tape, gate: Tensor, up: Tensor, *, copies: bool = False)
     right = t.like(up) if copies else without_node(up)
     out = t.like(gate)
     if t.work is not None:
+        t.work.function()
         t.work.fused((out,), "triton", read=2 * gate.numel * gate.dtype.size)
     if t.grad_enabled and (gate.node is not None or up.node is not None):
         out.node = t.node(_gated_backward, (gate, up), (left, right))
@@ -83,6 +87,7 @@ def _rotated_backward(t: Tape, node: Node, grads: Tensor | list[Tensor | None]) 
     parts = list(grads) if isinstance(grads, list) else [grads]
     parts += [None] * (2 - len(parts))
     if t.work is not None:
+        t.work.function()
         t.work.rewritten(parts, "triton")
     return tuple([t.new(part.shape, part.dtype) if part is not None and part.heads_first else part for part in parts])
 
@@ -97,6 +102,7 @@ def rotate_in_place(t: Tape, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> 
     """Rotary positions written over queries and keys, both ways."""
     turned = _contiguous(t, q), _contiguous(t, k)
     if t.work is not None:
+        t.work.function()
         t.work.rewritten(turned, "triton")
     if t.grad_enabled and (q.node is not None or k.node is not None):
         node = t.node(_rotated_backward, (q, k), (cos, sin))

@@ -24,6 +24,8 @@ from vramwise.ghost.tape import Grads, Node, Parameter, Tape, Tensor
 # LLM.int8: values from here on are outliers; transformers' initializer_range; how finely a distribution is summed
 _THRESHOLD, _INITIAL_DEVIATION = 6.0, 0.02
 _SLICES, _REACH = 400, 9.0
+# LLM.int8 on the host: operators of bitsandbytes that call others; launches that list and blank outlier columns
+_NESTED_OPS, _TO_FIND_COLUMNS, _TO_BLANK_COLUMNS = 5, 3, 2
 
 BLOCK = 64
 SCALE_BLOCK = 256
@@ -48,8 +50,6 @@ def dequantised(t: Tape, shape: tuple[int, ...], dtype: DType, *, sums_in_place:
 
 def _backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     shape, x_shape = node.extra
-    if t.work is not None:
-        t.work.function()
     weight = dequantised(t, shape, grad.dtype, sums_in_place=True)
     out = t.new(x_shape, grad.dtype)
     if t.work is not None:
@@ -81,7 +81,8 @@ def linear_4bit(t: Tape, x: Tensor, shape: tuple[int, int], bias: Parameter | No
     del low
     del summed, absmax, weight
     if t.grad_enabled and x.node is not None:
-        out.node = t.node(_backward, (x,), ())
+        backward = _backward if t.work is None else t.work.written_in_python(_backward)
+        out.node = t.node(backward, (x,), ())
         out.node.extra = (shape, x.shape)
     return cast(t, out, outer)
 
@@ -90,9 +91,10 @@ def _backward_8bit(t: Tape, node: Node, grad: Tensor) -> Grads:
     shape, x_shape = node.extra
     weight = t.new(shape, grad.dtype)
     t.new((shape[0],), FP32)
+    if t.work is not None:
+        t.work.widened(weight, bits=8)
     out = t.new(x_shape, grad.dtype)
     if t.work is not None:
-        t.work.opened(weight, None, bits=8)
         t.work.product(out, out.numel // shape[1], shape[1], shape[0], dtype=grad.dtype)
     t.workspace()
     del weight
@@ -101,9 +103,12 @@ def _backward_8bit(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 def linear_8bit(t: Tape, x: Tensor, shape: tuple[int, int], outliers: int = 0) -> Tensor:
     """`Linear8bitLt.forward`; its context keeps the input, and a copy of its outlier columns, until the graph goes."""
+    rows = x.numel // x.shape[-1]
     if t.work is not None:
         t.work.function()
-    rows = x.numel // x.shape[-1]
+        t.work.called(_NESTED_OPS)
+        if x.dtype is not FP16:
+            t.work.line()  # a warning, at every call, that inputs are cast to fp16
     packed, row_scales, columns = _quantised_rows(t, x, rows, outliers)
     loud = loud_weight = None
     if columns is not None:
@@ -111,8 +116,11 @@ def linear_8bit(t: Tape, x: Tensor, shape: tuple[int, int], outliers: int = 0) -
         loud_weight = _columns_of_weight(t, (shape[0], outliers), x.dtype)
     whole = t.new((rows, shape[0]), INT32)
     if t.work is not None:
-        t.work.product(whole, rows, shape[0], shape[1], dtype=INT8)
+        t.work.product(whole, rows, shape[0], shape[1], dtype=INT8).by = "library"
     product = t.new((*x.shape[:-1], shape[0]), FP16)
+    if t.work is not None:
+        t.work.reads(product, whole)
+        t.work.from_library(product)
     out = t.like(product, x.dtype) if x.dtype is not FP16 else product
     del product
     del whole
@@ -124,7 +132,8 @@ def linear_8bit(t: Tape, x: Tensor, shape: tuple[int, int], outliers: int = 0) -
     del loud_weight
     del packed, row_scales
     if t.grad_enabled and x.node is not None:
-        out.node = t.node(_backward_8bit, (x,), ())
+        backward = _backward_8bit if t.work is None else t.work.written_in_python(_backward_8bit)
+        out.node = t.node(backward, (x,), ())
         out.node.extra = (shape, x.shape)
         t.graph_holds.append((without_node(x), loud, columns))
     return out
@@ -138,13 +147,21 @@ def _quantised_rows(t: Tape, x: Tensor, rows: int, outliers: int) -> tuple[Tenso
     absolute = t.like(x, FP16)
     flags = t.like(x, BOOL)
     del absolute
-    t.new((), BOOL)
+    found = t.new((), BOOL)
     if t.work is not None:
+        t.work.no_kernel(row_scales)
+        t.work.reads(packed, half)
+        t.work.from_library(packed)
+        t.work.reads(found, flags)
         t.work.sync()  # whether there are outliers is asked for
     columns = None
     if outliers:
         columns = t.new((outliers, 1), INT64)
-    del flags
+        if t.work is not None:
+            t.work.reads(columns, flags)
+            t.work.asked(1, _TO_FIND_COLUMNS)  # how many there are
+            t.work.stream(0, rows * outliers, "strided", count=_TO_BLANK_COLUMNS)
+    del found, flags
     del half
     return packed, row_scales, columns
 

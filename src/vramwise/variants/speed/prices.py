@@ -46,7 +46,7 @@ def on_card(kernel: Kernel, rates: Rates, costs: Efficiency) -> float:
     computed = 0.0
     if family in ("product", "grouped product"):
         share = busy_share(*kernel.dims, rates.multiprocessors)
-        computed = kernel.flops / (rates.flops(kernel.dtype) * costs.product * share)
+        computed = kernel.flops / (rates.flops(kernel.dtype) * costs.product * costs.sustained * share)
     elif family in _COMPUTING:
         share = getattr(costs, family.replace(" ", "_")) * (costs.cudnn if kernel.cudnn else 1)
         computed = kernel.flops / (rates.flops(kernel.dtype) * share)
@@ -68,6 +68,7 @@ def _transfer(kernel: Kernel, rates: Rates, costs: Efficiency) -> float:
 def on_host(kernel: Kernel, costs: Efficiency) -> float:
     """Seconds of the host until it is launched."""
     before = kernel.ops * costs.host_op + kernel.calls * costs.host_call + kernel.functions * costs.host_function
+    before += kernel.lines * costs.host_line
     if kernel.family == "sync":
         return before + costs.host_sync
     launch = float(getattr(costs, f"host_{kernel.by}"))

@@ -1,0 +1,81 @@
+"""What the host goes through: 8-bit products, Python's autograd functions, lines of a log."""
+
+from dataclasses import replace
+
+import pytest
+
+from opened import make_target, subject_of_text
+from vramwise.facts.gpus import find_gpu
+from vramwise.facts.rates import efficiency, rates_of
+from vramwise.ghost.kernel import Kernel
+from vramwise.ghost.loops.batches import BatchShape
+from vramwise.variants.speed.prices import on_card, on_host
+from vramwise.variants.speed.rehearsal import rehearse
+
+BASE = """
+base_model: meta-llama/Llama-3.2-1B
+datasets: [{path: x, type: alpaca}]
+sequence_len: 512
+micro_batch_size: 1
+gradient_accumulation_steps: 1
+optimizer: adamw_torch_fused
+learning_rate: 1e-4
+adapter: lora
+lora_r: 16
+lora_alpha: 16
+lora_target_linear: true
+lora_mlp_kernel: false
+lora_qkv_kernel: false
+lora_o_kernel: false
+"""
+LIGER = "plugins: [axolotl.integrations.liger.LigerPlugin]\nliger_rms_norm: true\n"
+LAYERS, LINEAR = 16, 7
+
+
+def counted(extra, what):
+    """The sum of something over all kernels of a micro-step."""
+    opened = subject_of_text(BASE + extra, make_target(gpu="h200"))
+    work = rehearse(opened.run, opened.model, BatchShape(1, 512, padded=False))
+    return sum(what(kernel) * stretch.times for stretch in work.micro_steps[0] for kernel in stretch.kernels)
+
+
+@pytest.mark.parametrize(("precision", "written"), [("bf16: true\n", LAYERS * LINEAR), ("fp16: true\n", 0)])
+def test_every_8_bit_product_of_bf16_inputs_writes_a_line(precision, written):
+    assert counted(precision + "load_in_8bit: true\n", lambda kernel: kernel.lines) == written
+
+
+def test_8_bit_products_ask_for_outliers_and_for_their_columns_after_gates():
+    syncs = counted("bf16: true\nload_in_8bit: true\n", lambda kernel: kernel.family == "sync")
+    plain = counted("bf16: true\n", lambda kernel: kernel.family == "sync")
+    assert syncs - plain == LAYERS * (LINEAR + 1)
+
+
+def test_8_bit_kernels_are_launched_by_the_library_and_run_again_under_checkpointing():
+    def launched(extra):
+        return counted(
+            f"bf16: true\nload_in_8bit: true\n{extra}", lambda kernel: kernel.count * (kernel.by == "library")
+        )
+
+    assert launched("") == 3 * LAYERS * LINEAR
+    assert launched("gradient_checkpointing: true\n") == 2 * launched("")
+
+
+def test_a_norm_of_liger_is_a_function_each_way():
+    functions = counted("bf16: true\n" + LIGER, lambda kernel: kernel.functions)
+    assert functions == 2 * (2 * LAYERS + 1)
+
+
+def test_a_line_costs_what_a_line_costs():
+    kernel, costs = Kernel("stream", 0, 0, "forward", 0), efficiency()
+    before = on_host(kernel, costs)
+    kernel.lines = 2
+    assert on_host(kernel, costs) - before == pytest.approx(2 * costs.host_line)
+
+
+def test_products_one_after_the_other_are_slower_than_on_a_rested_card():
+    rates, costs = rates_of(find_gpu("h200")), efficiency()
+    assert rates is not None
+    product = Kernel("product", 0, 0, "forward", 0)
+    product.dims, product.dtype, product.flops = (1, 8192, 8192, 8192), "bf16", 2.0 * 8192**3
+    rested = on_card(product, rates, replace(costs, sustained=1.0)) - costs.kernel
+    assert rested / (on_card(product, rates, costs) - costs.kernel) == pytest.approx(costs.sustained)

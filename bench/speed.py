@@ -2,7 +2,7 @@
 
 Each measured run is a config, a model's `config.json`, and the seconds of single steps on a card; runs of one
 `workload` do the same training in different ways. All are calibrated on by now. Those with `foretold` were predicted
-before any run of their workload was seen: what was said of them then stays in the file, and is the error that users see.
+before they were made: what was said of them then stays in the file, and is the error that users see.
 
     python bench/speed.py [FILE.jsonl ...] [--only NAME]     # a line a run, then errors and orders
     python bench/speed.py --left-out                         # each workload, calibrated without it

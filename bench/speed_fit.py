@@ -19,8 +19,8 @@ from vramwise.ghost.kernel import Kernel
 from vramwise.variants.speed import queues
 from vramwise.variants.speed.prices import on_card
 
-# Measured by themselves, back to back (bench/card/kernel_rates.py), nine large products reached 0.715 of the tensor rate;
-# in a profiled step, in which the card rests between kernels, the same reach what "product" says.
+# Measured by themselves, back to back (bench/card/kernel_rates.py), nine large products reached 0.715 of the tensor
+# rate; in a profiled step, in which the card rests between kernels, such products reach what "product" says.
 BACK_TO_BACK = 0.715
 
 Residuals = Callable[[Efficiency], list[float]]

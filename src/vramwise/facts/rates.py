@@ -50,7 +50,8 @@ class Efficiency:
 
     `host_forward`, `host_backward`, `host_library`, `host_triton`, `host_copy`: one launch, by whom; `host_product`:
     more for a matrix product; `host_op`: a view or an autograd node; `host_call`: a module or a hook; `host_function`:
-    an autograd function written in Python; `host_line`: a line of a log, written and flushed; `host_sync`: asking the card for a number, besides the wait;
+    an autograd function written in Python; `host_line`: a line of a log, written and flushed; `host_sync`: asking the
+    card for a number, besides the wait;
     `host_micro_step`, `host_step`: for each of those.
     """
 

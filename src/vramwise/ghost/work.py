@@ -131,7 +131,7 @@ class Work:
             found.by = "library"
 
     def widened(self, weight: Tensor, *, bits: int) -> None:
-        """A quantised weight was cast, and is multiplied with its scales in place: plain operations, no kernel for it."""
+        """A quantised weight was cast, and is multiplied with its scales in place: plain operations, no own kernel."""
         kernel = self.of(weight)
         if kernel is not None:
             kernel.family, kernel.read = "strided", weight.numel * bits / 8

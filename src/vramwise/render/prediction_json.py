@@ -53,15 +53,17 @@ def prediction_json(prediction: Prediction, answer: Answer | None = None) -> dic
         "peak_at": {"step": needs.peak_step, "phase": needs.peak_phase},
         "reasons": list(reasons(prediction, verdict)),
         "range": prediction.bounds and asdict(prediction.bounds),
-        "remedies": [_remedy(answer.way_out)] if answer and answer.way_out else [],
+        "remedies": _remedies(answer.way_out if answer else None),
         "speed": speed_json(answer.speed, answer.duration) if answer else None,
     }
 
 
-def _remedy(out: WayOut) -> dict[str, Any]:
-    tried = out.attempt
+def _remedies(out: WayOut | None) -> list[dict[str, Any]]:
+    tried = None if out is None else out.attempt
+    if out is None or tried is None:
+        return []
     needs = tried.prediction and tried.prediction.needs
-    return {
+    remedy = {
         "title": tried.title,
         "effect": effect(tried),
         "edits": [{"op": edit.op, "key": edit.key, "value": edit.value} for edit in tried.edits],
@@ -70,6 +72,7 @@ def _remedy(out: WayOut) -> dict[str, Any]:
         "peak_reserved_bytes": needs and needs.highest_reserved_bytes,
         "fit_command": out.command,
     }
+    return [remedy]
 
 
 def what_if_json(changed: WhatIf) -> dict[str, Any]:

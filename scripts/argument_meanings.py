@@ -36,7 +36,7 @@ MEANINGS = {
     "neftune_noise_alpha": "noise of the size of the embeddings' output",
     "torch_empty_cache_steps": "hands the cache back every so many steps: less reserved, slower",
     "auto_find_batch_size": "halves the training batch after an out-of-memory; evaluation's stays",
-    "train_sampling_strategy": "group_by_length: rows of a batch are of like length, so widths vary more between batches",
+    "train_sampling_strategy": "group_by_length: rows of a batch are alike, so widths vary more between batches",
     "group_by_length": "rows of a batch are of like length, so widths vary more between batches",
     "dataloader_num_workers": "processes in host memory",
     "dataloader_prefetch_factor": "batches that each worker holds ready in host memory",

@@ -7,17 +7,18 @@ What a trainer that stands on TrainingArguments uses from here, and nothing else
     versioned_facts(name, __file__)    facts by version from JSON beside a module: newest in full, older as differences
     arguments_config(document, words)  a Document → Config with values as the dataclass would hold them
     Arguments(fields, words)           the values of the dataclass while a RunSpec is built: `value`, `take`, `derive`
-    resolve_batch(args)                micro_batch_size, gradient_accumulation_steps, effective_batch_size, group_by_length
+    resolve_batch(args)                micro_batch_size, gradient_accumulation_steps, effective_batch_size…
     resolve_eval(args, …)              evaluates, eval_*: eval_batch_size is 8 where nothing is said
     resolve_precision(args, …)         precision, precision_by_card, autocast
     resolve_checkpointing(args, …)     gradient_checkpointing, recompute, checkpointing_reentrant
     resolve_optimizer(args)            optimizer, max_grad_norm
     resolve_savers(args, …)            torch_compile, empty_cache_steps, collect_steps, Liger's kernels but the loss
     resolve_sharding(args, …)          gpus, data_parallel, sharding and all that belongs to it; accelerate's file too
-    resolve_absent(args, target)       fields for things that none of these trainers has, and what transformers' version decides
+    resolve_absent(args, target)       what none of these trainers has, and what transformers' version decides
     side_files(values)                 names of the DeepSpeed, FSDP and accelerate files that a config names
     resolved(…)                        Fields → RunSpec
-    spell_with(spellers, run, change)  a change as edits, from field → speller; `SPELLERS` has those for TrainingArguments
+    spell_with(spellers, run, change)  a change as edits; `SPELLERS`: field → speller for TrainingArguments
+    ArgumentsTrainer                   a base class for such trainers: `vocabulary`, `unknown_keys`, `type_errors`…
     WORDS                              change id → lines to write where no config is at hand
     unknown_key(key, words, …)         why a key is none of a trainer's, with "did you mean"
 
@@ -35,6 +36,7 @@ from vramwise.trainers.arguments.run import resolved
 from vramwise.trainers.arguments.savers import resolve_optimizer, resolve_savers
 from vramwise.trainers.arguments.sharding import resolve_sharding, side_files
 from vramwise.trainers.arguments.spelling import SPELLERS, WORDS, spell_with
+from vramwise.trainers.arguments.trainer import ArgumentsTrainer
 from vramwise.trainers.arguments.values import Arguments, arguments_config
 from vramwise.trainers.arguments.vocabulary import Vocabulary, training_arguments, unknown_key, versioned_facts
 
@@ -42,6 +44,7 @@ __all__ = [
     "SPELLERS",
     "WORDS",
     "Arguments",
+    "ArgumentsTrainer",
     "Vocabulary",
     "arguments_config",
     "resolve_absent",

@@ -44,7 +44,7 @@ WORDS: dict[str, tuple[str, ...]] = {
 
 
 def spell_with(spellers: Mapping[str, Speller], run: RunSpec, change: Change) -> Spelling | None:
-    """All fields of a change, or None where one of them has no word here. The allocator's is a shell line unless said."""
+    """All fields of a change, or None where one has no word here. The allocator's is a shell line unless said."""
     edits: list[Edit] = []
     command = ""
     for field, value in change.fields.items():

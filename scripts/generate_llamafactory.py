@@ -32,6 +32,11 @@ SEQ2SEQ = {
     "generation_num_beams": ["int?"],
     "generation_config": ["any?"],
 }
+# Texts with commas that may be lists as well: `__post_init__` splits texts and leaves lists alone.
+SPLIT = (
+    *("dataset", "eval_dataset", "interleave_probs", "lora_target", "oft_target", "additional_target"),
+    *("freeze_trainable_modules", "freeze_extra_modules", "galore_target", "apollo_target"),
+)
 # Which of its requirements change memory or a verdict.
 PACKAGES = ("torch", "transformers", "accelerate", "peft", "trl")
 
@@ -43,6 +48,8 @@ def keys_of(wheel: Path) -> dict[str, list[Any]]:
     found = dict(SEQ2SEQ)
     for name in DATACLASSES:
         found |= fields_of(name, modules)
+    for key in SPLIT:
+        found[key] = [found[key][0].replace("str", "str|list[any]"), *found[key][1:]]
     return found
 
 
@@ -63,7 +70,7 @@ def pins_of(wheel: Path) -> dict[str, str]:
     with zipfile.ZipFile(wheel) as archive:
         name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         text = archive.read(name).decode()
-    found = re.findall(r"^Requires-Dist: ([\w-]+)\s*\(?([^;\n)]*)\)?$", text, re.MULTILINE)
+    found = re.findall(r"^Requires-Dist: ([\w-]+) *\(?([^;\n)]*)\)?$", text, re.MULTILINE)
     return {package: wanted.replace(" ", "") for package, wanted in found if package in PACKAGES}
 
 

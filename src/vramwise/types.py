@@ -245,6 +245,15 @@ class ZeroSettings:
     release: tuple[int, ...] = ()  # of DeepSpeed; empty: the newest that is known
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unfollowed:
+    """Something that no prediction follows. `less`: the run as it is predicted takes at least what the real one does."""
+
+    name: str
+    less: bool
+    why: str
+
+
 # Where transformers zeroes rows that are routed to no expert of this rank: nowhere, before the first product and after
 # the last, or after each product too.
 ExpertMasks = Literal["none", "ends", "products"]
@@ -315,6 +324,8 @@ class RunSpec:
     # "device": read from the files onto the card; "host": made ready in host memory, then moved; "made": built there
     loads_through: Literal["device", "host", "made"] = "made"
     upcasts_at_load: tuple[str, ...] = ()  # kinds of weights that the trainer takes to fp32 when they are loaded
+    upcasts_stay: bool = False  # they are not cast back
+    trains_in_fp32: bool = False  # what is trained is cast to fp32 after loading, whatever type it came in
     quantised_base_prepared: Literal["no", "all", "but embeddings"] = "all"  # by PEFT: to fp32 what is not quantised
     resets_load_peaks: bool = False  # torch's peak figures begin anew when the model is loaded
     # method
@@ -347,7 +358,8 @@ class RunSpec:
     reference_dtype: Literal["bf16", "fp16", "fp32"] = "bf16"
     reference_precomputed: bool = False  # its log-probabilities are worked out before the first step
     spare_model: bool = False  # a second model is loaded for the trainer, which does not take it
-    log_probs: Literal["copied", "fused", "chunked"] = "fused"  # how logits become log-probabilities
+    # how logits become log-probabilities; "whole": through the log-softmax of them all
+    log_probs: Literal["copied", "fused", "chunked", "whole"] = "fused"
     chosen_cross_entropy: bool = False  # the chosen rows of pairs are learnt by heart besides
     empties_cache_each_step: bool = False
     # generation: rows made at once and how long completions get; None where nothing is generated
@@ -397,6 +409,7 @@ class RunSpec:
     # allocator: the settings string the CUDA allocator really gets; "" = torch's defaults
     allocator: str
     added_variables: Mapping[str, str] = field(default_factory=dict)  # allocator variables that the trainer itself sets
+    unfollowed: tuple[Unfollowed, ...] = ()  # what the trainer does besides, and no prediction follows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,10 +7,11 @@ from functools import cache
 from vramwise.errors import VramwiseError
 from vramwise.trainers.axolotl.trainer import Axolotl
 from vramwise.trainers.base import Trainer
+from vramwise.trainers.llamafactory.trainer import LlamaFactory
 from vramwise.trainers.transformers.trainer import PlainTransformers
 
 # In the order in which they are asked whether a file is theirs.
-TRAINERS: tuple[Trainer, ...] = (Axolotl(), PlainTransformers())
+TRAINERS: tuple[Trainer, ...] = (Axolotl(), LlamaFactory(), PlainTransformers())
 
 
 @cache

@@ -51,7 +51,8 @@ class PreferenceRun(Run):
         """The reference, and a model that is loaded for nothing, which goes before training starts."""
         t, run = self.t, self.run
         spare = load_model(t, run, model, sharding, run.weights_dtype) if run.spare_model else None
-        if run.quantization is not None and run.adapter is not None and self.casts_adapters:
+        narrow_adapters = self.casts_adapters and not run.trains_in_fp32
+        if run.quantization is not None and run.adapter is not None and narrow_adapters:
             adapters_in_bf16(t, self.weights)
         if run.reference == "model":
             self.reference_weights = load_model(t, run, model, sharding, run.reference_dtype)

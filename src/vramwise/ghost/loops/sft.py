@@ -19,6 +19,7 @@ from vramwise.ghost.engine import backward
 from vramwise.ghost.freezing import freeze_except
 from vramwise.ghost.hardware import Hardware, hardware_of
 from vramwise.ghost.loading import load
+from vramwise.ghost.loading.casts import widen_trained
 from vramwise.ghost.loops.batches import BatchShape, Widths
 from vramwise.ghost.loops.clip import clip_grad_norm
 from vramwise.ghost.loops.plan import assumptions, local_model, make_plan
@@ -86,6 +87,8 @@ class Run:
         self.weights = load(t, model, run, sharding)
         if run.unfrozen:
             freeze_except(self.weights, run.unfrozen)
+        if run.trains_in_fp32:
+            widen_trained(t, self.weights)
         self.load_more(model, sharding)
         builder = Builder(self.weights)
         self.units = builder.gathering.exchange

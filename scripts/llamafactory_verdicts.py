@@ -66,7 +66,6 @@ def put_machine_aside() -> None:
     for module in (arguments, utils, parser):
         module.is_torch_bf16_gpu_available = lambda *_: True
     parser.check_version = lambda *_, **__: None
-    arguments.TrainingArguments._validate_deepspeed = lambda *_: None
 
 
 def main() -> None:

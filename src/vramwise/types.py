@@ -344,6 +344,8 @@ class RunSpec:
     fused_lora_wide_grads: bool = False  # those kernels make the gradients of fp32 adapters in fp32
     embeddings_want_grads: bool = False  # of their output, even where no block is checkpointed
     quantization: Literal["4bit", "8bit", "gptq"] | None
+    nested_scales: bool = True  # a 4-bit base's scales are packed to 8 bits in their turn
+    half_adapters: bool = False  # what is trained on a quantised base is cast to bf16 once it is there
     # 8-bit products set outliers apart: as many as weights at their initial scale give; False: none
     int8_outliers: bool = False
     expert_quantization: Literal["4bit", "8bit"] | None = None  # of experts' 3-D weights, which `quantization` leaves
@@ -359,7 +361,7 @@ class RunSpec:
     reference_precomputed: bool = False  # its log-probabilities are worked out before the first step
     spare_model: bool = False  # a second model is loaded for the trainer, which does not take it
     # how logits become log-probabilities; "whole": through the log-softmax of them all
-    log_probs: Literal["copied", "fused", "chunked", "whole"] = "fused"
+    log_probs: Literal["copied", "fused", "chunked", "tiled", "whole"] = "fused"
     chosen_cross_entropy: bool = False  # the chosen rows of pairs are learnt by heart besides
     empties_cache_each_step: bool = False
     # generation: rows made at once and how long completions get; None where nothing is generated
@@ -381,7 +383,8 @@ class RunSpec:
     layer_offloading: bool
     attn_implementation: str
     rotary_by_product: bool = True  # rotary angles come from a matrix product, the first of a run
-    loss_kernel: Literal["stock", "liger_fused_linear", "liger", "cut", "chunked", "dft", "eaft"]
+    # "tiled": the head in tiles, from hidden states; neither training nor an evaluation ever holds logits
+    loss_kernel: Literal["stock", "liger_fused_linear", "liger", "cut", "chunked", "tiled", "dft", "eaft"]
     loss_chunks: int = 8  # slices of the logits that the chunked loss takes one at a time
     liger: tuple[str, ...]  # liger kernels in use besides the loss: rope, rms_norm, glu_activation…
     liger_before_build: bool = False  # Liger replaces classes before the model is built: no module keeps its own

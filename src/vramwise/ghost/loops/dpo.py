@@ -26,7 +26,7 @@ class DpoRun(PreferenceRun):
 
     def forward(self, batch: Batch, padded: bool) -> tuple[Tensor, Tensor | None]:
         """The loss; the logits go with this call."""
-        if self.run.log_probs == "chunked":
+        if self.without_logits:
             return self._without_logits(batch, padded), None
         t = self.t
         logits = self.logits(self.policy, batch, padded)
@@ -71,7 +71,7 @@ class DpoRun(PreferenceRun):
         self.t.phase("reference", 0)
         self.t.grad_enabled = False
         batch = self.batch(widest)
-        if self.run.log_probs == "chunked":
+        if self.without_logits:
             scored(self.t, self.chunked(model, batch, widest.padded))
         else:
             self._score_reference(self.logits(model, batch, widest.padded))

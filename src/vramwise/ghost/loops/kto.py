@@ -25,7 +25,7 @@ class KtoRun(PreferenceRun):
         t = self.t
         with self.referring():
             self._mismatched(self.policy, batch, padded)
-        if self.run.log_probs == "chunked":
+        if self.without_logits:
             return self._without_logits(batch, padded), None
         logits = self.logits(self.policy, batch, padded)
         following = shifted(t, logits)
@@ -49,7 +49,7 @@ class KtoRun(PreferenceRun):
 
     def _mismatched(self, model: Model, batch: Batch, padded: bool) -> None:
         kl = {key: batch[f"KL_{key}"] for key in ("input_ids", "attention_mask")}
-        if self.run.log_probs == "chunked":
+        if self.without_logits:
             scored(self.t, self.chunked(model, kl, padded))
             return
         logits = self.logits(model, kl, padded)

@@ -17,7 +17,7 @@ def preference_assumptions(run: RunSpec) -> Iterator[str]:
         yield "a second model is loaded and let go before the first step: its memory is taken to be used again"
     if run.reference != "none" and run.sharding != "none":
         yield f"the reference's passes are taken to gather weights as the policy's do under {run.sharding}"
-    if run.log_probs == "chunked" and run.objective in ("dpo", "kto", "grpo"):
+    if run.log_probs in ("chunked", "tiled") and run.objective in ("dpo", "kto", "grpo"):
         yield "log-probabilities a tile at a time: predicted after TRL 1.14; earlier ones take Liger's own loss"
     if run.objective == "grpo":
         yield from _generation(run)

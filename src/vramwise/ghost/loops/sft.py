@@ -23,6 +23,7 @@ from vramwise.ghost.loading.casts import widen_trained
 from vramwise.ghost.loops.batches import BatchShape, Widths
 from vramwise.ghost.loops.clip import clip_grad_norm
 from vramwise.ghost.loops.plan import assumptions, local_model, make_plan
+from vramwise.ghost.loops.reference import adapters_in_bf16
 from vramwise.ghost.loops.repeated_micro_steps import MicroSteps
 from vramwise.ghost.loops.repeated_steps import Recorder
 from vramwise.ghost.loops.steps import Plan, Step, repeats_the_last
@@ -112,7 +113,9 @@ class Run:
         self.total_loss = t.new((), FP32)
 
     def load_more(self, model: ModelSpec, sharding: Sharding) -> None:
-        """What other kinds of training load besides the model."""
+        """What follows the model; other kinds of training load more."""
+        if self.run.half_adapters:
+            adapters_in_bf16(self.t, self.weights)
 
     def trained(self) -> list[Parameter]:
         """What the optimizer gets."""

@@ -17,6 +17,8 @@ OWN_OPTIMIZERS = {
     "use_muon": "muon",
 }
 _COUNTED_RANK = 8
+# Who quantises while the model loads; under any other method quantization_bit does nothing.
+ON_THE_FLY = ("bnb", "hqq", "eetq")
 
 
 def resolve_method(args: Arguments) -> None:
@@ -102,12 +104,15 @@ def _quantization(args: Arguments) -> None:
         args.fields.keys[name] = key
     elif bits is None:
         args.derive(name, None, "the base is not quantised", key=key)
+    elif method not in ON_THE_FLY:
+        args.derive(name, None, f"quantization_method {method} quantises nothing on the fly", key=key)
     elif method == "bnb":
-        double = ", double quantisation" if args.value("double_quantization") else ""
-        args.derive(name, "8bit" if bits == 8 else "4bit", f"bitsandbytes, {bits} bits{double}", key=key)
+        args.derive(name, "8bit" if bits == 8 else "4bit", f"bitsandbytes, {bits} bits", key=key)
     else:
         close = "8bit" if isinstance(bits, int) and bits > 4 else "4bit"
         args.derive(name, close, f"{method} in {bits} bits, counted as bitsandbytes'", key=key)
+    args.take("nested_scales", "double_quantization")
+    args.derive("half_adapters", False, "what is trained stays in fp32")
     eight = args.values[name] == "8bit" and method == "bnb"
     why = "LLM.int8 sets values of 6 and more apart" if eight else "no 8-bit weights of bitsandbytes"
     args.derive("int8_outliers", eight, why, key=key)

@@ -43,7 +43,9 @@ PACKAGES = ("torch", "transformers", "accelerate", "peft", "trl")
 
 def keys_of(wheel: Path) -> dict[str, list[Any]]:
     """Every key of its own dataclasses, with type and default."""
-    names = [f"llamafactory/hparams/{name}_args.py" for name in ("model", "data", "training", "finetuning", "generating")]
+    names = [
+        f"llamafactory/hparams/{name}_args.py" for name in ("model", "data", "training", "finetuning", "generating")
+    ]
     modules = Modules(modules_in(wheel, ["llamafactory/extras/constants.py", *names]))
     found = dict(SEQ2SEQ)
     for name in DATACLASSES:

@@ -6,13 +6,14 @@ from vramwise.rules.base import Rule
 from vramwise.stacks import make_stack
 from vramwise.subject import on_target
 from vramwise.targets import make_target as build_target
+from vramwise.trainers.recognise import Foreign, recognise
 from vramwise.trainers.registry import trainer_named
 
 
-def make_target(*, torch=None, versions=(), env=None, look_around=False, **words):
+def make_target(*, torch=None, versions=(), env=None, look_around=False, trainer="axolotl", **words):
     """A target by words; `versions` as in `--with`, e.g. ("axolotl==0.19.0",)."""
-    releases = trainer_named("axolotl").releases()
-    stack = make_stack("axolotl", releases, said=versions, torch=torch, look_around=look_around)
+    found = trainer_named(trainer)
+    stack = make_stack(found.package, found.releases(), said=versions, torch=torch, look_around=look_around)
     return build_target(stack=stack, env=env or {}, look_around=look_around, **words)
 
 
@@ -25,7 +26,13 @@ def subject_of_text(text, target=None, trainer="axolotl"):
     return on_target(document, trainer_named(trainer), target or make_target())
 
 
+def trainer_for(document):
+    """Whose file it is; pieces of a config that speak for nobody are Axolotl's."""
+    found = recognise(document.values)
+    return "axolotl" if isinstance(found, Foreign) else found.name
+
+
 def check_document(document, target, rules: list[Rule] | None = None, *, predicts=False):
     """What some rules (all, where none is named) say of a document."""
     policy = Policy(select=tuple(rule.id for rule in rules or ()), predicts=predicts)
-    return judge(on_target(document, trainer_named("axolotl"), target), policy)
+    return judge(on_target(document, trainer_named(trainer_for(document)), target), policy)

@@ -67,7 +67,9 @@ def _loading(args: Arguments) -> None:
     """A device map for one card: weights are read straight onto it. Spread ones come from host memory."""
     spread = str(args.values["sharding"]).startswith("fsdp") or args.values["sharding"] == "zero3"
     if args.value("train_from_scratch"):
-        args.derive("loads_through", "host", "made from its config in host memory, then moved", key="train_from_scratch")
+        args.derive(
+            "loads_through", "host", "made from its config in host memory, then moved", key="train_from_scratch"
+        )
     elif spread:
         args.derive("loads_through", "host", "no device map: the weights are spread from host memory")
     else:

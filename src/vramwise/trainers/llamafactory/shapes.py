@@ -59,6 +59,8 @@ def _rows(args: Arguments, stage: str) -> None:
         rows, apart, why = "micro", True, "neat_packing: a block-diagonal mask comes with the batch"
     elif flash and alone and stage == "sft":
         rows, apart, why = "one", True, "positions begin anew with each sample, and flash attention goes by them"
+    elif stage == "pt":
+        rows, apart, why = "none", True, "stage pt trains on one stream of text, which knows no samples"
     else:
         rows, apart, why = "none", False, "packing without neat_packing: each sample sees those before it in its row"
     args.derive("packing_rows", rows, why, key="packing")

@@ -23,7 +23,9 @@ def facts(stack: Stack) -> Mapping[str, Any]:
 def vocabulary(stack: Stack) -> Vocabulary:
     """Every key that a training file may have."""
     transformers = stack.releases.get("transformers")
-    return _vocabulary(stack.releases[PACKAGE].version, transformers and transformers.version, training_arguments(stack))
+    return _vocabulary(
+        stack.releases[PACKAGE].version, transformers and transformers.version, training_arguments(stack)
+    )
 
 
 @cache
@@ -43,7 +45,9 @@ def release_of(run: RunSpec) -> str:
 
 def releases() -> dict[str, dict[str, str]]:
     """Known versions, the oldest first, with the newest version of each package that they allow."""
-    return {version: _OPEN | _newest(versioned_facts(version, __file__)["pins"]) for version in known_versions(__file__)}
+    return {
+        version: _OPEN | _newest(versioned_facts(version, __file__)["pins"]) for version in known_versions(__file__)
+    }
 
 
 def _newest(pins: Mapping[str, str]) -> dict[str, str]:

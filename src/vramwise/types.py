@@ -247,7 +247,7 @@ class ZeroSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unfollowed:
-    """Something that no prediction follows. `less`: the run as it is predicted takes at least what the real one does."""
+    """What no prediction follows. `less`: the run as it is predicted takes at least what the real one does."""
 
     name: str
     less: bool

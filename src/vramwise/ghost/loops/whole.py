@@ -17,7 +17,7 @@ from vramwise.ghost.tape import Tensor
 class _WholeRun(PreferenceRun):
     """Logits in fp32, autocast or not, and what is made of them."""
 
-    keys = ("input_ids", "attention_mask", "labels")
+    keys: tuple[str, ...] = ("input_ids", "attention_mask", "labels")
 
     def _scored(self, model: Model, batch: Batch, padded: bool) -> tuple[Tensor, Tensor]:
         """The logits, and a number of their log-probabilities."""

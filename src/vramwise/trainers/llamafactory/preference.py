@@ -10,8 +10,13 @@ from vramwise.trainers.arguments import Arguments
 _OBJECTIVES = {"dpo": "dpo", "kto": "kto", "rm": "reward"}
 _WITHOUT_REFERENCE = ("orpo", "simpo")
 _NOTHING_GENERATED = {
-    **{"generation_rows": None, "completion_len": None, "rows_per_prompt": 1, "old_log_probs": False},
-    **{"engine": "policy", "engine_share": 0.0, "engine_sleeps": False},
+    "generation_rows": None,
+    "completion_len": None,
+    "rows_per_prompt": 1,
+    "old_log_probs": False,
+    "engine": "policy",
+    "engine_share": 0.0,
+    "engine_sleeps": False,
 }
 
 

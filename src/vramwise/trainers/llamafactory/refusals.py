@@ -27,6 +27,7 @@ class Values:
         self._words: Vocabulary = vocabulary(run.target.stack)
 
     def __call__(self, key: str) -> Any:
+        """The value of a key."""
         found = self.run.config.get(key)
         return self._words.default(key) if found is None else found
 

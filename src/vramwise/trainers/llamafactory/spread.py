@@ -16,12 +16,16 @@ _ON_HOST = {"device": "cpu"}
 _COMMON = {"overlap_comm": False, "contiguous_gradients": True}
 _BUCKETS = {"reduce_bucket_size": 5e8}
 _STAGE3 = {
-    **{"sub_group_size": 1e9, "reduce_bucket_size": "auto", "stage3_prefetch_bucket_size": "auto"},
-    **{"stage3_param_persistence_threshold": "auto", "stage3_max_live_parameters": 1e9},
+    "sub_group_size": 1e9,
+    "reduce_bucket_size": "auto",
+    "stage3_prefetch_bucket_size": "auto",
+    "stage3_param_persistence_threshold": "auto",
+    "stage3_max_live_parameters": 1e9,
     "stage3_max_reuse_distance": 1e9,
 }
 _FP8 = {
-    **{"reduce_bucket_size": 12845056, "stage3_prefetch_bucket_size": 11560550},
+    "reduce_bucket_size": 12845056,
+    "stage3_prefetch_bucket_size": 11560550,
     "stage3_param_persistence_threshold": 35840,
 }
 

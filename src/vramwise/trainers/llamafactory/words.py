@@ -52,7 +52,7 @@ def releases() -> dict[str, dict[str, str]]:
 
 def _newest(pins: Mapping[str, str]) -> dict[str, str]:
     """The upper bound of each package that has one."""
-    found = {}
+    found: dict[str, str] = {}
     for package, wanted in pins.items():
         bounds = [bound.removeprefix("<=") for bound in wanted.split(",") if bound.startswith("<=")]
         found |= {package: bounds[0]} if bounds else {}

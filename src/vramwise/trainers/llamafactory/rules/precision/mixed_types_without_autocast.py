@@ -37,7 +37,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     if run.config.get("finetuning_type") != "freeze" or run.autocast or not run.trains_in_fp32:
         return
     message = (
-        "finetuning_type freeze without bf16 or fp16: trained blocks are in fp32, frozen ones in the checkpoint's type, "
-        "and the first forward pass stops where they meet"
+        "finetuning_type freeze without bf16 or fp16: trained blocks are in fp32, frozen ones in the checkpoint's "
+        "type, and the first forward pass stops where they meet"
     )
     yield Hit(key="finetuning_type", message=message, change=changes.train_in_bf16(run))

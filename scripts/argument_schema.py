@@ -109,6 +109,9 @@ def _literal(value: ast.expr | None, modules: Modules) -> Any:
         return _literal(modules.constants[value.id], modules)
     if isinstance(value, ast.Attribute) and isinstance(value.value, ast.Name):  # an enumeration's member
         return _member(modules, value.value.id, value.attr)
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult):  # 768 * 768
+        sides = _literal(value.left, modules), _literal(value.right, modules)
+        return sides[0] * sides[1] if None not in sides else None
     try:
         return ast.literal_eval(value)
     except ValueError:

@@ -1,10 +1,10 @@
 """What LLaMA-Factory itself makes of config files: its `get_train_args` on each, on a machine without a GPU.
 
-    python scripts/llamafactory_verdicts.py FOLDER OUTPUT.json     (in an environment with llamafactory installed)
+    python scripts/llamafactory_verdicts.py FOLDER|CASES.json OUTPUT.json [--torchrun]    (with llamafactory installed)
 
-What belongs to the machine and not to the file is put out of the way: bf16 counts as there, optional packages as
-installed, Ray and hub logins are not asked. Each file is parsed twice, by one process alone and as torchrun starts it,
-because LLaMA-Factory refuses some files by that. Written: the refusal, or the values that decide memory.
+CASES.json maps names to values of a file. What belongs to the machine is put out of the way: bf16 counts as there,
+optional packages as installed. LLaMA-Factory refuses some files by how it is started: with --torchrun they are parsed
+as torchrun's processes do. Written for each: the refusal, or the values that decide memory.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ def plain(value: Any) -> Any:
     return value if isinstance(value, int | float | str | list | type(None)) else str(value)
 
 
-def verdict(path: Path) -> dict[str, Any]:
+def verdict(path: Path, values: dict[str, Any] | None = None) -> dict[str, Any]:
     """What get_train_args says."""
     from llamafactory.hparams.parser import get_train_args
     from omegaconf import OmegaConf
 
     try:
-        values = OmegaConf.to_container(OmegaConf.load(path))
+        values = OmegaConf.to_container(OmegaConf.load(path)) if values is None else values
         model, data, training, tuning, _ = get_train_args(dict(values) | {"output_dir": "/tmp/not-there"})
     except Exception as error:  # whatever it is, it stops the run
         return {"error": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"}
@@ -75,7 +75,10 @@ def main() -> None:
         os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29533"}
     put_machine_aside()
-    found = {path.name: verdict(path) for path in sorted(folder.iterdir()) if path.suffix in (".yaml", ".yml", ".json")}
+    if folder.suffix == ".json":
+        found = {name: verdict(folder, values) for name, values in json.loads(folder.read_text()).items()}
+    else:
+        found = {path.name: verdict(path) for path in sorted(folder.iterdir()) if path.suffix in (".yaml", ".yml")}
     output.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     for name, one in found.items():
         print(name, one.get("error", "ok"))

@@ -163,6 +163,7 @@ def _model(run: RunSpec, has: Values) -> Iterator[Refusal]:
             "no model is named",
         ),
         (adapters and kind != "lora", "adapter_name_or_path", f"adapter_name_or_path with finetuning_type {kind}"),
+        (has("flash_attn") == "fa3", "flash_attn", "flash_attn fa3: it has no such attention yet"),
         (has("infer_backend") != "huggingface", "infer_backend", "another infer_backend than huggingface in training"),
         (
             has.number("image_max_pixels") and has.number("image_max_pixels") < has.number("image_min_pixels"),

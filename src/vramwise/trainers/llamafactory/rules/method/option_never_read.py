@@ -1,4 +1,4 @@
-"""ignored-options"""
+"""option-never-read"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REFERENCE = ("ref_model", "ref_model_adapters", "ref_model_quantization_bit")
 
 
 @rule(
-    id="ignored-options",
+    id="option-never-read",
     severity=Severity.WARNING,
     also=(Severity.INFO,),
     topic="method",

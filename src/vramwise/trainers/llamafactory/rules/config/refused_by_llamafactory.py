@@ -1,4 +1,4 @@
-"""refused-arguments"""
+"""refused-by-llamafactory"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vramwise.types import RunSpec, Severity
 
 
 @rule(
-    id="refused-arguments",
+    id="refused-by-llamafactory",
     severity=Severity.ERROR,
     topic="config",
     bad=(

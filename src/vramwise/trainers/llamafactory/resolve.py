@@ -5,6 +5,9 @@ Follows `get_train_args` and what loads, prepares and trains the model after it 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from vramwise.allocator.variables import settings_in_force
 from vramwise.trainers.arguments import (
     Arguments,
     arguments_config,
@@ -28,6 +31,7 @@ from vramwise.types import Document, RunSpec, Target
 
 NAME = "llamafactory"
 TITLE = "LLaMA-Factory"
+COMMAND = "llamafactory-cli"
 
 
 def resolve_llamafactory(document: Document, target: Target, files: SideFiles) -> RunSpec:
@@ -50,4 +54,10 @@ def resolve_llamafactory(document: Document, target: Target, files: SideFiles) -
     resolve_unfollowed(args, frozenset(facts(target.stack)["media_templates"]))
     resolve_absent(args, target)
     added = added_variables(target, document.values)
-    return resolved(fields, target, trainer=NAME, title=TITLE, added=added, whose="llamafactory-cli")
+    run = resolved(fields, target, trainer=NAME, title=TITLE, added=added, whose=COMMAND)
+    if not added or target.alloc_conf is not None:
+        return run
+    # torchrun is started with this variable set, whatever it was
+    inherited = {name: value for name, value in target.alloc_env.items() if name not in added}
+    settings, origin = settings_in_force(replace(target, alloc_env=inherited), added, COMMAND)
+    return replace(run, allocator=settings, origins={**run.origins, "allocator": origin})

@@ -10,6 +10,7 @@ from vramwise.trainers.arguments import WORDS as COMMON_WORDS
 from vramwise.trainers.arguments import spell_with
 from vramwise.trainers.arguments.spelling import Speller, key_speller, put
 from vramwise.trainers.base import Spelling
+from vramwise.trainers.llamafactory.words import since
 from vramwise.types import Change, Edit, RunSpec
 
 _ATTENTION = {"sdpa": "sdpa", "eager": "disabled", "flash_attention_2": "fa2"}
@@ -24,6 +25,7 @@ WORDS: dict[str, tuple[str, ...]] = COMMON_WORDS | {
     "plain-attention": ("flash_attn: sdpa",),
     "flash-attention": ("flash_attn: fa2",),
     "separate-samples": ("neat_packing: true",),
+    "fill-rows": ("packing: true", "neat_packing: true"),
     "shorten-rows": ("cutoff_len: half of it",),
     "quantize-base": ("quantization_bit: 4",),
 }
@@ -101,6 +103,17 @@ def _length(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     return (put(run, "cutoff_len", value + lost, beside=("template", "dataset")),)
 
 
+def _packing(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    """With samples kept apart, which 0.9.4 refuses and flash attention does for one row alone."""
+    if not value or run.objective != "tokens":
+        return None
+    apart = since(run.target.stack, 0, 9, 5) and run.config.get("stage", "sft") == "sft"
+    if apart and "flash" in run.attn_implementation and max(run.micro_batch_size, run.eval_batch_size or 1) > 1:
+        return None
+    edits = (put(run, "packing", True, beside=("cutoff_len", "template")),)
+    return (*edits, put(run, "neat_packing", True, beside=("packing", "cutoff_len"))) if apart else edits
+
+
 def _optimizer(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     """GaLore, APOLLO, BAdam, Adam-mini and Muon are switches of their own, and win over `optim`."""
     own = ("use_galore", "use_apollo", "use_badam", "use_adam_mini", "use_muon")
@@ -120,5 +133,5 @@ _SPELLERS: dict[str, Speller] = COMMON | {
     "sequence_len": _length,
     "optimizer": _optimizer,
     "lora_r": key_speller("lora_rank"),
-    "sample_packing": key_speller("packing"),
+    "sample_packing": _packing,
 }

@@ -10,10 +10,11 @@ from vramwise.trainers.llamafactory.rules.loss import weighted_loss_without_logi
 from vramwise.trainers.llamafactory.rules.method import option_never_read, quantization_ignored
 from vramwise.trainers.llamafactory.rules.optimizer import projected_optimizer_unsupported
 from vramwise.trainers.llamafactory.rules.precision import fp32_masters, mixed_types_without_autocast
-from vramwise.trainers.llamafactory.rules.shapes import neat_packing_one_row
+from vramwise.trainers.llamafactory.rules.shapes import neat_packing_one_row, widths_follow_data
 from vramwise.trainers.llamafactory.rules.sharding import deepspeed_without_torchrun
 
 RULES: tuple[Rule, ...] = (
+    widths_follow_data.check,
     neat_packing_one_row.check,
     held_out_never_evaluated.check,
     fp32_masters.check,

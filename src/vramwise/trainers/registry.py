@@ -8,9 +8,10 @@ from vramwise.errors import VramwiseError
 from vramwise.trainers.axolotl.trainer import Axolotl
 from vramwise.trainers.base import Trainer
 from vramwise.trainers.transformers.trainer import PlainTransformers
+from vramwise.trainers.trl.trainer import Trl
 
 # In the order in which they are asked whether a file is theirs.
-TRAINERS: tuple[Trainer, ...] = (Axolotl(), PlainTransformers())
+TRAINERS: tuple[Trainer, ...] = (Axolotl(), PlainTransformers(), Trl())
 
 
 @cache

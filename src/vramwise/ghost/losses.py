@@ -18,7 +18,7 @@ from vramwise.ghost.ops.loss import compiled_cross_entropy, log_softmax, nll_los
 from vramwise.ghost.ops.matmul import autocast_input
 from vramwise.ghost.ops.reduce import sum_all
 from vramwise.ghost.ops.shape import alias, contiguous, indexed, narrow, split_rows, view
-from vramwise.ghost.ops.tiled_logprobs import tiled_log_probs
+from vramwise.ghost.ops.tiled_logprobs import summed, tiled_log_probs
 from vramwise.ghost.tape import Parameter, Tape, Tensor
 from vramwise.ghost.weighted_losses import WEIGHTED
 from vramwise.types import ModelSpec, RunSpec
@@ -145,7 +145,7 @@ class TiledLoss:
             return self.stock(t, hidden, head, labels)
         t.mark("logits", "the head, a tile at a time")
         log_probs = tiled_log_probs(t, labelled(t, hidden), weight)
-        return scale(t, sum_all(t, log_probs)), None
+        return scale(t, summed(t, log_probs)), None
 
 
 def labelled(t: Tape, hidden: Tensor) -> Tensor:

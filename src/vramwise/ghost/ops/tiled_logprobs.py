@@ -36,6 +36,19 @@ def tiled_log_probs(t: Tape, hidden: Tensor, weight: Tensor) -> Tensor:
     return out
 
 
+def summed(t: Tape, log_probs: Tensor) -> Tensor:
+    """A number of them all; laid back into the shape of the batch they weigh nothing beside the rest."""
+    out = t.new((), FP32)
+    if t.grad_enabled and log_probs.node is not None:
+        out.node = t.node(_to_each, (log_probs,), ())
+        out.node.extra = log_probs.shape
+    return out
+
+
+def _to_each(t: Tape, node: Node, grad: Tensor) -> Grads:
+    return (t.new(node.extra, FP32),)
+
+
 def _tiles(t: Tape, hidden: Tensor, weight: Tensor, compute: DType, *, named: bool) -> None:
     """Every tile in one buffer. `named`: a slice of the weight has a name, so it lives until the next one is there.
 

@@ -17,6 +17,7 @@ from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
 from vramwise.types import RunSpec, Severity, Target
 from vramwise.units import MIB
+from vramwise.variants import changes
 
 _OFF = "expandable segments are off and cached blocks fragment"
 
@@ -49,7 +50,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """
     message = _verdict(run)
     if message is not None:
-        yield Hit(message=f"{message}; run: {_line(run)}")
+        yield Hit(message=f"{message}; run: {_line(run)}", change=changes.expandable_segments(run))
 
 
 def _verdict(run: RunSpec) -> str | None:

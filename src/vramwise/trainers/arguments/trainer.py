@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
+from vramwise.trainers.arguments.strange import StrangeKey, strange_keys
 from vramwise.trainers.arguments.vocabulary import Vocabulary, training_arguments, unknown_key
 from vramwise.types import Document, RunSpec, Severity, Stack
 
@@ -16,18 +16,32 @@ class ArgumentsTrainer:
     package = ""
     title = ""
 
-    def vocabulary(self, values: Mapping[Any, Any], stack: Stack) -> Vocabulary:
-        """Every key that a file with these values may have; without values, every key there is."""
+    def vocabulary(self, document: Document | None, stack: Stack) -> Vocabulary:
+        """Every key that this file may have; without one, every key there is."""
         return training_arguments(stack)
 
     def unknown_keys(self, run: RunSpec) -> tuple[Severity, str]:
         """What becomes of a key that nobody knows, in words that end a sentence, and how bad that is."""
         return Severity.ERROR, f"{self.title} stops at it"
 
+    def strange_keys(self, run: RunSpec) -> Iterable[StrangeKey]:
+        """The keys of a file that nobody knows."""
+        document = run.config.document
+        return strange_keys(document.values, self.vocabulary(document, run.target.stack), self.title)
+
     def type_errors(self, document: Document, stack: Stack) -> Sequence[tuple[str, str]]:
         """What cannot work, by type."""
-        return list(self.vocabulary(document.values, stack).type_errors(document.values))
+        return list(self.vocabulary(document, stack).type_errors(document.values))
 
     def key_unknown(self, key: str, stack: Stack) -> str | None:
         """None for a key of the dataclasses."""
-        return unknown_key(key, self.vocabulary({}, stack), self.title)
+        return unknown_key(key, self.vocabulary(None, stack), self.title)
+
+
+def trainer_of(run: RunSpec) -> ArgumentsTrainer:
+    """The trainer of a run, for rules that all of them share."""
+    from vramwise.trainers.registry import trainer_named
+
+    found = trainer_named(run.trainer)
+    assert isinstance(found, ArgumentsTrainer)
+    return found

@@ -18,7 +18,7 @@ class LlamaFactory(ArgumentsTrainer):
     package = "llamafactory"
     title = "LLaMA-Factory"
 
-    def vocabulary(self, values: Mapping[Any, Any], stack: Stack) -> Vocabulary:
+    def vocabulary(self, document: Document | None, stack: Stack) -> Vocabulary:
         """Its own keys and TrainingArguments'."""
         from vramwise.trainers.llamafactory.words import vocabulary
 
@@ -28,7 +28,7 @@ class LlamaFactory(ArgumentsTrainer):
         """What cannot work by type; whole numbers and switches in quotes stay texts, and every text counts as true."""
         from vramwise.trainers.llamafactory.words import texts_for_values
 
-        return [*super().type_errors(document, stack), *texts_for_values(document.values, self.vocabulary({}, stack))]
+        return [*super().type_errors(document, stack), *texts_for_values(document.values, self.vocabulary(document, stack))]
 
     def recognises(self, values: Mapping[Any, Any]) -> bool:
         """A model, something to train it by, and words of its own."""

@@ -39,3 +39,15 @@ def pad_for_fp8(run: RunSpec) -> Change | None:
         pad_to_sequence_len=True,
         pad_multiple=64,
     )
+
+
+def load_in_bf16(run: RunSpec) -> Change | None:
+    """Weights in the type that products are made in anyway."""
+    gpu = run.target.gpu
+    if run.weights_dtype != "fp32" or run.precision != "bf16" or (gpu is not None and gpu.known and not gpu.bf16):
+        return None
+    if run.adapter is not None:
+        why = "the base is multiplied in bf16 either way; only what passes between layers is rounded more"
+        return change("load-in-bf16", "rounding", "Load the weights in bf16", why, weights_dtype="bf16")
+    why = "the optimizer updates bf16 weights, not fp32 ones: small updates are lost to rounding"
+    return change("load-in-bf16", "changes", "Load and train the weights in bf16", why, weights_dtype="bf16")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramwise.rules.base import Rule
+from vramwise.trainers.arguments.rules import RULES as ABOUT_ARGUMENTS
 from vramwise.trainers.llamafactory.rules.checkpointing import checkpointing_switch_ignored
 from vramwise.trainers.llamafactory.rules.config import json_not_read, nothing_trained, refused_by_llamafactory
 from vramwise.trainers.llamafactory.rules.eval import held_out_never_evaluated
@@ -28,4 +29,5 @@ RULES: tuple[Rule, ...] = (
     nothing_trained.check,
     refused_by_llamafactory.check,
     json_not_read.check,
+    *ABOUT_ARGUMENTS,
 )

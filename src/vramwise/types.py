@@ -254,6 +254,26 @@ class Unfollowed:
     why: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainedBlocks:
+    """Some blocks of a model that is otherwise frozen: the last so many (below 0: the first), or spread over it.
+
+    `modules`: names of modules inside them; () = all. `others`: names of modules outside of blocks.
+    """
+
+    count: int
+    spread: bool = False
+    modules: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+
+    def numbers(self, layers: int) -> range:
+        """Which of so many blocks."""
+        if self.spread:
+            stride = max(1, layers // max(1, self.count))
+            return range(stride - 1, layers, stride)
+        return range(max(0, layers - self.count), layers) if self.count > 0 else range(min(-self.count, layers))
+
+
 # Where transformers zeroes rows that are routed to no expert of this rank: nowhere, before the first product and after
 # the last, or after each product too.
 ExpertMasks = Literal["none", "ends", "products"]
@@ -298,6 +318,8 @@ class RunSpec:
     sequence_len: int
     sample_packing: bool
     packing_rows: Literal["none", "one", "micro"]  # "one": one row of micro × sequence_len tokens (varlen attention)
+    # of packed rows: made from their positions, in the batch as the collator made it, or none: they pass as full rows
+    packed_mask: Literal["built", "batch", "none"] = "built"
     pad_to_sequence_len: bool
     pad_multiple: int  # batch widths are rounded up to a multiple of this; 1 = not rounded
     constant_shapes: bool
@@ -352,10 +374,12 @@ class RunSpec:
     expert_masks: ExpertMasks = "products"
     # regular expressions: a parameter whose name none of them matches is frozen; () = nothing more than the method does
     unfrozen: tuple[str, ...] = ()
+    trained_blocks: TrainedBlocks | None = None  # only these blocks are trained, and only they are checkpointed
     added_tokens: int = 0  # new in the vocabulary: their rows need training
     rl: str | None
     # preference and reward training: what the loss is made of, and what the policy is held against
-    objective: Literal["tokens", "dpo", "kto", "orpo", "cpo", "reward", "process_reward", "grpo"] = "tokens"
+    # "value": rewards by a head of one number beside that of the vocabulary
+    objective: Literal["tokens", "dpo", "kto", "orpo", "cpo", "reward", "value", "process_reward", "grpo"] = "tokens"
     reference: Literal["none", "model", "adapter_off", "adapter_copy"] = "none"
     reference_dtype: Literal["bf16", "fp16", "fp32"] = "bf16"
     reference_precomputed: bool = False  # its log-probabilities are worked out before the first step

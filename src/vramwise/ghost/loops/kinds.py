@@ -8,6 +8,7 @@ from vramwise.ghost.loops.kto import KtoRun
 from vramwise.ghost.loops.odds import OddsRun
 from vramwise.ghost.loops.reward import ProcessRewardRun, RewardRun
 from vramwise.ghost.loops.sft import Run
+from vramwise.ghost.loops.value_head import ValueHeadRun
 from vramwise.ghost.loops.whole import WholeDpoRun, WholeKtoRun
 from vramwise.types import RunSpec
 
@@ -18,6 +19,7 @@ _LOOPS: dict[str, type[Run]] = {
     "orpo": OddsRun,
     "cpo": OddsRun,
     "reward": RewardRun,
+    "value": ValueHeadRun,
     "process_reward": ProcessRewardRun,
     "grpo": GrpoRun,
 }

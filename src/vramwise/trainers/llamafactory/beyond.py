@@ -38,11 +38,8 @@ def _found(args: Arguments, media_templates: frozenset[str]) -> Iterator[Unfollo
             yield Unfollowed(name=name, less=less, why=why)
     if args.value("finetuning_type") == "oft":
         yield Unfollowed(name="OFT", less=False, why="its rotations are counted as LoRA of rank 8")
-    if args.value("finetuning_type") == "freeze":
-        yield Unfollowed(name="freeze", less=True, why="frozen blocks are counted as trained: the most it takes")
-    if args.value("stage") == "rm":
-        why = "the value head is counted without the vocabulary's logits, which LLaMA-Factory makes beside it"
-        yield Unfollowed(name="stage rm", less=False, why=why)
+    if args.value("use_llama_pro") and args.value("finetuning_type") == "lora":
+        yield Unfollowed(name="use_llama_pro", less=True, why="adapters are counted in all blocks, not in some")
     if args.value("quantization_bit") is not None and args.value("quantization_method") in _OTHER_BASES:
         yield Unfollowed(name=str(args.value("quantization_method")), less=False, why="counted as bitsandbytes'")
     if args.value("template") in media_templates:

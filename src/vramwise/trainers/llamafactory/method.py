@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from vramwise.trainers.arguments import Arguments, resolve_optimizer
+from vramwise.types import TrainedBlocks
 
 _STORED = re.compile(r"(?:^|[-_/.])(gptq|awq|aqlm)(?:[-_/.]|$)", re.IGNORECASE)
 # Flags that put another optimizer in place of `optim`'s, in the order in which LLaMA-Factory looks at them.
@@ -29,6 +30,7 @@ def resolve_method(args: Arguments) -> None:
     args.take("use_dora", "use_dora")
     args.take("use_rslora", "use_rslora")
     _added_tokens(args)
+    _blocks(args)
     resolve_optimizer(args)
     key = next((key for key in OWN_OPTIMIZERS if args.value(key)), None)
     if key is not None:
@@ -87,6 +89,23 @@ def _targets(args: Arguments) -> None:
 
 def _resizes(args: Arguments) -> bool:
     return bool(args.value("resize_vocab") or args.value("add_tokens") or args.value("add_special_tokens"))
+
+
+def _blocks(args: Arguments) -> None:
+    """`freeze`: the last or first so many blocks, or with LLaMA Pro the last of every so many."""
+    if args.value("finetuning_type") != "freeze":
+        args.derive("trained_blocks", None, "no block is left out", key="freeze_trainable_layers")
+        return
+    inside = names(args.value("freeze_trainable_modules"))
+    count = args.value("freeze_trainable_layers")
+    found = TrainedBlocks(
+        count=count if isinstance(count, int) else 2,
+        spread=bool(args.value("use_llama_pro")),
+        modules=() if "all" in inside else inside,
+        others=names(args.value("freeze_extra_modules")),
+    )
+    where = "spread over the model" if found.spread else "at the end" if found.count > 0 else "at the beginning"
+    args.derive("trained_blocks", found, f"{abs(found.count)} blocks {where}", key="freeze_trainable_layers")
 
 
 def _added_tokens(args: Arguments) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from vramwise.trainers.arguments import Arguments
 
-_OBJECTIVES = {"dpo": "dpo", "kto": "kto", "rm": "reward"}
+_OBJECTIVES = {"dpo": "dpo", "kto": "kto", "rm": "value"}
 _WITHOUT_REFERENCE = ("orpo", "simpo")
 _NOTHING_GENERATED = {
     "generation_rows": None,

@@ -51,20 +51,22 @@ def _rows(args: Arguments, stage: str) -> None:
     """
     flash = "flash" in args.values["attn_implementation"]
     alone = args.values["micro_batch_size"] == 1
+    mask = "none"
     if not args.values["sample_packing"]:
         rows, apart, why = "none", True, "a row holds one sample"
     elif args.value("neat_packing") and flash:
         rows, apart, why = "one", True, "neat_packing: flash attention is told where samples begin"
     elif args.value("neat_packing"):
-        rows, apart, why = "micro", True, "neat_packing: a block-diagonal mask comes with the batch"
+        mask, rows, apart, why = "batch", "micro", True, "neat_packing: a block-diagonal mask comes with the batch"
     elif flash and alone and stage == "sft":
         rows, apart, why = "one", True, "positions begin anew with each sample, and flash attention goes by them"
     elif stage == "pt":
-        rows, apart, why = "none", True, "stage pt trains on one stream of text, which knows no samples"
+        rows, apart, why = "micro", True, "stage pt trains on one stream of text, which knows no samples"
     else:
-        rows, apart, why = "none", False, "packing without neat_packing: each sample sees those before it in its row"
+        rows, apart, why = "micro", False, "packing without neat_packing: each sample sees those before it in its row"
     args.derive("packing_rows", rows, why, key="packing")
     args.derive("samples_apart", apart, why, key="packing")
+    args.derive("packed_mask", mask, "in the batch" if mask == "batch" else "none is made", key="packing")
 
 
 def _padding(args: Arguments, stage: str) -> None:

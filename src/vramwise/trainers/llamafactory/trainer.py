@@ -28,7 +28,10 @@ class LlamaFactory(ArgumentsTrainer):
         """What cannot work by type; whole numbers and switches in quotes stay texts, and every text counts as true."""
         from vramwise.trainers.llamafactory.words import texts_for_values
 
-        return [*super().type_errors(document, stack), *texts_for_values(document.values, self.vocabulary(document, stack))]
+        return [
+            *super().type_errors(document, stack),
+            *texts_for_values(document.values, self.vocabulary(document, stack)),
+        ]
 
     def recognises(self, values: Mapping[Any, Any]) -> bool:
         """A model, something to train it by, and words of its own."""

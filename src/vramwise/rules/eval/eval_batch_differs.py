@@ -38,8 +38,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     unset = " (unset, it does not follow training)" if run.origins["eval_batch_size"].kind == "default" else ""
     message = (
         f"{keys['eval_batch_size']} {batch}{unset} differs from {keys['micro_batch_size']} {micro}: evaluation asks "
-        "for blocks of other sizes than training left in the cache, so reserved memory jumps at the first eval and stays "
-        "up"
+        "for blocks of other sizes than training left in the cache, so reserved memory jumps at the first eval and "
+        "stays up"
     )
     if not run.eval_scheduled:
         message += " (no eval is scheduled yet)"

@@ -54,7 +54,7 @@ def test_renaming_quotes_the_name():
     edits = (insert_key("optim", "sgd", beside="output_dir"), delete_key("output_dir"))
     after = apply_edits(parse_document("x.json", LINES.encode()), edits)
     assert json.loads(after.text)["optim"] == "sgd"
-    assert list(json.loads(after.text))[0] == "optim"
+    assert next(iter(json.loads(after.text))) == "optim"
 
 
 def test_what_only_yaml_takes_is_edited_as_yaml():

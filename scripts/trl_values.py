@@ -1,7 +1,7 @@
 """Record what TRL itself makes of configs: the values its dataclasses hold, what it does not know, and its verdict.
 
     pip install torch==2.13.0 trl==1.16.0 peft
-    python scripts/trl_values.py FOLDER tests/data/trl-1.16.0-values.json
+    python scripts/trl_values.py FOLDER tests/data/trl tests/data/trl-1.16.0-values.json
 
 For each training file the parser of its command is run, on any machine (a card with bf16 is taken for granted); then
 `accelerate launch`'s parser on what is left over, as the command does. Tests compare our resolving with the record.
@@ -41,7 +41,7 @@ def kind_by_path(name: str) -> str | None:
     """The command a file is for, by the folder or name that it has in its project; None for other files."""
     if "accelerate_configs" in name or "dataset_filtering" in name:
         return None
-    words = name.replace("__", "_").replace(".", "_").lower().split("_")
+    words = name.replace(".", "_").lower().split("_")
     return next((kind for kind in KINDS if kind in words), None)
 
 
@@ -96,11 +96,11 @@ def main() -> None:
     import transformers.training_args
 
     transformers.training_args.is_torch_bf16_gpu_available = lambda: True
-    folder, target = Path(sys.argv[1]), Path(sys.argv[2])
+    *folders, target = [Path(name).resolve() for name in sys.argv[1:]]
     found = {}
     with tempfile.TemporaryDirectory() as scratch:
         os.chdir(scratch)
-        for path in sorted(folder.iterdir()):
+        for path in sorted((path for folder in folders for path in folder.iterdir()), key=lambda path: path.name):
             kind = kind_by_path(path.name)
             found[path.name] = record(path, kind) if kind else {"kind": None}
     lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(value)}" for name, value in found.items())

@@ -339,6 +339,7 @@ class RunSpec:
     # dtypes
     precision: Literal["bf16", "fp16", "fp32", "fp8"]
     weights_dtype: Literal["bf16", "fp16", "fp32"]
+    refuses_fp8_below: tuple[int, int] | None = (9, 0)  # cards that the trainer refuses for fp8; None: it asks nobody
     precision_by_card: bool = False  # the card decides: bf16 where it has it, else fp16
     autocast: bool  # False: pure bfloat16/float16 without AMP; under ZeRO the engine casts the model instead
     fp32_embeddings: bool  # norms, embeddings and head stay in fp32

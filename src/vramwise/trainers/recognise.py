@@ -55,6 +55,7 @@ _SIGNS = (
         what="an accelerate config",
         any_of=_words("compute_environment distributed_type machine_rank num_machines main_training_function"),
     ),
+    _Sign(kind="filter", what="a filter of datasets", any_of=_words("pass_rate_min pass_rate_max")),
     _Sign(
         kind="llamafactory-other",
         what="a LLaMA-Factory file for export or inference",

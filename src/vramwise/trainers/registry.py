@@ -7,12 +7,13 @@ from functools import cache
 from vramwise.errors import VramwiseError
 from vramwise.trainers.axolotl.trainer import Axolotl
 from vramwise.trainers.base import Trainer
+from vramwise.trainers.huggingface.trainer import HfTrainer
 from vramwise.trainers.llamafactory.trainer import LlamaFactory
 from vramwise.trainers.transformers.trainer import PlainTransformers
 from vramwise.trainers.trl.trainer import Trl
 
 # In the order in which they are asked whether a file is theirs.
-TRAINERS: tuple[Trainer, ...] = (Axolotl(), LlamaFactory(), Trl(), PlainTransformers())
+TRAINERS: tuple[Trainer, ...] = (Axolotl(), LlamaFactory(), PlainTransformers(), Trl(), HfTrainer())
 
 
 @cache

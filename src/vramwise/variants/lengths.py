@@ -216,4 +216,7 @@ def varied_lengths(run: RunSpec, batches: int = 8) -> Lengths:
     count = batches * run.micro_batch_size * run.gradient_accumulation_steps
     golden = 0.6180339887498949  # multiples of it, modulo 1, are the most evenly mixed sequence there is
     tokens = [shortest + round((longest - shortest) * (number * golden % 1)) for number in range(1, count)]
-    return Lengths(tokens=[*tokens, longest], assumptions=("lengths spread evenly up to sequence_len",))
+    return Lengths(
+        tokens=[*tokens, longest],
+        assumptions=(f"lengths spread evenly up to {run.keys.get('sequence_len', 'sequence_len')}",),
+    )

@@ -26,7 +26,7 @@ def preference_assumptions(run: RunSpec) -> Iterator[str]:
 def _generation(run: RunSpec) -> Iterator[str]:
     yield (
         f"every completion is taken to reach {run.completion_len} tokens; --lengths are those of prompts, which "
-        "without them are taken to fill the rest of sequence_len"
+        "without them are taken to fill the rest of the longest row"
     )
     gpu = run.target.gpu
     if run.engine == "elsewhere":

@@ -24,6 +24,12 @@ _NOTHING: dict[str, Any] = {
     "spare_model": False,
     "empties_cache_each_step": False,
     "unfrozen": (),
+    "trained_blocks": None,
+    "packed_mask": "built",
+    "unfollowed": (),
+    "upcasts_stay": False,
+    "trains_in_fp32": False,
+    "refuses_fp8_below": None,
     "added_tokens": 0,
 }
 

@@ -33,6 +33,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     "no-automatic-batch": ("auto_find_batch_size: false",),
     "checkpoint-activations": ("gradient_checkpointing: true",),
     "reentrant-checkpointing": (f"{KWARGS}:", "  use_reentrant: true"),
+    "fuse-loss": ("use_liger_kernel: true",),
     "fused-attention": ("attn_implementation: sdpa",),
     "plain-attention": ("attn_implementation: sdpa",),
     "eight-bit-optimizer": ("optim: adamw_bnb_8bit",),
@@ -128,6 +129,13 @@ def _automatic_batch(run: RunSpec, value: Any) -> tuple[Edit, ...]:
     return (delete_key("auto_find_batch_size"),)
 
 
+def _loss_kernel(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    """Liger's loss comes with its other kernels."""
+    if value != "liger_fused_linear" or run.config.get("liger_kernel_config") is not None:
+        return None
+    return (put(run, "use_liger_kernel", True),)
+
+
 def _prefetch(run: RunSpec, value: Any) -> tuple[Edit, ...]:
     return (put(run, "dataloader_prefetch_factor", value, beside=("dataloader_num_workers",)),)
 
@@ -150,6 +158,7 @@ SPELLERS: dict[str, Speller] = {
     "optimizer": key_speller("optim"),
     "torch_compile": key_speller("torch_compile"),
     "precision": _precision,
+    "loss_kernel": _loss_kernel,
     "precision_by_card": _by_card,
     "tf32": _tf32,
     "sync_each_batch": _exchange,

@@ -162,6 +162,11 @@ def training_arguments(stack: Stack) -> Vocabulary:
     return _training_arguments(release.version if release else known_versions(__file__)[-1])
 
 
+def argument_versions() -> tuple[str, ...]:
+    """The versions of transformers whose TrainingArguments are known, the oldest first."""
+    return known_versions(__file__)
+
+
 @cache
 def _training_arguments(version: str) -> Vocabulary:
     return Vocabulary(versioned_facts(version, __file__))

@@ -15,6 +15,7 @@ def resolve_dtypes(args: Arguments) -> None:
     _trained(args)
     _precision(args)
     args.derive("precision_by_card", False, "the file decides, not the card", key="bf16")
+    args.derive("refuses_fp8_below", None, "LLaMA-Factory does not look at the card", key="fp8")
     if args.value("train_from_scratch") and not args.value("bf16"):
         args.derive("weights_dtype", "fp32", "a model made from its config, in fp32", key="train_from_scratch")
     else:

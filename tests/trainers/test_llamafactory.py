@@ -1,17 +1,18 @@
 """LLaMA-Factory's files: what its own `get_train_args` made of each (recorded on a CPU) against what we make of it."""
 
 import json
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from vramwise import Options, check, rules
+from vramwise import Options, check, predict, rules
 from vramwise.judging import judge
 from vramwise.subject import open_subject
 from vramwise.trainers.recognise import Foreign, recognise
 from vramwise.trainers.registry import trainer_named
-from vramwise.types import Severity
+from vramwise.types import NOT_SETTINGS, Severity
 
 DATA = Path(__file__).parent.parent / "data"
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus" / "llamafactory"
@@ -196,3 +197,36 @@ def test_releases_name_what_they_install_with():
     assert list(releases) == ["0.9.4", "0.9.5"]
     assert releases["0.9.5"]["transformers"] == "5.6.0"
     assert releases["0.9.4"]["transformers"] == "4.57.1"
+
+
+@pytest.mark.parametrize("name", ["plain", "full", "freeze", "dpo", "rm", "q4", "neat", "ds3", "ppo"])
+def test_every_field_says_where_it_came_from(name):
+    run = open_subject(RECORDED["cases"][name]["config"], options(1)).run
+    settings = {field.name for field in fields(run)} - NOT_SETTINGS
+    assert settings - run.origins.keys() == set()
+
+
+UNFOLLOWED = {
+    "oft": {"OFT"},
+    "a-full-use_galore": {"GaLore"},
+    "a-full-use_apollo": {"APOLLO"},
+    "a-full-use_badam": {"BAdam"},
+    "adam-mini": {"Adam-mini"},
+    "hqq": {"hqq"},
+    "ppo": {"rl: ppo"},
+    "plain": set(),
+    "rm": set(),
+    "freeze": set(),
+}
+
+
+@pytest.mark.parametrize("name", UNFOLLOWED)
+def test_what_no_prediction_follows_is_said_with_its_figures(name):
+    prediction = predict(RECORDED["cases"][name]["config"], options(1))
+    bounds = prediction.bounds
+    assert set(bounds.names if bounds else ()) == UNFOLLOWED[name]
+
+
+def test_images_are_said_to_be_left_out():
+    run = open_subject(RECORDED["cases"]["plain"]["config"] | {"template": "qwen2_vl"}, options(1)).run
+    assert [one.name for one in run.unfollowed] == ["multimodal data"]

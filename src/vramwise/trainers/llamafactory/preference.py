@@ -29,6 +29,8 @@ def resolve_preference(args: Arguments) -> None:
     _reference(args, stage)
     if rl in _OBJECTIVES:
         args.derive("log_probs", "whole", "the log-softmax of all logits, in fp32, is held")
+    else:
+        args.derive("log_probs", "fused", "none are made")
     args.derive("reference_precomputed", False, "LLaMA-Factory asks the reference in every step")
     args.derive("chosen_cross_entropy", False, "pref_ftx weighs log-probabilities that are there anyway")
     for name, value in _NOTHING_GENERATED.items():

@@ -28,8 +28,8 @@ class Values:
 
     def __call__(self, key: str) -> Any:
         """The value of a key."""
-        found = self.run.config.get(key)
-        return self._words.default(key) if found is None else found
+        config = self.run.config
+        return config.get(key) if key in config and key in config.values else self._words.default(key)
 
     def number(self, key: str) -> float:
         """A number; 0 where it is none."""

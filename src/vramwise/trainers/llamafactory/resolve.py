@@ -39,7 +39,7 @@ def resolve_llamafactory(document: Document, target: Target, files: SideFiles) -
     words = vocabulary(target.stack)
     fields = Fields(arguments_config(document, words), TITLE)
     args = Arguments(fields, words)
-    args.take("base_model", "model_name_or_path")
+    args.put("base_model", "model_name_or_path", args.text("model_name_or_path"))
     resolve_sharding(args, target, with_shipped(files))
     resolve_batch(args)
     resolve_method(args)

@@ -92,7 +92,9 @@ def test_explain_has_its_rules(vramwise):
 def test_json_is_an_error_where_llamafactory_cannot_read_it(vramwise, tmp_path, ending):
     path = tmp_path / f"sft.{ending}"
     path.write_text(json.dumps(yaml.safe_load(TEXT)))
-    found = {one["rule"] for one in json.loads(vramwise("check", path, "--format", "json").stdout)["files"][0]["findings"]}
+    found = {
+        one["rule"] for one in json.loads(vramwise("check", path, "--format", "json").stdout)["files"][0]["findings"]
+    }
     assert ("json-not-read" in found) is (ending == "json")
 
 

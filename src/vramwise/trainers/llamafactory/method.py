@@ -18,12 +18,14 @@ OWN_OPTIMIZERS = {
     "use_muon": "muon",
 }
 _COUNTED_RANK = 8
+# Every parameter but those of towers and what joins them to the text model.
+_TEXT_ALONE = r"(?!.*(visual|vision|audio|projector|resampler|connector|vpm|apm)).*"
 # Who quantises while the model loads; under any other method quantization_bit does nothing.
 ON_THE_FLY = ("bnb", "hqq", "eetq")
 
 
-def resolve_method(args: Arguments) -> None:
-    """Fills adapter, lora_*, quantization…, optimizer, max_grad_norm."""
+def resolve_method(args: Arguments, *, media: bool = False) -> None:
+    """Fills adapter, lora_*, quantization…, optimizer, max_grad_norm. `media`: the template brings images or sound."""
     _quantization(args)
     _adapter(args)
     _targets(args)
@@ -31,6 +33,7 @@ def resolve_method(args: Arguments) -> None:
     args.take("use_rslora", "use_rslora")
     _added_tokens(args)
     _blocks(args)
+    _towers(args, media)
     resolve_optimizer(args)
     key = next((key for key in OWN_OPTIMIZERS if args.value(key)), None)
     if key is not None:
@@ -106,6 +109,15 @@ def _blocks(args: Arguments) -> None:
     )
     where = "spread over the model" if found.spread else "at the end" if found.count > 0 else "at the beginning"
     args.derive("trained_blocks", found, f"{abs(found.count)} blocks {where}", key="freeze_trainable_layers")
+
+
+def _towers(args: Arguments, media: bool) -> None:
+    """A full fine-tune of a multimodal model leaves its towers and projectors frozen unless told otherwise."""
+    name, kept = "unfrozen", ("freeze_vision_tower", "freeze_multi_modal_projector")
+    if not media or args.value("finetuning_type") != "full" or not all(args.value(key) for key in kept):
+        args.derive(name, (), "nothing is left out by name", key="freeze_vision_tower")
+    else:
+        args.derive(name, (_TEXT_ALONE,), "towers and projectors stay frozen", key="freeze_vision_tower")
 
 
 def _added_tokens(args: Arguments) -> None:

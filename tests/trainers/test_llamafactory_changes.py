@@ -43,7 +43,7 @@ CASES = {
     "flash": (LORA, {"attn_implementation": "flash_attention_2"}),
     "sdpa": (f"{LORA}flash_attn: disabled\n", {"attn_implementation": "sdpa"}),
     "eager": (LORA, {"attn_implementation": "eager"}),
-    "offloading": (LORA, {"activation_offloading": "legacy"}),
+    "offloading": (LORA, {"activation_offloading": "hidden_states"}),
     "no offloading": (f"{LORA}use_unsloth_gc: true\n", {"activation_offloading": "off"}),
     "length": (LORA, {"sequence_len": 1024}),
     "packed length": (f"{LORA}stage: pt\npacking: true\n".replace("stage: sft\n", ""), {"sequence_len": 1023}),

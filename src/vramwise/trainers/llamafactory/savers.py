@@ -22,7 +22,7 @@ def resolve_memory_savers(args: Arguments) -> None:
     _checkpointing(args)
     offload = bool(args.value("use_unsloth_gc")) and args.values["recompute"]
     why = "use_unsloth_gc: inputs of blocks wait in host memory" if offload else "nothing is offloaded"
-    args.derive("activation_offloading", "legacy" if offload else "off", why, key="use_unsloth_gc")
+    args.derive("activation_offloading", "hidden_states" if offload else "off", why, key="use_unsloth_gc")
     args.derive("embeddings_want_grads", False, "only where blocks are checkpointed")
 
 

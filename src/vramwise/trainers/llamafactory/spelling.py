@@ -19,7 +19,6 @@ WORDS: dict[str, tuple[str, ...]] = COMMON_WORDS | {
     "checkpoint-activations": (f"{_OFF}: false",),
     "reentrant-checkpointing": ("use_reentrant_gc: true",),
     "nonreentrant-checkpointing": ("use_reentrant_gc: false",),
-    "legacy-offloading": ("use_unsloth_gc: true",),
     "fuse-loss": ("enable_liger_kernel: true",),
     "fused-attention": ("flash_attn: sdpa",),
     "plain-attention": ("flash_attn: sdpa",),
@@ -71,10 +70,10 @@ def _attention(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
 
 
 def _offloading(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    """Only the older kind: inputs of checkpointed blocks in host memory."""
-    if value not in ("legacy", "off") or not run.recompute:
+    """Only one kind: inputs of checkpointed blocks in host memory."""
+    if value not in ("hidden_states", "off") or not run.recompute:
         return None
-    return (put(run, "use_unsloth_gc", value == "legacy", beside=(_OFF, "flash_attn", "bf16")),)
+    return (put(run, "use_unsloth_gc", value != "off", beside=(_OFF, "flash_attn", "bf16")),)
 
 
 def _quantization(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:

@@ -7,6 +7,7 @@ import pytest
 from opened import make_target, subject_of_text
 from vramwise.documents.document import parse_document
 from vramwise.documents.edit import apply_edits
+from vramwise.errors import VramwiseError
 from vramwise.judging import Policy, judge
 from vramwise.sidecar import read_side_files
 from vramwise.subject import on_target
@@ -269,3 +270,13 @@ def test_bf16_weights_are_offered_where_they_are_computed_in_bf16():
     assert changes.load_in_bf16(run_of("")).effect == "changes"
     assert changes.load_in_bf16(run_of("dtype: bfloat16\n")) is None
     assert changes.load_in_bf16(replace(run, precision="fp16")) is None
+
+
+def test_somebody_may_say_the_kind():
+    subject = subject_of_text(BASE + "precompute_ref_batch_size: 4\n", trainer="trl:dpo")
+    assert (subject.run.objective, subject.run.trainer) == ("dpo", "trl")
+    assert "unknown-argument" not in {found.rule for found in judge(subject, Policy()).findings}
+    with pytest.raises(VramwiseError, match="choose one of sft, dpo"):
+        trainer_named("trl:pretraining")
+    with pytest.raises(VramwiseError, match="has no kinds"):
+        trainer_named("axolotl:dpo")

@@ -141,3 +141,27 @@ def test_preference_training_takes_the_same_tiles():
     run, model = run_of("dtype: bfloat16\nld_alpha: 1.0\n")
     assert (run.objective, run.log_probs) == ("dpo", "tiled")
     assert allocated(run, model) < allocated(replace(run, log_probs="fused"), model)
+
+
+def test_precomputing_takes_the_batch_of_an_evaluation():
+    """It is 8 where nothing is said, twice that in rows: more than a small training step needs."""
+    text = "dtype: bfloat16\nld_alpha: 1.0\nprecompute_ref_log_probs: true\n"
+    run, model = run_of(text + "eval_strategy: steps\n")
+    plain, _ = run_of(text)
+    assert before_training(run, model) > 2 * before_training(plain, model)
+
+
+def before_training(run, model):
+    """The most that passes beside the weights while the reference is asked, before the first step."""
+    timeline, _ = ghost_run(run, model, steps=1)
+    live = held = top = 0
+    phase = ""
+    for event in timeline.events:
+        if event.action == Action.PHASE:
+            phase = timeline.phases[event.tag]
+            held = live if phase.name == "reference" and phase.step == 0 else held
+        elif event.action in (Action.ALLOC, Action.FREE):
+            live += event.size_bytes * (1 if event.action == Action.ALLOC else -1)
+            if phase and phase.name == "reference" and phase.step == 0:
+                top = max(top, live - held)
+    return top

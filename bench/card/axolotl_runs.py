@@ -1,11 +1,12 @@
-"""Runs of the real Axolotl on a card, several side by side, with what they took: one JSON line a run.
+"""Runs of the real Axolotl (TRL, LLaMA-Factory) on a card, some side by side, and what they took: one JSON line each.
 
     python axolotl_runs.py OUT_DIR --cases cases.json [--jobs 5] [--trace] [--seconds 560]
 
 Each case is `name: {"model": ..., "axolotl": "0.19.0", "config": {...}, "alloc": "..."}`; models are random weights of
 real shapes (`models.json`), data is made up. Environment: SITES names a folder with one site-packages folder a version
 (`0.19.0`, `0.21.0`), SHIM stand-ins for what is not there. A server per version and allocator setting imports
-everything once and forks a child for each run, before CUDA is touched: a run costs what it trains.
+everything once and forks a child for each run, before CUDA is touched: a run costs what it trains. A case with a
+`trainer` is another one's: see `trainer_configs.py`; its site has the trainer's name.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ import shutil
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
+
+import trainer_configs
 
 HERE = Path(__file__).resolve().parent
 WORK = Path(os.environ.get("AXOLOTL_WORK", "/tmp/axolotl-on-card"))
@@ -51,6 +55,10 @@ def data() -> None:
     write("orpo.jsonl", chats)
     write("reward.jsonl", [{"system": "be good", "input": p["prompt"], **_sides(p)} for p in pairs])
     write("grpo.jsonl", [{"prompt": text(120)} for _ in range(200)])
+    rows = [{"prompt": text(12), "completion": text(count)} for count in lengths]
+    write("sft.jsonl", rows)
+    write("pt.jsonl", [{"text": text(count)} for count in lengths])
+    (WORK / "dataset_info.json").write_text(json.dumps(trainer_configs.DATASET_INFO))
     (WORK / "words.txt").write_text(" ".join(words))
 
 
@@ -102,6 +110,8 @@ def make(names: list[str]) -> None:
 
 def config_of(name: str, case: dict[str, object]) -> dict[str, object]:
     """The whole config of a case: what is common to all, then its own keys."""
+    if case.get("trainer"):
+        return trainer_configs.config_of(WORK, name, case)
     config = {
         "base_model": str(WORK / "models" / str(case["model"])),
         "datasets": [{"path": str(WORK / "data.jsonl"), "type": "alpaca", "ds_type": "json"}],
@@ -149,6 +159,7 @@ def environment(version: str, alloc: str) -> dict[str, str]:
     return {
         **os.environ,
         "PYTHONPATH": f"{SITES / version}:{HERE}",
+        "TRAINER": version if version.isalpha() else "axolotl",
         "AXOLOTL_DO_NOT_TRACK": "1",
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
@@ -189,7 +200,9 @@ def row_of(name: str, case: dict[str, object], folder: Path, seconds: float) -> 
     done = folder / "rc"
     row = {
         "name": name,
-        "axolotl": case["axolotl"],
+        "axolotl": case.get("axolotl"),
+        "trainer": case.get("trainer", "axolotl"),
+        "method": case.get("method"),
         "config": _without_places(config_of(name, case)),
         "alloc_conf": case.get("alloc", "expandable_segments:True"),
         "model": MODELS[str(case["model"])],
@@ -199,6 +212,10 @@ def row_of(name: str, case: dict[str, object], folder: Path, seconds: float) -> 
     watch = folder / "watch.json"
     if watch.exists():
         row.update(json.loads(watch.read_text()))
+    ends = row.pop("ends", None)
+    if ends is not None:
+        row["step_seconds"] = [round(later - earlier, 5) for earlier, later in pairwise(ends)]
+    row |= {key: case[key] for key in ("workload", "limit_mib") if key in case}
     if row["rc"]:
         row["tail"] = (folder / "log").read_text(errors="replace")[-1500:]
     return row
@@ -207,9 +224,20 @@ def row_of(name: str, case: dict[str, object], folder: Path, seconds: float) -> 
 def _without_places(config: dict[str, object]) -> dict[str, object]:
     """The config as it is recorded: without folders of the machine."""
     kept = {key: value for key, value in config.items() if key not in ("dataset_prepared_path", "output_dir")}
-    kept["base_model"] = "MODEL"
-    kept["datasets"] = [{**item, "path": Path(item["path"]).name} for item in config["datasets"]]  # type: ignore[attr-defined]
+    for key in ("base_model", "model_name_or_path"):
+        if key in kept:
+            kept[key] = "MODEL"
+    kept.pop("dataset_dir", None)
+    if "datasets" in kept:
+        kept["datasets"] = [
+            {key: Path(value).name if str(value).startswith("/") else value for key, value in item.items()}
+            for item in config["datasets"]  # type: ignore[attr-defined]
+        ]
     return kept
+
+
+def _site(case: dict[str, object]) -> str:
+    return str(case.get("trainer") or case["axolotl"])
 
 
 def main() -> None:
@@ -220,16 +248,17 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=560)
     parser.add_argument("--trace", action="store_true", help="keep every allocator event too, in OUT/traces.tar.xz")
+    parser.add_argument("--timed", action="store_true", help="time the steps: one run trains at a time, others load")
     arguments = parser.parse_args()
     began = time.time()
     cases = json.loads(arguments.cases.read_text())
     WORK.mkdir(exist_ok=True)
     data()
     needed = sorted({case["model"] for case in cases.values()})
-    some_site = environment(next(iter(cases.values()))["axolotl"], "")
+    some_site = environment(_site(next(iter(cases.values()))), "")
     import_code = f"import axolotl_runs; axolotl_runs.make({needed!r})"
     making = subprocess.Popen([sys.executable, "-c", import_code], env=some_site, cwd=HERE)
-    keys = sorted({(case["axolotl"], case.get("alloc", "expandable_segments:True")) for case in cases.values()})
+    keys = sorted({(_site(case), case.get("alloc", "expandable_segments:True")) for case in cases.values()})
     servers = {key: Server(*key) for key in keys}
     if making.wait():
         sys.exit("the models could not be made")
@@ -242,10 +271,16 @@ def main() -> None:
             folder = WORK / "runs" / name
             folder.mkdir(parents=True, exist_ok=True)
             config = config_of(name, case)
-            config["plugins"] = [*config.get("plugins", []), "axolotl_watch.Watch"]
+            if case.get("trainer"):
+                (folder / "method").write_text(case["method"])
+            else:
+                config["plugins"] = [*config.get("plugins", []), "axolotl_watch.Watch"]
             (folder / "config.yml").write_text(json.dumps(config))
             (folder / "trace").write_text("1" if arguments.trace or case.get("trace") else "")
-            server = servers[(case["axolotl"], case.get("alloc", "expandable_segments:True"))]
+            seen = {"WATCH_LOCK": str(WORK / "turn") if arguments.timed else ""}
+            seen["WATCH_LIMIT_MIB"] = str(case.get("limit_mib", ""))
+            (folder / "environment").write_text(json.dumps(seen))
+            server = servers[(_site(case), case.get("alloc", "expandable_segments:True"))]
             running[name] = (server.start(folder), time.time())
         if not running:
             break

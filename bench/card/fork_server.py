@@ -1,23 +1,36 @@
-"""Imports what Axolotl needs, then forks a child for each folder named on standard input: see `axolotl_runs.py`."""
+"""Imports what a trainer ($TRAINER: axolotl, trl, llamafactory) needs, then forks a child for each folder
+that standard input names.
+
+See `axolotl_runs.py`.
+"""
 
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import sys
 import traceback
 from pathlib import Path
 
-MODULES = (
+TRAINER = os.environ.get("TRAINER", "axolotl")
+COMMON = (
     *("torch", "transformers", "datasets", "peft", "accelerate", "transformers.trainer", "trl"),
-    *("transformers.models.llama.modeling_llama", "bitsandbytes", "axolotl.cli.train", "axolotl.core.builders"),
-    *("axolotl.loaders", "axolotl.integrations.liger", "axolotl.monkeypatch.lora_kernels"),
+    *("transformers.models.llama.modeling_llama", "bitsandbytes"),
 )
+OWN = {
+    "axolotl": (
+        *("axolotl.cli.train", "axolotl.core.builders", "axolotl.loaders", "axolotl.integrations.liger"),
+        "axolotl.monkeypatch.lora_kernels",
+    ),
+    "trl": ("trl.trainer.sft_trainer", "trl.trainer.dpo_trainer"),
+    "llamafactory": ("llamafactory.train.tuner",),
+}
 
 
 def warm() -> None:
     """Import what a run imports, as far as CUDA is left alone: a child of a process that touched it cannot use it."""
-    for name in MODULES:
+    for name in (*COMMON, *OWN[TRAINER]):
         if spoils(name):
             print(f"{name} touches CUDA when imported: left to the runs", file=sys.stderr, flush=True)
         else:
@@ -48,11 +61,10 @@ def run(folder: Path) -> None:
     os.environ["WATCH_OUT"] = str(folder / "watch.json")
     os.environ["WATCH_FRAMES"] = "1" if "@19" in folder.name else ""
     os.environ["WATCH_TRACE"] = str(folder / "trace.json") if (folder / "trace").read_text() else ""
+    os.environ |= json.loads((folder / "environment").read_text())
     code = 0
     try:
-        from axolotl.cli.train import do_cli
-
-        do_cli(config=str(folder / "config.yml"))
+        train(str(folder / "config.yml"))
     except SystemExit as end:
         code = int(bool(end.code))
     except BaseException:
@@ -60,9 +72,9 @@ def run(folder: Path) -> None:
         code = 1
     finally:
         try:
-            import axolotl_watch
+            import watch
 
-            axolotl_watch.finish()
+            watch.finish()
         except Exception:
             traceback.print_exc()
         sys.stdout.flush()
@@ -70,6 +82,27 @@ def run(folder: Path) -> None:
         (folder / "rc.part").write_text(str(code))
         (folder / "rc.part").rename(folder / "rc")
         os._exit(code)
+
+
+def train(config: str) -> None:
+    """What the trainer's own command does with a config, in this process."""
+    if TRAINER == "axolotl":
+        from axolotl.cli.train import do_cli
+
+        do_cli(config=config)
+        return
+    import watch
+
+    watch.watch_every_trainer()
+    if TRAINER == "trl":
+        script = importlib.import_module(f"trl.scripts.{Path(config).with_name('method').read_text()}")
+        sys.argv = ["trl"]
+        script.main(*script.make_parser().parse_args_and_config(["--config", config], fail_with_unknown_args=False))
+    else:
+        from llamafactory.train.tuner import run_exp
+
+        sys.argv = ["llamafactory-cli", config]
+        run_exp()
 
 
 def main() -> None:

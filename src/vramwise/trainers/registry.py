@@ -18,9 +18,16 @@ TRAINERS: tuple[Trainer, ...] = (Axolotl(), LlamaFactory(), PlainTransformers(),
 
 @cache
 def trainer_named(name: str) -> Trainer:
-    """The trainer of that name."""
+    """The trainer of that name; one whose files do not say what they are for may be given the kind: `trl:dpo`."""
+    first, _, kind = name.partition(":")
     for trainer in TRAINERS:
-        if trainer.name == name:
-            return trainer
+        if trainer.name == first:
+            return trainer.of_kind(kind) if kind and isinstance(trainer, Trl) else _plain(trainer, kind)
     known = ", ".join(trainer.name for trainer in TRAINERS)
     raise VramwiseError(f"there is no trainer '{name}': choose one of {known}")
+
+
+def _plain(trainer: Trainer, kind: str) -> Trainer:
+    if kind:
+        raise VramwiseError(f"trainer {trainer.name} has no kinds: leave out ':{kind}'")
+    return trainer

@@ -42,9 +42,10 @@ class KtoRun(PreferenceRun):
 
     def _without_logits(self, batch: Batch, padded: bool) -> Tensor:
         loss = scored(self.t, self.chunked(self.policy, batch, padded))
-        with self.referring():
-            self._mismatched(self.reference, batch, padded)
-            scored(self.t, self.chunked(self.reference, batch, padded))
+        if not self.run.reference_precomputed:
+            with self.referring():
+                self._mismatched(self.reference, batch, padded)
+                scored(self.t, self.chunked(self.reference, batch, padded))
         return loss
 
     def _mismatched(self, model: Model, batch: Batch, padded: bool) -> None:

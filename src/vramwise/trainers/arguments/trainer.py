@@ -20,14 +20,17 @@ class ArgumentsTrainer:
         """Every key that this file may have; without one, every key there is."""
         return training_arguments(stack)
 
+    def vocabulary_of(self, run: RunSpec) -> Vocabulary:
+        """Every key that the file of a run may have."""
+        return self.vocabulary(run.config.document, run.target.stack)
+
     def unknown_keys(self, run: RunSpec) -> tuple[Severity, str]:
         """What becomes of a key that nobody knows, in words that end a sentence, and how bad that is."""
         return Severity.ERROR, f"{self.title} stops at it"
 
     def strange_keys(self, run: RunSpec) -> Iterable[StrangeKey]:
         """The keys of a file that nobody knows."""
-        document = run.config.document
-        return strange_keys(document.values, self.vocabulary(document, run.target.stack), self.title)
+        return strange_keys(run.config.document.values, self.vocabulary_of(run), self.title)
 
     def type_errors(self, document: Document, stack: Stack) -> Sequence[tuple[str, str]]:
         """What cannot work, by type."""

@@ -17,6 +17,7 @@ from vramwise.types import Stack
 
 _TRUE = frozenset({"yes", "true", "t", "y", "1"})
 _FALSE = frozenset({"no", "false", "f", "n", "0"})
+_NOTHING = frozenset({"none", "null"})
 
 
 class Vocabulary:
@@ -70,10 +71,10 @@ class Vocabulary:
             return value
         alternatives, optional = parse_type(written)
         kinds = {one.kind for one in alternatives}
-        if optional and value.lower() in ("none", "null") and "one_of" not in kinds:
-            return None
         if kinds & {"str", "one_of", "any", "list", "dict"}:
             return value
+        if optional and value.lower() in _NOTHING:
+            return None
         if "bool" in kinds:
             return {**dict.fromkeys(_TRUE, True), **dict.fromkeys(_FALSE, False)}.get(value.lower(), value)
         return _number(kinds, value)
@@ -86,9 +87,12 @@ class Vocabulary:
 
 
 def _will_do(written: str, value: Any) -> bool:
-    kinds = {one.kind for one in parse_type(written)[0]}
+    alternatives, optional = parse_type(written)
+    kinds = {one.kind for one in alternatives}
     if value is None:
         return "bool" in kinds
+    if optional and isinstance(value, str) and value.lower() in _NOTHING:
+        return True
     single = not isinstance(value, dict | list | tuple | set)
     if kinds & {"str", "list"} and single and not (value is False and "one_of" in kinds):
         return True

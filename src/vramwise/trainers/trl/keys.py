@@ -14,6 +14,7 @@ from vramwise.trainers.arguments.vocabulary import known_versions
 from vramwise.types import RunSpec, Stack
 
 _NOT_KINDS = frozenset({"source", "keys", "launch", "memory"})
+KINDS = ("sft", "dpo", "kto", "reward", "grpo", "rloo", "distillation", "orpo", "cpo")
 # What the command itself takes out of the file before anybody else sees it.
 COMMAND_KEYS = frozenset({"env", "accelerate_config"})
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vramwise.types import Document
+from vramwise.types import Document, RunSpec
 
 # The most telling first; a key that is gone from TRL tells as well.
 _BY_KEY: tuple[tuple[str, frozenset[str]], ...] = (
@@ -56,8 +56,10 @@ class Kind:
     assumed: bool = False
 
 
-def kind_of(document: Document) -> Kind:
-    """What the file is for."""
+def kind_of(document: Document, insisted: str | None = None) -> Kind:
+    """What the file is for; the one that somebody insists on."""
+    if insisted is not None:
+        return Kind(name=insisted, why=f"--trainer trl:{insisted}")
     values = document.values
     said = _said(document)
     for name, keys in _BY_KEY:
@@ -75,6 +77,11 @@ def kind_of(document: Document) -> Kind:
     if preference:
         return Kind(name="dpo", why=f"{preference[0]} is a key of preference training", key=preference[0], assumed=True)
     return Kind(name="sft", why="nothing speaks for another kind", assumed=True)
+
+
+def kind_name(run: RunSpec) -> str:
+    """The kind of training of a run that was resolved."""
+    return run.rl or ("reward" if run.objective == "reward" else "sft")
 
 
 def _said(document: Document) -> list[str]:

@@ -28,7 +28,8 @@ OWN = _words(
     """
     dataset_name dataset_train_split dataset_test_split dataset_mixture dataset_mixer use_peft lora_task_type
     use_bnb_nested_quant completion_only_loss assistant_only_loss packing_strategy reward_funcs model_init_kwargs
-    accelerate_config dataset_text_field torch_dtype dtype max_seq_length per_device_train_batch_size
+    accelerate_config dataset_text_field torch_dtype dtype max_seq_length test_split_size attn_implementation
+    lora_target_modules load_in_4bit max_length beta
     """
 )
 # Another tool's: LLaMA-Factory, accelerate, DeepSpeed, ms-swift, filters of datasets.

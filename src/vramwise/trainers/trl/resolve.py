@@ -29,9 +29,9 @@ from vramwise.trainers.trl.shapes import resolve_shapes
 from vramwise.types import Document, RunSpec, Target
 
 
-def resolve_trl(document: Document, target: Target, files: SideFiles) -> RunSpec:
-    """Every field."""
-    kind = kind_of(document)
+def resolve_trl(document: Document, target: Target, files: SideFiles, said: str | None = None) -> RunSpec:
+    """Every field. `said`: the kind of training, where somebody says it."""
+    kind = kind_of(document, said)
     words = vocabulary(kind.name, target.stack)
     args = Arguments(Fields(arguments_config(document, words), "TRL"), words)
     accelerate = accelerate_of(document.values, files)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from vramwise.errors import VramwiseError
 from vramwise.rules.base import Rule
 from vramwise.trainers.arguments import ArgumentsTrainer, Vocabulary, side_files
 from vramwise.trainers.arguments.strange import StrangeKey
@@ -27,6 +28,17 @@ class Trl(ArgumentsTrainer):
     package = "trl"
     title = "TRL"
 
+    def __init__(self, kind: str | None = None) -> None:
+        self._kind = kind  # of training, where somebody says it; else the file is asked
+
+    def of_kind(self, kind: str) -> Trl:
+        """The same for files of one kind of training, as its command would say."""
+        from vramwise.trainers.trl.keys import KINDS
+
+        if kind not in KINDS:
+            raise VramwiseError(f"TRL has no training of kind '{kind}': choose one of {', '.join(KINDS)}")
+        return Trl(kind)
+
     def recognises(self, values: Mapping[Any, Any]) -> bool:
         """By a model or dataset, a setting of training and a word of TRL's own."""
         from vramwise.trainers.trl.recognise import is_training_config
@@ -44,13 +56,20 @@ class Trl(ArgumentsTrainer):
         from vramwise.trainers.trl.keys import vocabulary
         from vramwise.trainers.trl.kind import kind_of
 
-        return vocabulary(None if document is None else kind_of(document).name, stack)
+        return vocabulary(None if document is None else kind_of(document, self._kind).name, stack)
+
+    def vocabulary_of(self, run: RunSpec) -> Vocabulary:
+        """The keys of the run's kind of training."""
+        from vramwise.trainers.trl.keys import vocabulary
+        from vramwise.trainers.trl.kind import kind_name
+
+        return vocabulary(kind_name(run), run.target.stack)
 
     def strange_keys(self, run: RunSpec) -> Iterable[StrangeKey]:
         """Keys that neither TRL, its command, its launcher nor a project's own script reads."""
         from vramwise.trainers.trl.keys import strange_keys
 
-        return strange_keys(run, self.vocabulary(run.config.document, run.target.stack))
+        return strange_keys(run, self.vocabulary_of(run))
 
     def side_files(self, document: Document) -> tuple[str, ...]:
         """DeepSpeed's and FSDP's JSON, accelerate's YAML."""
@@ -66,7 +85,7 @@ class Trl(ArgumentsTrainer):
         """Every field, as this version of TRL decides it."""
         from vramwise.trainers.trl.resolve import resolve_trl
 
-        return resolve_trl(document, target, side_files)
+        return resolve_trl(document, target, side_files, self._kind)
 
     def spell(self, run: RunSpec, change: Change) -> Spelling | None:
         """The change as edits of the file."""

@@ -28,8 +28,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
     YAML 1.1 has a say: an unquoted `no` is false, so `eval_strategy: no` is refused and `eval_strategy: "no"` is meant.
     """
-    document = run.config.document
-    for key, sentence in trainer_of(run).type_errors(document, run.target.stack):
+    for key, sentence in trainer_of(run).vocabulary_of(run).type_errors(run.config.document.values):
         yield Hit(key=join_key((key,)), message=f"{sentence}: the run stops", fix=_fix(run, key))
 
 

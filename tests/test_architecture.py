@@ -10,13 +10,13 @@ import vramwise
 SOURCE = Path(vramwise.__file__).parent
 
 # What each room may import of ours. Rooms of one storey may not import one another unless it is said here.
-BASE = {"types", "timeline", "units", "errors", "growth"}
+BASE = {"types", "timeline", "units", "errors", "growth", "collecting"}
 GROUND = BASE | {"documents", "facts", "families", "allocator"}
 INSIDE = GROUND | {"ghost", "rules", "trainers", "variants"}
 OPENING = {"options", "sidecar", "project", "files", "stacks", "targets"}
 VERBS_OVER_SUBJECTS = {"subject", "fitting", "figures", "weighing", "judging", "mending", "foreseeing", "attempting"}
 MAY_IMPORT = {
-    **{name: set() for name in ("types", "timeline", "errors", "growth")},
+    **{name: set() for name in ("types", "timeline", "errors", "growth", "collecting")},
     "units": {"errors"},
     "documents": BASE,
     "facts": BASE | {"families", "files"},  # the hub's answers are kept
@@ -41,12 +41,13 @@ MAY_IMPORT = {
     "fitting": INSIDE | {"subject", "attempting"},
     "figures": INSIDE | OPENING | {"subject", "fitting", "weighing"},
     "weighing": INSIDE,
-    "judging": INSIDE | OPENING | {"subject", "figures", "weighing"},
-    "mending": INSIDE | OPENING | {"subject", "judging"},
+    "judging": INSIDE | OPENING | {"subject", "figures", "fitting", "weighing"},
+    "mending": INSIDE | OPENING | {"subject", "judging", "fitting"},
     "foreseeing": INSIDE | OPENING | {"subject", "fitting", "judging"},
     "attempting": INSIDE | {"subject"},
+    "asking": INSIDE | OPENING | {"subject", "fitting", "foreseeing", "judging"},
     # A function over a Subject, like training: it stands above the others.
-    "diagnosis": GROUND | {"recordings", "variants", "trainers", "subject", "options"},
+    "diagnosis": GROUND | {"recordings", "variants", "trainers", "subject", "options", "fitting"},
     # Doors: they ask the verbs; training is the one that starts processes.
     "training": INSIDE | OPENING | VERBS_OVER_SUBJECTS | {"recordings", "integrations", "render", "api"},
     "render": INSIDE | OPENING | VERBS_OVER_SUBJECTS | {"recordings", "diagnosis", "training", "__version__"},

@@ -8,12 +8,16 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from fits import a_fit, already_best, nothing_fits
+from vramwise.fitting.report import FitReport
+from vramwise.render.fit_json import fit_json
+from vramwise.render.json_text import json_text
 from vramwise.types import RunSpec
 
 ROOT = Path(__file__).parent.parent
 SCHEMAS = ROOT / "docs" / "schemas"
 DATA = ROOT / "tests" / "data"
-NAMES = ("check", "predict", "diagnose", "replay", "rules", "gpus")
+NAMES = ("check", "predict", "fit", "diagnose", "replay", "rules", "gpus")
 FOREIGN = "site_name: a page\nplugins: [search]\n"
 OOM_LOG = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.64 GiB "
@@ -148,6 +152,15 @@ def test_predict_keeps_its_contract(vramwise, words):
     hold("predict", document)
     assert ("what_if" in document) == ("--what-if" in words)
     assert ("cards" in document) == ("--cards" in words)
+
+
+@pytest.mark.parametrize("made", [a_fit, already_best, nothing_fits], ids=lambda made: made.__name__)
+def test_fit_keeps_its_contract(made):
+    subject, fit = made()
+    document = json.loads(json_text(fit_json(FitReport(fit=fit, command="vramwise fit config.yml"))))
+    hold("fit", document)
+    assert document["config"] == subject.document.path
+    assert (document["best"] is None) == (document["verdict"]["kind"] == "does_not_fit")
 
 
 def test_diagnose_keeps_its_contract(vramwise, tmp_path):

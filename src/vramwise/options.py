@@ -40,6 +40,23 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FitOptions:
+    """What `fit` may change beyond what keeps the training result, what it may not, and how much must stay free."""
+
+    # Words that open more: `variants.axes.ALLOW` says what each permits.
+    allow: tuple[str, ...] = ()
+    # Keys of the config that stay as they are.
+    keep: tuple[str, ...] = ()
+    # What must stay free; None: what measured runs like it took more than was predicted.
+    margin_bytes: int | None = None
+    limit_bytes: int | None = None
+    # The key whose largest value is asked for, in place of the fastest run.
+    maximise: str | None = None
+    model: str | None = None
+    online: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PredictOptions:
     """What to predict: which engine and model, which data, how long, under which limit."""
 

@@ -26,9 +26,11 @@ from vramwise.trainers.base import SideFiles, Trainer
 from vramwise.trainers.recognise import NOBODYS, Foreign, recognise, unreadable_as
 from vramwise.trainers.registry import trainer_named
 from vramwise.types import Document, GpuSpec, ModelSpec, RunSpec, Target
-from vramwise.variants.lengths import Lengths
+from vramwise.variants.duration import Duration, duration
+from vramwise.variants.lengths import Lengths, train_shapes
 from vramwise.variants.prediction import Prediction, predict_run
 from vramwise.variants.rehearsals import Rehearsals
+from vramwise.variants.speed import Speed, speed_of
 
 TEXT = "<text>"
 # What trainers call the revision of the base model.
@@ -101,6 +103,17 @@ class Subject:
                 prediction = replace(prediction, assumptions=(*prediction.assumptions, *self.data.notes))
             self._memo[key] = (prediction, (lengths, eval_lengths))  # kept, so that their ids stay theirs
         return self._memo[key][0]
+
+    def speed(self) -> Speed | None:
+        """How fast it trains, with the batches of its data; None where that is not known."""
+        if self.model is None:
+            return None
+        lengths = self.data.train
+        return speed_of(self.run, self.model, train_shapes(self.run, lengths) if lengths else ())
+
+    def duration(self, speed: Speed) -> Duration | None:
+        """How long all of the training takes; None where the config names neither its steps nor data that is here."""
+        return duration(self.run, self.trainer.schedule(self.document), self.data.train, speed)
 
     def with_data(self, named: str | None = None) -> Subject:
         """The same subject with the lengths of its data: of what is named, else of the config's local files.

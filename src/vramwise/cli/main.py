@@ -21,6 +21,7 @@ COMMANDS = {
     "check": "Judge configs against the memory rules.",
     "fix": "Mend configs: only the lines that must change.",
     "predict": "Predict what a run will allocate and reserve, without a GPU.",
+    "fit": "Find the fastest variant of a config that fits a card, as edits of the file.",
     "train": "Train a config: checked, predicted, guarded, recovering from an out-of-memory.",
     "report": "Show predicted against measured memory of a training run.",
     "diagnose": "Explain an out-of-memory or dtype failure from its log, config and snapshot.",
@@ -40,6 +41,11 @@ EXAMPLES = {
     "predict": (
         "vramwise predict config.yml --gpu 24GB --what-if micro_batch_size=1",
         "vramwise predict config.yml --cards --html report.html",
+    ),
+    "fit": (
+        "vramwise fit config.yml --gpu rtx-4090",
+        "vramwise fit config.yml --gpu rtx-4090 --allow qlora --keep sequence_len --write",
+        "vramwise fit config.yml --gpu h100 --max sequence_len --html frontier.html",
     ),
     "train": ("vramwise train config.yml", "vramwise train config.yml --resume"),
     "report": ("vramwise report outputs/run --html report.html",),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -10,8 +9,8 @@ from typing import Any
 import click
 
 from vramwise.api import Options, PredictOptions
-from vramwise.cli.completion import complete_models
-from vramwise.cli.options import TARGET_OPTIONS, data_option, target_options
+from vramwise.cli.again import command_again
+from vramwise.cli.options import TARGET_OPTIONS, data_option, model_options, target_options
 from vramwise.cli.writing import say, say_all, say_prose
 from vramwise.files import write_new
 from vramwise.foreseeing import Answer, WhatIf, answer, opened, scenarios
@@ -36,18 +35,7 @@ CARDS = (
     type=click.Choice([trainer.name for trainer in TRAINERS]),
     help="What trains; transformers is the embedded engine (default: the trainer that the file is for).",
 )
-@click.option(
-    "--model",
-    metavar="ID|PATH",
-    shell_complete=complete_models,
-    help="Model instead of base_model: a hub id, a folder or a config.json.",
-)
-@click.option(
-    "--online/--offline",
-    default=True,
-    show_default=True,
-    help="Ask the hub for the config.json of a model that is not known here.",
-)
+@model_options
 @click.option("--steps", type=click.IntRange(min=1, max=10_000), metavar="N", help="Optimizer steps to simulate.")
 @data_option
 @click.option(
@@ -100,14 +88,8 @@ def command(
 
 def _command(path: str, options: Options, ask: PredictOptions, memory_limit: str | None) -> str:
     """The command again, without its changes and outputs: to try a remedy by."""
-    words = ["vramwise", "predict", path]
-    said = {name: getattr(options, name) for name in (*TARGET_OPTIONS, "data") if name != "versions"}
-    said |= {name: getattr(ask, name) for name in ("engine", "model", "steps", "lengths", "eval_lengths")}
-    for name, value in {**said, "memory_limit": memory_limit}.items():
-        words += [f"--{name.replace('_', '-')}", str(value)] if value is not None else []
-    for version in options.versions:
-        words += ["--with", version]
-    return shlex.join(words if ask.online else [*words, "--offline"])
+    more = {name: getattr(ask, name) for name in ("engine", "model", "steps", "lengths", "eval_lengths")}
+    return command_again("predict", path, options, {**more, "memory_limit": memory_limit}, online=ask.online)
 
 
 def predict_cards(prediction: Prediction, names: Sequence[str]) -> list[tuple[str, Prediction]]:
@@ -119,13 +101,14 @@ def predict_cards(prediction: Prediction, names: Sequence[str]) -> list[tuple[st
 
 
 def _write_text(found: Answer, changed: Sequence[WhatIf], by_card: list[tuple[str, Prediction]]) -> None:
-    from vramwise.render.prediction_text import render_cards, render_change, render_prediction, render_scenarios
+    from vramwise.render.prediction_text import render_cards, render_prediction
+    from vramwise.render.what_if_text import render_change, render_scenarios
 
     say_prose(render_prediction(found.prediction, found))
     if len(changed) == 1:
-        say_prose(["", *render_change(found.prediction, changed[0])])
+        say_prose(["", *render_change(found, changed[0])])
     elif changed:
-        say_prose(["", *render_scenarios(found.prediction, changed)])
+        say_prose(["", *render_scenarios(found, changed)])
     if by_card:
         say_prose(["", *render_cards(by_card)])
 

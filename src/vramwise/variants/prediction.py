@@ -272,7 +272,7 @@ def _assumptions(run: RunSpec, model: ModelSpec, lengths: Lengths | None, eval_l
         notes.extend(given.assumptions)
         if lists_widths(given.tokens, run.pad_multiple):
             notes.append("the lengths are all rounded: taken for widths of batches, with shorter rows in them")
-    return notes
+    return list(dict.fromkeys(notes))
 
 
 def _version(run: RunSpec, package: str) -> str:

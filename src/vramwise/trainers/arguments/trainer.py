@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from vramwise.trainers.arguments.strange import StrangeKey, strange_keys
 from vramwise.trainers.arguments.vocabulary import Vocabulary, training_arguments, unknown_key
-from vramwise.types import Document, RunSpec, Severity, Stack
+from vramwise.types import Document, RunSpec, Schedule, Severity, Stack
+
+_EPOCHS = 3.0
 
 
 class ArgumentsTrainer:
@@ -39,6 +42,18 @@ class ArgumentsTrainer:
     def key_unknown(self, key: str, stack: Stack) -> str | None:
         """None for a key of the dataclasses."""
         return unknown_key(key, self.vocabulary(None, stack), self.title)
+
+    def schedule(self, document: Document) -> Schedule:
+        """`max_steps`, else `num_train_epochs`, which are 3 unless written; nothing is held out by an argument."""
+        steps = positive(document.values.get("max_steps"))
+        epochs = positive(document.values.get("num_train_epochs")) or _EPOCHS
+        return Schedule(epochs=epochs, max_steps=int(steps) if steps >= 1 else None)
+
+
+def positive(written: Any) -> float:
+    """0 for what is none, or none that a run could have."""
+    plain = isinstance(written, int | float) and not isinstance(written, bool)
+    return float(written) if plain and 0 < written < 2**31 else 0.0
 
 
 def trainer_of(run: RunSpec) -> ArgumentsTrainer:

@@ -7,7 +7,7 @@ from typing import Any
 
 from vramwise.rules.base import Rule
 from vramwise.trainers.base import DatasetBlock, SideFiles, Spelling
-from vramwise.types import Change, Document, RunSpec, Stack, Target
+from vramwise.types import Change, Document, RunSpec, Schedule, Stack, Target
 
 
 class Axolotl:
@@ -40,6 +40,12 @@ class Axolotl:
 
         return tuple(dataset_blocks(document.values))
 
+    def schedule(self, document: Document) -> Schedule:
+        """`num_epochs`, `max_steps` and `val_set_size`."""
+        from vramwise.trainers.axolotl.datasets import schedule
+
+        return schedule(document.values)
+
     def resolve(self, document: Document, target: Target, side_files: SideFiles) -> RunSpec:
         """Every field, as this version of Axolotl decides it."""
         from vramwise.trainers.axolotl.resolve import resolve_axolotl
@@ -57,7 +63,7 @@ class Axolotl:
 
     def words(self, change_id: str) -> tuple[str, ...]:
         """The lines to write for a change."""
-        from vramwise.trainers.axolotl.spelling import WORDS
+        from vramwise.trainers.axolotl.words import WORDS
 
         return WORDS.get(change_id, ())
 

@@ -20,6 +20,14 @@ WORDS: dict[str, tuple[str, ...]] = COMMON_WORDS | {
     "reentrant-checkpointing": ("use_reentrant_gc: true",),
     "nonreentrant-checkpointing": ("use_reentrant_gc: false",),
     "fuse-loss": ("enable_liger_kernel: true",),
+    "plain-loss": ("enable_liger_kernel: false",),
+    "liger-kernels": ("enable_liger_kernel: true",),
+    "no-liger-kernels": ("enable_liger_kernel: false",),
+    "keep-activations": (f"{_OFF}: true",),
+    "offload-layer-inputs": ("use_unsloth_gc: true",),
+    "train-adapter": ("finetuning_type: lora", "lora_rank: 16", "lora_alpha: 32"),
+    "lower-rank": ("lora_rank: half of it", "lora_alpha: half of it"),
+    "shorter-rows": ("cutoff_len: half of it",),
     "fused-attention": ("flash_attn: sdpa",),
     "plain-attention": ("flash_attn: sdpa",),
     "flash-attention": ("flash_attn: fa2",),
@@ -40,7 +48,7 @@ def spell(run: RunSpec, change: Change) -> Spelling | None:
 def _checkpointing(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     """On where nothing is said; transformers' own switch stands beside it and turns it on as well."""
     if value:
-        return (set_key(_OFF, False),) if run.config.get(_OFF) else (put(run, _OFF, False),)
+        return () if run.gradient_checkpointing else (put(run, _OFF, False),)
     edits = (put(run, _OFF, True, beside=("flash_attn", "bf16")),)
     own = (delete_key("gradient_checkpointing"),) if run.config.get("gradient_checkpointing") else ()
     return (*edits, *own)
@@ -62,6 +70,23 @@ def _loss(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     return None
 
 
+def _liger(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    """The one switch; where it decides the loss too, the loss is what is asked for."""
+    if run.objective == "tokens":
+        return None
+    return (put(run, "enable_liger_kernel", bool(value), beside=("flash_attn", "bf16", "cutoff_len")),)
+
+
+def _targets(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    names = "all" if value is True else ",".join(value) if isinstance(value, tuple) else ""
+    return (put(run, "lora_target", names, beside=("lora_rank", "finetuning_type")),) if names else None
+
+
+def _follows(run: RunSpec, value: Any) -> tuple[Edit, ...]:
+    """Evaluations have no length of their own."""
+    return ()
+
+
 def _attention(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     word = _ATTENTION.get(value)
     if word is None or (run.packing_rows == "one" and value != "flash_attention_2"):
@@ -71,7 +96,9 @@ def _attention(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
 
 def _offloading(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     """Only one kind: inputs of checkpointed blocks in host memory."""
-    if value not in ("hidden_states", "off") or not run.recompute:
+    if value == "off" and not run.config.get("use_unsloth_gc"):
+        return ()
+    if value not in ("hidden_states", "off"):
         return None
     return (put(run, "use_unsloth_gc", value != "off", beside=(_OFF, "flash_attn", "bf16")),)
 
@@ -132,5 +159,10 @@ _SPELLERS: dict[str, Speller] = COMMON | {
     "sequence_len": _length,
     "optimizer": _optimizer,
     "lora_r": key_speller("lora_rank"),
+    "lora_alpha": key_speller("lora_alpha"),
+    "lora_target_linear": _targets,
+    "lora_target_modules": _targets,
+    "eval_sequence_len": _follows,
+    "liger": _liger,
     "sample_packing": _packing,
 }

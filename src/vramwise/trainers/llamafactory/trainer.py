@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from vramwise.rules.base import Rule
 from vramwise.trainers.arguments import ArgumentsTrainer, Vocabulary, side_files
+from vramwise.trainers.arguments.trainer import positive
 from vramwise.trainers.base import DatasetBlock, SideFiles, Spelling
-from vramwise.types import Change, Document, RunSpec, Stack, Target
+from vramwise.types import Change, Document, RunSpec, Schedule, Stack, Target
 
 
 class LlamaFactory(ArgumentsTrainer):
@@ -54,6 +56,10 @@ class LlamaFactory(ArgumentsTrainer):
         from vramwise.trainers.llamafactory.datasets import dataset_blocks
 
         return tuple(dataset_blocks(document.values))
+
+    def schedule(self, document: Document) -> Schedule:
+        """As TrainingArguments has it, less `val_size`."""
+        return replace(super().schedule(document), held_out=positive(document.values.get("val_size")))
 
     def resolve(self, document: Document, target: Target, side_files: SideFiles) -> RunSpec:
         """Every field, as this version decides it."""

@@ -26,15 +26,6 @@ class LlamaFactory(ArgumentsTrainer):
 
         return vocabulary(stack)
 
-    def type_errors(self, document: Document, stack: Stack) -> Sequence[tuple[str, str]]:
-        """What cannot work by type; whole numbers and switches in quotes stay texts, and every text counts as true."""
-        from vramwise.trainers.llamafactory.words import texts_for_values
-
-        return [
-            *super().type_errors(document, stack),
-            *texts_for_values(document.values, self.vocabulary(document, stack)),
-        ]
-
     def recognises(self, values: Mapping[Any, Any]) -> bool:
         """A model, something to train it by, and words of its own."""
         from vramwise.trainers.llamafactory.recognise import is_training_config

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -13,6 +13,8 @@ from vramwise.types import RunSpec, Stack
 PACKAGE = "llamafactory"
 # What a release leaves open: torch as it is today, and bitsandbytes and Liger, which come with their own extras.
 _OPEN = {"torch": "2.13.0"}
+# Texts that mean no to people, and to Python yes.
+_NO = frozenset({"false", "no", "off", "n", "f", "0"})
 
 
 def facts(stack: Stack) -> Mapping[str, Any]:
@@ -30,18 +32,9 @@ def vocabulary(stack: Stack) -> Vocabulary:
 
 @cache
 def _vocabulary(version: str, _transformers: str | None, training: Vocabulary) -> Vocabulary:
-    return training | Vocabulary(versioned_facts(version, __file__))
-
-
-def texts_for_values(values: Mapping[Any, Any], words: Vocabulary) -> Iterator[tuple[str, str]]:
-    """(key, sentence) for texts where a whole number or a switch belongs: the parser converts nothing."""
-    for key, value in values.items():
-        written = words.type_of(key) if isinstance(key, str) and isinstance(value, str) else None
-        kind = (written or "").removesuffix("?")
-        if kind == "bool" and value.lower() in ("false", "no", "off", "n", "f", "0"):
-            yield key, f"{key} takes true or false, found the text '{value}', which counts as true"
-        elif kind == "int" and value.lstrip("-").isdigit():
-            yield key, f"{key} takes a whole number, found the text '{value}': take the quotes away"
+    words = training | Vocabulary(versioned_facts(version, __file__))
+    keys = {key: [words.type_of(key), words.default(key)] for key in words.keys()}
+    return Unconverted({"keys": keys, "memory": {key: words.meaning(key) for key in keys if words.meaning(key)}})
 
 
 def since(stack: Stack, *version: int) -> bool:

@@ -22,18 +22,28 @@ def facts(stack: Stack) -> Mapping[str, Any]:
     return versioned_facts(stack.releases[PACKAGE].version, __file__)
 
 
+class Unconverted(Vocabulary):
+    """Keys of a parser that converts nothing: whole numbers and switches in quotes stay texts."""
+
+    def check(self, key: str, value: Any) -> str | None:
+        """As any vocabulary, but a text is no number, and one that says no counts as true."""
+        kind = (self.type_of(key) or "").removesuffix("?")
+        if isinstance(value, str) and kind == "bool" and value.lower() in _NO:
+            return f"{key} takes true or false, found the text '{value}', which counts as true"
+        if isinstance(value, str) and kind == "int" and value.lstrip("-").isdigit():
+            return f"{key} takes a whole number, found the text '{value}': take the quotes away"
+        return super().check(key, value)
+
+
 def vocabulary(stack: Stack) -> Vocabulary:
     """Every key that a training file may have."""
-    transformers = stack.releases.get("transformers")
-    return _vocabulary(
-        stack.releases[PACKAGE].version, transformers and transformers.version, training_arguments(stack)
-    )
+    return _vocabulary(stack.releases[PACKAGE].version, training_arguments(stack))
 
 
 @cache
-def _vocabulary(version: str, _transformers: str | None, training: Vocabulary) -> Vocabulary:
+def _vocabulary(version: str, training: Vocabulary) -> Vocabulary:
     words = training | Vocabulary(versioned_facts(version, __file__))
-    keys = {key: [words.type_of(key), words.default(key)] for key in words.keys()}
+    keys = {key: [words.type_of(key), words.default(key)] for key in sorted(words.keys())}
     return Unconverted({"keys": keys, "memory": {key: words.meaning(key) for key in keys if words.meaning(key)}})
 
 

@@ -11,7 +11,9 @@ def preference_assumptions(run: RunSpec) -> Iterator[str]:
     """What is not known of the data, and what is not modelled."""
     if run.rl and run.objective == "tokens":
         yield f"rl: {run.rl} is not modelled: predicted as supervised fine-tuning, without what it adds"
-    if run.objective == "kto":
+    if run.objective == "kto" and run.log_probs == "whole":
+        yield "kto: mismatched completions are taken to be as long as the others, and half of the rows of each label"
+    elif run.objective == "kto":
         yield "kto: the log copies logits of completions: taken to fill their rows, all of one label in the worst batch"
     if run.spare_model:
         yield "a second model is loaded and let go before the first step: its memory is taken to be used again"

@@ -46,13 +46,14 @@ class ValueHeadRun(Run):
         unused, logits = self.loss(t, hidden, self.head, batch["labels"])
         t.mark("activations", "values")
         dropped = dropout(t, hidden, _DROPOUT if t.training else 0.0)
-        del hidden
-        values = linear(t, to_float(t, dropped), self.value, self.bias)
+        wide = to_float(t, dropped)
         del dropped
+        values = linear(t, wide, self.value, self.bias)
+        del wide
         if logits is not None:
             t.mark("logits", "logits in fp32")
             logits = to_float(t, logits)
-        del logits
+        del logits, hidden  # what the model gave goes when the wrapper has made its own of it
         loss = scored(t, indexed(t, values, (values.shape[0], 1)))
         del values, unused
         return loss, None

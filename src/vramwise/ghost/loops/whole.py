@@ -45,7 +45,7 @@ class WholeDpoRun(_WholeRun):
 class WholeKtoRun(_WholeRun):
     """Single rows, and a second pass over mismatched ones, for policy and reference alike.
 
-    The logits are copied out by label, both labels together as many as there are.
+    The logits are copied out by label, which half of the rows are taken to have each.
     """
 
     keys = (*_WholeRun.keys, "KL_input_ids", "KL_attention_mask", "KL_labels")
@@ -58,7 +58,7 @@ class WholeKtoRun(_WholeRun):
         del by_label
         return loss, None
 
-    def _both(self, model: Model, batch: Batch, padded: bool) -> tuple[Tensor, Tensor]:
+    def _both(self, model: Model, batch: Batch, padded: bool) -> tuple[list[Tensor], Tensor]:
         t = self.t
         logits, loss = self._scored(model, batch, padded)
         mismatched = {key: batch[f"KL_{key}"] for key in _WholeRun.keys}
@@ -66,6 +66,7 @@ class WholeKtoRun(_WholeRun):
         self._scored(model, mismatched, padded)
         t.grad_enabled = grad
         t.mark("logits", "logits by label for the log")
-        by_label = t.new(logits.shape, logits.dtype)
+        rows, *rest = logits.shape
+        by_label = [t.new((part, *rest), logits.dtype) for part in (rows - rows // 2, rows // 2) if part]
         del logits
         return by_label, loss

@@ -8,6 +8,8 @@ from opened import make_target, resolve
 from vramwise.documents.document import parse_document
 from vramwise.facts.models import find_model
 from vramwise.facts.parameters import parameters
+from vramwise.ghost.loops.batches import BatchShape
+from vramwise.variants.lengths import parse_lengths, train_shapes
 from vramwise.variants.prediction import predict_run
 
 MIB = 1024**2
@@ -123,3 +125,14 @@ def test_packed_rows_are_evaluated_at_the_batch_of_evaluations():
         for each in (run, few)
     ]
     assert peaks[0] - peaks[1] > LOGITS
+
+
+def test_mismatched_rows_of_kto_may_be_wider_than_the_others():
+    """`[own, mismatched]` a line: the passes for the KL term take their own width."""
+    run = run_of("finetuning_type: lora", "stage: kto")
+    wide = train_shapes(run, parse_lengths("[100, 301]\n[80, 90]\n", "lengths"))
+    assert wide == [BatchShape(2, 104, True, mismatched=304)]
+    plain = predict_run(run, MODEL, lengths=parse_lengths("100\n80\n", "lengths")).needs
+    both = predict_run(run, MODEL, lengths=parse_lengths("[100, 301]\n[80, 90]\n", "lengths")).needs
+    # the reference's pass over them, while its logits of the others are there
+    assert both.peak_allocated_bytes - plain.peak_allocated_bytes > 2 * 200 * 2 * MODEL.vocab_size * 4

@@ -23,6 +23,7 @@ class BatchShape(NamedTuple):
     width: int
     padded: bool
     tokens: int | None = None
+    mismatched: int | None = None  # KTO: the width of the rows for its KL term; None: as the others
 
 
 Widths = Sequence[int] | Sequence[BatchShape]

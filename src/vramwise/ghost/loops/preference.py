@@ -68,7 +68,9 @@ class PreferenceRun(Run):
     def batch(self, shape: BatchShape) -> Batch:
         """Rows as the collator makes them: no labels."""
         self.t.mark("data", "batch")
-        return {key: self.t.new((shape.rows, shape.width), INT64) for key in self.keys}
+        others = shape.mismatched or shape.width
+        widths = {key: others if key.startswith("KL_") else shape.width for key in self.keys}
+        return {key: self.t.new((shape.rows, width), INT64) for key, width in widths.items()}
 
     def count(self, batches: list[Batch]) -> Tensor | None:
         """Labels are not counted: the batch has none."""

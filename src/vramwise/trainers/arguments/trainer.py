@@ -41,10 +41,9 @@ class ArgumentsTrainer:
         return unknown_key(key, self.vocabulary(None, stack), self.title)
 
 
-def trainer_of(run: RunSpec) -> ArgumentsTrainer:
-    """The trainer of a run, for rules that all of them share."""
+def trainer_of(run: RunSpec) -> ArgumentsTrainer | None:
+    """The trainer of a run, for rules that all of them share; None for one of another sort."""
     from vramwise.trainers.registry import trainer_named
 
     found = trainer_named(run.trainer)
-    assert isinstance(found, ArgumentsTrainer)
-    return found
+    return found if isinstance(found, ArgumentsTrainer) else None

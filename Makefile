@@ -28,6 +28,7 @@ lint: $(DEV)/.ready
 	$(DEV)/bin/ruff format --check .
 	$(DEV)/bin/mypy
 	$(DEV)/bin/python scripts/rule_pages.py --check
+	$(DEV)/bin/python scripts/fit_changes.py --check
 
 unit: $(DEV)/.ready
 	$(DEV)/bin/python -m pytest -n 2 --dist loadfile
@@ -37,9 +38,10 @@ FUZZ_SECONDS ?= 600
 fuzz: $(DEV)/.ready
 	$(DEV)/bin/python -m tests.fuzz.run --corpus --seconds $(FUZZ_SECONDS) --jobs 2
 
-# Rule pages are generated from the rules.
+# Rule pages are generated from the rules, the table of changes from the axes of a search.
 docs: $(DEV)/.ready
 	$(DEV)/bin/python scripts/rule_pages.py
+	$(DEV)/bin/python scripts/fit_changes.py
 
 # Predicted against measured, one line a recorded run.
 accuracy: $(DEV)/.ready

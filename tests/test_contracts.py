@@ -8,12 +8,16 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from fits import a_fit, already_best, nothing_fits
+from vramwise.fitting.report import FitReport
+from vramwise.render.fit_json import fit_json
+from vramwise.render.json_text import json_text
 from vramwise.types import RunSpec
 
 ROOT = Path(__file__).parent.parent
 SCHEMAS = ROOT / "docs" / "schemas"
 DATA = ROOT / "tests" / "data"
-NAMES = ("check", "predict", "diagnose", "replay", "rules", "gpus")
+NAMES = ("check", "predict", "fit", "diagnose", "replay", "rules", "gpus")
 FOREIGN = "site_name: a page\nplugins: [search]\n"
 OOM_LOG = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.64 GiB "
@@ -150,6 +154,15 @@ def test_predict_keeps_its_contract(vramwise, words):
     assert ("cards" in document) == ("--cards" in words)
 
 
+@pytest.mark.parametrize("made", [a_fit, already_best, nothing_fits], ids=lambda made: made.__name__)
+def test_fit_keeps_its_contract(made):
+    subject, fit = made()
+    document = json.loads(json_text(fit_json(FitReport(fit=fit, command="vramwise fit config.yml"))))
+    hold("fit", document)
+    assert document["config"] == subject.document.path
+    assert (document["best"] is None) == (document["verdict"]["kind"] == "does_not_fit")
+
+
 def test_diagnose_keeps_its_contract(vramwise, tmp_path):
     (tmp_path / "train.log").write_text(OOM_LOG)
     config = ("--config", ROOT / "examples" / "mistakes.yml", "--gpu", "rtx-4090")
@@ -168,6 +181,12 @@ def test_replay_keeps_its_contract(vramwise, words):
 
 def test_rules_keeps_its_contract(vramwise):
     hold("rules", json.loads(vramwise("rules", "--format", "json").stdout))
+
+
+def test_a_search_keeps_the_rules_contract(vramwise):
+    document = json.loads(vramwise("rules", "--search", "oom after eval", "--format", "json").stdout)
+    hold("rules", document)
+    assert document["rules"][0]["id"] == document["found"][0]["name"] == "eval-peak"
 
 
 def test_gpus_keeps_its_contract(vramwise):

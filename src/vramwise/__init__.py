@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vramwise.api import (
+        FitOptions,
         Options,
         PredictOptions,
         TrainOptions,
         check,
         diagnose,
         explain,
+        fit,
         fix,
         predict,
         replay,
@@ -32,6 +34,7 @@ __all__ = [
     "ConfigError",
     "FileReport",
     "Finding",
+    "FitOptions",
     "FixReport",
     "Options",
     "PredictOptions",
@@ -42,6 +45,7 @@ __all__ = [
     "check",
     "diagnose",
     "explain",
+    "fit",
     "fix",
     "predict",
     "replay",

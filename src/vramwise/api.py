@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from vramwise.displayed import Several
 from vramwise.errors import InternalError, VramwiseError, describe_internal_error
-from vramwise.options import Options, PredictOptions, Text
+from vramwise.options import FitOptions, Options, PredictOptions, Text
 
 if TYPE_CHECKING:
     from vramwise.diagnosis.evidence import Diagnosis
@@ -18,13 +19,16 @@ if TYPE_CHECKING:
     from vramwise.rules.base import Rule
     from vramwise.training.parent.prepare import TrainOptions as TrainOptions
     from vramwise.variants.prediction import Prediction
+    from vramwise.variants.search.result import Fit
 
 __all__ = [
+    "FitOptions",
     "Options",
     "PredictOptions",
     "check",
     "diagnose",
     "explain",
+    "fit",
     "fix",
     "predict",
     "replay",
@@ -48,18 +52,31 @@ def check(paths: Source | Sequence[PathLike], options: Options | None = None) ->
     if isinstance(paths, Mapping | str):
         paths = _source(paths)
         if isinstance(paths, Mapping | Text):
-            return [judging.check_source(paths, options or Options(), alone=True)]
+            return Several([judging.check_source(paths, options or Options(), alone=True)])
     assert not isinstance(paths, Mapping)
-    return list(judging.check(_names(paths), options))
+    return Several(judging.check(_names(paths), options))
 
 
 def fix(
-    paths: PathLike | Sequence[PathLike], options: Options | None = None, *, unsafe: bool = False, write: bool = True
+    paths: Source | Sequence[PathLike],
+    options: Options | None = None,
+    *,
+    unsafe: bool = False,
+    write: bool = True,
+    fits: bool = False,
 ) -> list[FixReport]:
-    """Mend every config under the paths; `write=False` leaves the files alone."""
+    """Mend every config under the paths; `write=False` leaves the files alone; `fits`: then fit each to its card.
+
+    A text of several lines or a mapping is mended as a config itself: `after` holds the text.
+    """
     from vramwise import mending
 
-    return list(mending.fix(_names(paths), options, unsafe=unsafe, write=write))
+    if isinstance(paths, Mapping | str):
+        paths = _source(paths)
+        if isinstance(paths, Mapping | Text):
+            return Several([mending.fix_source(paths, options or Options(), unsafe=unsafe, fits=fits)])
+    assert not isinstance(paths, Mapping)
+    return Several(mending.fix(_names(paths), options, unsafe=unsafe, write=write, fits=fits))
 
 
 def _source(source: Source) -> Source:
@@ -102,6 +119,27 @@ def predict(
         raise
     except Exception as error:
         raise InternalError(describe_internal_error("the prediction", error)) from error
+
+
+def fit(
+    source: Source,
+    options: Options | None = None,
+    ask: FitOptions | None = None,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> Fit:
+    """The fastest variant of a config that fits its card, and what else would do; nothing is written.
+
+    `progress` is told how many predictions were made, and of how many it takes about.
+    """
+    from vramwise.asking import answered
+
+    try:
+        return answered(_source(source), options or Options(), ask or FitOptions(), progress).fit
+    except VramwiseError:
+        raise
+    except Exception as error:
+        raise InternalError(describe_internal_error("the search", error)) from error
 
 
 def replay(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from vramwise.documents.edit import apply_edits
 from vramwise.errors import VramwiseError
@@ -11,45 +11,80 @@ from vramwise.subject import Subject
 from vramwise.types import Change, Edit, RunSpec
 from vramwise.variants.attempt import Attempt
 
-Adjust = Callable[[RunSpec], RunSpec]
+# The run as the config has it and the changes that were made to it → the run as the caller decides it.
+Adjust = Callable[[RunSpec, Sequence[Change]], RunSpec]
 
 
-def _as_it_is(run: RunSpec) -> RunSpec:
+def as_it_is(run: RunSpec, _changes: Sequence[Change]) -> RunSpec:
+    """Nothing is decided beyond the config."""
     return run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A Subject with changes written into it, one after the other. `refused`: why the last one could not be."""
+
+    subject: Subject
+    changes: tuple[Change, ...] = ()
+    edits: tuple[Edit, ...] = ()
+    commands: tuple[str, ...] = ()
+    # What a command sets, which no text says.
+    fields: Mapping[str, object] = field(default_factory=dict)
+    refused: str = ""
+
+    def with_change(self, change: Change) -> Draft:
+        """One more change, spelt for the text as it is by now."""
+        drafted = replace(self, changes=(*self.changes, change))
+        if self.refused:
+            return drafted
+        subject = self.subject
+        try:
+            spelling = subject.trainer.spell(subject.run, change)
+            if spelling is None:
+                return replace(drafted, refused=f"{subject.trainer.title} has no key for it: {change.title}")
+            if spelling.command:
+                drafted = replace(
+                    drafted, commands=(*self.commands, spelling.command), fields={**self.fields, **change.fields}
+                )
+            if spelling.edits:
+                changed = subject.with_document(apply_edits(subject.document, spelling.edits))
+                drafted = replace(drafted, edits=(*self.edits, *spelling.edits), subject=changed)
+        except VramwiseError as error:
+            return replace(drafted, refused=str(error))
+        return drafted
+
+    def made(self, adjust: Adjust = as_it_is) -> Attempt:
+        """The run that the text means now, not predicted. `adjust`: what the caller decides beyond the config."""
+        attempt = Attempt(changes=self.changes, edits=self.edits, commands=self.commands, refused=self.refused)
+        if self.refused:
+            return attempt
+        run = self.subject.run
+        if self.fields:
+            run = replace(run, **self.fields)  # type: ignore[arg-type]
+        run = adjust(run, self.changes)
+        return replace(attempt, document=self.subject.document, run=run)
+
+    def predicted(self, attempt: Attempt, limit_bytes: int | None = None) -> Attempt:
+        """What was made of this draft, with its prediction."""
+        if attempt.run is None:
+            return attempt
+        try:
+            prediction = self.subject.with_run(attempt.run).forecast(limit_bytes=limit_bytes)
+        except VramwiseError as error:
+            return replace(attempt, document=None, run=None, refused=str(error))
+        return replace(attempt, prediction=prediction)
 
 
 def attempt(
     subject: Subject,
     *changes: Change,
-    adjust: Adjust = _as_it_is,
+    adjust: Adjust = as_it_is,
     limit_bytes: int | None = None,
     predicts: bool = True,
 ) -> Attempt:
     """The subject with the changes, one after the other. `adjust`: what the caller decides beyond the config."""
-    edits: list[Edit] = []
-    commands: list[str] = []
-    fields: dict[str, object] = {}
-    changed = subject
-    try:
-        for change in changes:
-            spelling = changed.trainer.spell(changed.run, change)
-            if spelling is None:
-                return Attempt(changes=changes, refused=f"{subject.trainer.title} has no key for it: {change.title}")
-            if spelling.command:
-                commands.append(spelling.command)
-                fields |= change.fields
-            if spelling.edits:
-                edits += spelling.edits
-                changed = changed.with_document(apply_edits(changed.document, spelling.edits))
-        run = adjust(replace(changed.run, **fields) if fields else changed.run)  # type: ignore[arg-type]
-        prediction = changed.with_run(run).forecast(limit_bytes=limit_bytes) if predicts else None
-    except VramwiseError as error:
-        return Attempt(changes=changes, edits=tuple(edits), commands=tuple(commands), refused=str(error))
-    return Attempt(
-        changes=changes,
-        edits=tuple(edits),
-        commands=tuple(commands),
-        document=changed.document,
-        run=run,
-        prediction=prediction,
-    )
+    draft = Draft(subject=subject)
+    for change in changes:
+        draft = draft.with_change(change)
+    made = draft.made(adjust)
+    return draft.predicted(made, limit_bytes) if predicts else made

@@ -10,16 +10,17 @@ from pathlib import Path
 
 from vramwise.documents.change import with_changes
 from vramwise.errors import ConfigError, VramwiseError
-from vramwise.fitting import remedies, rows_that_fit
+from vramwise.fitting import WayOut, rows_that_fit, way_out
 from vramwise.judging import Policy, judge
 from vramwise.options import Options, PredictOptions
 from vramwise.stacks import said_release
 from vramwise.subject import Source, Subject, on_target, open_subject, target_for
 from vramwise.types import Finding
 from vramwise.units import mib
-from vramwise.variants.attempt import Attempt
+from vramwise.variants.duration import Duration
 from vramwise.variants.lengths import Lengths, parse_lengths
 from vramwise.variants.prediction import Prediction
+from vramwise.variants.speed import Speed, no_speed
 from vramwise.variants.verdict import Verdict
 
 _LENGTHS_LIMIT_BYTES = 128 * 1024 * 1024
@@ -31,9 +32,13 @@ class Answer:
 
     prediction: Prediction
     verdict: Verdict
-    remedies: tuple[Attempt, ...] = ()
+    way_out: WayOut | None = None
     # The command that was asked, without changes: what a remedy's command starts with.
     command: str = ""
+    # How fast a step is, and how long all of them take; None where that is not known.
+    speed: Speed | None = None
+    duration: Duration | None = None
+    no_speed: str = ""  # why not, as a sentence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +47,7 @@ class WhatIf:
 
     changes: tuple[str, ...]
     prediction: Prediction
+    speed: Speed | None = None
     new: tuple[Finding, ...] = ()
     gone: tuple[Finding, ...] = ()
 
@@ -74,7 +80,14 @@ def changed(subject: Subject, options: Options, ask: PredictOptions, changes: Se
     if versions:
         options = _with_versions(options, versions)
         target = target_for(subject.document.path, options, subject.trainer)
-        other = on_target(subject.document, subject.trainer, target, model=ask.model, online=ask.online)
+        other = on_target(
+            subject.document,
+            subject.trainer,
+            target,
+            model=ask.model,
+            online=ask.online,
+            text_alone=subject.text_alone,
+        )
         subject = replace(other, data=subject.data)
         _refuse_wrong_types(subject, f"--what-if {', '.join(versions)}: ")
     if not edits:
@@ -109,11 +122,15 @@ def answer(subject: Subject, ask: PredictOptions, command: str = "") -> Answer:
     """The prediction that was asked for, and what follows from it."""
     prediction = foresee(subject, ask)
     rows = rows_that_fit(subject, prediction, ask.limit_bytes)
+    speed = subject.speed()
     return Answer(
         prediction=prediction,
         verdict=prediction.verdict(rows),
-        remedies=tuple(remedies(subject, prediction, ask.limit_bytes)),
+        way_out=way_out(subject, limit_bytes=ask.limit_bytes),
         command=command,
+        speed=speed,
+        no_speed=no_speed(subject.run) if speed is None and subject.target.gpu is not None else "",
+        duration=None if speed is None else subject.duration(speed),
     )
 
 
@@ -141,6 +158,7 @@ def what_if(before: Subject, options: Options, ask: PredictOptions, changes: Seq
     return WhatIf(
         changes=tuple(changes),
         prediction=foresee(after, ask),
+        speed=after.speed(),
         new=tuple(found for found in then if (found.rule, found.key) not in known),
         gone=tuple(found for found in now if (found.rule, found.key) not in still),
     )

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from vramwise.displayed import Displayed
 from vramwise.errors import INTERNAL_ERROR, ConfigError, VramwiseError, describe_internal_error
 from vramwise.files import config_files
+from vramwise.fitting.ways_out import way_out
 from vramwise.options import Options
 from vramwise.rules import RULES as COMMON_RULES
 from vramwise.rules.base import Rule, by_topic
@@ -27,10 +29,11 @@ from vramwise.weighing import weighed
 WRONG_TYPES = ("wrong-type", "argument-type")
 # Not a rule, because nothing in a config can be judged by it: it says what could not be done.
 NOT_PREDICTED = "not-predicted"
+DOES_NOT_FIT = "does-not-fit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileReport:
+class FileReport(Displayed):
     """What was found in one file. With an `error` it is unusable: wrong types leave findings, other errors nothing."""
 
     path: str
@@ -85,7 +88,7 @@ class Policy:
 
 def policy_for(path: str, options: Options, *, predicts: bool) -> Policy:
     """The options, then the closest pyproject.toml."""
-    project = project_for(path)
+    project = project_for(path, options)
     severity = options.min_severity or project.min_severity
     return Policy(
         select=tuple(options.select or project.select),
@@ -119,8 +122,8 @@ def check_source(source: Source, options: Options, *, alone: bool) -> FileReport
     path = path_of(source)
     policy = policy_for(path, options, predicts=alone)
     try:
-        subject = subject_of(read_document(source, options), options)
-        return judge(with_its_data(subject, options, policy), policy)
+        subject = with_its_data(subject_of(read_document(source, options), options), options, policy)
+        return with_way_out(judge(subject, policy), subject)
     except NotOurs as error:
         return FileReport(path=path, foreign=error.foreign)
     except ConfigError as error:
@@ -169,6 +172,21 @@ def judge(subject: Subject, policy: Policy | None = None) -> FileReport:
         without_figures=without,
         fail_from=policy.fail_from,
     )
+
+
+def with_way_out(report: FileReport, subject: Subject) -> FileReport:
+    """A report whose finding that the run does not fit ends with what makes it fit, and the command that writes it."""
+    misfits = [found for found in report.findings if found.rule == DOES_NOT_FIT and found.severity is Severity.ERROR]
+    out = way_out(subject) if misfits and report.prediction is not None else None
+    if out is None:
+        return report
+    said = [
+        replace(found, message=f"{found.message}; it fits with {out.words}: {out.command}")
+        if found in misfits
+        else found
+        for found in report.findings
+    ]
+    return replace(report, findings=said)
 
 
 def forecast_for(subject: Subject) -> tuple[Prediction | None, str]:

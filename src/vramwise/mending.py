@@ -2,7 +2,8 @@
 
 Each round judges, applies the fixes that may be applied and do not touch a key twice, and judges again, because one
 fix can make another unneeded. A fix whose edit is refused is remembered and not tried again; so is one that is called
-safe but after which the run is predicted not to fit its card any more.
+safe but after which the run is predicted not to fit its card any more. `--fit` comes last: the fastest variant of
+what is mended by then.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from vramwise.displayed import Displayed
 from vramwise.documents.edit import EditRefused, apply_edits
 from vramwise.errors import ConfigError, VramwiseError, describe_internal_error
 from vramwise.files import write_atomic
+from vramwise.fitting.fit import fit as fit_to_card
 from vramwise.judging import (
     FileReport,
     Policy,
@@ -22,18 +25,20 @@ from vramwise.judging import (
     policy_for,
     refuse_mistakes,
     with_its_data,
+    with_way_out,
 )
 from vramwise.options import Options
-from vramwise.subject import NotOurs, Subject, read_document, subject_of
+from vramwise.subject import TEXT, NotOurs, Source, Subject, path_of, read_document, subject_of
 from vramwise.types import Document, Edit, Finding, Fix
 from vramwise.units import gib
+from vramwise.variants.search.result import Fit
 
 # More rounds than any chain of fixes needs; stops two rules that undo each other.
 _MAX_ROUNDS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FixReport:
+class FixReport(Displayed):
     """What `fix` did to one file: the text before and after, what was mended, refused, and what remains."""
 
     path: str
@@ -42,6 +47,8 @@ class FixReport:
     applied: Sequence[Finding]
     refused: Sequence[tuple[Finding, str]]
     remaining: FileReport
+    # The fastest variant of the mended config that fits its card, where that was asked for.
+    fit: Fit | None = None
 
     @property
     def changed(self) -> bool:
@@ -57,12 +64,21 @@ class Mending:
     remaining: FileReport
     applied: list[Finding] = field(default_factory=list)
     refused: list[tuple[Finding, str]] = field(default_factory=list)
+    fit: Fit | None = None
 
 
 def fix(
-    paths: Sequence[str], options: Options | None = None, *, unsafe: bool = False, write: bool = True
+    paths: Sequence[str],
+    options: Options | None = None,
+    *,
+    unsafe: bool = False,
+    write: bool = True,
+    fits: bool = False,
 ) -> Iterator[FixReport]:
-    """Mend every config under the paths; `write=False` leaves the files alone (standard input is never written)."""
+    """Mend every config under the paths; `write=False` leaves the files alone (standard input is never written).
+
+    `fits`: then make of each the fastest variant that fits its card.
+    """
     options = options or Options()
     refuse_mistakes(options)
     files = list(named_files(paths))
@@ -71,18 +87,26 @@ def fix(
             yield _untouched(path, FileReport(path=path, error=error))
         else:
             asked = options if path in paths else replace(options, ours_only=True)
-            yield _fix_file(path, asked, unsafe=unsafe, write=write, alone=len(files) == 1)
+            yield fix_source(path, asked, unsafe=unsafe, write=write, fits=fits, alone=len(files) == 1)
 
 
-def _fix_file(path: str, options: Options, *, unsafe: bool, write: bool, alone: bool) -> FixReport:
+def fix_source(
+    source: Source, options: Options, *, unsafe: bool, write: bool = False, fits: bool = False, alone: bool = True
+) -> FixReport:
+    """Mend one config: a path, or a text or mapping, which is never written."""
+    path = path_of(source)
     policy = policy_for(path, options, predicts=alone)
     document = None
     try:
-        document = read_document(path, options)
+        document = read_document(source, options)
         subject = with_its_data(subject_of(document, options), options, policy)
         mending = mend(subject, policy, unsafe=unsafe)
+        if fits:
+            refit(mending, policy)
+        else:
+            mending.remaining = with_way_out(mending.remaining, mending.subject)
         after = mending.subject.document
-        if write and path != "-" and after.text != document.text:
+        if write and path not in ("-", TEXT) and after.text != document.text:
             write_atomic(path, after.text.encode("utf-8"), expected=document.text.encode("utf-8"))
     except NotOurs as error:
         return _untouched(path, FileReport(path=path, foreign=error.foreign), document)
@@ -100,6 +124,7 @@ def _fix_file(path: str, options: Options, *, unsafe: bool, write: bool, alone: 
         applied=mending.applied,
         refused=mending.refused,
         remaining=mending.remaining if alone else mending.remaining.lean(),
+        fit=mending.fit,
     )
 
 
@@ -117,6 +142,15 @@ def mend(subject: Subject, policy: Policy | None = None, *, unsafe: bool = False
             break
         mending.remaining = judge(mending.subject, policy)
     return mending
+
+
+def refit(mending: Mending, policy: Policy) -> None:
+    """Take the fastest variant that fits in place of the mended config; where nothing fits, it stays."""
+    mending.fit = fit_to_card(mending.subject)
+    best = mending.fit.best
+    if best is not None and best.attempt.document is not None and best.attempt.changes:
+        mending.subject = mending.subject.with_document(best.attempt.document)
+        mending.remaining = judge(mending.subject, policy)
 
 
 def _round(mending: Mending, tried: set[tuple[Edit, ...]], policy: Policy, *, unsafe: bool) -> bool:

@@ -24,6 +24,8 @@ class Options:
     trainer: str | None = None
     # Files that cannot be read and do not look like a training config are left alone: for hooks and folders.
     ours_only: bool = False
+    # The text is all that is read: no file that it names, nor the settings of a project around. For strangers' texts.
+    text_alone: bool = False
     # Versions of packages, each as `name==version`, and a file that pins more of them.
     versions: tuple[str, ...] = ()
     stack: str | None = None
@@ -37,6 +39,23 @@ class Options:
     data: str | None = None
     # Predict the run and judge what it needs; None: where one file is checked, its model is known and a card is named.
     predict: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitOptions:
+    """What `fit` may change beyond what keeps the training result, what it may not, and how much must stay free."""
+
+    # Words that open more: `variants.axes.ALLOW` says what each permits.
+    allow: tuple[str, ...] = ()
+    # Keys of the config that stay as they are.
+    keep: tuple[str, ...] = ()
+    # What must stay free; None: what measured runs like it took more than was predicted.
+    margin_bytes: int | None = None
+    limit_bytes: int | None = None
+    # The key whose largest value is asked for, in place of the fastest run.
+    maximise: str | None = None
+    model: str | None = None
+    online: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

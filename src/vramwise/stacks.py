@@ -23,6 +23,8 @@ PACKAGES = (
     *("torch", "transformers", "accelerate", "peft", "trl", "bitsandbytes", "liger-kernel", "deepspeed"),
     # kernels of linear attention and of state spaces, which transformers takes where they are installed
     *("fla-core", "mamba-ssm"),
+    # whose version decides nothing, but whether it is there does
+    "flash-attn",
 )
 _LIMIT_BYTES = 16 * 1024 * 1024
 # A name and a version, as packaging allows them and no longer than anybody writes them.

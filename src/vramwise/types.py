@@ -229,6 +229,15 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """How long a config trains: passes over the data, unless steps are counted. `held_out`: a share or a number."""
+
+    epochs: float = 1.0
+    max_steps: int | None = None
+    held_out: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ZeroSettings:
     """DeepSpeed's own settings, as far as memory depends on them. Sizes are in elements; None: by the model's width."""
 

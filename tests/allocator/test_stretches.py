@@ -1,15 +1,17 @@
-"""Stretches that are alike, played by their footprints: the same figures as request by request, whatever comes."""
+"""Stretches that are alike, played as a whole: the same figures as request by request, whatever comes."""
 
-from dataclasses import replace
 from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vramwise.allocator.quick import player
+from vramwise.allocator.quick.known import Known
+from vramwise.allocator.quick.player import QuickPlayer
+from vramwise.allocator.quick.shelf import FlatShelf
 from vramwise.allocator.run import simulate
 from vramwise.allocator.settings import parse_settings
-from vramwise.allocator.stretch_play import StretchPlayer
 from vramwise.timeline import Action, Event, Phase, Tag, Timeline
 from vramwise.units import MIB
 
@@ -61,8 +63,11 @@ class Writer:
         return stays
 
 
-def run_of_layers(seed: int, layers: int, passes: int) -> Timeline:
+def run_of_layers(seed: int, layers: int, passes: int, spare: int = 0) -> Timeline:
+    """`spare`: so much memory has been in use before, and is free now."""
     writer = Writer(Random(seed))
+    if spare:
+        writer.free(writer.alloc(spare))
     forward, back = writer.plan(), writer.plan()
     back = [(size, max(life, 1)) if writer.chance.random() < 0.8 else (size, life) for size, life in back]
     for _ in range(passes):
@@ -85,37 +90,55 @@ def run_of_layers(seed: int, layers: int, passes: int) -> Timeline:
 
 
 @settings(max_examples=250, deadline=None)
-@given(st.integers(0, 10**9), st.integers(2, 9), st.sampled_from(MODES), st.sampled_from([(2, 11), (2, 13)]))
-def test_same_figures_as_request_by_request(seed, layers, mode, torch):
-    timeline = run_of_layers(seed, layers, 4)
-    plain = replace(timeline, cuts=())
+@given(
+    st.integers(0, 10**9),
+    st.integers(2, 9),
+    st.sampled_from(MODES),
+    st.sampled_from([(2, 11), (2, 13)]),
+    st.sampled_from([0, 0, 100 * MIB, 400 * MIB, 4096 * MIB]),
+)
+def test_same_figures_as_request_by_request(seed, layers, mode, torch, spare):
+    timeline = run_of_layers(seed, layers, 4, spare)
     allocator = parse_settings(mode, torch)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(player, "_WORTH_KNOWING", 4)  # these layers are short
+        compare(timeline, allocator, torch)
+
+
+def compare(timeline, allocator, torch):
     whole = simulate(timeline, allocator, torch=torch)
-    assert whole == simulate(plain, allocator, torch=torch)
+    assert whole == simulate(timeline, allocator, torch=torch, plainly=True)
     for share in (0.97, 0.8):
         total = int(whole.peak_reserved_bytes * share)
         tight = simulate(timeline, allocator, torch=torch, total_bytes=total)
-        assert tight == simulate(plain, allocator, torch=torch, total_bytes=total)
+        assert tight == simulate(timeline, allocator, torch=torch, total_bytes=total, plainly=True)
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_most_of_it_goes_by_footprints(mode, monkeypatch):
-    """What is compared above is not the slow way twice."""
-    by_footprint = []
-    play = StretchPlayer.play
+def test_most_of_it_need_not_be_played(monkeypatch):
+    """What is compared above is not the slow way twice: where there is room, what comes and goes is left out."""
+    steps, again = [], []
+    play, known = FlatShelf.play, Known.again
 
-    def watched(self, start, stop):
-        played = play(self, start, stop)
-        by_footprint.append(played is not None)
-        return played
+    def counted(self, program, own, grow):
+        steps.append(len(program))
+        play(self, program, own, grow)
 
-    monkeypatch.setattr(StretchPlayer, "play", watched)
-    simulate(run_of_layers(1, 12, 6), parse_settings(mode, (2, 11)), torch=(2, 11))
-    assert sum(by_footprint) > len(by_footprint) / 4
+    def noted(self, *state):
+        again.append(known(self, *state))
+        return again[-1]
+
+    monkeypatch.setattr(FlatShelf, "play", counted)
+    monkeypatch.setattr(Known, "again", noted)
+    timeline = run_of_layers(1, 12, 6, 4096 * MIB)
+    simulate(timeline, parse_settings(MODES[1], (2, 11)), torch=(2, 11))
+    assert sum(steps) < 0.8 * len(timeline.events)
+    monkeypatch.setattr(player, "_WORTH_KNOWING", 0)
+    simulate(timeline, parse_settings(MODES[1], (2, 11)), torch=(2, 11))
+    assert any(found is not None for found in again)
 
 
-def test_settings_under_which_blocks_are_chosen_otherwise_are_played_one_by_one(monkeypatch):
-    monkeypatch.setattr(StretchPlayer, "play", lambda *_: pytest.fail("played as a whole"))
+def test_settings_under_which_blocks_are_chosen_otherwise_are_played_plainly(monkeypatch):
+    monkeypatch.setattr(QuickPlayer, "play", lambda *_: pytest.fail("played quickly"))
     timeline = run_of_layers(2, 4, 2)
     for text in ("max_split_size_mb:64", "roundup_power2_divisions:4"):
         simulate(timeline, parse_settings(text, (2, 11)), torch=(2, 11))

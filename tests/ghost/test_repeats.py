@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from truth import BUNDLED, H200, cases
+from vramwise.allocator.quick.player import QuickPlayer
 from vramwise.allocator.run import simulate
 from vramwise.allocator.settings import parse_settings
 from vramwise.allocator.unrolling import unroll
@@ -90,16 +91,14 @@ def test_most_turns_of_a_repeat_are_not_played(monkeypatch):
     timeline = trainer.ghost_run(run, MODEL, gpu=H200, steps=2)[0]
     assert [repeat.times for repeat in timeline.repeats] == [62, 62]
     played = 0
-    from vramwise.allocator.run import _Player
-
-    plain = _Player.play
+    plain = QuickPlayer.play
 
     def counted(self, start, stop, first=True):
         nonlocal played
         played += stop - start
         return plain(self, start, stop, first)
 
-    monkeypatch.setattr(_Player, "play", counted)
+    monkeypatch.setattr(QuickPlayer, "play", counted)
     simulate(timeline, parse_settings("", TORCH), torch=TORCH)
     assert played < 3 * len(timeline.events)
 
@@ -149,7 +148,7 @@ def test_of_many_different_micro_steps_the_first_the_widest_and_the_last_run():
 
 
 def test_states_that_never_come_back_are_given_up_in_a_sentence(monkeypatch):
-    monkeypatch.setattr("vramwise.allocator.run._PATIENCE", 20_000)
+    monkeypatch.setattr("vramwise.allocator.player._PATIENCE", 20_000)
     run = replace(LORA, gradient_accumulation_steps=10**6)
     timeline = trainer.ghost_run(run, MODEL, gpu=H200)[0]
     settings = parse_settings("garbage_collection_threshold:0.6", TORCH)

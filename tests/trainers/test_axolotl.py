@@ -324,6 +324,12 @@ def test_checkpointing(text, asked, recompute, reentrant, offload):
         ("gradient_checkpointing: true\ndeepspeed: deepspeed_configs/zero3.json\n", True),
         ("gradient_checkpointing: true\nrl: dpo\n", False),
         ("gradient_checkpointing: true\nactivation_offloading: hidden_states\n", False),
+        ("gradient_checkpointing: true\nactivation_offloading: true\nadapter: lora\n", False),
+        # PEFT's preparation of a quantised base has the last word there (seen on an H200: all that is saved goes)
+        (
+            "gradient_checkpointing: true\nactivation_offloading: true\nadapter: qlora\nload_in_4bit: true\n",
+            True,
+        ),
     ],
 )
 def test_since_0_21_checkpointing_is_non_reentrant(text, reentrant):

@@ -309,3 +309,14 @@ def test_targets_that_nobody_names_are_pefts():
     assert wanted_targets(subject.run, subject.model) == ("q_proj", "v_proj")
     with pytest.raises(VramwiseError, match="knows no LoRA targets"):
         wanted_targets(subject.run, replace(subject.model, model_type="nobodys"))
+
+
+def test_how_long_it_trains():
+    def schedule(text):
+        return trainer_named("trl").schedule(parse_document("x.yaml", text.encode()))
+
+    assert (schedule("a: 1").epochs, schedule("a: 1").max_steps) == (3.0, None)
+    found = schedule("num_train_epochs: 1\nmax_steps: 50\ntest_split_size: 0.1\n")
+    assert (found.epochs, found.max_steps, found.held_out) == (1.0, 50, 0.1)
+    odd = schedule("num_train_epochs: x\nmax_steps: -1\ntest_split_size: [1]\n")
+    assert (odd.epochs, odd.max_steps, odd.held_out) == (3.0, None, 0.0)

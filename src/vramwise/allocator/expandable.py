@@ -6,7 +6,7 @@ to do so is the allocator's business.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from vramwise.allocator.blocks import (
     FREE,
@@ -32,6 +32,14 @@ _SPAN = 1 << 45
 # Further ranges, and those for requests that no card could serve; places are used again once this is full.
 _FAR_ADDRESS = 1 << 62
 _FAR_SPAN = 1 << 62
+
+
+class Ranges(Protocol):
+    """Who hands out address ranges: how many so far, and the bytes of those far above the others."""
+
+    total_bytes: int | None
+    ranges: int
+    far_bytes: int
 
 
 def room(block: Block) -> int:
@@ -75,14 +83,7 @@ def new_segment(allocator: CachingAllocator, shelf: Shelf, size: int = 0) -> Seg
     Where the card is not known, a range has room for the request that wants it, however large.
     """
     granule = SMALL_SEGMENT if shelf.pool.small else allocator.settings.large_segment_bytes
-    length = range_length(allocator, granule)
-    near = allocator.ranges * length
-    address = _FIRST_ADDRESS + near
-    if size > length or near + length > _SPAN:
-        length = max(length, -(-size // granule) * granule)
-        address = _FAR_ADDRESS + allocator.far_bytes % _FAR_SPAN
-        allocator.far_bytes += length
-    allocator.ranges += 1
+    address, length = take_range(allocator, granule, size)
     segment = Segment(address, length, shelf, granule)
     allocator.segments[segment] = None
     block = Block(address, length, UNMAPPED, segment)
@@ -91,7 +92,20 @@ def new_segment(allocator: CachingAllocator, shelf: Shelf, size: int = 0) -> Seg
     return segment
 
 
-def range_length(allocator: CachingAllocator, granule: int) -> int:
+def take_range(allocator: Ranges, granule: int, size: int) -> tuple[int, int]:
+    """Where the next address range begins, and how long it is."""
+    length = range_length(allocator, granule)
+    near = allocator.ranges * length
+    address = _FIRST_ADDRESS + near
+    if size > length or near + length > _SPAN:
+        length = max(length, -(-size // granule) * granule)
+        address = _FAR_ADDRESS + allocator.far_bytes % _FAR_SPAN
+        allocator.far_bytes += length
+    allocator.ranges += 1
+    return address, length
+
+
+def range_length(allocator: Ranges, granule: int) -> int:
     """The address space a segment gets, in whole granules."""
     total = allocator.total_bytes or UNKNOWN_TOTAL
     return -(-(total + total // 8) // granule) * granule

@@ -7,18 +7,34 @@ change any peak. Where no state comes back, turns are played as long as the play
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from vramwise.allocator.blocks import Block
 from vramwise.allocator.caching import CachingAllocator
 from vramwise.timeline import Repeat
 
 State = tuple[object, ...]
-Live = dict[int, Block | None]
+Live = dict[int, Any]
+
+
+class Counting(Protocol):
+    """An allocator, as far as repetitions look at it."""
+
+    retries: int
+
+    @property
+    def collects(self) -> bool:
+        """Whether it goes by the age of blocks."""
 
 
 class TurnPlayer(Protocol):
     """Who plays the turns of a stretch."""
+
+    allocator: Counting
+
+    def state(self, carried: Sequence[Any]) -> State:
+        """What decides how the next turn will be served."""
 
     def turn(self, repeat: Repeat, number: int) -> bool:
         """Play this turn, counted from 0; False if memory ran out."""
@@ -30,10 +46,9 @@ class TurnPlayer(Protocol):
         """Whether to play one more turn though none has come back to where an earlier one began."""
 
 
-def state_of(allocator: CachingAllocator, live: Live, repeat: Repeat) -> State:
+def state_of(allocator: CachingAllocator, carried: Sequence[Block | None]) -> State:
     """What decides how the stretch will be served: free blocks, unmapped ranges, segments, and what it will free."""
     shelves = [shelf for pool in (allocator.small, allocator.large) for shelf in pool.shelves.values()]
-    carried = [live.get(old) for old, _ in repeat.carry]
     return (
         allocator.reserved_bytes,
         allocator.ranges,
@@ -44,18 +59,19 @@ def state_of(allocator: CachingAllocator, live: Live, repeat: Repeat) -> State:
     )
 
 
-def play_repeat(allocator: CachingAllocator, live: Live, repeat: Repeat, player: TurnPlayer) -> bool:
+def play_repeat(player: TurnPlayer, live: Live, repeat: Repeat) -> bool:
     """Play all turns of a stretch; False if one of them ran out of memory.
 
     What a turn carries over takes the name under which the next one looks for it.
     """
+    allocator = player.allocator
     seen: dict[State, tuple[int, int]] = {}
     number, turns = 0, repeat.times + 1
     while number < turns:
         if number:
             _rename(live, repeat)
         if not allocator.collects:  # garbage collection goes by age: no state of it ever comes back
-            state = state_of(allocator, live, repeat)
+            state = player.state([live.get(old) for old, _ in repeat.carry])
             if state in seen:
                 before, retries = seen[state]
                 period = number - before

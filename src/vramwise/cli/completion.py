@@ -38,6 +38,13 @@ def complete_cards(ctx: click.Context, param: click.Parameter, incomplete: str) 
     ]
 
 
+def complete_allowed(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The words of `fit --allow`, with what each permits."""
+    from vramwise.variants.axes import ALLOW
+
+    return [CompletionItem(word, help=what) for word, what in ALLOW.items() if word.startswith(incomplete.lower())]
+
+
 def complete_models(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Hub ids of the catalogue; a config.json or a folder is the shell's own to complete."""
     from vramwise.facts.models import catalogue_ids

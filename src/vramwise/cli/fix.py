@@ -23,7 +23,8 @@ from vramwise.options import Options
 @data_option
 @click.option("--diff", "show_diff", is_flag=True, help="Show the changes, write nothing.")
 @click.option("--unsafe-fixes", is_flag=True, help="Also fixes that change the training (numerics, data, method).")
-def command(paths: tuple[str, ...], show_diff: bool, unsafe_fixes: bool, **asked: Any) -> None:
+@click.option("--fit", "fits", is_flag=True, help="Then make it the fastest variant that fits: see `vramwise fit`.")
+def command(paths: tuple[str, ...], show_diff: bool, unsafe_fixes: bool, fits: bool, **asked: Any) -> None:
     """Mend configs: only the lines that must change.
 
     A fix is safe when training gives the same result; others need --unsafe-fixes. Comments, order and layout stay.
@@ -33,7 +34,7 @@ def command(paths: tuple[str, ...], show_diff: bool, unsafe_fixes: bool, **asked
     """
     options = Options(**asked)
     reports = []
-    for report in fix_paths(paths, options, unsafe=unsafe_fixes, write=not show_diff):
+    for report in fix_paths(paths, options, unsafe=unsafe_fixes, write=not show_diff, fits=fits):
         _tell(report, show_diff=show_diff)
         reports.append(report)
     _tell_rest(reports, show_diff=show_diff)

@@ -21,13 +21,16 @@ COMMANDS = {
     "check": "Judge configs against the memory rules.",
     "fix": "Mend configs: only the lines that must change.",
     "predict": "Predict what a run will allocate and reserve, without a GPU.",
+    "fit": "Find the fastest variant of a config that fits a card, as edits of the file.",
     "train": "Train a config: checked, predicted, guarded, recovering from an out-of-memory.",
     "report": "Show predicted against measured memory of a training run.",
     "diagnose": "Explain an out-of-memory or dtype failure from its log, config and snapshot.",
     "replay": "Replay a torch memory snapshot, also under other allocator settings.",
-    "rules": "List the rules.",
-    "explain": "Explain one rule: why it hurts, an example, the remedy.",
+    "rules": "List the rules, or search them by a symptom.",
+    "explain": "Explain one rule, or one key: why it hurts, an example, the remedy.",
     "gpus": "List the cards vramwise knows.",
+    "schema": "Write a JSON schema of a trainer's config, for editors.",
+    "mcp": "Serve the verbs to agents (Model Context Protocol).",
 }
 # What --help of a command ends with.
 EXAMPLES = {
@@ -40,6 +43,12 @@ EXAMPLES = {
     "predict": (
         "vramwise predict config.yml --gpu 24GB --what-if micro_batch_size=1",
         "vramwise predict config.yml --cards --html report.html",
+        "vramwise predict --model Qwen/Qwen3-8B --adapter qlora --sequence-len 4096 --gpu rtx-4090",
+    ),
+    "fit": (
+        "vramwise fit config.yml --gpu rtx-4090",
+        "vramwise fit config.yml --gpu rtx-4090 --allow qlora --keep sequence_len --write",
+        "vramwise fit config.yml --gpu h100 --max sequence_len --html frontier.html",
     ),
     "train": ("vramwise train config.yml", "vramwise train config.yml --resume"),
     "report": ("vramwise report outputs/run --html report.html",),
@@ -49,7 +58,9 @@ EXAMPLES = {
         "vramwise diagnose --snapshot snapshot.pickle --html page.html",
     ),
     "replay": ("vramwise replay snapshot.pickle --alloc-conf expandable_segments:True",),
-    "explain": ("vramwise explain eval-batch-differs",),
+    "rules": ('vramwise rules --search "oom after eval"',),
+    "explain": ("vramwise explain eval-batch-differs", "vramwise explain gradient_checkpointing"),
+    "mcp": ("vramwise mcp add claude", "vramwise mcp doctor"),
 }
 # Exit codes: what a command gives is its own; these are for all.
 BAD_USAGE = 2
@@ -92,7 +103,7 @@ def _meant(word: str) -> str:
 
     if Path(word).exists():
         return f"to judge a config, write vramwise check {word}"
-    close = get_close_matches(word, COMMANDS, n=2)
+    close = get_close_matches(word, COMMANDS, n=2, cutoff=0.65)
     return f"did you mean {' or '.join(close)}?" if close else f"the commands are {', '.join(COMMANDS)}"
 
 

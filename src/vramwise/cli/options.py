@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from vramwise.cli.completion import complete_cards, complete_rules
+from vramwise.cli.completion import complete_cards, complete_models, complete_rules
 
 Decorated = Callable[..., Any]
 
@@ -65,6 +65,26 @@ def target_options(command: Decorated) -> Decorated:
                 help="How training starts: the trainer's command (default), or the module (python -m, accelerate -m).",
             ),
         )
+    ):
+        command = option(command)
+    return command
+
+
+def model_options(command: Decorated) -> Decorated:
+    """--model, --online: whose dimensions count, and whether the hub is asked for them."""
+    for option in (
+        click.option(
+            "--online/--offline",
+            default=True,
+            show_default=True,
+            help="Ask the hub for the config.json of a model that is not known here.",
+        ),
+        click.option(
+            "--model",
+            metavar="ID|PATH",
+            shell_complete=complete_models,
+            help="Model instead of the config's: a hub id, a folder or a config.json.",
+        ),
     ):
         command = option(command)
     return command

@@ -7,6 +7,7 @@ user's own text, on its way to a file.
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Iterable
 
@@ -42,6 +43,28 @@ def pass_on(text: str, *, to_a_log: bool) -> None:
         say_all(text.split("\n") if text else ())
     else:
         click.echo(text.encode("utf-8"), nl=False)
+
+
+class Status:
+    """One line on a terminal that is written over until it goes: for who waits. Elsewhere it says nothing."""
+
+    def __init__(self) -> None:
+        self._shown = sys.stderr.isatty() and not in_ci() and os.environ.get("TERM") != "dumb"
+        self._wrote = False
+
+    def __enter__(self) -> Status:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._wrote:
+            click.echo("\r\x1b[K", nl=False, err=True)
+
+    def show(self, text: str) -> None:
+        """What is being done now."""
+        if self._shown:
+            width = shutil.get_terminal_size().columns - 1
+            click.echo(f"\r\x1b[K{outward(text)[:width]}", nl=False, err=True)
+            self._wrote = True
 
 
 def in_ci() -> bool:

@@ -112,7 +112,8 @@ def _read(
     counter = tokenizer_in(tokenizer)
     counts = iter(count_tokens(flat, counter))
     tokens = [max(next(counts) for _ in found) for found in rows]
-    return Lengths(tokens=tokens, assumptions=tuple(_said(name, tokens, flat, counter is not None, budget, skipped)))
+    said = tuple(_said(name, tokens, flat, counter is not None, budget, skipped))
+    return Lengths(tokens=tokens, assumptions=said, whole=not budget.cut)
 
 
 def _said(

@@ -12,7 +12,7 @@ from vramwise.diagnosis.case import Case
 from vramwise.diagnosis.dialects import dialect_of, in_words_of
 from vramwise.diagnosis.evidence import Cause, Remedy
 from vramwise.diagnosis.read.phases import in_loss, in_zero_optimizer
-from vramwise.diagnosis.trial import Trial, tried, with_diff
+from vramwise.diagnosis.trial import Trial, fitted, not_enough, tried, with_diff
 from vramwise.subject import Subject
 from vramwise.variants import changes
 
@@ -167,11 +167,17 @@ def _advised(case: Case, cause: Cause, *, first: bool, longest: bool) -> Cause:
     if offload := _zero_offload(case, cause):
         offered = {r.offload_optimizer: offload, **offered}
     trial = Trial(list(offered.values()), [])
+    best = None
     if first and cause.id in _OF_MEMORY and case.ghost is not None:
         trial = tried(case, offered, foremost=r.fuse_loss if _asks_for_logits(case) else None)
+        best = fitted(case)
+        if best is None and trial.rejected and not any(remedy.survives for remedy in trial.remedies):
+            trial.remedies.insert(0, Remedy(title=not_enough(case.ghost)))
     commands = list(_commands(case, cause))
     before = cause.id in ("fragmentation", "other-process") or case.symptom.kind == "vllm-cumem"
     remedies = commands + trial.remedies if before else trial.remedies + commands
+    if best is not None:
+        remedies.append(best)
     said = [f"{remedy.title} ({remedy.prediction})" for remedy in trial.rejected]
     evidence = (*cause.evidence, f"tried on the ghost run, and not enough: {'; '.join(said)}") if said else None
     return replace(cause, remedies=tuple(remedies), evidence=evidence or cause.evidence)

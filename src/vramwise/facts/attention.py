@@ -1,4 +1,7 @@
-"""Attention backends by transformers' names: which are FlashAttention, which take packed rows."""
+"""Attention backends by transformers' names: which are FlashAttention, which take packed rows, which a model refuses.
+
+What models refuse: `_supports_sdpa` and `_supports_flash_attn` in `modeling_*.py` of transformers 5.16 and 5.20.
+"""
 
 from __future__ import annotations
 
@@ -27,3 +30,25 @@ def supports_packing(implementation: str) -> bool:
 def uses_flash_library(implementation: str) -> bool:
     """FlashAttention 2 or 3, from the package or the kernels hub."""
     return base_name(implementation) in _FLASH_LIBRARY
+
+
+# Attention sinks and the like, which torch's kernel has no word for.
+_NO_SDPA = frozenset({"gpt_oss", "deepseek_v4", "mimo_v2_flash", "granite_swa", "granitemoe_swa", "hy_v4", "mpt"})
+# sdpa has no soft cap of the scores and leaves it out without a word: another function than eager's or FlashAttention's
+_CAPPED = frozenset({"gemma2", "vaultgemma"})
+_NO_FLASH = frozenset(
+    {
+        *("gpt_oss", "deepseek_v32", "deepseek_v4", "gemma4", "gemma4_text", "glm_moe_dsa", "hy_v4", "llama4"),
+        *("llama4_text", "qwen4_exp", "minimax_m3_vl", "blt", "doge", "mpt"),
+    }
+)
+
+
+def same_attention(model_type: str | None) -> frozenset[str]:
+    """Of eager, sdpa and flash_attention_2 those that a model takes and that compute the same function for it."""
+    refused = {"sdpa"} if model_type in _NO_SDPA | _CAPPED else set()
+    return frozenset({"eager", "sdpa", "flash_attention_2"} - refused - _flashless(model_type))
+
+
+def _flashless(model_type: str | None) -> set[str]:
+    return {"flash_attention_2"} if model_type in _NO_FLASH else set()

@@ -140,7 +140,12 @@ class Builder:
     def _norm_or_none(self, name: str) -> Norm | None:
         return self.norm(name) if self.weights.get(f"{name}.weight") is not None else None
 
-    def kernel(self, start: str) -> Kernel:
+    def _window(self, layer: int) -> int | None:
+        """How many keys a query of this layer meets at most; None: all before it."""
+        kinds = self.model.layer_types
+        return self.model.sliding_window if not kinds or "sliding" in kinds[layer] else None
+
+    def kernel(self, start: str, layer: int) -> Kernel:
         """The attention implementation of the run."""
         model = self.model
         sinks = self.weights.get(f"{start}self_attn.sinks")
@@ -152,7 +157,7 @@ class Builder:
             if self._varlen():
                 return VarlenSdpa(packed_eval=self.run.eval_sample_packing)
             return MathSdpa() if self.facts.undeclared_groups else Sdpa()
-        return Flash()
+        return Flash(self._window(layer))
 
     def _varlen(self) -> bool:
         """Whether packed rows go to the variable-length kernel: narrow heads, and no sliding window."""
@@ -181,7 +186,7 @@ class Builder:
                 heads=heads,
                 qkv=made[0],
                 o=made[1],
-                kernel=self.kernel(start),
+                kernel=self.kernel(start, layer),
                 rotate=self.rotation(layer),
                 **({"dropout": dropout} if facts.drops_inside else {}),
             )
@@ -192,7 +197,7 @@ class Builder:
             k=made[1],
             v=made[2],
             o=self.fused.out(start) or made[3],
-            kernel=self.kernel(start),
+            kernel=self.kernel(start, layer),
             rotate=self.rotation(layer),
             q_norm=q_norm,
             k_norm=k_norm,
@@ -220,7 +225,7 @@ class Builder:
             norm=lambda name: self._norm_or_none(f"{start}{name}"),
             rows=lambda name: self._rows(f"{start}{name}.weight"),
             has=lambda name: self._rows(f"{start}{name}.weight") > 0,
-            kernel=self.kernel(start),
+            kernel=self.kernel(start, layer),
             rotate=self.rotation(layer),
             attention=lambda: self.attention(start, layer),
             fused=bool(self.run.target.stack.parts("mamba-ssm" if "state" in word else "fla-core")),

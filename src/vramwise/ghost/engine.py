@@ -83,7 +83,11 @@ def _deliver(t: Tape, target: Node, slot: int, results: list[Tensor | None], pos
     # in place where nobody else holds the first (three: the list, `present`, the call's own argument)
     if results[position] is not None and (present.view or getrefcount(present) > 3):
         inputs[slot] = t.like(present)
+        if t.work is not None:
+            t.work.reads(inputs[slot], present, present)
         del present
+    elif t.work is not None:
+        t.work.over(present)
     results[position] = None
 
 

@@ -92,6 +92,10 @@ class Offload:
             return _Kept(self._number, without_node(tensor))
         if isinstance(tensor, Parameter) or tensor.numel * tensor.dtype.size < _MIN_BYTES:
             return tensor
+        if self._t.work is not None:
+            self._t.work.copy(tensor.numel * tensor.dtype.size, to_host=True)
+            if not self._streams:
+                self._t.work.sync()
         if self._streams:
             self._let_go(self._number - self._in_flight)
             self._sent[self._number] = without_node(tensor)
@@ -151,6 +155,9 @@ class Offload:
             return self._sent[item.number]
         out = t.new(item.shape, item.dtype)
         out.heads_first = item.heads_first
+        if t.work is not None:
+            t.work.no_kernel(out)
+            t.work.copy(out.numel * out.dtype.size, to_host=False)
         if self._streams:
             t.on_stream(out, _SIDE_STREAM)
             if self._lingers:

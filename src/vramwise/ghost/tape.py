@@ -11,13 +11,16 @@ The tape does not know any op: see `ops`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import ref
 
 from vramwise.ghost.dtypes import DType
 from vramwise.ghost.hardware import Hardware
 from vramwise.timeline import Action, Event, Phase, Repeat, Tag
+
+if TYPE_CHECKING:
+    from vramwise.ghost.work import Work
 
 _make = tuple.__new__
 _ALLOC = int(Action.ALLOC)
@@ -172,6 +175,8 @@ class Tape:
         self.repeats: list[Repeat] = []
         # positions where the events of another of the model's numbered parts begin
         self.cuts: list[int] = []
+        # of those whose events were copied: where from
+        self.alike: dict[int, int] = {}
         self._part = ""
         self._parts: list[str] = []  # by tag
         self._stretch = Repeat(0, 0, 0, ())
@@ -198,6 +203,8 @@ class Tape:
         self.real_tokens: int | None = None
         # things that a library makes at first use and keeps
         self.once: dict[str, Storage] = {}
+        # lists the kernels too, where somebody asks for them (`work`)
+        self.work: Work | None = None
         self.mark("other", "")
 
     def mark(self, category: str, label: str) -> int:
@@ -247,6 +254,15 @@ class Tape:
         assert tensor.storage is not None
         event = self.events[tensor.storage.event]
         self.events[tensor.storage.event] = _make(Event, (event[0], event[1], event[2], stream, event[4]))
+
+    def copy_cuts(self, places: Sequence[int], start: int, source: int | None) -> None:
+        """The events from `start` on are those from `source` on once more (None: of nowhere), with cuts at places.
+
+        What begins at the last of them may go on beyond what was copied.
+        """
+        self.cuts += [place + start for place in places]
+        if source is not None:
+            self.alike.update([(place + start, place + source) for place in places[:-1]])
 
     def note_stretch(self, start: int, old: int, new: int) -> None:
         """The events since `start` may happen once more; each turn frees `old` and leaves `new` in its place."""
@@ -332,6 +348,9 @@ def _accumulate_grad(tape: Tape, node: Node, grad: Tensor | None) -> Grads:
     """The first gradient of a leaf is taken over as it is, later ones are added to it in place."""
     leaf = node.extra()
     if leaf is None or grad is None or leaf.grad is not None:
+        if tape.work is not None and leaf is not None and grad is not None:
+            tape.work.over(leaf.grad)
+            tape.work.gradient(leaf.grad)
         return ()
     if isinstance(leaf, Parameter):
         if leaf.local != leaf.numel:
@@ -340,4 +359,6 @@ def _accumulate_grad(tape: Tape, node: Node, grad: Tensor | None) -> Grads:
         if grad.storage is not None:
             tape.retag(grad.storage, "gradients", leaf.name)
     leaf.grad = grad
+    if tape.work is not None:
+        tape.work.gradient(grad)
     return ()

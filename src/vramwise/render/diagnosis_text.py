@@ -49,7 +49,10 @@ def _evidence(diagnosis: Diagnosis) -> list[str]:
 
 
 def _changes(diagnosis: Diagnosis) -> list[str]:
-    remedies = diagnosis.causes[0].remedies[:_REMEDIES] if diagnosis.causes else ()
+    offered = diagnosis.causes[0].remedies if diagnosis.causes else ()
+    remedies = offered[:_REMEDIES]
+    if offered[_REMEDIES:] and offered[-1].command and offered[-1].survives:
+        remedies = (*remedies, offered[-1])  # the best of all that fits, with the command that writes it
     return _list("What to change", (line for remedy in remedies for line in _remedy(remedy)))
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from vramwise.mending import FixReport
+from vramwise.render.fit_words import answer
 from vramwise.render.outward import style
 
 
@@ -16,4 +19,19 @@ def describe_fix(report: FixReport, *, written: bool = True) -> list[str]:
     for found, reason in report.refused:
         kept = style("not fixed", fg="yellow", bold=True)
         lines.append(f"{style(report.path, bold=True)} {kept} {style(found.rule, bold=True)}: {reason}")
-    return lines
+    return [*lines, *_fitted(report, written=written)]
+
+
+def _fitted(report: FixReport, *, written: bool) -> Iterator[str]:
+    """What --fit made of it, and the lines for the shell that no file can hold."""
+    if report.fit is None:
+        return
+    fit = report.fit
+    done = style("fitted" if written else "would be fitted", fg="green", bold=True)
+    if fit.best is None:
+        done = style("not fitted", fg="red", bold=True)
+    elif not fit.changed:
+        done = style("left as it is", fg="green", bold=True)
+    yield f"{style(report.path, bold=True)} {done}: {answer(fit)}"
+    for command in fit.best.attempt.commands if fit.best is not None else ():
+        yield f"  before training: {command}"

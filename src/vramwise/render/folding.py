@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from vramwise.render.outward import unstyle
 
 _DEEPER = "    "
-_COMMAND = "vramwise predict "
+_COMMANDS = ("vramwise ", "export ")
 
 
 def fold_all(lines: Iterable[str], width: int | None) -> list[str]:
@@ -15,12 +15,12 @@ def fold_all(lines: Iterable[str], width: int | None) -> list[str]:
     return [part for line in lines for part in fold(line, width)]
 
 
-def fold(line: str, width: int | None) -> list[str]:
+def fold(line: str, width: int | None, *, deeper: str = _DEEPER) -> list[str]:
     """Break a line that is too long; further lines are indented deeper. Colour codes do not count.
 
     None leaves it whole: for other programs a line is a line. A command stays whole too: it is copied.
     """
-    if width is None or len(unstyle(line)) <= width or line.lstrip(" ").startswith(_COMMAND):
+    if width is None or len(unstyle(line)) <= width or line.lstrip(" ").startswith(_COMMANDS):
         return [line]
     indent = line[: len(line) - len(line.lstrip(" "))]
     lines, current = [], ""
@@ -28,6 +28,6 @@ def fold(line: str, width: int | None) -> list[str]:
         longer = f"{current} {word}" if current else indent + word
         if current and len(unstyle(longer)) > width:
             lines.append(current)
-            longer = f"{indent}{_DEEPER}{word}"
+            longer = f"{indent}{deeper}{word}"
         current = longer
     return [*lines, current]

@@ -10,6 +10,7 @@ from vramwise.foreseeing import Answer
 from vramwise.render.html import render_html
 from vramwise.render.outward import unstyle
 from vramwise.render.prediction_text import describe
+from vramwise.render.speed_text import speed_figures
 from vramwise.render.verdict_text import error_lines, headline, reasons, ways_out
 from vramwise.types import Finding
 from vramwise.variants.prediction import Prediction
@@ -37,6 +38,11 @@ def prediction_page(
         report=prediction.shown,
         gpu=prediction.gpu,
         findings=findings,
-        assumptions=[*prediction.assumptions, *rests_on],
+        assumptions=[*prediction.assumptions, *_speed_notes(answer), *rests_on],
         expected_error=expected,
+        further=speed_figures(answer.speed, answer.duration) if answer and answer.speed else (),
     )
+
+
+def _speed_notes(answer: Answer | None) -> list[str]:
+    return [f"speed: {note}" for note in answer.speed.assumptions] if answer and answer.speed else []

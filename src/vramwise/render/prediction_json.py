@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from vramwise.fitting import WayOut
 from vramwise.foreseeing import Answer, WhatIf
 from vramwise.render.outward import unstyle
 from vramwise.render.prediction_text import breakdown_rows
 from vramwise.render.report_json import finding_json, stack_json
+from vramwise.render.speed_text import speed_json
 from vramwise.render.verdict_text import as_options, effect, headline, reasons
 from vramwise.timeline import MemoryReport
-from vramwise.variants.attempt import Attempt
 from vramwise.variants.prediction import Prediction
 
 VERSION = 1
@@ -52,11 +53,13 @@ def prediction_json(prediction: Prediction, answer: Answer | None = None) -> dic
         "peak_at": {"step": needs.peak_step, "phase": needs.peak_phase},
         "reasons": list(reasons(prediction, verdict)),
         "range": prediction.bounds and asdict(prediction.bounds),
-        "remedies": [_remedy(tried) for tried in answer.remedies] if answer else [],
+        "remedies": [_remedy(answer.way_out)] if answer and answer.way_out else [],
+        "speed": speed_json(answer.speed, answer.duration) if answer else None,
     }
 
 
-def _remedy(tried: Attempt) -> dict[str, Any]:
+def _remedy(out: WayOut) -> dict[str, Any]:
+    tried = out.attempt
     needs = tried.prediction and tried.prediction.needs
     return {
         "title": tried.title,
@@ -65,6 +68,7 @@ def _remedy(tried: Attempt) -> dict[str, Any]:
         "commands": list(tried.commands),
         "options": as_options(tried),
         "peak_reserved_bytes": needs and needs.highest_reserved_bytes,
+        "fit_command": out.command,
     }
 
 
@@ -72,6 +76,7 @@ def what_if_json(changed: WhatIf) -> dict[str, Any]:
     """A prediction with changes, and the findings that come and go with them."""
     return {
         **prediction_json(changed.prediction),
+        "speed": speed_json(changed.speed),
         "changes": list(changed.changes),
         "new_findings": [finding_json(found) for found in changed.new],
         "gone_findings": [finding_json(found) for found in changed.gone],

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from vramwise.foreseeing import Answer, WhatIf
+from vramwise.foreseeing import Answer
 from vramwise.render.outward import style
+from vramwise.render.speed_text import speed_line
 from vramwise.render.verdict_text import error_lines, headline, reasons, ways_out
 from vramwise.timeline import MemoryReport
-from vramwise.units import GIB, gib, gib_change, readable
+from vramwise.units import GIB, readable
 from vramwise.variants.prediction import Prediction
 
 _ORDER = ("weights", "gradients", "optimizer", "activations", "logits", "temporary", "workspace", "data")
@@ -24,6 +25,7 @@ def render_prediction(prediction: Prediction, answer: Answer | None = None) -> l
     return [
         headline(prediction, verdict),
         *(f"  {reason}" for reason in reasons(prediction, verdict)),
+        *(f"  {line}" for line in _speed(answer)),
         *(["", *out] if out else []),
         "",
         describe(prediction),
@@ -34,9 +36,18 @@ def render_prediction(prediction: Prediction, answer: Answer | None = None) -> l
         "",
         style("Assumptions", bold=True),
         *(f"  {note}" for note in prediction.assumptions),
+        *(f"  speed: {note}" for note in (answer.speed.assumptions if answer and answer.speed else ())),
         "",
         *error_lines(prediction),
     ]
+
+
+def _speed(answer: Answer | None) -> Iterator[str]:
+    """How fast it is, or why that is not said."""
+    if answer is not None and answer.speed is not None:
+        yield speed_line(answer.speed, answer.duration)
+    elif answer is not None and answer.no_speed:
+        yield f"{answer.no_speed[:1].upper()}{answer.no_speed[1:]}"
 
 
 def describe(prediction: Prediction) -> str:
@@ -134,36 +145,3 @@ def judgement(prediction: Prediction) -> str:
         return style("fits only by releasing caches", fg="yellow", bold=True)
     colour = "green" if verdict.kind == "fits" else "yellow"
     return style("fits", fg=colour, bold=True) + f", {readable(verdict.spare_bytes)} spare"
-
-
-def render_change(before: Prediction, changed: WhatIf) -> list[str]:
-    """What-if: the change beside what it changes, and the findings that come and go."""
-    after = changed.prediction
-    rows = (
-        ("reserved", before.needs.highest_reserved_bytes, after.needs.highest_reserved_bytes),
-        ("allocated", before.needs.peak_allocated_bytes, after.needs.peak_allocated_bytes),
-    )
-    lines = [f"{style('What if', bold=True)} {', '.join(changed.changes)}"]
-    for name, old, new in rows:
-        lines.append(f"  {name:<10}{gib(old):>10} → {gib(new):>10}  ({gib_change(new - old)})")
-    lines.append(f"  {headline(after)}")
-    lines += [f"  new: {found.severity.value} {found.rule}: {found.message}" for found in changed.new]
-    lines += [f"  gone: {found.severity.value} {found.rule}" for found in changed.gone]
-    return lines
-
-
-def render_scenarios(before: Prediction, scenarios: Sequence[WhatIf]) -> list[str]:
-    """Several what-ifs side by side: a line each, the run as it is first; then what common changes they share."""
-    shared = set.intersection(*(set(one.changes) for one in scenarios))
-    rows = [("as it is", before)]
-    rows += [(", ".join(words for words in one.changes if words not in shared), one.prediction) for one in scenarios]
-    width = max(len(name) for name, _ in rows)
-    together = f" (each with {', '.join(sorted(shared))})" if shared else ""
-    lines = [f"{style('What if', bold=True)}{together}", f"  {'':<{width}}  {'reserved':>10}  {'allocated':>10}"]
-    for name, one in rows:
-        figures = [one.needs.highest_reserved_bytes, one.needs.peak_allocated_bytes]
-        lines.append(f"  {name:<{width}}  {gib(figures[0]):>10}  {gib(figures[1]):>10}  {judgement(one)}")
-    for changed in scenarios:
-        words = ", ".join(changed.changes)
-        lines += [f"  {words}: new {found.severity.value} {found.rule}" for found in changed.new]
-    return lines

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vramwise.render.html import asset, digest
 from vramwise.render.html.markup import Markup, element, together
+from vramwise.render.html.plain import plain_page
 from vramwise.render.html.sections import card, header, table
 from vramwise.render.train_chart import STYLE, chart_parts
 from vramwise.render.train_report_text import decision_line, difference, headline, size_of
@@ -17,18 +17,7 @@ from vramwise.training.parent.measured import Compared, TrainReport
 
 def render_train_html(report: TrainReport) -> str:
     """The whole page."""
-    style = asset("page.css") + STYLE
-    policy = f"default-src 'none'; style-src {digest(style)}; base-uri 'none'; form-action 'none'"
-    head = together(
-        Markup('<meta charset="utf-8">'),
-        element("meta", http_equiv="Content-Security-Policy", content=policy),
-        element("meta", name_="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name_="color-scheme", content="light dark"),
-        element("title", f"Memory of {report.output_dir}"),
-        Markup(f"<style>{style}</style>"),
-    )
-    main = element("main", _body(report))
-    return f'<!doctype html>\n<html lang="en">\n<head>{head}</head>\n<body>{main}</body>\n</html>\n'
+    return plain_page(f"Memory of {report.output_dir}", STYLE, _body(report))
 
 
 def _body(report: TrainReport) -> Markup:

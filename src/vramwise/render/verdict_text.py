@@ -13,14 +13,14 @@ from vramwise.variants.attempt import Attempt
 from vramwise.variants.prediction import Prediction
 from vramwise.variants.verdict import Verdict
 
-_SIGNS = {
+SIGNS = {
     "fits": ("✓", "green"),
     "tight": ("!", "yellow"),
     "may_fit": ("?", "yellow"),
     "not_known": ("?", "yellow"),
     "does_not_fit": ("✗", "red"),
 }
-_EFFECTS = {"same": "same result", "rounding": "same mathematics, other kernels", "changes": "changes the training"}
+EFFECTS = {"same": "same result", "rounding": "same mathematics, other kernels", "changes": "changes the training"}
 
 
 def headline(prediction: Prediction, verdict: Verdict | None = None) -> str:
@@ -28,31 +28,32 @@ def headline(prediction: Prediction, verdict: Verdict | None = None) -> str:
     verdict = verdict or prediction.verdict()
     if verdict.kind == "no_card":
         return f"{_needs(prediction)}; name a card with --gpu to see whether it fits"
-    sign, colour = _SIGNS[verdict.kind]
+    sign, colour = SIGNS[verdict.kind]
     said, figures = _said(prediction, verdict)
     return f"{style(f'{sign} {said}', fg=colour, bold=True)}{figures}"
 
 
 def _said(prediction: Prediction, verdict: Verdict) -> tuple[str, str]:
     """The verdict, and what is behind the colon."""
-    where, room = _where(prediction), _room(prediction)
-    short = f"{readable(verdict.short_bytes)} short{where}"
+    on, room = where(prediction), _room(prediction)
+    short = f"{readable(verdict.short_bytes)} short{on}"
     if verdict.kind == "fits":
-        return "Fits", f": {readable(verdict.spare_bytes)} spare{where} {room}"
+        return "Fits", f": {readable(verdict.spare_bytes)} spare{on} {room}"
     if verdict.kind == "tight":
         if prediction.report.retries:
-            return "Tight", f": fits{where} only by giving cached memory back and asking again {room}"
-        return "Tight", f": fits with only {readable(verdict.spare_bytes)} spare{where} {room}"
+            return "Tight", f": fits{on} only by giving cached memory back and asking again {room}"
+        return "Tight", f": fits with only {readable(verdict.spare_bytes)} spare{on} {room}"
     if verdict.kind == "does_not_fit":
         return "Does not fit", f": {short} {room}"
     if verdict.kind == "not_known":
-        return "Not known whether it fits", f"{where}: {_range(prediction)}"
+        return "Not known whether it fits", f"{on}: {_range(prediction)}"
     if verdict.rows_up_to is not None:
         return "May not fit", f": {short} if rows are full {prediction.run.sequence_len} tokens {room}"
-    return "May fit", f"{where}: {_range(prediction)}"
+    return "May fit", f"{on}: {_range(prediction)}"
 
 
-def _where(prediction: Prediction) -> str:
+def where(prediction: Prediction) -> str:
+    """` on RTX 4090`, ` on each of 8 × H100`, ` under the limit`."""
     if prediction.gpu is None or prediction.capacity_bytes == prediction.limit_bytes:
         return " under the limit"
     each = f" each of {prediction.run.gpus} ×" if prediction.run.gpus > 1 else ""
@@ -96,9 +97,9 @@ def reasons(prediction: Prediction, verdict: Verdict | None = None) -> Iterator[
     yield f"Most is needed {_moment(prediction)}"
     failure = prediction.report.out_of_memory
     if failure is not None and prediction.fits is False:
-        where = f"step {failure.step}, {failure.phase}" if failure.step else failure.phase
+        at = f"step {failure.step}, {failure.phase}" if failure.step else failure.phase
         what = f" ({failure.label})" if failure.label else ""
-        yield f"It stops in {where}, which asks for {readable(failure.requested_bytes)} more{what}"
+        yield f"It stops in {at}, which asks for {readable(failure.requested_bytes)} more{what}"
     yield from (f"Rows as in the {note}" for note in prediction.assumptions if note.startswith("data: "))
     run = prediction.run
     if run.gpus == 1 and run.sharding not in ("none", "ddp"):
@@ -122,37 +123,32 @@ def _unmodelled(prediction: Prediction) -> tuple[str, ...]:
 
 def _moment(prediction: Prediction) -> str:
     needs = prediction.needs
-    where = f"step {needs.peak_step}, {needs.peak_phase}" if needs.peak_step else needs.peak_phase
+    at = f"step {needs.peak_step}, {needs.peak_phase}" if needs.peak_step else needs.peak_phase
     if needs.highest_reserved_bytes > needs.peak_reserved_bytes:
-        return f"while loading; then {gib(needs.peak_reserved_bytes)} in {where}: {largest(needs.breakdown_bytes)}"
-    return f"in {where}: {largest(needs.breakdown_bytes)}"
+        return f"while loading; then {gib(needs.peak_reserved_bytes)} in {at}: {largest(needs.breakdown_bytes)}"
+    return f"in {at}: {largest(needs.breakdown_bytes)}"
 
 
 def ways_out(answer: Answer) -> list[str]:
-    """What would make it fit, each with its figure and the command that shows it."""
+    """What would make it fit, its figure, and the command that writes it."""
     if answer.prediction.fits is not False:
         return []
-    if not answer.remedies:
+    out = answer.way_out
+    if out is None:
         if answer.verdict.rows_up_to is not None:
             return []
         room = gib(answer.prediction.needs.device_bytes)
         return [f"Nothing that was tried makes it fit: it takes a card with more than {room}, or several (--gpus)"]
+    tried = out.attempt
+    assert tried.prediction is not None
+    needed = gib(tried.prediction.needs.highest_reserved_bytes)
+    tight = ", tight" if out.candidate.tight else ""
     lines = [style("What would make it fit", bold=True)]
-    for tried in answer.remedies:
-        assert tried.prediction is not None
-        needed = gib(tried.prediction.needs.highest_reserved_bytes)
-        tight = _how_tight(tried.prediction)
-        lines.append(f"  {needed:>9}  {_in_words(tried)} ({_EFFECTS[effect(tried)]}{tight})")
-        if answer.command:
-            lines.append(f"    {answer.command} {as_options(tried)}")
+    lines.append(f"  {needed:>9}  {out.words} ({EFFECTS[effect(tried)]}{tight})")
+    if answer.command:
+        lines.append(f"    {answer.command} {as_options(tried)}")
+    lines.append(f"    {out.command}")
     return lines
-
-
-def _how_tight(prediction: Prediction) -> str:
-    """Whether it fits with room to spare, without, or only by giving back what the allocator keeps."""
-    if prediction.verdict().kind == "fits":
-        return ""
-    return ", tight: only by giving caches back" if prediction.fits_by_emptying else ", tight"
 
 
 def effect(tried: Attempt) -> str:
@@ -161,12 +157,8 @@ def effect(tried: Attempt) -> str:
     return max((change.effect for change in tried.changes), key=order.index)
 
 
-def _in_words(tried: Attempt) -> str:
-    words = [_setting(edit) for edit in tried.edits]
-    return ", ".join([*words, *tried.commands])
-
-
-def _setting(edit: Edit) -> str:
+def setting(edit: Edit) -> str:
+    """An edit as the line that it leaves."""
     return f"without {edit.key}" if edit.op == "delete" else f"{edit.key}: {_value(edit.value)}"
 
 

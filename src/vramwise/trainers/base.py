@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from vramwise.rules.base import Rule
-from vramwise.types import Change, Document, Edit, RunSpec, Stack, Target
+from vramwise.types import Change, Document, Edit, RunSpec, Schedule, Stack, Target
 
 # What `side_files` names, read: name as the config has it → its content, None where it could not be read.
 SideFiles = Mapping[str, Mapping[str, Any] | None]
@@ -68,6 +68,10 @@ class Trainer(Protocol):
 
     def datasets(self, document: Document) -> tuple[DatasetBlock, ...]:
         """The datasets that the config names, in their order."""
+        ...
+
+    def schedule(self, document: Document) -> Schedule:
+        """How long it trains: no memory depends on that, and no step's speed."""
         ...
 
     def resolve(self, document: Document, target: Target, side_files: SideFiles) -> RunSpec:

@@ -30,11 +30,13 @@ class Lengths:
     """Sample lengths in tokens, in training order, and what had to be assumed to get them.
 
     `pairs`: every sample is a chosen and a rejected row, whose lengths stand one after the other in `tokens`.
+    `whole`: these are all samples that there are.
     """
 
     tokens: Sequence[int]
     assumptions: tuple[str, ...] = ()
     pairs: bool = False
+    whole: bool = True
 
 
 def parse_lengths(text: str, name: str) -> Lengths:

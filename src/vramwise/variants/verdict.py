@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["fits", "tight", "may_fit", "does_not_fit", "not_known", "no_card"]
 # Less than this share of the card to spare is within what drivers, other processes and the error can take.
-_MARGIN = 0.05
+TIGHT = 0.05
 # Errors below this share are no reason to doubt a verdict.
 _WORTH_SAYING = 0.005
 
@@ -37,7 +37,7 @@ def verdict_of(prediction: Prediction, rows_up_to: int | None = None) -> Verdict
         return Verdict(kind="no_card")
     needed = prediction.needs.highest_reserved_bytes
     return Verdict(
-        kind=_kind(prediction, capacity - needed, may_be_shorter=rows_up_to is not None),
+        kind=_kind(prediction, may_be_shorter=rows_up_to is not None),
         short_bytes=max(0, needed - capacity),
         spare_bytes=max(0, capacity - needed),
         rows_up_to=rows_up_to,
@@ -45,14 +45,20 @@ def verdict_of(prediction: Prediction, rows_up_to: int | None = None) -> Verdict
     )
 
 
-def _kind(prediction: Prediction, spare: int, *, may_be_shorter: bool) -> Kind:
+def _kind(prediction: Prediction, *, may_be_shorter: bool) -> Kind:
     if prediction.fits is None:
         unknown = prediction.bounds is not None and prediction.bounds.upper_bytes is None
         return "not_known" if unknown else "may_fit"
     if prediction.fits is False:
         return "may_fit" if may_be_shorter else "does_not_fit"
-    tight = prediction.report.retries > 0 or spare < _MARGIN * (prediction.capacity_bytes or 0)
-    return "tight" if tight else "fits"
+    return "tight" if is_tight(prediction) else "fits"
+
+
+def is_tight(prediction: Prediction) -> bool:
+    """Whether a run that fits does so with little to spare, or by trying allocations again."""
+    capacity = prediction.capacity_bytes or 0
+    spare = capacity - prediction.needs.highest_reserved_bytes
+    return prediction.report.retries > 0 or spare < TIGHT * capacity
 
 
 def _within_error(prediction: Prediction, spare: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vramwise.ghost.dtypes import DType
 from vramwise.ghost.tape import Parameter, Storage, Tape, Tensor
+from vramwise.ghost.work_optimizers import list_clipping
 
 # elements that one block of a multi-tensor kernel takes
 _CHUNK = 65536
@@ -23,6 +24,8 @@ def clip_grad_norm(t: Tape, parameters: list[Parameter]) -> Tensor | None:
         chunks = max([-(-grad.numel // _CHUNK) for grad in group])
         partial = Storage(t, len(group) * chunks * 4)
         norms += [t.new((), dtype) for _ in group]
+        if t.work is not None:
+            t.work.no_kernel(*norms)
         del partial
     widest = max([norm.dtype for norm in norms], key=lambda dtype: dtype.size)
     stacked = t.new((len(norms),), widest)
@@ -30,6 +33,8 @@ def clip_grad_norm(t: Tape, parameters: list[Parameter]) -> Tensor | None:
     del stacked
     while norms:
         norms.pop()
+    if t.work is not None:
+        list_clipping(t.work, parameters)
     with_epsilon = t.like(total)
     inverse = t.like(total)
     factor = t.like(total)

@@ -55,6 +55,7 @@ class MicroSteps:
         self._t = t
         self._trainable = trainable
         self._known: dict[Hashable, _MicroStep] = {}
+        self._written: dict[Hashable, int] = {}  # where one of each kind stands that is as it is remembered
         self._start = (0, 0, 0, 0)
         self._returned = 0
 
@@ -72,21 +73,21 @@ class MicroSteps:
         t = self._t
         start, first, phases, cuts = self._start
         assert loss.storage is not None
-        kept = _kept_by_libraries(t, first)
+        kept = kept_by_libraries(t, first)
         written = t.events[start:]
-        gone = [place for place, event in enumerate(written) if event[0] == _ALLOC and event[1] in kept]
-        events = [_row(event, first, kept, last, phases) for event in written if event[0] or event[1] not in kept]
-        cut = [position - start for position in t.cuts[cuts:]]
-        cut = [place - bisect_left(gone, place) for place in cut]
+        events = relative(written, first, kept, last, phases)
+        cut = moved_cuts(t.cuts[cuts:], start, written, kept)
         if last < 0:
-            returned = self._returned - start - bisect_left(gone, self._returned - start)
+            returned = moved_cuts([self._returned], start, written, kept)[0]
             events.insert(returned, (_FREE, _LAST_LOSS, loss.storage.nbytes, 0, 0))
             cut = [place + (place > returned) for place in cut]
         places = {row[1]: place for place, row in enumerate(events) if row[0] == _ALLOC}
         gradients = self._gradients(first, kept, places)
-        number = _moved(loss.storage.number, first, kept)
+        number = moved(loss.storage.number, first, kept)
         if not _leaves(events, {number, *[gradient.number for gradient in gradients]}):
             return
+        if not kept and last >= 0:
+            self._written[kind] = start
         self._known[kind] = _MicroStep(
             events=events,
             phases=t.phases[phases:],
@@ -104,8 +105,8 @@ class MicroSteps:
             grad = parameter.grad
             if grad is None or grad.storage is None or grad.storage.number < first:
                 continue
-            number = _moved(grad.storage.number, first, kept)
-            form, nbytes = _like(grad, None), grad.storage.nbytes
+            number = moved(grad.storage.number, first, kept)
+            form, nbytes = like(grad, None), grad.storage.nbytes
             found.append(_Gradient(parameter=parameter, form=form, nbytes=nbytes, number=number, event=places[number]))
         return found
 
@@ -126,38 +127,61 @@ class MicroSteps:
             for action, number, size, stream, tag in known.events
         ]
         t.phases += [Phase(name, step) for name, _ in known.phases]
-        t.cuts += [place + start for place in known.cuts]
+        t.copy_cuts(known.cuts, start, self._written.get(kind))
+        self._written.setdefault(kind, start)
         t.count += known.count
         loss.storage.number, loss.storage.event = known.loss + base, known.loss_event + start
         storages: dict[int, Storage] = {}
         for gradient in known.gradients:
             storage = storages.get(gradient.number)
             if storage is None:
-                storage = _written(t, gradient.number + base, gradient.nbytes, gradient.event + start)
+                storage = already_written(t, gradient.number + base, gradient.nbytes, gradient.event + start)
                 storages[gradient.number] = storage
-            gradient.parameter.grad = _like(gradient.form, storage)
+            gradient.parameter.grad = like(gradient.form, storage)
         return True
 
 
-def _kept_by_libraries(t: Tape, first: int) -> list[int]:
+def kept_by_libraries(t: Tape, first: int) -> list[int]:
     """The numbers of what was made since and stays until the run ends."""
     return sorted(
         [storage.number for held in (t.workspaces, t.once) for storage in held.values() if storage.number >= first]
     )
 
 
-def _moved(number: int, first: int, kept: list[int]) -> int:
+def moved(number: int, first: int, kept: list[int]) -> int:
     """A number counted from the first, as if what libraries keep had been there before."""
     return number - first - bisect_left(kept, number)
 
 
-def _row(event: Event, first: int, kept: list[int], last: int, phases: int) -> Row:
+def relative(events: Sequence[Event], first: int, kept: list[int], last: int, phases: int) -> list[Row]:
+    """Events with everything counted from the start, without the requests for what libraries keep."""
+    # nearly all are of tensors made after whatever is kept: those are worth a line of their own
+    after = kept[-1] if kept else first - 1
+    low = first + len(kept)
+    return [
+        (action, number - low, size, stream, tag)
+        if number > after and action <= _FREE
+        else _row((action, number, size, stream, tag), first, kept, last, phases)
+        for action, number, size, stream, tag in events
+        if action or number > after or number not in kept
+    ]
+
+
+def moved_cuts(cuts: Sequence[int], start: int, written: Sequence[Event], kept: list[int]) -> list[int]:
+    """Positions counted from the start, as if what libraries keep had been there before."""
+    gone = []
+    if kept:
+        gone = [place for place, event in enumerate(written) if event[0] == _ALLOC and event[1] in kept]
+    return [position - start - bisect_left(gone, position - start) for position in cuts]
+
+
+def _row(event: Row, first: int, kept: list[int], last: int, phases: int) -> Row:
     """An event with everything counted from the start; what is neither from here nor the last loss has no number."""
     action, number, size, stream, tag = event
     if action > _FREE:
         return (action, _NONE, size, stream, tag - phases if action == _PHASE else tag)
     if number >= first:
-        return (action, _moved(number, first, kept), size, stream, tag)
+        return (action, moved(number, first, kept), size, stream, tag)
     return (action, _LAST_LOSS if number == last else _NONE, size, stream, tag)
 
 
@@ -168,13 +192,14 @@ def _leaves(events: list[Row], left: set[int]) -> bool:
     return made - freed == left and freed - made == {_LAST_LOSS}
 
 
-def _like(tensor: Tensor, storage: Storage | None) -> Tensor:
+def like(tensor: Tensor, storage: Storage | None) -> Tensor:
+    """A tensor of the same form."""
     twin = Tensor(storage, tensor.shape, tensor.numel, tensor.dtype)
     twin.view, twin.heads_first = tensor.view, tensor.heads_first
     return twin
 
 
-def _written(t: Tape, number: int, nbytes: int, event: int) -> Storage:
+def already_written(t: Tape, number: int, nbytes: int, event: int) -> Storage:
     """A storage whose allocation is among the events already."""
     storage = Storage.__new__(Storage)
     storage.events, storage.number, storage.nbytes, storage.event = t.events, number, nbytes, event

@@ -9,9 +9,9 @@ before it is that one once more, and is only counted.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Sequence
 
+from vramwise.collecting import uncollected
 from vramwise.errors import VramwiseError
 from vramwise.ghost.build import Builder
 from vramwise.ghost.dtypes import BOOL, BY_NAME, FP32, INT64
@@ -23,6 +23,7 @@ from vramwise.ghost.loops.batches import BatchShape, Widths
 from vramwise.ghost.loops.clip import clip_grad_norm
 from vramwise.ghost.loops.plan import assumptions, local_model, make_plan
 from vramwise.ghost.loops.reference import adapters_in_bf16
+from vramwise.ghost.loops.repeated_evals import EvalBatches
 from vramwise.ghost.loops.repeated_micro_steps import MicroSteps
 from vramwise.ghost.loops.repeated_steps import Recorder
 from vramwise.ghost.loops.steps import Plan, Step, repeats_the_last
@@ -34,6 +35,7 @@ from vramwise.ghost.optimizers import make_optimizer
 from vramwise.ghost.sharding import Sharding, rebuild_buckets, reduce_buckets, sharding_of
 from vramwise.ghost.tape import LIGER, Parameter, Storage, Tape, Tensor
 from vramwise.ghost.weighted_losses import WEIGHTED
+from vramwise.ghost.work_optimizers import list_update
 from vramwise.timeline import Timeline
 from vramwise.types import GpuSpec, ModelSpec, RunSpec
 
@@ -59,9 +61,7 @@ def ghost_run(
     `liger`: the version of liger-kernel.
     """
     plan = make_plan(run, widths, eval_widths, steps, model.num_hidden_layers)
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
+    with uncollected():
         from vramwise.ghost.loops.kinds import loop_of  # the kinds of loops build on this one
 
         t = Tape(hardware or hardware_of(gpu, run.target.torch), liger)
@@ -69,10 +69,7 @@ def ghost_run(
         under_way.train(plan)
         # what the end of this function frees is no part of the run
         events = t.events[:]
-    finally:
-        if collecting:
-            gc.enable()
-    timeline = Timeline(events=events, tags=t.tags, phases=t.phases, repeats=t.repeats, cuts=t.cuts)
+    timeline = Timeline(events=events, tags=t.tags, phases=t.phases, repeats=t.repeats, cuts=t.cuts, alike=t.alike)
     return timeline, (*assumptions(run, model, widths, eval_widths, liger), *plan.said)
 
 
@@ -108,6 +105,7 @@ class Run:
         self.amp = BY_NAME[run.precision] if amp else None
         t.mark("temporary", "logging")
         self.total_loss = t.new((), FP32)
+        self.eval_batches = EvalBatches(t)
 
     def load_more(self, model: ModelSpec, sharding: Sharding) -> None:
         """What follows the model; other kinds of training load more."""
@@ -188,6 +186,8 @@ class Run:
         t = self.t
         t.phase("optimizer", step)
         self.optimizer.step(t)
+        if t.work is not None:
+            list_update(t.work, self.run, self.trainable)
         for parameter in self.trainable:
             parameter.grad = None
         if step == 1 and self.weights.sharding.buckets:
@@ -281,6 +281,8 @@ class Run:
         t.new((), BOOL)
         absolute = t.like(loss)
         flag = t.new((), BOOL)
+        if t.work is not None:
+            t.work.sync()
         del absolute
         del flag
 
@@ -296,7 +298,7 @@ class Run:
         for number, shape in enumerate(shapes, 1):
             fetched = inputs = self.batch(shape)
             t.real_tokens = shape.tokens
-            found = self._repeated(self.predict(inputs, shape), shape.rows)
+            found = self._repeated(self._predicted(inputs, shape), shape.rows)
             losses = found if losses is None else t.new((losses.numel + found.numel,), FP32)
             if self.run.eval_empties_every and number % self.run.eval_empties_every == 0:
                 losses = found = inputs = None  # the data loader still holds the batch
@@ -307,6 +309,12 @@ class Run:
             self.units.end_evaluation()
         t.new((losses.numel if losses is not None else 1,), FP32)
         del losses, inputs, fetched, found
+
+    def _predicted(self, batch: Batch, shape: BatchShape) -> Tensor:
+        """One evaluation batch, or what one of the same shape did; an engine's exchanges go by what was before."""
+        if self.units is not None or self.engine is not None:
+            return self.predict(batch, shape)
+        return self.eval_batches.result(shape, lambda: self.predict(batch, shape))
 
     def predict(self, batch: Batch, shape: BatchShape) -> Tensor:
         """One evaluation batch: its mean loss."""

@@ -49,7 +49,10 @@ class Sdpa:
 class Flash:
     """The flash-attention library: no mask, grouped queries as they are; padding is left out and put back after."""
 
-    __slots__ = ()
+    __slots__ = ("window",)
+
+    def __init__(self, window: int | None = None) -> None:
+        self.window = window
 
     def __call__(
         self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
@@ -57,16 +60,21 @@ class Flash:
         """Attend."""
         if mask is not None:
             return self._unpadded(t, query, key, value), None
-        return _tokens_first(t, flash_attention(t, query, key, value)), None
+        if t.work is not None and not t.work.told_samples:
+            t.work.asked(4, 3)
+        return _tokens_first(t, flash_attention(t, query, key, value, self.window)), None
 
     def _unpadded(self, t: Tape, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """transformers' `_upad_input`, the kernel over one row of real tokens, `pad_input`."""
         batch, heads, tokens, width = query.shape
         indices = t.new((t.real_tokens or batch * tokens,), INT64)
+        if t.work is not None:
+            t.work.asked(2, 3)  # which tokens are real, and how many the longest row has
         k = rows_taken(t, key, indices)
         v = rows_taken(t, value, indices)
         q = rows_taken(t, query, indices)
-        out = flash_attention(t, q, k, v)
+        longest = -(-indices.numel // batch)  # rows are taken to be alike
+        out = flash_attention(t, q, k, v, min(longest, self.window or longest))
         padded = rows_put_back(t, out, indices, (batch, tokens, heads * width))
         del q, k, v, indices, out
         return padded
@@ -90,6 +98,8 @@ class VarlenSdpa:
             return Sdpa()(t, query, key, value, mask)
         if query.dtype is FP32:
             return Sdpa()(t, query, key, value, document_mask(t, query.shape[0], query.shape[2]))
+        if t.work is not None:
+            t.work.asked(4, 4)  # where samples begin, for every layer anew
         groups = query.shape[1] // key.shape[1]
         key = interleaved_heads(t, key, groups)
         value = interleaved_heads(t, value, groups)

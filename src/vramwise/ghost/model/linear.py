@@ -19,6 +19,9 @@ class Projection(Protocol):
         ...
 
 
+# functions of modules that PEFT's layers go through besides the base layer's: dropout, both factors, their own lookups
+LORA_CALLS = 4
+
 # gives a layer's weight in a type to compute with: itself, or dequantised for the call
 WeightOf = Callable[[Tape], Tensor]
 
@@ -78,6 +81,8 @@ class LoraLinear:
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""
+        if t.work is not None:
+            t.work.called(LORA_CALLS)
         result = self.base(t, x)
         outer = result.dtype
         x = cast(t, x, self.down.dtype)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramwise.ghost.dtypes import DType
-from vramwise.ghost.model.linear import Projection
+from vramwise.ghost.model.linear import LORA_CALLS, Projection
 from vramwise.ghost.ops.elementwise import add, cast, dropout, scale
 from vramwise.ghost.ops.matmul import linear
 from vramwise.ghost.ops.quantised import linear_4bit, linear_8bit, outlier_share
@@ -57,6 +57,8 @@ class QuantisedLoraLinear:
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""
+        if t.work is not None:
+            t.work.called(LORA_CALLS)
         result = self.base(t, x)
         if self.clones:
             result = cloned(t, result)

@@ -30,6 +30,8 @@ def _cudnn_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     if k.shape[1] != heads:
         workspace += 2 * batch * heads * k.shape[2] * width * k.dtype.size
     Storage(t, workspace)
+    if t.work is not None:
+        t.work.attention((to_q, to_k, to_v), q, k, backward=True, causal=node.saved[-1] is None, cudnn=True)
     return to_q, to_k, to_v
 
 
@@ -40,6 +42,8 @@ def _cudnn(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Ten
     wants = t.grad_enabled and (q.node is not None or k.node is not None or v.node is not None)
     sums = t.new((*q.shape[:3], 1), FP32) if wants else None
     Storage(t, 256)
+    if t.work is not None:
+        t.work.attention((out, sums, seed, offset), q, k, backward=False, causal=bias is None, cudnn=True)
     if wants:
         out.node = t.node(_cudnn_backward, (q, k, v), (bias, k, q, v, sums, without_node(out), offset, seed))
     del sums

@@ -77,6 +77,8 @@ def _efficient_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     else:
         sums = t.new(q.shape[:3], FP32)
     Storage(t, workspace_bytes(q, k, t.hardware))
+    if t.work is not None:
+        t.work.attention((to_q, to_k, to_v), q, k, backward=True, causal=node.saved[-1] is None)
     del sums, copied
     return to_q, to_k, to_v
 
@@ -88,6 +90,8 @@ def efficient_attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, bias: Tensor |
     wants = t.grad_enabled and (q.node is not None or k.node is not None or v.node is not None)
     out = t.new(q.shape, q.dtype)
     sums = t.new((*q.shape[:2], _up(q.shape[2], _QUERY_MULTIPLE)), FP32) if wants else None
+    if t.work is not None:
+        t.work.attention((out, sums), q, k, backward=False, causal=bias is None)
     if q.shape[-1] > 128 and q.dtype is not FP32:
         t.new(q.shape, FP32)  # too wide to add up in registers
     if wants:

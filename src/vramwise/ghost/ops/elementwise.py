@@ -24,6 +24,10 @@ def _result(t: Tape, a: Tensor, b: Tensor) -> Tensor:
     out = t.new(_shape_of(a, b), promote(a.dtype, b.dtype))
     # memory order follows the first operand that has the full shape
     out.heads_first = a.heads_first if a.numel == out.numel else b.heads_first
+    if t.work is not None:
+        t.work.reads(out, a, b)
+        if a.shape != b.shape:
+            t.work.named(out, "strided")
     return out
 
 
@@ -68,6 +72,8 @@ def add(t: Tape, a: Tensor, b: Tensor) -> Tensor:
 
 def add_in_place(t: Tape, a: Tensor, b: Tensor) -> Tensor:
     """`a += b`: the same storage; the gradient goes to both as it is."""
+    if t.work is not None:
+        t.work.over(a)
     if not t.grad_enabled or (a.node is None and b.node is None):
         return a
     out = without_node(a)
@@ -130,6 +136,8 @@ def scale(t: Tape, a: Tensor) -> Tensor:
 
 def scale_in_place(t: Tape, a: Tensor) -> Tensor:
     """`a *= 2`: the same storage, one new gradient in backward."""
+    if t.work is not None:
+        t.work.over(a, sources=0)
     if t.grad_enabled and a.node is not None:
         out = without_node(a)
         out.node = t.node(_scaled, (a,), ())
@@ -200,7 +208,10 @@ def without_node(x: Tensor) -> Tensor:
 
 
 def _activation_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
-    return (t.like(grad),)
+    out = t.like(grad)
+    if t.work is not None:
+        t.work.reads(out, grad, grad)
+    return (out,)
 
 
 def activation(t: Tape, x: Tensor) -> Tensor:
@@ -229,6 +240,8 @@ def dropout(t: Tape, x: Tensor, rate: float) -> Tensor:
         return x
     mask = t.like(x, BOOL)
     out = t.like(x)
+    if t.work is not None:
+        t.work.no_kernel(mask)  # one kernel makes both
     if t.grad_enabled and x.node is not None:
         out.node = t.node(_dropout_backward, (x,), (mask,))
     return out

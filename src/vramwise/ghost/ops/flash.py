@@ -29,7 +29,16 @@ def _flash_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     accumulated = t.new((batch, _up(tokens, 128), heads, _up(width, 32)), FP32)
     if k.shape[1] != heads:
         wide = [t.new((batch, heads, k.shape[2], width), k.dtype) for _ in range(2)]
+        if t.work is not None:
+            t.work.no_kernel(*wide)
+            for summed in (to_k, to_v):
+                t.work.stream(heads * summed.numel // k.shape[1] * k.dtype.size, summed.numel * k.dtype.size)
         del wide
+    if t.work is not None:
+        made = (to_q, to_k, to_v, sums, accumulated)
+        t.work.attention(made, q, k, backward=True, causal=True, longest=node.extra)
+        t.work.stream(2 * q.numel * q.dtype.size, 0)  # row sums before
+        t.work.stream(q.numel * 4, q.numel * q.dtype.size)  # and dq out of the accumulator after
     del sums, accumulated
     del copies
     return to_q, to_k, to_v
@@ -40,8 +49,8 @@ def takes_tokens_first(backward: Backward) -> bool:
     return backward is _flash_backward
 
 
-def flash_attention(t: Tape, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Causal attention over (batch, heads, tokens, width)."""
+def flash_attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, longest: int | None = None) -> Tensor:
+    """Causal attention over (batch, heads, tokens, width). `longest`: a query meets no more keys than that."""
     v = autocast_input(t, v)
     k = autocast_input(t, k)
     q = autocast_input(t, q)
@@ -49,7 +58,10 @@ def flash_attention(t: Tape, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     sums = t.new(q.shape[:3], FP32)
     random_state = t.new((2,), INT64)
     unused = t.new((), INT64)
+    if t.work is not None:
+        t.work.attention((out, sums, random_state, unused), q, k, backward=False, causal=True, longest=longest)
     if t.grad_enabled and (q.node is not None or k.node is not None or v.node is not None):
         out.node = t.node(_flash_backward, (q, k, v), (None, k, q, v, sums, without_node(out), random_state, unused))
+        out.node.extra = longest
     del sums, random_state, unused
     return out

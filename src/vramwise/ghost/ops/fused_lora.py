@@ -7,12 +7,16 @@ keeps the input and copies of the factors in its type; 4-bit weights are dequant
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from weakref import ref
 
 from vramwise.ghost.dtypes import FP32, DType
 from vramwise.ghost.ops.quantised import scales
 from vramwise.ghost.ops.reduce import sum_to_shape
 from vramwise.ghost.tape import LEAF, Backward, Grads, Node, Parameter, Tape, Tensor
+
+if TYPE_CHECKING:
+    from vramwise.ghost.work import Work
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,7 +69,10 @@ def opened(t: Tape, part: Fused) -> Tensor:
     if part.weight is not None:
         return part.weight
     weight = t.new(part.shape, part.compute)
-    t.new((scales(weight.numel),), FP32)
+    absmax = t.new((scales(weight.numel),), FP32)
+    if t.work is not None:
+        t.work.opened(weight, absmax, bits=4)
+    del absmax
     return weight
 
 
@@ -73,6 +80,8 @@ def base_product(t: Tape, x: Tensor, part: Fused) -> Tensor:
     """`x @ W.T`"""
     weight = opened(t, part)
     out = t.new((*x.shape[:-1], part.shape[0]), x.dtype)
+    if t.work is not None:
+        t.work.product(out, rows_of(x), *part.shape, dtype=x.dtype)
     t.workspace()
     del weight
     return out
@@ -83,7 +92,13 @@ def product(t: Tape, x: Tensor, part: Fused) -> Tensor:
     out = base_product(t, x, part)
     down = low(t, part.down, x.dtype)
     up = low(t, part.up, x.dtype)
-    t.new((rows_of(x), part.rank), x.dtype)
+    between = t.new((rows_of(x), part.rank), x.dtype)
+    if t.work is not None:
+        t.work.product(between, rows_of(x), part.rank, part.shape[1], dtype=x.dtype)
+        t.work.product(None, rows_of(x), part.shape[0], part.rank, dtype=x.dtype)
+        if part.biased:
+            t.work.over(out, sources=0)
+    del between
     del down, up
     return out
 
@@ -96,6 +111,9 @@ def branch(t: Tape, x: Tensor, part: Fused) -> Tensor:
     between = t.new((rows_of(x), part.rank), x.dtype)
     del scaled
     out = t.new((*x.shape[:-1], part.shape[0]), x.dtype)
+    if t.work is not None:
+        t.work.product(between, rows_of(x), part.rank, part.shape[1], dtype=x.dtype)
+        t.work.product(out, rows_of(x), part.shape[0], part.rank, dtype=x.dtype)
     del between
     del down, up
     return out
@@ -140,10 +158,18 @@ def to_input(t: Tape, part: Fused, like: Tensor) -> Tensor:
     """`grad @ W`, onto which the branch's part is added in place: the gradient of a projection's input."""
     weight = opened(t, part)
     out = t.like(like)
+    if t.work is not None:
+        into_input(t.work, part, rows_of(like), like.dtype, out)
     t.workspace()
     del weight
     out.view = True  # it is handed on through a view
     return out
+
+
+def into_input(work: Work, part: Fused, rows: int, dtype: DType, out: Tensor | None = None) -> None:
+    """`grad @ W`, and the branch's part added to it; both onto what is there where nothing is made."""
+    work.product(out, rows, part.shape[1], part.shape[0], dtype=dtype)
+    work.product(None, rows, part.shape[1], part.rank, dtype=dtype)
 
 
 def factor_grads(t: Tape, part: Fused, rows: int, dtype: DType) -> tuple[Tensor, Tensor, Tensor]:
@@ -158,6 +184,11 @@ def factor_grads(t: Tape, part: Fused, rows: int, dtype: DType) -> tuple[Tensor,
         to_down = t.new(part.down.shape, dtype)
         to_up = t.new(part.up.shape, dtype)
         turned = t.new((part.rank, rows), dtype)
+    if t.work is not None:
+        t.work.product(between, rows, part.rank, part.shape[0], dtype=dtype)
+        t.work.product(turned, part.rank, rows, part.shape[1], dtype=dtype)
+        t.work.product(to_down, part.rank, part.shape[1], rows, dtype=dtype)
+        t.work.product(to_up, part.shape[0], part.rank, rows, dtype=dtype)
     del turned
     return between, to_down, to_up
 
@@ -180,6 +211,9 @@ def fused_node(
     """The function's node: edges to its inputs and to what it trains."""
     factors = [factor for part in parts for factor in part.factors]
     turned = parts[0].wide_grads
+    if t.work is not None:
+        t.work.function()
+        backward = t.work.written_in_python(backward)
     node = t.node(backward, (*inputs, *factors), saved)
     node.expected = tuple([(item.shape, item.dtype) for item in (*inputs, *factors)])
     for position, factor in enumerate(factors, len(inputs)):

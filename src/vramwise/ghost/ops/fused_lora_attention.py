@@ -13,6 +13,7 @@ from vramwise.ghost.ops.fused_lora import (
     copies,
     factor_grads,
     fused_node,
+    into_input,
     magnitude_grad,
     magnitude_scale,
     opened,
@@ -109,6 +110,8 @@ def _backward(t: Tape, node: Node, grads: list[Tensor | None]) -> Grads:
     to_x = to_input(t, parts[0], x)
     for part in parts[1:]:
         opened(t, part)
+        if t.work is not None:
+            into_input(t.work, part, rows, dtype)
     inputs = (to_x, t.like(lora_input)) if has_dropout else (to_x,)
     del scaled, rest
     return (*inputs, *_in_order(made, to_magnitudes))

@@ -16,6 +16,7 @@ from vramwise.ghost.ops.fused_lora import (
     copies,
     factor_grads,
     fused_node,
+    into_input,
     magnitude_grad,
     magnitude_scale,
     opened,
@@ -54,6 +55,8 @@ def _forward(t: Tape, x: Tensor, dropped: Tensor | None, parts: Parts) -> tuple[
     gate = product(t, x, parts[0])
     up = product(t, x, parts[1])
     hidden = t.like(gate)
+    if t.work is not None:
+        t.work.fused((hidden,), "triton", read=2 * gate.numel * gate.dtype.size)
     out = product(t, hidden, parts[2])
     return out, (x, _branch_input(x, dropped), gate, up, *copies(t, parts, x.dtype))
 
@@ -96,6 +99,8 @@ def _backward(t: Tape, node: Node, grad: Tensor) -> Grads:
         grad = t.like(grad)
     hidden = to_input(t, parts[2], gate)  # the activation's output takes its place
     t.new((rows, parts[2].rank), dtype)
+    if t.work is not None:
+        t.work.fused((), "triton", read=3 * gate.numel * gate.dtype.size, over=(hidden, gate, up))
     to_gate, to_up = alias(gate, gate.shape), alias(up, up.shape)
     if both is not None:
         to_magnitudes.append(magnitude_grad(t, to_gate, both[0], autocast=autocast is not None))
@@ -122,4 +127,6 @@ def _input_grad(t: Tape, parts: Parts, x: Tensor) -> Tensor:
     """Through up, then through gate, added in place."""
     out = to_input(t, parts[1], x)
     opened(t, parts[0])
+    if t.work is not None:
+        into_input(t.work, parts[0], rows_of(x), x.dtype)
     return out

@@ -6,12 +6,17 @@ chunk of rows at a time; the newer ones do so in one buffer of logits and add to
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from vramwise.ghost.dtypes import BOOL, FP32, DType
 from vramwise.ghost.ops.elementwise import to_float, without_node
 from vramwise.ghost.ops.matmul import autocast_input
 from vramwise.ghost.ops.reduce import sum_all, sum_to_shape
 from vramwise.ghost.ops.shape import alias
 from vramwise.ghost.tape import Grads, Node, Tape, Tensor
+
+if TYPE_CHECKING:
+    from vramwise.ghost.work import Work
 
 # seen so in 0.8.4 where no operand needs a cast, in 0.8.5 with any, not yet so in 0.8.1
 _IN_PLACE_CHUNKS, _IN_PLACE_ALWAYS = (0, 8, 4), (0, 8, 5)
@@ -26,6 +31,9 @@ def _norm_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     if node.edges[1] is not None:
         partial = t.new((t.hardware.multiprocessors, grad.shape[-1]), FP32)
     to_x = alias(grad, grad.shape) if in_place else t.like(grad)
+    if t.work is not None:
+        made, over = ((partial,), (grad,)) if in_place else ((partial, to_x), ())
+        t.work.fused(made, "triton", read=2 * grad.numel * grad.dtype.size, over=over)
     to_weight = None
     if partial is not None:
         summed = sum_to_shape(t, partial, (grad.shape[-1],))
@@ -38,6 +46,8 @@ def rms_norm(t: Tape, x: Tensor, weight: Tensor, *, in_place: bool) -> Tensor:
     """Saves its input and one number a row; the gradient takes the place of the incoming one."""
     out = t.like(x)
     rstd = t.new((x.numel // x.shape[-1],), FP32)
+    if t.work is not None:
+        t.work.fused((out, rstd), "triton", read=x.numel * x.dtype.size)
     if t.grad_enabled and (x.node is not None or weight.node is not None):
         out.node = t.node(_norm_backward, (x, weight), (without_node(x), weight, rstd))
         out.node.extra = (in_place, weight.dtype, x.heads_first)
@@ -47,6 +57,8 @@ def rms_norm(t: Tape, x: Tensor, weight: Tensor, *, in_place: bool) -> Tensor:
 
 def _gated_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     up, gate = node.saved
+    if t.work is not None:
+        t.work.fused((), "triton", read=3 * gate.numel * gate.dtype.size, over=(gate, up))
     return alias(gate, gate.shape), alias(up, up.shape)
 
 
@@ -58,6 +70,8 @@ def gated_activation(t: Tape, gate: Tensor, up: Tensor, *, copies: bool = False)
     left = t.like(gate) if copies else without_node(gate)
     right = t.like(up) if copies else without_node(up)
     out = t.like(gate)
+    if t.work is not None:
+        t.work.fused((out,), "triton", read=2 * gate.numel * gate.dtype.size)
     if t.grad_enabled and (gate.node is not None or up.node is not None):
         out.node = t.node(_gated_backward, (gate, up), (left, right))
     del left, right
@@ -68,6 +82,8 @@ def _rotated_backward(t: Tape, node: Node, grads: Tensor | list[Tensor | None]) 
     """In place as well, once the gradients lie in the order of tokens."""
     parts = list(grads) if isinstance(grads, list) else [grads]
     parts += [None] * (2 - len(parts))
+    if t.work is not None:
+        t.work.rewritten(parts, "triton")
     return tuple([t.new(part.shape, part.dtype) if part is not None and part.heads_first else part for part in parts])
 
 
@@ -80,6 +96,8 @@ def _contiguous(t: Tape, x: Tensor) -> Tensor:
 def rotate_in_place(t: Tape, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     """Rotary positions written over queries and keys, both ways."""
     turned = _contiguous(t, q), _contiguous(t, k)
+    if t.work is not None:
+        t.work.rewritten(turned, "triton")
     if t.grad_enabled and (q.node is not None or k.node is not None):
         node = t.node(_rotated_backward, (q, k), (cos, sin))
         for slot, tensor in enumerate(turned):
@@ -94,6 +112,11 @@ def _fused_loss_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     both = t.new((), BOOL)
     del both, same, one
     to_weight, to_hidden = node.saved
+    if t.work is not None:
+        t.work.sync()  # whether the loss was scaled is asked on the host: it is, and the gradients are too
+        for made in (to_hidden, to_weight):
+            if made is not None:
+                t.work.rewritten((made,), "triton")
     return to_hidden, to_weight
 
 
@@ -116,9 +139,15 @@ def fused_linear_loss(t: Tape, hidden: Tensor, weight: Tensor, target: Tensor) -
     losses = t.new((rows,), FP32)
     mask = t.new((rows,), BOOL)
     sum_all(t, mask)
+    if t.work is not None:
+        t.work.sync()  # the number of labels is asked for
+        list_chunks(t.work, hidden, weight, t.autocast or hidden.dtype, trained=to_weight is not None, wants=wants)
     chunk = None
     if in_place:
-        t.new((chunk_rows(rows, hidden.shape[1], weight.shape[0]), weight.shape[0]), hidden.dtype)
+        buffer = t.new((chunk_rows(rows, hidden.shape[1], weight.shape[0]), weight.shape[0]), hidden.dtype)
+        if t.work is not None:
+            t.work.no_kernel(buffer)
+        del buffer
         t.workspace()
     else:
         chunk = _fused_chunks(t, hidden, weight, trained=to_weight is not None)
@@ -128,6 +157,21 @@ def fused_linear_loss(t: Tape, hidden: Tensor, weight: Tensor, target: Tensor) -
         out.node = t.node(_fused_loss_backward, (hidden, weight), (to_hidden, to_weight))
     del to_hidden, to_weight
     return out
+
+
+def list_chunks(work: Work, hidden: Tensor, weight: Tensor, low: DType, *, trained: bool, wants: bool) -> None:
+    """The kernels of each chunk: logits, the loss over them, and the products that give the gradients."""
+    (rows, width), vocabulary = hidden.shape, weight.shape[0]
+    step = chunk_rows(rows, width, vocabulary)
+    for start in range(0, rows, step):
+        count = min(step, rows - start)
+        work.product(None, count, vocabulary, width, dtype=low)
+        logits = count * vocabulary * low.size
+        work.stream(2 * logits, logits, "triton").by = "triton"
+        if wants:
+            work.product(None, count, width, vocabulary, dtype=low)
+        if wants and trained:
+            work.product(None, vocabulary, width, count, dtype=low)
 
 
 def _fused_chunks(t: Tape, hidden: Tensor, weight: Tensor, *, trained: bool) -> Tensor | None:
@@ -147,7 +191,10 @@ def _fused_chunks(t: Tape, hidden: Tensor, weight: Tensor, *, trained: bool) -> 
         if not trained:
             earlier = logits
         copied = autocast_input(t, weight)
-        t.new((count, width), low)  # its part of the hidden states' gradient, copied into place
+        part = t.new((count, width), low)  # of the hidden states' gradient, copied into place
+        if t.work is not None:
+            t.work.no_kernel(part)
+        del part
         del copied
         if trained:
             earlier = logits
@@ -159,6 +206,8 @@ def _logits_chunk(t: Tape, count: int, weight: Tensor, low: DType, outer: DType)
     copied = t.new(weight.shape, low) if weight.dtype is not low else None
     rows = t.new((count, weight.shape[1]), low) if outer is not low else None
     logits = t.new((count, weight.shape[0]), low)
+    if t.work is not None:
+        t.work.no_kernel(logits)
     t.workspace()
     del rows, copied
     return logits
@@ -170,6 +219,9 @@ def _add_weight_part(t: Tape, count: int, weight: Tensor, low: DType, outer: DTy
             t.new((count, weight.shape[1]), low)
         return
     part = t.new(weight.shape, low)
+    if t.work is not None:
+        t.work.no_kernel(part)
+        t.work.over(weight)
     wide = to_float(t, part)
     del part, wide
 
@@ -183,6 +235,9 @@ def in_place_loss(t: Tape, logits: Tensor) -> Tensor:
     rows = logits.numel // logits.shape[-1]
     losses = t.new((rows,), FP32)
     out = t.new((), FP32)
+    if t.work is not None:
+        t.work.fused((losses,), "triton", read=2 * logits.numel * logits.dtype.size, over=(logits,))
+        t.work.sync()
     del losses
     if t.grad_enabled and logits.node is not None:
         out.node = t.node(_in_place_backward, (logits,), (without_node(logits),))
@@ -193,6 +248,10 @@ def _cut_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     weight, hidden = node.saved[1:]
     to_hidden = None if node.edges[0] is None else t.like(hidden)
     to_weight = None if node.edges[1] is None else t.like(weight)
+    if t.work is not None:
+        # the logits once more, and a product for each gradient
+        products = 1 + (to_hidden is not None) + (to_weight is not None)
+        t.work.fused((to_hidden, to_weight), "cut loss", read=0, flops=products * 2.0 * hidden.numel * weight.shape[0])
     return to_hidden, to_weight
 
 
@@ -202,6 +261,8 @@ def cut_loss(t: Tape, hidden: Tensor, weight: Tensor) -> Tensor:
     sums = t.new((rows,), FP32)
     losses = t.new((rows,), FP32)
     out = t.new((), FP32)
+    if t.work is not None:
+        t.work.fused((sums, losses), "cut loss", read=0, flops=2.0 * hidden.numel * weight.shape[0])
     del losses
     if t.grad_enabled and (hidden.node is not None or weight.node is not None):
         out.node = t.node(_cut_backward, (hidden, weight), (without_node(hidden), weight, sums))

@@ -13,7 +13,10 @@ _SCAN_BYTES = 1279
 
 
 def _log_softmax_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
-    return (t.like(grad),)
+    out = t.like(grad)
+    if t.work is not None:
+        t.work.reads(out, grad, grad)
+    return (out,)
 
 
 def log_softmax(t: Tape, x: Tensor) -> Tensor:
@@ -33,6 +36,8 @@ def nll_loss(t: Tape, x: Tensor, target: Tensor) -> Tensor:
     weight."""
     out = t.new((), x.dtype)
     total_weight = t.new((), x.dtype)
+    if t.work is not None:
+        t.work.no_kernel(total_weight)
     if t.grad_enabled and x.node is not None:
         out.node = t.node(_nll_backward, (x,), (without_node(x), target, total_weight))
         out.node.extra = x.shape
@@ -52,6 +57,8 @@ def compiled_cross_entropy(t: Tape, x: Tensor, target: Tensor) -> Tensor:
     largest = t.new((x.shape[0], 1), FP32)
     logarithm = t.new((x.shape[0], 1), FP32)
     out = t.new((), FP32)
+    if t.work is not None:
+        t.work.fused((largest, logarithm), "triton", read=2 * x.numel * x.dtype.size)
     if t.grad_enabled and x.node is not None:
         out.node = t.node(_compiled_backward, (x,), (without_node(x), target, largest, logarithm))
         out.node.extra = (x.shape, x.dtype)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from math import prod
+from typing import TYPE_CHECKING
+
 from vramwise.ghost.dtypes import FP32
 from vramwise.ghost.ops.elementwise import cast, without_node
 from vramwise.ghost.ops.shape import contiguous
 from vramwise.ghost.tape import Backward, Grads, Node, Parameter, Tape, Tensor
+
+if TYPE_CHECKING:
+    from vramwise.ghost.work import Work
 
 
 def autocast_input(t: Tape, x: Tensor) -> Tensor:
@@ -36,6 +42,8 @@ def _linear_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
         to_x = t.new(x_shape, grad.dtype)
         t.workspace()
         to_x.view = len(x_shape) > 2
+    if t.work is not None:
+        _list_backward(t.work, grad, to_x, to_weight)
     return to_x, to_weight
 
 
@@ -50,7 +58,19 @@ def _biased_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
         to_weight = t.new(w_shape, grad.dtype)
         t.workspace()
         to_weight.view = True
+    if t.work is not None:
+        _list_backward(t.work, grad, to_x, to_weight)
     return grad if node.edges[0] is not None else None, to_weight, to_x
+
+
+def _list_backward(work: Work, grad: Tensor, to_x: Tensor | None, to_weight: Tensor | None) -> None:
+    """The products of a linear layer's backward."""
+    outputs = grad.shape[-1]
+    rows = grad.numel // outputs
+    if to_weight is not None:
+        work.product(to_weight, outputs, to_weight.numel // outputs, rows, dtype=grad.dtype)
+    if to_x is not None:
+        work.product(to_x, rows, to_x.shape[-1], outputs, dtype=grad.dtype)
 
 
 def saves_transposed(backward: Backward) -> bool:
@@ -65,6 +85,10 @@ def linear(t: Tape, x: Tensor, weight: Tensor, bias: Tensor | None = None, *, tr
     low_weight = autocast_input(t, weight)
     low_x = autocast_input(t, x)
     out = t.new((*low_x.shape[:-1], low_weight.shape[1 if transposed else 0]), low_x.dtype)
+    if t.work is not None:
+        t.work.called(1)
+        inner = low_x.shape[-1]
+        t.work.product(out, low_x.numel // inner, out.shape[-1], inner, dtype=low_x.dtype)
     if low_bias is None:
         t.workspace()
         if t.grad_enabled and (low_x.node is not None or low_weight.node is not None):
@@ -95,6 +119,12 @@ def _batched_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
         to_left = t.new(left_shape, grad.dtype)
         t.workspace()
         to_left.view = to_left.heads_first = True
+    if t.work is not None:
+        stack, (inner, outer) = prod(left_shape[:-2]), right_shape[-2:]
+        if to_right is not None:
+            t.work.product(to_right, inner, outer, left_shape[-2], batch=stack, dtype=grad.dtype)
+        if to_left is not None:
+            t.work.product(to_left, left_shape[-2], inner, outer, batch=stack, dtype=grad.dtype)
     return to_left, to_right
 
 
@@ -106,6 +136,9 @@ def batched(t: Tape, left: Tensor, right: Tensor) -> Tensor:
     low_left = _foldable(t, low_left)
     low_right = _foldable(t, low_right)
     out = t.new((*low_left.shape[:-1], low_right.shape[-1]), low_left.dtype)
+    if t.work is not None:
+        stack, (rows, inner) = prod(low_left.shape[:-2]), low_left.shape[-2:]
+        t.work.product(out, rows, low_right.shape[-1], inner, batch=stack, dtype=low_left.dtype)
     t.workspace()
     if t.grad_enabled and (low_left.node is not None or low_right.node is not None):
         saved = (low_right if low_left.node is not None else None, low_left if low_right.node is not None else None)

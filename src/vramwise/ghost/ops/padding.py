@@ -5,9 +5,16 @@ from __future__ import annotations
 from vramwise.ghost.ops.shape import contiguous
 from vramwise.ghost.tape import Grads, Node, Tape, Tensor
 
+# small kernels that sort indices before rows are added up by them
+_SORTING = 8
+
 
 def _taken_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
-    return (t.new(*node.extra),)
+    out = t.new(*node.extra)
+    if t.work is not None:
+        t.work.stream(0, 0, count=_SORTING)
+        t.work.stream(grad.numel * grad.dtype.size, grad.numel * grad.dtype.size, "scatter")
+    return (out,)
 
 
 def rows_taken(t: Tape, x: Tensor, indices: Tensor) -> Tensor:

@@ -39,19 +39,28 @@ def dequantised(
 ) -> Tensor:
     """The weight in the compute type, from its scales; what is left of those goes with the caller's frame."""
     if not nested:
-        return t.new(shape, dtype)
+        weight = t.new(shape, dtype)
+        if t.work is not None:
+            t.work.opened(weight, None, bits=4)
+        return weight
     numel = prod(shape)
     absmax = t.new((scales(numel),), FP32)
     summed = absmax if sums_in_place else t.new((scales(numel),), FP32)
     weight = t.new(shape, dtype)
+    if t.work is not None:
+        t.work.opened(weight, absmax, bits=4)
     del summed, absmax
     return weight
 
 
 def _backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     shape, x_shape, outer, compute, nested = node.extra
+    if t.work is not None:
+        t.work.function()
     weight = cast(t, dequantised(t, shape, compute, sums_in_place=True, nested=nested), grad.dtype)
     out = t.new(x_shape, grad.dtype)
+    if t.work is not None:
+        t.work.product(out, out.numel // shape[1], shape[1], shape[0], dtype=grad.dtype)
     t.workspace()
     del weight
     return (cast(t, out, outer),)  # autograd casts it where the input was wider
@@ -64,6 +73,8 @@ def linear_4bit(
 
     Autocast casts the dequantised weight too, where the compute type is wider than its own.
     """
+    if t.work is not None:
+        t.work.function()
     outer = x.dtype
     x = cast(t, x, compute)
     count = scales(shape[0] * shape[1])
@@ -73,6 +84,9 @@ def linear_4bit(
     low_weight = autocast_input(t, weight)
     low = autocast_input(t, x)
     out = t.new((*x.shape[:-1], shape[0]), low.dtype)
+    if t.work is not None:
+        t.work.opened(weight, absmax, bits=4)
+        t.work.product(out, x.numel // shape[1], shape[0], shape[1], dtype=low.dtype)
     if bias is None:
         t.workspace()
     else:
@@ -90,6 +104,9 @@ def _backward_8bit(t: Tape, node: Node, grad: Tensor) -> Grads:
     weight = t.new(shape, grad.dtype)
     t.new((shape[0],), FP32)
     out = t.new(x_shape, grad.dtype)
+    if t.work is not None:
+        t.work.opened(weight, None, bits=8)
+        t.work.product(out, out.numel // shape[1], shape[1], shape[0], dtype=grad.dtype)
     t.workspace()
     del weight
     return (out,)
@@ -97,6 +114,8 @@ def _backward_8bit(t: Tape, node: Node, grad: Tensor) -> Grads:
 
 def linear_8bit(t: Tape, x: Tensor, shape: tuple[int, int], outliers: int = 0) -> Tensor:
     """`Linear8bitLt.forward`; its context keeps the input, and a copy of its outlier columns, until the graph goes."""
+    if t.work is not None:
+        t.work.function()
     rows = x.numel // x.shape[-1]
     packed, row_scales, columns = _quantised_rows(t, x, rows, outliers)
     loud = loud_weight = None
@@ -104,12 +123,16 @@ def linear_8bit(t: Tape, x: Tensor, shape: tuple[int, int], outliers: int = 0) -
         loud = t.new((rows, outliers), x.dtype)
         loud_weight = _columns_of_weight(t, (shape[0], outliers), x.dtype)
     whole = t.new((rows, shape[0]), INT32)
+    if t.work is not None:
+        t.work.product(whole, rows, shape[0], shape[1], dtype=INT8)
     product = t.new((*x.shape[:-1], shape[0]), FP16)
     out = t.like(product, x.dtype) if x.dtype is not FP16 else product
     del product
     del whole
     if loud is not None:
         out = t.like(out)
+        if t.work is not None:
+            t.work.product(out, rows, shape[0], outliers, dtype=x.dtype)
         t.workspace()
     del loud_weight
     del packed, row_scales
@@ -129,6 +152,8 @@ def _quantised_rows(t: Tape, x: Tensor, rows: int, outliers: int) -> tuple[Tenso
     flags = t.like(x, BOOL)
     del absolute
     t.new((), BOOL)
+    if t.work is not None:
+        t.work.sync()  # whether there are outliers is asked for
     columns = None
     if outliers:
         columns = t.new((outliers, 1), INT64)

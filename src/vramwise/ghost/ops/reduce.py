@@ -64,6 +64,8 @@ def _sum_into(t: Tape, outputs: int, inputs: int, *, along_rows: bool) -> None:
 def sum_to_shape(t: Tape, tensor: Tensor, shape: tuple[int, ...], *, dtype: DType | None = None) -> Tensor:
     """The gradient of a broadcast input: the tensor summed down to the input's shape, in its type unless said."""
     out = t.new(shape, dtype or tensor.dtype)
+    if t.work is not None:
+        t.work.reads(out, tensor)
     outputs = out.numel
     _sum_into(t, outputs, tensor.numel // outputs, along_rows=shape[-1] == 1 if shape else True)
     return out
@@ -97,6 +99,8 @@ def _mean_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 def mean_last(t: Tape, x: Tensor) -> Tensor:
     """`x.mean(-1, keepdim=True)`"""
     out = t.new((*x.shape[:-1], 1), x.dtype)
+    if t.work is not None:
+        t.work.reads(out, x)
     _sum_into(t, out.numel, x.shape[-1], along_rows=True)
     if t.grad_enabled and x.node is not None:
         out.node = t.node(_mean_backward, (x,), ())
@@ -109,5 +113,8 @@ def sum_all(t: Tape, x: Tensor) -> Tensor:
     out = t.new((), INT64 if not x.dtype.floating else FP32)
     widened = t.new(x.shape, INT64) if x.dtype is not INT64 and not x.dtype.floating else None
     _sum_into(t, 1, x.numel, along_rows=True)
+    if t.work is not None:
+        t.work.reads(out, x)
+        t.work.no_kernel(widened)
     del widened
     return out

@@ -39,6 +39,9 @@ def sort(t: Tape, x: Tensor) -> tuple[Tensor, Tensor]:
     order = t.new(x.shape, INT64)
     positions = t.new(x.shape, INT64)
     Storage(t, sort_bytes(x.numel))
+    if t.work is not None:
+        t.work.of_many(8, values)  # a radix sort: several small passes
+        t.work.no_kernel(order)
     del positions
     return values, order
 
@@ -51,6 +54,9 @@ def _gather_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     linear = t.new((rows,), INT64)
     del first
     buffers = [t.new((rows,), INT64) for _ in range(3)]
+    if t.work is not None:
+        t.work.of_many(8, linear)
+        t.work.stream(grad.numel * grad.dtype.size, grad.numel * grad.dtype.size, "scatter")
     Storage(t, sort_bytes(rows) - _KEYS_LESS)
     while buffers:
         buffers.pop()
@@ -61,6 +67,8 @@ def _gather_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 def gather_rows(t: Tape, x: Tensor, index: Tensor) -> Tensor:
     """`x[index]`: a copy of rows; saves the index."""
     out = t.new((index.numel, *x.shape[1:]), x.dtype)
+    if t.work is not None:
+        t.work.named(out, "scatter")
     if t.grad_enabled and x.node is not None:
         out.node = t.node(_gather_backward, (x,), (index,))
         out.node.extra = (x.shape, index.numel)
@@ -107,12 +115,21 @@ def _grouped_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     if node.edges[0] is not None:
         to_x = t.new(x_shape, grad.dtype)
         _kernel(t, w_shape[0], grad.dtype)
+    if t.work is not None:
+        experts, each = w_shape[0], -(-x_shape[0] // w_shape[0])
+        if to_weight is not None:
+            t.work.grouped(to_weight, grad.shape[1], x_shape[1], each, experts, grad.dtype)
+        if to_x is not None:
+            t.work.grouped(to_x, each, x_shape[1], grad.shape[1], experts, grad.dtype)
     return to_x, to_weight
 
 
 def grouped_product(t: Tape, x: Tensor, weight: Tensor, offsets: Tensor, outputs: int) -> Tensor:
     """Rows sorted by expert times each expert's matrix (`grouped_mm`)."""
     out = t.new((x.shape[0], outputs), x.dtype)
+    if t.work is not None:
+        experts, (rows, inner) = weight.shape[0], x.shape
+        t.work.grouped(out, -(-rows // experts), outputs, inner, experts, x.dtype)
     _kernel(t, weight.shape[0], x.dtype)
     if t.grad_enabled and (x.node is not None or weight.node is not None):
         saved = (

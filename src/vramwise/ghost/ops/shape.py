@@ -15,7 +15,10 @@ def alias(x: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 def _view_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     copied = grad.heads_first and (len(grad.shape) != 4 or grad.shape[1] > 1)
-    return (t.new(node.extra, grad.dtype) if copied else alias(grad, node.extra),)
+    out = t.new(node.extra, grad.dtype) if copied else alias(grad, node.extra)
+    if t.work is not None and copied:
+        t.work.named(out, "strided")
+    return (out,)
 
 
 def view(t: Tape, x: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -58,6 +61,8 @@ def transpose_last(t: Tape, x: Tensor) -> Tensor:
 def _slice_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     out = t.new(node.extra, grad.dtype)
     out.heads_first = len(out.shape) == 4
+    if t.work is not None:
+        t.work.stream(grad.numel * grad.dtype.size, grad.numel * grad.dtype.size, "strided")  # into the zeros
     return (out,)
 
 
@@ -126,6 +131,8 @@ def cat_last(t: Tape, parts: tuple[Tensor, ...]) -> Tensor:
     first = parts[0]
     out = t.new((*first.shape[:-1], sum([part.shape[-1] for part in parts])), first.dtype)
     out.heads_first = len(out.shape) == 4
+    if t.work is not None:
+        t.work.named(out, "strided")
     if t.grad_enabled and any(part.node is not None for part in parts):
         out.node = t.node(_cat_backward, parts, ())
         out.node.extra = tuple([part.shape for part in parts])
@@ -139,6 +146,8 @@ def _copy_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
 def contiguous(t: Tape, x: Tensor) -> Tensor:
     """`x.contiguous()` of a tensor whose memory order is not its shape's: a copy; the gradient passes as it is."""
     out = t.new(x.shape, x.dtype)
+    if t.work is not None:
+        t.work.named(out, "strided")
     if t.grad_enabled and x.node is not None:
         out.node = t.node(_copy_backward, (x,), ())
     return out
@@ -161,6 +170,8 @@ def _chunk_backward(t: Tape, node: Node, grads: Tensor | list[Tensor | None]) ->
     zeros = [t.new(present.shape, present.dtype) for part in parts if part is None]
     out = t.new(shape, present.dtype)
     out.heads_first = len(shape) == 4
+    if t.work is not None:
+        t.work.named(out, "strided")
     del zeros
     return (out,)
 

@@ -10,6 +10,9 @@ from vramwise.ghost.tape import Grads, Node, Tape, Tensor
 def _softmax_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     out = t.like(grad)
     product = t.like(grad)
+    if t.work is not None:
+        t.work.reads(out, grad, grad)
+        t.work.reads(product, grad, grad)
     del product
     return (out,)
 

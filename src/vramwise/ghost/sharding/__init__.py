@@ -115,6 +115,8 @@ def _gather_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     if gathered.storage is None:
         before = t.mark("weights", label)
         gathered.storage = Storage(t, nbytes)
+        if t.work is not None:
+            t.work.copy(nbytes, to_host=False)
         t.tag = before
     return (grad,)
 
@@ -139,6 +141,8 @@ class GatheredBlock:
         gathered = _Gathered()
         t.mark("weights", self.label)
         gathered.storage = Storage(t, self.nbytes)
+        if t.work is not None:
+            t.work.copy(self.nbytes, to_host=False)
         if t.grad_enabled and hidden.node is not None:
             inner = without_node(hidden)
             inner.node = t.node(_drop_backward, (hidden,), ())

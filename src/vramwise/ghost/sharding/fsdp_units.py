@@ -135,6 +135,9 @@ class Unit:
         else:
             previous = units.flat if forward else None  # noqa: F841 - it goes when this one is copied out
             self.gathered = [Storage(t, nbytes) for nbytes in self.sizes]
+            if t.work is not None:
+                t.work.wait()
+                t.work.stream(sum(self.sizes), sum(self.sizes))
             if forward:
                 units.flat = self.flat
         self.flat = None
@@ -149,6 +152,10 @@ class Unit:
         copied = sum(self.sizes) // self.units.ranks if self.units.on_host else self._cast_bytes()
         share = StreamStorage(t, copied, GATHER_STREAM) if copied else None
         self.flat = StreamStorage(t, sum(self.sizes), GATHER_STREAM)
+        if t.work is not None:
+            if self.units.on_host:
+                t.work.copy(copied, to_host=False)
+            t.work.collective("gather", sum(self.sizes))
         del share
         t.tag = before
 
@@ -215,6 +222,11 @@ class Unit:
         self.whole.clear()
         self.joined = None
         summed = StreamStorage(t, elements * narrow.size, REDUCE_STREAM)
+        if t.work is not None:
+            t.work.stream(elements * units.ranks * narrow.size, elements * units.ranks * narrow.size)
+            t.work.collective("reduce", elements * units.ranks * narrow.size)
+            if units.on_host:
+                t.work.copy(elements * wide.size, to_host=True)
         if two:
             units.reduced = flat
         kept = summed if wide is narrow else StreamStorage(t, elements * wide.size, REDUCE_STREAM)

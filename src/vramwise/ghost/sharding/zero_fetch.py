@@ -93,6 +93,8 @@ class Coordinator:
             self.order.append(module)
         missing = [spread for spread in module.spread if not spread.whole]
         self._gather(t, missing)
+        if t.work is not None:
+            t.work.wait()
         for spread in module.spread:
             spread.in_use.add(module)
             if forward and t.in_backward and spread.frozen and self.zero.holds_recomputed:
@@ -206,6 +208,10 @@ class Coordinator:
                 spread.whole = self._storage(t, self._nbytes(spread))
                 del share
             del flat
+            if t.work is not None:
+                if zero.host_weights:
+                    t.work.copy(total / zero.ranks, to_host=False)
+                t.work.collective("gather", total)
         self.live += sum(spread.numel for spread in wanted) if ahead else 0
         t.tag = before
 

@@ -115,6 +115,8 @@ class FlatEngine(ZeroEngine):
             return
         size = self.zero.compute.size
         before = t.mark("gradients", "exchanged gradients")
+        if t.work is not None:
+            t.work.collective("reduce", self.elements * size)
         for elements in self._copied() if self.buckets else [self.elements]:
             self.exchange_storage(t, elements * size)
         for parameter in self.waiting:

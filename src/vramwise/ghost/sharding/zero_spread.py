@@ -119,6 +119,8 @@ class SpreadEngine(ZeroEngine):
         alone = len(self.waiting) == 1 and self.waiting[0].numel % zero.ranks == 0
         elements = sum(zero.share(p.numel) * zero.ranks for p in self.waiting)
         mixed = None if alone else self.exchange_storage(t, elements * size)
+        if t.work is not None:
+            t.work.collective("reduce", elements * size)
         for parameter in self.waiting:
             share = zero.share(parameter.numel)
             if zero.host_states:

@@ -42,12 +42,14 @@ def render_html(
     measured: Sequence[PhasePeak] = (),
     state: str | None = None,
     ways_out: Sequence[str] = (),
+    further: Sequence[sections.Figure] = (),
     advice: Markup | None = None,
 ) -> str:
     """The whole page. `measured`: marks of a real run, shown beside those of the report and in the chart.
 
     `verdict`: the answer, then its reasons; `state` where the report alone does not decide it; `ways_out`: what would
-    make a run fit; `advice`: what to change after a failure, right below the verdict.
+    make a run fit; `further`: figures beside those of memory; `advice`: what to change after a failure, right below the
+    verdict.
     """
     categories = page_categories(profile)
     numbers = colours([*categories, *report.breakdown_bytes])
@@ -70,7 +72,7 @@ def render_html(
         sections.ways_out(ways_out),
         advice,
         sections.memory_bar(report, gpu, numbers),
-        sections.figures(report, gpu),
+        sections.figures(report, gpu, further),
         element("div", content, side, class_="layout"),
     )
     return _page(title, body, page_data(profile, report, gpu, measured))

@@ -59,16 +59,24 @@ def ways_out(lines: Sequence[str]) -> Markup | None:
     return card("ways-out", lines[0], *items)
 
 
-def figures(report: MemoryReport, gpu: GpuSpec | None) -> Markup:
+Figure = tuple[str, str, str]  # a name, a value, a note
+
+
+def figures(report: MemoryReport, gpu: GpuSpec | None, more: Sequence[Figure] = ()) -> Markup:
     """The numbers that matter, in one row."""
-    items = [
+    return figure_row([*_figures(report, gpu), *more])
+
+
+def figure_row(items: Sequence[Figure]) -> Markup:
+    """Named numbers in one row."""
+    shown = [
         element("div", element("dt", name), element("dd", value), element("dd", note, class_="note") if note else None)
-        for name, value, note in _figures(report, gpu)
+        for name, value, note in items
     ]
-    return element("dl", *items, class_="figures")
+    return element("dl", *shown, class_="figures")
 
 
-def _figures(report: MemoryReport, gpu: GpuSpec | None) -> Iterator[tuple[str, str, str]]:
+def _figures(report: MemoryReport, gpu: GpuSpec | None) -> Iterator[Figure]:
     idle = report.idle_bytes
     share = f"{100 * idle / report.peak_reserved_bytes:.0f} % of it not in use then" if idle else ""
     yield "Peak reserved", readable(report.peak_reserved_bytes), share

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from vramwise.trainers.arguments.strange import StrangeKey, strange_keys
 from vramwise.trainers.arguments.vocabulary import Vocabulary, training_arguments, unknown_key
-from vramwise.types import Document, RunSpec, Severity, Stack
+from vramwise.types import Document, RunSpec, Schedule, Severity, Stack
+
+# What TrainingArguments has where nothing is said, and more steps than anybody counts.
+_EPOCHS = 3.0
+_MOST = 1e12
 
 
 class ArgumentsTrainer:
@@ -15,6 +21,19 @@ class ArgumentsTrainer:
     name = ""
     package = ""
     title = ""
+    # The key that says which part of the data is held out for evaluation, if there is one.
+    held_out_key = ""
+
+    def schedule(self, document: Document) -> Schedule:
+        """`num_train_epochs`, three where nothing is said, or `max_steps`."""
+        values = document.values
+        epochs, steps = _number(values.get("num_train_epochs")), _number(values.get("max_steps"))
+        held = _number(values.get(self.held_out_key)) if self.held_out_key else None
+        return Schedule(
+            epochs=_EPOCHS if epochs is None else max(0.0, epochs),
+            max_steps=int(steps) if steps is not None and steps >= 1 else None,
+            held_out=max(0.0, held or 0.0),
+        )
 
     def vocabulary(self, document: Document | None, stack: Stack) -> Vocabulary:
         """Every key that this file may have; without one, every key there is."""
@@ -39,6 +58,15 @@ class ArgumentsTrainer:
     def key_unknown(self, key: str, stack: Stack) -> str | None:
         """None for a key of the dataclasses."""
         return unknown_key(key, self.vocabulary(None, stack), self.title)
+
+
+def _number(value: Any) -> float | None:
+    """A number, in quotes or not; None where it is none that could be counted with."""
+    try:
+        number = float(value) if isinstance(value, int | float | str) else math.nan
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) and abs(number) < _MOST else None
 
 
 def trainer_of(run: RunSpec) -> ArgumentsTrainer | None:

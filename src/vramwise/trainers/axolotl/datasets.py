@@ -1,4 +1,4 @@
-"""The datasets that a config names: where they lie, and in which columns their texts stand."""
+"""The datasets that a config names, in which columns their texts stand, and how often they are trained on."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from vramwise.trainers.base import DatasetBlock
+from vramwise.types import Schedule
 
 # A block's own keys that name columns; `type` may be a mapping with more of them.
 _COLUMNS = ("field", "field_messages", "field_chosen", "field_rejected", "field_prompt")
@@ -24,6 +25,21 @@ def dataset_blocks(values: Mapping[str, Any]) -> Iterator[DatasetBlock]:
                     columns=tuple(_columns(block)),
                     evaluation=key == "test_datasets",
                 )
+
+
+def schedule(values: Mapping[str, Any]) -> Schedule:
+    """How long it trains: `max_steps` comes before `num_epochs`; `test_datasets` leave `datasets` whole."""
+    steps = _number(values.get("max_steps"))
+    held_out = 0.0 if values.get("test_datasets") else _number(values.get("val_set_size"))
+    return Schedule(
+        epochs=_number(values.get("num_epochs")) or 1.0, max_steps=int(steps) if steps >= 1 else None, held_out=held_out
+    )
+
+
+def _number(written: Any) -> float:
+    """0 for what is none, or none that a run could have."""
+    plain = isinstance(written, int | float) and not isinstance(written, bool)
+    return float(written) if plain and 0 < written < 2**31 else 0.0
 
 
 def _names(written: Any) -> Iterator[str]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from vramwise.trainers.axolotl.attention import LEGACY_FLAGS
+from vramwise.trainers.axolotl.lora_kernels import KERNELS
 from vramwise.trainers.axolotl.schema import Schema, schema_in
 from vramwise.trainers.experts import expert_masks
 from vramwise.trainers.fields import Fields
@@ -14,7 +15,6 @@ from vramwise.types import Config, Target
 # What PEFT's LoraConfig takes where nobody says a rank or an alpha.
 PEFT_RANK = PEFT_ALPHA = 8
 _LORA = ("lora", "qlora")
-_KERNELS = ("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel", "lora_embedding_kernel")
 _LIGER = ("rope", "rms_norm", "layer_norm", "glu_activation", "swiglu", "rms_norm_gated")
 
 
@@ -185,8 +185,8 @@ def _embeddings_want_grads(fields: Fields) -> None:
 def _fused_lora(fields: Fields, target: Target) -> tuple[tuple[str, ...], str]:
     """Which LoRA kernels are on, and why. One key that is written, even as false, leaves the others off."""
     config = fields.config
-    if any(config.get(kernel) is not None for kernel in _KERNELS):
-        on = [kernel for kernel in _KERNELS if config.get(kernel)]
+    if any(config.get(kernel) is not None for kernel in KERNELS):
+        on = [kernel for kernel in KERNELS if config.get(kernel)]
         # the embeddings' kernel is installed along with the others only
         if config.get("adapter") is None or not any(kernel != "lora_embedding_kernel" for kernel in on):
             return (), "no lora_*_kernel of attention or MLP is on"
@@ -202,7 +202,7 @@ def _fused_lora(fields: Fields, target: Target) -> tuple[tuple[str, ...], str]:
     for applies, why in blocked:
         if applies:
             return (), why
-    return _parts(_KERNELS), "on by themselves for LoRA"
+    return _parts(KERNELS), "on by themselves for LoRA"
 
 
 def _parts(kernels: Iterable[str]) -> tuple[str, ...]:

@@ -7,11 +7,36 @@ from vramwise.types import Edit, RunSpec, join_key
 
 PREFERENCE_TRAINING = ("dpo", "kto", "orpo", "ipo")
 _KWARGS = "gradient_checkpointing_kwargs"
+_RELATED = ("micro_batch_size", "gradient_accumulation_steps", "sequence_len", "optimizer", "base_model")
+# What a new line is best written below, where the general list has nothing closer.
+_BESIDE = {
+    "pad_to_sequence_len": ("sequence_len", "sample_packing"),
+    "sample_packing": ("sequence_len",),
+    "gradient_checkpointing": ("activation_offloading", "selective_checkpointing", "bf16"),
+    "activation_offloading": ("gradient_checkpointing",),
+    "gradient_accumulation_steps": ("micro_batch_size",),
+    "attn_implementation": ("sample_packing", "context_parallel_size", "sequence_parallel_degree"),
+    "torch_compile": ("fp8",),
+    "fp8": ("bf16",),
+    "accelerator_config": ("gradient_accumulation_steps",),
+    "load_in_4bit": ("load_in_8bit", "adapter"),
+    "quantize_moe_experts": ("load_in_4bit", "load_in_8bit", "adapter"),
+    "adapter": ("base_model",),
+    "chunked_cross_entropy": ("liger_fused_linear_cross_entropy", "liger_cross_entropy"),
+}
 
 
 def written_key(run: RunSpec, key: str) -> str:
     """The dotted key as the file spells it: `fsdp_config.fsdp_offload_params` for `fsdp_config.offload_params`."""
     return join_key(run.config.path(key))
+
+
+def put(run: RunSpec, key: str, value: object) -> Edit:
+    """Set the key as the file spells it, or insert it beside a related one."""
+    if key in run.config:
+        return set_key(written_key(run, key), value)
+    related = (*_BESIDE.get(key, ()), *_RELATED)
+    return insert_key(key, value, beside=next((name for name in related if name in run.config), "base_model"))
 
 
 def choose_fsdp_version(run: RunSpec, version: int) -> Edit:

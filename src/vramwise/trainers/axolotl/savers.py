@@ -12,7 +12,7 @@ _NEVER_REENTRANT = ("rl", "unfrozen_parameters", "selective_checkpointing")
 
 
 def resolve_memory_savers(fields: Fields, target: Target) -> None:
-    """Fills checkpointing, offloading, tiling and compilation. Needs the method."""
+    """Fills checkpointing, offloading, tiling and compilation. Needs the method and how it is loaded."""
     config = fields.config
     written = config.get("gradient_checkpointing", False)
     asked = bool(written)
@@ -84,6 +84,10 @@ def _recompute(fields: Fields, asked: bool, offload: str, target: Target) -> Non
         fields.derive("checkpointing_reentrant", False, why, key="activation_offloading")
     elif asked and offload == "legacy":
         why = "the older offloading brings a checkpoint of its own, which runs backward within backward"
+        fields.derive("checkpointing_reentrant", True, why, key="activation_offloading")
+    elif asked and replaces and fields.values["quantised_base_prepared"] != "no":
+        # the trainer's own switch, which would say the form, is off with offloading
+        why = "preparing the quantised base, PEFT turns checkpointing on again and leaves its form to torch"
         fields.derive("checkpointing_reentrant", True, why, key="activation_offloading")
     else:
         _reentrant(fields, schema_in(target.stack))

@@ -13,12 +13,20 @@ from typing import Any
 from vramwise.allocator.variables import prepared_variables, settings_in_force
 from vramwise.rules.base import Rule
 from vramwise.trainers.axolotl.trainer import Axolotl
-from vramwise.trainers.base import SideFiles
+from vramwise.trainers.base import SideFiles, Spelling
 from vramwise.trainers.experts import expert_masks
-from vramwise.types import Document, Origin, RunSpec, Target
+from vramwise.types import Change, Document, Origin, RunSpec, Target
 
 # Of no concern here: no fp32 embeddings are kept, and the allocator is set by `vramwise train` itself.
 _MOOT = frozenset({"fp32-embeddings", "allocator-not-expandable"})
+
+# Fields whose keys it does not take, and values of others.
+_LACKING = frozenset({"fused_lora", "expert_quantization", "empty_cache_at_eval"})
+_NOT = {
+    "activation_offloading": ("stream", "legacy", "hidden_states"),
+    "loss_kernel": ("chunked",),
+    "precision": ("fp8",),
+}
 
 
 class PlainTransformers(Axolotl):
@@ -38,6 +46,12 @@ class PlainTransformers(Axolotl):
     def resolve(self, document: Document, target: Target, side_files: SideFiles) -> RunSpec:
         """The run as the embedded engine does it."""
         return as_plain_trainer(super().resolve(document, target, side_files))
+
+    def spell(self, run: RunSpec, change: Change) -> Spelling | None:
+        """The same keys, but for what this engine has none of: it would refuse the file."""
+        if _LACKING & change.fields.keys() or any(change.fields.get(name) in values for name, values in _NOT.items()):
+            return None
+        return super().spell(run, change)
 
     def rules(self) -> Sequence[Rule]:
         """The rules about the file, less those that this engine makes moot."""

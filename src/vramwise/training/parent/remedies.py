@@ -1,7 +1,6 @@
 """A run that does not fit: which changes that keep the training result would make it fit, each with its prediction.
 
-Keeps the result: micro-batch against accumulation, recomputing activations, a fused loss kernel, a smaller eval batch,
-the allocator. Each is tried alone; where none is enough, also all together.
+The search is `fit`'s, over what keeps the result. What was decided about this start beyond the config stays.
 """
 
 from __future__ import annotations
@@ -9,54 +8,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from vramwise.attempting import attempt
+from vramwise.attempting import Adjust
+from vramwise.fitting.fit import fit, keeping_result
 from vramwise.subject import Subject
 from vramwise.types import Change, RunSpec
-from vramwise.variants import changes
 from vramwise.variants.attempt import Attempt
-
-_TRIED: tuple[changes.Builder, ...] = (
-    changes.expandable_segments,
-    changes.equal_eval_batch,
-    changes.fuse_loss,
-    changes.checkpoint_activations,
-)
+from vramwise.variants.axes import opened
 
 
 def remedies(subject: Subject, limit_bytes: int | None = None) -> list[Attempt]:
-    """What would help, least intrusive first; those that fit, or everything tried and all of it together."""
-    run = subject.run
-    applying = [change for build in _TRIED if (change := build(run)) is not None and not _larger_eval(run, change)]
-    tried = [_try(subject, (change,), limit_bytes) for change in applying]
-    tried += _smaller_micro(subject, (), limit_bytes)
-    if applying and not any(one.fits for one in tried):
-        alone = run.micro_batch_size == 1
-        together = [_try(subject, applying, limit_bytes)] if alone else _smaller_micro(subject, applying, limit_bytes)
-        tried += together
-    return [one for one in tried if one.prediction is not None]
+    """The fastest that fits, then slower ones that need less; where nothing fits, what comes closest."""
+    found = fit(subject, limit_bytes=limit_bytes, adjust=_decided(subject), axes=keeping_result(opened()))
+    if found.best is not None:
+        return [one.attempt for one in (found.best, *found.alternatives)]
+    nearer = found.closest is not None and found.closest.attempt.changes
+    return [found.closest.attempt] if found.closest is not None and nearer else []
 
 
-def _larger_eval(run: RunSpec, change: Change) -> bool:
-    """An evaluation at a smaller batch than training's needs no remedy."""
-    return change.id == "equal-eval-batch" and (run.eval_batch_size or 0) < run.micro_batch_size
+def _decided(subject: Subject) -> Adjust:
+    """What was decided about this start stays: dtypes of this machine, lengths of the data, the allocator."""
+    now = subject.run
 
-
-def _smaller_micro(subject: Subject, others: Sequence[Change], limit_bytes: int | None) -> list[Attempt]:
-    """Smaller micro-batches until one fits; gives the first that does, else the smallest."""
-    kept = [change for change in others if change.id != "equal-eval-batch"]
-    found: list[Attempt] = []
-    for change in changes.smaller_micro_batches(subject.run):
-        found = [_try(subject, [*kept, change], limit_bytes)]
-        if found[0].fits:
-            break
-    return found
-
-
-def _try(subject: Subject, wanted: Sequence[Change], limit_bytes: int | None) -> Attempt:
-    def decided(run: RunSpec) -> RunSpec:
-        """What was decided about this start beyond the config stays: dtypes of this machine, lengths of the data."""
-        now = subject.run
-        same = run.allocator == subject.target.alloc_conf or not any("allocator" in one.fields for one in wanted)
+    def adjust(run: RunSpec, changes: Sequence[Change]) -> RunSpec:
+        same = run.allocator == subject.target.alloc_conf or not any("allocator" in one.fields for one in changes)
         return replace(
             run,
             allocator=now.allocator if same else run.allocator,
@@ -67,7 +41,7 @@ def _try(subject: Subject, wanted: Sequence[Change], limit_bytes: int | None) ->
             eval_sequence_len=now.eval_sequence_len if run.evaluates else None,
         )
 
-    return attempt(subject, *wanted, adjust=decided, limit_bytes=limit_bytes)
+    return adjust
 
 
 def in_words(tried: Attempt) -> str:

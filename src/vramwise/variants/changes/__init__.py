@@ -32,22 +32,22 @@ from vramwise.variants.changes.dtypes import (
     train_in_bf16,
     train_without_bf16,
 )
+from vramwise.variants.changes.fused import fuse_loss
 from vramwise.variants.changes.kernels import (
     compile_model,
     empty_cache_at_eval,
     expandable_segments,
     flash_attention,
-    fuse_loss,
     fused_attention,
     plain_attention,
     separate_samples,
 )
+from vramwise.variants.changes.methods import quantize_base
 from vramwise.variants.changes.spread import exchange_each_step, fewer_workers, second_fsdp, shard_checkpoints
 from vramwise.variants.changes.weights import (
     eight_bit_optimizer,
     fused_adamw,
     handled_optimizer,
-    quantize_base,
     unpaged_optimizer,
 )
 

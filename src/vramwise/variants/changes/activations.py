@@ -2,10 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from vramwise.types import Change, RunSpec
-from vramwise.variants.changes.base import change
+from vramwise.variants.changes.base import Kind, change
 
 _SHORTEST = 1024
+
+_RECOMPUTED = "backward recomputes what forward computed, from the same inputs; about a quarter slower"
+_OFFLOADED = "what is kept for backward waits in host memory and comes back bit for bit"
+CHECKPOINT = Kind("checkpoint-activations", "same", "Recompute activations: gradient checkpointing", _RECOMPUTED)
+KEEP = Kind(
+    "keep-activations",
+    "same",
+    "Keep activations: no gradient checkpointing",
+    "what forward computed is kept instead of computed again from the same inputs",
+)
+STREAM = Kind("offload-activations", "same", "Checkpoint, and offload activations to host memory", _OFFLOADED)
+HIDDEN_STATES = Kind("offload-layer-inputs", "same", "Checkpoint, and offload the layers' inputs alone", _OFFLOADED)
+PAD = Kind(
+    "pad-rows",
+    "same",
+    "Pad every batch to the full length",
+    "pad tokens count neither in attention nor in the loss",
+)
+UNPAD = Kind(
+    "trim-rows",
+    "same",
+    "Pad each batch to its own longest row alone",
+    "pad tokens count neither in attention nor in the loss; without them there is less to compute",
+)
+_STATES = {
+    (False, "off"): KEEP,
+    (True, "off"): CHECKPOINT,
+    (True, "stream"): STREAM,
+    (True, "hidden_states"): HIDDEN_STATES,
+}
 
 
 def checkpoint_activations(run: RunSpec) -> Change | None:
@@ -17,28 +50,51 @@ def checkpoint_activations(run: RunSpec) -> Change | None:
 
 def turn_checkpointing_on(run: RunSpec) -> Change | None:
     """Ask for it, whatever else is on; MPT has none."""
-    if run.gradient_checkpointing or "mpt" in (run.base_model or "").lower():
+    if run.gradient_checkpointing or not _can_checkpoint(run):
         return None
-    return change(
-        "checkpoint-activations",
-        "same",
-        "Recompute activations: gradient checkpointing",
-        "backward recomputes what forward computed, from the same inputs; about a quarter slower",
-        gradient_checkpointing=True,
-    )
+    return CHECKPOINT.to(gradient_checkpointing=True)
+
+
+def checkpointing_states(run: RunSpec) -> Iterator[Change]:
+    """Recomputing and offloading: every combination but the present one."""
+    if not _can_checkpoint(run) or (run.recompute and not run.gradient_checkpointing):
+        return  # the sharding itself recomputes, whatever is asked for here
+    for (checkpointing, offloading), kind in _STATES.items():
+        fields: dict[str, Any] = {}
+        if offloading != run.activation_offloading:
+            fields["activation_offloading"] = offloading
+        if checkpointing != run.gradient_checkpointing:
+            fields["gradient_checkpointing"] = checkpointing
+        if fields and (offloading == "off" or _can_offload(run)):
+            yield kind.to(**fields)
+
+
+def _can_checkpoint(run: RunSpec) -> bool:
+    return "mpt" not in (run.base_model or "").lower()
+
+
+def _can_offload(run: RunSpec) -> bool:
+    """Offloaders know plain supervised steps, of whole models or LoRA, whose layers are not spread or compiled."""
+    plain = run.objective == "tokens" and run.rl is None and not run.torch_compile
+    return plain and run.sharding in ("none", "ddp") and run.adapter in (None, "lora", "qlora") and not run.unfrozen
 
 
 def pad_rows(run: RunSpec) -> Change | None:
     """Constant shapes."""
     if run.constant_shapes or run.rl or not run.can_pad:
         return None
-    return change(
-        "pad-rows",
-        "same",
-        f"Pad every batch to {run.sequence_len} tokens",
-        "pad tokens count neither in attention nor in the loss",
-        pad_to_sequence_len=True,
-    )
+    return PAD.to(f"Pad every batch to {run.sequence_len} tokens", pad_to_sequence_len=True)
+
+
+def paddings(run: RunSpec) -> Iterator[Change]:
+    """The other way to pad rows of various lengths; compiled models and packed rows keep their one shape."""
+    one_shape = run.sample_packing or run.torch_compile or run.attn_implementation == "sage"
+    if one_shape or run.objective != "tokens" or run.rl or not run.can_pad:
+        return
+    if run.pad_to_sequence_len:
+        yield UNPAD.to(pad_to_sequence_len=False)
+    elif (found := pad_rows(run)) is not None:
+        yield found
 
 
 def shorten_rows(run: RunSpec) -> Change | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from vramwise.types import Change, RunSpec
@@ -20,6 +21,20 @@ SETTINGS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A sort of change, whatever the run: what it does in general, what that does to the training, and why."""
+
+    id: str
+    effect: Effect
+    what: str
+    why: str
+
+    def to(self, title: str = "", **fields: Any) -> Change:
+        """The change for one run; without a title of its own it is told by what it does in general."""
+        return Change(id=self.id, title=title or self.what, effect=self.effect, why=self.why, fields=fields)
+
+
 def change(name: str, effect: Effect, title: str, why: str, **fields: Any) -> Change:
-    """One change."""
+    """One change that no search makes: a remedy for one fault."""
     return Change(id=name, title=title, effect=effect, why=why, fields=fields)

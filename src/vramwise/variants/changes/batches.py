@@ -6,23 +6,57 @@ from collections.abc import Iterator
 from typing import Any
 
 from vramwise.types import Change, RunSpec
-from vramwise.variants.changes.base import change
+from vramwise.variants.changes.base import Kind, change
 
 # No card takes more rows at once; a number beyond it is a slip, and must not be counted down from.
 _MOST_ROWS = 65536
 
+_EXACT = (
+    "micro-batch × accumulation stays, so each optimizer step sees the same samples (of packed rows: as many tokens, "
+    "packed anew)"
+)
+SMALLER = Kind("smaller-micro-batch", "same", "A smaller micro-batch against more accumulation", _EXACT)
+LARGER = Kind("larger-micro-batch", "same", "A larger micro-batch against less accumulation", _EXACT)
+EVAL_BATCH = Kind(
+    "equal-eval-batch",
+    "same",
+    "Evaluate at the training micro-batch",
+    "the same samples are evaluated, in other groups",
+)
+
+
+def sizes_of(product: int) -> Iterator[tuple[int, int]]:
+    """Every micro-batch with its accumulation, the largest first; 6 → 6 × 1, 3 × 2, 2 × 3, 1 × 6."""
+    for size in range(min(product, _MOST_ROWS), 0, -1):
+        if product % size == 0:
+            yield size, product // size
+
 
 def sizes_below(micro: int, accumulation: int) -> Iterator[tuple[int, int]]:
     """Every smaller micro-batch with its accumulation, the largest first; 6 × 2 → 4 × 3, 3 × 4, 2 × 6, 1 × 12."""
-    product = micro * accumulation
-    for size in range(min(micro - 1, _MOST_ROWS), 0, -1):
-        if product % size == 0:
-            yield size, product // size
+    return (sizes for sizes in sizes_of(micro * accumulation) if sizes[0] < micro)
 
 
 def smaller_sizes(micro: int, accumulation: int) -> Iterator[tuple[int, int]]:
     """Those of at most half the size; 5 × 2 → 2 × 5, 1 × 10."""
     return (sizes for sizes in sizes_below(micro, accumulation) if 2 * sizes[0] <= micro)
+
+
+def micro_batches(run: RunSpec) -> Iterator[Change]:
+    """Every other micro-batch with the accumulation that keeps the effective batch, the largest first.
+
+    Optimizers that step inside backward leave no gradient to accumulate: with them the batch stays.
+    """
+    if run.optimizer.endswith("_layerwise"):
+        return
+    for micro, accumulation in sizes_of(run.micro_batch_size * run.gradient_accumulation_steps):
+        if micro != run.micro_batch_size and _holds_groups(run, micro):
+            yield _micro_batch(run, micro, accumulation, eval_follows=True)
+
+
+def _holds_groups(run: RunSpec, rows: int) -> bool:
+    """Whether an evaluation of so many rows on each GPU is made of whole groups of answers, where it must be."""
+    return run.objective != "grpo" or not run.evaluates or rows * run.data_parallel % run.rows_per_prompt == 0
 
 
 def smaller_micro_batches(run: RunSpec) -> Iterator[Change]:
@@ -43,31 +77,23 @@ def one_row(run: RunSpec) -> Change | None:
     return _micro_batch(run, 1, run.micro_batch_size * run.gradient_accumulation_steps)
 
 
-def _micro_batch(run: RunSpec, micro: int, accumulation: int) -> Change:
+def _micro_batch(run: RunSpec, micro: int, accumulation: int, *, eval_follows: bool = False) -> Change:
+    """`eval_follows`: evaluation goes to the new size too; else only where it would be the larger."""
     before = (run.micro_batch_size, run.gradient_accumulation_steps)
     fields: dict[str, Any] = {"micro_batch_size": micro, "gradient_accumulation_steps": accumulation}
-    if run.eval_batch_size is not None and run.eval_batch_size > micro:
+    if run.eval_batch_size is not None and (eval_follows or run.eval_batch_size > micro):
         fields["eval_batch_size"] = micro
-    return change(
-        "smaller-micro-batch",
-        "same",
-        f"Micro-batch {before[0]} → {micro}, accumulation {before[1]} → {accumulation}: same effective batch",
-        "micro-batch × accumulation stays, so each optimizer step sees the same samples",
-        **fields,
-    )
+    kind = SMALLER if micro < run.micro_batch_size else LARGER
+    title = f"Micro-batch {before[0]} → {micro}, accumulation {before[1]} → {accumulation}: same effective batch"
+    return kind.to(title, **fields)
 
 
 def equal_eval_batch(run: RunSpec) -> Change | None:
     """Evaluate in the shapes of training."""
-    if run.eval_batch_size in (None, run.micro_batch_size):
+    if run.eval_batch_size in (None, run.micro_batch_size) or not _holds_groups(run, run.micro_batch_size):
         return None
-    return change(
-        "equal-eval-batch",
-        "same",
-        f"Evaluate at the training micro-batch: {run.micro_batch_size}",
-        "the same samples are evaluated, in other groups",
-        eval_batch_size=run.micro_batch_size,
-    )
+    micro = run.micro_batch_size
+    return EVAL_BATCH.to(f"{EVAL_BATCH.what}: {micro}", eval_batch_size=micro)
 
 
 def no_automatic_batch(run: RunSpec) -> Change | None:

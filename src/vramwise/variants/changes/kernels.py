@@ -1,49 +1,87 @@
-"""Kernels of the loss and of attention, and the allocator."""
+"""Kernels of attention, compilation, and the allocator."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from vramwise.allocator.variables import EXPANDABLE
+from vramwise.facts.attention import same_attention, uses_flash_library
 from vramwise.types import Change, RunSpec
-from vramwise.variants.changes.base import change
+from vramwise.variants.changes.base import Kind, change
 
 _FLASH = "flash_attention_2"
 _OTHER_KERNEL = "the same attention in another kernel: rounding alone differs"
-
-
-def fuse_loss(run: RunSpec) -> Change | None:
-    """A loss that never holds tokens × vocabulary."""
-    if run.loss_kernel not in ("stock", "chunked", "liger") or run.rl:
-        return None
-    return change(
-        "fuse-loss",
-        "rounding",
-        "Compute the loss without holding the logits: Liger's fused linear cross entropy",
-        "the same loss from the same hidden states, in chunks: rounding alone differs",
-        loss_kernel="liger_fused_linear",
-    )
+FUSED_ATTENTION = Kind(
+    "fused-attention", "rounding", "Use an attention that never writes out its scores: sdpa", _OTHER_KERNEL
+)
+FLASH = Kind("flash-attention", "rounding", f"Attend with {_FLASH}", _OTHER_KERNEL)
+EXPANDABLE_SEGMENTS = Kind(
+    "expandable-segments",
+    "same",
+    "Let segments grow: expandable segments",
+    "where bytes lie changes no number",
+)
 
 
 def fused_attention(run: RunSpec) -> Change | None:
     """Attention that never writes out its scores."""
     if run.attn_implementation != "eager":
         return None
-    return _sdpa("fused-attention", "Use an attention that never writes out its scores: sdpa")
+    return FUSED_ATTENTION.to(attn_implementation="sdpa")
 
 
 def plain_attention(run: RunSpec) -> Change | None:
     """sdpa runs on every card and with every torch."""
-    return None if run.attn_implementation == "sdpa" else _sdpa("plain-attention", "Use sdpa, which runs on every card")
-
-
-def _sdpa(name: str, title: str) -> Change:
-    return change(name, "rounding", title, _OTHER_KERNEL, attn_implementation="sdpa")
+    if run.attn_implementation == "sdpa":
+        return None
+    title = "Use sdpa, which runs on every card"
+    return change("plain-attention", "rounding", title, _OTHER_KERNEL, attn_implementation="sdpa")
 
 
 def flash_attention(run: RunSpec) -> Change | None:
     """FlashAttention 2, on a card that has it."""
     if run.attn_implementation == _FLASH or _before_ampere(run):
         return None
-    return change("flash-attention", "rounding", f"Attend with {_FLASH}", _OTHER_KERNEL, attn_implementation=_FLASH)
+    return FLASH.to(attn_implementation=_FLASH)
+
+
+def attentions(run: RunSpec) -> Iterator[Change]:
+    """Other backends that compute the same: sdpa, and FlashAttention 2 where it is known to be installed.
+
+    Eager is left, never chosen: it holds the scores and gains nothing. FlashAttention is neither taken up nor given up
+    where it decides what type embeddings are trained in, nor where rows are packed, which it lays out in its own way.
+    """
+    taken, present = same_attention(run.model_type), run.attn_implementation
+    bound = _decides_embeddings(run) or run.sample_packing
+    if present not in taken or (bound and present == _FLASH):
+        return
+    if present != "sdpa" and "sdpa" in taken:
+        yield FUSED_ATTENTION.to(attn_implementation="sdpa")
+    if not bound and _has_flash(run) and _FLASH in taken and (found := flash_attention(run)) is not None:
+        yield found
+
+
+def _decides_embeddings(run: RunSpec) -> bool:
+    """A whole model on one card: some trainers keep its embeddings in fp32 under sdpa and eager alone."""
+    return run.adapter is None and run.sharding in ("none", "ddp") and run.weights_dtype != "fp32"
+
+
+def packing_attention(run: RunSpec) -> str | None:
+    """A backend for packed rows that computes the same as the present one: itself, where it keeps samples apart."""
+    taken, present = same_attention(run.model_type), run.attn_implementation
+    if present in ("sdpa", _FLASH):
+        return present
+    if present not in taken:
+        return None
+    if "sdpa" in taken:
+        return "sdpa"
+    return _FLASH if _has_flash(run) and _FLASH in taken else None
+
+
+def _has_flash(run: RunSpec) -> bool:
+    gpu = run.target.gpu
+    there = uses_flash_library(run.attn_implementation) or "flash-attn" in run.target.stack.releases
+    return there and (gpu is None or gpu.vendor == "nvidia") and run.weights_dtype != "fp32" and not _before_ampere(run)
 
 
 def separate_samples(run: RunSpec) -> Change | None:
@@ -72,8 +110,7 @@ def expandable_segments(run: RunSpec) -> Change | None:
     """Segments that grow."""
     if EXPANDABLE in run.allocator:
         return None
-    why = "where bytes lie changes no number"
-    return change("expandable-segments", "same", "Let segments grow: expandable segments", why, allocator=EXPANDABLE)
+    return EXPANDABLE_SEGMENTS.to(allocator=EXPANDABLE)
 
 
 def empty_cache_at_eval(run: RunSpec) -> Change | None:

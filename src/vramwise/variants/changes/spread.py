@@ -2,8 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from vramwise.types import Change, RunSpec
-from vramwise.variants.changes.base import change
+from vramwise.variants.changes.base import Kind, change
+from vramwise.variants.changes.weights import PAGED_ADAM, PLAIN_ADAM
+
+_SPREAD = "each GPU holds a part of what all held whole; sums run in another order, and weights may change their type"
+FSDP = Kind("shard-with-fsdp", "changes", "Spread weights, gradients and states over the GPUs: FSDP2", _SPREAD)
+ZERO = Kind("shard-with-zero", "changes", "Spread what DeepSpeed's ZeRO spreads over the GPUs", _SPREAD)
+_ZERO_STAGES = {
+    "zero1": "the optimizer's states",
+    "zero2": "states and gradients",
+    "zero3": "states, gradients and weights",
+}
+
+
+def fsdp_shards(run: RunSpec) -> Iterator[Change]:
+    """FSDP2 over all cards."""
+    if _can_spread(run) and not run.sharding.startswith("fsdp") and run.quantization is None:
+        yield FSDP.to(sharding="fsdp2", **_unpaged(run))
+
+
+def zero_shards(run: RunSpec) -> Iterator[Change]:
+    """The other stages of ZeRO over all cards."""
+    if not _can_spread(run) or run.sharding.startswith("fsdp"):
+        return
+    for stage, what in _ZERO_STAGES.items():
+        if stage != run.sharding and not (stage == "zero3" and run.quantization):
+            yield ZERO.to(f"Spread {what} over the {run.gpus} GPUs: ZeRO {stage[-1]}", sharding=stage, **_unpaged(run))
+
+
+def _can_spread(run: RunSpec) -> bool:
+    plain = run.tensor_parallel_size == run.context_parallel_size == 1 and run.objective == "tokens"
+    adam = run.optimizer in PLAIN_ADAM or run.optimizer == PAGED_ADAM
+    return run.gpus > 1 and plain and run.rl is None and adam and not run.layer_offloading
+
+
+def _unpaged(run: RunSpec) -> dict[str, str]:
+    """Pages are for whole states: what is spread takes torch's own AdamW."""
+    return {"optimizer": "adamw_torch_fused"} if run.optimizer == PAGED_ADAM else {}
 
 
 def second_fsdp(run: RunSpec) -> Change | None:

@@ -1,29 +1,93 @@
-"""What weights and optimizer states take."""
+"""What optimizer states take, and the experts of a quantised base."""
 
 from __future__ import annotations
 
-from vramwise.types import Change, RunSpec
-from vramwise.variants.changes.base import change
+from collections.abc import Iterator
 
-_PLAIN_ADAM = ("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_torch_xla", "adamw_apex_fused")
+from vramwise.families import find_type
+from vramwise.types import Change, RunSpec
+from vramwise.variants.changes.base import Kind, change
+
+PLAIN_ADAM = ("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_torch_xla", "adamw_apex_fused")
 _HANDLED_NAMES = {
     "ao_adamw_4bit": "adamw_torch_4bit",
     "ao_adamw_8bit": "adamw_torch_8bit",
     "ao_adamw_fp8": "adamw_torch_fp8",
 }
+PAGED_ADAM = "paged_adamw_32bit"
+_TORCH, _FUSED = "adamw_torch", "adamw_torch_fused"
+_BYTES, _PAGED_BYTES = "adamw_bnb_8bit", "paged_adamw_8bit"
+_ONE_BYTE_NAMES = (_BYTES, "adamw_8bit", _PAGED_BYTES)
+
+_SAME_ADAM = "AdamW with states of the same type, in another kernel: rounding alone differs"
+FUSED_STEP = Kind("fused-optimizer", "rounding", "Step in one fused kernel", _SAME_ADAM)
+LOOPED_STEP = Kind("looped-optimizer", "rounding", "Step in torch's unfused kernels", _SAME_ADAM)
+PAGED = Kind(
+    "paged-optimizer",
+    "rounding",
+    "Let the optimizer's states move to host memory when the card is full: paged",
+    _SAME_ADAM,
+)
+UNPAGED = Kind("resident-optimizer", "rounding", "Keep the optimizer's states on the card: not paged", _SAME_ADAM)
+EIGHT_BIT = Kind(
+    "eight-bit-optimizer",
+    "changes",
+    "Keep the optimizer's state in 8 bits",
+    "moments are rounded to 8 bits at every step",
+)
+EXPERTS = Kind(
+    "quantize-experts",
+    "changes",
+    "Quantise the experts too, as the rest of the base",
+    "the file asks for a quantised base, and the experts, which are left out otherwise, are rounded as it asks",
+)
 
 
 def eight_bit_optimizer(run: RunSpec) -> Change | None:
     """States of one byte instead of two or four."""
-    if run.optimizer not in _PLAIN_ADAM or run.sharding.startswith("fsdp") or run.offload_optimizer:
+    if run.optimizer not in PLAIN_ADAM or run.sharding.startswith("fsdp") or run.offload_optimizer:
         return None
-    return change(
-        "eight-bit-optimizer",
-        "changes",
-        "Keep the optimizer's state in 8 bits",
-        "moments are rounded to 8 bits at every step",
-        optimizer="adamw_bnb_8bit",
-    )
+    return EIGHT_BIT.to(optimizer=_BYTES)
+
+
+def eight_bit_optimizers(run: RunSpec) -> Iterator[Change]:
+    """The same with states of a byte: resident, and paged where pages are at hand."""
+    if run.optimizer not in (*PLAIN_ADAM, PAGED_ADAM) or run.tensor_parallel_size > 1 or not _takes_pages(run):
+        return
+    for name in (_BYTES, _PAGED_BYTES):
+        yield EIGHT_BIT.to(f"{EIGHT_BIT.what}: {name}", optimizer=name)
+
+
+def same_optimizers(run: RunSpec) -> Iterator[Change]:
+    """Other implementations of the optimizer at hand, with states of the same type."""
+    if run.tensor_parallel_size > 1 or (run.zero is not None and run.zero.optimizer):
+        return
+    if run.optimizer in (_TORCH, _FUSED, PAGED_ADAM):
+        yield from _whole(run)
+    elif run.optimizer in _ONE_BYTE_NAMES and _takes_pages(run):
+        paged = run.optimizer == _PAGED_BYTES
+        yield UNPAGED.to(optimizer=_BYTES) if paged else PAGED.to(optimizer=_PAGED_BYTES)
+
+
+def _whole(run: RunSpec) -> Iterator[Change]:
+    """bitsandbytes keeps fp32 states whatever the weights are; torch's are as wide as what is trained."""
+    wide = run.adapter is not None or run.weights_dtype == "fp32"
+    if run.optimizer == PAGED_ADAM and not (wide and _takes_pages(run)):
+        return
+    if run.optimizer != _FUSED and not run.offload_optimizer:
+        yield FUSED_STEP.to(f"{FUSED_STEP.what}: {_FUSED}", optimizer=_FUSED)
+    if run.optimizer != _TORCH and not run.offload_optimizer:
+        yield LOOPED_STEP.to(f"{LOOPED_STEP.what}: {_TORCH}", optimizer=_TORCH)
+    if run.optimizer != PAGED_ADAM and wide and _takes_pages(run):
+        yield PAGED.to(optimizer=PAGED_ADAM)
+
+
+def _takes_pages(run: RunSpec) -> bool:
+    return run.sharding in ("none", "ddp") and not _on_amd(run)
+
+
+def _on_amd(run: RunSpec) -> bool:
+    return run.target.gpu is not None and run.target.gpu.vendor == "amd"
 
 
 def unpaged_optimizer(run: RunSpec) -> Change | None:
@@ -51,15 +115,20 @@ def fused_adamw(run: RunSpec) -> Change | None:
     return change("fused-adamw", "changes", f"Train with AdamW: {name}", "another optimizer", optimizer=name)
 
 
-def quantize_base(run: RunSpec) -> Change | None:
-    """LoRA on a 4-bit base."""
-    if run.adapter != "lora" or run.quantization:
+def quantize_experts(run: RunSpec) -> Change | None:
+    """Experts as the rest of the base: 3-D weights, which a loader of linear layers leaves in 16 bit."""
+    linear = run.lora_target_linear
+    if run.expert_quantization or run.adapter not in ("lora", "qlora") or linear or not has_experts(run):
         return None
-    return change(
-        "quantize-base",
-        "changes",
-        "Load the base in 4 bits: QLoRA",
-        "the base's weights are rounded to 4 bits",
-        adapter="qlora",
-        quantization="4bit",
-    )
+    if run.quantization not in ("4bit", "8bit") or _on_amd(run) or run.sharding not in ("none", "ddp"):
+        return None
+    return EXPERTS.to(expert_quantization=run.quantization)
+
+
+def has_experts(run: RunSpec) -> bool:
+    """Whether models of this type are mixtures of experts; False where the model is not known."""
+    found = find_type(run.model_type) if run.model_type else None
+    if found is None:
+        return False
+    family, kind = found
+    return (kind.block or family.block).mixture is not None

@@ -6,25 +6,11 @@ from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, insert_key, rule, safe, set_key
 from vramwise.timeline import MemoryReport
+from vramwise.trainers.axolotl.lora_kernels import attention_unknown, model_refused
 from vramwise.types import Edit, RunSpec, Severity
 
 _ATTENTION_KERNELS = ("lora_qkv_kernel", "lora_o_kernel")
-_TAKE_ANY_MODEL = (0, 21)  # until then language models only
 _KERNELS = ("lora_mlp_kernel", *_ATTENTION_KERNELS)
-# Architectures of transformers whose attention the kernels cannot rewrite: their forward has none of the texts that
-# axolotl/monkeypatch/lora_kernels.py replaces, or no class by the name it looks for. Found by looking, with Axolotl
-# 0.19 (transformers 5.16) and 0.21 (5.20), which agree; the texts are the same in 0.18 and 0.20.
-_UNKNOWN = frozenset(
-    """
-    afmoe aria aria_text aya_vision bloom blt chameleon codegen cohere cohere2_vision dbrx deepseek_v2 deepseek_v3
-    deepseek_v32 deepseek_v4 deepseek_vl deepseek_vl_hybrid ernie4_5_vl_moe falcon falcon_h1 falcon_mamba flex_olmo
-    florence2 fuyu gemma3n gemma3n_text glm46v glm4_moe glm4_moe_lite glm4v glm4v_moe glm_moe_dsa gpt2 gpt_bigcode
-    gpt_neo gpt_neox gptj idefics2 idefics3 internvl janus jetmoe kimi_linear lfm2 lfm2_moe lfm2_vl llama4 llama4_text
-    llava llava_next llava_onevision longcat_flash mamba mamba2 minicpm3 minimax_m2 mistral4 mllama modernbert-decoder
-    mpt olmo olmo2 olmo3 olmo_hybrid olmoe opt ovis2 paligemma perception_lm persimmon phi phi3 phi4_multimodal
-    qwen2_5_vl qwen2_vl qwen3_vl_moe rwkv smolvlm stablelm xglm xlstm zamba2
-    """.split()  # noqa: SIM905 (a list of words, one a line, would fill two pages)
-)
 
 
 @rule(
@@ -51,10 +37,10 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     Write the kernels as false: the result is the same, a little slower and with some more activations. One key that is
     written turns the others' default off. Judged where the model is known.
     """
-    if run.objective == "reward" and run.target.stack.parts("axolotl") < _TAKE_ANY_MODEL:
+    if model_refused(run):
         why = "take language models only, and a reward model is none"
         yield from _stops(run, _KERNELS, why, " (Model must be a PeftModelForCausalLM)")
-    elif run.model_type in _UNKNOWN:
+    elif attention_unknown(run):
         yield from _stops(run, _ATTENTION_KERNELS, f"cannot rewrite the attention of {run.model_type} models")
 
 

@@ -6,11 +6,9 @@ from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, insert_key, rule, safe, set_key
 from vramwise.timeline import MemoryReport
+from vramwise.trainers.axolotl.lora_kernels import KERNELS, LINEAR_KERNELS, version_unseen
 from vramwise.trainers.axolotl.schema import schema_of
 from vramwise.types import RunSpec, Severity
-
-_LINEAR_KERNELS = ("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel")
-_KERNELS = (*_LINEAR_KERNELS, "lora_embedding_kernel")
 
 
 @rule(
@@ -42,11 +40,11 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
 def _conflicts(run: RunSpec) -> Iterator[tuple[tuple[str, ...], str]]:
     if run.adapter == "lora" and run.config.get("load_in_8bit"):
-        yield _LINEAR_KERNELS, "load_in_8bit: the kernels cannot read 8-bit weights"
+        yield LINEAR_KERNELS, "load_in_8bit: the kernels cannot read 8-bit weights"
     if run.config.get("trust_remote_code") and not _brings_kernels(run):
-        yield _LINEAR_KERNELS, "trust_remote_code: the kernels do not know the model's own layers"
+        yield LINEAR_KERNELS, "trust_remote_code: the kernels do not know the model's own layers"
     if run.gpus > 1 and run.sharding == "fsdp1" and run.config.get("fsdp_config") is not None:
-        yield _KERNELS, f"FSDP1 on {run.gpus} GPUs: the kernels cannot reach flattened parameters"
+        yield KERNELS, f"FSDP1 on {run.gpus} GPUs: the kernels cannot reach flattened parameters"
 
 
 def _brings_kernels(run: RunSpec) -> bool:
@@ -56,11 +54,8 @@ def _brings_kernels(run: RunSpec) -> bool:
 
 
 def _version_not_seen(run: RunSpec) -> Iterator[Hit]:
-    """Axolotl judges the kernels before it takes the version out of fsdp_config."""
-    on = [kernel for kernel in _KERNELS if run.config.get(kernel)]
-    if schema_of(run).since("0.20.0"):
-        return  # there is no other version to take it for
-    if not on or run.gpus < 2 or run.sharding != "fsdp2" or run.config.document.values.get("fsdp_version"):
+    on = [kernel for kernel in KERNELS if run.config.get(kernel)]
+    if not on or not version_unseen(run):
         return
     yield Hit(
         key=on[0],

@@ -1,0 +1,183 @@
+"""Predicted against measured step times, for runs of the real Axolotl; calibrates what kernels and hosts take.
+
+Each measured run is a config, a model's `config.json`, and the seconds of single steps on a card; runs of one
+`workload` do the same training in different ways. Those of the workload "calibration" are what is calibrated on, all
+others are left out of it.
+
+    python bench/speed.py [FILE.jsonl ...] [--only NAME]     # a line a run, then errors and orders
+    python bench/speed.py --fit                              # writes src/vramwise/facts/efficiency.json
+    python bench/speed.py --record                           # writes src/vramwise/facts/speed_accuracy.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import exp
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
+
+from axolotl import lengths_of, subject_of  # noqa: E402
+from vramwise.errors import VramwiseError  # noqa: E402
+from vramwise.facts.rates import Efficiency, Rates, efficiency, rates_of  # noqa: E402
+from vramwise.variants.lengths import train_shapes  # noqa: E402
+from vramwise.variants.speed.rehearsal import StepWork, rehearse  # noqa: E402
+from vramwise.variants.speed.step import priced, standing_for  # noqa: E402
+
+RUNS = HERE.parent / "tests" / "data" / "truth"
+RECORD = HERE.parent / "src" / "vramwise" / "facts" / "speed_accuracy.json"
+CALIBRATION = "calibration"
+# Attention goes by the sample of an average token, not by the average sample: lengths of the made-up data are
+# log-normal with a deviation of 0.9.
+_LONGER = exp(0.9**2)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A measured run: its work for each shape of its batches (with how often it came), and the median step."""
+
+    name: str
+    workload: str
+    rates: Rates
+    micro_steps: int
+    work: tuple[tuple[StepWork, int], ...]
+    seconds: float
+    kernels: tuple[tuple[str, int, float], ...]  # of one step: name, launches, microseconds
+
+    def predicted(self, costs: Efficiency) -> float:
+        """Seconds of a step."""
+        total = sum(count for _, count in self.work)
+        found = [(priced(work, self.micro_steps, self.rates, costs).seconds, count) for work, count in self.work]
+        return sum(seconds * count for seconds, count in found) / total
+
+
+def tokens_a_sample(rows: Iterable[dict[str, Any]]) -> int | None:
+    """How long the sample of an average token is, from packed batches that say where samples begin."""
+    tokens = samples = 0
+    for row in rows:
+        for batch in row.get("widths", ()):
+            if "cu_seq_lens_q" in batch:
+                tokens += batch["input_ids"][0] * batch["input_ids"][1]
+                samples += batch["cu_seq_lens_q"][0] - 1
+    return round(tokens / samples * _LONGER) if samples else None
+
+
+def case_of(row: dict[str, Any], sample: int | None) -> Case:
+    """The run as a user would hand it in, who knows how long samples are."""
+    with tempfile.TemporaryDirectory() as folder:
+        subject = subject_of(row, Path(folder))
+    run, model = subject.run, subject.model
+    rates = rates_of(run.target.gpu)
+    assert model is not None
+    assert rates is not None
+    shapes = train_shapes(run, lengths_of(row["widths"], row["config"]))
+    sample = None if sample is None else min(sample, run.sequence_len)
+    if run.pad_to_sequence_len and run.packing_rows == "none":
+        filled = None if sample is None or "flash" not in run.attn_implementation else sample
+        shapes = [shape._replace(padded=True, tokens=filled and filled * shape.rows) for shape in shapes]
+    work = tuple((rehearse(run, model, shape, sample), count) for shape, count in standing_for(shapes))
+    kernels = tuple((name, count, us) for name, count, us in row.get("kernels", ()))
+    seconds = median(row["step_seconds"])
+    name = f"{row['name']}"
+    workload = row.get("workload", "")
+    return Case(name, workload, rates, run.gradient_accumulation_steps, work, seconds, kernels)
+
+
+def cases(files: Sequence[Path], only: str = "") -> list[Case]:
+    """The runs that were timed."""
+    found: list[Case] = []
+    for file in files or sorted(RUNS.glob("speed-*.jsonl")):
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        sample = tokens_a_sample(rows)
+        for row in rows:
+            if row.get("step_seconds") and not row.get("rc") and only in row["name"]:
+                try:
+                    found.append(case_of(row, sample))
+                except VramwiseError as error:
+                    print(f"{row['name']}: not predicted: {error}")
+    return found
+
+
+def kendall(pairs: Sequence[tuple[float, float]]) -> float:
+    """Kendall's tau of predicted and measured."""
+    signs = [(a[0] - b[0]) * (a[1] - b[1]) for a, b in combinations(pairs, 2)]
+    agreeing, against = sum(sign > 0 for sign in signs), sum(sign < 0 for sign in signs)
+    return (agreeing - against) / max(1, len(signs))
+
+
+def regret(pairs: Sequence[tuple[float, float]]) -> float:
+    """How much slower the one predicted fastest is than the one measured fastest, as a share."""
+    return min(pairs)[1] / min(measured for _, measured in pairs) - 1
+
+
+def errors_of(pairs: Iterable[tuple[float, float]]) -> list[float]:
+    """Each as a share."""
+    return [predicted / measured - 1 for predicted, measured in pairs]
+
+
+def report(found: Sequence[Case], costs: Efficiency) -> dict[str, list[tuple[float, float]]]:
+    """Print a line a run, and what it comes to in each workload."""
+    by_workload: dict[str, list[tuple[float, float]]] = {}
+    for case in sorted(found, key=lambda case: (case.workload, case.seconds)):
+        predicted = case.predicted(costs)
+        by_workload.setdefault(case.workload, []).append((predicted, case.seconds))
+        off = 100 * (predicted / case.seconds - 1)
+        print(f"{case.workload:16s} {case.name:44s} {predicted:8.3f} s, measured {case.seconds:8.3f} s {off:+7.1f} %")
+    for workload, pairs in by_workload.items():
+        _summary(workload, pairs)
+    left_out = [pair for workload, pairs in by_workload.items() if workload != CALIBRATION for pair in pairs]
+    if left_out:
+        _summary("all left out", left_out)
+    return by_workload
+
+
+def _summary(name: str, pairs: Sequence[tuple[float, float]]) -> None:
+    off = [100 * abs(error) for error in errors_of(pairs)]
+    print(
+        f"{name}: {len(pairs)} runs, error median {median(off):.1f} %, worst {max(off):.1f} %; "
+        f"tau {kendall(pairs):.2f}, regret {100 * regret(pairs):.1f} %"
+    )
+
+
+def record(by_workload: dict[str, list[tuple[float, float]]]) -> None:
+    """Write the error of the runs that calibration did not see; of all, where there are no others."""
+    left_out = {name: pairs for name, pairs in by_workload.items() if name != CALIBRATION} or by_workload
+    off = [100 * abs(error) for pairs in left_out.values() for error in errors_of(pairs)]
+    basis = "the runs on one H200 that it was calibrated on"
+    if CALIBRATION not in left_out:
+        basis = "runs on one H200 that it was not calibrated on"
+    stored = {"basis": basis, "runs": len(off), "median": round(median(off), 1), "worst": round(max(off), 1)}
+    RECORD.write_text(json.dumps(stored, indent=1) + "\n")
+
+
+def main() -> None:
+    """Print, calibrate or record."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", type=Path)
+    parser.add_argument("--only", default="", help="runs whose name contains this")
+    parser.add_argument("--fit", action="store_true", help="calibrate, and write what came out")
+    parser.add_argument("--record", action="store_true", help="write the errors into the package")
+    arguments = parser.parse_args()
+    found = cases(arguments.files, arguments.only)
+    costs = efficiency()
+    if arguments.fit:
+        from speed_fit import fit, write
+
+        costs = fit([case for case in found if case.workload == CALIBRATION], costs)
+        write(costs, sum(case.workload == CALIBRATION for case in found))
+    by_workload = report(found, costs)
+    if arguments.record:
+        record(by_workload)
+
+
+if __name__ == "__main__":
+    main()

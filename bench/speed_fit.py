@@ -1,0 +1,236 @@
+"""Calibrates the shares of a card's rates that kernels reach, and what the host takes, on measured runs.
+
+In two parts. Runs with a list of their kernels show the seconds of each family: the shares follow from those. What the
+host takes follows from the step times, with the kernels' seconds as they are then. Least squares of logarithms.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from math import exp, log, sqrt
+from pathlib import Path
+
+from speed import Case
+from vramwise.facts.rates import Efficiency, Rates
+from vramwise.ghost.work import Kernel
+from vramwise.variants.speed import queues
+from vramwise.variants.speed.prices import on_card
+
+Residuals = Callable[[Efficiency], list[float]]
+# Rounds of least squares, the slopes' step, when to give up, and from which share of the card's time on a family counts
+_ROUNDS, _NUDGE, _HOPELESS, _ENOUGH, _COUNTS = 12, 0.02, 1e4, 1e-3, 0.01
+
+TARGET = Path(__file__).resolve().parent.parent / "src" / "vramwise" / "facts" / "efficiency.json"
+# What each constant may be: shares of what a card does at most, and times that a host can take.
+BOUNDS: Mapping[str, tuple[float, float]] = {
+    "product": (0.4, 0.95),
+    "attention_forward": (0.1, 0.9),
+    "attention_backward": (0.1, 0.9),
+    "cudnn": (0.8, 2.5),
+    "cut_loss": (0.05, 0.9),
+    "stream": (0.2, 1.3),
+    "strided": (0.1, 1.0),
+    "triton": (0.2, 1.0),
+    "dequantise": (0.1, 1.0),
+    "optimizer": (0.2, 1.0),
+    "cached": (1.0, 4.0),
+    "pcie": (0.2, 1.0),
+    "kernel": (0.5e-6, 5e-6),
+    "host_forward": (4e-6, 60e-6),
+    "host_backward": (4e-6, 60e-6),
+    "host_library": (5e-6, 200e-6),
+    "host_triton": (10e-6, 400e-6),
+    "host_copy": (20e-6, 600e-6),
+    "host_product": (2e-6, 40e-6),
+    "host_op": (0.5e-6, 15e-6),
+    "host_call": (1e-6, 40e-6),
+    "host_function": (5e-6, 300e-6),
+    "host_sync": (5e-6, 500e-6),
+    "host_micro_step": (0.2e-3, 30e-3),
+    "host_step": (0.2e-3, 60e-3),
+}
+# What was measured of the same things by themselves, or is usual: constants stay near it unless the runs say otherwise.
+ALONE: Mapping[str, float] = {
+    "host_forward": 11e-6,
+    "host_backward": 16e-6,
+    "host_library": 30e-6,
+    "host_triton": 60e-6,
+    "host_copy": 60e-6,
+    "host_product": 9e-6,
+    "host_op": 3e-6,
+    "host_call": 8e-6,
+    "host_function": 40e-6,
+    "host_sync": 30e-6,
+    "host_micro_step": 3e-3,
+    "host_step": 5e-3,
+}
+_NEAR = 0.03  # how much a constant that is e times another counts, beside runs that are e times off
+ON_CARD = (
+    *("product", "attention_forward", "attention_backward", "stream", "strided", "triton", "dequantise"),
+    *("optimizer", "cached", "kernel", "pcie", "cudnn", "cut_loss"),
+)
+ON_HOST = tuple(ALONE)
+_FAMILY = {"grouped product": "product", "scatter": "stream", "strided": "stream", "to host": "copies"}
+_FAMILY |= {"from host": "copies"}
+# Words in the names of kernels that say which family they are of; the first that fits.
+_WORDS = (
+    ("attention forward", ("flash_fwd", "fmha_fwd", "fprop")),
+    ("attention backward", ("flash_bwd", "fmha_bwd", "bprop")),
+    ("product", ("nvjet", "gemm", "cutlass", "splitk", "xmma", "gemv")),
+    ("dequantise", ("dequantize",)),
+    ("cut loss", ("_cce_",)),
+    ("optimizer", ("multi_tensor", "koptimizer")),
+    ("copies", ("dtoh", "htod")),
+    ("triton", ("triton_", "liger", "rms_norm", "element_mul", "swiglu", "geglu", "rope")),
+)
+
+
+def family_of(kernel: str) -> str:
+    """The family of a kernel by its name."""
+    low = kernel.lower()
+    return next((family for family, words in _WORDS if any(word in low for word in words)), "stream")
+
+
+def merged(family: str) -> str:
+    """The family as far as a kernel's name tells."""
+    return _FAMILY.get(family, family)
+
+
+def work_by_kind(case: Case) -> list[tuple[Kernel, float]]:
+    """The kernels of a step, those that are alike counted together."""
+    total = sum(count for _, count in case.work)
+    found: dict[tuple[object, ...], tuple[Kernel, float]] = {}
+    for work, count in case.work:
+        between = max(0, case.micro_steps - len(work.micro_steps))
+        for position, stretches in enumerate((*work.micro_steps, work.update)):
+            alike = position == min(1, len(work.micro_steps) - 1)
+            share = (1 + (between if alike else 0)) * count / total
+            for stretch in stretches:
+                for kernel in stretch.kernels:
+                    key = (kernel.family, kernel.read, kernel.written, kernel.dims, kernel.count)
+                    times = stretch.times * share + found.get(key, (kernel, 0.0))[1]
+                    found[key] = (kernel, times)
+    return list(found.values())
+
+
+def measured(case: Case) -> dict[str, float]:
+    """Seconds of each family in a step, as the card showed them."""
+    found: dict[str, float] = {}
+    for name, _, us in case.kernels:
+        found[family_of(name)] = found.get(family_of(name), 0.0) + us * 1e-6
+    return found
+
+
+def off_by_family(cases: Sequence[Case]) -> Residuals:
+    """Logarithms of errors, each family by its share of the card's time."""
+    listed = [(case, work_by_kind(case), measured(case)) for case in cases]
+
+    def residuals(costs: Efficiency) -> list[float]:
+        found: list[float] = []
+        for case, kernels, truth in listed:
+            guess: dict[str, float] = {}
+            for kernel, times in kernels:
+                family = merged(kernel.family)
+                guess[family] = guess.get(family, 0.0) + times * on_card(kernel, case.rates, costs)
+            whole = sum(truth.values())
+            for family, seconds in truth.items():
+                if seconds > _COUNTS * whole and guess.get(family, 0.0) > 0:
+                    found.append(sqrt(seconds / whole) * log(guess[family] / seconds))
+        return found
+
+    return residuals
+
+
+def off_by_step(cases: Sequence[Case], costs: Efficiency) -> Residuals:
+    """Logarithms of errors of the step times; what kernels take on the card stays as these costs have it."""
+    held: dict[int, float] = {}
+
+    def remembered(kernel: Kernel, rates: Rates, _: Efficiency) -> float:
+        if id(kernel) not in held:
+            held[id(kernel)] = on_card(kernel, rates, costs)
+        return held[id(kernel)]
+
+    def residuals(tried: Efficiency) -> list[float]:
+        own, queues.on_card = queues.on_card, remembered
+        try:
+            near = [_NEAR * log(getattr(tried, name) / usual) for name, usual in ALONE.items()]
+            return [log(case.predicted(tried) / case.seconds) for case in cases] + near
+        finally:
+            queues.on_card = own
+
+    return residuals
+
+
+def least_squares(costs: Efficiency, names: Sequence[str], residuals: Residuals) -> Efficiency:
+    """Levenberg's and Marquardt's way, in logarithms of the constants and within their bounds."""
+    found, damping = residuals(costs), 0.1
+    for _ in range(_ROUNDS):
+        slopes = []
+        for name in names:
+            moved = residuals(_moved(costs, {name: _NUDGE}))
+            slopes.append([(after - before) / _NUDGE for after, before in zip(moved, found, strict=True)])
+        while damping < _HOPELESS:
+            step = dict(zip(names, _solved(slopes, found, damping), strict=True))
+            tried = _moved(costs, step)
+            after = residuals(tried)
+            if _sum(after) < _sum(found):
+                break
+            damping *= 4
+        else:
+            return costs
+        gained = _sum(found) - _sum(after)
+        costs, found, damping = tried, after, damping / 4
+        print(f"  {_sum(found):.4f}", file=sys.stderr)
+        if gained < _ENOUGH * _sum(found):
+            return costs
+    return costs
+
+
+def _sum(residuals: Sequence[float]) -> float:
+    return sum(one * one for one in residuals)
+
+
+def _moved(costs: Efficiency, step: Mapping[str, float]) -> Efficiency:
+    """The constants after a step in their logarithms, no longer than is sane."""
+    values = {}
+    for name, change in step.items():
+        low, high = BOUNDS[name]
+        values[name] = min(high, max(low, getattr(costs, name) * exp(min(1.0, max(-1.0, change)))))
+    return replace(costs, **values)
+
+
+def _solved(slopes: Sequence[Sequence[float]], residuals: Sequence[float], damping: float) -> list[float]:
+    """The step that the slopes ask for: normal equations by Gauss's elimination."""
+    size = len(slopes)
+    rows = [[sum(x * y for x, y in zip(a, b, strict=True)) for b in slopes] for a in slopes]
+    right = [-sum(x * y for x, y in zip(a, residuals, strict=True)) for a in slopes]
+    for place in range(size):
+        rows[place][place] += damping * (rows[place][place] + 1e-3)
+    for pivot in range(size):
+        for other in range(pivot + 1, size):
+            factor = rows[other][pivot] / rows[pivot][pivot]
+            rows[other] = [x - factor * y for x, y in zip(rows[other], rows[pivot], strict=True)]
+            right[other] -= factor * right[pivot]
+    found = [0.0] * size
+    for place in reversed(range(size)):
+        rest = sum(rows[place][other] * found[other] for other in range(place + 1, size))
+        found[place] = (right[place] - rest) / rows[place][place]
+    return found
+
+
+def fit(cases: Sequence[Case], costs: Efficiency) -> Efficiency:
+    """Both parts."""
+    with_kernels = [case for case in cases if case.kernels]
+    if with_kernels:
+        costs = least_squares(costs, ON_CARD, off_by_family(with_kernels))
+    return least_squares(costs, ON_HOST, off_by_step(cases, costs))
+
+
+def write(costs: Efficiency, runs: int) -> None:
+    """Into the package."""
+    basis = f"efficiencies and host costs measured on an H200 ({runs} runs)"
+    values = {name: float(f"{value:.4g}") for name, value in asdict(costs).items()}
+    TARGET.write_text(json.dumps({"basis": basis, "values": values}, indent=1) + "\n")

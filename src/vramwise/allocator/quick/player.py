@@ -1,0 +1,178 @@
+"""Plays a timeline into a flat allocator: stretches that are alike as a whole, the rest event by event."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from vramwise.allocator.blocks import AllocationError
+from vramwise.allocator.player import Player, failure
+from vramwise.allocator.quick.allocator import FlatAllocator
+from vramwise.allocator.quick.known import state_of
+from vramwise.allocator.quick.shelf import BITS, FlatShelf, Program
+from vramwise.allocator.quick.stretches import Half, Stretch, Stretches
+from vramwise.allocator.repeats import State
+from vramwise.allocator.rounding import SMALL
+from vramwise.timeline import Action, Timeline
+
+_ALLOC, _FREE = int(Action.ALLOC), int(Action.FREE)
+
+# Shorter stretches are as fast to play one by one.
+_FEWEST_EVENTS = 24
+# Steps from which on it pays to look whether the same has been done before.
+_WORTH_KNOWING = 40
+
+_Growths = list[tuple[int, int]]
+
+
+class QuickPlayer(Player[FlatAllocator]):
+    """Tensors in use are numbers: the size of the block above its address; 0 for one that asked for nothing."""
+
+    def __init__(
+        self, timeline: Timeline, allocator: FlatAllocator, apart: frozenset[str], stretches: Stretches | None = None
+    ) -> None:
+        super().__init__(timeline, allocator, apart)
+        self._cuts = timeline.cuts if allocator.expandable else ()
+        self._stretches = stretches or Stretches(timeline)
+        # tensors of other streams, which have shelves of their own
+        self._elsewhere: dict[int, FlatShelf] = {}
+
+    def state(self, carried: Sequence[Any]) -> State:
+        """What decides how events will be served."""
+        return (*self.allocator.state(), tuple(carried))
+
+    def play(self, start: int, stop: int, first: bool = True) -> bool:
+        """Play these events; False if one could not be served. `first`: they have not been played before."""
+        cuts = self._cuts
+        single = start  # from here on event by event
+        for at in range(bisect_left(cuts, start), bisect_left(cuts, stop)):
+            begin, end = cuts[at], cuts[at + 1] if at + 1 < len(cuts) else stop
+            if end > stop or end - begin < _FEWEST_EVENTS:
+                continue
+            stretch, number = self._stretches.at(begin, end)
+            if stretch is None:
+                continue
+            if single < begin and not self._single(single, begin, first):
+                return False
+            single = end if self._whole(stretch, begin, number, first) else begin
+        return self._single(single, stop, first)
+
+    def _whole(self, stretch: Stretch, start: int, number: int, first: bool) -> bool:
+        """Play a stretch as a whole; False, and nothing done, where memory runs out or is another stream's."""
+        allocator, live, events = self.allocator, self.result.live, self.timeline.events
+        outer = [events[start + position][1] for position in stretch.freed]
+        if self._elsewhere and any(tensor in self._elsewhere for tensor in outer):
+            return False
+        reserved, allocated = allocator.reserved_bytes, allocator.allocated_bytes
+        saved = allocator.save() if allocator.room() < stretch.most_new else None
+        try:
+            small, kept_small = self._half(stretch.small, allocator.small, start)
+            large, kept_large = self._half(stretch.large, allocator.large, start)
+        except AllocationError:
+            assert saved is not None
+            allocator.restore(saved)
+            return False
+        allocator.careful = False
+        for tensor in outer:
+            del live[tensor]
+        live.update([(number + tensor, key) for tensor, key in (*kept_small, *kept_large)])
+        growths = sorted([(stretch.number_of[tensor], grown) for tensor, grown in (*small, *large)])
+        allocator.allocated_bytes += stretch.change
+        allocator.peak_allocated_bytes = max(allocator.peak_allocated_bytes, allocated + stretch.highest)
+        if first:
+            self.result.wholes.append((start, stretch))
+        if growths or reserved >= self._most_reserved:
+            self._note(stretch, start, reserved, allocated, growths)
+        return True
+
+    def _half(self, half: Half, shelf: FlatShelf, start: int) -> tuple[_Growths, Iterable[tuple[int, int]]]:
+        """Play one pool's part; which tensors took new memory, and how much; and the blocks of those it leaves."""
+        live, events = self.result.live, self.timeline.events
+        own = {-place: live[events[start + position][1]] for place, position in enumerate(half.outer, 1)}
+        program, known = half.steps(shelf), half.known
+        if len(program) < _WORTH_KNOWING or not known.worth_it:
+            growths = self._played(shelf, program, own)
+            return growths, own.items()
+        before, outer = state_of(shelf), tuple(own.values())
+        kept = known.again(shelf, before, outer)
+        if kept is not None:
+            return [], zip(half.kept, kept, strict=True)
+        shelf.walked = False
+        growths = self._played(shelf, program, own)
+        if not growths:
+            known.note(shelf, before, outer, tuple([own[tensor] for tensor in half.kept]))
+        return growths, own.items()
+
+    def _played(self, shelf: FlatShelf, program: Program, own: dict[int, int]) -> _Growths:
+        """Play these steps; which tensors took new memory, and how much."""
+        growths: _Growths = []
+
+        def grow(wanted: int, tensor: int) -> int:
+            before = self.allocator.reserved_bytes
+            key = shelf.grow(wanted, tensor)
+            growths.append((tensor, self.allocator.reserved_bytes - before))
+            return key
+
+        shelf.play(program, own, grow)
+        return growths
+
+    def _note(
+        self, stretch: Stretch, start: int, reserved: int, allocated: int, growths: Sequence[tuple[int, int]]
+    ) -> None:
+        """Did the stretch reach a new peak? The figures are those at its start."""
+        begin = 0
+        for end, grown in (*growths, (len(stretch.allocated), 0)):
+            if begin < end and reserved >= self._most_reserved:
+                whole = begin == 0 and end == len(stretch.allocated)
+                highest = stretch.highest if whole else max(stretch.allocated[begin:end])
+                if reserved > self._most_reserved or allocated + highest > self._most_allocated:
+                    self._most_reserved, self._most_allocated = reserved, allocated + highest
+                    at = stretch.allocated.index(highest, begin)
+                    self.result.peak_index, self.result.peak_phase = start + stretch.requests[at], self.marks.phase
+            begin, reserved = end, reserved + grown
+
+    def _single(self, start: int, stop: int, first: bool) -> bool:
+        """Play these events one by one."""
+        timeline, allocator, play = self.timeline, self.allocator, self.result
+        live, elsewhere = play.live, self._elsewhere
+        small, large = allocator.small, allocator.large
+        for index, (action, tensor, size_bytes, stream, tag) in enumerate(timeline.events[start:stop], start):
+            if action == _ALLOC:
+                size = (size_bytes + 511) & -512
+                shelf = small if size <= SMALL else large
+                if stream:
+                    shelf = elsewhere[tensor] = allocator.shelf(size <= SMALL, stream)
+                try:
+                    if size > 0:
+                        shelf.play(((size << BITS, tensor),), live, shelf.grow)
+                    else:
+                        size = live[tensor] = 0
+                except AllocationError:
+                    play.out_of_memory = failure(allocator, self.marks.phase, timeline.tags[tag].label, size_bytes)
+                    return False
+                taken = live[tensor] >> BITS
+                if first and taken != size:
+                    play.odd_sizes[index] = taken
+                allocated = allocator.allocated_bytes = allocator.allocated_bytes + taken
+                if allocated > allocator.peak_allocated_bytes:
+                    allocator.peak_allocated_bytes = allocated
+                reserved = allocator.reserved_bytes
+                if reserved >= self._most_reserved and (
+                    reserved > self._most_reserved or allocated > self._most_allocated
+                ):
+                    self._most_reserved, self._most_allocated = reserved, allocated
+                    play.peak_index, play.peak_phase = index, self.marks.phase
+            elif action == _FREE:
+                size = live[tensor] >> BITS
+                if not size:
+                    del live[tensor]
+                    continue
+                shelf = small if size <= SMALL else large
+                if elsewhere:
+                    shelf = elsewhere.pop(tensor, shelf)
+                shelf.play(((0, tensor),), live, shelf.grow)
+                allocator.allocated_bytes -= size
+            else:
+                self.mark(action, tag)
+        return True

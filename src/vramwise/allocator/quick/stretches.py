@@ -1,0 +1,197 @@
+"""Stretches of a timeline that are alike (a model's layers), and what of each must be played.
+
+Two facts about such an allocator make most of a stretch needless:
+
+- Which memory is free follows from which is in use. Tensors that come and go within a stretch leave nothing behind.
+  One of them matters only if it is there while another is made that matters: because that one stays, or for the same
+  reason. All others can be left out, as long as they would have found memory.
+- They find memory where the largest free block is large enough: `count` tensors in it leave `count + 1` gaps at most,
+  so one of the gaps is as large as a request if the block holds the tensors and `count + 1` times the request. Of two
+  blocks together it takes `count + 2`. A request that is not sure to find memory matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+from vramwise.allocator.quick.known import Known
+from vramwise.allocator.quick.shelf import BITS, FlatShelf, Program
+from vramwise.allocator.rounding import MIN_BLOCK, SMALL, SMALL_SEGMENT
+from vramwise.timeline import Action, Event, Timeline
+from vramwise.units import MIB
+
+_ALLOC, _FREE = int(Action.ALLOC), int(Action.FREE)
+
+# More than a request for a new segment is rounded up by.
+_SEGMENT_SLACK = 64 * MIB
+
+_NONE = (0, 0, 0)
+# Of stretches that must be played event by event.
+_NOT_WHOLE = 0
+
+_Key = tuple[tuple[int, ...], ...]
+
+
+class Half:
+    """One pool's part of a stretch. Its own tensors are numbered from the stretch's first; others -1, -2 and so on.
+
+    `outer`: the positions where those others are freed. `kept`: its own that it leaves.
+    """
+
+    __slots__ = ("_freed", "_lean", "_most", "_needs", "kept", "known", "most_new", "outer", "program")
+
+    def __init__(self) -> None:
+        self.program: list[tuple[int, int]] = []
+        self.outer: list[int] = []
+        self.kept: list[int] = []
+        self.most_new = 0  # memory it could at most add
+        self._freed: dict[int, int] = {}
+        self._needs: dict[int, tuple[int, int, int]] = {}
+        self._most = [0, 0, 0]
+        self._lean: dict[tuple[int, int, int], Program] = {}
+        self.known = Known()
+
+    def close(self) -> None:
+        """Nothing more will be added: note when each tensor goes, and the room in which it is sure to find a place."""
+        self._freed = {tensor: at for at, (wanted, tensor) in enumerate(self.program) if not wanted}
+        self.kept = [tensor for wanted, tensor in self.program if wanted and tensor not in self._freed]
+        alive: dict[int, int] = {}
+        total = 0
+        for wanted, tensor in self.program:
+            if not wanted:
+                total -= alive.pop(tensor, 0)
+                continue
+            alive[tensor] = size = wanted >> BITS
+            self._needs[tensor] = (
+                total + len(alive) * size,
+                total + (len(alive) + 1) * size,
+                total + (len(alive) + 2) * size,
+            )
+            total += size
+        self._most = [max([needed[blocks] for needed in self._needs.values()], default=0) for blocks in range(3)]
+
+    def steps(self, shelf: FlatShelf) -> Program:
+        """What must be played on this shelf: all that matters where the largest free blocks are of some sizes."""
+        one, two, three = accumulate([key >> BITS for key in (*_NONE, *shelf.keys[-3:])[:-4:-1]])
+        most = self._most
+        room = (_rounded(one, most[0]), _rounded(two, most[1]), _rounded(three, most[2]))
+        if room not in self._lean:
+            self._lean[room] = self._find_lean(*room)
+        return self._lean[room]
+
+    def _find_lean(self, one: int, two: int, three: int) -> Program:
+        """From the last to the first: what stays, what may find no place, what is there when another matters."""
+        freed, program, needs = self._freed, self.program, self._needs
+        following = len(program)
+        matters = set()
+        for at in range(len(program) - 1, -1, -1):
+            wanted, tensor = program[at]
+            if wanted:
+                needed = needs[tensor]
+                sure = needed[0] <= one or needed[1] <= two or needed[2] <= three
+                if not sure or tensor not in freed or following < freed[tensor]:
+                    matters.add(tensor)
+                    following = at
+        return [step for step in program if step[1] < 0 or step[1] in matters]
+
+
+def _rounded(size: int, most: int) -> int:
+    """Downwards, to four binary digits, and no more than can be needed: few different ones."""
+    return most if size >= most else size & 15 << max(0, size.bit_length() - 4)
+
+
+class Stretch:
+    """A stretch of requests and frees, whatever its tensors are called.
+
+    `requests`: positions of the requests, `number_of`: of a tensor's. `allocated`: bytes allocated after each, from the
+    stretch's start on. `kept`, `freed`: positions of what it makes and leaves, and of what it frees from before.
+    """
+
+    __slots__ = (
+        *("allocated", "change", "freed", "highest", "kept", "large", "length", "most_new", "number_of", "requests"),
+        "small",
+    )
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self.small, self.large = Half(), Half()
+        self.small.most_new = SMALL_SEGMENT
+        self.requests: list[int] = []
+        self.number_of: dict[int, int] = {}
+        self.length = len(events)
+        first = next(event[1] for event in events if event[0] == _ALLOC)
+        made: dict[int, int] = {}
+        changes = []
+        self.freed: list[int] = []
+        for position, (action, tensor, size, _, _) in enumerate(events):
+            rounded = (size + MIN_BLOCK - 1) & -MIN_BLOCK
+            half = self.small if rounded <= SMALL else self.large
+            changes.append(rounded if action == _ALLOC else -rounded)
+            if action == _ALLOC:
+                made[tensor] = position
+                self.number_of[tensor - first] = len(self.requests)
+                self.requests.append(position)
+                half.program.append((rounded << BITS, tensor - first))
+                # of two small segments in a row more than one's worth is asked for
+                half.most_new += 2 * rounded if half is self.small else rounded + _SEGMENT_SLACK
+            elif made.pop(tensor, -1) >= 0:
+                half.program.append((0, tensor - first))
+            else:
+                half.outer.append(position)
+                half.program.append((0, -len(half.outer)))
+                self.freed.append(position)
+        allocated = list(accumulate(changes))
+        self.allocated = [allocated[position] for position in self.requests]
+        self.highest = max(self.allocated)
+        self.change = allocated[-1]
+        self.kept = list(made.values())
+        self.small.close()
+        self.large.close()
+        self.most_new = self.small.most_new + self.large.most_new
+
+
+class Stretches:
+    """The stretches of one timeline as they are met. Good for any number of plays."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._events = timeline.events
+        self._alike = timeline.alike
+        self._numbers: dict[_Key | None, int] = {None: _NOT_WHOLE}
+        self._kinds: dict[int, Stretch | None] = {}
+        self._kind_at: dict[tuple[int, int], int] = {}
+
+    def at(self, start: int, stop: int) -> tuple[Stretch | None, int]:
+        """The stretch between two positions and the number of its first tensor; None where it is the first such."""
+        kind = self._kind_at.get((start, stop))
+        if kind is None:
+            kind = self._kind_at[start, stop] = self._find_kind(start, stop)
+            if kind not in self._kinds:
+                self._kinds[kind] = None
+                return None, 0
+        if kind == _NOT_WHOLE:
+            return None, 0
+        stretch = self._kinds[kind]
+        if stretch is None:
+            stretch = self._kinds[kind] = Stretch(self._events[start:stop])
+        return stretch, self._events[start + stretch.requests[0]][1]
+
+    def _find_kind(self, start: int, stop: int) -> int:
+        """By where it was copied from, if it was; else by what is in it."""
+        source = self._alike.get(start)
+        if source is not None:
+            kind = self._kind_at.get((source, source + stop - start))
+            if kind is not None:
+                return kind
+        return self._numbers.setdefault(_key(self._events[start:stop]), len(self._numbers))
+
+
+def _key(events: Sequence[Event]) -> _Key | None:
+    """What stretches that are alike have in common; None for one to be played event by event.
+
+    Numbers go up from request to request, so that a tensor with a lower one is from before.
+    """
+    actions, tensors, sizes, streams, _ = zip(*events, strict=True)
+    if max(actions) > _FREE or min(sizes) <= 0 or any(streams) or _ALLOC not in actions:
+        return None
+    first = tensors[actions.index(_ALLOC)]
+    return (actions, sizes, tuple([tensor - first if tensor >= first else -1 for tensor in tensors]))

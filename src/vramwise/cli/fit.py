@@ -1,0 +1,115 @@
+"""`vramwise fit`: the fastest variant of a config that fits a card, as edits of the file."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from vramwise.api import FitOptions, Options
+from vramwise.asking import answered
+from vramwise.cli.again import command_again
+from vramwise.cli.completion import complete_allowed
+from vramwise.cli.options import TARGET_OPTIONS, data_option, model_options, target_options, terminal_width
+from vramwise.cli.writing import Status, pass_on, say, say_all
+from vramwise.errors import VramwiseError
+from vramwise.files import STDIN, write_atomic, write_new
+from vramwise.fitting.report import FitReport
+from vramwise.render.fit_text import render_fit
+from vramwise.units import parse_size
+
+
+@click.command("fit")
+@click.argument("path", metavar="CONFIG")
+@target_options
+@click.option(
+    "--allow",
+    metavar="WORD",
+    multiple=True,
+    shell_complete=complete_allowed,
+    help="Also try what changes the training: lora, qlora, 8bit-optimizer, shorter-sequences…; repeatable.",
+)
+@click.option("--keep", metavar="KEY", multiple=True, help="Leave this key of the config as it is; repeatable.")
+@click.option("--margin", metavar="SIZE", help="What must stay free, e.g. 1GiB (default: this prediction's own error).")
+@click.option(
+    "--max",
+    "maximise",
+    metavar="KEY",
+    help="The largest that fits, of micro_batch_size, sequence_len, lora_r or model, instead of the fastest.",
+)
+@click.option("--memory-limit", metavar="SIZE", help="The allocator may reserve no more, e.g. 29000MiB.")
+@data_option
+@model_options
+@click.option("--write", is_flag=True, help="Write the answer into CONFIG; comments and layout stay.")
+@click.option("--out", metavar="FILE", help="Write the answer into another file.")
+@click.option("--html", metavar="FILE", help="Write a page with the frontier: memory against speed.")
+@click.option("--format", "output_format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def command(
+    path: str,
+    margin: str | None,
+    memory_limit: str | None,
+    write: bool,
+    out: str | None,
+    html: str | None,
+    output_format: str,
+    **asked: Any,
+) -> None:
+    """Find the fastest variant of a config that fits a card, and write it as edits of the file.
+
+    The training result stays as it is: effective batch, sequence length, method and precision. --allow opens more.
+    With - the config is read from standard input; with --write the answer then goes to standard output.
+
+    Exit code: 0 something fits (or the file is the best already), 1 nothing fits, 2 bad usage or unreadable input.
+    """
+    if write and out is not None:
+        raise VramwiseError(f"--write changes {path} itself, --out writes {out}: give one of them")
+    options = Options(**{name: asked.pop(name) for name in TARGET_OPTIONS}, data=asked.pop("data"))
+    sizes = [None if size is None else parse_size(size) for size in (margin, memory_limit)]
+    ask = FitOptions(**asked, margin_bytes=sizes[0], limit_bytes=sizes[1])
+    with Status() as status:
+        report = answered(path, options, ask, lambda done, of: status.show(f"{done} of about {of} predictions"))
+    again = {"allow": ask.allow, "keep": ask.keep, "margin": margin, "max": ask.maximise}
+    again |= {"memory_limit": memory_limit, "model": ask.model}
+    line = command_again("fit", path, options, again, online=ask.online)
+    report = replace(report, command=line, written=_write_config(report, path if write else out))
+    _write_page(report, html)
+    _tell(report, output_format, aside=report.written == STDIN)
+    sys.exit(1 if report.fit.best is None else 0)
+
+
+def _tell(report: FitReport, output_format: str, *, aside: bool) -> None:
+    """The answer; `aside`: the config itself goes to standard output."""
+    if output_format == "json":
+        from vramwise.render.fit_json import fit_json
+        from vramwise.render.json_text import json_text
+
+        say_all(json_text(fit_json(report), indent=2).split("\n"), err=aside)
+    else:
+        say_all(render_fit(report, width=terminal_width()), err=aside)
+
+
+def _write_config(report: FitReport, target: str | None) -> str:
+    """Write the answer, if there is one and it is asked for; gives the name of what was written."""
+    after = report.fit.best.attempt.document if report.fit.best is not None else None
+    if target is None or after is None:
+        return ""
+    before = report.document
+    if target == STDIN:
+        pass_on(after.text, to_a_log=False)
+    elif target != before.path:
+        write_new(target, after.text.encode("utf-8"))
+    elif after.text != before.text:
+        write_atomic(target, after.text.encode("utf-8"), expected=before.text.encode("utf-8"))
+    else:
+        return ""
+    return target
+
+
+def _write_page(report: FitReport, html: str | None) -> None:
+    if html is not None:
+        from vramwise.render.fit_html import fit_page
+
+        write_new(html, fit_page(report).encode("utf-8"))
+        say(f"wrote {html}", err=True)

@@ -1,0 +1,127 @@
+"""How fast cards are at most (rates.json, from data sheets), and which part of that kernels reach (efficiency.json).
+
+The second file is measured: `bench/speed.py --fit` writes it from recorded runs. How far the result is off on runs that
+it was not made from, `bench/speed.py --record` writes into speed_accuracy.json.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any
+
+from vramwise.facts.bundled import bundled_json
+from vramwise.types import GpuSpec
+
+_TERA, _GIGA, _MEBI = 1e12, 1e9, 1024.0**2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """Operations and bytes a second; 0 where the card has none of that kind."""
+
+    name: str
+    multiprocessors: int
+    half: float
+    bf16: float
+    fp32: float
+    int8: float
+    memory: float
+    cache_bytes: float
+    pcie: float
+    link: float
+
+    def flops(self, dtype: str) -> float:
+        """Of matrix products in this type."""
+        own = {"bf16": self.bf16, "fp16": self.half, "int8": self.int8}.get(dtype, self.fp32)
+        return own or self.fp32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Efficiency:
+    """Shares of a card's rates that kernels reach, and what the host takes for each thing it does, in seconds.
+
+    Shares: of the tensor rate (`product`, `attention_forward`, `attention_backward`, `cut_loss`), of the memory's rate
+    (the others). `cudnn`: how much faster its attention is than the others'. `strided`: kernels that broadcast,
+    transpose or widen. `cached`: how much faster kernels stream what the last-level cache holds. `kernel`: what every
+    kernel takes on the card besides its work.
+
+    `host_forward`, `host_backward`, `host_library`, `host_triton`, `host_copy`: one launch, by whom; `host_product`:
+    more for a matrix product; `host_op`: a view or an autograd node; `host_call`: a module or a hook; `host_function`:
+    an autograd function written in Python; `host_sync`: asking the card for a number, besides the wait;
+    `host_micro_step`, `host_step`: for each of those.
+    """
+
+    product: float
+    attention_forward: float
+    attention_backward: float
+    cudnn: float
+    cut_loss: float
+    stream: float
+    strided: float
+    triton: float
+    dequantise: float
+    optimizer: float
+    scatter: float
+    cached: float
+    pcie: float
+    link: float
+    kernel: float
+    host_forward: float
+    host_backward: float
+    host_library: float
+    host_triton: float
+    host_copy: float
+    host_product: float
+    host_op: float
+    host_call: float
+    host_function: float
+    host_sync: float
+    host_micro_step: float
+    host_step: float
+    host_update: float  # parameters a second that the host's processors step
+
+
+def rates_of(gpu: GpuSpec | None) -> Rates | None:
+    """A card's rates; None where they are not known."""
+    if gpu is None or gpu.multiprocessors is None or gpu.name not in _rates()["cards"]:
+        return None
+    row = dict(zip(_rates()["columns"], _rates()["cards"][gpu.name], strict=True))
+    half = (row["half"] or 0) * _TERA
+    return Rates(
+        name=gpu.name,
+        multiprocessors=gpu.multiprocessors,
+        half=half,
+        bf16=half if gpu.bf16 else 0,
+        fp32=row["fp32"] * _TERA,
+        int8=(row["int8"] or 0) * _TERA,
+        memory=row["memory"] * _GIGA,
+        cache_bytes=row["cache"] * _MEBI,
+        pcie=row["pcie"] * _GIGA,
+        link=(row["link"] or row["pcie"]) * _GIGA,
+    )
+
+
+@cache
+def efficiency() -> Efficiency:
+    """What was measured."""
+    stored = bundled_json("efficiency.json")["values"]
+    return Efficiency(**{field.name: stored[field.name] for field in fields(Efficiency)})
+
+
+def efficiency_basis() -> str:
+    """On which runs, in words."""
+    return str(bundled_json("efficiency.json")["basis"])
+
+
+@cache
+def measured_error() -> Mapping[str, Any]:
+    """How far step times of measured runs were off: `runs`, `median` and `worst` in per cent, `basis` in words."""
+    found: Mapping[str, Any] = bundled_json("speed_accuracy.json")
+    return found
+
+
+@cache
+def _rates() -> Any:
+    return bundled_json("rates.json")

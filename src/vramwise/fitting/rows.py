@@ -1,0 +1,59 @@
+"""A run that does not fit: with how short rows it would."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+
+from vramwise.errors import VramwiseError
+from vramwise.subject import Subject
+from vramwise.variants.lengths import Lengths
+from vramwise.variants.prediction import Prediction
+
+# Rows are tried in eighths of sequence_len: data whose longest row is shorter than one would not be given so many.
+_PARTS = 8
+# Where the run itself has more events than this, each further prediction takes half a second.
+_MOST_EVENTS = 250_000
+
+
+def rows_that_fit(subject: Subject, prediction: Prediction, limit_bytes: int | None = None) -> int | None:
+    """The longest rows with which a run fits that does not with full ones, in eighths of sequence_len.
+
+    None where rows are as long as they are taken to be, and where even the shortest are too long.
+    """
+    if prediction.fits is not False or not prediction.full_rows or _too_long(prediction):
+        return None
+    longest, capacity = subject.run.sequence_len, prediction.capacity_bytes or 0
+    least = _with_rows(subject, longest // _PARTS, limit_bytes)
+    if least is None or least.fits is not True:
+        return None
+    # Memory grows about evenly with the rows: where it meets the card is tried, and then a step less at a time.
+    lowest, highest = (one.needs.highest_reserved_bytes for one in (least, prediction))
+    share = (capacity - lowest) / max(1, highest - lowest)
+    part = max(1, min(_PARTS - 1, ceil(1 + (_PARTS - 1) * share)))
+    while part > 1:
+        tried = _with_rows(subject, longest * part // _PARTS, limit_bytes)
+        if tried is not None and tried.fits:
+            break
+        part -= 1
+    return longest * part // _PARTS
+
+
+def _too_long(prediction: Prediction) -> bool:
+    return len(prediction.short_timeline.events) > _MOST_EVENTS
+
+
+def _with_rows(subject: Subject, width: int, limit_bytes: int | None) -> Prediction | None:
+    """With rows of at most `width` tokens, of which each batch has one, and shorter ones beside it."""
+    if width < 2:
+        return None
+    run = subject.run
+    train, evaluation = [Lengths(tokens=_batch(width, rows)) for rows in (run.micro_batch_size, run.eval_batch_size)]
+    try:
+        return subject.forecast(lengths=train, eval_lengths=evaluation, limit_bytes=limit_bytes)
+    except VramwiseError:
+        return None
+
+
+def _batch(width: int, rows: int | None) -> Sequence[int]:
+    return [width, *[width - 1] * (min(rows or 1, 4096) - 1)]

@@ -1,0 +1,98 @@
+"""A run that does not fit: the change that makes it fit, in a word, and the command that writes it.
+
+The answer is `fit`'s own: the same search over the same axes, ended after a few simulations. Where it has none by then,
+none is named.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vramwise.attempting import Adjust, as_it_is
+from vramwise.errors import VramwiseError
+from vramwise.facts.gpus import find_gpu
+from vramwise.fitting.fit import search_of
+from vramwise.fitting.workshop import SubjectWorkshop
+from vramwise.subject import Subject
+from vramwise.types import GpuSpec
+from vramwise.units import MIB
+from vramwise.variants.attempt import Attempt
+from vramwise.variants.axes import opened
+from vramwise.variants.changes.words import in_few_words
+from vramwise.variants.search.result import Candidate
+
+# Simulations that the answer may take here.
+_FEW = 8
+# Where the run itself has more events than this, each simulation takes half a second.
+_MOST_EVENTS = 250_000
+# What is opened where nothing fits that keeps the training result: what most people would turn to, the mildest first.
+_WORDS: tuple[tuple[str, ...], ...] = ((), ("8bit-optimizer",), ("qlora",), ("lora",))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WayOut:
+    """A variant that fits; `allow`: the words that open it; `command`: the line that writes it."""
+
+    candidate: Candidate
+    allow: tuple[str, ...] = ()
+    command: str = ""
+
+    @property
+    def attempt(self) -> Attempt:
+        """Its changes and its prediction."""
+        return self.candidate.attempt
+
+    @property
+    def words(self) -> str:
+        """What it changes, in a few words."""
+        return in_few_words(self.candidate.attempt.changes)
+
+
+def way_out(
+    subject: Subject,
+    *,
+    limit_bytes: int | None = None,
+    adjust: Adjust = as_it_is,
+    words: Sequence[tuple[str, ...]] = _WORDS,
+) -> WayOut | None:
+    """What makes a run fit that does not; None where nothing does that was tried."""
+    prediction = subject.forecast(limit_bytes=limit_bytes)
+    if prediction.fits is not False or len(prediction.short_timeline.events) > _MOST_EVENTS:
+        return None
+    workshop = SubjectWorkshop(subject=subject, limit_bytes=limit_bytes, adjust=adjust)
+    for allow in words:
+        search = search_of(workshop, opened(allow))
+        search.most = _FEW
+        best = search.best()
+        if best is not None and not search.ended_early:
+            command = fit_command(subject, limit_bytes, allow)
+            return WayOut(candidate=search.book.candidate(best), allow=allow, command=command)
+    return None
+
+
+def fit_command(subject: Subject, limit_bytes: int | None = None, allow: Sequence[str] = ()) -> str:
+    """The line that writes the fastest variant that fits into the file."""
+    path = subject.document.path
+    words = ["vramwise", "fit", path if path != "<text>" else "CONFIG"]
+    if subject.target.gpu is not None:
+        words += ["--gpu", _called(subject.target.gpu)]
+    if subject.target.gpus > 1:
+        words += ["--gpus", str(subject.target.gpus)]
+    if limit_bytes is not None:
+        words += ["--memory-limit", f"{limit_bytes // MIB}MiB"]
+    for word in allow:
+        words += ["--allow", word]
+    return shlex.join([*words, "--write"])
+
+
+def _called(gpu: GpuSpec) -> str:
+    """A name for the card that --gpu takes: its own, else its size."""
+    name = gpu.name.lower().replace(" ", "-")
+    try:
+        if find_gpu(name).memory_bytes == gpu.memory_bytes:
+            return name
+    except VramwiseError:
+        pass
+    return f"{gpu.memory_bytes // MIB}MiB"

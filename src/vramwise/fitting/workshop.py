@@ -1,0 +1,123 @@
+"""What a search asks, answered for a Subject: variants of its config, written by its trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from vramwise.attempting import Adjust, Draft, as_it_is
+from vramwise.errors import VramwiseError
+from vramwise.facts.context import outside_bytes
+from vramwise.rules import RULES as COMMON_RULES
+from vramwise.rules.judge import judge
+from vramwise.subject import Subject
+from vramwise.types import Change, RunSpec, Severity
+from vramwise.variants.attempt import Attempt
+from vramwise.variants.lengths import eval_shapes, train_shapes
+from vramwise.variants.search.book import settings_of
+from vramwise.variants.speed import Speed, lower_bound_bytes
+
+
+@dataclass(slots=True, kw_only=True)
+class SubjectWorkshop:
+    """The workshop of one Subject. `keep`: keys of the trainer that stay as they are."""
+
+    subject: Subject
+    limit_bytes: int | None = None
+    keep: Sequence[str] = ()
+    adjust: Adjust = as_it_is
+    _drafts: dict[Hashable, Draft] = field(default_factory=dict)
+    _speeds: dict[Hashable, Speed | None] = field(default_factory=dict)
+    _bounds: dict[Hashable, int] = field(default_factory=dict)
+    _errors: frozenset[tuple[str, str | None]] | None = None
+
+    def made(self, changes: Sequence[Change]) -> Attempt:
+        """The config with the changes, resolved; `refused` where it cannot be written or would alter what is kept."""
+        made = self._draft(tuple(changes)).made(self.adjust)
+        if made.run is None:
+            return made
+        altered = self._altered(made)
+        if altered:
+            return Attempt(changes=made.changes, refused=altered)
+        return made
+
+    def speed(self, run: RunSpec) -> Speed | None:
+        """How long a step takes, with rows as long as the data's where that is known."""
+        key = settings_of(run)
+        if key not in self._speeds:
+            try:
+                self._speeds[key] = self.subject.with_run(run).speed()
+            except VramwiseError:
+                self._speeds[key] = None
+        return self._speeds[key]
+
+    def least_bytes(self, run: RunSpec) -> int:
+        """What the run certainly needs."""
+        model, data, key = self.subject.model, self.subject.data, settings_of(run)
+        assert model is not None
+        if key not in self._bounds:
+            try:
+                shapes = train_shapes(run, data.train), eval_shapes(run, data.evaluation)
+                self._bounds[key] = lower_bound_bytes(run, model, *shapes)
+            except VramwiseError:
+                self._bounds[key] = 0
+        return self._bounds[key]
+
+    def room_bytes(self, run: RunSpec) -> int:
+        """The card less what lies outside the allocator, or the limit if that is lower."""
+        gpu = run.target.gpu
+        room = None if gpu is None else gpu.memory_bytes - outside_bytes(run)
+        return min(bound for bound in (room, self.limit_bytes) if bound is not None)
+
+    def refusal(self, attempt: Attempt) -> str:
+        """The first error that `check` finds with the changes and not without."""
+        assert attempt.run is not None
+        if self._errors is None:
+            self._errors = frozenset((rule, key) for rule, key, _ in _errors(self.subject, self.subject.run))
+        found = _errors(self.subject, attempt.run)
+        return next((message for rule, key, message in found if (rule, key) not in self._errors), "")
+
+    def predicted(self, attempt: Attempt) -> Attempt:
+        """With its prediction."""
+        return self._draft(attempt.changes).predicted(attempt, self.limit_bytes)
+
+    def _draft(self, changes: tuple[Change, ...]) -> Draft:
+        """Written one change after the other; what two variants have in common at their beginning is written once."""
+        if not changes:
+            return Draft(subject=self.subject)
+        signature = tuple(_signature(change) for change in changes)
+        if signature not in self._drafts:
+            self._drafts[signature] = self._draft(changes[:-1]).with_change(changes[-1])
+        return self._drafts[signature]
+
+    def _altered(self, made: Attempt) -> str:
+        """Which pinned setting it would alter, in a sentence."""
+        assert made.run is not None
+        now = self.subject.run
+        if made.run.effective_batch_size != now.effective_batch_size:
+            return f"the effective batch would be {made.run.effective_batch_size}, not {now.effective_batch_size}"
+        for key in self.keep:
+            if any(_same_key(edit.key, key) for edit in made.edits) or any(
+                getattr(made.run, name) != getattr(now, name) for name in _fields_of(now, key)
+            ):
+                return f"{key} is kept"
+        return ""
+
+
+def _same_key(key: str, pinned: str) -> bool:
+    return key == pinned or key.startswith(f"{pinned}.") or pinned.startswith(f"{key}.")
+
+
+def _fields_of(run: RunSpec, key: str) -> Iterable[str]:
+    return (name for name, spelt in run.keys.items() if spelt == key)
+
+
+def _signature(change: Change) -> Hashable:
+    return change.id, tuple((name, repr(value)) for name, value in change.fields.items())
+
+
+def _errors(subject: Subject, run: RunSpec) -> list[tuple[str, str | None, str]]:
+    """What the rules that `check` goes by call an error in a run, memory apart."""
+    rules = (*COMMON_RULES, *subject.trainer.rules())
+    findings, _ = judge(run, None, rules, subject.trainer.spell)
+    return [(found.rule, found.key, found.message) for found in findings if found.severity is Severity.ERROR]

@@ -1,0 +1,346 @@
+"""The work of a run: every kernel that a ghost run stands for, in the order in which the host launches them.
+
+A `WorkTape` is a tape that lists kernels besides allocations. What an op makes with `new` or `like` is taken for one
+kernel that streams: it writes its result and reads about as much. Ops for which that is not so say what they really
+launch, through `tape.work`, which is None on an ordinary tape: predictions of memory pay nothing for it.
+
+Does not know how fast anything is: see `variants.speed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from vramwise.ghost.dtypes import DType
+from vramwise.ghost.hardware import Hardware
+from vramwise.ghost.tape import LIGER, Backward, Grads, Node, Tape, Tensor
+
+# Marks that say nothing about where in the model the run is: what they stand for belongs to what was before.
+_IN_PASSING = ("autocast copies of weights", "brought back from the host", "matrix multiplication workspace")
+# Parts of a block, and the modules of one that are gone through besides its linear layers: itself, its norm, its own.
+_PARTS, _MODULES = (": attention", ": mlp"), 3
+_EXCHANGED = ("gathered weights", "exchanged gradients", "communication buckets")
+
+
+class Kernel:
+    """One launch. `dims`: (batch, m, n, k) of a product; `flops` of products and attention; bytes of all.
+
+    `by`: who launches it: "forward" (Python, op by op), "backward" (autograd's own thread), "library" (a library's
+    Python code), "triton" (Triton's launcher), "copy" (a hook that sends a tensor elsewhere). `count`: so many launches
+    that are alike, or a part of one that takes many tensors. What the host goes through before it: `ops`, views and
+    autograd's nodes; `calls`, modules and hooks; `functions`, autograd's functions that are written in Python.
+    `about`: the parameter that it is for, where its mark does not say. `cudnn`: attention by cuDNN's kernel.
+    """
+
+    __slots__ = (
+        "about",
+        "by",
+        "calls",
+        "count",
+        "cudnn",
+        "dims",
+        "dtype",
+        "family",
+        "flops",
+        "functions",
+        "ops",
+        "read",
+        "tag",
+        "written",
+    )
+
+    def __init__(self, family: str, read: float, written: float, by: str, tag: int) -> None:
+        self.family = family
+        self.read = read
+        self.written = written
+        self.by = by
+        self.tag = tag
+        self.dims: tuple[int, int, int, int] = (0, 0, 0, 0)
+        self.dtype = ""
+        self.flops = 0.0
+        self.count = 1.0
+        self.about = ""
+        self.cudnn = False
+        self.ops = 0
+        self.calls = 0
+        self.functions = 0
+
+
+class Work:
+    """The list, and how ops write into it."""
+
+    def __init__(self, tape: WorkTape) -> None:
+        self._tape = tape
+        self.kernels: list[Kernel] = []
+        # where each phase begins: (position, name, step)
+        self.phases: list[tuple[int, str, int]] = []
+        self._made: dict[int, Kernel] = {}
+        self._ops = 0
+        self._calls = 0
+        self._functions = 0
+        # cards that share the work; the micro-step after which the whole gradients of all are summed (0: none)
+        self.ranks = 1
+        self.sums_gradients = 0
+        self._begun = -1  # micro-steps; the first "forward" is where a step's batches are made
+        # autograd's own code is at work, and not a block that is run again
+        self.in_autograd = False
+        # a backward step that is written in Python is under way
+        self.in_python = False
+        # packed rows: the kernel is told where samples begin; else every layer finds out for itself
+        self.told_samples = True
+        # tokens of a sample, where rows hold several that do not attend to one another
+        self.sample: int | None = None
+
+    def _add(self, family: str, read: float, written: float) -> Kernel:
+        t = self._tape
+        by = "backward" if t.in_backward and self.in_autograd and not self.in_python else "forward"
+        kernel = Kernel(family, read, written, by, t.tag)
+        kernel.ops, kernel.calls, kernel.functions = self._ops, self._calls, self._functions
+        self._ops = self._calls = self._functions = 0
+        self.kernels.append(kernel)
+        return kernel
+
+    def made(self, tensor: Tensor, read: float) -> None:
+        """A tensor was made: by a kernel of its own, unless an op says otherwise."""
+        if tensor.storage is not None:
+            written = tensor.numel * tensor.dtype.size
+            self._made[tensor.storage.number] = self._add("stream", read, written)
+
+    def begun(self, phase: str) -> None:
+        """A phase begins."""
+        self._begun += phase == "forward"
+
+    def op(self) -> None:
+        """The host does something that launches nothing."""
+        self._ops += 1
+
+    def called(self, functions: int) -> None:
+        """So many functions of modules are gone through, besides those that every op takes."""
+        self._calls += functions
+
+    def function(self) -> None:
+        """One of autograd's functions that are written in Python begins, forward or backward."""
+        self._functions += 1
+
+    def of(self, tensor: Tensor | None) -> Kernel | None:
+        """The kernel that made a tensor, to be corrected."""
+        return None if tensor is None or tensor.storage is None else self._made.get(tensor.storage.number)
+
+    def reads(self, tensor: Tensor | None, *sources: Tensor) -> None:
+        """What the kernel that made it really reads."""
+        kernel = self.of(tensor)
+        if kernel is not None:
+            kernel.read = sum([source.numel * source.dtype.size for source in sources])
+
+    def no_kernel(self, *tensors: Tensor | None) -> None:
+        """These are made beside others, or are empty: no launch of their own."""
+        for tensor in tensors:
+            kernel = self.of(tensor)
+            if kernel is not None:
+                kernel.count = 0
+
+    def stream(self, read: float, written: float, family: str = "stream", count: float = 1) -> Kernel:
+        """A kernel that writes over what is there."""
+        kernel = self._add(family, read, written)
+        kernel.count = count
+        return kernel
+
+    def over(self, tensor: Tensor, sources: int = 1) -> None:
+        """In place: reads the tensor and so many others like it, writes it."""
+        nbytes = tensor.numel * tensor.dtype.size
+        self._add("stream", nbytes * (1 + sources), nbytes)
+
+    def rewritten(self, tensors: Sequence[Tensor | None], family: str) -> None:
+        """One kernel of a library reads and writes all of these in place."""
+        nbytes = sum([0 if one is None else one.numel * one.dtype.size for one in tensors])
+        self._add(family, nbytes, nbytes).by = "triton"
+
+    def named(self, tensor: Tensor, family: str) -> None:
+        """What kind of kernel made it."""
+        kernel = self.of(tensor)
+        if kernel is not None:
+            kernel.family = family
+
+    def of_many(self, count: int, tensor: Tensor) -> None:
+        """So many launches made it."""
+        kernel = self.of(tensor)
+        if kernel is not None:
+            kernel.count = count
+
+    def opened(self, weight: Tensor, scales: Tensor | None, *, bits: int) -> None:
+        """A quantised weight was made whole: a kernel for its scales, if they are quantised too, and one for it."""
+        kernel = self.of(weight)
+        if kernel is not None:
+            kernel.family, kernel.by = "dequantise", "library"
+            kernel.read = weight.numel * bits / 8
+        found = self.of(scales)
+        if found is not None:
+            found.by = "library"
+
+    def fused(
+        self,
+        made: Sequence[Tensor | None],
+        family: str,
+        *,
+        read: float,
+        flops: float = 0.0,
+        over: Sequence[Tensor] = (),
+    ) -> Kernel:
+        """One kernel of a library makes all of these, and writes over others."""
+        written = sum([0 if one is None else one.numel * one.dtype.size for one in (*made, *over)])
+        self.no_kernel(*made)
+        kernel = self._add(family, read, written)
+        kernel.by, kernel.flops = "triton", flops
+        return kernel
+
+    def product(self, out: Tensor | None, m: int, n: int, k: int, *, batch: int = 1, dtype: DType) -> Kernel:
+        """A matrix product (m × k) · (k × n), so many at once. `out`: what it makes; None: it is added to what is
+        there."""
+        kernel = self.of(out)
+        size = dtype.size
+        if kernel is None:
+            kernel = self._add("product", 0, 0)
+        kernel.family = "product"
+        kernel.read = batch * size * (m * k + k * n + (m * n if out is None else 0))
+        kernel.written = batch * m * n * (out.dtype.size if out is not None else size)
+        kernel.flops = 2.0 * batch * m * n * k
+        kernel.dims = (batch, m, n, k)
+        kernel.dtype = dtype.name
+        return kernel
+
+    def grouped(self, out: Tensor, m: int, n: int, k: int, groups: int, dtype: DType) -> None:
+        """A product a group in one launch: of so many rows each, where tokens spread evenly."""
+        self.product(out, m, n, k, batch=groups, dtype=dtype).family = "grouped product"
+
+    def attention(
+        self,
+        made: Sequence[Tensor | None],
+        q: Tensor,
+        k: Tensor,
+        *,
+        backward: bool,
+        causal: bool,
+        longest: int | None = None,
+        cudnn: bool = False,
+    ) -> None:
+        """A fused attention kernel over (batch, heads, tokens, width): two products forward, five backward.
+
+        `longest`: so many keys that a query meets at most, where that is fewer than all.
+        """
+        batch, heads, queries, width = q.shape
+        # a mask does not spare the kernel any work; rows known to be several samples do
+        keys = min(k.shape[2], self.sample or k.shape[2], longest or k.shape[2]) if causal else k.shape[2]
+        flops = (10.0 if backward else 4.0) * batch * heads * queries * keys * width
+        read = q.numel * q.dtype.size * (4 if backward else 1) + 2 * k.numel * k.dtype.size
+        kernel = self.fused(made, "attention backward" if backward else "attention forward", read=read)
+        kernel.by = "backward" if backward else "forward"
+        kernel.flops = flops / 2 if causal else flops
+        kernel.dims, kernel.cudnn = (batch, heads, queries, width), cudnn
+        kernel.dtype = q.dtype.name
+
+    def written_in_python(self, backward: Backward) -> Backward:
+        """A backward step whose kernels are launched one by one from Python, not by autograd's own thread."""
+
+        def launched(t: Tape, node: Node, grad: Any) -> Grads:
+            self.in_python = True
+            self.function()
+            results = backward(t, node, grad)
+            self.in_python = False
+            return results
+
+        return launched
+
+    def sync(self) -> None:
+        """The host waits until the device has done everything."""
+        self._add("sync", 0, 0).count = 0
+
+    def asked(self, times: int, small: int) -> None:
+        """The host asks the card for a number, so many times, each after some small kernels."""
+        for _ in range(times):
+            self.stream(0, 0, count=small)
+            self.sync()
+
+    def wait(self) -> None:
+        """What follows waits for exchanges and copies that were begun before."""
+        self._add("wait", 0, 0).count = 0
+
+    def on_host(self, elements: int, size: int) -> Kernel:
+        """The host's processors update so many parameters, and send their values to the card."""
+        self.copy(elements * size, to_host=False)
+        return self._add("update on the host", elements, elements)
+
+    def copy(self, nbytes: float, *, to_host: bool) -> None:
+        """A copy between card and host memory, beside the kernels."""
+        self._add("to host" if to_host else "from host", nbytes, nbytes).by = "copy"
+
+    def collective(self, kind: str, nbytes: float) -> None:
+        """An exchange with other cards, of so many bytes in all, beside the kernels: each has its own share already."""
+        others = nbytes * (self.ranks - 1) / self.ranks
+        self._add(kind, others, others)
+
+    def gradient(self, grad: Tensor) -> None:
+        """A parameter has its gradient: where all cards hold the whole model, their sum goes round, in two turns."""
+        if self.sums_gradients and self._begun == self.sums_gradients:
+            self.collective("reduce", 2 * grad.numel * grad.dtype.size)
+
+
+class WorkTape(Tape):
+    """A tape that lists kernels too."""
+
+    work: Work
+
+    def __init__(self, hardware: Hardware, liger: tuple[int, ...] = LIGER) -> None:
+        super().__init__(hardware, liger)
+        self.work = Work(self)
+
+    def new(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
+        """A new tensor, and the kernel that fills it."""
+        out = super().new(shape, dtype)
+        self.work.made(out, out.numel * dtype.size)
+        return out
+
+    def like(self, tensor: Tensor, dtype: DType | None = None) -> Tensor:
+        """A new tensor of the same shape, and the kernel that fills it from the other."""
+        out = super().like(tensor, dtype)
+        self.work.made(out, tensor.numel * tensor.dtype.size)
+        if out.dtype.size > tensor.dtype.size:
+            self.work.named(out, "strided")  # casts to wider types go element by element
+        return out
+
+    def node(self, backward: Backward, inputs: tuple[Tensor, ...], saved: tuple[Tensor | None, ...]) -> Node:
+        """The backward step of an op: the host makes it."""
+        self.work.op()
+        if self.frame is not None:
+            # a hook for each tensor: when it is saved, and when one that was saved in backward is asked for
+            hooks = sum([one is not None for one in saved])
+            self.work.called(2 * hooks if self.in_backward else hooks)
+        return super().node(backward, inputs, saved)
+
+    def mark(self, category: str, label: str) -> int:
+        """What follows is for something else: a part of a block is some modules."""
+        if label.endswith(_PARTS):
+            self.work.in_autograd = False
+            self.work.called(_MODULES)
+        return super().mark(category, label)
+
+    def mark_backward(self, tag: int) -> None:
+        """A backward step begins."""
+        self.work.op()
+        self.work.in_autograd = True
+        super().mark_backward(tag)
+
+    def phase(self, name: str, step: int) -> None:
+        """The run enters a phase."""
+        super().phase(name, step)
+        self.work.begun(name)
+        self.work.phases.append((len(self.work.kernels), name, step))
+
+    def layer_of(self, tag: int) -> int | None:
+        """The number of the model's layer that a mark stands for; −1: wherever the run was before; None: none."""
+        label = self.tags[tag].label.removesuffix(": backward")
+        if label.endswith((*_IN_PASSING, *_EXCHANGED)):
+            return -1
+        part = label.partition(":")[0]
+        digits = part.rpartition(".")[2]
+        return int(digits) if part != label and digits.isdigit() else None

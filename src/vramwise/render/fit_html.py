@@ -1,0 +1,115 @@
+"""A fit as one self-contained page: the answer, the frontier drawn, the diff, the variants as a table."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+from vramwise.fitting.report import FitReport
+from vramwise.render import fit_words as words
+from vramwise.render.fit_text import diff_lines, next_lines, price, rests_on, variants
+from vramwise.render.frontier import STYLE, frontier
+from vramwise.render.html.markup import Markup, element, together
+from vramwise.render.html.plain import plain_page
+from vramwise.render.html.sections import card, header, table
+from vramwise.render.outward import unstyle
+from vramwise.render.speed_text import times
+from vramwise.render.verdict_text import EFFECTS
+from vramwise.units import gib, readable
+from vramwise.variants.changes.words import in_few_words
+from vramwise.variants.search.result import Candidate, Fit
+
+_STYLE = """
+main > .card, main > .halves { margin-bottom: 16px; }
+.halves > #changes, .halves > #why { margin-bottom: 0; }
+.halves:has(> :only-child) { display: block; }
+#variants tbody th { min-width: 14em; }
+#variants tr.best > * { font-weight: 600; }
+ins, del { text-decoration: none; display: inline-block; min-width: 100%; }
+ins { color: var(--good); background: var(--good-soft); }
+del { color: var(--bad); background: var(--bad-soft); }
+.next code { display: block; padding: 8px 10px; background: var(--soft); border-radius: 6px; margin: 6px 0; }
+"""
+
+
+def fit_page(report: FitReport) -> str:
+    """The whole page; it needs no script and no network."""
+    fit = report.fit
+    name = PurePath(report.document.path).name
+    target = words.card_of(fit)
+    title = f"{name}: what fits {target.name}" if target else f"{name}: what fits"
+    state = {"fits": "good", "tight": "open", "does_not_fit": "bad"}[words.kind(fit)]
+    top = header(title, [words.answer(fit, report.asked), *words.reasons(report)], "", "", state)
+    drawn = frontier(fit, variants(fit))
+    body = together(
+        top,
+        card("frontier", "Memory against speed", *drawn) if drawn else None,
+        element("div", _diff(report), _effects(fit), class_="halves"),
+        _table(fit),
+        _opened(fit),
+        _rest(fit),
+    )
+    return plain_page(title, STYLE + _STYLE, body)
+
+
+def _diff(report: FitReport) -> Markup | None:
+    lines = [unstyle(line) for line in diff_lines(report)][2:]
+    commands = [line.strip() for line in map(unstyle, next_lines(report)) if line.startswith("  ")]
+    if not lines and not commands:
+        return None
+    tags = {"+": "ins", "-": "del"}
+    coloured = [element(tags[line[:1]], line) if line[:1] in tags else together(line) for line in lines]
+    code = [together(line, "\n") for line in coloured]
+    block = element("pre", element("code", *code), tabindex=0) if lines else None
+    following = element("div", *(element("code", line) for line in commands), class_="next") if commands else None
+    return card("changes", "What to change" if lines else "What to run", block, following)
+
+
+def _effects(fit: Fit) -> Markup | None:
+    changes = fit.best.attempt.changes if fit.best is not None else ()
+    if not changes:
+        return None
+    items = [
+        element(
+            "li", element("p", element("b", in_few_words([one])), f" ({EFFECTS[one.effect]})"), element("p", one.why)
+        )
+        for one in changes
+    ]
+    return card("why", "What it does to the training", element("ul", *items, class_="findings"))
+
+
+def _table(fit: Fit) -> Markup:
+    rows = [_row(fit, one) for one in variants(fit)]
+    caption = "The answer first, then what else was weighed, and your file as it is"
+    head = ("variant", "reserved", "spare", "a step", "speed", "")
+    return card("variants", "Variants", table("variants", caption, head, rows))
+
+
+def _row(fit: Fit, one: Candidate) -> tuple[Markup | str, ...]:
+    said = in_few_words(one.attempt.changes)
+    faster = words.ratio(fit.original, one)
+    spare = (one.spare_bytes or 0) + one.margin_bytes
+    return (
+        element("b", said) if one is fit.best else said,
+        gib(one.reserved_bytes or 0),
+        readable(spare) if spare >= 0 else f"-{readable(-spare)}",
+        words.step(one),
+        "" if faster is None else times(faster),
+        price(one).strip(" ()"),
+    )
+
+
+def _opened(fit: Fit) -> Markup | None:
+    if not fit.opened:
+        return element("p", words.NO_WORD) if fit.best is None else None
+    items = [element("li", words.opened_words(word, one, fit.original)) for word, one in fit.opened]
+    title = "What would fit" if fit.best is None else "What would be faster"
+    return card("opened", title, element("ul", *items))
+
+
+def _rest(fit: Fit) -> Markup:
+    counted = f"{fit.considered:,} variants were considered, {fit.simulated:,} of them simulated"
+    ranked = sorted(fit.fallen.items(), key=lambda item: (-item[1], item[0]))
+    fell = element("ul", *(element("li", f"{count:,} {why}") for why, count in ranked)) if ranked else None
+    notes = element("ul", *(element("li", unstyle(line)) for line in rests_on(fit)))
+    folded = element("details", element("summary", "What this rests on"), notes)
+    return card("others", "The others", element("p", counted), fell, element("p", words.smallest_card(fit)), folded)

@@ -1,0 +1,74 @@
+"""The JSON contract of `fit`, version 1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramwise.fitting.report import FitReport
+from vramwise.render import fit_words as words
+from vramwise.render.speed_text import speed_json
+from vramwise.types import GpuSpec
+from vramwise.variants.changes.words import in_few_words
+from vramwise.variants.search.result import Candidate
+
+VERSION = 1
+
+
+def fit_json(report: FitReport) -> dict[str, Any]:
+    """One answer. Sizes are in bytes; a variant's `faster` is against the file as it is."""
+    fit = report.fit
+
+    def variant(one: Candidate | None) -> dict[str, Any] | None:
+        return None if one is None else _variant(one, report)
+
+    card = words.card_of(fit)
+    return {
+        "version": VERSION,
+        "config": report.document.path,
+        "gpu": card and card.name,
+        "verdict": {
+            "kind": words.kind(fit),
+            "changed": fit.changed,
+            "speedup": None if fit.best is None else words.ratio(fit.original, fit.best),
+            "text": words.answer(fit, report.asked),
+        },
+        "reasons": list(words.reasons(report)),
+        "best": variant(fit.best),
+        "original": variant(fit.original),
+        "alternatives": [variant(one) for one in fit.alternatives],
+        "closest": variant(fit.closest),
+        "opened": [{"allow": allow.split(), **(variant(one) or {})} for allow, one in fit.opened],
+        "fallen": dict(fit.fallen),
+        "smallest_card": _card(fit.smallest_card),
+        "considered": fit.considered,
+        "simulated": fit.simulated,
+        "command": report.command,
+        "written": report.written or None,
+    }
+
+
+def _variant(one: Candidate, report: FitReport) -> dict[str, Any]:
+    prediction = one.prediction
+    return {
+        "words": in_few_words(one.attempt.changes),
+        "fits": one.fits,
+        "tight": one.tight,
+        "fell": one.fell,
+        "changes": [
+            {"id": change.id, "title": change.title, "effect": change.effect, "why": change.why}
+            for change in one.attempt.changes
+        ],
+        "edits": [{"op": edit.op, "key": edit.key, "value": edit.value} for edit in one.attempt.edits],
+        "commands": list(one.attempt.commands),
+        "diff": report.diff(one),
+        "reserved_bytes": one.reserved_bytes,
+        "capacity_bytes": prediction and prediction.capacity_bytes,
+        "spare_bytes": one.spare_bytes,
+        "margin_bytes": one.margin_bytes,
+        "speed": speed_json(one.speed),
+        "faster": words.ratio(report.fit.original, one),
+    }
+
+
+def _card(card: GpuSpec | None) -> dict[str, Any] | None:
+    return None if card is None else {"gpu": card.name, "usable_bytes": card.memory_bytes}

@@ -1,0 +1,160 @@
+"""`fit` for people: the answer, the diff, what else would do and at what price, why others fell, what to run next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramwise.fitting.report import FitReport
+from vramwise.render import fit_words as words
+from vramwise.render.folding import fold, fold_all
+from vramwise.render.outward import style
+from vramwise.render.speed_text import error_line, times
+from vramwise.render.verdict_text import EFFECTS, SIGNS, error_lines
+from vramwise.units import gib, readable
+from vramwise.variants.changes.words import in_few_words
+from vramwise.variants.search.result import Candidate, Fit
+
+# A column of words is never narrower, whatever the terminal.
+_NARROWEST = 24
+_HEAD = ("", "reserved", "spare", "a step", "speed")
+
+
+def headline(report: FitReport) -> str:
+    """The first line: the answer."""
+    sign, colour = SIGNS[words.kind(report.fit)]
+    said, colon, rest = words.answer(report.fit, report.asked).partition(":")
+    return style(f"{sign} {said}", fg=colour, bold=True) + colon + rest
+
+
+def render_fit(report: FitReport, *, width: int | None = None) -> list[str]:
+    """Every line, none wider than `width` but those of the diff and commands, which are copied."""
+    fit = report.fit
+    prose = [headline(report), *(f"  {reason}" for reason in words.reasons(report))]
+    parts = [
+        fold_all(prose, width),
+        fold_all(_effects(fit), width),
+        list(diff_lines(report)),
+        _table(fit, width),
+        *(fold_all(part, width) for part in (_opened(fit), _others(fit), rests_on(fit), next_lines(report))),
+    ]
+    return [line for part in parts if part for line in ("", *part)][1:]
+
+
+def _effects(fit: Fit) -> list[str]:
+    """What the changes do to the training; why, where they change it."""
+    changes = fit.best.attempt.changes if fit.best is not None else ()
+    lines = []
+    for effect, said in EFFECTS.items():
+        alike = [change for change in changes if change.effect == effect]
+        if alike:
+            whys = "; ".join(dict.fromkeys(change.why for change in alike)) if effect == "changes" else ""
+            title = style(f"{said[:1].upper()}{said[1:]}", bold=True)
+            lines.append(f"{title}: {in_few_words(alike)}{f' ({whys})' if whys else ''}")
+    return lines
+
+
+def diff_lines(report: FitReport) -> Iterator[str]:
+    """The answer as a diff of the user's own file."""
+    colours = {"+": "green", "-": "red", "@": "cyan"}
+    for line in report.diff(report.fit.best).splitlines():
+        heading = line.startswith(("---", "+++"))
+        colour = None if heading else colours.get(line[:1])
+        yield style(line, bold=True) if heading else style(line, fg=colour) if colour else line
+
+
+def _table(fit: Fit, width: int | None) -> list[str]:
+    """The answer and what else fits, each with what it costs and gains; the file as it is, for comparison."""
+    rows = variants(fit)
+    if len(rows) < 2:
+        return []
+    cells = [_cells(fit, one) for one in rows]
+    widths = [max(len(row[at]) for row in (_HEAD, *cells)) for at in range(len(_HEAD))]
+    title = "Variants that fit" if fit.best is not None else "The closest"
+    head = "  ".join(name.rjust(width) for name, width in zip(_HEAD, widths, strict=True))
+    lines = [style(title, bold=True), f"  {head}"]
+    for row, one in zip(cells, rows, strict=True):
+        line = "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        room = None if width is None else max(_NARROWEST, width - len(line) - 4)
+        first, *more = fold(f"{in_few_words(one.attempt.changes)}{price(one)}", room, deeper="")
+        lines.append(f"  {style(line, bold=True) if one is fit.best else line}  {first}")
+        lines += [f"{'':{len(line) + 4}}{rest}" for rest in more]
+    return lines
+
+
+def variants(fit: Fit) -> list[Candidate]:
+    """The answer, the alternatives and the file as it is, each once, the fastest first."""
+    found = [one for one in (fit.best or fit.closest, *fit.alternatives, fit.original) if one is not None]
+    seen: dict[tuple[str, ...], Candidate] = {}
+    for one in found:
+        seen.setdefault(tuple(f"{change.id} {change.fields}" for change in one.attempt.changes), one)
+    return [one for one in seen.values() if one.prediction is not None]
+
+
+def _cells(fit: Fit, one: Candidate) -> tuple[str, ...]:
+    faster = words.ratio(fit.original, one)
+    spare = (one.spare_bytes or 0) + one.margin_bytes
+    return (
+        "→" if one is fit.best else "",
+        gib(one.reserved_bytes or 0),
+        readable(spare) if spare >= 0 else f"-{readable(-spare)}",
+        words.step(one),
+        "" if faster is None else times(faster),
+    )
+
+
+def price(one: Candidate) -> str:
+    """What speaks against a variant: it does not fit, is tight, or changes the training."""
+    said = []
+    if why := words.against(one):
+        said.append(why)
+    elif one.tight:
+        said.append("tight")
+    if any(change.effect == "changes" for change in one.attempt.changes):
+        said.append(EFFECTS["changes"])
+    return f" ({', '.join(said)})" if said else ""
+
+
+def _opened(fit: Fit) -> list[str]:
+    if not fit.opened:
+        return [words.NO_WORD] if fit.best is None else []
+    title = "What would fit" if fit.best is None else "What would be faster"
+    lines = [f"  {words.opened_words(word, one, fit.original)}" for word, one in fit.opened]
+    return [style(title, bold=True), *lines]
+
+
+def _others(fit: Fit) -> list[str]:
+    lines = []
+    why = words.fallen(fit)
+    counted = f"{fit.considered:,} variants were considered, {fit.simulated:,} of them simulated"
+    lines.append(f"{counted}. Why the others fell: {why}" if why else counted)
+    lines.append(words.smallest_card(fit))
+    return lines
+
+
+def rests_on(fit: Fit) -> list[str]:
+    """How far the figures can be trusted, and what was assumed for them."""
+    one = fit.best or fit.closest or fit.original
+    if one.prediction is None:
+        return []
+    lines = [error_lines(one.prediction)[0].replace("Expected error", "Expected error of memory", 1)]
+    if one.speed is not None:
+        lines.append(f"{style('Expected error of speed', bold=True)}: {error_line(one.speed)}")
+    notes = [*one.prediction.assumptions, *(one.speed.assumptions if one.speed else ())]
+    if notes:
+        lines.append(f"{style('Assumptions', bold=True)}: {'; '.join(dict.fromkeys(notes))}")
+    return lines
+
+
+def next_lines(report: FitReport) -> list[str]:
+    """What to run next: lines for the shell that no file can hold, then the command that writes the file."""
+    best = report.fit.best
+    if best is None:
+        opened = [f"  {report.command} {words.allowing(allow)}" for allow, _ in report.fit.opened[:1]]
+        return [style("Next", bold=True), *opened] if opened else []
+    lines = [f"  {command}" for command in best.attempt.commands]
+    if report.written:
+        return [f"Written: {report.written}", *(["Before training:", *lines] if lines else [])]
+    changed = best.attempt.document is not None and best.attempt.document.text != report.document.text
+    if changed:
+        lines.insert(0, f"  {report.command} --write")
+    return [style("Next", bold=True), *lines] if lines else []

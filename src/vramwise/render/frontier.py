@@ -1,0 +1,223 @@
+"""The frontier as a drawing: what each variant reserves against how fast it is, and the card's line. Plain SVG.
+
+Each point is a config: pointing at it, or going to it with the keyboard, shows its edits below the drawing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import ceil, floor
+from textwrap import wrap
+
+from vramwise.render import fit_words as words
+from vramwise.render.html.markup import Markup, element
+from vramwise.render.speed_text import times
+from vramwise.render.verdict_text import setting
+from vramwise.units import GIB, gib, readable
+from vramwise.variants.changes.words import in_few_words
+from vramwise.variants.search.result import Candidate, Fit
+
+# Drawn twice, and the page shows one of them: letters of a wide drawing are too small to read on a phone.
+_WIDE, _NARROW = 1000, 420
+_PLOT = 300
+_LEFT, _RIGHT, _TOP, _BOTTOM = 60, 30, 26, 50
+# Pixels of a line and of a letter: larger where the drawing is narrow, because it is shrunk.
+_LETTERS = {_WIDE: (18, 7.6), _NARROW: (21, 8.8)}
+_MOST_LINES = 12
+_TICKS = 8
+STYLE = """
+.frontier { width: 100%; height: auto; display: block; }
+.frontier text { font-size: 13px; fill: var(--muted); }
+.frontier .grid { stroke: var(--line); }
+.frontier .edge { stroke: var(--limit); stroke-width: 2; stroke-dasharray: 7 4; }
+.frontier .edge-text { fill: var(--limit); font-weight: 600; }
+.frontier .margin { fill: var(--limit); fill-opacity: .12; }
+.frontier .line { fill: none; stroke: var(--c0); stroke-width: 1.6; stroke-dasharray: 3 4; }
+.frontier circle, .frontier-keys circle { fill: var(--c0); stroke: var(--card); stroke-width: 1.5; }
+.frontier .best circle, .frontier-keys .best { fill: var(--c2); }
+.frontier .file circle, .frontier-keys .file { fill: var(--c5); }
+.frontier .opened circle, .frontier-keys .opened { fill: var(--c1); }
+.frontier .over circle, .frontier-keys .over { fill: var(--card); stroke: var(--limit); stroke-width: 2.5; }
+.frontier .point .hit { fill: transparent; stroke: none; }
+.frontier .point { cursor: pointer; outline: none; }
+.frontier .point:is(:hover, :focus) circle:not(.hit) { stroke: var(--text); stroke-width: 3; }
+.frontier .says { visibility: hidden; }
+.frontier .says text { fill: var(--text); }
+.frontier .says .head { font-weight: 600; }
+.frontier .point:is(:hover, :focus) .says { visibility: visible; }
+.frontier:not(:has(.point:is(:hover, :focus))) .shown .says { visibility: visible; }
+.frontier:has(.point:hover) .point:focus:not(:hover) .says { visibility: hidden; }
+.frontier-keys { display: flex; flex-wrap: wrap; gap: 4px 18px; padding: 0; margin: 4px 0 0; list-style: none; }
+.frontier-keys svg { display: inline-block; width: 14px; height: 14px; margin-right: 6px; vertical-align: -2px; }
+.frontier.narrow { display: none; }
+.frontier.narrow text { font-size: 16px; }
+@media (max-width: 640px) {
+  .frontier.wide { display: none; }
+  .frontier.narrow { display: block; }
+}
+"""
+
+
+def frontier(fit: Fit, variants: Sequence[Candidate]) -> list[Markup]:
+    """The drawing and its key; nothing where speeds are not known."""
+    weighed = [*variants, *(one for _, one in fit.opened)]
+    drawn = [one for one in weighed if one.reserved_bytes and words.ratio(fit.original, one)]
+    if len(drawn) < 2:
+        return []
+    keys = {kind: name for kind, name in _KINDS.items() if any(_kind(fit, one) == kind for one in drawn)}
+    listed = [element("li", _dot(kind), name) for kind, name in keys.items()]
+    pictures = [_Drawing(fit, drawn, width).draw(name) for name, width in (("wide", _WIDE), ("narrow", _NARROW))]
+    return [*pictures, element("ul", *listed, class_="frontier-keys")]
+
+
+_KINDS = {
+    "best": "the answer",
+    "also": "also fits",
+    "file": "your file as it is",
+    "opened": "only with --allow",
+    "over": "does not fit",
+}
+
+
+def _kind(fit: Fit, one: Candidate) -> str:
+    if one is fit.best:
+        return "best"
+    if not one.fits:
+        return "over"
+    if any(one is opened for _, opened in fit.opened):
+        return "opened"
+    return "also" if one.attempt.changes else "file"
+
+
+def _dot(kind: str) -> Markup:
+    return element("svg", element("circle", class_=kind, cx=7, cy=7, r=5), viewBox="0 0 14 14", aria_hidden="true")
+
+
+class _Drawing:
+    """Memory to the right, speed upwards: the best lies at the top, left of the card's line."""
+
+    def __init__(self, fit: Fit, variants: Sequence[Candidate], width: int) -> None:
+        self._fit, self._variants, self._width = fit, variants, width
+        self._room = next((one.prediction.capacity_bytes for one in variants if one.prediction), None)
+        sizes = [one.reserved_bytes or 0 for one in variants] + ([self._room] if self._room else [])
+        low, high = min(sizes), max(sizes)
+        self._from = 0.0 if low < 0.5 * high else 0.9 * low
+        self._to = 1.04 * high
+        speeds = [words.ratio(fit.original, one) or 0.0 for one in variants]
+        edge = max(0.05, 0.15 * (max(speeds) - min(speeds)))
+        self._slow, self._fast = max(0.0, min(speeds) - edge), max(speeds) + edge
+        self._line_height, self._letter = _LETTERS[width]
+        self._texts = [self._told(one) for one in variants]
+        self._height = _TOP + _PLOT + _BOTTOM + self._line_height * max(len(text) for text in self._texts) + 8
+
+    def draw(self, name: str) -> Markup:
+        """The SVG, under the class that says where it is shown."""
+        shown = self._fit.best or self._fit.closest
+        points = [
+            self._point(one, text, shown=one is shown) for one, text in zip(self._variants, self._texts, strict=True)
+        ]
+        return element(
+            "svg",
+            *self._grid(),
+            *self._card(),
+            self._line(),
+            *points,
+            class_=f"frontier {name}",
+            viewBox=f"0 0 {self._width} {self._height}",
+            role="group",
+            aria_label="Variants by the memory they reserve and by speed",
+        )
+
+    def _x(self, size_bytes: float) -> float:
+        return _LEFT + (self._width - _LEFT - _RIGHT) * (size_bytes - self._from) / (self._to - self._from)
+
+    def _y(self, speed: float) -> float:
+        return _TOP + _PLOT * (1 - (speed - self._slow) / (self._fast - self._slow))
+
+    def _grid(self) -> Iterator[Markup]:
+        ticks = _TICKS if self._width == _WIDE else _TICKS // 2
+        step = _round_step((self._to - self._from) / GIB / ticks) * GIB
+        level = ceil(self._from / step) * step
+        foot = _TOP + _PLOT
+        while level <= self._to:
+            x = f"{self._x(level):.1f}"
+            yield element("line", class_="grid", x1=x, x2=x, y1=_TOP, y2=foot)
+            yield element("text", f"{level / GIB:g}", x=x, y=foot + 18, text_anchor="middle")
+            level += step
+        yield element("text", "GiB reserved", x=self._width - _RIGHT, y=foot + 36, text_anchor="end")
+        pace = _round_step((self._fast - self._slow) / 5)
+        for number in range(ceil(self._slow / pace), floor(self._fast / pace) + 1):
+            y = f"{self._y(number * pace):.1f}"
+            yield element("line", class_="grid", x1=_LEFT, x2=self._width - _RIGHT, y1=y, y2=y)
+            yield element(
+                "text", f"{number * pace:.3g} ×", x=_LEFT - 6, y=y, text_anchor="end", dominant_baseline="middle"
+            )
+        yield element("text", "speed, your file = 1" if self._width == _WIDE else "speed", x=4, y=14)
+
+    def _card(self) -> Iterator[Markup]:
+        """The card's line, and the margin that must stay free before it."""
+        if not self._room:
+            return
+        one = self._fit.best or self._fit.closest or self._fit.original
+        edge, start = self._x(self._room), self._x(self._room - one.margin_bytes)
+        if edge - start > 1:
+            yield element("rect", class_="margin", x=f"{start:.1f}", y=_TOP, width=f"{edge - start:.1f}", height=_PLOT)
+        yield element("line", class_="edge", x1=f"{edge:.1f}", x2=f"{edge:.1f}", y1=_TOP - 6, y2=_TOP + _PLOT)
+        card = words.card_of(self._fit)
+        name = f"{card.name}: {gib(self._room)}" if card else gib(self._room)
+        anchor = "end" if edge > self._width / 2 else "start"
+        yield element("text", name, class_="edge-text", x=f"{edge:.1f}", y=_TOP - 9, text_anchor=anchor)
+
+    def _line(self) -> Markup | None:
+        """What can be had: more speed for more memory."""
+        fitting = [one for one in self._variants if _kind(self._fit, one) in ("best", "also")]
+        ends = sorted((self._at(one) for one in fitting), key=lambda at: at[0])
+        if len(ends) < 2:
+            return None
+        return element("path", class_="line", d="M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in ends))
+
+    def _at(self, one: Candidate) -> tuple[float, float]:
+        return self._x(one.reserved_bytes or 0), self._y(words.ratio(self._fit.original, one) or 0.0)
+
+    def _point(self, one: Candidate, told: Sequence[str], *, shown: bool) -> Markup:
+        x, y = (f"{value:.1f}" for value in self._at(one))
+        below = _TOP + _PLOT + _BOTTOM + 12
+        lines = [
+            element("text", line, class_=None if at else "head", x=_LEFT // 2, y=below + at * self._line_height)
+            for at, line in enumerate(told)
+        ]
+        kind = _kind(self._fit, one)
+        return element(
+            "g",
+            element("title", "\n".join(told)),
+            element("circle", class_="hit", cx=x, cy=y, r=16),
+            element("circle", cx=x, cy=y, r=8 if kind == "best" else 6),
+            element("g", *lines, class_="says", aria_hidden="true"),
+            class_=f"point {kind}" + (" shown" if shown else ""),
+            tabindex=0,
+            role="img",
+            aria_label=". ".join(told),
+        )
+
+    def _told(self, one: Candidate) -> list[str]:
+        """A config in lines that fit the drawing: what it is, its figures, its edits."""
+        letters = int((self._width - _LEFT) / self._letter)
+        faster = words.ratio(self._fit.original, one)
+        spare = (one.spare_bytes or 0) + one.margin_bytes
+        room = f"{readable(spare)} to spare" if spare >= 0 else f"{readable(-spare)} short"
+        figures = [f"{gib(one.reserved_bytes or 0)} reserved, {room}", f"{words.step(one)} a step"]
+        figures += [] if faster is None else [f"{times(faster)} the speed"]
+        edits = [*map(setting, one.attempt.edits), *one.attempt.commands]
+        lines = wrap(in_few_words(one.attempt.changes), letters) + wrap(", ".join(figures), letters)
+        lines += wrap("; ".join(edits), letters)
+        return lines if len(lines) <= _MOST_LINES else [*lines[: _MOST_LINES - 1], "…"]
+
+
+def _round_step(least: float) -> float:
+    """The next of 1, 2, 5, 10, … in any power of ten."""
+    power = 1.0
+    while power > least:
+        power /= 10
+    while power * 10 <= least:
+        power *= 10
+    return next(power * digit for digit in (1, 2, 5, 10) if power * digit >= least)

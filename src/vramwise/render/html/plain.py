@@ -1,0 +1,21 @@
+"""A page that needs no script: head, policy, style and what stands in it."""
+
+from __future__ import annotations
+
+from vramwise.render.html import asset, digest
+from vramwise.render.html.markup import Markup, element, together
+
+
+def plain_page(title: str, more_style: str, body: Markup) -> str:
+    """The whole file; `more_style` comes after the style that all pages share."""
+    style = asset("page.css") + more_style
+    policy = f"default-src 'none'; style-src {digest(style)}; base-uri 'none'; form-action 'none'"
+    head = together(
+        Markup('<meta charset="utf-8">'),
+        element("meta", http_equiv="Content-Security-Policy", content=policy),
+        element("meta", name_="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name_="color-scheme", content="light dark"),
+        element("title", title),
+        Markup(f"<style>{style}</style>"),
+    )
+    return f'<!doctype html>\n<html lang="en">\n<head>{head}</head>\n<body>{element("main", body)}</body>\n</html>\n'

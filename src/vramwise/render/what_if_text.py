@@ -1,0 +1,61 @@
+"""`predict --what-if` for people: a change beside what it changes, or several side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vramwise.foreseeing import Answer, WhatIf
+from vramwise.render.outward import style
+from vramwise.render.prediction_text import judgement
+from vramwise.render.speed_text import seconds, times
+from vramwise.render.verdict_text import headline
+from vramwise.units import gib, gib_change
+from vramwise.variants.speed import Speed
+
+
+def render_change(before: Answer, changed: WhatIf) -> list[str]:
+    """The change beside what it changes, and the findings that come and go."""
+    now, after = before.prediction, changed.prediction
+    rows = (
+        ("reserved", now.needs.highest_reserved_bytes, after.needs.highest_reserved_bytes),
+        ("allocated", now.needs.peak_allocated_bytes, after.needs.peak_allocated_bytes),
+    )
+    lines = [f"{style('What if', bold=True)} {', '.join(changed.changes)}"]
+    for name, old, new in rows:
+        lines.append(f"  {name:<10}{gib(old):>10} → {gib(new):>10}  ({gib_change(new - old)})")
+    if before.speed is not None and changed.speed is not None:
+        then, soon = before.speed, changed.speed
+        faster = soon.tokens_per_second / then.tokens_per_second
+        times_ = f"{times(faster)} the tokens a second"
+        lines.append(f"  {'a step':<10}{seconds(then.step_seconds):>10} → {seconds(soon.step_seconds):>10}  ({times_})")
+    lines.append(f"  {headline(after)}")
+    lines += [f"  new: {found.severity.value} {found.rule}: {found.message}" for found in changed.new]
+    lines += [f"  gone: {found.severity.value} {found.rule}" for found in changed.gone]
+    return lines
+
+
+def render_scenarios(before: Answer, scenarios: Sequence[WhatIf]) -> list[str]:
+    """Several what-ifs side by side: a line each, the run as it is first; then what common changes they share."""
+    shared = set.intersection(*(set(one.changes) for one in scenarios))
+    own = [", ".join(words for words in one.changes if words not in shared) for one in scenarios]
+    rows = [("as it is", before.prediction, before.speed)]
+    rows += [(name, one.prediction, one.speed) for name, one in zip(own, scenarios, strict=True)]
+    width = max(len(name) for name, _, _ in rows)
+    together = f" (each with {', '.join(sorted(shared))})" if shared else ""
+    timed = any(speed is not None for _, _, speed in rows)
+    head = f"  {'':<{width}}  {'reserved':>9}  {'allocated':>9}" + f"  {'speed':>6}" * timed
+    lines = [f"{style('What if', bold=True)}{together}", head]
+    for name, one, speed in rows:
+        figures = f"{gib(one.needs.highest_reserved_bytes):>9}  {gib(one.needs.peak_allocated_bytes):>9}"
+        lines.append(f"  {name:<{width}}  {figures}{_pace(before.speed, speed) if timed else ''}  {judgement(one)}")
+    for changed in scenarios:
+        words = ", ".join(changed.changes)
+        lines += [f"  {words}: new {found.severity.value} {found.rule}" for found in changed.new]
+    return lines
+
+
+def _pace(before: Speed | None, speed: Speed | None) -> str:
+    """How many times the tokens a second of the run as it is."""
+    if before is None or speed is None:
+        return f"  {'':>6}"
+    return f"  {times(speed.tokens_per_second / before.tokens_per_second):>6}"

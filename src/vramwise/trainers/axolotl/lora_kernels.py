@@ -1,0 +1,49 @@
+"""Where Axolotl's fused LoRA kernels work: they rewrite the source text of a model's attention and know two ways."""
+
+from __future__ import annotations
+
+from vramwise.trainers.axolotl.schema import schema_of
+from vramwise.types import RunSpec
+
+# The kernels that go together; that of embeddings is installed along with them.
+LINEAR_KERNELS = ("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel")
+KERNELS = (*LINEAR_KERNELS, "lora_embedding_kernel")
+# Architectures of transformers whose attention the kernels cannot rewrite: their forward has none of the texts that
+# axolotl/monkeypatch/lora_kernels.py replaces, or no class by the name it looks for. Found by looking, with Axolotl
+# 0.19 (transformers 5.16) and 0.21 (5.20), which agree; the texts are the same in 0.18 and 0.20.
+_UNKNOWN = frozenset(
+    """
+    afmoe aria aria_text aya_vision bloom blt chameleon codegen cohere cohere2_vision dbrx deepseek_v2 deepseek_v3
+    deepseek_v32 deepseek_v4 deepseek_vl deepseek_vl_hybrid ernie4_5_vl_moe falcon falcon_h1 falcon_mamba flex_olmo
+    florence2 fuyu gemma3n gemma3n_text glm46v glm4_moe glm4_moe_lite glm4v glm4v_moe glm_moe_dsa gpt2 gpt_bigcode
+    gpt_neo gpt_neox gptj idefics2 idefics3 internvl janus jetmoe kimi_linear lfm2 lfm2_moe lfm2_vl llama4 llama4_text
+    llava llava_next llava_onevision longcat_flash mamba mamba2 minicpm3 minimax_m2 mistral4 mllama modernbert-decoder
+    mpt olmo olmo2 olmo3 olmo_hybrid olmoe opt ovis2 paligemma perception_lm persimmon phi phi3 phi4_multimodal
+    qwen2_5_vl qwen2_vl qwen3_vl_moe rwkv smolvlm stablelm xglm xlstm zamba2
+    """.split()  # noqa: SIM905 (a list of words, one a line, would fill two pages)
+)
+
+
+def attention_unknown(run: RunSpec) -> bool:
+    """Whether the kernels cannot rewrite the attention of the model; False where the model is not known."""
+    return run.model_type in _UNKNOWN
+
+
+def model_refused(run: RunSpec) -> bool:
+    """Up to 0.20 the kernels take language models only, and a reward model is none."""
+    return run.objective == "reward" and not schema_of(run).since("0.21.0")
+
+
+def kernels_work(run: RunSpec) -> bool:
+    """Whether the kernels may be asked for: Axolotl refuses them, or stops while it loads the model, elsewhere."""
+    readable = not (run.adapter == "lora" and run.config.get("load_in_8bit"))
+    own_code = run.config.get("trust_remote_code") or run.config.get("nvfp4_merge_aware")
+    known = not attention_unknown(run) and not model_refused(run)
+    return readable and known and not own_code and run.sharding != "fsdp1" and not version_unseen(run)
+
+
+def version_unseen(run: RunSpec) -> bool:
+    """Up to 0.19 Axolotl judges the kernels before it takes FSDP's version out of fsdp_config: 2 counts as 1."""
+    if schema_of(run).since("0.20.0"):
+        return False  # there is no other version to take it for
+    return run.gpus > 1 and run.sharding == "fsdp2" and not run.config.document.values.get("fsdp_version")

@@ -1,0 +1,108 @@
+"""The space of a search: what may be altered about a run, axis by axis, and which words open which axes.
+
+An axis offers every alternative to what the run has now. What it offers depends on the run's own settings and on the
+axes before it, never on those after it; and from a run with one of its choices no value can be reached that was not
+there before. So a search that takes the axes in this order, each on the run with the choices before it, sees the same
+space, or a part of it, from each of its answers: searched again, an answer stays.
+
+Axes of one name are one axis, wider where more is allowed: `opened` joins them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from vramwise.types import Change, RunSpec
+from vramwise.variants.changes import activations, batches, fused, kernels, methods, spread, weights
+from vramwise.variants.changes.base import Builder, Kind
+
+Choices = Callable[[RunSpec], Sequence[Change]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """One thing that a search varies. `allow`: the word that opens it, "" for what every search may vary."""
+
+    name: str
+    allow: str = ""
+    choices: Choices
+    kinds: tuple[Kind, ...] = ()  # the sorts of change that it offers, for tables
+
+
+ALLOW: Mapping[str, str] = {
+    "lora": "train LoRA adapters in place of all weights",
+    "qlora": "load the base in 4 bits and train LoRA adapters on it",
+    "8bit-optimizer": "keep the optimizer's states in 8 bits",
+    "shorter-sequences": "halve sequence_len, again and again: long samples are dropped or cut",
+    "lower-rank": "halve LoRA's rank, again and again, with alpha in proportion",
+    "fp8": "multiply matrices in fp8, with torch.compile, on cards that trainers take for it",
+    "packing": "pack several samples into each row: a step sees more of them",
+    "fsdp": "spread weights, gradients and states over --gpus N with FSDP2",
+    "zero": "spread states, gradients or weights over --gpus N with DeepSpeed's ZeRO",
+}
+
+
+def _all(build: Callable[[RunSpec], Iterator[Change]]) -> Choices:
+    return lambda run: tuple(build(run))
+
+
+def _one(build: Builder) -> Choices:
+    return lambda run: tuple(found for found in (build(run),) if found is not None)
+
+
+AXES: tuple[Axis, ...] = (
+    Axis(name="method", allow="lora", choices=_all(methods.adapters), kinds=(methods.LORA,)),
+    Axis(name="method", allow="qlora", choices=_all(methods.quantised_bases), kinds=(methods.QLORA,)),
+    Axis(name="sharding", allow="fsdp", choices=_all(spread.fsdp_shards), kinds=(spread.FSDP,)),
+    Axis(name="sharding", allow="zero", choices=_all(spread.zero_shards), kinds=(spread.ZERO,)),
+    Axis(name="length", allow="shorter-sequences", choices=_all(methods.shorter_rows), kinds=(methods.SHORTER,)),
+    Axis(name="rank", allow="lower-rank", choices=_all(methods.lower_ranks), kinds=(methods.LOWER_RANK,)),
+    Axis(name="packing", allow="packing", choices=_all(methods.packed_rows), kinds=(methods.PACK,)),
+    Axis(name="precision", allow="fp8", choices=_all(methods.fp8_products), kinds=(methods.FP8,)),
+    Axis(name="experts", choices=_one(weights.quantize_experts), kinds=(weights.EXPERTS,)),
+    Axis(
+        name="optimizer", allow="8bit-optimizer", choices=_all(weights.eight_bit_optimizers), kinds=(weights.EIGHT_BIT,)
+    ),
+    Axis(
+        name="optimizer",
+        choices=_all(weights.same_optimizers),
+        kinds=(weights.FUSED_STEP, weights.LOOPED_STEP, weights.PAGED, weights.UNPAGED),
+    ),
+    Axis(name="batches", choices=_all(batches.micro_batches), kinds=(batches.SMALLER, batches.LARGER)),
+    Axis(name="eval-batch", choices=_one(batches.equal_eval_batch), kinds=(batches.EVAL_BATCH,)),
+    Axis(
+        name="checkpointing",
+        choices=_all(activations.checkpointing_states),
+        kinds=(activations.CHECKPOINT, activations.KEEP, activations.STREAM, activations.HIDDEN_STATES),
+    ),
+    Axis(name="attention", choices=_all(kernels.attentions), kinds=(kernels.FUSED_ATTENTION, kernels.FLASH)),
+    Axis(name="loss", choices=_all(fused.losses), kinds=(fused.FUSE_LOSS, fused.CHUNK_LOSS, fused.PLAIN_LOSS)),
+    Axis(name="liger", choices=_all(fused.liger_parts), kinds=(fused.LIGER_ON, fused.LIGER_OFF)),
+    Axis(
+        name="lora-kernels",
+        choices=_all(fused.lora_kernels),
+        kinds=(fused.LORA_KERNELS_ON, fused.LORA_KERNELS_OFF),
+    ),
+    Axis(name="padding", choices=_all(activations.paddings), kinds=(activations.PAD, activations.UNPAD)),
+    Axis(name="allocator", choices=_one(kernels.expandable_segments), kinds=(kernels.EXPANDABLE_SEGMENTS,)),
+)
+
+
+def opened(allow: Collection[str] = ()) -> tuple[Axis, ...]:
+    """The axes that are open by default and those that the words open, one of each name, in their order."""
+    wanted = [axis for axis in AXES if not axis.allow or axis.allow in allow]
+    names = dict.fromkeys(axis.name for axis in wanted)
+    return tuple(_joined(name, [axis for axis in wanted if axis.name == name]) for name in names)
+
+
+def _joined(name: str, axes: Sequence[Axis]) -> Axis:
+    if len(axes) == 1:
+        return axes[0]
+    kinds = tuple(chain.from_iterable(axis.kinds for axis in axes))
+    return Axis(name=name, choices=lambda run: _together(axes, run), kinds=kinds)
+
+
+def _together(axes: Sequence[Axis], run: RunSpec) -> Sequence[Change]:
+    return tuple(change for axis in axes for change in axis.choices(run))

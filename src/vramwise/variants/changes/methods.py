@@ -1,0 +1,134 @@
+"""Another training: fewer trained weights, a coarser base, other numbers, other rows. Only where the user allows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import isfinite
+from typing import Any
+
+from vramwise.types import Change, RunSpec
+from vramwise.variants.changes.base import Kind
+from vramwise.variants.changes.kernels import packing_attention
+from vramwise.variants.changes.weights import PLAIN_ADAM, has_experts
+
+_RANK, _ALPHA = 16, 32
+_SMALLEST_RANK = 4
+_SHORTEST_ROW = 256
+_FP8_TOKENS = 32  # what token counts must divide by, in the strictest of its formats
+_ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
+
+_FEWER = (
+    "adapters of rank 16 are trained in place of all weights; learning rates for LoRA are usually larger: set yours"
+)
+LORA = Kind("train-adapter", "changes", "Train LoRA adapters in place of all weights", _FEWER)
+QLORA = Kind(
+    "quantize-base",
+    "changes",
+    "Load the base in 4 bits: QLoRA",
+    "the base's weights are rounded to 4 bits",
+)
+SHORTER = Kind("shorter-rows", "changes", "Shorter rows", "samples above the new length are dropped or cut")
+LOWER_RANK = Kind(
+    "lower-rank",
+    "changes",
+    "A lower rank of LoRA's matrices",
+    "adapters with fewer weights learn less; alpha falls with the rank, so that alpha / rank, the scale, stays",
+)
+FP8 = Kind("train-in-fp8", "changes", "Multiply matrices in fp8, compiled", "products are rounded to 8 bits")
+PACK = Kind(
+    "pack-samples",
+    "changes",
+    "Pack several samples into each row",
+    "a step sees more samples, and there are fewer steps",
+)
+
+
+def quantize_base(run: RunSpec) -> Change | None:
+    """LoRA on a 4-bit base."""
+    if run.adapter != "lora" or run.quantization:
+        return None
+    return QLORA.to(adapter="qlora", quantization="4bit")
+
+
+def adapters(run: RunSpec) -> Iterator[Change]:
+    """LoRA in place of a whole model."""
+    if _whole_model(run):
+        yield LORA.to(f"{LORA.what}: rank {_RANK}", adapter="lora", **_new_adapter(run))
+
+
+def quantised_bases(run: RunSpec) -> Iterator[Change]:
+    """QLoRA in place of LoRA or of a whole model."""
+    gpu = run.target.gpu
+    if run.sharding not in ("none", "ddp") or (gpu is not None and gpu.vendor == "amd"):
+        return
+    if _whole_model(run):
+        title = f"{QLORA.what} of rank {_RANK}"
+        yield QLORA.to(title, adapter="qlora", quantization="4bit", **_new_adapter(run))
+    elif run.adapter == "lora" and run.quantization in (None, "8bit"):
+        yield QLORA.to(adapter="qlora", quantization="4bit")
+
+
+def _whole_model(run: RunSpec) -> bool:
+    plain = run.optimizer in PLAIN_ADAM or run.optimizer.startswith(("paged_adamw", "adamw_bnb", "adamw_8bit"))
+    return run.adapter is None and plain and not run.unfrozen and run.precision != "fp8" and run.quantization is None
+
+
+def _new_adapter(run: RunSpec) -> dict[str, Any]:
+    """Rank and alpha that most files write, on every linear layer; with experts on attention's, which are linear."""
+    targets: dict[str, Any] = {"lora_target_linear": True}
+    if has_experts(run):
+        targets = {"lora_target_modules": _ATTENTION}
+    return {"lora_r": _RANK, "lora_alpha": _ALPHA, **targets}
+
+
+def shorter_rows(run: RunSpec) -> Iterator[Change]:
+    """Halves of the length, down to 256 tokens."""
+    length = run.sequence_len // 2
+    while length >= _SHORTEST_ROW:
+        title = f"Rows of {length} tokens instead of {run.sequence_len} (drops or cuts long samples)"
+        longer_eval = run.eval_sequence_len is not None and run.eval_sequence_len > length
+        yield SHORTER.to(title, sequence_len=length, **({"eval_sequence_len": length} if longer_eval else {}))
+        length //= 2
+
+
+def lower_ranks(run: RunSpec) -> Iterator[Change]:
+    """Halves of the rank, down to 4, with alpha in proportion."""
+    if run.adapter not in ("lora", "qlora") or run.lora_r is None or run.origins["lora_r"].kind == "assumed":
+        return
+    rank, alpha = run.lora_r // 2, run.lora_alpha
+    while rank >= _SMALLEST_RANK:
+        fields: dict[str, Any] = {"lora_r": rank}
+        if alpha is not None and isfinite(alpha) and run.origins["lora_alpha"].kind != "assumed":
+            fields["lora_alpha"] = _scaled(alpha, rank, run.lora_r)
+        yield LOWER_RANK.to(f"Rank {run.lora_r} → {rank}", **fields)
+        rank //= 2
+
+
+def _scaled(alpha: float, rank: int, before: int) -> float:
+    exact = alpha * rank / before
+    return int(exact) if exact == int(exact) else exact
+
+
+def fp8_products(run: RunSpec) -> Iterator[Change]:
+    """fp8 for the linears of a whole model, on cards whose fp8 trainers take."""
+    gpu = run.target.gpu
+    takes = gpu is not None and gpu.fp8 and gpu.capability is not None and gpu.capability >= (9, 0)
+    supervised = run.rl is None and run.objective == "tokens"
+    if not takes or not supervised or run.adapter is not None or run.precision != "bf16":
+        return
+    fields: dict[str, Any] = {"precision": "fp8"}
+    if not run.torch_compile:
+        fields["torch_compile"] = True  # without it fp8 is no faster
+    if run.pad_multiple % _FP8_TOKENS:
+        fields["pad_to_sequence_len"] = True
+    yield FP8.to(**fields)
+
+
+def packed_rows(run: RunSpec) -> Iterator[Change]:
+    """Packing, under a backend that keeps samples apart."""
+    streamed = run.constant_shapes and not run.pad_to_sequence_len  # rows are full already
+    if run.sample_packing or run.objective != "tokens" or run.rl or not run.can_pad or streamed:
+        return
+    backend = packing_attention(run)
+    if backend is not None:
+        yield PACK.to(sample_packing=True, attn_implementation=backend)

@@ -1,0 +1,76 @@
+"""Beside the answer: what else would do, what comes closest where nothing does, and why the others fell."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from vramwise.variants.search.finding import Search
+from vramwise.variants.search.fitness import TOO_LARGE
+from vramwise.variants.search.space import Pick
+
+SLOWER = "are slower"
+UNTRIED = "were not tried"
+# Simulations beyond the answer.
+_MORE = 6
+# Others that are named, and by which share of the card one must need less than the one before.
+_NAMED = 8
+_APART = 0.01
+
+
+def others(search: Search, best: Pick) -> list[Pick]:
+    """Slower ones that need less, the fastest first: what each gigabyte costs."""
+    book = search.book
+    found, least = [best], book.reserved_bytes(best)
+    apart = int(book.room_bytes(best) * _APART)
+    until = book.simulated + _MORE
+    for _, pick in sorted((key, pick) for pick in _near(search, best) if (key := book.key(pick)) is not None):
+        if book.simulated >= until or len(found) > _NAMED:
+            break
+        if book.least_bytes(pick) > least - apart:
+            continue
+        if search.fits(pick) and book.reserved_bytes(pick) <= least - apart:
+            found.append(pick)
+            least = book.reserved_bytes(pick)
+    return found[1:]
+
+
+def _near(search: Search, best: Pick) -> set[Pick]:
+    """What may lie on the frontier: all where they are few; else every combination of deciding choices with the
+    kernels of the answer, and the run as it is."""
+    space = search.book.space
+    if search.few:
+        return set(space.picks())
+    return {*space.contexts(best), space.start}
+
+
+def closest(search: Search) -> Pick | None:
+    """Where nothing fits: what needs least."""
+    book, space = search.book, search.book.space
+    picks = space.picks() if search.few else space.contexts(search.lean)
+    ranked = sorted((book.least_bytes(pick), pick) for pick in picks if not book.entry(pick).fell)
+    found: tuple[int, Pick] | None = None
+    until = book.simulated + _MORE
+    for least, pick in ranked:
+        if book.simulated >= until or (found is not None and least >= found[0]):
+            break
+        if book.candidate_anyway(pick).prediction is not None:
+            this = (book.reserved_bytes(pick), pick)
+            found = this if found is None else min(found, this)
+    return None if found is None else found[1]
+
+
+def considered(search: Search) -> int:
+    """How many variants there are."""
+    space = search.book.space
+    if search.few:
+        return sum(1 for _ in space.picks())
+    return sum(space.swaps(context) for context in space.contexts(space.start))
+
+
+def fallen(search: Search, best: Pick | None, total: int) -> Counter[str]:
+    """Why the others are no answer, and how many."""
+    book = search.book
+    found = Counter(fell for pick, fell in book.fell() if search.context(pick) not in search.dead)
+    found[TOO_LARGE] += sum(book.space.swaps(context) for context in search.dead)
+    found[SLOWER if best is not None else UNTRIED] = max(0, total - found.total() - (best is not None))
+    return +found

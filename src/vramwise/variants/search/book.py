@@ -1,0 +1,138 @@
+"""What was found out about variants so far: each is written, timed and simulated once."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field, fields
+from math import log
+
+from vramwise.types import NOT_SETTINGS, RunSpec
+from vramwise.variants.attempt import Attempt
+from vramwise.variants.search.estimates import Key
+from vramwise.variants.search.fitness import TOO_LARGE, weighed
+from vramwise.variants.search.result import Candidate
+from vramwise.variants.search.space import Pick, Space, count_changes
+from vramwise.variants.search.workshop import Workshop
+from vramwise.variants.speed import Speed
+
+# Steps of speed: nothing finer is claimed, so nothing finer decides.
+_STEP = log(1.01)
+_SETTINGS = tuple(one.name for one in fields(RunSpec) if one.name not in NOT_SETTINGS)
+
+UNWRITTEN = "cannot be written in this file"
+REFUSED = "are refused by the trainer"
+TWICE = "are the same run as another"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A variant that was written; `fell`: why it could not be."""
+
+    attempt: Attempt
+    fell: str = ""
+
+
+def grade_of(speed: Speed | None) -> int:
+    """Speed in whole steps; the same for all where it is not known."""
+    return 0 if speed is None or speed.step_seconds <= 0 else round(log(speed.step_seconds) / _STEP)
+
+
+def settings_of(run: RunSpec) -> Hashable:
+    """What a run is, whatever file it came from."""
+    return tuple(repr(getattr(run, name)) for name in _SETTINGS)
+
+
+@dataclass(slots=True, kw_only=True)
+class Book:
+    """Entries and candidates of one space. `margin_bytes`: what was asked to stay free, None for each one's error."""
+
+    space: Space
+    workshop: Workshop
+    margin_bytes: int | None = None
+    simulated: int = 0
+    _entries: dict[Pick, Entry] = field(default_factory=dict)
+    _least: dict[Pick, int] = field(default_factory=dict)
+    _candidates: dict[Pick, Candidate] = field(default_factory=dict)
+    _runs: dict[Hashable, Pick] = field(default_factory=dict)
+
+    def entry(self, pick: Pick) -> Entry:
+        """The variant, written and resolved."""
+        if pick not in self._entries:
+            self._entries[pick] = self._written(pick)
+        return self._entries[pick]
+
+    def _written(self, pick: Pick) -> Entry:
+        changes = self.space.changes(pick)
+        attempt = Attempt(changes=(), refused=UNWRITTEN) if changes is None else self.workshop.made(changes)
+        return Entry(attempt=attempt, fell=UNWRITTEN if attempt.run is None else "")
+
+    def speed(self, pick: Pick) -> Speed | None:
+        """How fast a variant is."""
+        run = self.entry(pick).attempt.run
+        return None if run is None else self.workshop.speed(run)
+
+    def least_bytes(self, pick: Pick) -> int:
+        """What a variant certainly needs."""
+        if pick not in self._least:
+            run = self.entry(pick).attempt.run
+            self._least[pick] = 0 if run is None else self.workshop.least_bytes(run)
+        return self._least[pick]
+
+    def room_bytes(self, pick: Pick) -> int:
+        """What it may reserve."""
+        run = self.entry(pick).attempt.run
+        return 0 if run is None else self.workshop.room_bytes(run)
+
+    def too_large(self, pick: Pick) -> bool:
+        """Whether it certainly does not fit."""
+        return self.least_bytes(pick) > self.room_bytes(pick)
+
+    def key(self, pick: Pick) -> Key | None:
+        """By what it is ranked; None where it cannot be written."""
+        return None if self.entry(pick).fell else (grade_of(self.speed(pick)), count_changes(pick))
+
+    def candidate(self, pick: Pick) -> Candidate:
+        """The variant with its prediction, or why it needs none."""
+        if pick not in self._candidates:
+            entry = self.entry(pick)
+            fell = self._judged(pick, entry) or (TOO_LARGE if self.too_large(pick) else "")
+            if fell:
+                self._candidates[pick] = Candidate(attempt=entry.attempt, speed=self.speed(pick), fell=fell)
+            else:
+                self._candidates[pick] = self._simulated(pick)
+        return self._candidates[pick]
+
+    def candidate_anyway(self, pick: Pick) -> Candidate:
+        """The variant with its prediction, even where it is known not to fit: how much it misses by is asked."""
+        known = self.candidate(pick)
+        if known.prediction is None and known.fell == TOO_LARGE:
+            self._candidates[pick] = self._simulated(pick)
+        return self._candidates[pick]
+
+    def _simulated(self, pick: Pick) -> Candidate:
+        self.simulated += 1
+        return weighed(self.workshop.predicted(self.entry(pick).attempt), self.speed(pick), self.margin_bytes)
+
+    def _judged(self, pick: Pick, entry: Entry) -> str:
+        if entry.fell or pick == self.space.start:
+            return entry.fell
+        return self._twin(pick, entry) or (REFUSED if self.workshop.refusal(entry.attempt) else "")
+
+    def _twin(self, pick: Pick, entry: Entry) -> str:
+        """Variants that resolve to one run are one: the first that is asked for has the fewest changes."""
+        assert entry.attempt.run is not None
+        first = self._runs.setdefault(settings_of(entry.attempt.run), pick)
+        return "" if first == pick else TWICE
+
+    def reserved_bytes(self, pick: Pick) -> int:
+        """The peak of a variant that was simulated."""
+        prediction = self.candidate(pick).prediction
+        assert prediction is not None
+        return prediction.needs.highest_reserved_bytes
+
+    def fell(self) -> Iterator[tuple[Pick, str]]:
+        """Every variant that was looked at and is no answer, and why."""
+        for pick, entry in self._entries.items():
+            candidate = self._candidates.get(pick)
+            if fell := entry.fell or (candidate.fell if candidate else ""):
+                yield pick, fell

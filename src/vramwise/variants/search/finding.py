@@ -1,0 +1,204 @@
+"""The search: variants by their speed, simulated in that order until one fits; then what else would do.
+
+What is left out is left out soundly. A variant whose least need exceeds the card is not simulated. Where one has more
+allocated than the card has, so have all that differ from it by a larger micro-batch alone. And where nothing fits with
+the leanest kernels, nothing fits with others.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+
+from vramwise.variants.search.book import Book
+from vramwise.variants.search.estimates import Key, in_order
+from vramwise.variants.search.fitness import TOO_LARGE
+from vramwise.variants.search.space import Pick, is_deciding
+
+# Up to about so many variants each is timed, and nothing is estimated.
+FEW = 96
+# Simulations that a search may take.
+MOST = 64
+# Rounds around a better and better answer; the second seldom finds another.
+_ROUNDS = 4
+# Simulations that a search usually takes: for progress alone.
+_USUAL = 12
+Progress = Callable[[int, int], None]
+
+
+@dataclass(slots=True, kw_only=True)
+class Search:
+    """One search over one space. `most`: simulations that it may take."""
+
+    book: Book
+    most: int = MOST
+    progress: Progress | None = None
+    # Whether simulations ran out before the answer was certain.
+    ended_early: bool = False
+    # Deciding choices with which nothing fits.
+    dead: set[Pick] = field(default_factory=set)
+    # Micro-batch and accumulation of variants that ask for more than there is, by all their other choices.
+    _failed: dict[Pick, list[tuple[int, int]]] = field(default_factory=dict)
+    _surveyed: bool = False
+    _lean: Pick | None = None
+    _few: bool | None = None
+
+    @property
+    def few(self) -> bool:
+        """Whether every variant is timed."""
+        if self._few is None:
+            self._few = self.book.space.about() <= FEW
+        return self._few
+
+    def best(self) -> Pick | None:
+        """The fastest that fits; of those as fast the one with fewest changes, then with least memory."""
+        if self.few:
+            return self._first_fit(self.book.space.start)
+        base = self._quickest(self.book.space.start)
+        for _ in range(_ROUNDS):
+            found = self._first_fit(base)
+            if found is None:
+                return None
+            # Around another answer estimates may be others: an answer is one that they lead to from itself.
+            around = self._quickest(found)
+            if self.book.space.deciding(base, around) == base:
+                break
+            base = around
+        return found
+
+    def _quickest(self, pick: Pick) -> Pick:
+        """The fastest kernels for a variant, each chosen by itself."""
+        space = self.book.space
+        for axis, one in [*enumerate(space.axes)] * 2:
+            if not is_deciding(one):
+                timed = [
+                    (key[0], at > 0, other)
+                    for at, other in enumerate([pick, *space.around(pick, axis)])
+                    if (key := self.book.key(other)) is not None
+                ]
+                pick = min(timed)[2] if timed else pick
+        return pick
+
+    def _first_fit(self, base: Pick) -> Pick | None:
+        fitting: list[tuple[int, Pick]] = []
+        won: Key | None = None
+        for key, pick in self.by_speed(base):
+            if won is not None and key > won:
+                break
+            if fitting and self.book.least_bytes(pick) > min(fitting)[0]:
+                continue
+            if self.book.simulated >= self.most:
+                self.ended_early = True
+                break
+            if self.fits(pick):
+                won = key
+                fitting.append((self.book.reserved_bytes(pick), pick))
+        return min(fitting)[1] if fitting else None
+
+    def by_speed(self, base: Pick) -> Iterator[tuple[Key, Pick]]:
+        """Variants with their keys, the best first."""
+        if self.few:
+            yield from sorted((key, pick) for pick in self.book.space.picks() if (key := self.book.key(pick)))
+            return
+        waiting: list[tuple[Key, Pick]] = []
+        for estimate, pick in in_order(self.book.space, self.book.key, base, self._is_dead):
+            while waiting and waiting[0][0] < estimate:
+                yield heappop(waiting)
+            key = None if self._hopeless(pick) else self.book.key(pick)
+            if key is not None:
+                heappush(waiting, (key, pick))
+        while waiting:
+            yield heappop(waiting)
+
+    def fits(self, pick: Pick) -> bool:
+        """Whether a variant fits; simulated unless that is clear without."""
+        if self._hopeless(pick) or self._is_dead(pick):
+            return False
+        before = self.book.simulated
+        candidate = self.book.candidate(pick)
+        if self.book.simulated > before:
+            self._learn(pick)
+            if self.progress is not None:
+                self.progress(self.book.simulated, max(self.book.simulated + 1, _USUAL))
+        return candidate.fits
+
+    def _learn(self, pick: Pick) -> None:
+        """What a variant that does not fit says of others."""
+        candidate = self.book.candidate(pick)
+        prediction = candidate.prediction
+        if prediction is None or candidate.fell != TOO_LARGE:
+            return
+        if prediction.needs.peak_allocated_bytes > (prediction.capacity_bytes or 0):
+            self._failed.setdefault(self._beside_batches(pick), []).append(self._batches(pick))
+        lean = self._leanest(pick)
+        if lean is not None and (pick == lean or self.book.candidate(lean).fell == TOO_LARGE):
+            self.dead.add(self.context(pick))
+
+    def _hopeless(self, pick: Pick) -> bool:
+        """Whether a smaller micro-batch already asked for more than there is.
+
+        Gradients that are held from one micro-step to the next are missing where there is one micro-step: its peak may
+        be lower than that of two at half the size.
+        """
+        failed = self._failed.get(self._beside_batches(pick))
+        if not failed:
+            return False
+        micro, accumulation = self._batches(pick)
+        return any(micro >= size and (accumulation > 1 or steps == 1) for size, steps in failed)
+
+    def _is_dead(self, pick: Pick) -> bool:
+        """Whether nothing with the deciding choices of this variant fits."""
+        if self.few:
+            return False
+        if not self._surveyed:
+            self._surveyed = True
+            self._survey()
+        return self.context(pick) in self.dead
+
+    def _survey(self) -> None:
+        """Which deciding choices are too large with the leanest kernels; the bound grows with the micro-batch."""
+        chains: dict[tuple[Pick, bool], list[Pick]] = {}
+        for context in self.book.space.contexts(self.lean):
+            if not self.book.entry(context).fell:
+                once = self._batches(context)[1] == 1
+                chains.setdefault((self._beside_batches(context), once), []).append(context)
+        for chain in chains.values():
+            chain.sort(key=self._batches)
+            first = bisect_left(chain, True, key=self.book.too_large)
+            self.dead |= {self.context(context) for context in chain[first:]}
+
+    def _leanest(self, pick: Pick) -> Pick | None:
+        """The variant with the same deciding choices that needs least; None where no bound tells."""
+        if self.few:
+            return None
+        lean = self.book.space.deciding(pick, self.lean)
+        return lean if self.book.least_bytes(lean) else None
+
+    @property
+    def lean(self) -> Pick:
+        """The kernels with which the run needs least, as its bounds have it; all else as it is."""
+        if self._lean is None:
+            space, pick = self.book.space, self.book.space.start
+            for axis, one in [*enumerate(space.axes)] * 2:
+                if not is_deciding(one):
+                    pick = min([pick, *space.around(pick, axis)], key=self._least)
+            self._lean = pick
+        return self._lean
+
+    def _least(self, pick: Pick) -> float:
+        entry = self.book.entry(pick)
+        return float("inf") if entry.fell else self.book.least_bytes(pick)
+
+    def context(self, pick: Pick) -> Pick:
+        """The deciding choices of a variant alone."""
+        return self.book.space.deciding(pick, self.book.space.start)
+
+    def _batches(self, pick: Pick) -> tuple[int, int]:
+        run = self.book.entry(pick).attempt.run
+        return (0, 0) if run is None else (run.micro_batch_size, run.gradient_accumulation_steps)
+
+    def _beside_batches(self, pick: Pick) -> Pick:
+        axes = self.book.space.axes
+        return tuple("" if axis.name == "batches" else label for axis, label in zip(axes, pick, strict=True))

@@ -1,0 +1,41 @@
+"""Whether a variant is an answer: it fits with its margin, and no allocation of it is tried twice."""
+
+from __future__ import annotations
+
+from vramwise.variants.attempt import Attempt
+from vramwise.variants.prediction import Prediction
+from vramwise.variants.search.result import Candidate
+from vramwise.variants.speed import Speed
+
+TOO_LARGE = "need more memory than the card has"
+NO_MARGIN = "fit, but not by the prediction's own error"
+RETRIES = "fit only by giving caches back and asking again"
+OPEN = "are not predicted to the end"
+
+
+def margin_of(prediction: Prediction, asked_bytes: int | None) -> int:
+    """What must stay free: what was asked for, else what measured runs like it took beyond their prediction."""
+    if asked_bytes is not None:
+        return asked_bytes
+    return int(prediction.needs.highest_reserved_bytes * prediction.expected_error.took_more)
+
+
+def weighed(attempt: Attempt, speed: Speed | None, asked_margin_bytes: int | None) -> Candidate:
+    """A variant with its prediction, as a candidate."""
+    prediction = attempt.prediction
+    if prediction is None:
+        return Candidate(attempt=attempt, speed=speed, fell=attempt.refused or OPEN)
+    margin = margin_of(prediction, asked_margin_bytes)
+    capacity = prediction.capacity_bytes or 0
+    spare = capacity - prediction.needs.highest_reserved_bytes - margin
+    return Candidate(
+        attempt=attempt, speed=speed, spare_bytes=spare, margin_bytes=margin, fell=_fell(prediction, spare)
+    )
+
+
+def _fell(prediction: Prediction, spare: int) -> str:
+    if prediction.fits is not True:
+        return OPEN if prediction.fits is None else TOO_LARGE
+    if prediction.report.retries > 0 or prediction.fits_by_emptying:
+        return RETRIES
+    return NO_MARGIN if spare < 0 else ""

@@ -1,0 +1,102 @@
+"""What may be asked for as the largest that fits: the values of one setting in their order, each as a change."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from vramwise.facts.models import catalogue_ids, from_catalogue
+from vramwise.facts.parameters import parameters
+from vramwise.types import Change, ModelSpec, RunSpec
+from vramwise.variants.changes.base import Kind
+
+# No card takes more rows at once.
+_MOST_ROWS = 4096
+_ROWS_STEP = 64
+_HIGHEST_RANK = 1024
+# The size in a model's name: 8B, 0.5B, 1.7b; and the version before it.
+_NUMBERS = re.compile(r"\d+(\.\d+)*[bBmM]?")
+
+BATCH = Kind(
+    "largest-micro-batch",
+    "changes",
+    "The largest micro-batch",
+    "accumulation falls where the effective batch divides, else the effective batch grows",
+)
+LENGTH = Kind("longest-rows", "changes", "The longest rows", "longer samples are kept whole")
+RANK = Kind("highest-rank", "changes", "The highest rank", "adapters have more weights; alpha grows with the rank")
+MODEL = Kind("largest-model", "changes", "The largest model of the family", "another model is trained")
+Ladder = Callable[[RunSpec, ModelSpec], Iterator[Change]]
+
+
+def _batches(run: RunSpec, _: ModelSpec) -> Iterator[Change]:
+    """Micro-batches; the effective batch stays where it divides, else the accumulation does."""
+    product = run.micro_batch_size * run.gradient_accumulation_steps
+    for micro in range(1, _MOST_ROWS + 1):
+        fields: dict[str, Any] = {"micro_batch_size": micro}
+        kept = product % micro == 0
+        if kept:
+            fields["gradient_accumulation_steps"] = product // micro
+        each = fields.get("gradient_accumulation_steps", run.gradient_accumulation_steps)
+        effective = micro * each * run.data_parallel
+        batch = "the same effective batch" if kept else f"effective batch {run.effective_batch_size} → {effective}"
+        yield BATCH.to(f"Micro-batch {run.micro_batch_size} → {micro} × accumulation {each}: {batch}", **fields)
+
+
+def _lengths(run: RunSpec, model: ModelSpec) -> Iterator[Change]:
+    most = max(model.max_position_embeddings, run.sequence_len)
+    for length in sorted({*range(_ROWS_STEP, most + 1, _ROWS_STEP), run.sequence_len}):
+        yield LENGTH.to(f"Rows of {run.sequence_len} → {length} tokens", sequence_len=length)
+
+
+def _ranks(run: RunSpec, _: ModelSpec) -> Iterator[Change]:
+    if run.adapter is None or run.lora_r is None:
+        return
+    for rank in sorted({*(2**power for power in range(_HIGHEST_RANK.bit_length())), run.lora_r}):
+        fields: dict[str, Any] = {"lora_r": rank}
+        if run.lora_alpha is not None:
+            alpha = run.lora_alpha * rank / run.lora_r
+            fields["lora_alpha"] = int(alpha) if alpha == int(alpha) else alpha
+        yield RANK.to(f"Rank {run.lora_r} → {rank}", **fields)
+
+
+def _models(run: RunSpec, model: ModelSpec) -> Iterator[Change]:
+    """Models of the catalogue whose name differs in its numbers alone, of the same architecture, by their size."""
+    name = run.base_model or ""
+    sizes: dict[int, str] = {weights_of(model): name}
+    for other in catalogue_ids():
+        if _without_numbers(other) == _without_numbers(name):
+            found = from_catalogue(other)
+            if found is not None and found.model_type == model.model_type and not found.checkpoint_quantization:
+                sizes.setdefault(weights_of(found), other)
+    for _, other in sorted(sizes.items()):
+        yield MODEL.to(f"{name} → {other}", base_model=other)
+
+
+def weights_of(model: ModelSpec) -> int:
+    """How many weights a model has."""
+    return sum(parameter.numel for parameter in parameters(model))
+
+
+def _without_numbers(name: str) -> str:
+    return _NUMBERS.sub("", name).lower()
+
+
+# RunSpec's field → its values in ascending order.
+LADDERS: Mapping[str, Ladder] = {
+    "micro_batch_size": _batches,
+    "sequence_len": _lengths,
+    "lora_r": _ranks,
+    "base_model": _models,
+}
+
+
+def ladder(run: RunSpec, model: ModelSpec, field: str) -> Sequence[Change]:
+    """Every value of a setting, the smallest first; the run's own among them."""
+    return tuple(LADDERS[field](run, model))
+
+
+def is_present(run: RunSpec, change: Change) -> bool:
+    """Whether a change is what the run has."""
+    return all(getattr(run, name) == value for name, value in change.fields.items())

@@ -1,0 +1,72 @@
+"""A lower bound of the memory that a run asks for, from two runs with few layers.
+
+What is live at any moment grows with the number of layers by a constant, so that the peak is a maximum of straight
+lines, which is convex: the line through two small depths lies below it at all larger ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from vramwise.ghost.loops.batches import BatchShape
+from vramwise.ghost.loops.sft import ghost_run
+from vramwise.ghost.tape import LIGER
+from vramwise.timeline import Action, Timeline
+from vramwise.types import ModelSpec, RunSpec
+from vramwise.variants.lengths import eval_shapes, train_shapes
+from vramwise.variants.speed.depth import two_depths
+
+_ROUNDED = 512
+_ALLOC, _FREE, _PHASE = int(Action.ALLOC), int(Action.FREE), int(Action.PHASE)
+
+
+def lower_bound_bytes(
+    run: RunSpec, model: ModelSpec, shapes: Sequence[BatchShape] = (), evals: Sequence[BatchShape] = ()
+) -> int:
+    """No more than the run has allocated at its peak; 0 where layers follow no pattern.
+
+    `shapes`, `evals`: the batches of training and evaluation; without them the widest that the settings allow.
+    """
+    depths = two_depths(run, model)
+    if depths is None:
+        return 0
+    first, second, turns = depths
+    train = max(shapes or train_shapes(run, None), key=_size)
+    found = evals or eval_shapes(run, None)
+    asked = replace(run, gradient_accumulation_steps=min(run.gradient_accumulation_steps, 2))
+    if not found:
+        asked = replace(asked, evaluates=False, eval_batch_size=None)
+    batches = [train], [max(found, key=_size)] if found else []
+    low, high = (_peaks(asked, small, *batches) for small in (first, second))
+    # each phase has a line of its own
+    return max([few + turns * (more - few) for few, more in zip(low, high, strict=True)])
+
+
+def _size(shape: BatchShape) -> int:
+    return shape.rows * shape.width
+
+
+def _peaks(run: RunSpec, model: ModelSpec, train: list[BatchShape], evals: list[BatchShape]) -> list[int]:
+    """What is allocated at most in each phase of two steps: the second finds the optimizer's states."""
+    gpu, liger = run.target.gpu, run.target.stack.parts("liger-kernel") or LIGER
+    timeline, _ = ghost_run(run, model, widths=train, eval_widths=evals, steps=2, gpu=gpu, liger=liger)
+    return _highest(timeline)
+
+
+def _highest(timeline: Timeline) -> list[int]:
+    """The most bytes live at once in each phase after loading, in whole blocks."""
+    live = most = 0
+    found: list[int] = []
+    for action, _, size, _, _ in timeline.events:
+        if action == _ALLOC:
+            live += -(-size // _ROUNDED) * _ROUNDED
+            if live > most:
+                most = live
+        elif action == _FREE:
+            live -= -(-size // _ROUNDED) * _ROUNDED
+        elif action == _PHASE:
+            found.append(most)
+            most = live
+    # before the first phase there is nothing, the first is loading
+    return [*found[2:], most]

@@ -1,0 +1,76 @@
+"""What one kernel takes on a card, and what the host takes to launch it."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from vramwise.facts.rates import Efficiency, Rates
+from vramwise.ghost.work import Kernel
+
+# Tiles of a product that one multiprocessor works on, and how well each keeps the tensor cores busy.
+_TILES = ((256, 128, 1.0), (128, 128, 0.95), (128, 64, 0.8), (64, 64, 0.6), (32, 64, 0.4))
+# A long inner dimension can be split among multiprocessors, in pieces of at least this.
+_SPLITS, _SHORTEST = (1, 2, 4, 8, 16), 512
+
+# Families whose rate is a share of the tensor cores', and those that move bytes.
+_COMPUTING = {"attention forward", "attention backward", "cut loss"}
+TRANSFERS = {"to host", "from host", "gather", "reduce"}
+
+
+@lru_cache(maxsize=65536)
+def busy_share(batch: int, m: int, n: int, k: int, multiprocessors: int) -> float:
+    """Which part of a card's tensor rate a product of that size can use: whole tiles, in whole rounds over the card."""
+    best = 0.0
+    for rows, columns, quality in _TILES:
+        for a, b in {(rows, columns), (columns, rows)}:
+            tiles = batch * -(-m // a) * -(-n // b)
+            filled = batch * m * n / (tiles * a * b)
+            for pieces in _SPLITS:
+                if pieces > 1 and k // pieces < _SHORTEST:
+                    break
+                rounds = -(-tiles * pieces // multiprocessors)
+                best = max(best, quality * filled * tiles * pieces / (rounds * multiprocessors))
+    return best
+
+
+def on_card(kernel: Kernel, rates: Rates, costs: Efficiency) -> float:
+    """Seconds of the card, or of a link for what goes over one."""
+    family, moved = kernel.family, kernel.read + kernel.written
+    if not kernel.count:
+        return 0.0
+    if family in TRANSFERS or family == "update on the host":
+        return _transfer(kernel, rates, costs)
+    streamed = moved / (rates.memory * _share_of_memory(family, costs))
+    if moved < rates.cache_bytes:
+        streamed /= costs.cached
+    computed = 0.0
+    if family in ("product", "grouped product"):
+        share = busy_share(*kernel.dims, rates.multiprocessors)
+        computed = kernel.flops / (rates.flops(kernel.dtype) * costs.product * share)
+    elif family in _COMPUTING:
+        share = getattr(costs, family.replace(" ", "_")) * (costs.cudnn if kernel.cudnn else 1)
+        computed = kernel.flops / (rates.flops(kernel.dtype or "bf16") * share)
+    return kernel.count * costs.kernel + max(streamed, computed)
+
+
+def _share_of_memory(family: str, costs: Efficiency) -> float:
+    return float(getattr(costs, family, costs.stream))
+
+
+def _transfer(kernel: Kernel, rates: Rates, costs: Efficiency) -> float:
+    if kernel.family == "update on the host":
+        return kernel.read / costs.host_update
+    if kernel.family in ("to host", "from host"):
+        return kernel.read / (rates.pcie * costs.pcie)
+    return kernel.read / (rates.link * costs.link)
+
+
+def on_host(kernel: Kernel, costs: Efficiency) -> float:
+    """Seconds of the host until it is launched."""
+    before = kernel.ops * costs.host_op + kernel.calls * costs.host_call + kernel.functions * costs.host_function
+    if kernel.family == "sync":
+        return before + costs.host_sync
+    launch = float(getattr(costs, f"host_{kernel.by}"))
+    if kernel.family == "product":
+        launch += costs.host_product
+    return before + kernel.count * launch

@@ -1,0 +1,109 @@
+"""Host and card as queues: the host launches kernels one after the other, the card runs them in that order.
+
+Three clocks run: the host's, the card's, and that of copies and exchanges beside the kernels. Every kernel maps the
+three to new ones by maxima and sums, so that a stretch of kernels is a matrix over (max, +), and a stretch that comes
+once a layer is applied so often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vramwise.facts.rates import Efficiency, Rates
+from vramwise.ghost.work import Kernel
+from vramwise.variants.speed.prices import TRANSFERS, on_card, on_host
+from vramwise.variants.speed.rehearsal import Stretch
+
+Clocks = tuple[float, float, float]  # host, card, copies
+_NEVER = float("-inf")
+_STARTS: tuple[Clocks, ...] = ((0.0, _NEVER, _NEVER), (_NEVER, 0.0, _NEVER), (_NEVER, _NEVER, 0.0))
+
+_BESIDE = {*TRANSFERS, "sync", "wait", "update on the host"}
+
+Priced = tuple[str, float, float]  # what it does to the clocks, seconds of the host, seconds of the card
+
+
+class Queues:
+    """The clocks of a run under way, and the seconds of each family so far."""
+
+    def __init__(self, rates: Rates, costs: Efficiency) -> None:
+        self._rates = rates
+        self._costs = costs
+        self.clocks: Clocks = (0.0, 0.0, 0.0)
+        self.parts: dict[str, float] = {}
+
+    @property
+    def now(self) -> float:
+        """When everything is done that was begun."""
+        return max(self.clocks)
+
+    def run(self, stretches: Sequence[Stretch], turns: float = 1) -> None:
+        """Let these go through, and count their seconds so many times."""
+        for stretch in stretches:
+            priced = [self._priced(kernel, stretch.times * turns) for kernel in stretch.kernels]
+            if stretch.times == 1:
+                self.clocks = _through(priced, self.clocks)
+                continue
+            a, b, c = _columns(priced)
+            for _ in range(stretch.times):
+                host, card, copies = self.clocks
+                self.clocks = (
+                    max(host + a[0], card + b[0], copies + c[0]),
+                    max(host + a[1], card + b[1], copies + c[1]),
+                    max(host + a[2], card + b[2], copies + c[2]),
+                )
+
+    def host_works(self, seconds: float) -> None:
+        """The host does something else, with the card idle or not."""
+        host, card, copies = self.clocks
+        self.clocks = (host + seconds, card, copies)
+
+    def later(self, seconds: float) -> None:
+        """All clocks go forward: what happened happens again."""
+        host, card, copies = self.clocks
+        self.clocks = (host + seconds, card + seconds, copies + seconds)
+
+    def drain(self) -> None:
+        """The host waits for everything."""
+        self.clocks = (self.now,) * 3
+
+    def _priced(self, kernel: Kernel, times: float) -> Priced:
+        seconds = on_card(kernel, self._rates, self._costs)
+        family = kernel.family
+        kind = "launch" if kernel.count else "nothing"
+        if family in _BESIDE:
+            kind = family
+        elif seconds:
+            self.parts[family] = self.parts.get(family, 0.0) + seconds * times
+        return kind, on_host(kernel, self._costs), seconds
+
+
+def _columns(priced: Sequence[Priced]) -> Sequence[Clocks]:
+    """The matrix of a stretch: the clocks after it, by the clock that alone has started before."""
+    if not _BESIDE.isdisjoint([kind for kind, _, _ in priced]):
+        return [_through(priced, start) for start in _STARTS]
+    # launches alone: the card never holds up the host, and nothing is copied
+    return [_through(priced, _STARTS[0]), (_NEVER, sum([one[2] for one in priced]), _NEVER), _STARTS[2]]
+
+
+def _through(priced: Sequence[Priced], clocks: Clocks) -> Clocks:
+    """The clocks after these."""
+    host, card, copies = clocks
+    for kind, launching, seconds in priced:
+        host += launching
+        if kind == "launch":
+            card = (card if card > host else host) + seconds
+        elif kind in ("from host", "gather"):
+            # begun as soon as the host says so; what needs it waits
+            copies = max(copies, host) + seconds
+            if kind == "from host":
+                card = max(card, copies)
+        elif kind in ("to host", "reduce"):
+            copies = max(copies, card, host) + seconds
+        elif kind == "wait":
+            card = max(card, copies)
+        elif kind == "sync":
+            host = max(host, card, copies)
+        elif kind == "update on the host":
+            host = max(host, card, copies) + seconds
+    return host, card, copies

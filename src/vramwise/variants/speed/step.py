@@ -1,0 +1,119 @@
+"""The time of one optimizer step: micro-steps one after the other, then the update."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from vramwise.facts.rates import Efficiency, Rates, efficiency, efficiency_basis, measured_error, rates_of
+from vramwise.ghost.loops.batches import BatchShape
+from vramwise.types import ModelSpec, RunSpec
+from vramwise.variants.lengths import train_shapes
+from vramwise.variants.speed.queues import Queues
+from vramwise.variants.speed.rehearsal import StepWork, rehearse, samples_apart, usual_sample
+from vramwise.variants.speed.result import Speed, SpeedError, on_grid
+
+# Of batches of many widths so many stand for all.
+_MOST_SHAPES = 4
+
+
+def no_speed(run: RunSpec) -> str:
+    """Why there is no figure for this run, as a sentence; "" where there is one."""
+    if run.target.gpu is None:
+        return "no speed: name a card with --gpu"
+    if rates_of(run.target.gpu) is None:
+        return f"no speed: the rates of {run.target.gpu.name} are not known"
+    if run.generation_rows is not None:
+        return "no speed: how long generating completions takes is not modelled"
+    return ""
+
+
+def speed_of(
+    run: RunSpec, model: ModelSpec, shapes: Sequence[BatchShape] = (), sample_tokens: int | None = None
+) -> Speed | None:
+    """How fast the run trains on its card; None where that is not known, which `no_speed` explains.
+
+    `shapes`: the micro-batches of training; without them the widest that the settings allow. `sample_tokens`: how long
+    a sample is on the average, which attention goes by in packed rows.
+    """
+    rates = rates_of(run.target.gpu)
+    if rates is None or no_speed(run):
+        return None
+    found = list(shapes) or train_shapes(run, None)
+    steps = [
+        (timed(run, model, shape, rates, efficiency(), sample_tokens), count) for shape, count in standing_for(found)
+    ]
+    total = sum([count for _, count in steps])
+    seconds = on_grid(sum([step.seconds * count for step, count in steps]) / total)
+    families = sorted({family for step, _ in steps for family in step.parts})
+    tokens = sum([shape.rows * shape.width for shape in found]) / len(found) * run.gradient_accumulation_steps
+    return Speed(
+        step_seconds=seconds,
+        tokens_per_second=tokens * run.data_parallel / seconds,
+        parts={name: sum([step.parts.get(name, 0.0) * count for step, count in steps]) / total for name in families},
+        assumptions=_assumptions(run, rates, sample_tokens),
+        error=SpeedError(**measured_error()),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed:
+    """A step's seconds, and what they are made of: families of kernels, transfers, waiting for the host."""
+
+    seconds: float
+    parts: dict[str, float]
+
+
+def timed(
+    run: RunSpec,
+    model: ModelSpec,
+    shape: BatchShape,
+    rates: Rates,
+    costs: Efficiency,
+    sample_tokens: int | None = None,
+) -> Timed:
+    """A step with micro-batches of this shape."""
+    return priced(rehearse(run, model, shape, sample_tokens), run.gradient_accumulation_steps, rates, costs)
+
+
+def priced(work: StepWork, micro_steps: int, rates: Rates, costs: Efficiency) -> Timed:
+    """The listed work of a step, timed. Micro-steps between the first and the last are alike: the second of them finds
+    what each later one finds."""
+    queues = Queues(rates, costs)
+    between = max(0, micro_steps - len(work.micro_steps))
+    for position, stretches in enumerate(work.micro_steps):
+        before = queues.now
+        turns = 1 + (between if position == min(1, len(work.micro_steps) - 1) else 0)
+        queues.host_works(costs.host_micro_step)
+        queues.run(stretches, turns)
+        queues.drain()
+        queues.later((queues.now - before) * (turns - 1))
+    queues.host_works(costs.host_step)
+    queues.run(work.update)
+    queues.drain()
+    parts = dict(queues.parts)
+    rest = queues.now - sum(parts.values())
+    parts["waiting for the host"] = max(0.0, rest)
+    return Timed(seconds=queues.now, parts=parts)
+
+
+def standing_for(shapes: Sequence[BatchShape]) -> list[tuple[BatchShape, int]]:
+    """Each shape with how often it comes; of many the middle ones of equal groups by size."""
+    counted = Counter(shapes)
+    if len(counted) <= _MOST_SHAPES:
+        return sorted(counted.items())
+    ordered = sorted(shapes, key=lambda shape: (shape.rows * shape.width, shape))
+    edges = [len(ordered) * part // _MOST_SHAPES for part in range(_MOST_SHAPES + 1)]
+    groups = [ordered[start:end] for start, end in pairwise(edges)]
+    return [(group[len(group) // 2], len(group)) for group in groups]
+
+
+def _assumptions(run: RunSpec, rates: Rates, sample_tokens: int | None) -> tuple[str, ...]:
+    said = [f"rates of {rates.name} from its data sheet; {efficiency_basis()}"]
+    if sample_tokens is None and samples_apart(run):
+        said.append(f"packed rows hold samples of {usual_sample(run):,} tokens, half of sequence_len")
+    if run.torch_compile:
+        said.append("torch_compile: timed as eager; compiled runs are usually faster")
+    return tuple(said)

@@ -1,0 +1,175 @@
+"""`vramwise fit` end to end: the answer, what is written, what is refused."""
+
+import json
+import sys
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+from vramwise.cli.main import main
+
+# Two layers: a search is dozens of predictions.
+MODEL = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "vocab_size": 32000,
+    "hidden_size": 512,
+    "intermediate_size": 1024,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+}
+SETTLED = ("--with", "axolotl==0.21.0", "--torch", "2.11")
+CONFIG = """\
+# my run
+base_model: ./model   # the small one
+sequence_len: 2048
+sample_packing: true
+micro_batch_size: 1
+gradient_accumulation_steps: 4  # four in all
+num_epochs: 3
+bf16: true
+optimizer: adamw_torch_fused
+gradient_checkpointing: true    # to be safe
+attn_implementation: flash_attention_2
+"""
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("model").mkdir()
+    Path("model/config.json").write_text(json.dumps(MODEL))
+    path = Path("config.yml")
+    path.write_text(CONFIG)
+    return path
+
+
+def fit(vramwise, *words, card="rtx-4090", stdin=None):
+    return vramwise("fit", *words, "--gpu", card, *SETTLED, stdin=stdin)
+
+
+def test_a_card_that_is_half_empty_gets_a_faster_variant_and_the_file_stays(vramwise, config):
+    result = fit(vramwise, config)
+    assert result.exit_code == 0
+    first, *rest = result.stdout.splitlines()
+    assert first.startswith("✓ Fits with ")
+    assert "as fast as your file: " in first
+    assert "-gradient_checkpointing: true    # to be safe" in rest
+    assert "+gradient_checkpointing: false    # to be safe" in rest
+    assert rest[-1] == "  vramwise fit config.yml --gpu rtx-4090 --torch 2.11 --with axolotl==0.21.0 --write"
+    assert config.read_text() == CONFIG
+    assert result.stderr == ""
+
+
+def test_what_is_written_fits_keeps_comments_and_is_an_answer_itself(vramwise, config):
+    written = fit(vramwise, config, "--write")
+    assert written.exit_code == 0
+    assert "Written: config.yml" in written.stdout
+    after = config.read_text()
+    assert after != CONFIG
+    assert after.startswith("# my run\nbase_model: ./model   # the small one\n")
+    predicted = vramwise("predict", config, "--gpu", "rtx-4090", *SETTLED, "--format", "json")
+    assert json.loads(predicted.stdout)["fits"] is True
+    again = fit(vramwise, config, "--write")
+    assert "Your file is already the fastest that fits" in again.stdout
+    assert config.read_text() == after
+
+
+def test_another_file_and_a_page_may_be_written(vramwise, config):
+    result = fit(vramwise, config, "--out", "fitted.yml", "--html", "page.html", "--format", "json")
+    document = json.loads(result.stdout)
+    assert config.read_text() == CONFIG
+    assert document["written"] == "fitted.yml"
+    assert "gradient_checkpointing: false" in Path("fitted.yml").read_text()
+    assert document["best"]["diff"].splitlines()[0] == "--- config.yml"
+    assert document["best"]["speed"]["step_seconds"] < document["original"]["speed"]["step_seconds"]
+    assert "wrote page.html" in result.stderr
+    assert document["verdict"]["text"] in unescape(Path("page.html").read_text())
+
+
+@pytest.mark.usefixtures("config")
+def test_standard_input_and_output(vramwise):
+    assert fit(vramwise, "-", stdin=CONFIG).stdout.startswith("✓ Fits with ")
+    filtered = fit(vramwise, "-", "--write", stdin=CONFIG)
+    assert filtered.stdout.startswith("# my run\nbase_model: ./model   # the small one\n")
+    assert filtered.stderr.startswith("✓ Fits with ")
+
+
+def test_a_key_that_is_kept_stays(vramwise, config):
+    result = fit(vramwise, config, "--keep", "gradient_checkpointing", "--format", "json")
+    document = json.loads(result.stdout)
+    for one in (document["best"], *document["alternatives"]):
+        assert not any(edit["key"] == "gradient_checkpointing" for edit in one["edits"])
+    assert "--keep gradient_checkpointing" in document["command"]
+
+
+def test_where_nothing_fits_it_says_by_how_much_and_writes_nothing(vramwise, config, monkeypatch):
+    monkeypatch.setattr(sys.modules["vramwise.fitting.fit"], "ALLOW", {})  # what words would give is a search for each
+    result = fit(vramwise, config, "--write", "--margin", "23GiB", "--keep", "sequence_len", "--keep", "optimizer")
+    assert result.exit_code == 1
+    first = result.stdout.splitlines()[0]
+    assert first.startswith("✗ Does not fit on RTX 4090: ")
+    assert " short of the margin at the closest" in first
+    assert "Written" not in result.stdout
+    assert config.read_text() == CONFIG
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--gpu", "t4", "--allow", "qlroa"), "--allow qlroa: there is no such word: did you mean qlora"),
+        (("--gpu", "t4", "--allow", "magic"), "the words are lora, qlora, "),
+        (("--gpu", "t4", "--keep", "sequence_length"), "--keep sequence_length: Axolotl knows no key"),
+        ((), "no card is named"),
+        (("--gpu", "t4", "--margin", "much"), "'much' is not a size"),
+        (("--gpu", "t4", "--write", "--out", "x.yml"), "give one of them"),
+        (("--gpu", "t4", "--model", "nobody/unheard-of-13b", "--offline"), "nobody/unheard-of-13b"),
+    ],
+)
+def test_mistakes_are_told_in_a_sentence(vramwise, config, words, sentence):
+    result = vramwise("fit", config, *words)
+    assert result.exit_code == 2
+    assert sentence in str(result.exception)
+
+
+def test_fix_mends_and_then_fits(vramwise, config):
+    config.write_text(CONFIG + "val_set_size: 0.1\nevals_per_epoch: 2\neval_batch_size: 8\n")
+    shown = vramwise("fix", "--fit", "--diff", config, "--gpu", "rtx-4090", *SETTLED)
+    assert "config.yml would be fitted: Fits with " in shown.stderr
+    assert "+gradient_checkpointing: false    # to be safe" in shown.stdout
+    done = vramwise("fix", "--fit", config, "--gpu", "rtx-4090", *SETTLED)
+    assert "config.yml fitted: Fits with " in done.stdout
+    again = fit(vramwise, config)
+    assert "Your file is already the fastest that fits" in again.stdout
+
+
+def test_a_file_with_errors_is_told_to_mend_them_first(vramwise, config):
+    config.write_text(CONFIG.replace("adamw_torch_fused", "adamw_8bt"))
+    lines = fit(vramwise, config).stdout.splitlines()
+    assert any(line.startswith("  `vramwise check` finds an error in your file (unknown-optimizer)") for line in lines)
+
+
+def test_what_a_config_holds_does_nothing_on_a_terminal(vramwise, config):
+    config.write_text(CONFIG.replace("# to be safe", "# \u202eto be safe"))
+    shown = fit(vramwise, config).stdout
+    assert "\u202e" not in shown
+    assert "# \\u202eto be safe" in shown
+
+
+def test_fix_without_a_card_has_nothing_to_fit_to(vramwise, config):
+    assert vramwise("fix", "--fit", config).exit_code == 2
+    assert config.read_text() == CONFIG
+
+
+def test_progress_is_for_who_waits_at_a_terminal(config, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["vramwise", "fit", "config.yml", "--gpu", "rtx-4090", *SETTLED])
+    monkeypatch.setattr("gc.set_threshold", lambda *_: None)
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with pytest.raises(SystemExit):
+        main()
+    shown = capsys.readouterr().err
+    assert "predictions" in shown
+    assert shown.endswith("\r\x1b[K")  # gone when the answer comes

@@ -1,0 +1,113 @@
+"""What holds for every answer of `fit`, whatever the config and the card."""
+
+from dataclasses import replace
+
+import pytest
+from small_runs import FULL, LORA, small, written
+
+from vramwise.fitting import fit
+from vramwise.fitting.fit import search_of
+from vramwise.fitting.workshop import SubjectWorkshop
+from vramwise.judging import Policy, judge
+from vramwise.types import Severity
+from vramwise.variants.axes import AXES
+from vramwise.variants.search.fitness import weighed
+
+CASES = [(LORA, 2.2), (LORA, 6.0), (LORA, 24.0), (FULL, 3.2), (FULL, 24.0)]
+
+
+@pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case[0][12:20]}-{case[1]}")
+def answered(request):
+    text, gib = request.param
+    subject = small(text, gib)
+    return subject, fit(subject)
+
+
+def results(found):
+    return [one for one in (found.best, *found.alternatives) if one is not None]
+
+
+def test_every_result_keeps_the_effective_batch(answered):
+    subject, found = answered
+    assert found.best is not None
+    assert {one.run.effective_batch_size for one in results(found)} == {subject.run.effective_batch_size}
+    assert {one.run.sequence_len for one in results(found)} == {subject.run.sequence_len}
+
+
+def test_every_result_passes_check_and_is_predicted_to_fit(answered):
+    subject, found = answered
+    known = {one.rule for one in judge(subject, Policy()).findings if one.severity is Severity.ERROR}
+    for one in results(found):
+        report = judge(subject.with_document(one.attempt.document).with_run(one.run), Policy(predicts=True))
+        errors = {finding.rule for finding in report.findings if finding.severity is Severity.ERROR}
+        assert errors <= known
+        assert report.prediction.fits is True
+        assert report.prediction.report.retries == 0
+        assert report.prediction.needs.highest_reserved_bytes + one.margin_bytes <= report.prediction.capacity_bytes
+
+
+def test_what_is_written_is_what_was_predicted(answered):
+    subject, found = answered
+    again = subject.with_document(found.best.attempt.document)
+    assert replace(again.run, allocator=found.best.run.allocator, origins={}, config=found.best.run.config) == replace(
+        found.best.run, origins={}
+    )
+
+
+def test_the_answer_fitted_again_stays(answered):
+    subject, found = answered
+    again = fit(subject.with_document(found.best.attempt.document).with_run(found.best.run))
+    assert again.best.attempt.changes == ()
+
+
+def test_alternatives_are_a_frontier(answered):
+    _, found = answered
+    pairs = [(one.seconds, one.reserved_bytes) for one in results(found)]
+    assert pairs == sorted(pairs, key=lambda pair: (pair[0], -pair[1]))
+    assert [reserved for _, reserved in pairs] == sorted({reserved for _, reserved in pairs}, reverse=True)
+
+
+def test_the_same_answer_every_time(answered):
+    subject, found = answered
+    assert [written(one) for one in results(fit(subject))] == [written(one) for one in results(found)]
+
+
+@pytest.mark.parametrize("text", [LORA, FULL])
+def test_more_memory_is_never_slower(text):
+    seconds = [found.best.seconds for gib in (2, 3, 4, 6, 9, 16) if (found := fit(small(text, gib))).best]
+    assert len(seconds) >= 4
+    assert seconds == sorted(seconds, reverse=True)
+
+
+@pytest.mark.parametrize("key", ["micro_batch_size", "gradient_checkpointing"])
+@pytest.mark.parametrize(("text", "gib"), [(LORA, 3.0), (FULL, 24.0)])
+def test_a_pinned_key_never_changes(text, gib, key):
+    subject = small(text, gib)
+    found = fit(subject, keep=[key])
+    assert found.best is None or results(found)
+    for one in results(found):
+        assert one.attempt.document.values[key] == subject.document.values[key]
+        assert getattr(one.run, key) == getattr(subject.run, key)
+
+
+@pytest.mark.parametrize("few", [True, False], ids=["timed", "estimated"])
+@pytest.mark.parametrize(("text", "gib"), [(LORA, 1.9), (LORA, 3.0), (LORA, 7.0), (FULL, 2.9), (FULL, 7.0)])
+def test_the_same_answer_as_trying_everything(text, gib, few, monkeypatch):
+    monkeypatch.setattr("vramwise.variants.search.finding.FEW", 10_000 if few else 0)
+    subject = small(text, gib)
+    axes = tuple(axis for axis in AXES if axis.name in ("batches", "checkpointing", "loss", "liger"))
+    found = search_of(SubjectWorkshop(subject=subject), axes)
+    assert found.best() == brute_force(search_of(SubjectWorkshop(subject=subject), axes).book)
+
+
+def brute_force(book):
+    """The best of all, each simulated."""
+    ranked = []
+    for pick in book.space.picks():
+        entry = book.entry(pick)
+        if entry.fell or (any(pick) and book.workshop.refusal(entry.attempt)):
+            continue
+        candidate = weighed(book.workshop.predicted(entry.attempt), book.speed(pick), None)
+        if candidate.fits:
+            ranked.append((*book.key(pick), candidate.reserved_bytes, pick))
+    return min(ranked)[3] if ranked else None

@@ -80,7 +80,14 @@ def changed(subject: Subject, options: Options, ask: PredictOptions, changes: Se
     if versions:
         options = _with_versions(options, versions)
         target = target_for(subject.document.path, options, subject.trainer)
-        other = on_target(subject.document, subject.trainer, target, model=ask.model, online=ask.online)
+        other = on_target(
+            subject.document,
+            subject.trainer,
+            target,
+            model=ask.model,
+            online=ask.online,
+            text_alone=subject.text_alone,
+        )
         subject = replace(other, data=subject.data)
         _refuse_wrong_types(subject, f"--what-if {', '.join(versions)}: ")
     if not edits:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from vramwise.displayed import Displayed
 from vramwise.errors import INTERNAL_ERROR, ConfigError, VramwiseError, describe_internal_error
 from vramwise.files import config_files
 from vramwise.fitting.ways_out import way_out
@@ -32,7 +33,7 @@ DOES_NOT_FIT = "does-not-fit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileReport:
+class FileReport(Displayed):
     """What was found in one file. With an `error` it is unusable: wrong types leave findings, other errors nothing."""
 
     path: str
@@ -87,7 +88,7 @@ class Policy:
 
 def policy_for(path: str, options: Options, *, predicts: bool) -> Policy:
     """The options, then the closest pyproject.toml."""
-    project = project_for(path)
+    project = project_for(path, options)
     severity = options.min_severity or project.min_severity
     return Policy(
         select=tuple(options.select or project.select),

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+import yaml
 
 from opened import make_target, subject_of_text
 from vramwise.documents.document import parse_document
@@ -14,6 +15,7 @@ from vramwise.subject import on_target
 from vramwise.trainers.recognise import Foreign, recognise
 from vramwise.trainers.registry import trainer_named
 from vramwise.trainers.trl.datasets import dataset_blocks
+from vramwise.trainers.trl.keys import vocabulary
 from vramwise.trainers.trl.kind import kind_of
 from vramwise.types import Change, Severity
 from vramwise.variants import changes
@@ -280,3 +282,41 @@ def test_somebody_may_say_the_kind():
         trainer_named("trl:pretraining")
     with pytest.raises(VramwiseError, match="has no kinds"):
         trainer_named("axolotl:dpo")
+
+
+ODD = (None, "", "x", -1, 1e300, [1], {}, {"a": 1}, True, 10**30)
+
+
+@pytest.mark.parametrize("kind", ["sft", "dpo", "grpo"])
+def test_odd_values_stop_nothing(kind):
+    trainer, target = trainer_named(f"trl:{kind}"), make_target(trainer="trl", gpu="h100")
+    words = vocabulary(kind, target.stack)
+    seen = vocabulary("sft", target.stack).keys() if kind != "sft" else frozenset()
+    decisive = [key for key in sorted(words.keys() - seen) if words.meaning(key)]
+    assert decisive
+    for key in (*decisive, "env", "accelerate_config", "datasets", "model_name_or_path"):
+        for value in ODD:
+            text = yaml.safe_dump({"dataset_name": "d", "max_steps": 1, "use_peft": True, key: value})
+            subject = on_target(parse_document("x.yaml", text.encode()), trainer, target)
+            found = {one.rule for one in judge(subject, Policy()).findings}
+            assert "internal-error" not in found, (key, value)
+
+
+def test_targets_that_nobody_names_are_pefts():
+    from vramwise.facts.lora_targets import wanted_targets
+
+    subject = subject_of_text(BASE + "use_peft: true\n", trainer="trl")
+    assert wanted_targets(subject.run, subject.model) == ("q_proj", "v_proj")
+    with pytest.raises(VramwiseError, match="knows no LoRA targets"):
+        wanted_targets(subject.run, replace(subject.model, model_type="nobodys"))
+
+
+def test_how_long_it_trains():
+    def schedule(text):
+        return trainer_named("trl").schedule(parse_document("x.yaml", text.encode()))
+
+    assert (schedule("a: 1").epochs, schedule("a: 1").max_steps) == (3.0, None)
+    found = schedule("num_train_epochs: 1\nmax_steps: 50\ntest_split_size: 0.1\n")
+    assert (found.epochs, found.max_steps, found.held_out) == (1.0, 50, 0.1)
+    odd = schedule("num_train_epochs: x\nmax_steps: -1\ntest_split_size: [1]\n")
+    assert (odd.epochs, odd.max_steps, odd.held_out) == (3.0, None, 0.0)

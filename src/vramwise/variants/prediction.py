@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from vramwise.allocator.profile import Profile, profile_timeline
 from vramwise.allocator.settings import parse_settings
 from vramwise.allocator.unrolling import MOST_EVENTS, unroll, unrolled_length
+from vramwise.displayed import Displayed
 from vramwise.errors import VramwiseError
 from vramwise.facts.accuracy import ExpectedError, expected_error
 from vramwise.facts.context import outside_bytes
@@ -41,7 +42,7 @@ _COUNTED = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
+class Prediction(Displayed):
     """What a run will need. `report`: the run on the card (or under the limit); `needs`: with memory to spare."""
 
     run: RunSpec

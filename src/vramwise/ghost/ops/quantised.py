@@ -39,10 +39,10 @@ def dequantised(
 ) -> Tensor:
     """The weight in the compute type, from its scales; what is left of those goes with the caller's frame."""
     if not nested:
-        plain = t.new(shape, dtype)
+        weight = t.new(shape, dtype)
         if t.work is not None:
-            t.work.opened(plain, None, bits=4)
-        return plain
+            t.work.opened(weight, None, bits=4)
+        return weight
     numel = prod(shape)
     absmax = t.new((scales(numel),), FP32)
     summed = absmax if sums_in_place else t.new((scales(numel),), FP32)

@@ -6,6 +6,8 @@ weight in another type is cast for each tile. Backward makes the tiles once more
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from vramwise.ghost.dtypes import BOOL, FP32, DType
 from vramwise.ghost.ops.elementwise import cast, without_node
 from vramwise.ghost.tape import Grads, Node, Tape, Tensor
@@ -19,6 +21,9 @@ def tiled_log_probs(t: Tape, hidden: Tensor, weight: Tensor) -> Tensor:
     """One a token, of hidden states (tokens, width) and the head's weight (words, width)."""
     count = hidden.shape[0]
     compute = t.autocast or hidden.dtype
+    if t.work is not None:
+        t.work.function()
+        _work(t, hidden.shape, weight.shape[0], compute, ())
     statistics = [t.new((count,), FP32) for _ in range(_STATISTICS)]
     _tiles(t, hidden, weight, compute, named=False)
     sums = t.new((count,), FP32)
@@ -56,6 +61,8 @@ def _tiles(t: Tape, hidden: Tensor, weight: Tensor, compute: DType, *, named: bo
     """
     (count, width), words = hidden.shape, weight.shape[0]
     buffer = t.new((min(count, TOKENS), WORDS), compute)
+    if t.work is not None:
+        t.work.no_kernel(buffer)  # empty, to be filled tile by tile
     rows: Tensor | None = None
     part: Tensor | None = None
     for start in range(0, min(count, 2 * TOKENS), TOKENS):
@@ -70,8 +77,28 @@ def _tiles(t: Tape, hidden: Tensor, weight: Tensor, compute: DType, *, named: bo
     del part, rows, buffer
 
 
+def _work(t: Tape, shape: tuple[int, ...], words: int, compute: DType, grads: Sequence[bool]) -> None:
+    """A product and a kernel over its tile, for each; in backward the products for the gradients that are wanted."""
+    work = t.work
+    assert work is not None
+    count, width = shape
+    for start in range(0, count, TOKENS):
+        rows = min(TOKENS, count - start)
+        for first in range(0, words, WORDS):
+            columns = min(WORDS, words - first)
+            tile = rows * columns * compute.size
+            work.product(None, rows, columns, width, dtype=compute)
+            work.stream(tile, tile if grads else 0)
+            for wanted, sides in zip(grads, ((rows, width, columns), (columns, width, rows)), strict=False):
+                if wanted:
+                    work.product(None, *sides, dtype=compute)
+
+
 def _backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     shape, dtype, weight, compute = node.extra
+    if t.work is not None:
+        t.work.function()
+        _work(t, shape, weight.shape[0], compute, [edge is not None for edge in node.edges[:2]])
     to_hidden = t.new(shape, FP32) if node.edges[0] is not None else None
     to_weight = t.new(weight.shape, FP32) if node.edges[1] is not None else None
     _tiles(t, Tensor(None, shape, shape[0] * shape[1], dtype), weight, compute, named=True)

@@ -88,7 +88,7 @@ def _reason(run: RunSpec) -> str:
         whose = "is set" if GENERIC_VARIABLE in target.alloc_env else f"{run.trainer_title} sets for it"
         return f"torch {_version(target)} ignores {GENERIC_VARIABLE} for CUDA, the only variable that {whose}"
     if target.launcher == "module":
-        return f"the launcher bypasses the command of {run.trainer_title} that would set the allocator variable"
+        return f"the launcher bypasses the command of {run.trainer_title}, and nothing else sets the allocator variable"
     return f"{run.trainer_title} sets no allocator variable for torch {_version(target)}"
 
 

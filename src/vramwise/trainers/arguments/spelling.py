@@ -11,6 +11,7 @@ from typing import Any
 from vramwise.allocator.variables import export_line
 from vramwise.rules.base import delete_key, insert_key, set_key
 from vramwise.trainers.arguments.checkpointing import KWARGS
+from vramwise.trainers.arguments.vocabulary import training_arguments
 from vramwise.trainers.base import Spelling
 from vramwise.types import Change, Edit, RunSpec, join_key
 
@@ -129,6 +130,13 @@ def _automatic_batch(run: RunSpec, value: Any) -> tuple[Edit, ...]:
     return (delete_key("auto_find_batch_size"),)
 
 
+def _optimizer(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    """One that this version of transformers knows."""
+    if training_arguments(run.target.stack).check("optim", value) is not None:
+        return None
+    return (put(run, "optim", value),)
+
+
 def _loss_kernel(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     """Liger's loss comes with its other kernels."""
     if value != "liger_fused_linear" or run.config.get("liger_kernel_config") is not None:
@@ -155,7 +163,7 @@ SPELLERS: dict[str, Speller] = {
     "eval_batch_size": key_speller("per_device_eval_batch_size"),
     "gradient_checkpointing": key_speller("gradient_checkpointing"),
     "checkpointing_reentrant": _reentrant,
-    "optimizer": key_speller("optim"),
+    "optimizer": _optimizer,
     "torch_compile": key_speller("torch_compile"),
     "precision": _precision,
     "loss_kernel": _loss_kernel,

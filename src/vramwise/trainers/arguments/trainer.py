@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -9,7 +10,9 @@ from vramwise.trainers.arguments.strange import StrangeKey, strange_keys
 from vramwise.trainers.arguments.vocabulary import Vocabulary, training_arguments, unknown_key
 from vramwise.types import Document, RunSpec, Schedule, Severity, Stack
 
+# What TrainingArguments has where nothing is said, and more steps than anybody counts.
 _EPOCHS = 3.0
+_MOST = 1e12
 
 
 class ArgumentsTrainer:
@@ -18,6 +21,19 @@ class ArgumentsTrainer:
     name = ""
     package = ""
     title = ""
+    # The key that says which part of the data is held out for evaluation, if there is one.
+    held_out_key = ""
+
+    def schedule(self, document: Document) -> Schedule:
+        """`num_train_epochs`, three where nothing is said, or `max_steps`."""
+        values = document.values
+        epochs, steps = _number(values.get("num_train_epochs")), _number(values.get("max_steps"))
+        held = _number(values.get(self.held_out_key)) if self.held_out_key else None
+        return Schedule(
+            epochs=_EPOCHS if epochs is None else max(0.0, epochs),
+            max_steps=int(steps) if steps is not None and steps >= 1 else None,
+            held_out=max(0.0, held or 0.0),
+        )
 
     def vocabulary(self, document: Document | None, stack: Stack) -> Vocabulary:
         """Every key that this file may have; without one, every key there is."""
@@ -43,23 +59,19 @@ class ArgumentsTrainer:
         """None for a key of the dataclasses."""
         return unknown_key(key, self.vocabulary(None, stack), self.title)
 
-    def schedule(self, document: Document) -> Schedule:
-        """`max_steps`, else `num_train_epochs`, which are 3 unless written; nothing is held out by an argument."""
-        steps = positive(document.values.get("max_steps"))
-        epochs = positive(document.values.get("num_train_epochs")) or _EPOCHS
-        return Schedule(epochs=epochs, max_steps=int(steps) if steps >= 1 else None)
+
+def _number(value: Any) -> float | None:
+    """A number, in quotes or not; None where it is none that could be counted with."""
+    try:
+        number = float(value) if isinstance(value, int | float | str) else math.nan
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) and abs(number) < _MOST else None
 
 
-def positive(written: Any) -> float:
-    """0 for what is none, or none that a run could have."""
-    plain = isinstance(written, int | float) and not isinstance(written, bool)
-    return float(written) if plain and 0 < written < 2**31 else 0.0
-
-
-def trainer_of(run: RunSpec) -> ArgumentsTrainer:
-    """The trainer of a run, for rules that all of them share."""
+def trainer_of(run: RunSpec) -> ArgumentsTrainer | None:
+    """The trainer of a run, for rules that all of them share; None for one of another sort."""
     from vramwise.trainers.registry import trainer_named
 
     found = trainer_named(run.trainer)
-    assert isinstance(found, ArgumentsTrainer)
-    return found
+    return found if isinstance(found, ArgumentsTrainer) else None

@@ -76,7 +76,8 @@ def resolve_arguments(document: Document, target: Target, files: SideFiles) -> R
     words = training_arguments(target.stack)
     config = arguments_config(document, words)
     args = Arguments(Fields(config, "transformers"), words)
-    args.fields.take("base_model", None, key="model_name_or_path")
+    named = args.fields.take("base_model", None, key="model_name_or_path")
+    args.values["base_model"] = named if isinstance(named, str) else None
     resolve_sharding(args, target, files)
     resolve_batch(args)
     resolve_precision(args)

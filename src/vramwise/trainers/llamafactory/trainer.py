@@ -8,7 +8,6 @@ from typing import Any
 
 from vramwise.rules.base import Rule
 from vramwise.trainers.arguments import ArgumentsTrainer, Vocabulary, side_files
-from vramwise.trainers.arguments.trainer import positive
 from vramwise.trainers.base import DatasetBlock, SideFiles, Spelling
 from vramwise.types import Change, Document, RunSpec, Schedule, Stack, Target
 
@@ -50,7 +49,9 @@ class LlamaFactory(ArgumentsTrainer):
 
     def schedule(self, document: Document) -> Schedule:
         """As TrainingArguments has it, less `val_size`."""
-        return replace(super().schedule(document), held_out=positive(document.values.get("val_size")))
+        from vramwise.trainers.llamafactory.datasets import held_out
+
+        return replace(super().schedule(document), held_out=held_out(document.values))
 
     def resolve(self, document: Document, target: Target, side_files: SideFiles) -> RunSpec:
         """Every field, as this version decides it."""

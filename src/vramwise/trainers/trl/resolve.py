@@ -35,7 +35,7 @@ def resolve_trl(document: Document, target: Target, files: SideFiles, said: str 
     words = vocabulary(kind.name, target.stack)
     args = Arguments(Fields(arguments_config(document, words), "TRL"), words)
     accelerate = accelerate_of(document.values, files)
-    args.take("base_model", "model_name_or_path")
+    args.put("base_model", "model_name_or_path", args.text("model_name_or_path"), why="no model is named")
     resolve_sharding(args, target, files, accelerate)
     resolve_batch(args)
     resolve_precision(args, bf16_unless_fp16=True, accelerate=accelerate.mixed_precision)

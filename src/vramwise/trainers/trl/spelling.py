@@ -9,10 +9,11 @@ from vramwise.rules.base import delete_key, insert_key, set_key
 from vramwise.trainers.arguments import SPELLERS as COMMON
 from vramwise.trainers.arguments import WORDS as COMMON_WORDS
 from vramwise.trainers.arguments import spell_with
-from vramwise.trainers.arguments.spelling import Speller, key_speller, put
+from vramwise.trainers.arguments.spelling import Speller, put
 from vramwise.trainers.base import Spelling
 from vramwise.types import Change, Edit, RunSpec
 
+_LIGER = {"rope", "rms_norm", "glu_activation"}
 _TYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 WORDS: dict[str, tuple[str, ...]] = {
     **COMMON_WORDS,
@@ -97,8 +98,57 @@ def _attention(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     return (put(run, "attn_implementation", value, beside=("dtype", "model_name_or_path")),)
 
 
+def _packing(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    """Supervised training alone packs; rows are filled up to max_length, which must be there."""
+    if run.objective != "tokens" or run.rl or ("max_length" in run.config and run.config.get("max_length") is None):
+        return None
+    return (put(run, "packing", value, beside=("max_length",)),)
+
+
+def _rank(run: RunSpec, value: Any) -> tuple[Edit, ...]:
+    return (put(run, "lora_r", value, beside=("use_peft",)),)
+
+
+def _alpha(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    """A whole number."""
+    return (put(run, "lora_alpha", int(value), beside=("lora_r",)),) if float(value).is_integer() else None
+
+
+def _targets(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    """A list of one would be taken for an expression."""
+    names = list(value)
+    return (put(run, "lora_target_modules", names, beside=("lora_r",)),) if len(names) > 1 else None
+
+
+def _linear(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    return (put(run, "lora_target_modules", "all-linear", beside=("lora_r",)),) if value else None
+
+
+def _liger(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    """All of the layers' kernels or none: which is what one switch does."""
+    if run.config.get("liger_kernel_config") is not None or (value and set(value) != _LIGER):
+        return None
+    return (put(run, "use_liger_kernel", bool(value)),)
+
+
+def _nothing(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    """It follows from another field of the same change."""
+    return ()
+
+
+def _never(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    return None
+
+
 SPELLERS: dict[str, Speller] = {
     **COMMON,
+    "loss_kernel": _never,  # there is one
+    "liger": _liger,
+    "sample_packing": _packing,
+    "lora_alpha": _alpha,
+    "lora_target_modules": _targets,
+    "lora_target_linear": _linear,
+    "eval_sequence_len": _nothing,
     "allocator": _allocator,
     "weights_dtype": _weights,
     "sequence_len": _length,
@@ -108,5 +158,5 @@ SPELLERS: dict[str, Speller] = {
     "activation_offloading": _offloading,
     "attn_implementation": _attention,
     "eval_batch_size": _eval_batch,
-    "lora_r": key_speller("lora_r"),
+    "lora_r": _rank,
 }

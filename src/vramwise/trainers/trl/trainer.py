@@ -27,6 +27,7 @@ class Trl(ArgumentsTrainer):
     name = "trl"
     package = "trl"
     title = "TRL"
+    held_out_key = "test_split_size"
 
     def __init__(self, kind: str | None = None) -> None:
         self._kind = kind  # of training, where somebody says it; else the file is asked

@@ -28,7 +28,9 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
     YAML 1.1 has a say: an unquoted `no` is false, so `eval_strategy: no` is refused and `eval_strategy: "no"` is meant.
     """
-    for key, sentence in trainer_of(run).vocabulary_of(run).type_errors(run.config.document.values):
+    trainer = trainer_of(run)
+    errors = trainer.vocabulary_of(run).type_errors(run.config.document.values) if trainer is not None else ()
+    for key, sentence in errors:
         yield Hit(key=join_key((key,)), message=f"{sentence}: the run stops", fix=_fix(run, key))
 
 

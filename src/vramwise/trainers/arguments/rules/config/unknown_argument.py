@@ -30,6 +30,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     Correct the name. What was renamed is told: `torch_dtype` is `dtype` now, `max_seq_length` is `max_length`.
     """
     trainer = trainer_of(run)
+    if trainer is None:
+        return
     severity, effect = trainer.unknown_keys(run)
     for strange in trainer.strange_keys(run):
         yield Hit(

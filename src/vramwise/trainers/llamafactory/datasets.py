@@ -23,10 +23,3 @@ def dataset_blocks(values: Mapping[str, Any]) -> Iterator[DatasetBlock]:
 
 def _path(name: str, folder: str) -> str:
     return name if "/" in name or name.endswith(_ENDINGS) else f"{folder}/{name}.json"
-
-
-def held_out(values: Mapping[str, Any]) -> float:
-    """`val_size`: a share, or a number of samples; 0 for what is neither."""
-    written = values.get("val_size")
-    number = isinstance(written, int | float) and not isinstance(written, bool)
-    return float(written) if number and 0 < written < 2**31 else 0.0  # type: ignore[operator, arg-type]

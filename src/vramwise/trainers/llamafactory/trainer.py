@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from vramwise.rules.base import Rule
 from vramwise.trainers.arguments import ArgumentsTrainer, Vocabulary, side_files
 from vramwise.trainers.base import DatasetBlock, SideFiles, Spelling
-from vramwise.types import Change, Document, RunSpec, Schedule, Stack, Target
+from vramwise.types import Change, Document, RunSpec, Stack, Target
 
 
 class LlamaFactory(ArgumentsTrainer):
@@ -18,6 +17,7 @@ class LlamaFactory(ArgumentsTrainer):
     name = "llamafactory"
     package = "llamafactory"
     title = "LLaMA-Factory"
+    held_out_key = "val_size"
 
     def vocabulary(self, document: Document | None, stack: Stack) -> Vocabulary:
         """Its own keys and TrainingArguments'."""
@@ -46,12 +46,6 @@ class LlamaFactory(ArgumentsTrainer):
         from vramwise.trainers.llamafactory.datasets import dataset_blocks
 
         return tuple(dataset_blocks(document.values))
-
-    def schedule(self, document: Document) -> Schedule:
-        """As TrainingArguments has it, less `val_size`."""
-        from vramwise.trainers.llamafactory.datasets import held_out
-
-        return replace(super().schedule(document), held_out=held_out(document.values))
 
     def resolve(self, document: Document, target: Target, side_files: SideFiles) -> RunSpec:
         """Every field, as this version decides it."""

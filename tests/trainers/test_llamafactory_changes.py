@@ -1,5 +1,7 @@
 """Changes in LLaMA-Factory's words: what is spelt, read again, is what was meant."""
 
+from dataclasses import replace
+
 import pytest
 
 from opened import make_target, resolve
@@ -8,6 +10,7 @@ from vramwise.documents.edit import apply_edits
 from vramwise.trainers.registry import trainer_named
 from vramwise.types import Change
 from vramwise.variants import changes
+from vramwise.variants.axes import AXES
 
 LORA = "model_name_or_path: Qwen/Qwen3-4B\nstage: sft\ndo_train: true\nfinetuning_type: lora\ndataset: identity\nbf16: true\n"
 FULL = LORA.replace("lora", "full")
@@ -72,6 +75,41 @@ def test_samples_are_kept_apart_by_neat_packing():
     assert "neat_packing: true" in changed
     assert run.samples_apart
     assert run.packing_rows == "micro"
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_zero_is_written_into_the_file(stage):
+    _, run = applied(FULL, one(sharding=f"zero{stage}"), gpus=2)
+    assert run.sharding == f"zero{stage}"
+    assert not (run.offload_params or run.offload_optimizer)
+
+
+SEARCHED = {
+    "lora": LORA,
+    "full": FULL,
+    "evaluated": f"{LORA}val_size: 0.1\neval_strategy: steps\n",
+    "fused": f"{LORA}enable_liger_kernel: true\n",
+    "kept": f"{LORA}disable_gradient_checkpointing: true\n",
+    "pairs": LORA.replace("sft", "dpo"),
+    "8 bits": f"{LORA}quantization_bit: 8\n",
+    "eager": f"{LORA}flash_attn: disabled\n",
+}
+
+
+@pytest.mark.parametrize("name", SEARCHED)
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_every_choice_of_a_search_is_what_was_meant_or_has_no_word(name, gpus):
+    words = {"gpu": "h100", "gpus": gpus}
+    run = replace(opened(SEARCHED[name], **words)[1], model_type="qwen3")
+    spelt = 0
+    for wanted in (change for axis in AXES for change in axis.choices(run)):
+        spelling = trainer_named("llamafactory").spell(run, wanted)
+        if spelling is None or not spelling.edits:
+            continue
+        spelt += 1
+        _, found = applied(SEARCHED[name], wanted, **words)
+        assert {key: getattr(found, key) for key in wanted.fields} == dict(wanted.fields)
+    assert spelt >= 3
 
 
 NOT_SPELT = {

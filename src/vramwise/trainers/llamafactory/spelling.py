@@ -10,6 +10,7 @@ from vramwise.trainers.arguments import WORDS as COMMON_WORDS
 from vramwise.trainers.arguments import spell_with
 from vramwise.trainers.arguments.spelling import Speller, key_speller, put
 from vramwise.trainers.base import Spelling
+from vramwise.trainers.llamafactory.spread import inline_zero
 from vramwise.trainers.llamafactory.words import since
 from vramwise.types import Change, Edit, RunSpec
 
@@ -140,6 +141,15 @@ def _packing(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     return (*edits, put(run, "neat_packing", True, beside=("packing", "cutoff_len"))) if apart else edits
 
 
+def _sharding(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    """ZeRO, written into the file; other engines come with files of accelerate's. Some keys stand against it."""
+    against = ["use_galore", "use_apollo", "fsdp", "deepspeed"]
+    against += ["pure_bf16", "pissa_init", "use_unsloth", "use_badam"] if value == "zero3" else ["use_badam"]
+    if value not in ("zero1", "zero2", "zero3") or any(run.config.get(key) for key in against):
+        return None
+    return (put(run, "deepspeed", inline_zero(int(value[-1])), beside=("finetuning_type", "stage")),)
+
+
 def _optimizer(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     """GaLore, APOLLO, BAdam, Adam-mini and Muon are switches of their own, and win over `optim`."""
     own = ("use_galore", "use_apollo", "use_badam", "use_adam_mini", "use_muon")
@@ -164,5 +174,6 @@ _SPELLERS: dict[str, Speller] = COMMON | {
     "lora_target_modules": _targets,
     "eval_sequence_len": _follows,
     "liger": _liger,
+    "sharding": _sharding,
     "sample_packing": _packing,
 }

@@ -49,6 +49,24 @@ def shipped(name: str) -> Mapping[str, Any] | None:
     return {"zero_optimization": zero | (_FP8 if kind == "_fp8" else {})}
 
 
+def inline_zero(stage: int) -> dict[str, Any]:
+    """A file's content to be written into the config itself: sizes and precision follow the other keys."""
+    followed = (
+        "train_batch_size",
+        "train_micro_batch_size_per_gpu",
+        "gradient_accumulation_steps",
+        "gradient_clipping",
+    )
+    zero: dict[str, Any] = {"stage": stage, **_COMMON, **(_STAGE3 if stage == 3 else _BUCKETS)}
+    return {
+        **dict.fromkeys(followed, "auto"),
+        "zero_allow_untested_optimizer": True,
+        "bf16": {"enabled": "auto"},
+        "fp16": {"enabled": "auto"},
+        "zero_optimization": {key: int(value) if isinstance(value, float) else value for key, value in zero.items()},
+    }
+
+
 def under_torchrun(target: Target, values: Mapping[str, Any]) -> bool:
     """Whether the command starts torchrun: for several cards, and with FORCE_TORCHRUN=1, which DeepSpeed asks for."""
     return target.launcher == "cli" and (target.gpus > 1 or bool(values.get("deepspeed"))) and not values.get("use_kt")

@@ -5,7 +5,12 @@ from __future__ import annotations
 from vramwise.rules.base import Rule
 from vramwise.trainers.arguments.rules import RULES as ABOUT_ARGUMENTS
 from vramwise.trainers.llamafactory.rules.checkpointing import checkpointing_switch_ignored
-from vramwise.trainers.llamafactory.rules.config import json_not_read, nothing_trained, refused_by_llamafactory
+from vramwise.trainers.llamafactory.rules.config import (
+    dpo_import_stops,
+    json_not_read,
+    nothing_trained,
+    refused_by_llamafactory,
+)
 from vramwise.trainers.llamafactory.rules.eval import held_out_never_evaluated
 from vramwise.trainers.llamafactory.rules.loss import weighted_loss_without_logits
 from vramwise.trainers.llamafactory.rules.method import option_never_read, quantization_ignored
@@ -28,6 +33,7 @@ RULES: tuple[Rule, ...] = (
     deepspeed_without_torchrun.check,
     nothing_trained.check,
     refused_by_llamafactory.check,
+    dpo_import_stops.check,
     json_not_read.check,
     *ABOUT_ARGUMENTS,
 )

@@ -152,7 +152,9 @@ def record(by_workload: dict[str, list[tuple[float, float]]]) -> None:
     """Write the error of the runs that calibration did not see; of all, where there are no others."""
     left_out = {name: pairs for name, pairs in by_workload.items() if name != CALIBRATION} or by_workload
     off = [100 * abs(error) for pairs in left_out.values() for error in errors_of(pairs)]
-    basis = "one H200; runs that calibration did not see" if CALIBRATION not in left_out else "one H200; calibration"
+    basis = "the runs on one H200 that it was calibrated on"
+    if CALIBRATION not in left_out:
+        basis = "runs on one H200 that it was not calibrated on"
     stored = {"basis": basis, "runs": len(off), "median": round(median(off), 1), "worst": round(max(off), 1)}
     RECORD.write_text(json.dumps(stored, indent=1) + "\n")
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from speed import Case
 from vramwise.facts.rates import Efficiency, Rates
-from vramwise.ghost.work import Kernel
+from vramwise.ghost.kernel import Kernel
 from vramwise.variants.speed import queues
 from vramwise.variants.speed.prices import on_card
 
@@ -43,6 +43,7 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
     "host_backward": (4e-6, 60e-6),
     "host_library": (5e-6, 200e-6),
     "host_triton": (10e-6, 400e-6),
+    "host_copy": (20e-6, 600e-6),
     "host_product": (2e-6, 40e-6),
     "host_op": (0.5e-6, 15e-6),
     "host_call": (1e-6, 40e-6),
@@ -57,6 +58,7 @@ ALONE: Mapping[str, float] = {
     "host_backward": 16e-6,
     "host_library": 30e-6,
     "host_triton": 60e-6,
+    "host_copy": 60e-6,
     "host_product": 9e-6,
     "host_op": 3e-6,
     "host_call": 8e-6,
@@ -90,6 +92,11 @@ def family_of(kernel: str) -> str:
     """The family of a kernel by its name."""
     low = kernel.lower()
     return next((family for family, words in _WORDS if any(word in low for word in words)), "stream")
+
+
+def merged(family: str) -> str:
+    """The family as far as a kernel's name tells."""
+    return _FAMILY.get(family, family)
 
 
 def work_by_kind(case: Case) -> list[tuple[Kernel, float]]:
@@ -126,7 +133,7 @@ def off_by_family(cases: Sequence[Case]) -> Residuals:
         for case, kernels, truth in listed:
             guess: dict[str, float] = {}
             for kernel, times in kernels:
-                family = _FAMILY.get(kernel.family, kernel.family)
+                family = merged(kernel.family)
                 guess[family] = guess.get(family, 0.0) + times * on_card(kernel, case.rates, costs)
             whole = sum(truth.values())
             for family, seconds in truth.items():

@@ -23,6 +23,7 @@ FOLDER = ROOT / "docs" / "pictures"
 SAID = ["--torch", "2.13", "--with", "axolotl==0.21.0"]
 COMMANDS = {
     "predict": ["predict", "examples/picture.yml", "--gpu", "rtx-4090"],
+    "fit": ["fit", "examples/picture.yml", "--gpu", "rtx-4090"],
     "check": ["check", "examples/picture.yml", "--gpu", "rtx-4090"],
     "diagnose": ["diagnose", "examples/picture.log", "--config", "examples/picture.yml", "--gpu", "rtx-4090"],
 }
@@ -30,7 +31,8 @@ COMMANDS = {
 RECORDED = {"train": ["train", "examples/tiny/config.yml", "--random-weights"]}
 WIDTH, MOST_LINES = 100, 34
 LINE_HEIGHT, LETTER = 19, 8.43
-COLOURS = (("✓", "#4ec97b"), ("✗", "#ff6b6b"), ("? ", "#e5c07b"), ("$", "#7aa2f7"))
+COLOURS = (("✓", "#4ec97b"), ("✗", "#ff6b6b"), ("? ", "#e5c07b"), ("! ", "#e5c07b"), ("$", "#7aa2f7"))
+DIFF = {"+": "#4ec97b", "-": "#ff6b6b", "@": "#7dcfff"}
 STYLE = "font:14px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;white-space:pre"
 
 
@@ -77,6 +79,8 @@ def _colour(line: str) -> str:
     for start, colour in COLOURS:
         if line.startswith(start):
             return colour
+    if line[:1] in DIFF and not line.startswith(("+++", "---")):
+        return DIFF[line[0]]
     return "#ff6b6b" if " error " in line[:60] else "#e5c07b" if " warning " in line[:60] else "#d8dee9"
 
 

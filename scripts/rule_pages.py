@@ -6,42 +6,11 @@ import sys
 from pathlib import Path
 
 from vramwise.files import write_new
-from vramwise.rules.base import TOPICS, Rule
+from vramwise.render.rule_text import rule_page
+from vramwise.rules.base import TOPICS
 from vramwise.trainers.rulebook import ALL_RULES
 
 FOLDER = Path(__file__).parent.parent / "docs" / "rules"
-
-
-def page(rule: Rule) -> str:
-    """One rule's page."""
-    parts = [
-        f"# {rule.id}",
-        f"**{rule.severity.value}**{_other_cases(rule)} · {rule.topic}{_needs(rule)}",
-        rule.title,
-        rule.documentation,
-    ]
-    if rule.beyond_trainer:
-        parts.append(f"**Beyond the trainer's own checks.** {rule.beyond_trainer}")
-    parts.append("## Example")
-    parts.append(_example("Bad", rule.bad, rule.options))
-    parts.append(_example("Good", rule.good, rule.good_options))
-    parts.append(f"Silence it on its line: `# vramwise: ignore[{rule.id}] reason`")
-    return "\n\n".join(parts) + "\n"
-
-
-def _other_cases(rule: Rule) -> str:
-    others = [one.value for one in rule.severities if one is not rule.severity]
-    return f" (in other cases {' or '.join(others)})" if others else ""
-
-
-def _needs(rule: Rule) -> str:
-    words = {"gpu": "a named card (`--gpu`)", "memory": "a prediction", "model": "a known model"}
-    return f" · needs {' and '.join(words[need] for need in sorted(rule.needs))}" if rule.needs else ""
-
-
-def _example(title: str, text: str, options: str) -> str:
-    under = f" (`{options}`)" if options else ""
-    return f"{title}{under}:\n```yaml\n{text.rstrip()}\n```"
 
 
 def index() -> str:
@@ -65,7 +34,7 @@ def index() -> str:
 
 def main() -> int:
     """Write the pages, or with --check compare them."""
-    wanted = {f"{rule.id}.md": page(rule) for rule in ALL_RULES} | {"README.md": index()}
+    wanted = {f"{rule.id}.md": rule_page(rule) for rule in ALL_RULES} | {"README.md": index()}
     there = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")} if FOLDER.is_dir() else {}
     if "--check" in sys.argv:
         stale = sorted(name for name in wanted.keys() | there.keys() if wanted.get(name) != there.get(name))

@@ -9,7 +9,7 @@ import pytest
 import vramwise
 
 DATA = Path(__file__).parent / "data"
-VERBS = ("check", "fix", "predict", "replay", "train", "diagnose", "explain", "rules")
+VERBS = ("check", "fix", "predict", "fit", "replay", "train", "diagnose", "explain", "rules")
 CONFIG = (
     "base_model: meta-llama/Llama-3.2-1B\nmicro_batch_size: 1\neval_batch_size: 2\nval_set_size: 0.1\n"
     "evals_per_epoch: 1\nsequence_len: 128\n"
@@ -70,6 +70,13 @@ def test_predict_and_a_change(config):
     assert small.report.peak_reserved_bytes < large.report.peak_reserved_bytes
 
 
+def test_fit_gives_the_config_that_fits(config):
+    found = vramwise.fit(config, vramwise.Options(gpu="rtx-4090"), vramwise.FitOptions(keep=("micro_batch_size",)))
+    assert found.best.fits
+    assert "micro_batch_size: 1\n" in found.best.attempt.document.text
+    assert config.read_text() == CONFIG
+
+
 def test_replay_under_its_own_and_other_settings():
     trace = DATA / "traces" / "full_gc_default.json.gz"
     assert vramwise.replay(trace).mismatches == 0
@@ -92,6 +99,7 @@ def test_rules_and_explain():
     "mistake",
     [
         lambda: vramwise.predict("no.yml"),
+        lambda: vramwise.fit("no.yml"),
         lambda: vramwise.replay("no.pickle"),
         lambda: vramwise.train("no.yml"),
         lambda: vramwise.diagnose("no.log"),

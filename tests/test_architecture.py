@@ -10,7 +10,7 @@ import vramwise
 SOURCE = Path(vramwise.__file__).parent
 
 # What each room may import of ours. Rooms of one storey may not import one another unless it is said here.
-BASE = {"types", "timeline", "units", "errors", "growth", "collecting"}
+BASE = {"types", "timeline", "units", "errors", "growth", "collecting", "displayed"}
 GROUND = BASE | {"documents", "facts", "families", "allocator"}
 INSIDE = GROUND | {"ghost", "rules", "trainers", "variants"}
 OPENING = {"options", "sidecar", "project", "files", "stacks", "targets"}
@@ -18,6 +18,7 @@ VERBS_OVER_SUBJECTS = {"subject", "fitting", "figures", "weighing", "judging", "
 MAY_IMPORT = {
     **{name: set() for name in ("types", "timeline", "errors", "growth", "collecting")},
     "units": {"errors"},
+    "displayed": {"notebook"},  # the one door that something inside names, when a notebook asks
     "documents": BASE,
     "facts": BASE | {"families", "files"},  # the hub's answers are kept
     "families": BASE,
@@ -45,16 +46,23 @@ MAY_IMPORT = {
     "mending": INSIDE | OPENING | {"subject", "judging", "fitting"},
     "foreseeing": INSIDE | OPENING | {"subject", "fitting", "judging"},
     "attempting": INSIDE | {"subject"},
+    "asking": INSIDE | OPENING | {"subject", "fitting", "foreseeing", "judging"},
+    # What is known about keys, and the search over it and the rules.
+    "keys": INSIDE | {"stacks"},
+    "practice": INSIDE | {"keys"},
     # A function over a Subject, like training: it stands above the others.
     "diagnosis": GROUND | {"recordings", "variants", "trainers", "subject", "options", "fitting"},
     # Doors: they ask the verbs; training is the one that starts processes.
     "training": INSIDE | OPENING | VERBS_OVER_SUBJECTS | {"recordings", "integrations", "render", "api"},
-    "render": INSIDE | OPENING | VERBS_OVER_SUBJECTS | {"recordings", "diagnosis", "training", "__version__"},
+    "render": INSIDE
+    | OPENING
+    | VERBS_OVER_SUBJECTS
+    | {"recordings", "diagnosis", "training", "keys", "practice", "__version__"},
 }
 # `vramwise.rules` is a room and, called, a verb: there alone it asks the API.
 VERBS = {"rules/__init__.py": {"api"}}
 INNER = set(MAY_IMPORT)
-OUTER = {"render", "cli", "page", "mcp", "training", "integrations", "__main__"}
+OUTER = {"render", "cli", "page", "mcp", "notebook", "training", "integrations", "__main__"}
 # Rooms that read and write nothing: no files, network, clock, chance or other processes.
 PURE = ("documents", "families", "allocator", "ghost", "rules", "trainers", "variants")
 IMPURE_MODULES = {
@@ -114,7 +122,7 @@ def our_rooms(path: Path) -> set[str]:
 
 def test_every_room_is_in_the_order():
     rooms = {room(path) for path in modules()}
-    assert rooms - set(MAY_IMPORT) - {"cli", "integrations", "api", "__init__", "__main__"} == set()
+    assert rooms - set(MAY_IMPORT) - {"cli", "mcp", "notebook", "integrations", "api", "__init__", "__main__"} == set()
 
 
 def test_rooms_import_in_one_direction():
@@ -213,7 +221,7 @@ def test_check_imports_nothing_heavy():
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     names = {line.rsplit("|", 1)[-1].strip().split(".")[0] for line in done.stderr.splitlines()}
     assert "yaml" in names
-    assert not names & {"torch", "transformers", "huggingface_hub", "numpy", "rich"}
+    assert not names & {"torch", "transformers", "huggingface_hub", "numpy", "rich", "mcp", "pydantic"}
 
 
 def test_there_is_one_way_out():

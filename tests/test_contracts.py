@@ -183,5 +183,11 @@ def test_rules_keeps_its_contract(vramwise):
     hold("rules", json.loads(vramwise("rules", "--format", "json").stdout))
 
 
+def test_a_search_keeps_the_rules_contract(vramwise):
+    document = json.loads(vramwise("rules", "--search", "oom after eval", "--format", "json").stdout)
+    hold("rules", document)
+    assert document["rules"][0]["id"] == document["found"][0]["name"] == "eval-peak"
+
+
 def test_gpus_keeps_its_contract(vramwise):
     hold("gpus", json.loads(vramwise("gpus", "--format", "json").stdout))

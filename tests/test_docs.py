@@ -13,14 +13,17 @@ from vramwise.variants.axes import ALLOW
 
 ROOT = Path(__file__).parent.parent
 PAGES = (
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "skills/vramwise/SKILL.md")),
     *sorted((ROOT / "docs").glob("*.md")),
 )
 # What users copy from.
 COPIED = (*PAGES, ROOT / "action.yml", ROOT / ".pre-commit-hooks.yaml", *sorted((ROOT / ".github").rglob("*.yml")))
 # The page that explains a command; the small ones are explained by --help.
 PAGE_OF = {name: f"{name}.md" for name in ("check", "fix", "predict", "fit", "replay", "train", "diagnose")} | {
-    "report": "guard.md"
+    "report": "guard.md",
+    "mcp": "mcp.md",
+    "schema": "editor.md",
+    "explain": "editor.md",
 }
 # Pages that say "as for check" about the machine's and the rules' options.
 SHARED_PAGES = ("check.md",)
@@ -29,7 +32,8 @@ SHARED_PAGES = ("check.md",)
 def options_of(name: str) -> set[str]:
     command = LazyGroup().get_command(click.Context(cli), name)
     assert command is not None
-    options = [param for param in command.params if isinstance(param, click.Option)]
+    under = command.commands.values() if isinstance(command, click.Group) else ()
+    options = [param for one in (command, *under) for param in one.params if isinstance(param, click.Option)]
     return {word for option in options for word in (*option.opts, *option.secondary_opts) if word.startswith("--")}
 
 

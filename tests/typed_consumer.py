@@ -24,6 +24,11 @@ def every_verb() -> tuple[bool, int, list[str], str, str, int, int]:
     return fixed, needed, ids, vramwise.explain("batch-size-set").title, sentence, replayed, code
 
 
+def fitted(path: Path) -> str | None:
+    best = vramwise.fit(path, Options(gpu="t4"), vramwise.FitOptions(allow=("qlora",), margin_bytes=2**30)).best
+    return None if best is None or best.attempt.document is None else best.attempt.document.text
+
+
 def mistakes() -> None:
     vramwise.check(3)  # type: ignore[arg-type]
     vramwise.diagnose("train.log", konfig="c.yml")  # type: ignore[call-arg]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from vramwise.displayed import Several
 from vramwise.errors import InternalError, VramwiseError, describe_internal_error
 from vramwise.options import FitOptions, Options, PredictOptions, Text
 
@@ -51,23 +52,31 @@ def check(paths: Source | Sequence[PathLike], options: Options | None = None) ->
     if isinstance(paths, Mapping | str):
         paths = _source(paths)
         if isinstance(paths, Mapping | Text):
-            return [judging.check_source(paths, options or Options(), alone=True)]
+            return Several([judging.check_source(paths, options or Options(), alone=True)])
     assert not isinstance(paths, Mapping)
-    return list(judging.check(_names(paths), options))
+    return Several(judging.check(_names(paths), options))
 
 
 def fix(
-    paths: PathLike | Sequence[PathLike],
+    paths: Source | Sequence[PathLike],
     options: Options | None = None,
     *,
     unsafe: bool = False,
     write: bool = True,
     fits: bool = False,
 ) -> list[FixReport]:
-    """Mend every config under the paths; `write=False` leaves the files alone; `fits`: then fit each to its card."""
+    """Mend every config under the paths; `write=False` leaves the files alone; `fits`: then fit each to its card.
+
+    A text of several lines or a mapping is mended as a config itself: `after` holds the text.
+    """
     from vramwise import mending
 
-    return list(mending.fix(_names(paths), options, unsafe=unsafe, write=write, fits=fits))
+    if isinstance(paths, Mapping | str):
+        paths = _source(paths)
+        if isinstance(paths, Mapping | Text):
+            return Several([mending.fix_source(paths, options or Options(), unsafe=unsafe, fits=fits)])
+    assert not isinstance(paths, Mapping)
+    return Several(mending.fix(_names(paths), options, unsafe=unsafe, write=write, fits=fits))
 
 
 def _source(source: Source) -> Source:
@@ -123,20 +132,10 @@ def fit(
 
     `progress` is told how many predictions were made, and of how many it takes about.
     """
-    from vramwise.fitting.fit import fit as fit_to_card
-    from vramwise.foreseeing import opened
+    from vramwise.asking import answered
 
-    ask = ask or FitOptions()
     try:
-        return fit_to_card(
-            opened(_source(source), options or Options(), PredictOptions(model=ask.model, online=ask.online)),
-            allow=ask.allow,
-            keep=ask.keep,
-            margin_bytes=ask.margin_bytes,
-            limit_bytes=ask.limit_bytes,
-            maximise=ask.maximise,
-            progress=progress,
-        )
+        return answered(_source(source), options or Options(), ask or FitOptions(), progress).fit
     except VramwiseError:
         raise
     except Exception as error:

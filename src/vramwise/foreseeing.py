@@ -33,7 +33,8 @@ class Answer:
     prediction: Prediction
     verdict: Verdict
     way_out: WayOut | None = None
-    # The command that was asked, without changes: what a remedy's command starts with.
+    # The command that fits this config to this machine, as it was asked about; for a run without a file the command
+    # that was given; "" where no command line asked.
     command: str = ""
     # How fast a step is, and how long all of them take; None where that is not known.
     speed: Speed | None = None
@@ -80,7 +81,14 @@ def changed(subject: Subject, options: Options, ask: PredictOptions, changes: Se
     if versions:
         options = _with_versions(options, versions)
         target = target_for(subject.document.path, options, subject.trainer)
-        other = on_target(subject.document, subject.trainer, target, model=ask.model, online=ask.online)
+        other = on_target(
+            subject.document,
+            subject.trainer,
+            target,
+            model=ask.model,
+            online=ask.online,
+            text_alone=subject.text_alone,
+        )
         subject = replace(other, data=subject.data)
         _refuse_wrong_types(subject, f"--what-if {', '.join(versions)}: ")
     if not edits:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from vramwise.displayed import Displayed
 from vramwise.errors import INTERNAL_ERROR, ConfigError, VramwiseError, describe_internal_error
 from vramwise.files import config_files
 from vramwise.fitting.ways_out import way_out
@@ -25,14 +26,14 @@ from vramwise.types import START, Document, Finding, RunSpec, Severity, Skipped
 from vramwise.variants.prediction import Prediction
 from vramwise.weighing import weighed
 
-WRONG_TYPE = "wrong-type"
+WRONG_TYPES = ("wrong-type", "argument-type")
 # Not a rule, because nothing in a config can be judged by it: it says what could not be done.
 NOT_PREDICTED = "not-predicted"
 DOES_NOT_FIT = "does-not-fit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileReport:
+class FileReport(Displayed):
     """What was found in one file. With an `error` it is unusable: wrong types leave findings, other errors nothing."""
 
     path: str
@@ -87,7 +88,7 @@ class Policy:
 
 def policy_for(path: str, options: Options, *, predicts: bool) -> Policy:
     """The options, then the closest pyproject.toml."""
-    project = project_for(path)
+    project = project_for(path, options)
     severity = options.min_severity or project.min_severity
     return Policy(
         select=tuple(options.select or project.select),
@@ -254,7 +255,7 @@ def named_files(paths: Sequence[str]) -> Iterator[tuple[str, ConfigError | None]
 
 def _type_error(findings: Sequence[Finding], path: str) -> ConfigError | None:
     """Values of a wrong type are findings, all of them; the first is also why the file as a whole is unusable."""
-    wrong = [found for found in findings if found.rule == WRONG_TYPE]
+    wrong = [found for found in findings if found.rule in WRONG_TYPES]
     if not wrong:
         return None
     more = f" (and {len(wrong) - 1} more of a wrong type)" if len(wrong) > 1 else ""

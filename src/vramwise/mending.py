@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from vramwise.displayed import Displayed
 from vramwise.documents.edit import EditRefused, apply_edits
 from vramwise.errors import ConfigError, VramwiseError, describe_internal_error
 from vramwise.files import write_atomic
@@ -27,7 +28,7 @@ from vramwise.judging import (
     with_way_out,
 )
 from vramwise.options import Options
-from vramwise.subject import NotOurs, Subject, read_document, subject_of
+from vramwise.subject import TEXT, NotOurs, Source, Subject, path_of, read_document, subject_of
 from vramwise.types import Document, Edit, Finding, Fix
 from vramwise.units import gib
 from vramwise.variants.search.result import Fit
@@ -37,7 +38,7 @@ _MAX_ROUNDS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FixReport:
+class FixReport(Displayed):
     """What `fix` did to one file: the text before and after, what was mended, refused, and what remains."""
 
     path: str
@@ -86,14 +87,18 @@ def fix(
             yield _untouched(path, FileReport(path=path, error=error))
         else:
             asked = options if path in paths else replace(options, ours_only=True)
-            yield _fix_file(path, asked, unsafe=unsafe, write=write, fits=fits, alone=len(files) == 1)
+            yield fix_source(path, asked, unsafe=unsafe, write=write, fits=fits, alone=len(files) == 1)
 
 
-def _fix_file(path: str, options: Options, *, unsafe: bool, write: bool, fits: bool, alone: bool) -> FixReport:
+def fix_source(
+    source: Source, options: Options, *, unsafe: bool, write: bool = False, fits: bool = False, alone: bool = True
+) -> FixReport:
+    """Mend one config: a path, or a text or mapping, which is never written."""
+    path = path_of(source)
     policy = policy_for(path, options, predicts=alone)
     document = None
     try:
-        document = read_document(path, options)
+        document = read_document(source, options)
         subject = with_its_data(subject_of(document, options), options, policy)
         mending = mend(subject, policy, unsafe=unsafe)
         if fits:
@@ -101,7 +106,7 @@ def _fix_file(path: str, options: Options, *, unsafe: bool, write: bool, fits: b
         else:
             mending.remaining = with_way_out(mending.remaining, mending.subject)
         after = mending.subject.document
-        if write and path != "-" and after.text != document.text:
+        if write and path not in ("-", TEXT) and after.text != document.text:
             write_atomic(path, after.text.encode("utf-8"), expected=document.text.encode("utf-8"))
     except NotOurs as error:
         return _untouched(path, FileReport(path=path, foreign=error.foreign), document)

@@ -24,6 +24,8 @@ class Options:
     trainer: str | None = None
     # Files that cannot be read and do not look like a training config are left alone: for hooks and folders.
     ours_only: bool = False
+    # The text is all that is read: no file that it names, nor the settings of a project around. For strangers' texts.
+    text_alone: bool = False
     # Versions of packages, each as `name==version`, and a file that pins more of them.
     versions: tuple[str, ...] = ()
     stack: str | None = None

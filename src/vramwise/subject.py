@@ -61,6 +61,8 @@ class Subject:
     model_missing: str = ""
     # The lengths of its data, where a caller had them read.
     data: Data = NO_DATA
+    # No file that the text names is read.
+    text_alone: bool = False
     # Predictions that were made of this very run, by question.
     _memo: dict[tuple[object, ...], tuple[Prediction, object]] = field(default_factory=dict, repr=False, compare=False)
     # What their parts have in common: shared by all variants whatever they differ in.
@@ -68,10 +70,10 @@ class Subject:
 
     def with_document(self, document: Document) -> Subject:
         """The same subject with another text: read and resolved anew."""
-        run = self.trainer.resolve(document, self.target, _side_files(self.trainer, document))
+        run = self.trainer.resolve(document, self.target, _side_files(self.trainer, document, self.text_alone))
         if run.base_model == self.run.base_model:
             return replace(self, document=document, run=_of_model(run, self.model), _memo={})
-        model, missing = _model(run.base_model, document.path, online=False)
+        model, missing = _model(run.base_model, document.path, online=False, text_alone=self.text_alone)
         run = _of_model(run, model)
         return replace(self, document=document, run=run, model=model, model_missing=missing, _memo={})
 
@@ -120,7 +122,7 @@ class Subject:
 
         An empty name: of none, so that rows count as full.
         """
-        if named == "":
+        if named == "" or self.text_alone:
             return replace(self, data=NO_DATA, _memo={})
         tokenizer = _model_folder(self.run.base_model, self.model)
         if named is not None:
@@ -169,16 +171,24 @@ def subject_of(
     trainer = trainer_of(document, options.trainer)
     if engine is not None:
         trainer = trainer_named(engine)
-    return on_target(document, trainer, target_for(document.path, options, trainer), model=model, online=online)
+    target = target_for(document.path, options, trainer)
+    return on_target(document, trainer, target, model=model, online=online, text_alone=options.text_alone)
 
 
 def on_target(
-    document: Document, trainer: Trainer, target: Target, *, model: str | None = None, online: bool = False
+    document: Document,
+    trainer: Trainer,
+    target: Target,
+    *,
+    model: str | None = None,
+    online: bool = False,
+    text_alone: bool = False,
 ) -> Subject:
     """A Subject for a target that is known."""
-    side_files = _side_files(trainer, document)
+    side_files = _side_files(trainer, document, text_alone)
     run = trainer.resolve(document, target, side_files)
-    found, missing = _model(model or run.base_model, document.path, online=online, revision=_revision(run))
+    wanted = model or run.base_model
+    found, missing = _model(wanted, document.path, online=online, revision=_revision(run), text_alone=text_alone)
     return Subject(
         document=document,
         trainer=trainer,
@@ -187,6 +197,7 @@ def on_target(
         run=_of_model(run, found),
         model=found,
         model_missing=missing,
+        text_alone=text_alone,
     )
 
 
@@ -259,7 +270,9 @@ def _as_yaml(values: Mapping[str, Any]) -> bytes:
     return text.encode("utf-8")
 
 
-def _side_files(trainer: Trainer, document: Document) -> SideFiles:
+def _side_files(trainer: Trainer, document: Document, text_alone: bool) -> SideFiles:
+    if text_alone:
+        return dict.fromkeys(trainer.side_files(document))
     return read_side_files(trainer.side_files(document), document.path)
 
 
@@ -282,29 +295,33 @@ def _revision(run: RunSpec) -> str | None:
     return found or None
 
 
-def _model(name: str | None, path: str, *, online: bool, revision: str | None = None) -> tuple[ModelSpec | None, str]:
+def _model(
+    name: str | None, path: str, *, online: bool, revision: str | None = None, text_alone: bool = False
+) -> tuple[ModelSpec | None, str]:
     """The model's dimensions, or why they are not known."""
     from vramwise.facts.models import find_model
 
     if name is None:
-        return None, f"{path} names no base_model: add one, or use --model with a hub id or a config.json"
+        return None, f"{path} names no base model: add one, or use --model with a hub id or a config.json"
     folder = Path() if path in ("-", TEXT) else Path(path).parent
     try:
-        return find_model(name, base_dir=folder, online=online, revision=revision), ""
+        return find_model(name, base_dir=folder, online=online, revision=revision, by_id=text_alone), ""
     except VramwiseError as error:
         return None, str(error)
 
 
 def target_for(path: str, options: Options, trainer: Trainer) -> Target:
     """The machine meant for a file: the options, the closest pyproject.toml, this machine."""
-    project = project_for(path)
+    project = project_for(path, options)
     # A list of versions may change while a program goes on: it is read again each time.
     remembered = options.stack is None and project.stack is None
     return (_target if remembered else _target.__wrapped__)(options, project, trainer.name)
 
 
-def project_for(path: str) -> ProjectSettings:
+def project_for(path: str, options: Options) -> ProjectSettings:
     """The settings of the project a file belongs to."""
+    if options.text_alone:
+        return ProjectSettings()
     return _project("." if path in ("-", TEXT) else str(Path(path).parent))
 
 

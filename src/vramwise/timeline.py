@@ -68,6 +68,7 @@ class Timeline:
     """Every allocation and free of a run, in order; stretches that repeat are written once.
 
     `cuts`: positions, ascending, where a stretch begins that may be like another (a layer); numbers of tensors go up.
+    `alike`: of cuts whose events are those of an earlier one, under other numbers of tensors, that earlier one.
     """
 
     events: Sequence[Event]
@@ -75,6 +76,7 @@ class Timeline:
     phases: Sequence[Phase]
     repeats: Sequence[Repeat] = ()
     cuts: Sequence[int] = ()
+    alike: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,8 +30,8 @@ def mib(size_bytes: int) -> str:
     return f"{size_bytes / MIB:.0f} MiB"
 
 
-def as_option(size_bytes: int) -> str:
-    """`24207MiB`, as options take it."""
+def size_word(size_bytes: int) -> str:
+    """`29000MiB`: as an option takes it."""
     return f"{size_bytes // MIB}MiB"
 
 

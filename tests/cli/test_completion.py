@@ -34,7 +34,7 @@ def test_every_card_is_offered_under_a_name_that_finds_it():
     assert found == {card.name for card in all_gpus()}
 
 
-@pytest.mark.parametrize("verb", ["predict", "diagnose"])
+@pytest.mark.parametrize("verb", ["predict", "fit", "diagnose"])
 def test_models_of_the_catalogue(verb):
     assert "meta-llama/Llama-3.2-1B" in offered(verb, "--model", "meta-llama/Llama-3.2")
     assert offered(verb, "--model", "./no-such") == ["./no-such"]  # the shell's own to complete
@@ -64,6 +64,11 @@ def test_a_card_that_was_taken_for_another_is_said(vramwise, tmp_path):
     (tmp_path / "c.yml").write_text("base_model: meta-llama/Llama-3.2-1B\nadapter: lora\n")
     assert "'a100' is taken for A100 80GB" in vramwise("check", tmp_path / "c.yml", "--gpu", "a100").stderr
     assert vramwise("check", tmp_path / "c.yml", "--gpu", "a100-80gb").stderr == ""
+
+
+def test_words_that_open_more():
+    assert offered("fit", "--allow", "q") == ["qlora"]
+    assert "8bit-optimizer" in offered("fit", "--allow", "")
 
 
 def test_click_offers_options_still():

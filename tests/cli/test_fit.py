@@ -19,6 +19,7 @@ MODEL = {
     "num_hidden_layers": 2,
     "num_attention_heads": 8,
     "num_key_value_heads": 4,
+    "max_position_embeddings": 32768,
 }
 SETTLED = ("--with", "axolotl==0.21.0", "--torch", "2.11")
 CONFIG = """\
@@ -105,7 +106,17 @@ def test_a_key_that_is_kept_stays(vramwise, config):
     assert "--keep gradient_checkpointing" in document["command"]
 
 
-def test_where_nothing_fits_it_says_by_how_much_and_writes_nothing(vramwise, config):
+def test_the_largest_that_fits(vramwise, config):
+    result = fit(vramwise, config, "--max", "sequence_len", "--write", "--memory-limit", "6GiB")
+    assert result.exit_code == 0
+    largest = int(config.read_text().partition("sequence_len: ")[2].split()[0])
+    assert result.stdout.split("with", 1)[0].endswith(f" The largest sequence_len that fits: {largest}, ")
+    assert largest > 2048
+    assert "Changes the training: rows of " in result.stdout
+
+
+def test_where_nothing_fits_it_says_by_how_much_and_writes_nothing(vramwise, config, monkeypatch):
+    monkeypatch.setattr(sys.modules["vramwise.fitting.fit"], "ALLOW", {})  # what words would give is a search for each
     result = fit(vramwise, config, "--write", "--margin", "23GiB", "--keep", "sequence_len", "--keep", "optimizer")
     assert result.exit_code == 1
     first = result.stdout.splitlines()[0]
@@ -123,6 +134,7 @@ def test_where_nothing_fits_it_says_by_how_much_and_writes_nothing(vramwise, con
         (("--gpu", "t4", "--keep", "sequence_length"), "--keep sequence_length: Axolotl knows no key"),
         ((), "no card is named"),
         (("--gpu", "t4", "--margin", "much"), "'much' is not a size"),
+        (("--gpu", "t4", "--max", "lora"), "--max lora: it can be one of micro_batch_size"),
         (("--gpu", "t4", "--write", "--out", "x.yml"), "give one of them"),
         (("--gpu", "t4", "--model", "nobody/unheard-of-13b", "--offline"), "nobody/unheard-of-13b"),
     ],
@@ -136,12 +148,18 @@ def test_mistakes_are_told_in_a_sentence(vramwise, config, words, sentence):
 def test_fix_mends_and_then_fits(vramwise, config):
     config.write_text(CONFIG + "val_set_size: 0.1\nevals_per_epoch: 2\neval_batch_size: 8\n")
     shown = vramwise("fix", "--fit", "--diff", config, "--gpu", "rtx-4090", *SETTLED)
-    assert "config.yml would fit: Fits with " in shown.stderr
+    assert "config.yml would be fitted: Fits with " in shown.stderr
     assert "+gradient_checkpointing: false    # to be safe" in shown.stdout
     done = vramwise("fix", "--fit", config, "--gpu", "rtx-4090", *SETTLED)
     assert "config.yml fitted: Fits with " in done.stdout
     again = fit(vramwise, config)
     assert "Your file is already the fastest that fits" in again.stdout
+
+
+def test_a_file_with_errors_is_told_to_mend_them_first(vramwise, config):
+    config.write_text(CONFIG.replace("adamw_torch_fused", "adamw_8bt"))
+    lines = fit(vramwise, config).stdout.splitlines()
+    assert any(line.startswith("  `vramwise check` finds an error in your file (unknown-optimizer)") for line in lines)
 
 
 def test_what_a_config_holds_does_nothing_on_a_terminal(vramwise, config):

@@ -1,11 +1,13 @@
 """What is written down again, or played as a whole, because it is alike: nothing differs from doing it each time."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_any_run import runs, small_model
 
+from vramwise.allocator.quick.stretches import _key
 from vramwise.allocator.run import simulate
 from vramwise.allocator.settings import parse_settings
 from vramwise.errors import VramwiseError
@@ -21,7 +23,7 @@ WIDTHS = st.none() | st.lists(st.sampled_from([64, 128, 200]), min_size=1, max_s
 
 def without_cuts(timeline):
     """Where stretches may begin is a hint to who plays it."""
-    return timeline and replace(timeline, cuts=())
+    return timeline and replace(timeline, cuts=(), alike={})
 
 
 def timeline_of(run, model, widths):
@@ -55,6 +57,19 @@ def test_evaluation_batches_seen_before_are_as_if_run_again(run, kind, widths):
     finally:
         EvalBatches.result = result
     assert without_cuts(quick) == without_cuts(slow)
+
+
+@settings(**COMMON)
+@given(run=runs(), kind=KINDS, widths=WIDTHS)
+def test_stretches_said_to_be_alike_are(run, kind, widths):
+    timeline = timeline_of(replace(run, eval_on_start=True), small_model(kind), widths)
+    if timeline is None:
+        return
+    ends = dict(pairwise(timeline.cuts))
+    for start, source in timeline.alike.items():
+        length = ends[start] - start
+        if length > 1:
+            assert _key(timeline.events[start : start + length]) == _key(timeline.events[source : source + length])
 
 
 @settings(**COMMON)

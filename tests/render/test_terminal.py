@@ -86,8 +86,10 @@ def shown(run, name: str) -> str:
         if line.startswith("Expected error"):
             kept += lines[number + 3 :]
             break
+        if line.startswith("  speed: "):
+            continue
         # A calibration changes speeds, and no layout.
-        timed = line.startswith("  About ") or " tokens a second" in line
+        timed = line.startswith(("  About ", "  If it fitted")) or " tokens a second" in line
         kept.append(re.sub(r"[\d.,]*\d" if timed else r"\d+\.\d+ ×", "N" if timed else "N ×", line))
     return (
         f"$ vramwise predict config.yml {' '.join(words)}".rstrip()

@@ -9,6 +9,7 @@ from vramwise.allocator.caching import NEWEST, CachingAllocator
 from vramwise.allocator.player import BEFORE_ANY_PHASE, PlainPlayer, Play
 from vramwise.allocator.quick.allocator import FlatAllocator
 from vramwise.allocator.quick.player import QuickPlayer
+from vramwise.allocator.quick.stretches import Stretches
 from vramwise.allocator.settings import AllocatorSettings, TorchVersion
 from vramwise.collecting import uncollected
 from vramwise.timeline import Action, MemoryReport, Timeline
@@ -28,12 +29,13 @@ def simulate(
     outside_bytes: int = 0,
     apart: frozenset[str] = frozenset(),
     plainly: bool = False,
+    stretches: Stretches | None = None,
 ) -> MemoryReport:
     """What the allocator makes of a timeline. Stops at the first request that cannot be served.
 
     The breakdown is of the moment when reserved is at its peak; of several such moments, that with the most allocated.
     Phases named in `apart` have their own peaks in `phases`, but do not count for the run's (loading, for instance).
-    `plainly`: event by event, whatever repeats itself; for tests, slow.
+    `plainly`: event by event, whatever repeats itself; for tests, slow. `stretches`: of this timeline, found before.
     """
     allocator = CachingAllocator(
         settings, torch=torch, total_bytes=total_bytes, limit_bytes=limit_bytes, outside_bytes=outside_bytes
@@ -41,7 +43,7 @@ def simulate(
     with uncollected():
         player: PlainPlayer | QuickPlayer
         if allocator.takes_the_first_that_fits and not plainly:
-            player = QuickPlayer(timeline, FlatAllocator(allocator), apart)
+            player = QuickPlayer(timeline, FlatAllocator(allocator), apart, stretches)
         else:
             player = PlainPlayer(timeline, allocator, apart)
         play = player.run()

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from vramwise.cli.options import TARGET_OPTIONS
 from vramwise.options import Options
 
 
-def command_again(verb: str, path: str, options: Options, more: Mapping[str, object], *, online: bool = True) -> str:
-    """The command without its changes and outputs. `more`: further options by name; None and () are left out."""
-    words = ["vramwise", verb, path]
+def command_again(
+    verb: str, run: str | Sequence[str], options: Options, more: Mapping[str, object], *, online: bool = True
+) -> str:
+    """The command without its changes and outputs. `run`: the config's path, or the words that say a run without one.
+
+    `more`: further options by name; None and () are left out.
+    """
+    words = ["vramwise", verb, *([run] if isinstance(run, str) else run)]
     said: dict[str, object] = {name: getattr(options, name) for name in (*TARGET_OPTIONS, "data") if name != "versions"}
     for name, value in {**said, **more}.items():
         values = value if isinstance(value, tuple) else () if value is None else (value,)

@@ -1,23 +1,56 @@
-"""`vramwise explain ID`: one rule, as its documentation page has it."""
+"""`vramwise explain ID`: one rule, as its documentation page has it; or one key of a trainer."""
 
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterator
 
 import click
 
-from vramwise.api import explain
+from vramwise.api import explain, rules
 from vramwise.cli.completion import complete_rules
 from vramwise.cli.writing import say_all
+from vramwise.keys.lookup import KeyPage, known_keys, listing_trainers, look_up
+from vramwise.render.json_text import json_text
 from vramwise.render.outward import style
 from vramwise.rules.base import Rule
 
 
 @click.command("explain")
-@click.argument("rule_id", metavar="ID", shell_complete=complete_rules)
-def command(rule_id: str) -> None:
-    """Explain one rule: why it hurts, an example, the remedy."""
-    say_all(_page(explain(rule_id)))
+@click.argument("name", metavar="ID|KEY", shell_complete=complete_rules)
+@click.option("--trainer", metavar="NAME", help="Whose key it is (default: every trainer's that has it).")
+def command(name: str, trainer: str | None) -> None:
+    """Explain one rule: why it hurts, an example, the remedy. Or a trainer's key: what it takes and does to memory."""
+    if trainer is None and not _is_key(name):
+        say_all(_page(explain(name)))
+        return
+    pages = look_up(name, trainer)
+    say_all(line for number, page in enumerate(pages) for line in [*[""] * (number > 0), *_key_page(page)])
+
+
+def _is_key(name: str) -> bool:
+    """Rules are written with hyphens, keys with underscores; a single word is a key where a trainer has it."""
+    if name.strip() in {rule.id for rule in rules()}:
+        return False
+    return "_" in name or "." in name or any(name.strip() in known_keys(one) for one in listing_trainers())
+
+
+def _key_page(page: KeyPage) -> Iterator[str]:
+    yield f"{style(page.key, bold=True)} ({page.trainer})"
+    if page.memory:
+        yield f"  Memory: {page.memory}"
+    for one in page.versions:
+        known = f"{one.versions[0]} to {one.versions[-1]}" if len(one.versions) > 1 else one.versions[0]
+        default = "" if one.default is None else f"; default {json_text(one.default)}"
+        yield f"  {known}: {one.takes}{default}"
+        if one.deprecated:
+            yield f"    {one.deprecated}"
+    if page.names:
+        yield f"  Names: {', '.join(page.names)}"
+    if page.needs:
+        yield f"  Read only where this plugin is listed: {page.needs}"
+    if page.rules:
+        yield f"  Rules: {', '.join(page.rules)}"
 
 
 def _page(rule: Rule) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from vramwise.api import FitOptions, Options
-from vramwise.api import fit as find_fit
+from vramwise.asking import answered
 from vramwise.cli.again import command_again
 from vramwise.cli.completion import complete_allowed
 from vramwise.cli.options import TARGET_OPTIONS, data_option, model_options, target_options, terminal_width
@@ -69,15 +69,14 @@ def command(
     sizes = [None if size is None else parse_size(size) for size in (margin, memory_limit)]
     ask = FitOptions(**asked, margin_bytes=sizes[0], limit_bytes=sizes[1])
     with Status() as status:
-        fit = find_fit(path, options, ask, progress=lambda done, of: status.show(f"{done} of about {of} predictions"))
+        report = answered(path, options, ask, lambda done, of: status.show(f"{done} of about {of} predictions"))
     again = {"allow": ask.allow, "keep": ask.keep, "margin": margin, "max": ask.maximise}
     again |= {"memory_limit": memory_limit, "model": ask.model}
     line = command_again("fit", path, options, again, online=ask.online)
-    report = FitReport(fit=fit, command=line, asked=ask.maximise)
-    report = replace(report, written=_write_config(report, path if write else out))
+    report = replace(report, command=line, written=_write_config(report, path if write else out))
     _write_page(report, html)
     _tell(report, output_format, aside=report.written == STDIN)
-    sys.exit(1 if fit.best is None else 0)
+    sys.exit(1 if report.fit.best is None else 0)
 
 
 def _tell(report: FitReport, output_format: str, *, aside: bool) -> None:

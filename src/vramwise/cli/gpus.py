@@ -9,6 +9,7 @@ import click
 from vramwise.cli.completion import complete_cards
 from vramwise.cli.writing import say_all
 from vramwise.facts.gpus import all_gpus, matching_gpus
+from vramwise.render.gpu_json import gpu_json
 from vramwise.render.json_text import json_text
 from vramwise.render.outward import style
 from vramwise.types import GpuSpec
@@ -28,7 +29,7 @@ def command(words: tuple[str, ...], output_format: str) -> None:
     """
     cards = matching_gpus(words) if words else all_gpus()
     if output_format == "json":
-        say_all(json_text({"version": 1, "gpus": [_json(card) for card in cards]}, indent=2).split("\n"))
+        say_all(json_text({"version": 1, "gpus": [gpu_json(card) for card in cards]}, indent=2).split("\n"))
     elif cards:
         say_all(_table(cards))
     else:
@@ -50,15 +51,3 @@ def _arch(card: GpuSpec) -> str:
 
 def _dtypes(card: GpuSpec) -> list[str]:
     return ["fp16", *(name for name, has in (("bf16", card.bf16), ("fp8", card.fp8)) if has)]
-
-
-def _json(card: GpuSpec) -> dict[str, object]:
-    return {
-        "name": card.name,
-        "vendor": card.vendor,
-        "usable_bytes": card.memory_bytes,
-        "capability": None if card.capability is None else ".".join(str(part) for part in card.capability),
-        "multiprocessors": card.multiprocessors,
-        "bf16": card.bf16,
-        "fp8": card.fp8,
-    }

@@ -26,9 +26,11 @@ COMMANDS = {
     "report": "Show predicted against measured memory of a training run.",
     "diagnose": "Explain an out-of-memory or dtype failure from its log, config and snapshot.",
     "replay": "Replay a torch memory snapshot, also under other allocator settings.",
-    "rules": "List the rules.",
-    "explain": "Explain one rule: why it hurts, an example, the remedy.",
+    "rules": "List the rules, or search them by a symptom.",
+    "explain": "Explain one rule, or one key: why it hurts, an example, the remedy.",
     "gpus": "List the cards vramwise knows.",
+    "schema": "Write a JSON schema of a trainer's config, for editors.",
+    "mcp": "Serve the verbs to agents (Model Context Protocol).",
 }
 # What --help of a command ends with.
 EXAMPLES = {
@@ -41,6 +43,7 @@ EXAMPLES = {
     "predict": (
         "vramwise predict config.yml --gpu 24GB --what-if micro_batch_size=1",
         "vramwise predict config.yml --cards --html report.html",
+        "vramwise predict --model Qwen/Qwen3-8B --adapter qlora --sequence-len 4096 --gpu rtx-4090",
     ),
     "fit": (
         "vramwise fit config.yml --gpu rtx-4090",
@@ -55,7 +58,9 @@ EXAMPLES = {
         "vramwise diagnose --snapshot snapshot.pickle --html page.html",
     ),
     "replay": ("vramwise replay snapshot.pickle --alloc-conf expandable_segments:True",),
-    "explain": ("vramwise explain eval-batch-differs",),
+    "rules": ('vramwise rules --search "oom after eval"',),
+    "explain": ("vramwise explain eval-batch-differs", "vramwise explain gradient_checkpointing"),
+    "mcp": ("vramwise mcp add claude", "vramwise mcp doctor"),
 }
 # Exit codes: what a command gives is its own; these are for all.
 BAD_USAGE = 2
@@ -98,7 +103,7 @@ def _meant(word: str) -> str:
 
     if Path(word).exists():
         return f"to judge a config, write vramwise check {word}"
-    close = get_close_matches(word, COMMANDS, n=2)
+    close = get_close_matches(word, COMMANDS, n=2, cutoff=0.65)
     return f"did you mean {' or '.join(close)}?" if close else f"the commands are {', '.join(COMMANDS)}"
 
 

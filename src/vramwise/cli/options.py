@@ -83,7 +83,7 @@ def model_options(command: Decorated) -> Decorated:
             "--model",
             metavar="ID|PATH",
             shell_complete=complete_models,
-            help="Model instead of base_model: a hub id, a folder or a config.json.",
+            help="Model instead of the config's: a hub id, a folder or a config.json.",
         ),
     ):
         command = option(command)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -11,11 +12,12 @@ import click
 from vramwise.api import Options, PredictOptions
 from vramwise.cli.again import command_again
 from vramwise.cli.options import TARGET_OPTIONS, data_option, model_options, target_options
+from vramwise.cli.wishes import as_words, composed, refuse_with_a_file, taken, wish_options
 from vramwise.cli.writing import say, say_all, say_prose
 from vramwise.files import write_new
 from vramwise.foreseeing import Answer, WhatIf, answer, opened, scenarios
 from vramwise.foreseeing import what_if as what_changes
-from vramwise.subject import Subject
+from vramwise.subject import TEXT, Source, Subject
 from vramwise.trainers.registry import TRAINERS
 from vramwise.units import parse_size
 from vramwise.variants.prediction import Prediction
@@ -28,8 +30,9 @@ CARDS = (
 
 
 @click.command("predict")
-@click.argument("path", metavar="CONFIG")
+@click.argument("path", metavar="[CONFIG]", required=False)
 @target_options
+@wish_options
 @click.option(
     "--engine",
     type=click.Choice([trainer.name for trainer in TRAINERS]),
@@ -56,7 +59,7 @@ CARDS = (
 @click.option("--snapshot", metavar="FILE", help="Write the predicted run as a torch memory snapshot.")
 @click.option("--format", "output_format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def command(
-    path: str,
+    path: str | None,
     what_if: tuple[str, ...],
     cards: bool,
     html: str | None,
@@ -67,14 +70,25 @@ def command(
 ) -> None:
     """Predict what a run will allocate and reserve, without a GPU.
 
+    Without CONFIG: name the model with --model, and say the run with --adapter, --sequence-len and the like.
+
     Exit code: 0 fits (or no card named), 1 does not fit, 2 bad usage or unreadable input.
     """
     machine = {name: asked.pop(name) for name in TARGET_OPTIONS}
     options = Options(**machine, data=asked.pop("data"))
+    wished = taken(asked)
     ask = PredictOptions(**asked, limit_bytes=None if memory_limit is None else parse_size(memory_limit))
     tried = scenarios(what_if)
-    subject = opened(path, options, ask)
-    found = answer(subject, ask, _command(path, options, ask, memory_limit))
+    source: Source
+    if path is None:
+        trainer, source = composed(ask.model, wished, options.trainer)
+        again = _command(as_words(wished), options, ask, memory_limit)
+        options = replace(options, trainer=trainer)
+    else:
+        refuse_with_a_file(wished)
+        source, again = path, _fit_command(path, options, ask, memory_limit)
+    subject = opened(source, options, ask)
+    found = answer(subject, ask, again)
     prediction = found.prediction
     changed = [what_changes(subject, options, ask, changes) for changes in tried]
     by_card = predict_cards(prediction, CARDS) if cards else []
@@ -83,13 +97,20 @@ def command(
         _write_json(found, changed, by_card)
     else:
         _write_text(found, changed, by_card)
+        if path is None:
+            say("", "As a config:", *(f"  {line}" for line in subject.document.text.splitlines()), err=True)
     sys.exit(1 if prediction.fits is False else 0)
 
 
-def _command(path: str, options: Options, ask: PredictOptions, memory_limit: str | None) -> str:
+def _fit_command(path: str, options: Options, ask: PredictOptions, memory_limit: str | None) -> str:
+    """The command that fits the config to the same machine, with the same versions and data."""
+    return command_again("fit", [path], options, {"model": ask.model, "memory_limit": memory_limit}, online=ask.online)
+
+
+def _command(run: Sequence[str], options: Options, ask: PredictOptions, memory_limit: str | None) -> str:
     """The command again, without its changes and outputs: to try a remedy by."""
     more = {name: getattr(ask, name) for name in ("engine", "model", "steps", "lengths", "eval_lengths")}
-    return command_again("predict", path, options, {**more, "memory_limit": memory_limit}, online=ask.online)
+    return command_again("predict", run, options, {**more, "memory_limit": memory_limit}, online=ask.online)
 
 
 def predict_cards(prediction: Prediction, names: Sequence[str]) -> list[tuple[str, Prediction]]:
@@ -134,7 +155,8 @@ def _write_files(subject: Subject, found: Answer, html: str | None, snapshot: st
         from vramwise.variants.prediction import profile_of
 
         findings = judge(subject, Policy(predicts=True)).findings
-        page = prediction_page(prediction, profile_of(prediction), subject.document.path, findings, found)
+        name = prediction.model.name if subject.document.path == TEXT else subject.document.path
+        page = prediction_page(prediction, profile_of(prediction), name, findings, found)
         _write(html, page.encode("utf-8"))
     if snapshot is not None:
         from vramwise.api import snapshot_bytes

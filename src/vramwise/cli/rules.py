@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 
 import click
 
 from vramwise.cli.writing import say_all
+from vramwise.practice.search import Found, search
 from vramwise.render.json_text import json_text
 from vramwise.render.outward import style
-from vramwise.rules.base import TOPICS, Rule
+from vramwise.render.practice_json import found_json
+from vramwise.render.rule_text import rule_json
+from vramwise.rules.base import TOPICS
 from vramwise.trainers.rulebook import ALL_RULES
 
 
 @click.command("rules")
+@click.option(
+    "--search", "question", metavar="WORDS", help="Rules, keys and pages about a symptom or a subject, the best first."
+)
 @click.option("--format", "output_format", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def command(output_format: str) -> None:
+def command(question: str | None, output_format: str) -> None:
     """List the rules, by topic. `vramwise explain ID` tells more.
 
-    In brackets: the severity of weaker and stronger cases.
+    In brackets: the severity of weaker and stronger cases. With --search: what is known about a symptom or a subject.
+
+    Exit code: 0, or 1 where a search finds nothing.
     """
+    if question is not None:
+        found = search(question)
+        say_all(_found_json(found) if output_format == "json" else _found_lines(found, question))
+        sys.exit(0 if found else 1)
     if output_format == "json":
-        say_all(json_text({"version": 1, "rules": [_json(rule) for rule in ALL_RULES]}, indent=2).split("\n"))
+        say_all(json_text({"version": 1, "rules": [rule_json(rule) for rule in ALL_RULES]}, indent=2).split("\n"))
     else:
         say_all(_lines())
 
@@ -38,14 +51,18 @@ def _lines() -> Iterator[str]:
     yield f"{len(ALL_RULES)} rules"
 
 
-def _json(rule: Rule) -> dict[str, object]:
-    return {
-        "id": rule.id,
-        "severity": rule.severity.value,
-        "severities": [severity.value for severity in rule.severities],
-        "topic": rule.topic,
-        "title": rule.title,
-        "needs": sorted(rule.needs),
-        "beyond_trainer": rule.beyond_trainer or None,
-        "beyond_axolotl": rule.beyond_trainer or None,  # its first name, for those who read it
-    }
+def _found_lines(found: Sequence[Found], question: str) -> Iterator[str]:
+    if not found:
+        yield f"nothing is known about '{question}': `vramwise rules` lists all rules"
+    for one in found:
+        entry = one.entry
+        yield f"{style(entry.name, bold=True)} ({entry.kind}): {entry.title}"
+        yield f"  {one.excerpt}"
+        yield f"  {entry.see}"
+
+
+def _found_json(found: Sequence[Found]) -> list[str]:
+    by_id = {rule.id: rule for rule in ALL_RULES}
+    rules = [rule_json(by_id[one.entry.name]) for one in found if one.entry.kind == "rule"]
+    document = {"version": 1, "rules": rules, "found": [found_json(one) for one in found]}
+    return json_text(document, indent=2).split("\n")

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from vramwise.displayed import Displayed
 from vramwise.types import Fix
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ Verdict = Literal["no-failure", "recovered", "diagnosed", "unexplained"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnosis:
+class Diagnosis(Displayed):
     """What happened. `causes` are ranked, the likeliest first; `next_steps` say what to collect next."""
 
     verdict: Verdict

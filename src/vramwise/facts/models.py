@@ -29,10 +29,18 @@ _LARGEST_CONFIG_BYTES = 16 * 2**20
 
 
 def find_model(
-    name_or_path: str, *, base_dir: Path | None = None, online: bool = False, revision: str | None = None
+    name_or_path: str,
+    *,
+    base_dir: Path | None = None,
+    online: bool = False,
+    revision: str | None = None,
+    by_id: bool = False,
 ) -> ModelSpec:
-    """The model that a config's `base_model` names. Relative paths: from the working folder, then from `base_dir`."""
-    local = local_config(name_or_path, base_dir)
+    """The model that a config's `base_model` names. Relative paths: from the working folder, then from `base_dir`.
+
+    `by_id`: the name is a hub's, never a path of this machine.
+    """
+    local = None if by_id else local_config(name_or_path, base_dir)
     if local is not None:
         return read_model(local, name=name_or_path)
     known = from_catalogue(name_or_path)

@@ -1,10 +1,12 @@
-"""How fast cards are at most (rates.json, from data sheets), and which part of that kernels reach (efficiency.json).
+"""How fast cards are at most (rates.json, published peaks), and which part of that kernels reach (efficiency.json).
 
-The second file is measured: `bench/speed.py --fit` writes it from recorded runs.
+The second file is measured: `bench/speed.py --fit` writes it from recorded runs. How far the result is off on runs that
+it was not made from, `bench/speed.py --record` writes into speed_accuracy.json.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
@@ -45,10 +47,10 @@ class Efficiency:
     transpose or widen. `cached`: how much faster kernels stream what the last-level cache holds. `kernel`: what every
     kernel takes on the card besides its work.
 
-    `host_forward`, `host_backward`, `host_library`, `host_triton`: one launch, by whom; `host_product`: more for a
-    matrix product; `host_op`: a view or an autograd node; `host_call`: a module; `host_function`: an autograd function
-    written in Python; `host_sync`: asking the card for a number, besides the wait; `host_micro_step`, `host_step`: for
-    each of those.
+    `host_forward`, `host_backward`, `host_library`, `host_triton`, `host_copy`: one launch, by whom; `host_product`:
+    more for a matrix product; `host_op`: a view or an autograd node; `host_call`: a module or a hook; `host_function`:
+    an autograd function written in Python; `host_sync`: asking the card for a number, besides the wait;
+    `host_micro_step`, `host_step`: for each of those.
     """
 
     product: float
@@ -70,6 +72,7 @@ class Efficiency:
     host_backward: float
     host_library: float
     host_triton: float
+    host_copy: float
     host_product: float
     host_op: float
     host_call: float
@@ -110,6 +113,13 @@ def efficiency() -> Efficiency:
 def efficiency_basis() -> str:
     """On which runs, in words."""
     return str(bundled_json("efficiency.json")["basis"])
+
+
+@cache
+def measured_error() -> Mapping[str, Any]:
+    """How far step times of measured runs were off: `runs`, `median` and `worst` in per cent, `basis` in words."""
+    found: Mapping[str, Any] = bundled_json("speed_accuracy.json")
+    return found
 
 
 @cache

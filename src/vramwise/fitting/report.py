@@ -18,6 +18,7 @@ class FitReport:
     command: str = ""
     asked: str | None = None
     written: str = ""  # the file that was written
+    errors: tuple[str, ...] = ()  # rules by which `check` calls something in the file an error
 
     @property
     def document(self) -> Document:

@@ -16,7 +16,7 @@ from vramwise.fitting.fit import opens, search_of
 from vramwise.fitting.workshop import SubjectWorkshop
 from vramwise.subject import Subject
 from vramwise.types import GpuSpec
-from vramwise.units import as_option
+from vramwise.units import size_word
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.axes import opened
 from vramwise.variants.search.result import Candidate
@@ -71,7 +71,7 @@ def fit_command(subject: Subject, limit_bytes: int | None = None, allow: Sequenc
     if subject.target.gpus > 1:
         words += ["--gpus", str(subject.target.gpus)]
     if limit_bytes is not None:
-        words += ["--memory-limit", as_option(limit_bytes)]
+        words += ["--memory-limit", size_word(limit_bytes)]
     for package, release in subject.target.stack.releases.items():
         if release.origin.kind == "option":
             words += ["--with", f"{package}=={release.version}"]
@@ -88,4 +88,4 @@ def _called(gpu: GpuSpec) -> str:
             return name
     except VramwiseError:
         pass
-    return as_option(gpu.memory_bytes)
+    return size_word(gpu.memory_bytes)

@@ -11,7 +11,7 @@ The tape does not know any op: see `ops`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import ref
 
@@ -175,6 +175,8 @@ class Tape:
         self.repeats: list[Repeat] = []
         # positions where the events of another of the model's numbered parts begin
         self.cuts: list[int] = []
+        # of those whose events were copied: where from
+        self.alike: dict[int, int] = {}
         self._part = ""
         self._parts: list[str] = []  # by tag
         self._stretch = Repeat(0, 0, 0, ())
@@ -252,6 +254,15 @@ class Tape:
         assert tensor.storage is not None
         event = self.events[tensor.storage.event]
         self.events[tensor.storage.event] = _make(Event, (event[0], event[1], event[2], stream, event[4]))
+
+    def copy_cuts(self, places: Sequence[int], start: int, source: int | None) -> None:
+        """The events from `start` on are those from `source` on once more (None: of nowhere), with cuts at places.
+
+        What begins at the last of them may go on beyond what was copied.
+        """
+        self.cuts += [place + start for place in places]
+        if source is not None:
+            self.alike.update([(place + start, place + source) for place in places[:-1]])
 
     def note_stretch(self, start: int, old: int, new: int) -> None:
         """The events since `start` may happen once more; each turn frees `old` and leaves `new` in its place."""

@@ -31,11 +31,12 @@ def diagnosis_page(diagnosis: Diagnosis, drawing: Drawing) -> str:
         findings=(),
         assumptions=(*diagnosis.notes, *notes),
         expected_error="",
-        advice=_advice(diagnosis),
+        advice=advice(diagnosis),
     )
 
 
-def _advice(diagnosis: Diagnosis) -> Markup | None:
+def advice(diagnosis: Diagnosis) -> Markup | None:
+    """What to change, and why."""
     if not diagnosis.causes:
         return None
     first, *others = diagnosis.causes

@@ -37,8 +37,9 @@ def answer(fit: Fit, asked: str | None = None) -> str:
     if asked is not None:
         return f"The largest {asked} that fits: {_value(best, asked)}, with {spare}{tight}"
     if not fit.changed:
-        faster = "the fastest that fits" if best.speed is not None else "the one to take"
-        return f"Your file is already {faster}, with {spare}{tight}"
+        if best.speed is None:
+            return f"Your file fits as it is, with {spare}{tight}"
+        return f"Your file is already the fastest that fits, with {spare}{tight}"
     return f"Fits with {spare}{tight}{_against(fit)}: {best.attempt.words}"
 
 
@@ -82,7 +83,13 @@ def reasons(report: FitReport) -> Iterator[str]:
         said, why = figures(fit.original), against(fit.original)
         yield f"Your file as it is{f' {why}' if why else ''}: {said[:1].lower()}{said[1:]}"
     if report.no_speed:
-        yield f"{report.no_speed[:1].upper()}{report.no_speed[1:]}; so the fewest changes win"
+        card = card_of(fit)
+        hint = "; name a card (`vramwise gpus`) to find faster variants" if card is not None and not card.known else ""
+        yield f"{report.no_speed[:1].upper()}{report.no_speed[1:]}, so the fewest changes win{hint}"
+    if report.errors:
+        many = f"{len(report.errors)} errors" if len(report.errors) > 1 else "an error"
+        rules = ", ".join(report.errors)
+        yield f"`vramwise check` finds {many} in your file ({rules}): mend that first, then fit again"
     yield from _roomier(fit)
     shown = fit.best or fit.closest or fit.original
     if shown.margin_bytes and _free(shown) < _MUCH * shown.margin_bytes:
@@ -197,6 +204,8 @@ def _where(one: Candidate) -> str:
 
 
 def _value(best: Candidate, key: str) -> str:
+    if key == "model" and best.run is not None:
+        return str(best.run.base_model)
     document = best.attempt.document
     if document is not None and key in document.values:
         return str(document.values[key])

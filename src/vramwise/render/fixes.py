@@ -27,7 +27,7 @@ def _fitted(report: FixReport, *, written: bool) -> Iterator[str]:
     if report.fit is None:
         return
     fit = report.fit
-    done = style("fitted" if written else "would fit", fg="green", bold=True)
+    done = style("fitted" if written else "would be fitted", fg="green", bold=True)
     if fit.best is None:
         done = style("not fitted", fg="red", bold=True)
     elif not fit.changed:

@@ -22,8 +22,8 @@ _PLOT = 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 60, 30, 26, 50
 # Pixels of a line and of a letter: larger where the drawing is narrow, because it is shrunk.
 _LETTERS = {_WIDE: (18, 7.6), _NARROW: (21, 8.8)}
-_MOST_LINES = 7
-_TICKS = 6
+_MOST_LINES = 12
+_TICKS = 8
 STYLE = """
 .frontier { width: 100%; height: auto; display: block; }
 .frontier text { font-size: 13px; fill: var(--muted); }
@@ -208,7 +208,8 @@ class _Drawing:
         figures += [] if faster is None else [f"{times(faster)} the speed"]
         edits = [*map(setting, one.attempt.edits), *one.attempt.commands]
         lines = wrap(one.attempt.words, letters) + wrap(", ".join(figures), letters)
-        return (lines + wrap("; ".join(edits), letters))[:_MOST_LINES]
+        lines += wrap("; ".join(edits), letters)
+        return lines if len(lines) <= _MOST_LINES else [*lines[: _MOST_LINES - 1], "…"]
 
 
 def _round_step(least: float) -> float:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from vramwise.allocator.profile import Profile, profile_timeline
 from vramwise.allocator.settings import parse_settings
 from vramwise.allocator.unrolling import MOST_EVENTS, unroll, unrolled_length
+from vramwise.displayed import Displayed
 from vramwise.errors import VramwiseError
 from vramwise.facts.accuracy import ExpectedError, expected_error
 from vramwise.facts.context import outside_bytes
@@ -41,7 +42,7 @@ _COUNTED = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
+class Prediction(Displayed):
     """What a run will need. `report`: the run on the card (or under the limit); `needs`: with memory to spare."""
 
     run: RunSpec
@@ -259,10 +260,11 @@ def _assumptions(run: RunSpec, model: ModelSpec, lengths: Lengths | None, eval_l
     if run.target.gpu is not None and run.target.gpu.taken_for:
         notes.append(run.target.gpu.taken_for)
     notes.extend(taken_for_granted(run.target.gpu))
-    decisive = (run.origins.get(name) for name in ("precision", "lora_r"))
+    decisive = (run.origins.get(name) for name in ("objective", "precision", "weights_dtype", "lora_r", "sequence_len"))
     notes.extend(origin.why for origin in decisive if origin is not None and origin.kind == "assumed")
     if lengths is None and not run.sample_packing:
-        notes.append("no --lengths: every batch as wide as sequence_len allows, with shorter rows in it")
+        longest = run.keys.get("sequence_len", "sequence_len")
+        notes.append(f"no --lengths: every batch as wide as {longest} allows, with shorter rows in it")
     if lengths is None and not run.constant_shapes:
         notes.append("widths follow the data: varying ones may reserve more than this, see --lengths")
     for given in (lengths, eval_lengths):
@@ -271,7 +273,7 @@ def _assumptions(run: RunSpec, model: ModelSpec, lengths: Lengths | None, eval_l
         notes.extend(given.assumptions)
         if lists_widths(given.tokens, run.pad_multiple):
             notes.append("the lengths are all rounded: taken for widths of batches, with shorter rows in them")
-    return notes
+    return list(dict.fromkeys(notes))
 
 
 def _version(run: RunSpec, package: str) -> str:

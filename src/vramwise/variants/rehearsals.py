@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, fields
 
+from vramwise.allocator.quick.stretches import Stretches
 from vramwise.allocator.run import simulate
 from vramwise.allocator.settings import AllocatorSettings, TorchVersion
 from vramwise.ghost.loops.batches import BatchShape, largest
@@ -26,7 +27,7 @@ UNSEEN_BY_THE_GHOST = frozenset(
     {
         *("trainer", "trainer_title", "config", "target", "origins", "keys", "base_model", "model_type"),
         *("effective_batch_size", "pad_to_sequence_len", "pad_multiple", "constant_shapes", "group_by_length"),
-        *("long_rows", "allocator", "added_variables", "duplicate_keys"),
+        *("long_rows", "allocator", "added_variables", "duplicate_keys", "unfollowed"),
     }
 )
 SEEN_BY_THE_GHOST = tuple(field.name for field in fields(RunSpec) if field.name not in UNSEEN_BY_THE_GHOST)
@@ -39,6 +40,8 @@ class Rehearsals:
     _ghosts: dict[Hashable, tuple[Timeline, tuple[str, ...]]] = field(default_factory=dict)
     # The timeline is kept beside its report, so that its id stays its own.
     _reports: dict[Hashable, tuple[MemoryReport, Timeline]] = field(default_factory=dict)
+    # what was found out about the timeline simulated last: it is often simulated again, on the card
+    _last: tuple[Timeline, Stretches] | None = None
 
     def ghost(
         self, run: RunSpec, model: ModelSpec, widths: Sequence[BatchShape], evals: Sequence[BatchShape], steps: int
@@ -77,6 +80,12 @@ class Rehearsals:
                 limit_bytes=limit_bytes,
                 outside_bytes=outside_bytes,
                 apart=LOADING,
+                stretches=self._stretches(timeline),
             )
             self._reports[key] = (report, timeline)
         return self._reports[key][0]
+
+    def _stretches(self, timeline: Timeline) -> Stretches:
+        if self._last is None or self._last[0] is not timeline:
+            self._last = (timeline, Stretches(timeline))
+        return self._last[1]

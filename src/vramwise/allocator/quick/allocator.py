@@ -10,8 +10,10 @@ from bisect import bisect_left, bisect_right
 from vramwise.allocator.blocks import AllocationError
 from vramwise.allocator.caching import CachingAllocator
 from vramwise.allocator.expandable import take_range
-from vramwise.allocator.quick.shelf import BITS, MASK, FlatShelf
+from vramwise.allocator.quick.shelf import BITS, MASK, FlatShelf, SavedShelf
 from vramwise.allocator.rounding import SMALL_SEGMENT, segment_size
+
+_Saved = tuple[tuple[int, int, int, int], SavedShelf, SavedShelf]
 
 
 class FlatAllocator:
@@ -29,6 +31,7 @@ class FlatAllocator:
         self.allocated_bytes = self.reserved_bytes = 0
         self.peak_allocated_bytes = self.peak_reserved_bytes = 0
         self.retries = 0
+        self.careful = False
         self.small = FlatShelf(True, self.expandable, self.grow)
         self.large = FlatShelf(False, self.expandable, self.grow)
         self._places = fresh.places
@@ -53,9 +56,24 @@ class FlatAllocator:
         """All that decides how requests will be served."""
         return self.reserved_bytes, self.ranges, tuple([shelf.state() for shelf in self._shelves.values()])
 
+    def save(self) -> _Saved:
+        """All of it but other streams' shelves; from now on nothing is given back for the sake of a request."""
+        self.careful = True
+        counts = (self.reserved_bytes, self.peak_reserved_bytes, self.ranges, self.far_bytes)
+        return counts, self.small.save(), self.large.save()
+
+    def restore(self, saved: _Saved) -> None:
+        """As it was when it was saved."""
+        self.careful = False
+        self.reserved_bytes, self.peak_reserved_bytes, self.ranges, self.far_bytes = saved[0]
+        self.small.restore(*saved[1])
+        self.large.restore(*saved[2])
+
     def grow(self, shelf: FlatShelf, size: int) -> int:
         """A block of new memory, if need be after giving back what is free. Raises AllocationError."""
         key = self._grow(shelf, size)
+        if not key and self.careful:
+            raise AllocationError("no memory without giving some back")
         if not key:
             self.empty_cache()
             self.retries += 1

@@ -59,7 +59,7 @@ class Known:
         keys = list(found.keys)
         if found.end:
             insort(keys, found.end + (state.end_bytes - found.end_before << BITS))
-        shelf.restore(keys)
+        shelf.replace_free(keys)
         return found.kept
 
     def note(self, shelf: FlatShelf, state: _State, outer: tuple[int, ...], kept: tuple[int, ...]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from vramwise.allocator.blocks import AllocationError
@@ -23,14 +23,18 @@ _FEWEST_EVENTS = 24
 # Steps from which on it pays to look whether the same has been done before.
 _WORTH_KNOWING = 40
 
+_Growths = list[tuple[int, int]]
+
 
 class QuickPlayer(Player[FlatAllocator]):
     """Tensors in use are numbers: the size of the block above its address; 0 for one that asked for nothing."""
 
-    def __init__(self, timeline: Timeline, allocator: FlatAllocator, apart: frozenset[str]) -> None:
+    def __init__(
+        self, timeline: Timeline, allocator: FlatAllocator, apart: frozenset[str], stretches: Stretches | None = None
+    ) -> None:
         super().__init__(timeline, allocator, apart)
         self._cuts = timeline.cuts if allocator.expandable else ()
-        self._stretches = Stretches(timeline.events)
+        self._stretches = stretches or Stretches(timeline)
         # tensors of other streams, which have shelves of their own
         self._elsewhere: dict[int, FlatShelf] = {}
 
@@ -55,16 +59,25 @@ class QuickPlayer(Player[FlatAllocator]):
         return self._single(single, stop, first)
 
     def _whole(self, stretch: Stretch, start: int, number: int, first: bool) -> bool:
-        """Play a stretch as a whole; False, and nothing done, where memory might run out or is another stream's."""
-        allocator, events = self.allocator, self.timeline.events
-        if allocator.room() < stretch.most_new:
-            return False
-        if self._elsewhere and any(events[start + position][1] in self._elsewhere for position in stretch.freed):
+        """Play a stretch as a whole; False, and nothing done, where memory runs out or is another stream's."""
+        allocator, live, events = self.allocator, self.result.live, self.timeline.events
+        outer = [events[start + position][1] for position in stretch.freed]
+        if self._elsewhere and any(tensor in self._elsewhere for tensor in outer):
             return False
         reserved, allocated = allocator.reserved_bytes, allocator.allocated_bytes
-        growths = self._half(stretch.small, allocator.small, start, number)
-        growths += self._half(stretch.large, allocator.large, start, number)
-        growths = sorted([(stretch.number_of[tensor], grown) for tensor, grown in growths])
+        saved = allocator.save() if allocator.room() < stretch.most_new else None
+        try:
+            small, kept_small = self._half(stretch.small, allocator.small, start)
+            large, kept_large = self._half(stretch.large, allocator.large, start)
+        except AllocationError:
+            assert saved is not None
+            allocator.restore(saved)
+            return False
+        allocator.careful = False
+        for tensor in outer:
+            del live[tensor]
+        live.update([(number + tensor, key) for tensor, key in (*kept_small, *kept_large)])
+        growths = sorted([(stretch.number_of[tensor], grown) for tensor, grown in (*small, *large)])
         allocator.allocated_bytes += stretch.change
         allocator.peak_allocated_bytes = max(allocator.peak_allocated_bytes, allocated + stretch.highest)
         if first:
@@ -73,30 +86,27 @@ class QuickPlayer(Player[FlatAllocator]):
             self._note(stretch, start, reserved, allocated, growths)
         return True
 
-    def _half(self, half: Half, shelf: FlatShelf, start: int, number: int) -> list[tuple[int, int]]:
-        """Play one pool's part; which tensors took new memory, and how much."""
+    def _half(self, half: Half, shelf: FlatShelf, start: int) -> tuple[_Growths, Iterable[tuple[int, int]]]:
+        """Play one pool's part; which tensors took new memory, and how much; and the blocks of those it leaves."""
         live, events = self.result.live, self.timeline.events
-        own = {-place: live.pop(events[start + position][1]) for place, position in enumerate(half.outer, 1)}
+        own = {-place: live[events[start + position][1]] for place, position in enumerate(half.outer, 1)}
         program, known = half.steps(shelf), half.known
         if len(program) < _WORTH_KNOWING or not known.worth_it:
             growths = self._played(shelf, program, own)
-        else:
-            before, outer = state_of(shelf), tuple(own.values())
-            kept = known.again(shelf, before, outer)
-            if kept is not None:
-                live.update(zip([number + tensor for tensor in half.kept], kept, strict=True))
-                return []
-            shelf.walked = False
-            growths = self._played(shelf, program, own)
-            if not growths:
-                known.note(shelf, before, outer, tuple([own[tensor] for tensor in half.kept]))
-        for tensor in half.kept:
-            live[number + tensor] = own[tensor]
-        return growths
+            return growths, own.items()
+        before, outer = state_of(shelf), tuple(own.values())
+        kept = known.again(shelf, before, outer)
+        if kept is not None:
+            return [], zip(half.kept, kept, strict=True)
+        shelf.walked = False
+        growths = self._played(shelf, program, own)
+        if not growths:
+            known.note(shelf, before, outer, tuple([own[tensor] for tensor in half.kept]))
+        return growths, own.items()
 
-    def _played(self, shelf: FlatShelf, program: Program, own: dict[int, int]) -> list[tuple[int, int]]:
+    def _played(self, shelf: FlatShelf, program: Program, own: dict[int, int]) -> _Growths:
         """Play these steps; which tensors took new memory, and how much."""
-        growths: list[tuple[int, int]] = []
+        growths: _Growths = []
 
         def grow(wanted: int, tensor: int) -> int:
             before = self.allocator.reserved_bytes

@@ -19,6 +19,7 @@ MASK = (1 << BITS) - 1
 Program = Sequence[tuple[int, int]]
 # Serves a request that finds no block: (its size, shifted, and the number of its tensor)
 Grow = Callable[[int, int], int]
+SavedShelf = tuple[list[int], dict[int, int], dict[int, int]]
 
 
 class FlatShelf:
@@ -141,7 +142,19 @@ class FlatShelf:
         del self.gap_order[bisect_left(self.gap_order, address)]
         return self.gaps.pop(address)
 
-    def restore(self, keys: list[int]) -> None:
+    def save(self) -> SavedShelf:
+        """Free blocks, gaps and segments as they are."""
+        return self.keys[:], self.gaps.copy(), self.segments.copy()
+
+    def restore(self, keys: list[int], gaps: dict[int, int], segments: dict[int, int]) -> None:
+        """As they were."""
+        self.replace_free(keys)
+        self.gaps.clear()
+        self.gaps.update(gaps)
+        self.gap_order[:] = sorted(gaps)
+        self.segments = segments
+
+    def replace_free(self, keys: list[int]) -> None:
         """These are the free blocks."""
         self.keys[:] = keys
         starts, ends = self.starts, self.ends

@@ -18,7 +18,7 @@ from itertools import accumulate
 from vramwise.allocator.quick.known import Known
 from vramwise.allocator.quick.shelf import BITS, FlatShelf, Program
 from vramwise.allocator.rounding import MIN_BLOCK, SMALL, SMALL_SEGMENT
-from vramwise.timeline import Action, Event
+from vramwise.timeline import Action, Event, Timeline
 from vramwise.units import MIB
 
 _ALLOC, _FREE = int(Action.ALLOC), int(Action.FREE)
@@ -27,6 +27,8 @@ _ALLOC, _FREE = int(Action.ALLOC), int(Action.FREE)
 _SEGMENT_SLACK = 64 * MIB
 
 _NONE = (0, 0, 0)
+# Of stretches that must be played event by event.
+_NOT_WHOLE = 0
 
 _Key = tuple[tuple[int, ...], ...]
 
@@ -149,38 +151,47 @@ class Stretch:
 
 
 class Stretches:
-    """The stretches of one timeline as they are met."""
+    """The stretches of one timeline as they are met. Good for any number of plays."""
 
-    def __init__(self, events: Sequence[Event]) -> None:
-        self._events = events
-        self._kinds: dict[_Key, Stretch | None] = {}
-        self._placed: dict[tuple[int, int], tuple[Stretch, int]] = {}
+    def __init__(self, timeline: Timeline) -> None:
+        self._events = timeline.events
+        self._alike = timeline.alike
+        self._numbers: dict[_Key | None, int] = {None: _NOT_WHOLE}
+        self._kinds: dict[int, Stretch | None] = {}
+        self._kind_at: dict[tuple[int, int], int] = {}
 
     def at(self, start: int, stop: int) -> tuple[Stretch | None, int]:
         """The stretch between two positions and the number of its first tensor; None where it is the first such."""
-        found = self._placed.get((start, stop))
-        if found is not None:
-            return found
-        key, first = _key(self._events[start:stop])
-        if key is None:
+        kind = self._kind_at.get((start, stop))
+        if kind is None:
+            kind = self._kind_at[start, stop] = self._find_kind(start, stop)
+            if kind not in self._kinds:
+                self._kinds[kind] = None
+                return None, 0
+        if kind == _NOT_WHOLE:
             return None, 0
-        if key not in self._kinds:
-            self._kinds[key] = None
-            return None, 0
-        stretch = self._kinds[key]
+        stretch = self._kinds[kind]
         if stretch is None:
-            stretch = self._kinds[key] = Stretch(self._events[start:stop])
-        self._placed[start, stop] = stretch, first
-        return stretch, first
+            stretch = self._kinds[kind] = Stretch(self._events[start:stop])
+        return stretch, self._events[start + stretch.requests[0]][1]
+
+    def _find_kind(self, start: int, stop: int) -> int:
+        """By where it was copied from, if it was; else by what is in it."""
+        source = self._alike.get(start)
+        if source is not None:
+            kind = self._kind_at.get((source, source + stop - start))
+            if kind is not None:
+                return kind
+        return self._numbers.setdefault(_key(self._events[start:stop]), len(self._numbers))
 
 
-def _key(events: Sequence[Event]) -> tuple[_Key | None, int]:
-    """What stretches that are alike have in common, and the number of the first tensor; None for one to be played.
+def _key(events: Sequence[Event]) -> _Key | None:
+    """What stretches that are alike have in common; None for one to be played event by event.
 
     Numbers go up from request to request, so that a tensor with a lower one is from before.
     """
     actions, tensors, sizes, streams, _ = zip(*events, strict=True)
     if max(actions) > _FREE or min(sizes) <= 0 or any(streams) or _ALLOC not in actions:
-        return None, 0
+        return None
     first = tensors[actions.index(_ALLOC)]
-    return (actions, sizes, tuple([tensor - first if tensor >= first else -1 for tensor in tensors])), first
+    return (actions, sizes, tuple([tensor - first if tensor >= first else -1 for tensor in tensors]))

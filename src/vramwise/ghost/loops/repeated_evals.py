@@ -30,7 +30,7 @@ class _Batch(NamedTuple):
 
     events: list[Row]
     cuts: list[int]
-    count: int
+    tensors: int
     tag: int
     form: Tensor
     nbytes: int
@@ -43,12 +43,13 @@ class EvalBatches:
     def __init__(self, t: Tape) -> None:
         self._t = t
         self._known: dict[Hashable, _Batch] = {}
+        self._written: dict[Hashable, int] = {}  # where one of each shape stands that is as it is remembered
 
     def result(self, shape: Hashable, run: Callable[[], Tensor]) -> Tensor:
         """Run a batch of this shape, or write down once more what an earlier one did."""
         known = self._known.get(shape)
         if known is not None:
-            return self._again(known)
+            return self._again(shape, known)
         t = self._t
         start, first, cuts = len(t.events), t.count, len(t.cuts)
         result = run()
@@ -67,24 +68,27 @@ class EvalBatches:
         number = moved(result.storage.number, first, kept)
         if made - freed != {number} or not freed <= made:
             return
+        if not kept:
+            self._written[shape] = start
         self._known[shape] = _Batch(
             events=events,
             cuts=moved_cuts(t.cuts[cuts:], start, written, kept),
-            count=t.count - first - len(kept),
+            tensors=t.count - first - len(kept),
             tag=t.tag,
             form=like(result, None),
             nbytes=result.storage.nbytes,
             number=number,
         )
 
-    def _again(self, known: _Batch) -> Tensor:
+    def _again(self, shape: Hashable, known: _Batch) -> Tensor:
         t = self._t
         start, base = len(t.events), t.count
         t.events += [
             _make(Event, (action, number + base, size, stream, tag))
             for action, number, size, stream, tag in known.events
         ]
-        t.cuts += [place + start for place in known.cuts]
-        t.count += known.count
+        t.copy_cuts(known.cuts, start, self._written.get(shape))
+        self._written.setdefault(shape, start)
+        t.count += known.tensors
         t.tag = known.tag
         return like(known.form, already_written(t, known.number + base, known.nbytes, start))

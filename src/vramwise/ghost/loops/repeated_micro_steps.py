@@ -55,6 +55,7 @@ class MicroSteps:
         self._t = t
         self._trainable = trainable
         self._known: dict[Hashable, _MicroStep] = {}
+        self._written: dict[Hashable, int] = {}  # where one of each kind stands that is as it is remembered
         self._start = (0, 0, 0, 0)
         self._returned = 0
 
@@ -85,6 +86,8 @@ class MicroSteps:
         number = moved(loss.storage.number, first, kept)
         if not _leaves(events, {number, *[gradient.number for gradient in gradients]}):
             return
+        if not kept and last >= 0:
+            self._written[kind] = start
         self._known[kind] = _MicroStep(
             events=events,
             phases=t.phases[phases:],
@@ -124,7 +127,8 @@ class MicroSteps:
             for action, number, size, stream, tag in known.events
         ]
         t.phases += [Phase(name, step) for name, _ in known.phases]
-        t.cuts += [place + start for place in known.cuts]
+        t.copy_cuts(known.cuts, start, self._written.get(kind))
+        self._written.setdefault(kind, start)
         t.count += known.count
         loss.storage.number, loss.storage.event = known.loss + base, known.loss_event + start
         storages: dict[int, Storage] = {}

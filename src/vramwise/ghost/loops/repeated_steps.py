@@ -29,6 +29,7 @@ class Recording:
     first: int
     count: int
     before: list[int]
+    before_bytes: list[int]
     after: list[tuple[int, int]]  # numbers and bytes
 
 
@@ -42,12 +43,14 @@ class Recorder:
         self._last: Repeat | None = None
         self._start = (0, 0, 0, 0, 0)
         self._before: list[int] = []
+        self._before_bytes: list[int] = []
 
     def begin(self, carry: Sequence[Storage]) -> None:
         """A step starts."""
         t = self.t
         self._start = (len(t.events), t.count, len(t.phases), len(t.repeats), len(t.cuts))
         self._before = [storage.number for storage in carry]
+        self._before_bytes = [storage.nbytes for storage in carry]
 
     def end(self, kind: Hashable, carry: Sequence[Storage]) -> None:
         """It has ended: remember it if its carry has the form that the next one will find."""
@@ -64,6 +67,7 @@ class Recorder:
             first=first,
             count=t.count - first,
             before=self._before,
+            before_bytes=self._before_bytes,
             after=[(storage.number, storage.nbytes) for storage in carry],
         )
 
@@ -85,7 +89,8 @@ class Recorder:
             for start, end, times, carry, _, _ in known.repeats
         ]
         t.repeats += repeats
-        t.cuts += [position + moved for position in known.cuts]
+        same = [nbytes for _, nbytes in found] == known.before_bytes
+        t.copy_cuts([position - known.start for position in known.cuts], begun, known.start if same else None)
         t.phases += [Phase(name, step) for name, _ in known.phases]
         t.events += [
             _make(Event, (action, number + shift, size, stream, tag))

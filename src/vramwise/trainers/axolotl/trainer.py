@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vramwise.rules.base import Rule
 from vramwise.trainers.base import DatasetBlock, SideFiles, Spelling
 from vramwise.types import Change, Document, RunSpec, Schedule, Stack, Target
+
+if TYPE_CHECKING:
+    from vramwise.trainers.vocabulary import KeyFact
+    from vramwise.trainers.wishes import Wishes
 
 
 class Axolotl:
@@ -92,6 +96,25 @@ class Axolotl:
         from vramwise.trainers.axolotl.schema import releases
 
         return releases()
+
+    def key_facts(self, version: str) -> Mapping[str, KeyFact]:
+        """Its keys in a version, with what is known of each."""
+        from vramwise.trainers.axolotl.key_facts import key_facts
+
+        return key_facts(version)
+
+    def closed_blocks(self, version: str) -> frozenset[str]:
+        """Blocks that refuse unknown keys."""
+        from vramwise.trainers.axolotl.schema import schema_of_version
+
+        schema = schema_of_version(version)
+        return frozenset(block for block in schema.blocks() if schema.refuses_unknown(block))
+
+    def compose(self, wishes: Wishes) -> Mapping[str, Any]:
+        """A config from a few wishes."""
+        from vramwise.trainers.axolotl.composing import compose
+
+        return compose(wishes)
 
     def rules(self) -> Sequence[Rule]:
         """Rules about Axolotl's own keys."""

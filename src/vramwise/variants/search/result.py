@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from vramwise.displayed import Displayed
 from vramwise.types import GpuSpec, RunSpec
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.prediction import Prediction
@@ -60,7 +61,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
+class Fit(Displayed):
     """The answer to "the fastest variant of this config that fits this card".
 
     `best`: None where nothing fits; the original itself where nothing is faster. `alternatives`: others that fit, the

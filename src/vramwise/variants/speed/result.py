@@ -11,11 +11,12 @@ _GRID = 1.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedError:
-    """How far step times were off on measured runs that calibration did not see, in per cent."""
+    """How far step times of measured runs were off, in per cent; `basis`: which runs those are."""
 
     runs: int
     median: float
     worst: float
+    basis: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

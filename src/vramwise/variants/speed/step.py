@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from vramwise.facts.rates import Efficiency, Rates, efficiency, efficiency_basis, rates_of
+from vramwise.facts.rates import Efficiency, Rates, efficiency, efficiency_basis, measured_error, rates_of
 from vramwise.ghost.loops.batches import BatchShape
 from vramwise.types import ModelSpec, RunSpec
 from vramwise.variants.lengths import train_shapes
 from vramwise.variants.speed.queues import Queues
 from vramwise.variants.speed.rehearsal import StepWork, rehearse, samples_apart, usual_sample
-from vramwise.variants.speed.result import Speed, on_grid
+from vramwise.variants.speed.result import Speed, SpeedError, on_grid
 
 # Of batches of many widths so many stand for all.
 _MOST_SHAPES = 4
@@ -54,6 +54,7 @@ def speed_of(
         tokens_per_second=tokens * run.data_parallel / seconds,
         parts={name: sum([step.parts.get(name, 0.0) * count for step, count in steps]) / total for name in families},
         assumptions=_assumptions(run, rates, sample_tokens),
+        error=SpeedError(**measured_error()),
     )
 
 
@@ -110,7 +111,7 @@ def standing_for(shapes: Sequence[BatchShape]) -> list[tuple[BatchShape, int]]:
 
 
 def _assumptions(run: RunSpec, rates: Rates, sample_tokens: int | None) -> tuple[str, ...]:
-    said = [f"rates of {rates.name} from its data sheet; {efficiency_basis()}"]
+    said = [f"peak rates of {rates.name} as published, not measured; {efficiency_basis()}"]
     if sample_tokens is None and samples_apart(run):
         said.append(f"packed rows hold samples of {usual_sample(run):,} tokens, half of sequence_len")
     if run.torch_compile:

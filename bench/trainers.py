@@ -1,0 +1,126 @@
+"""Predicted against measured, for runs of TRL and LLaMA-Factory: loading, allocated and reserved, one line a run.
+
+    python bench/trainers.py [FILE.jsonl ...] [--only NAME] [--json]
+
+Each measured run is a config, a model's `config.json` and what came of them on a card; it is predicted the way a user
+would: the file, the card, the versions, the lengths of the data.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
+
+from axolotl import MIB, Figures, measured  # noqa: E402
+from vramwise.errors import VramwiseError  # noqa: E402
+from vramwise.options import Options  # noqa: E402
+from vramwise.subject import Subject, open_subject  # noqa: E402
+from vramwise.variants.features import features  # noqa: E402
+from vramwise.variants.lengths import Lengths, parse_lengths  # noqa: E402
+
+RUNS = HERE.parent / "tests" / "data" / "truth"
+VERSIONS = {
+    "trl": ("trl==1.16.0", "transformers==5.22.2", "peft==0.21.2", "accelerate==1.15.0"),
+    "llamafactory": ("llamafactory==0.9.5", "transformers==5.6.0", "peft==0.18.1", "trl==0.24.0", "accelerate==1.11.0"),
+}
+_PAIRS = ("dpo", "reward", "rm")
+
+
+def subject_of(row: dict[str, Any], folder: Path) -> Subject:
+    """The run as a user would hand it in: a file beside its model."""
+    model = folder / "MODEL"
+    model.mkdir(exist_ok=True)
+    (model / "config.json").write_text(json.dumps({**row["model"], "dtype": "bfloat16"}))
+    config = {**row["config"], "model_name_or_path": str(model), "output_dir": "out"}
+    (folder / "config.yml").write_text(json.dumps(config))
+    trainer = row["trainer"] if row["trainer"] != "trl" else f"trl:{row['method']}"
+    versions = (*VERSIONS[row["trainer"]], f"torch=={row['torch'].split('+')[0]}")
+    options = Options(gpu="h200", trainer=trainer, versions=versions, alloc_conf=row["alloc_conf"])
+    return open_subject(folder / "config.yml", options)
+
+
+def lengths_of(batches: list[dict[str, Any]], row: dict[str, Any]) -> Lengths | None:
+    """Sample lengths that give the batches that came; of packed ones, the widths themselves."""
+    lines: list[str] = []
+    for batch in batches:
+        rows, width = batch["input_ids"]
+        spare = 9 if batch.get("padded") or "attention_mask" not in batch else 0
+        if row["method"] in _PAIRS:
+            lines += [f"[{width}, {width - spare}]", *[f"[{width - spare}, {width - spare}]"] * (rows // 2 - 1)]
+        elif kl := batch.get("kl_input_ids") or batch.get("KL_input_ids"):
+            lines += [f"[{width}, {kl[1]}]", *[f"[{width - spare}, {kl[1] - spare}]"] * (rows - 1)]
+        else:
+            lines += [str(width), *[str(width - spare)] * (rows - 1)]
+    return parse_lengths("\n".join(lines), "measured batches") if lines else None
+
+
+def predicted(row: dict[str, Any]) -> tuple[Figures, dict[str, str]]:
+    """The same figures, foretold; and the features of the run."""
+    packed = row["config"].get("packing")
+    with tempfile.TemporaryDirectory() as folder:
+        subject = subject_of(row, Path(folder))
+        prediction = subject.forecast(
+            lengths=None if packed else lengths_of(row["widths"], row),
+            eval_lengths=None if packed else lengths_of(row["eval_widths"], row),
+            steps=len(row["steps"]),
+        )
+    load, rest = [], []
+    for phase in prediction.needs.phases:
+        (load if phase.phase == "load" else rest).append(phase)
+    figures = Figures(
+        *(max(getattr(phase, f"peak_{kind}_bytes") for phase in load) / MIB for kind in ("allocated", "reserved")),
+        *(max(getattr(phase, f"peak_{kind}_bytes") for phase in rest) / MIB for kind in ("allocated", "reserved")),
+    )
+    return figures, features(prediction.run, prediction.model)
+
+
+def rows(files: list[Path]) -> list[dict[str, Any]]:
+    """The runs that reached their end."""
+    files = files or sorted(RUNS.glob("trainers-*.jsonl"))
+    found = [json.loads(line) for file in files for line in file.read_text().splitlines() if line.strip()]
+    return [row for row in found if row.get("steps") and not row["rc"]]
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", type=Path)
+    parser.add_argument("--only", default="", help="runs whose name contains this")
+    arguments = parser.parse_args()
+    errors: dict[str, list[tuple[float, float, float]]] = {}
+    for row in rows(arguments.files):
+        if arguments.only not in row["name"]:
+            continue
+        try:
+            (guess, _), truth = predicted(row), measured(row)
+        except VramwiseError as error:
+            print(f"{row['name']:45s} not predicted: {error}")
+            continue
+        found = tuple(
+            getattr(guess, name) / getattr(truth, name) - 1 for name in ("load_reserved", "allocated", "reserved")
+        )
+        errors.setdefault(row["trainer"], []).append(found)
+        print(
+            f"{row['name']:45s} load {found[0]:+7.2%}  allocated {truth.allocated:9.1f} {found[1]:+7.2%}  "
+            f"reserved {truth.reserved:9.1f} {found[2]:+7.2%}"
+        )
+    for trainer, found in errors.items():
+        for number, name in enumerate(("load", "allocated", "reserved")):
+            sizes = sorted(abs(one[number]) for one in found)
+            within = sum(size <= 0.01 for size in sizes), sum(size <= 0.03 for size in sizes)
+            print(
+                f"{trainer} {name}: {len(sizes)} runs, median {median(sizes):.2%}, worst {sizes[-1]:.2%}, "
+                f"{within[0]} within 1 %, {within[1]} within 3 %"
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""`fit` as its doors ask for it: the config opened, the search, and what `check` has against the file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from vramwise.fitting.fit import fit
+from vramwise.fitting.report import FitReport
+from vramwise.foreseeing import opened
+from vramwise.judging import Policy, judge
+from vramwise.options import FitOptions, Options, PredictOptions
+from vramwise.subject import Source
+from vramwise.types import Severity
+
+
+def answered(
+    source: Source, options: Options, ask: FitOptions, progress: Callable[[int, int], None] | None = None
+) -> FitReport:
+    """The answer for a config. `progress` is told how many predictions were made, and of how many it takes about."""
+    subject = opened(source, options, PredictOptions(model=ask.model, online=ask.online))
+    found = fit(
+        subject,
+        allow=ask.allow,
+        keep=ask.keep,
+        margin_bytes=ask.margin_bytes,
+        limit_bytes=ask.limit_bytes,
+        maximise=ask.maximise,
+        progress=progress,
+    )
+    errors = [one.rule for one in judge(subject, Policy()).findings if one.severity is Severity.ERROR]
+    return FitReport(fit=found, asked=ask.maximise, errors=tuple(dict.fromkeys(errors)))

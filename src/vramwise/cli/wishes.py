@@ -1,0 +1,80 @@
+"""`predict` without a file: options that say a run in a few words, and the config that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+import click
+
+from vramwise.cli.options import Decorated
+from vramwise.errors import VramwiseError
+from vramwise.trainers.registry import TRAINERS, trainer_named
+from vramwise.trainers.wishes import Composes, Wishes
+
+_COUNT = click.IntRange(min=1)
+_OPTIONS = (
+    click.option("--adapter", type=click.Choice(["none", "lora", "qlora"]), help="Without a file: what is trained."),
+    click.option("--rank", type=_COUNT, metavar="N", help="Without a file: the adapters' rank."),
+    click.option("--sequence-len", type=_COUNT, metavar="N", help="Without a file: tokens in a row."),
+    click.option("--micro-batch", type=_COUNT, metavar="N", help="Without a file: rows at once."),
+    click.option("--accumulation", type=_COUNT, metavar="N", help="Without a file: micro-batches in a step."),
+    click.option("--optimizer", metavar="NAME", help="Without a file: the optimizer."),
+    click.option("--checkpointing/--no-checkpointing", default=None, help="Without a file: recompute activations."),
+    click.option("--attention", metavar="NAME", help="Without a file: sdpa, flash_attention_2, eager…"),
+    click.option("--packing/--no-packing", default=None, help="Without a file: fill rows with several samples."),
+    click.option(
+        "--fused-loss", is_flag=True, default=None, help="Without a file: a loss that never holds all logits."
+    ),
+    click.option("--eval-batch", type=_COUNT, metavar="N", help="Without a file: evaluate, so many rows at once."),
+)
+_NAMES = tuple(field.name for field in fields(Wishes) if field.name != "model")
+
+
+def wish_options(command: Decorated) -> Decorated:
+    """--adapter, --rank, --sequence-len and the others: a run without a file."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def taken(asked: dict[str, Any]) -> dict[str, Any]:
+    """The wishes among what was asked, taken out of it; those that were not said are left out."""
+    found = {name: asked.pop(name) for name in _NAMES}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def refuse_with_a_file(wished: Mapping[str, Any]) -> None:
+    """Two sources for one run would have to be merged by a rule that nobody knows."""
+    if wished:
+        name = _word(next(iter(wished)))
+        raise VramwiseError(f"{name} says a run without a file: with CONFIG, write it there or try it with --what-if")
+
+
+def composed(model: str | None, wished: Mapping[str, Any], trainer: str | None) -> tuple[str, Mapping[str, Any]]:
+    """The trainer's name and the values of a config for these wishes."""
+    if not model:
+        raise VramwiseError("name a config; or without one a model: vramwise predict --model meta-llama/Llama-3.2-1B")
+    found = trainer_named(trainer) if trainer else TRAINERS[0]
+    if not isinstance(found, Composes):
+        raise VramwiseError(f"a run without a file cannot be made for {found.title} yet: write a config")
+    adapter = None if wished.get("adapter") == "none" else wished.get("adapter")
+    if adapter is None and "rank" in wished:
+        raise VramwiseError("--rank is an adapter's: say --adapter lora or --adapter qlora as well")
+    return found.name, found.compose(Wishes(model=model, **{**wished, "adapter": adapter}))
+
+
+def as_words(wished: Mapping[str, Any]) -> list[str]:
+    """The wishes as they were said."""
+    words = []
+    for name, value in wished.items():
+        if value is False:
+            words.append(_word(name).replace("--", "--no-"))
+        else:
+            words += [_word(name)] if value is True else [_word(name), str(value)]
+    return words
+
+
+def _word(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

@@ -1,0 +1,183 @@
+"""One key: its type and default in each known version, what it does to memory, and the rules that speak of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from itertools import groupby
+from typing import Any, cast
+
+from vramwise.documents.document import parse_document
+from vramwise.errors import VramwiseError
+from vramwise.facts.bundled import bundled_json
+from vramwise.facts.gpus import find_gpu
+from vramwise.rules import RULES as COMMON
+from vramwise.rules.base import Rule
+from vramwise.stacks import make_stack
+from vramwise.trainers.base import Trainer
+from vramwise.trainers.registry import TRAINERS, trainer_named
+from vramwise.trainers.value_types import describe, parse_type
+from vramwise.trainers.vocabulary import KeyFact, key_facts_of
+from vramwise.types import Target
+
+_MOST_RULES = 8
+_WORD = re.compile(r"\w+")
+# Fields that say the same as another one of the same key: the note is written for the latter.
+_SAME_NOTE = {"recompute": "gradient_checkpointing", "precision_by_card": "precision", "int8_outliers": "quantization"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyInVersion:
+    """A key as one version of its trainer has it, or several in a row."""
+
+    versions: tuple[str, ...]
+    takes: str  # its type in words
+    default: Any
+    deprecated: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyPage:
+    """All that is known about a key. `field` is the word for it that all trainers share, "" where there is none."""
+
+    trainer: str
+    key: str
+    field: str
+    memory: str
+    names: tuple[str, ...]
+    needs: str
+    versions: tuple[KeyInVersion, ...]
+    rules: tuple[str, ...]
+
+
+def look_up(key: str, trainer: str | None = None) -> list[KeyPage]:
+    """The pages of a key: of the trainer that is named, else of every trainer that has it. Else an error."""
+    asked = [trainer_named(trainer)] if trainer else listing_trainers()
+    pages = [page for one in asked if (page := _page(one, key.strip())) is not None]
+    if not pages:
+        raise VramwiseError(_unknown(key.strip(), asked))
+    return pages
+
+
+def listing_trainers() -> list[Trainer]:
+    """Trainers that list their keys, each vocabulary once: an engine that reads another's files adds none."""
+    found: dict[str, Trainer] = {}
+    for trainer in TRAINERS:
+        if key_facts_of(trainer, newest(trainer)):
+            found.setdefault(trainer.package, trainer)
+    return list(found.values())
+
+
+def newest(trainer: Trainer) -> str:
+    """The newest version of a trainer that is known."""
+    return list(trainer.releases())[-1]
+
+
+def memory_note(trainer: Trainer, key: str, fact: KeyFact) -> tuple[str, str]:
+    """The field that a key decides and what that does to memory; empty where neither is known."""
+    field = fact.field or _fields(trainer.name).get(key, "")
+    field = _SAME_NOTE.get(field, field)
+    return field, fact.memory or notes().get(field, "")
+
+
+@cache
+def notes() -> Mapping[str, str]:
+    """What each field of a run does to memory."""
+    return cast(Mapping[str, str], bundled_json("field_notes.json"))
+
+
+@cache
+def _fields(trainer: str) -> Mapping[str, str]:
+    """Key → field, as the trainer itself resolves a file that says nothing."""
+    one = trainer_named(trainer)
+    stack = make_stack(one.package, one.releases(), look_around=False)
+    target = Target(gpu=find_gpu("h100"), gpus=1, stack=stack, alloc_env={})
+    run = one.resolve(parse_document("<text>", b"{}"), target, {})
+    # Of several fields behind one key the first that has a note is the one that people ask about.
+    ranked = sorted(run.keys.items(), key=lambda item: item[0] not in notes())
+    found: dict[str, str] = {}
+    for field, key in ranked:
+        found.setdefault(key, field)
+    return found
+
+
+def _page(trainer: Trainer, key: str) -> KeyPage | None:
+    by_version = {version: key_facts_of(trainer, version).get(key) for version in trainer.releases()}
+    held = {version: fact for version, fact in by_version.items() if fact is not None}
+    if not held:
+        return None
+    latest = list(held.values())[-1]
+    field, memory = memory_note(trainer, key, latest)
+    return KeyPage(
+        trainer=trainer.name,
+        key=key,
+        field=field,
+        memory=memory,
+        names=latest.names,
+        needs=latest.needs,
+        versions=tuple(_in_versions(held)),
+        rules=tuple(rule.id for rule in rules_about(trainer, key)),
+    )
+
+
+def _in_versions(held: Mapping[str, KeyFact]) -> Iterator[KeyInVersion]:
+    """Versions in a row that say the same, together."""
+    said = {version: (takes(fact.type), fact.default, fact.deprecated) for version, fact in held.items()}
+    for (words, default, deprecated), same in groupby(said, key=said.__getitem__):
+        yield KeyInVersion(versions=tuple(same), takes=words, default=default, deprecated=deprecated)
+
+
+def takes(written: str) -> str:
+    """A type in words, null included: `true or false, or null`."""
+    alternatives, optional = parse_type(written)
+    kinds = {one.kind for one in alternatives if not one.limits}
+    if "str" in kinds:  # then the choices beside it are no more than suggestions
+        written = re.sub(r"\|(caseless_)?one_of\([^)]*\)", "", f"|{written}").strip("|")
+    said = "anything" if "any" in kinds else describe(written)
+    return f"{said}, or null" if optional else said
+
+
+def rules_about(trainer: Trainer, key: str) -> Sequence[Rule]:
+    """The rules that speak of a key: first those whose bad example writes it.
+
+    A key inside a block has a common name (`path`): only those count that name it in their explanation.
+    """
+    block, _, name = key.rpartition(".")
+    speaking = _speaking(trainer.name).get(name, ())
+    if block:
+        named = re.compile(rf"`(\S+[.: ])?{re.escape(name)}\b")
+        speaking = [rule for rule in speaking if named.search(f"{rule.title}\n{rule.documentation}")]
+    return speaking[:_MOST_RULES]
+
+
+@cache
+def _speaking(trainer: str) -> Mapping[str, Sequence[Rule]]:
+    """Word → the rules that hold it, first those that hold it in their bad example."""
+    found: dict[str, list[Rule]] = {}
+    every = (*COMMON, *trainer_named(trainer).rules())
+    shown = [frozenset(_WORD.findall(rule.bad)) for rule in every]
+    for rule, words in zip(every, shown, strict=True):
+        for word in words:
+            found.setdefault(word, []).append(rule)
+    for rule, words in zip(every, shown, strict=True):
+        for word in frozenset(_WORD.findall(f"{rule.title}\n{rule.documentation}")) - words:
+            found.setdefault(word, []).append(rule)
+    return found
+
+
+def known_keys(trainer: Trainer) -> frozenset[str]:
+    """Every key that some known version of a trainer has."""
+    return frozenset(key for version in trainer.releases() for key in key_facts_of(trainer, version))
+
+
+def _unknown(key: str, asked: Sequence[Trainer]) -> str:
+    known = sorted(frozenset().union(*map(known_keys, asked)))
+    whose = " or ".join(one.title for one in asked)
+    if not known:
+        return f"the keys of {whose} are not listed: those of {', '.join(one.name for one in listing_trainers())} are"
+    near = get_close_matches(key.lower()[:120], known, n=3, cutoff=0.6)
+    hint = f": did you mean {' or '.join(near)}?" if near else ""
+    return f"{whose} has no key '{key[:120]}' in any version that is known{hint}"

@@ -1,0 +1,1 @@
+"""The verbs as tools for agents, over the Model Context Protocol. Needs the extra `vramwise[mcp]`."""

@@ -1,0 +1,111 @@
+"""The arguments that tools share, as agents read them, and what they become: Options that read no file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import wraps
+from threading import Lock
+from typing import Annotated, Any, ParamSpec, TypeVar
+
+from mcp.server.mcpserver.exceptions import ToolError
+from pydantic import Field
+
+from vramwise.errors import ConfigError, VramwiseError
+from vramwise.facts.gpus import find_gpu
+from vramwise.options import Options
+from vramwise.render.json_text import json_text
+from vramwise.stacks import said_release
+from vramwise.subject import NotOurs, Subject
+from vramwise.trainers.registry import TRAINERS, trainer_named
+
+Config = Annotated[
+    str,
+    Field(
+        description="The training config itself, as YAML or JSON text (not a path). Files that it names are not read: "
+        "write a DeepSpeed config inline, and name a model by its hub id."
+    ),
+]
+Gpu = Annotated[
+    str,
+    Field(
+        description="The card, e.g. rtx-4090, a100-80gb, h100, or a size such as 24GB; list_gpus lists them. Empty: "
+        "this machine's card if it has one; without a card nothing is predicted."
+    ),
+]
+Gpus = Annotated[int, Field(description="How many of these cards.", ge=1, le=4096)]
+Versions = Annotated[
+    list[str],
+    Field(
+        description="Versions of packages that the run uses, each like torch==2.13.0; empty: what is installed here."
+    ),
+]
+TrainerName = Annotated[
+    str, Field(description="Whose config it is, where it is not recognised: " + ", ".join(one.name for one in TRAINERS))
+]
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+# One at a time: a prediction takes a core and some hundred megabytes, and agents ask for many at once.
+_TURN = Lock()
+
+
+def next_call(error: VramwiseError, then: str) -> ToolError:
+    """A mistake as agents read it: what is wrong, and the call to make next."""
+    said = str(error)
+    return ToolError(f"{said}{'' if said.endswith(('.', '?')) else '.'} Next: {then}.")
+
+
+def plain(document: Any) -> Any:
+    """As `--format json` writes it: values that JSON lacks, and halves of characters, as text."""
+    return json.loads(json_text(document))
+
+
+def known_model(subject: Subject) -> None:
+    """Refuse a config whose model is not known: nothing can be predicted of it."""
+    if subject.model is None:
+        then = "call list_models, and name a known model of the same shape"
+        raise next_call(VramwiseError(subject.model_missing), then)
+
+
+def tool_errors(tool: Callable[_P, _R]) -> Callable[_P, _R]:
+    """The tool with its mistakes told to the agent, each with the call to make next."""
+
+    @wraps(tool)
+    def told(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            with _TURN:
+                return tool(*args, **kwargs)
+        except NotOurs as error:
+            names = ", ".join(one.name for one in TRAINERS)
+            raise next_call(error, f"call again with trainer set to one of {names}, if it is one") from error
+        except ConfigError as error:
+            raise next_call(error, "mend that place of the text and call again") from error
+        except VramwiseError as error:
+            raise ToolError(str(error)) from error
+
+    return told
+
+
+def options_of(gpu: str, gpus: int, versions: list[str], trainer: str) -> Options:
+    """The machine that is meant; a ToolError that names the call to make next where a word is not known."""
+    if gpu:
+        _known(lambda: find_gpu(gpu), "call list_gpus with a part of the name, or give a size such as 24GB")
+    if trainer:
+        _known(lambda: trainer_named(trainer), "leave trainer empty to have the config recognised")
+    for words in versions:
+        _known(lambda words=words: said_release(words), "write versions like torch==2.13.0")  # type: ignore[misc]
+    return Options(
+        gpu=gpu or None,
+        gpus=gpus if gpu else None,
+        versions=tuple(versions),
+        trainer=trainer or None,
+        text_alone=True,
+        predict=True,
+    )
+
+
+def _known(ask: Callable[[], object], then: str) -> None:
+    try:
+        ask()
+    except VramwiseError as error:
+        raise next_call(error, then) from error

@@ -1,0 +1,158 @@
+"""Clients' own files: where each keeps its servers, and our entry written into one without harm to the rest.
+
+Needs no SDK. A file that cannot be read is left alone, and so is an entry of our name that says something else.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vramwise.errors import VramwiseError
+from vramwise.files import write_atomic, write_new
+
+NAME = "vramwise"
+_LARGEST_BYTES = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """A program that starts servers: the file of a project, the user's own, and the table that holds servers."""
+
+    name: str
+    project: str
+    user: str
+    table: str
+    typed: bool = False  # entries say that they are stdio
+
+
+CLIENTS = {
+    client.name: client
+    for client in (
+        Client(name="claude", project=".mcp.json", user=".claude.json", table="mcpServers", typed=True),
+        Client(name="cursor", project=".cursor/mcp.json", user=".cursor/mcp.json", table="mcpServers"),
+        Client(name="codex", project=".codex/config.toml", user=".codex/config.toml", table="mcp_servers"),
+        Client(name="vscode", project=".vscode/mcp.json", user="", table="servers", typed=True),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Added:
+    """What became of an entry: written now, or there already."""
+
+    path: Path
+    written: bool
+
+
+def server_command() -> list[str]:
+    """What starts the server from anywhere: this very Python, whatever the client's PATH is."""
+    return [sys.executable, "-m", "vramwise", "mcp"]
+
+
+def add(client: Client, folder: Path, *, user: bool = False) -> Added:
+    """Write our entry into the client's file in a project's folder, or with `user` in that user's home."""
+    if user and not client.user:
+        raise VramwiseError(f"{client.name} keeps its user's servers where its own settings are: add it to a project")
+    path = folder / (client.user if user else client.project)
+    before = _read(path)
+    command, *arguments = server_command()
+    entry: dict[str, Any] = {"command": command, "args": arguments}
+    if client.typed:
+        entry = {"type": "stdio", **entry}
+    after = (_in_toml if path.suffix == ".toml" else _in_json)(path, before, client.table, entry)
+    if after is None:
+        return Added(path=path, written=False)
+    if path.exists():
+        write_atomic(str(path), after.encode("utf-8"), expected=before.encode("utf-8"))
+    else:
+        write_new(path, after.encode("utf-8"), make_folder=True)
+    return Added(path=path, written=True)
+
+
+def _read(path: Path) -> str:
+    """The file's text, "" where there is none."""
+    try:
+        if not path.exists():
+            return ""
+        if path.stat().st_size > _LARGEST_BYTES:
+            raise VramwiseError(f"{path} is too large for a list of servers: it was left as it is")
+        return path.read_bytes().decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise VramwiseError(f"{path} cannot be read: {error}; it was left as it is") from error
+
+
+def _in_json(path: Path, text: str, table: str, entry: Mapping[str, Any]) -> str | None:
+    try:
+        content = json.loads(text, object_pairs_hook=_once) if text.strip() else {}
+    except (ValueError, RecursionError) as error:
+        raise _unreadable(path, "JSON", error, table, entry) from error
+    servers = content.setdefault(table, {}) if isinstance(content, dict) else None
+    if not isinstance(servers, dict):
+        raise VramwiseError(f"{path}: {table} should be an object that names servers; it was left as it is")
+    if NAME in servers:
+        _refuse_another(path, servers[NAME], entry)
+        return None
+    servers[NAME] = dict(entry)
+    return _with_its_breaks(json.dumps(content, indent=_indent(text), ensure_ascii=False) + "\n", text)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object in which each key stands once: of two the first would be lost when it is written."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key stands twice in one object")
+    return found
+
+
+def _with_its_breaks(after: str, before: str) -> str:
+    return after.replace("\n", "\r\n") if "\r\n" in before else after
+
+
+def _in_toml(path: Path, text: str, table: str, entry: Mapping[str, Any]) -> str | None:
+    """Our table at the end: all else stays as it is written, comments too."""
+    try:
+        content = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _unreadable(path, "TOML", error, table, entry) from error
+    servers = content.get(table, {})
+    if not isinstance(servers, dict):
+        raise VramwiseError(f"{path}: {table} should be a table that names servers; it was left as it is")
+    if NAME in servers:
+        _refuse_another(path, servers[NAME], entry)
+        return None
+    lines = [f"[{table}.{NAME}]", *(f"{key} = {json.dumps(value)}" for key, value in entry.items())]
+    gap = "\n" * (2 - text.endswith("\n")) if text else ""
+    after = text + _with_its_breaks(gap + "\n".join(lines) + "\n", text)
+    try:
+        tomllib.loads(after)
+    except ValueError as error:  # `mcp_servers = {…}` is closed: nothing can be added behind it
+        raise _unreadable(path, "TOML that can be added to", error, table, entry) from error
+    return after
+
+
+def _refuse_another(path: Path, found: Any, entry: Mapping[str, Any]) -> None:
+    """Nothing to do where the entry is ours; another's is not ours to replace."""
+    if not isinstance(found, dict) or any(found.get(key) != value for key, value in entry.items() if key != "type"):
+        raise VramwiseError(
+            f"{path} has a server {NAME} that says something else; it was left as it is. Remove it and run again"
+        )
+
+
+def _unreadable(path: Path, kind: str, error: Exception, table: str, entry: Mapping[str, Any]) -> VramwiseError:
+    return VramwiseError(
+        f"{path} is no {kind} ({error}); it was left as it is. Mend it and run again, or add by hand under {table}:",
+        f"  {json.dumps({NAME: dict(entry)})}",
+    )
+
+
+def _indent(text: str) -> str | int:
+    """As the file is indented already."""
+    found = re.search(r'^([ \t]+)"', text, re.MULTILINE)
+    return found[1] if found else 2

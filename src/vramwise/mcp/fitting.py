@@ -1,0 +1,74 @@
+"""The tool that searches: the fastest variant of a config that fits a card."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from vramwise.asking import answered
+from vramwise.errors import ConfigError, VramwiseError
+from vramwise.mcp.arguments import Config, Gpus, TrainerName, Versions, next_call, options_of, plain
+from vramwise.mcp.results import Fitted
+from vramwise.options import FitOptions, Text
+from vramwise.render.fit_json import fit_json
+from vramwise.variants.axes import ALLOW
+
+# What an agent needs of a variant that is not the answer: the rest follows from its edits.
+_LEFT_OUT = ("diff", "commands", "changes", "margin_bytes")
+_WORDS = "; ".join(f"{word}: {meaning}" for word, meaning in ALLOW.items())
+
+
+def fit_config(
+    config: Config,
+    gpu: Annotated[str, Field(description="The card to fit, e.g. rtx-4090, a100-80gb, or 24GB; list_gpus lists them.")],
+    gpus: Gpus = 1,
+    allow: Annotated[list[str], Field(description=f"What may change the training as well. {_WORDS}.")] = [],  # noqa: B006
+    keep: Annotated[list[str], Field(description="Keys of the config that stay as they are.")] = [],  # noqa: B006
+    versions: Versions = [],  # noqa: B006
+    trainer: TrainerName = "",
+) -> Fitted:
+    """Find the fastest variant of a config that fits a card: gives the whole new text, its diff and what else fits.
+
+    The result of training stays the same unless `allow` opens more; where nothing fits, `opened` says what each word of
+    `allow` would give. Takes seconds. Mend the config with fix_config first: mistakes in it stay.
+    """
+    ask = FitOptions(allow=tuple(allow), keep=tuple(keep), online=False)
+    try:
+        report = answered(Text(config), options_of(gpu, gpus, versions, trainer), ask)
+    except ConfigError:
+        raise
+    except VramwiseError as error:
+        raise next_call(error, "mend gpu, allow or keep; for a known model call list_models") from error
+    found, shown = report.fit, plain(fit_json(report))
+    after = found.best.attempt.document if found.best is not None else None
+    return Fitted(
+        summary=shown["verdict"]["text"],
+        fits=found.best is not None,
+        changed=found.changed,
+        config=after.text if after else config,
+        diff=report.diff(found.best),
+        best=shown["best"],
+        mistakes=list(report.errors),
+        original=_short(shown["original"]),
+        alternatives=[_short(one) for one in shown["alternatives"]],
+        closest=shown["closest"] and _short(shown["closest"]),
+        opened=[_short(one) for one in shown["opened"]],
+        smallest_card=shown["smallest_card"],
+        next=_after(shown, report.errors),
+    )
+
+
+def _short(variant: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in variant.items() if key not in _LEFT_OUT}
+
+
+def _after(shown: dict[str, Any], mistakes: Sequence[str]) -> str:
+    """The call that leads on; where nothing fits: the word that would open an answer."""
+    if mistakes:
+        return "call fix_config first: the config has errors, which stay in this text"
+    if shown["best"] is not None:
+        return "call check_config with the new text" if shown["verdict"]["changed"] else ""
+    helps = next((one["allow"] for one in shown["opened"] if one["fits"]), None)
+    return f"call fit_config with allow={helps}" if helps else "call list_gpus for a larger card"

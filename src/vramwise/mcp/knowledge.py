@@ -1,0 +1,90 @@
+"""The tools that look things up: rules, practice, keys, cards, models."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from mcp.server.mcpserver.exceptions import ToolError
+from pydantic import Field
+
+from vramwise.api import explain
+from vramwise.errors import VramwiseError
+from vramwise.facts.gpus import all_gpus, matching_gpus
+from vramwise.facts.models import catalogue_ids
+from vramwise.keys.lookup import look_up
+from vramwise.mcp.arguments import next_call
+from vramwise.mcp.results import Explained, Keys, Listed, Practice
+from vramwise.practice.search import search
+from vramwise.render.gpu_json import gpu_json
+from vramwise.render.practice_json import found_json, key_json
+from vramwise.render.rule_text import rule_json, rule_page
+
+_MOST_MODELS = 100
+
+
+def explain_rule(rule: Annotated[str, Field(description="The rule's id, e.g. eval-batch-differs.")]) -> Explained:
+    """Explain one rule of check_config: why it hurts, a bad and a good example, how to silence it."""
+    try:
+        found = explain(rule)
+    except VramwiseError as error:
+        raise next_call(error, "call search_practice with words about it") from error
+    return Explained(rule=rule_json(found), page=rule_page(found), bad=found.bad, good=found.good)
+
+
+def search_practice(
+    question: Annotated[
+        str, Field(description='A symptom or words, e.g. "oom after eval", "packing flash attention".')
+    ],
+    kinds: Annotated[
+        list[Literal["rule", "key", "page"]], Field(description="Only these kinds; empty: rules, keys and pages.")
+    ] = [],  # noqa: B006
+    limit: Annotated[int, Field(ge=1, le=50)] = 8,
+) -> Practice:
+    """Search what is known about GPU memory in fine-tuning: rules, trainers' keys and documentation, ranked."""
+    found = search(question, limit=limit, kinds=tuple(kinds))
+    if not found:
+        raise ToolError(f"nothing fits '{question[:200]}'. Next: call again with other or fewer words.")
+    first = found[0].entry
+    then = {
+        "rule": f"call explain_rule with '{first.name}'",
+        "key": f"call lookup_key with '{first.name}'",
+        "page": f"read the resource vramwise://pages/{first.name.partition('.md')[0]}",
+    }[first.kind]
+    return Practice(found=[found_json(one) for one in found], next=then)
+
+
+def lookup_key(
+    key: Annotated[str, Field(description="A key of a config, nested ones dotted: fsdp_config.offload_params.")],
+    trainer: Annotated[str, Field(description="Whose key it is; empty: every trainer's that has it.")] = "",
+) -> Keys:
+    """Look up one config key: what it takes, its default by version, what it does to GPU memory, rules about it."""
+    try:
+        pages = look_up(key, trainer or None)
+    except VramwiseError as error:
+        raise next_call(error, "call search_practice with words about what it should do") from error
+    return Keys(keys=[key_json(page) for page in pages])
+
+
+def list_gpus(
+    words: Annotated[
+        list[str],
+        Field(description="All must fit: part of a name, sm_90, amd, bf16, fp8, or a least size such as 40GB."),
+    ] = [],  # noqa: B006
+) -> Listed:
+    """List the cards that `gpu` may name, with usable memory, compute capability and dtypes."""
+    try:
+        cards = matching_gpus(words) if words else all_gpus()
+    except VramwiseError as error:
+        raise next_call(error, "call list_gpus without words") from error
+    then = "" if cards else "call list_gpus with fewer words, or give a size such as 24GB as gpu"
+    return Listed(total=len(cards), items=[gpu_json(card) for card in cards], next=then)
+
+
+def list_models(
+    words: Annotated[list[str], Field(description="All must be part of the id, e.g. qwen3, 8b.")] = [],  # noqa: B006
+) -> Listed:
+    """List models whose dimensions are known, by hub id; others are taken by their name where it says the shape."""
+    wanted = [word.lower() for word in words]
+    found = [name for name in catalogue_ids() if all(word in name.lower() for word in wanted)]
+    then = "" if 0 < len(found) <= _MOST_MODELS else "call list_models with other words"
+    return Listed(total=len(found), items=list(found[:_MOST_MODELS]), next=then)

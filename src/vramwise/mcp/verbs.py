@@ -1,0 +1,205 @@
+"""The tools that work on a config: check, fix, predict, diagnose. Each asks the verb that the command line asks."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import Annotated
+
+from pydantic import Field
+
+from vramwise.documents.edit import diff
+from vramwise.errors import VramwiseError
+from vramwise.foreseeing import WhatIf, answer, opened
+from vramwise.foreseeing import what_if as what_changes
+from vramwise.judging import FileReport, check_source
+from vramwise.mcp.arguments import Config, Gpu, Gpus, TrainerName, Versions, known_model, next_call, options_of, plain
+from vramwise.mcp.results import Checked, Diagnosed, Mended, Predicted
+from vramwise.mending import fix_source
+from vramwise.options import Options, PredictOptions, Text
+from vramwise.render.diagnosis_json import diagnosis_json
+from vramwise.render.outward import unstyle
+from vramwise.render.prediction_json import prediction_json, what_if_json
+from vramwise.render.report_json import file_json, finding_json
+from vramwise.render.text import summary
+from vramwise.subject import NotOurs, Subject
+from vramwise.units import GIB
+
+
+class Verbs:
+    """Tools over a config. `online`: the hub may be asked for the dimensions of a model that is not known here."""
+
+    def __init__(self, *, online: bool = False) -> None:
+        self._online = online
+
+    def check_config(
+        self,
+        config: Config,
+        gpu: Gpu = "",
+        gpus: Gpus = 1,
+        versions: Versions = [],  # noqa: B006
+        trainer: TrainerName = "",
+    ) -> Checked:
+        """Judge an LLM fine-tuning config for GPU memory, before it runs.
+
+        Gives findings with line, severity, message and the fix (its edits, and whether training stays the same), and
+        with a card whether the run fits. Changes nothing. Use fix_config to apply the fixes.
+        """
+        report = check_source(Text(config), options_of(gpu, gpus, versions, trainer), alone=True)
+        _refuse_unusable(report)
+        shown = plain(file_json(report))
+        return Checked(
+            summary=_summary(report),
+            trainer=shown["trainer"],
+            findings=shown["findings"],
+            error=shown["error"],
+            not_predicted=shown["not_predicted"],
+            clean=_clean(report),
+            fits=_fits(report),
+            next=_after(report),
+        )
+
+    def fix_config(
+        self,
+        config: Config,
+        gpu: Gpu = "",
+        gpus: Gpus = 1,
+        unsafe: Annotated[
+            bool,
+            Field(
+                description="Also fixes that change the training: numerics, data, method, the optimizer that was meant."
+            ),
+        ] = False,
+        versions: Versions = [],  # noqa: B006
+        trainer: TrainerName = "",
+    ) -> Mended:
+        """Mend a fine-tuning config: gives the whole new text and its diff. Comments and layout stay.
+
+        Safe fixes keep the result of training; others need unsafe=true. Writes no file: write `config` yourself. The
+        answer holds what remains and whether the new text fits the card, so that no check is needed after it.
+        """
+        report = fix_source(Text(config), options_of(gpu, gpus, versions, trainer), unsafe=unsafe)
+        _refuse_unusable(report.remaining)
+        before, after = report.before, report.after
+        return Mended(
+            summary=_summary(report.remaining),
+            changed=report.changed,
+            config=after.text if after else config,
+            diff=diff(before, after) if before and after else "",
+            applied=plain([finding_json(found) for found in report.applied]),
+            refused=plain([{**finding_json(found), "why": why} for found, why in report.refused]),
+            clean=_clean(report.remaining),
+            fits=_fits(report.remaining),
+            remaining=plain([finding_json(found) for found in report.remaining.findings]),
+            error=plain(file_json(report.remaining)["error"]),
+            next=_after(report.remaining, mended=True, unsafe=unsafe),
+        )
+
+    def predict_memory(
+        self,
+        config: Config,
+        gpu: Gpu = "",
+        gpus: Gpus = 1,
+        changes: Annotated[
+            list[str],
+            Field(description="What if: key=value words of the config, or package==version, all applied together."),
+        ] = [],  # noqa: B006
+        model: Annotated[
+            str, Field(description="Hub id of a known model to stand in for the config's base model; see list_models.")
+        ] = "",
+        versions: Versions = [],  # noqa: B006
+        trainer: TrainerName = "",
+    ) -> Predicted:
+        """Predict peak GPU memory of a fine-tuning run by a simulated step, without a GPU.
+
+        Gives the verdict on the card, the peak by phase, what fills it, the expected error, and remedies that were
+        predicted each. With `changes`, `what_if` holds the same for the changed config.
+        """
+        options = options_of(gpu, gpus, versions, trainer)
+        ask = PredictOptions(model=model or None, online=self._online)
+        subject = opened(Text(config), options, ask)
+        known_model(subject)
+        found = answer(subject, ask)
+        changed = _changed(subject, options, ask, changes) if changes else None
+        shown = changed.prediction if changed else found.prediction
+        capacity = shown.capacity_bytes
+        return Predicted(
+            summary=str((what_if_json(changed) if changed else prediction_json(shown, found))["verdict"]["text"]),
+            fits=shown.fits,
+            peak_reserved_gib=round(shown.needs.peak_reserved_bytes / GIB, 2),
+            capacity_gib=None if capacity is None else round(capacity / GIB, 2),
+            prediction=plain(prediction_json(found.prediction, found)),
+            what_if=plain(what_if_json(changed)) if changed else None,
+            next="" if shown.fits is not False else "call fit_config, or try a remedy's edits with `changes`",
+        )
+
+    def diagnose_failure(
+        self,
+        log: Annotated[
+            str, Field(description="The training log, or its end with the traceback, as text (not a path).")
+        ],
+        config: Annotated[
+            str, Field(description="The run's config as text: causes and remedies are then weighed.")
+        ] = "",
+        gpu: Gpu = "",
+        gpus: Gpus = 1,
+        versions: Versions = [],  # noqa: B006
+        trainer: TrainerName = "",
+    ) -> Diagnosed:
+        """Explain a failed run (CUDA out of memory, dtype errors) from its log: ranked causes, evidence, remedies.
+
+        With the config, remedies come as edits and say whether the run would have survived with them.
+        """
+        from vramwise.diagnosis.reading import read_all
+
+        options = options_of(gpu, gpus, versions, trainer)
+        stream = BytesIO(log.encode("utf-8", "replace"))
+        found = read_all(stream, config=Text(config) if config else None, options=options).diagnosis
+        then = "give the config as well: remedies are then predicted" if found.failed and not config else ""
+        return Diagnosed(summary=found.sentence, failed=found.failed, diagnosis=plain(diagnosis_json(found)), next=then)
+
+
+def _refuse_unusable(report: FileReport) -> None:
+    """A text that is no config of ours, or cannot be read at all."""
+    if report.foreign is not None:
+        raise NotOurs(report.foreign)
+    if report.error is not None and not report.findings:
+        raise report.error
+
+
+def _summary(report: FileReport) -> str:
+    said, found = unstyle(summary([report], fixing=True)), report.prediction
+    if found is None or found.gpu is None:
+        return said
+    rows = " with full rows" if found.full_rows else ""
+    return f"{said}; {'fits' if found.fits else 'does not fit'} {found.gpu.name}{rows}"
+
+
+def _clean(report: FileReport) -> bool:
+    return report.error is None and report.failing == 0
+
+
+def _fits(report: FileReport) -> bool | None:
+    return None if report.prediction is None else report.prediction.fits
+
+
+def _after(report: FileReport, *, mended: bool = False, unsafe: bool = False) -> str:
+    """The call that leads on."""
+    fixes = [found.fix for found in report.findings if found.fix is not None]
+    if report.prediction is None and report.run is not None and report.run.target.gpu is None:
+        return "give gpu, so that the run is predicted"
+    if not mended and fixes:
+        return "call fix_config" + (
+            "" if all(fix.safe for fix in fixes) else " (unsafe=true for those that are not safe)"
+        )
+    if mended and not unsafe and any(not fix.safe for fix in fixes):
+        return "call fix_config with unsafe=true if the training may change"
+    if _fits(report) is False:
+        return "call fit_config"
+    return "" if _clean(report) else "call explain_rule with the rule of a finding"
+
+
+def _changed(subject: Subject, options: Options, ask: PredictOptions, changes: list[str]) -> WhatIf:
+    try:
+        return what_changes(subject, options, ask, changes)
+    except VramwiseError as error:
+        raise next_call(error, "call lookup_key for what a key takes, or search_practice to find one") from error

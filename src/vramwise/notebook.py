@@ -1,0 +1,58 @@
+"""Results as notebooks show them: the pages of `--html`, and plain ones where no timeline is at hand, in a frame.
+
+The frame keeps the page's styles and scripts apart from the notebook's: it may run its own script and nothing else.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+_TALL, _LOW = 900, 420
+
+
+def shown(result: Any) -> str | None:
+    """The frame for a result of a verb; None where there is nothing to show."""
+    from vramwise.diagnosis.evidence import Diagnosis
+    from vramwise.fitting.report import FitReport
+    from vramwise.judging import FileReport
+    from vramwise.mending import FixReport
+    from vramwise.render import notebook_html as pages
+    from vramwise.render.fit_html import fit_page
+    from vramwise.variants.prediction import Prediction
+    from vramwise.variants.search.result import Fit
+
+    results = result if isinstance(result, list) else [result]
+    if len(results) == 1 and isinstance(results[0], Prediction):
+        return _prediction(results[0])
+    if results and all(isinstance(one, FileReport) for one in results):
+        return _frame(pages.reports_page(results), _LOW)
+    if results and all(isinstance(one, FixReport) for one in results):
+        return _frame(pages.fixes_page([(one, _diff(one)) for one in results]), _LOW)
+    if len(results) == 1 and isinstance(results[0], Fit):
+        return _frame(fit_page(FitReport(fit=results[0])), _TALL)
+    if len(results) == 1 and isinstance(results[0], Diagnosis):
+        return _frame(pages.diagnosis_report(results[0]), _LOW)
+    return None
+
+
+def _prediction(prediction: Any) -> str | None:
+    from vramwise.render.prediction_html import prediction_page
+    from vramwise.variants.prediction import profile_of
+
+    if not prediction.short_timeline.events:
+        return None
+    page = prediction_page(prediction, profile_of(prediction), prediction.model.name, ())
+    return _frame(page, _TALL)
+
+
+def _diff(report: Any) -> str:
+    from vramwise.documents.edit import diff
+
+    return diff(report.before, report.after) if report.changed else ""
+
+
+def _frame(page: str, height: int) -> str:
+    inner = escape(page, quote=True)
+    style = f"width:100%;height:{height}px;border:0"
+    return f'<iframe title="vramwise" sandbox="allow-scripts" style="{style}" srcdoc="{inner}"></iframe>'

@@ -1,0 +1,1 @@
+"""Good practice by symptom or words: rules, keys and the pages of the documentation, ranked."""

@@ -1,0 +1,20 @@
+"""A card as plain values: for `gpus --format json`, and for agents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramwise.types import GpuSpec
+
+
+def gpu_json(card: GpuSpec) -> dict[str, Any]:
+    """One card."""
+    return {
+        "name": card.name,
+        "vendor": card.vendor,
+        "usable_bytes": card.memory_bytes,
+        "capability": None if card.capability is None else ".".join(str(part) for part in card.capability),
+        "multiprocessors": card.multiprocessors,
+        "bf16": card.bf16,
+        "fp8": card.fp8,
+    }

@@ -1,0 +1,53 @@
+"""One rule as plain values and as its page: for `rules --format json`, and for agents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramwise.rules.base import Rule
+
+
+def rule_json(rule: Rule) -> dict[str, Any]:
+    """A rule in the list of rules."""
+    return {
+        "id": rule.id,
+        "severity": rule.severity.value,
+        "severities": [severity.value for severity in rule.severities],
+        "topic": rule.topic,
+        "title": rule.title,
+        "needs": sorted(rule.needs),
+        "beyond_trainer": rule.beyond_trainer or None,
+        "beyond_axolotl": rule.beyond_trainer or None,  # its first name, for those who read it
+    }
+
+
+def rule_page(rule: Rule) -> str:
+    """One rule's page, as Markdown."""
+    parts = [
+        f"# {rule.id}",
+        f"**{rule.severity.value}**{_other_cases(rule)} · {rule.topic}{_needs(rule)}",
+        rule.title,
+        rule.documentation,
+    ]
+    if rule.beyond_trainer:
+        parts.append(f"**Beyond the trainer's own checks.** {rule.beyond_trainer}")
+    parts.append("## Example")
+    parts.append(_example("Bad", rule.bad, rule.options))
+    parts.append(_example("Good", rule.good, rule.good_options))
+    parts.append(f"Silence it on its line: `# vramwise: ignore[{rule.id}] reason`")
+    return "\n\n".join(parts) + "\n"
+
+
+def _other_cases(rule: Rule) -> str:
+    others = [one.value for one in rule.severities if one is not rule.severity]
+    return f" (in other cases {' or '.join(others)})" if others else ""
+
+
+def _needs(rule: Rule) -> str:
+    words = {"gpu": "a named card (`--gpu`)", "memory": "a prediction", "model": "a known model"}
+    return f" · needs {' and '.join(words[need] for need in sorted(rule.needs))}" if rule.needs else ""
+
+
+def _example(title: str, text: str, options: str) -> str:
+    under = f" (`{options}`)" if options else ""
+    return f"{title}{under}:\n```yaml\n{text.rstrip()}\n```"

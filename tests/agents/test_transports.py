@@ -1,0 +1,92 @@
+"""The server over both transports, asked by the SDK's client; and who may not ask."""
+
+import http.client
+import json
+
+import pytest
+
+pytest.importorskip("mcp")
+
+from agent_sessions import http_server, over_stdio, talk
+
+SMALL = "base_model: HuggingFaceTB/SmolLM2-135M\nadapter: lora\nlora_r: 8\nlora_alpha: 16\nsequence_len: 512\n"
+ASKED = {"config": SMALL, "gpu": "rtx-4090"}
+
+
+async def conversation(client):
+    tools = [tool.name for tool in (await client.list_tools()).tools]
+    answered = await client.call_tool("predict_memory", ASKED)
+    refused = await client.call_tool("check_config", {"config": SMALL, "gpu": "rtx-9999"})
+    return tools, answered, refused
+
+
+def hold(tools, answered, refused):
+    assert len(tools) >= 9
+    assert answered.structured_content["fits"] is True
+    assert refused.is_error
+    assert "list_gpus" in refused.content[0].text
+
+
+def test_over_standard_streams():
+    hold(*over_stdio(conversation))
+
+
+@pytest.fixture(scope="module")
+def port():
+    with http_server() as port:
+        yield port
+
+
+def test_over_http(port):
+    hold(*talk(f"http://127.0.0.1:{port}/mcp", conversation))
+
+
+def posted(port, *, content="application/json", path="/mcp", body=None, **headers):
+    """The status of a request as a browser or a script could send it."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"} if body is None else body
+    sent = {"Content-Type": content, "Accept": "application/json, text/event-stream", **headers}
+    connection.request("POST", path, body=json.dumps(message), headers=sent)
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Host": "evil.example"}, 421),
+        ({"Host": "127.0.0.1:1"}, 421),
+        ({"Host": "127.0.0.1.evil.example"}, 421),
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "http://127.0.0.1:1"}, 403),
+        ({"Origin": "null"}, 403),
+    ],
+)
+def test_others_hosts_and_origins_are_refused(port, headers, status):
+    assert posted(port, **headers) == status
+
+
+def test_a_form_of_a_web_page_is_no_request(port):
+    assert posted(port, content="text/plain") == 400
+    assert posted(port, path="/") == 404
+
+
+def test_a_request_beyond_all_measure_is_refused(port):
+    assert posted(port, body={"padding": "x" * (5 * 1024 * 1024)}) == 413
+
+
+def test_a_port_that_is_taken_is_one_sentence(port, vramwise):
+    refused = vramwise("mcp", "--http", "--port", port)
+    assert refused.exit_code == 2
+    assert "cannot be used" in str(refused.exception)
+    assert "--port" in str(refused.exception)
+
+
+def test_it_listens_on_loopback_alone():
+    from vramwise.mcp.server import security
+
+    allowed = security(8765)
+    assert allowed.enable_dns_rebinding_protection
+    assert {host.rpartition(":")[0] for host in allowed.allowed_hosts} == {"127.0.0.1", "localhost", "[::1]"}
+    assert allowed.allowed_origins == [f"http://{host}" for host in allowed.allowed_hosts]

@@ -1,5 +1,7 @@
 """What `fit` says beside the best: where nothing fits, the largest of something, and where others ask it."""
 
+import sys
+
 import pytest
 from small_runs import FULL, LORA, small
 
@@ -11,8 +13,9 @@ from vramwise.training.parent.remedies import remedies
 @pytest.fixture(scope="module")
 def nothing_fits():
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("vramwise.fitting.fit.ALLOW", {"qlora": ""})
-        patched.setattr("vramwise.fitting.fit._MOST_EACH", 48)
+        module = sys.modules["vramwise.fitting.fit"]
+        patched.setattr(module, "ALLOW", {"qlora": ""})
+        patched.setattr(module, "_MOST_EACH", 48)
         return fit(small(LORA, 1.75))
 
 

@@ -145,3 +145,13 @@ def test_what_is_installed_beside_another_trainer_is_not_that_of_the_one_that_is
     same = make_stack("axolotl", RELEASES, said=("axolotl==0.21.0", "torch==2.12.0"))
     assert versions(same) == {"axolotl": "0.21.0", "torch": "2.12.0", "peft": "0.21.2", "deepspeed": "0.18.0"}
     assert same.releases["peft"].origin.why == "installed here"
+
+
+def test_where_the_trainer_is_not_installed_its_release_says_what_it_runs_with(monkeypatch):
+    here = {
+        name: Release(version=version, origin=Origin(kind="environment", why="installed here"))
+        for name, version in (("torch", "2.12.0"), ("peft", "0.30.0"), ("deepspeed", "0.18.0"))
+    }
+    monkeypatch.setattr("vramwise.stacks._from_here", lambda packages: here)
+    found = make_stack("axolotl", RELEASES)
+    assert versions(found) == {"axolotl": "0.21.0", "torch": "2.12.0", "peft": "0.21.2", "deepspeed": "0.18.0"}

@@ -53,12 +53,15 @@ def make_stack(
             if name in packages:
                 found.setdefault(name, release)
     elsewhere = trainer in found and (trainer not in here or here[trainer].version != found[trainer].version)
-    found = {**here, **found} if not elsewhere else found
+    absent = trainer not in found and trainer not in here
+    found = {**here, **found} if not (elsewhere or absent) else found
     found[trainer] = _known_release(trainer, found.get(trainer), list(releases))
     pins = releases[found[trainer].version] if releases else {}
-    if elsewhere:
-        # another trainer's environment: what is installed here counts only where that release names no version
-        found = {**{name: release for name, release in here.items() if name not in pins}, **found}
+    if elsewhere or absent:
+        # Another environment than the trainer's: what is installed here counts only where its release names no version.
+        # Of a machine that has torch but not the trainer, torch is the one thing that will stay.
+        kept = {name: release for name, release in here.items() if name not in pins or (absent and name == "torch")}
+        found = {**kept, **found}
     for name, version in pins.items():
         why = f"what {trainer} {found[trainer].version} installs with"
         found.setdefault(name, Release(version=version, origin=Origin(kind="assumed", why=why)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
-from itertools import combinations
 
 from vramwise.attempting import Adjust, as_it_is
 from vramwise.errors import VramwiseError
@@ -13,8 +12,8 @@ from vramwise.facts.gpus import all_gpus
 from vramwise.fitting.largest import largest_of
 from vramwise.fitting.workshop import SubjectWorkshop
 from vramwise.subject import Subject
-from vramwise.types import GpuSpec
-from vramwise.variants.axes import ALLOW, Axis, Choices
+from vramwise.types import GpuSpec, RunSpec
+from vramwise.variants.axes import ALLOW, AXES, Axis, Choices
 from vramwise.variants.axes import opened as opened_axes
 from vramwise.variants.search.beyond import closest, considered, fallen, others
 from vramwise.variants.search.book import Book
@@ -87,19 +86,32 @@ def keeping_result(axes: Iterable[Axis]) -> tuple[Axis, ...]:
 def _opened(
     workshop: SubjectWorkshop, allow: Sequence[str], margin_bytes: int | None
 ) -> Iterator[tuple[str, Candidate]]:
-    """What other words would give: each alone; in pairs where none alone is enough; all where no pair is."""
-    closed = [word for word in ALLOW if word not in allow]
-    for count in dict.fromkeys([1, 2, len(closed)]):
-        found = False
-        for words in combinations(closed, count):
-            search = search_of(workshop, opened_axes([*allow, *words]), margin_bytes)
-            search.most = _MOST_EACH
-            best = search.best()
-            if best is not None:
-                found = True
-                yield " ".join(words), search.book.candidate(best)
-        if found:
-            return
+    """What other words would give: each alone; where none alone is enough, as few as are together."""
+
+    def with_words(words: Sequence[str]) -> Candidate | None:
+        search = search_of(workshop, opened_axes([*allow, *words]), margin_bytes)
+        search.most = _MOST_EACH
+        best = search.best()
+        return None if best is None else search.book.candidate(best)
+
+    closed = [word for word in ALLOW if word not in allow and opens(workshop.subject.run, word)]
+    alone = [(word, found) for word in closed if (found := with_words([word])) is not None]
+    if alone or len(closed) < 2:
+        yield from alone
+        return
+    together = with_words(closed)
+    for word in closed if together is not None else ():
+        fewer = [other for other in closed if other != word]
+        found = with_words(fewer)
+        if found is not None:
+            closed, together = fewer, found
+    if together is not None:
+        yield " ".join(closed), together
+
+
+def opens(run: RunSpec, word: str) -> bool:
+    """Whether a word of --allow opens anything to the run as it is."""
+    return any(axis.choices(run) for axis in AXES if axis.allow == word)
 
 
 def smallest_card(candidate: Candidate) -> GpuSpec | None:

@@ -205,6 +205,8 @@ def _where(one: Candidate) -> str:
 
 
 def _value(best: Candidate, key: str) -> str:
+    if key == "model" and best.run is not None:
+        return str(best.run.base_model)
     document = best.attempt.document
     if document is not None and key in document.values:
         return str(document.values[key])

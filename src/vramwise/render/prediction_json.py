@@ -11,7 +11,7 @@ from vramwise.render.outward import unstyle
 from vramwise.render.prediction_text import breakdown_rows
 from vramwise.render.report_json import finding_json, stack_json
 from vramwise.render.speed_text import speed_json
-from vramwise.render.verdict_text import as_options, effect, headline, reasons
+from vramwise.render.verdict_text import as_options, effect, fit_command, headline, reasons
 from vramwise.timeline import MemoryReport
 from vramwise.variants.prediction import Prediction
 
@@ -53,12 +53,12 @@ def prediction_json(prediction: Prediction, answer: Answer | None = None) -> dic
         "peak_at": {"step": needs.peak_step, "phase": needs.peak_phase},
         "reasons": list(reasons(prediction, verdict)),
         "range": prediction.bounds and asdict(prediction.bounds),
-        "remedies": [_remedy(answer.way_out)] if answer and answer.way_out else [],
+        "remedies": [_remedy(answer, answer.way_out)] if answer and answer.way_out else [],
         "speed": speed_json(answer.speed, answer.duration) if answer else None,
     }
 
 
-def _remedy(out: WayOut) -> dict[str, Any]:
+def _remedy(answer: Answer, out: WayOut) -> dict[str, Any]:
     tried = out.attempt
     needs = tried.prediction and tried.prediction.needs
     return {
@@ -68,7 +68,7 @@ def _remedy(out: WayOut) -> dict[str, Any]:
         "commands": list(tried.commands),
         "options": as_options(tried),
         "peak_reserved_bytes": needs and needs.highest_reserved_bytes,
-        "fit_command": out.command,
+        "fit_command": fit_command(answer, out),
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
+from vramwise.fitting import WayOut
 from vramwise.foreseeing import Answer
 from vramwise.render.outward import style
 from vramwise.types import Edit
@@ -145,10 +146,16 @@ def ways_out(answer: Answer) -> list[str]:
     tight = ", tight" if out.candidate.tight else ""
     lines = [style("What would make it fit", bold=True)]
     lines.append(f"  {needed:>9}  {out.words} ({EFFECTS[effect(tried)]}{tight})")
-    if answer.command:
-        lines.append(f"    {answer.command} {as_options(tried)}")
-    lines.append(f"    {out.command}")
+    without_file = answer.command.startswith("vramwise predict ")
+    lines.append(f"    {answer.command} {as_options(tried)}" if without_file else f"    {fit_command(answer, out)}")
     return lines
+
+
+def fit_command(answer: Answer, out: WayOut) -> str:
+    """The line that writes it: for the machine as it was asked about, where a command line asked about a file."""
+    if not answer.command.startswith("vramwise fit "):
+        return out.command
+    return " ".join([answer.command, *(f"--allow {word}" for word in out.allow), "--write"])
 
 
 def effect(tried: Attempt) -> str:

@@ -20,6 +20,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
 
 from axolotl import MIB, Figures, measured  # noqa: E402
+from trainer_lengths import trl_lengths  # noqa: E402
 from vramwise.errors import VramwiseError  # noqa: E402
 from vramwise.options import Options  # noqa: E402
 from vramwise.subject import Subject, open_subject  # noqa: E402
@@ -49,27 +50,42 @@ def subject_of(row: dict[str, Any], folder: Path) -> Subject:
 
 def lengths_of(batches: list[dict[str, Any]], row: dict[str, Any]) -> Lengths | None:
     """Sample lengths that give the batches that came; of packed ones, the widths themselves."""
+    if not batches:
+        return None
+    return trl_lengths(batches, row) if row["trainer"] == "trl" else _alike(batches, row)
+
+
+def _alike(batches: list[dict[str, Any]], row: dict[str, Any]) -> Lengths | None:
+    """Rows nearly as long as the widest: where nothing goes by their tokens, only widths count."""
+    if row["config"].get("packing"):
+        return None
     lines: list[str] = []
     for batch in batches:
         rows, width = batch["input_ids"]
         spare = 9 if batch.get("padded") or "attention_mask" not in batch else 0
         if row["method"] in _PAIRS:
             lines += [f"[{width}, {width - spare}]", *[f"[{width - spare}, {width - spare}]"] * (rows // 2 - 1)]
-        elif kl := batch.get("kl_input_ids") or batch.get("KL_input_ids"):
+        elif kl := batch.get("kl_input_ids"):
             lines += [f"[{width}, {kl[1]}]", *[f"[{width - spare}, {kl[1] - spare}]"] * (rows - 1)]
         else:
             lines += [str(width), *[str(width - spare)] * (rows - 1)]
-    return parse_lengths("\n".join(lines), "measured batches") if lines else None
+    return parse_lengths("\n".join(lines), "measured batches")
+
+
+def _one_evaluation(row: dict[str, Any]) -> list[dict[str, Any]]:
+    """The batches of the first evaluation: each takes the same ones."""
+    every = int(row["config"].get("eval_steps") or 0)
+    times = len(row["steps"]) // every if every else 0
+    return row["eval_widths"][: len(row["eval_widths"]) // times] if times else []
 
 
 def predicted(row: dict[str, Any]) -> tuple[Figures, dict[str, str]]:
     """The same figures, foretold; and the features of the run."""
-    packed = row["config"].get("packing")
     with tempfile.TemporaryDirectory() as folder:
         subject = subject_of(row, Path(folder))
         prediction = subject.forecast(
-            lengths=None if packed else lengths_of(row["widths"], row),
-            eval_lengths=None if packed else lengths_of(row["eval_widths"], row),
+            lengths=lengths_of(row["widths"], row),
+            eval_lengths=lengths_of(_one_evaluation(row), row),
             steps=len(row["steps"]),
         )
     load, rest = [], []

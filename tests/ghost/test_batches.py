@@ -74,7 +74,7 @@ def test_evaluation_has_its_own_rows_and_lengths():
 def test_packed_rows_are_full_whatever_the_lengths():
     one = replace(RUN, sample_packing=True, packing_rows="one", eval_sample_packing=True)
     assert train_shapes(one, lengths(3, 4, 5)) == [BatchShape(1, 2048, False)]
-    assert eval_shapes(one, lengths(3, 4, 5)) == [BatchShape(1, 2048, False)]
+    assert eval_shapes(one, lengths(3, 4, 5)) == [BatchShape(1, 3072, False)]  # its own batch size, rows as long
     assert largest(replace(one, packing_rows="micro")) == BatchShape(2, 1024, True)  # a block-diagonal mask
     assert eval_shapes(replace(one, eval_sample_packing=False), None) == [BatchShape(3, 512, True)] * 2
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from vramwise.errors import VramwiseError
-from vramwise.ghost.loops.batches import BatchShape, from_lengths, largest, rows_a_sample
+from vramwise.ghost.loops.batches import BatchShape, from_lengths, labels_in, largest, rows_a_sample
 from vramwise.types import RunSpec
 
 # UTF-8 bytes a token in English text; only for samples that come as text.
@@ -31,13 +31,16 @@ class Lengths:
 
     `pairs`: every sample is a chosen and a rejected row, whose lengths stand one after the other in `tokens`; for KTO a
     row, and the mismatched one of its KL term.
-    `whole`: these are all samples that there are.
+    `whole`: these are all samples that there are. `labelled`: how many tokens of each are trained on, the last ones.
+    `packed`: these are widths of packed batches, one a batch.
     """
 
     tokens: Sequence[int]
     assumptions: tuple[str, ...] = ()
     pairs: bool = False
     whole: bool = True
+    labelled: Sequence[int] | None = None
+    packed: bool = False
 
 
 def parse_lengths(text: str, name: str) -> Lengths:
@@ -186,15 +189,35 @@ def first_and_widest(shapes: Sequence[BatchShape], group: int, most: int) -> lis
 
 
 def _batches(run: RunSpec, lengths: Lengths, *, evaluation: bool) -> list[BatchShape]:
+    if lengths.packed:
+        return _packed(run, lengths, evaluation=evaluation)
     are_widths = lists_widths(lengths.tokens, run.pad_multiple)
+    labelled = lengths.labelled
     if lengths.pairs and run.objective == "kto":
         cut = replace(run, long_rows="cut")  # so that both stay side by side
         own, others = [
-            from_lengths(cut, lengths.tokens[start::2], evaluation=evaluation, are_widths=are_widths)
+            from_lengths(
+                cut,
+                lengths.tokens[start::2],
+                evaluation=evaluation,
+                are_widths=are_widths,
+                labelled=labelled and labelled[start::2],
+            )
             for start in (0, 1)
         ]
-        return [shape._replace(mismatched=other.width) for shape, other in zip(own, others, strict=True)]
-    return from_lengths(run, row_lengths(run, lengths), evaluation=evaluation, are_widths=are_widths)
+        return [
+            shape._replace(mismatched=other.width, mismatched_labelled=labels_in(other))
+            for shape, other in zip(own, others, strict=True)
+        ]
+    rows = row_lengths(run, lengths)
+    labelled = labelled if rows is lengths.tokens else None
+    return from_lengths(run, rows, evaluation=evaluation, are_widths=are_widths, labelled=labelled)
+
+
+def _packed(run: RunSpec, lengths: Lengths, *, evaluation: bool) -> list[BatchShape]:
+    full = largest(run, evaluation=evaluation)
+    labelled = lengths.labelled or [None] * len(lengths.tokens)
+    return [full._replace(width=width, labelled=count) for width, count in zip(lengths.tokens, labelled, strict=True)]
 
 
 def row_lengths(run: RunSpec, lengths: Lengths) -> Sequence[int]:

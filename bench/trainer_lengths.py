@@ -1,7 +1,8 @@
 """Lengths of the samples in measured batches of TRL, whose losses take labelled tokens alone.
 
 A run's record has the widths of its batches. The longest sample of a batch is known by that; the others were not
-recorded and are drawn, with a fixed seed, from those of the same data that are no longer.
+recorded and are drawn, with a fixed seed, from those of the same data that are no longer. Where the allocator's events
+were recorded, they show how many tokens were labelled: then that number is taken.
 """
 
 from __future__ import annotations
@@ -30,9 +31,17 @@ def trl_lengths(batches: Sequence[dict[str, Any]], row: dict[str, Any]) -> Lengt
     longest = row["config"].get("max_length", 1024)
     rows: Rows = []
     for batch in batches:
-        rows += _rows(batch, row["method"], data, longest, rng)
+        rows += _measured(batch, _rows(batch, row["method"], data, longest, rng))
     tokens, labelled = zip(*rows, strict=True)
     return Lengths(tokens=tokens, labelled=labelled, pairs=row["method"] != "sft")
+
+
+def _measured(batch: dict[str, Any], rows: Rows) -> Rows:
+    """The labels that were counted, all in the first row; KTO's mismatched rows have as many."""
+    if "labelled" not in batch:
+        return rows
+    first = 2 if "KL_input_ids" in batch else 1
+    return [(tokens, batch["labelled"] if place < first else 0) for place, (tokens, _) in enumerate(rows)]
 
 
 def _packed(batches: Sequence[dict[str, Any]], data: list[list[int]]) -> Lengths:
@@ -40,7 +49,10 @@ def _packed(batches: Sequence[dict[str, Any]], data: list[list[int]]) -> Lengths
     prompt = sum(sample[0] for sample in data) / len(data)
     widths = [batch["input_ids"][1] for batch in batches]
     samples = [batch["cu_seq_lens_q"][0] - 1 for batch in batches]
-    labelled = [round(width - prompt * count) for width, count in zip(widths, samples, strict=True)]
+    labelled = [
+        batch.get("labelled", round(width - prompt * count))
+        for batch, width, count in zip(batches, widths, samples, strict=True)
+    ]
     return Lengths(tokens=widths, labelled=labelled, packed=True)
 
 

@@ -72,20 +72,13 @@ def _alike(batches: list[dict[str, Any]], row: dict[str, Any]) -> Lengths | None
     return parse_lengths("\n".join(lines), "measured batches")
 
 
-def _one_evaluation(row: dict[str, Any]) -> list[dict[str, Any]]:
-    """The batches of the first evaluation: each takes the same ones."""
-    every = int(row["config"].get("eval_steps") or 0)
-    times = len(row["steps"]) // every if every else 0
-    return row["eval_widths"][: len(row["eval_widths"]) // times] if times else []
-
-
 def predicted(row: dict[str, Any]) -> tuple[Figures, dict[str, str]]:
     """The same figures, foretold; and the features of the run."""
     with tempfile.TemporaryDirectory() as folder:
         subject = subject_of(row, Path(folder))
         prediction = subject.forecast(
             lengths=lengths_of(row["widths"], row),
-            eval_lengths=lengths_of(_one_evaluation(row), row),
+            eval_lengths=lengths_of(row["eval_widths"], row),
             steps=len(row["steps"]),
         )
     load, rest = [], []

@@ -70,7 +70,10 @@ def _rows(batch: dict[str, Any], method: str, data: list[list[int]], longest: in
 def _drawn(count: int, width: int, data: list[list[int]], longest: int, rng: random.Random) -> Rows:
     """One sample that is as long as the batch is wide, and others at most so long."""
     cut = [[min(tokens, longest) for tokens in sample] for sample in data]
-    first = next((sample for sample in cut if max(sample[1:]) == width), None) or [cut[0][0], *[width] * (len(cut[0]) - 1)]
+    first = next((sample for sample in cut if max(sample[1:]) == width), None) or [
+        cut[0][0],
+        *[width] * (len(cut[0]) - 1),
+    ]
     fitting = [sample for sample in cut if max(sample[1:]) <= width]
     samples = [first, *rng.choices(fitting, k=count - 1)]
     return [(tokens, max(0, tokens - sample[0])) for sample in samples for tokens in sample[1:]]

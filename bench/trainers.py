@@ -1,6 +1,7 @@
 """Predicted against measured, for runs of TRL and LLaMA-Factory: loading, allocated and reserved, one line a run.
 
-    python bench/trainers.py [FILE.jsonl ...] [--only NAME] [--json]
+    python bench/trainers.py [FILE.jsonl ...] [--only NAME]
+    python bench/trainers.py --record
 
 Each measured run is a config, a model's `config.json` and what came of them on a card; it is predicted the way a user
 would: the file, the card, the versions, the lengths of the data.
@@ -20,6 +21,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
 
 from axolotl import MIB, Figures, measured  # noqa: E402
+from record import Entry, write  # noqa: E402
 from trainer_lengths import trl_lengths  # noqa: E402
 from vramwise.errors import VramwiseError  # noqa: E402
 from vramwise.options import Options  # noqa: E402
@@ -98,37 +100,47 @@ def rows(files: list[Path]) -> list[dict[str, Any]]:
     return [row for row in found if row.get("steps") and not row["rc"]]
 
 
+def entry_of(row: dict[str, Any]) -> Entry:
+    """The errors of a run's prediction, as shares."""
+    (guess, found), truth = predicted(row), measured(row)
+    load, allocated, reserved = (
+        getattr(guess, name) / getattr(truth, name) - 1 for name in ("load_reserved", "allocated", "reserved")
+    )
+    return Entry(name=row["name"], features=found, allocated=allocated, reserved=reserved, load=load)
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--only", default="", help="runs whose name contains this")
+    parser.add_argument("--record", action="store_true", help="of all of them; writes the errors into the package")
     arguments = parser.parse_args()
-    errors: dict[str, list[tuple[float, float, float]]] = {}
-    for row in rows(arguments.files):
+    entries: dict[str, list[Entry]] = {}
+    for row in rows([] if arguments.record else arguments.files):
         if arguments.only not in row["name"]:
             continue
         try:
-            (guess, _), truth = predicted(row), measured(row)
+            entry, truth = entry_of(row), measured(row)
         except VramwiseError as error:
             print(f"{row['name']:45s} not predicted: {error}")
             continue
-        found = tuple(
-            getattr(guess, name) / getattr(truth, name) - 1 for name in ("load_reserved", "allocated", "reserved")
-        )
-        errors.setdefault(row["trainer"], []).append(found)
+        entries.setdefault(row["trainer"], []).append(entry)
         print(
-            f"{row['name']:45s} load {found[0]:+7.2%}  allocated {truth.allocated:9.1f} {found[1]:+7.2%}  "
-            f"reserved {truth.reserved:9.1f} {found[2]:+7.2%}"
+            f"{row['name']:45s} load {entry.load:+7.2%}  allocated {truth.allocated:9.1f} {entry.allocated:+7.2%}  "
+            f"reserved {truth.reserved:9.1f} {entry.reserved:+7.2%}",
+            flush=True,
         )
-    for trainer, found in errors.items():
-        for number, name in enumerate(("load", "allocated", "reserved")):
-            sizes = sorted(abs(one[number]) for one in found)
+    for trainer, found in entries.items():
+        for name in ("load", "allocated", "reserved"):
+            sizes = sorted(abs(getattr(one, name)) for one in found)
             within = sum(size <= 0.01 for size in sizes), sum(size <= 0.03 for size in sizes)
             print(
                 f"{trainer} {name}: {len(sizes)} runs, median {median(sizes):.2%}, worst {sizes[-1]:.2%}, "
                 f"{within[0]} within 1 %, {within[1]} within 3 %"
             )
+        if arguments.record:
+            write(found, trainer)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import pytest
 
 from truth import BUNDLED, cases
 from vramwise.errors import VramwiseError
-from vramwise.ghost.loops.batches import BatchShape, largest
+from vramwise.ghost.loops.batches import BatchShape, labels_in, largest
 from vramwise.variants.lengths import (
     Lengths,
     eval_shapes,
@@ -129,3 +129,23 @@ def test_a_length_of_thousands_of_digits_and_a_file_of_millions_of_lines_are_ref
         parse_lengths("5\n" + "9" * 5000, "lengths.txt")
     with pytest.raises(VramwiseError, match=r"lengths\.txt has 2,000,001 lines"):
         parse_lengths("5\n" * 2_000_001, "lengths.txt")
+
+
+def test_losses_that_take_labelled_tokens_are_told_how_many():
+    tiled = replace(RUN, loss_kernel="tiled", long_rows="cut")
+    told = Lengths(tokens=[100, 200, 1500, 60], labelled=[90, 180, 1400, 0])
+    first, second = train_shapes(tiled, told)
+    assert (first.tokens, labels_in(first)) == (300, 270)
+    assert labels_in(second) == 1400 - (1500 - 1024)  # a sample is cut at its end, where its labels are
+    untold = train_shapes(tiled, lengths(100, 200))[0]
+    assert labels_in(untold) == 300 - 2  # all but the first token of each row
+    assert labels_in(train_shapes(RUN, told)[0]) is None  # nothing goes by it
+
+
+def test_widths_of_packed_batches_are_taken_as_they_are():
+    one = replace(RUN, sample_packing=True, packing_rows="one")
+    given = Lengths(tokens=[2040, 1999], labelled=[1900, 1800], packed=True)
+    assert [(shape.rows, shape.width, shape.labelled) for shape in train_shapes(one, given)] == [
+        (1, 2040, 1900),
+        (1, 1999, 1800),
+    ]

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from trainers import entry_of
 
 TESTS = Path(__file__).parent.parent
@@ -22,7 +23,7 @@ HELD = {
     "trl14": (0.1, 0.1),  # packed batches a few tokens apart
     "trl15": (0.1, 0.1),  # KTO, evaluation at another batch
     "trl16": (0.1, 0.5),  # packed evaluation batches of eight rows, training's of one
-    "trl20": (0.1, 0.1),
+    "trl05": (0.1, 0.1),  # adapters around an fp32 base are made in fp32 at once
     "trl22": (0.2, 1.5),
     "llamafactory16": (0.1, 0.1),  # KTO with KL rows of other widths
     "llamafactory18": (0.1, 0.1),  # a value head

@@ -216,7 +216,7 @@ def _batches(run: RunSpec, lengths: Lengths, *, evaluation: bool) -> list[BatchS
 
 def _packed(run: RunSpec, lengths: Lengths, *, evaluation: bool) -> list[BatchShape]:
     full = largest(run, evaluation=evaluation)
-    labelled = lengths.labelled or [None] * len(lengths.tokens)
+    labelled: Sequence[int | None] = lengths.labelled or [None] * len(lengths.tokens)
     return [full._replace(width=width, labelled=count) for width, count in zip(lengths.tokens, labelled, strict=True)]
 
 

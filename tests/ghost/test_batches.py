@@ -149,3 +149,14 @@ def test_widths_of_packed_batches_are_taken_as_they_are():
         (1, 2040, 1900),
         (1, 1999, 1800),
     ]
+
+
+def test_samples_may_say_how_many_of_their_tokens_are_trained_on():
+    assert parse_lengths('{"length": 90, "labelled": 70}\n{"length": 50, "labelled": 0}', "f").labelled == [70, 0]
+    assert parse_lengths('{"length": [90, 80], "labelled": [70, 60]}', "f").labelled == [70, 60]
+    assert parse_lengths('{"length": 90}', "f").labelled is None
+    for bad in ("91", "-1", "true", "[1, 2]", '"x"'):
+        with pytest.raises(VramwiseError, match="`labelled` is"):
+            parse_lengths(f'{{"length": 90, "labelled": {bad}}}', "f")
+    with pytest.raises(VramwiseError, match="all or to none"):
+        parse_lengths('{"length": 90, "labelled": 70}\n{"length": 50}', "f")

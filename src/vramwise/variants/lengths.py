@@ -45,7 +45,7 @@ class Lengths:
 
 def parse_lengths(text: str, name: str) -> Lengths:
     """One length a line, or `[chosen, rejected]` for pairs; or JSON lines of samples, with `length`, `input_ids` or
-    text, pairs with `chosen` and `rejected`. The first line decides which."""
+    text, pairs with `chosen` and `rejected`, all maybe with `labelled`. The first line decides which."""
     count = text.count("\n")
     if count > _MOST_LINES:
         raise VramwiseError(f"{name} has {count:,} lines: at most {_MOST_LINES:,} are read, give the first ones")
@@ -64,16 +64,35 @@ def parse_lengths(text: str, name: str) -> Lengths:
 def _of_samples(lines: Sequence[tuple[int, str]], name: str) -> Lengths:
     estimated = False
     tokens: list[int] = []
+    labelled: list[int] = []
     each = 0
     for number, line in lines:
         found, guessed = _sample_lengths(line, name, number)
+        labelled += _labelled(line, found, name, number)
         each = each or len(found)
         if len(found) != each:
             raise VramwiseError(f"{name}:{number}: pairs and single samples are mixed: give one kind")
         tokens += found
         estimated |= guessed
     note = f"{name}: lengths of text samples estimated at {_BYTES_PER_TOKEN} bytes a token"
-    return Lengths(tokens=tokens, assumptions=(note,) if estimated else (), pairs=each == 2)
+    if labelled and len(labelled) != len(tokens):
+        raise VramwiseError(f"{name}: some samples have `labelled`, others do not: give it to all or to none")
+    return Lengths(tokens=tokens, assumptions=(note,) if estimated else (), pairs=each == 2, labelled=labelled or None)
+
+
+def _labelled(line: str, lengths: Sequence[int], name: str, number: int) -> list[int]:
+    """How many tokens are trained on, of each row of the sample: `labelled`; nothing where it is not said."""
+    stated = json.loads(line).get("labelled")
+    if stated is None:
+        return []
+    counts = stated if isinstance(stated, list) else [stated]
+    whole = all(isinstance(count, int) and not isinstance(count, bool) for count in counts)
+    if len(counts) != len(lengths) or not whole or not all(0 <= c <= n for c, n in zip(counts, lengths, strict=True)):
+        shown = json.dumps(stated)[:40]
+        raise VramwiseError(
+            f"{name}:{number}: `labelled` is {shown}: it must be how many of the sample's tokens are trained on"
+        )
+    return list(counts)
 
 
 def _whole(line: str, name: str, number: int) -> int:

@@ -1,7 +1,7 @@
 """Lengths of the samples in measured batches of TRL, whose losses take labelled tokens alone.
 
 A run's record has the widths of its batches. The longest sample of a batch is known by that; the others were not
-recorded and are drawn, with a fixed seed, from those of the same data that are no longer. Where the allocator's events
+recorded and are drawn, with fixed seeds, from those of the same data that are no longer. Where the allocator's events
 were recorded, they show how many tokens were labelled: then that number is taken.
 """
 
@@ -22,12 +22,18 @@ _FILES = {"sft": "sft", "dpo": "dpo", "reward": "dpo", "kto": "kto"}
 Rows = list[tuple[int, int]]  # tokens of a row, and how many of them are trained on
 
 
-def trl_lengths(batches: Sequence[dict[str, Any]], row: dict[str, Any]) -> Lengths:
+def are_drawn(row: dict[str, Any]) -> bool:
+    """Whether lengths that matter are not those of the run."""
+    several = any(batch["input_ids"][0] > 1 and "labelled" not in batch for batch in row["widths"])
+    return row["trainer"] == "trl" and row["method"] != "reward" and several
+
+
+def trl_lengths(batches: Sequence[dict[str, Any]], row: dict[str, Any], seed: int) -> Lengths:
     """Lengths that give these batches, and how many tokens of each are labelled."""
     data = json.loads(DATA.read_text())[_FILES[row["method"]]]
     if row["config"].get("packing"):
         return _packed(batches, data)
-    rng = random.Random(11)
+    rng = random.Random(seed)
     longest = row["config"].get("max_length", 1024)
     rows: Rows = []
     for batch in batches:

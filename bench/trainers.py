@@ -1,6 +1,7 @@
 """Predicted against measured, for runs of TRL and LLaMA-Factory: loading, allocated and reserved, one line a run.
 
-    python bench/trainers.py [FILE.jsonl ...] [--only NAME] [--json]
+    python bench/trainers.py [FILE.jsonl ...] [--only NAME]
+    python bench/trainers.py --record
 
 Each measured run is a config, a model's `config.json` and what came of them on a card; it is predicted the way a user
 would: the file, the card, the versions, the lengths of the data.
@@ -20,6 +21,8 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
 
 from axolotl import MIB, Figures, measured  # noqa: E402
+from record import Entry, write  # noqa: E402
+from trainer_lengths import are_drawn, trl_lengths  # noqa: E402
 from vramwise.errors import VramwiseError  # noqa: E402
 from vramwise.options import Options  # noqa: E402
 from vramwise.subject import Subject, open_subject  # noqa: E402
@@ -31,6 +34,7 @@ VERSIONS = {
     "trl": ("trl==1.16.0", "transformers==5.22.2", "peft==0.21.2", "accelerate==1.15.0"),
     "llamafactory": ("llamafactory==0.9.5", "transformers==5.6.0", "peft==0.18.1", "trl==0.24.0", "accelerate==1.11.0"),
 }
+_SEEDS = (11, 1, 2, 3)
 _PAIRS = ("dpo", "reward", "rm")
 
 
@@ -47,29 +51,37 @@ def subject_of(row: dict[str, Any], folder: Path) -> Subject:
     return open_subject(folder / "config.yml", options)
 
 
-def lengths_of(batches: list[dict[str, Any]], row: dict[str, Any]) -> Lengths | None:
+def lengths_of(batches: list[dict[str, Any]], row: dict[str, Any], seed: int = _SEEDS[0]) -> Lengths | None:
     """Sample lengths that give the batches that came; of packed ones, the widths themselves."""
+    if not batches:
+        return None
+    return trl_lengths(batches, row, seed) if row["trainer"] == "trl" else _alike(batches, row)
+
+
+def _alike(batches: list[dict[str, Any]], row: dict[str, Any]) -> Lengths | None:
+    """Rows nearly as long as the widest: where nothing goes by their tokens, only widths count."""
+    if row["config"].get("packing"):
+        return None
     lines: list[str] = []
     for batch in batches:
         rows, width = batch["input_ids"]
         spare = 9 if batch.get("padded") or "attention_mask" not in batch else 0
         if row["method"] in _PAIRS:
             lines += [f"[{width}, {width - spare}]", *[f"[{width - spare}, {width - spare}]"] * (rows // 2 - 1)]
-        elif kl := batch.get("kl_input_ids") or batch.get("KL_input_ids"):
+        elif kl := batch.get("kl_input_ids"):
             lines += [f"[{width}, {kl[1]}]", *[f"[{width - spare}, {kl[1] - spare}]"] * (rows - 1)]
         else:
             lines += [str(width), *[str(width - spare)] * (rows - 1)]
-    return parse_lengths("\n".join(lines), "measured batches") if lines else None
+    return parse_lengths("\n".join(lines), "measured batches")
 
 
-def predicted(row: dict[str, Any]) -> tuple[Figures, dict[str, str]]:
+def predicted(row: dict[str, Any], seed: int = _SEEDS[0]) -> tuple[Figures, dict[str, str]]:
     """The same figures, foretold; and the features of the run."""
-    packed = row["config"].get("packing")
     with tempfile.TemporaryDirectory() as folder:
         subject = subject_of(row, Path(folder))
         prediction = subject.forecast(
-            lengths=None if packed else lengths_of(row["widths"], row),
-            eval_lengths=None if packed else lengths_of(row["eval_widths"], row),
+            lengths=lengths_of(row["widths"], row, seed),
+            eval_lengths=lengths_of(row["eval_widths"], row, seed),
             steps=len(row["steps"]),
         )
     load, rest = [], []
@@ -89,37 +101,52 @@ def rows(files: list[Path]) -> list[dict[str, Any]]:
     return [row for row in found if row.get("steps") and not row["rc"]]
 
 
+def entry_of(row: dict[str, Any]) -> Entry:
+    """The errors of a run's prediction, as shares; of drawn lengths the draw that is furthest off counts."""
+    seeds = _SEEDS if are_drawn(row) else _SEEDS[:1]
+    return max((_entry(row, seed) for seed in seeds), key=lambda entry: abs(entry.reserved))
+
+
+def _entry(row: dict[str, Any], seed: int) -> Entry:
+    (guess, found), truth = predicted(row, seed), measured(row)
+    load, allocated, reserved = (
+        getattr(guess, name) / getattr(truth, name) - 1 for name in ("load_reserved", "allocated", "reserved")
+    )
+    return Entry(name=row["name"], features=found, allocated=allocated, reserved=reserved, load=load)
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--only", default="", help="runs whose name contains this")
+    parser.add_argument("--record", action="store_true", help="of all of them; writes the errors into the package")
     arguments = parser.parse_args()
-    errors: dict[str, list[tuple[float, float, float]]] = {}
-    for row in rows(arguments.files):
+    entries: dict[str, list[Entry]] = {}
+    for row in rows([] if arguments.record else arguments.files):
         if arguments.only not in row["name"]:
             continue
         try:
-            (guess, _), truth = predicted(row), measured(row)
+            entry, truth = entry_of(row), measured(row)
         except VramwiseError as error:
             print(f"{row['name']:45s} not predicted: {error}")
             continue
-        found = tuple(
-            getattr(guess, name) / getattr(truth, name) - 1 for name in ("load_reserved", "allocated", "reserved")
-        )
-        errors.setdefault(row["trainer"], []).append(found)
+        entries.setdefault(row["trainer"], []).append(entry)
         print(
-            f"{row['name']:45s} load {found[0]:+7.2%}  allocated {truth.allocated:9.1f} {found[1]:+7.2%}  "
-            f"reserved {truth.reserved:9.1f} {found[2]:+7.2%}"
+            f"{row['name']:45s} load {entry.load:+7.2%}  allocated {truth.allocated:9.1f} {entry.allocated:+7.2%}  "
+            f"reserved {truth.reserved:9.1f} {entry.reserved:+7.2%}",
+            flush=True,
         )
-    for trainer, found in errors.items():
-        for number, name in enumerate(("load", "allocated", "reserved")):
-            sizes = sorted(abs(one[number]) for one in found)
+    for trainer, found in entries.items():
+        for name in ("load", "allocated", "reserved"):
+            sizes = sorted(abs(getattr(one, name)) for one in found)
             within = sum(size <= 0.01 for size in sizes), sum(size <= 0.03 for size in sizes)
             print(
                 f"{trainer} {name}: {len(sizes)} runs, median {median(sizes):.2%}, worst {sizes[-1]:.2%}, "
                 f"{within[0]} within 1 %, {within[1]} within 3 %"
             )
+        if arguments.record:
+            write(found, trainer)
 
 
 if __name__ == "__main__":

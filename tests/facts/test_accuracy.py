@@ -83,7 +83,7 @@ def test_the_record_of_the_package_is_whole():
     runs, basis = accuracy.record()
     assert "H200" in basis
     trainers = {dict(run.features)["trainer"] for run in runs}
-    assert trainers == {"transformers", "axolotl"}
+    assert trainers == {"transformers", "axolotl", "trl", "llamafactory"}
     assert len({run.name for run in runs}) == len(runs) > 200
     kinds = set(features(opened().run, opened().model))
     for run in runs:

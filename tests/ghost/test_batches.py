@@ -6,7 +6,7 @@ import pytest
 
 from truth import BUNDLED, cases
 from vramwise.errors import VramwiseError
-from vramwise.ghost.loops.batches import BatchShape, largest
+from vramwise.ghost.loops.batches import BatchShape, labels_in, largest
 from vramwise.variants.lengths import (
     Lengths,
     eval_shapes,
@@ -74,7 +74,7 @@ def test_evaluation_has_its_own_rows_and_lengths():
 def test_packed_rows_are_full_whatever_the_lengths():
     one = replace(RUN, sample_packing=True, packing_rows="one", eval_sample_packing=True)
     assert train_shapes(one, lengths(3, 4, 5)) == [BatchShape(1, 2048, False)]
-    assert eval_shapes(one, lengths(3, 4, 5)) == [BatchShape(1, 2048, False)]
+    assert eval_shapes(one, lengths(3, 4, 5)) == [BatchShape(1, 3072, False)]  # its own batch size, rows as long
     assert largest(replace(one, packing_rows="micro")) == BatchShape(2, 1024, True)  # a block-diagonal mask
     assert eval_shapes(replace(one, eval_sample_packing=False), None) == [BatchShape(3, 512, True)] * 2
 
@@ -129,3 +129,34 @@ def test_a_length_of_thousands_of_digits_and_a_file_of_millions_of_lines_are_ref
         parse_lengths("5\n" + "9" * 5000, "lengths.txt")
     with pytest.raises(VramwiseError, match=r"lengths\.txt has 2,000,001 lines"):
         parse_lengths("5\n" * 2_000_001, "lengths.txt")
+
+
+def test_losses_that_take_labelled_tokens_are_told_how_many():
+    tiled = replace(RUN, loss_kernel="tiled", long_rows="cut")
+    told = Lengths(tokens=[100, 200, 1500, 60], labelled=[90, 180, 1400, 0])
+    first, second = train_shapes(tiled, told)
+    assert (first.tokens, labels_in(first)) == (300, 270)
+    assert labels_in(second) == 1400 - (1500 - 1024)  # a sample is cut at its end, where its labels are
+    untold = train_shapes(tiled, lengths(100, 200))[0]
+    assert labels_in(untold) == 300 - 2  # all but the first token of each row
+    assert labels_in(train_shapes(RUN, told)[0]) is None  # nothing goes by it
+
+
+def test_widths_of_packed_batches_are_taken_as_they_are():
+    one = replace(RUN, sample_packing=True, packing_rows="one")
+    given = Lengths(tokens=[2040, 1999], labelled=[1900, 1800], packed=True)
+    assert [(shape.rows, shape.width, shape.labelled) for shape in train_shapes(one, given)] == [
+        (1, 2040, 1900),
+        (1, 1999, 1800),
+    ]
+
+
+def test_samples_may_say_how_many_of_their_tokens_are_trained_on():
+    assert parse_lengths('{"length": 90, "labelled": 70}\n{"length": 50, "labelled": 0}', "f").labelled == [70, 0]
+    assert parse_lengths('{"length": [90, 80], "labelled": [70, 60]}', "f").labelled == [70, 60]
+    assert parse_lengths('{"length": 90}', "f").labelled is None
+    for bad in ("91", "-1", "true", "[1, 2]", '"x"'):
+        with pytest.raises(VramwiseError, match="`labelled` is"):
+            parse_lengths(f'{{"length": 90, "labelled": {bad}}}', "f")
+    with pytest.raises(VramwiseError, match="all or to none"):
+        parse_lengths('{"length": 90, "labelled": 70}\n{"length": 50}', "f")

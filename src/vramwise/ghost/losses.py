@@ -152,7 +152,9 @@ def labelled(t: Tape, hidden: Tensor) -> Tensor:
     """Hidden states of the tokens that have a label, copied out: all but the last of each row, at most."""
     rows, tokens, width = hidden.shape
     mask = t.new((rows, tokens - 1), BOOL)
-    chosen = indexed(t, narrow(t, hidden, (rows, tokens - 1, width)), (rows * (tokens - 1), width))
+    most = rows * (tokens - 1)
+    count = most if t.labelled is None else max(1, min(t.labelled, most))
+    chosen = indexed(t, narrow(t, hidden, (rows, tokens - 1, width)), (count, width))
     del mask
     return chosen
 

@@ -201,6 +201,7 @@ class Tape:
         self.checkpoint_frame: Frame | None = None
         # tokens of the batch under way that are no padding, where that is known
         self.real_tokens: int | None = None
+        self.labelled: int | None = None  # places of the batch with a label; None: all
         # things that a library makes at first use and keeps
         self.once: dict[str, Storage] = {}
         # lists the kernels too, where somebody asks for them (`work`)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from vramwise.errors import VramwiseError
-from vramwise.ghost.loops.batches import BatchShape, from_lengths, largest, rows_a_sample
+from vramwise.ghost.loops.batches import BatchShape, from_lengths, labels_in, largest, rows_a_sample
 from vramwise.types import RunSpec
 
 # UTF-8 bytes a token in English text; only for samples that come as text.
@@ -31,18 +31,21 @@ class Lengths:
 
     `pairs`: every sample is a chosen and a rejected row, whose lengths stand one after the other in `tokens`; for KTO a
     row, and the mismatched one of its KL term.
-    `whole`: these are all samples that there are.
+    `whole`: these are all samples that there are. `labelled`: how many tokens of each are trained on, the last ones.
+    `packed`: these are widths of packed batches, one a batch.
     """
 
     tokens: Sequence[int]
     assumptions: tuple[str, ...] = ()
     pairs: bool = False
     whole: bool = True
+    labelled: Sequence[int] | None = None
+    packed: bool = False
 
 
 def parse_lengths(text: str, name: str) -> Lengths:
     """One length a line, or `[chosen, rejected]` for pairs; or JSON lines of samples, with `length`, `input_ids` or
-    text, pairs with `chosen` and `rejected`. The first line decides which."""
+    text, pairs with `chosen` and `rejected`, all maybe with `labelled`. The first line decides which."""
     count = text.count("\n")
     if count > _MOST_LINES:
         raise VramwiseError(f"{name} has {count:,} lines: at most {_MOST_LINES:,} are read, give the first ones")
@@ -61,16 +64,35 @@ def parse_lengths(text: str, name: str) -> Lengths:
 def _of_samples(lines: Sequence[tuple[int, str]], name: str) -> Lengths:
     estimated = False
     tokens: list[int] = []
+    labelled: list[int] = []
     each = 0
     for number, line in lines:
         found, guessed = _sample_lengths(line, name, number)
+        labelled += _labelled(line, found, name, number)
         each = each or len(found)
         if len(found) != each:
             raise VramwiseError(f"{name}:{number}: pairs and single samples are mixed: give one kind")
         tokens += found
         estimated |= guessed
     note = f"{name}: lengths of text samples estimated at {_BYTES_PER_TOKEN} bytes a token"
-    return Lengths(tokens=tokens, assumptions=(note,) if estimated else (), pairs=each == 2)
+    if labelled and len(labelled) != len(tokens):
+        raise VramwiseError(f"{name}: some samples have `labelled`, others do not: give it to all or to none")
+    return Lengths(tokens=tokens, assumptions=(note,) if estimated else (), pairs=each == 2, labelled=labelled or None)
+
+
+def _labelled(line: str, lengths: Sequence[int], name: str, number: int) -> list[int]:
+    """How many tokens are trained on, of each row of the sample: `labelled`; nothing where it is not said."""
+    stated = json.loads(line).get("labelled")
+    if stated is None:
+        return []
+    counts = stated if isinstance(stated, list) else [stated]
+    whole = all(isinstance(count, int) and not isinstance(count, bool) for count in counts)
+    if len(counts) != len(lengths) or not whole or not all(0 <= c <= n for c, n in zip(counts, lengths, strict=True)):
+        shown = json.dumps(stated)[:40]
+        raise VramwiseError(
+            f"{name}:{number}: `labelled` is {shown}: it must be how many of the sample's tokens are trained on"
+        )
+    return list(counts)
 
 
 def _whole(line: str, name: str, number: int) -> int:
@@ -186,15 +208,35 @@ def first_and_widest(shapes: Sequence[BatchShape], group: int, most: int) -> lis
 
 
 def _batches(run: RunSpec, lengths: Lengths, *, evaluation: bool) -> list[BatchShape]:
+    if lengths.packed:
+        return _packed(run, lengths, evaluation=evaluation)
     are_widths = lists_widths(lengths.tokens, run.pad_multiple)
+    labelled = lengths.labelled
     if lengths.pairs and run.objective == "kto":
         cut = replace(run, long_rows="cut")  # so that both stay side by side
         own, others = [
-            from_lengths(cut, lengths.tokens[start::2], evaluation=evaluation, are_widths=are_widths)
+            from_lengths(
+                cut,
+                lengths.tokens[start::2],
+                evaluation=evaluation,
+                are_widths=are_widths,
+                labelled=labelled and labelled[start::2],
+            )
             for start in (0, 1)
         ]
-        return [shape._replace(mismatched=other.width) for shape, other in zip(own, others, strict=True)]
-    return from_lengths(run, row_lengths(run, lengths), evaluation=evaluation, are_widths=are_widths)
+        return [
+            shape._replace(mismatched=other.width, mismatched_labelled=labels_in(other))
+            for shape, other in zip(own, others, strict=True)
+        ]
+    rows = row_lengths(run, lengths)
+    labelled = labelled if rows is lengths.tokens else None
+    return from_lengths(run, rows, evaluation=evaluation, are_widths=are_widths, labelled=labelled)
+
+
+def _packed(run: RunSpec, lengths: Lengths, *, evaluation: bool) -> list[BatchShape]:
+    full = largest(run, evaluation=evaluation)
+    labelled: Sequence[int | None] = lengths.labelled or [None] * len(lengths.tokens)
+    return [full._replace(width=width, labelled=count) for width, count in zip(lengths.tokens, labelled, strict=True)]
 
 
 def row_lengths(run: RunSpec, lengths: Lengths) -> Sequence[int]:

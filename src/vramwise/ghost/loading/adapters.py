@@ -1,4 +1,5 @@
-"""Adapters as PEFT adds them: made in the base weights' type beside their modules, then copied to fp32."""
+"""Adapters as PEFT adds them: made in the base weights' type beside their modules, then copied to fp32 where that is
+another."""
 
 from __future__ import annotations
 
@@ -24,8 +25,11 @@ def add_adapters(t: Tape, weights: Weights) -> None:
             t.mark("weights", name)
             if letter == "magnitude":
                 _weight_norm(t, target, base)
-            first.append(Parameter(t, name, shape, base, trainable=False))
-    for position in range(len(first)):
+            if base is FP32:  # nothing is left to cast
+                first.append(new_parameter(t, weights, name, shape, FP32, trainable=True))
+            else:
+                first.append(Parameter(t, name, shape, base, trainable=False))
+    for position in range(len(first) if base is not FP32 else 0):
         made = first[position]
         t.mark("weights", made.name)
         wide = new_parameter(t, weights, made.name, made.shape, FP32, trainable=True)

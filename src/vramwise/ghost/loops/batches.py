@@ -17,6 +17,7 @@ class BatchShape(NamedTuple):
     """A batch: rows, the width they are padded to, and whether any row is shorter than that.
 
     `tokens`: how many are no padding, where that is known and decides anything (flash attention leaves padding out).
+    `labelled`: how many are trained on, where that is known: losses that take those alone hold less than the width.
     """
 
     rows: int
@@ -24,6 +25,8 @@ class BatchShape(NamedTuple):
     padded: bool
     tokens: int | None = None
     mismatched: int | None = None  # KTO: the width of the rows for its KL term; None: as the others
+    labelled: int | None = None
+    mismatched_labelled: int | None = None
 
 
 Widths = Sequence[int] | Sequence[BatchShape]
@@ -38,10 +41,15 @@ def rows_a_sample(run: RunSpec) -> int:
     return 2 if run.objective in _PAIRED else 1
 
 
+def labels_in(shape: BatchShape) -> int | None:
+    """Places that have a label: all real tokens but the first of each row, at most; None: as many as fit."""
+    if shape.labelled is not None or shape.tokens is None:
+        return shape.labelled
+    return shape.tokens - shape.rows
+
+
 def largest(run: RunSpec, *, evaluation: bool = False) -> BatchShape:
     """The largest batch that the settings allow: every row full. Packed rows are as long in an evaluation."""
-    if run.eval_sample_packing and run.packing_rows != "micro":
-        evaluation = False  # the sampler of training packs for evaluations too
     rows, longest = _limits(run, evaluation=evaluation)
     packed = run.eval_sample_packing if evaluation else run.packing_rows != "none"
     longest = run.sequence_len if packed else longest
@@ -55,12 +63,18 @@ def largest(run: RunSpec, *, evaluation: bool = False) -> BatchShape:
 
 
 def from_lengths(
-    run: RunSpec, lengths: Sequence[int], *, evaluation: bool = False, are_widths: bool = False
+    run: RunSpec,
+    lengths: Sequence[int],
+    *,
+    evaluation: bool = False,
+    are_widths: bool = False,
+    labelled: Sequence[int] | None = None,
 ) -> list[BatchShape]:
     """Batches of samples in the given order; packing fills rows, so that one shape stands for all.
 
     Pairs come as two lengths, one after the other. Where completions are generated, the lengths are the prompts'.
-    `are_widths`: the numbers are widths of batches, with shorter rows in each.
+    `are_widths`: the numbers are widths of batches, with shorter rows in each. `labelled`: how many tokens of each
+    sample are trained on, the last ones.
     """
     if run.eval_sample_packing if evaluation else run.packing_rows != "none":
         return [largest(run, evaluation=evaluation)]
@@ -70,6 +84,7 @@ def from_lengths(
         kept = list(lengths)
     else:
         kept = _within(run, lengths, longest)
+    labels = _labels(run, lengths, labelled, longest)
     if not kept:
         raise VramwiseError(f"every sample is longer than sequence_len {longest}: nothing would be trained")
     shapes = []
@@ -77,9 +92,23 @@ def from_lengths(
         batch = kept[start : start + rows]
         width = _rounded(run, longest if run.pad_to_sequence_len else max(batch))
         padded = are_widths or min(batch) < width
-        counts = padded and not are_widths and "flash" in run.attn_implementation
-        shapes.append(BatchShape(len(batch), width, padded, sum(batch) if counts else None))
+        counts = padded and not are_widths and _reads_tokens(run)
+        known = sum(labels[start : start + rows]) if labels else None
+        shapes.append(BatchShape(len(batch), width, padded, sum(batch) if counts else None, labelled=known))
     return shapes
+
+
+def _reads_tokens(run: RunSpec) -> bool:
+    """Whether anything goes by the real tokens of a padded batch."""
+    return "flash" in run.attn_implementation or "tiled" in (run.loss_kernel, run.log_probs)
+
+
+def _labels(run: RunSpec, lengths: Sequence[int], labelled: Sequence[int] | None, longest: int) -> list[int]:
+    """What is left of each sample's labels once it is cut to measure; nothing where they are not known."""
+    if labelled is None or run.long_rows != "cut" or "tiled" not in (run.loss_kernel, run.log_probs):
+        return []
+    pairs = zip(lengths, labelled, strict=True)
+    return [max(0, count - max(0, length - longest)) for length, count in pairs]
 
 
 def as_shapes(run: RunSpec, widths: Widths | None, *, evaluation: bool = False) -> list[BatchShape]:

@@ -6,6 +6,7 @@ A batch of one label alone copies most, and small batches often are; completions
 
 from __future__ import annotations
 
+from vramwise.ghost.loops.batches import BatchShape
 from vramwise.ghost.loops.preference import PreferenceRun, mean_of_chosen, scored, shifted
 from vramwise.ghost.loops.reference import Model
 from vramwise.ghost.loops.sft import Batch
@@ -19,6 +20,11 @@ class KtoRun(PreferenceRun):
         *("input_ids", "attention_mask", "completion_mask"),
         *("KL_input_ids", "KL_attention_mask", "KL_completion_mask"),
     )
+
+    def note(self, shape: BatchShape) -> None:
+        """The labels of the mismatched rows are others."""
+        super().note(shape)
+        self.mismatched_labelled = shape.mismatched_labelled
 
     def forward(self, batch: Batch, padded: bool) -> tuple[Tensor, Tensor | None]:
         """The loss; the logits go with this call."""
@@ -51,7 +57,9 @@ class KtoRun(PreferenceRun):
     def _mismatched(self, model: Model, batch: Batch, padded: bool) -> None:
         kl = {key: batch[f"KL_{key}"] for key in ("input_ids", "attention_mask")}
         if self.without_logits:
+            own, self.t.labelled = self.t.labelled, self.mismatched_labelled
             scored(self.t, self.chunked(model, kl, padded))
+            self.t.labelled = own
             return
         logits = self.logits(model, kl, padded)
         scored(self.t, self.log_probs(shifted(self.t, logits)))

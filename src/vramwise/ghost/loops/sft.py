@@ -20,7 +20,7 @@ from vramwise.ghost.freezing import freeze_blocks, freeze_except
 from vramwise.ghost.hardware import Hardware, hardware_of
 from vramwise.ghost.loading import load
 from vramwise.ghost.loading.casts import widen_trained
-from vramwise.ghost.loops.batches import BatchShape, Widths
+from vramwise.ghost.loops.batches import BatchShape, Widths, labels_in
 from vramwise.ghost.loops.clip import clip_grad_norm
 from vramwise.ghost.loops.plan import assumptions, local_model, make_plan
 from vramwise.ghost.loops.reference import adapters_in_bf16
@@ -156,7 +156,7 @@ class Run:
                         t.once_more(1 + step.again if position == len(shapes) - 2 else 1)
                         continue
                     start, carried = len(t.events), _number(loss)
-                    t.real_tokens = shape.tokens
+                    self.note(shape)
                     empties = plan.emptying.before_backward(number)
                     # the first makes the gradients, the others add to them; an engine's exchanges go by what was before
                     kind = (shape, position > 0, empties)
@@ -220,6 +220,10 @@ class Run:
         self.t.mark("data", "batch")
         rest: list[Batch] = [{"rest": self.t.new((size,), BOOL)} for size in step.rest_pieces()]
         return [*rest, *batches], items
+
+    def note(self, shape: BatchShape) -> None:
+        """What the next batch is like, beyond its width."""
+        self.t.real_tokens, self.t.labelled = shape.tokens, labels_in(shape)
 
     def forward(self, batch: Batch, padded: bool) -> tuple[Tensor, Tensor | None]:
         """The model under autocast; its outputs in fp32, as accelerate hands them out."""
@@ -307,7 +311,7 @@ class Run:
         fetched: Batch | None = None
         for number, shape in enumerate(shapes, 1):
             fetched = inputs = self.batch(shape)
-            t.real_tokens = shape.tokens
+            self.note(shape)
             found = self._repeated(self._predicted(inputs, shape), shape.rows)
             losses = found if losses is None else t.new((losses.numel + found.numel,), FP32)
             if self.run.eval_empties_every and number % self.run.eval_empties_every == 0:

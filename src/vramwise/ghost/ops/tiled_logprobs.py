@@ -25,14 +25,14 @@ def tiled_log_probs(t: Tape, hidden: Tensor, weight: Tensor) -> Tensor:
         t.work.function()
         _work(t, hidden.shape, weight.shape[0], compute, ())
     statistics = [t.new((count,), FP32) for _ in range(_STATISTICS)]
-    _tiles(t, hidden, weight, compute, named=False)
+    names = _tiles(t, hidden, weight, compute, named=False)
     sums = t.new((count,), FP32)
     log_sums = t.new((count,), FP32)
     del sums
     out = t.new((count,), FP32)
     entropy = t.new((count,), FP32)
     first = t.new((count,), BOOL)
-    del statistics, first
+    del statistics, first, names
     if t.grad_enabled and (hidden.node is not None or weight.node is not None):
         # the function keeps its inputs, and what it says of them
         saved = (without_node(hidden), weight, log_sums, entropy)
@@ -54,9 +54,10 @@ def _to_each(t: Tape, node: Node, grad: Tensor) -> Grads:
     return (t.new(node.extra, FP32),)
 
 
-def _tiles(t: Tape, hidden: Tensor, weight: Tensor, compute: DType, *, named: bool) -> None:
+def _tiles(t: Tape, hidden: Tensor, weight: Tensor, compute: DType, *, named: bool) -> list[Tensor]:
     """Every tile in one buffer. `named`: a slice of the weight has a name, so it lives until the next one is there.
 
+    Returns what has a name: it lives as long as the function that makes the tiles, and so beside what that makes last.
     Two chunks of tokens stand for all, and the rows of one live until those of the next are there.
     """
     (count, width), words = hidden.shape, weight.shape[0]
@@ -74,7 +75,7 @@ def _tiles(t: Tape, hidden: Tensor, weight: Tensor, compute: DType, *, named: bo
             t.workspace()
             if not named:
                 part = None
-    del part, rows, buffer
+    return [tensor for tensor in (buffer, rows, part) if tensor is not None]
 
 
 def _work(t: Tape, shape: tuple[int, ...], words: int, compute: DType, grads: Sequence[bool]) -> None:
@@ -101,9 +102,8 @@ def _backward(t: Tape, node: Node, grad: Tensor) -> Grads:
         _work(t, shape, weight.shape[0], compute, [edge is not None for edge in node.edges[:2]])
     to_hidden = t.new(shape, FP32) if node.edges[0] is not None else None
     to_weight = t.new(weight.shape, FP32) if node.edges[1] is not None else None
-    _tiles(t, Tensor(None, shape, shape[0] * shape[1], dtype), weight, compute, named=True)
+    names = _tiles(t, Tensor(None, shape, shape[0] * shape[1], dtype), weight, compute, named=True)
     narrow = None if to_hidden is None else cast(t, to_hidden, dtype)
-    del to_hidden
     narrow_weight = None if to_weight is None else cast(t, to_weight, weight.dtype)
-    del to_weight
+    del names, to_hidden, to_weight
     return narrow, narrow_weight

@@ -1,0 +1,85 @@
+"""Lengths of the samples in measured batches of TRL, whose losses take labelled tokens alone.
+
+A run's record has the widths of its batches. The longest sample of a batch is known by that; the others were not
+recorded and are drawn, with fixed seeds, from those of the same data that are no longer. Where the allocator's events
+were recorded, they show how many tokens were labelled: then that number is taken.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from vramwise.variants.lengths import Lengths
+
+# Tokens of the made-up data, each sample's prompt first: [prompt, whole], of pairs [prompt, chosen, rejected].
+DATA = Path(__file__).resolve().parent.parent / "tests" / "data" / "truth" / "trainers-data.json"
+_FILES = {"sft": "sft", "dpo": "dpo", "reward": "dpo", "kto": "kto"}
+
+Rows = list[tuple[int, int]]  # tokens of a row, and how many of them are trained on
+
+
+def are_drawn(row: dict[str, Any]) -> bool:
+    """Whether lengths that matter are not those of the run."""
+    several = any(batch["input_ids"][0] > 1 and "labelled" not in batch for batch in row["widths"])
+    return row["trainer"] == "trl" and row["method"] != "reward" and several
+
+
+def trl_lengths(batches: Sequence[dict[str, Any]], row: dict[str, Any], seed: int) -> Lengths:
+    """Lengths that give these batches, and how many tokens of each are labelled."""
+    data = json.loads(DATA.read_text())[_FILES[row["method"]]]
+    if row["config"].get("packing"):
+        return _packed(batches, data)
+    rng = random.Random(seed)
+    longest = row["config"].get("max_length", 1024)
+    rows: Rows = []
+    for batch in batches:
+        rows += _measured(batch, _rows(batch, row["method"], data, longest, rng))
+    tokens, labelled = zip(*rows, strict=True)
+    return Lengths(tokens=tokens, labelled=labelled, pairs=row["method"] != "sft")
+
+
+def _measured(batch: dict[str, Any], rows: Rows) -> Rows:
+    """The labels that were counted, all in the first row; KTO's mismatched rows have as many."""
+    if "labelled" not in batch:
+        return rows
+    first = 2 if "KL_input_ids" in batch else 1
+    return [(tokens, batch["labelled"] if place < first else 0) for place, (tokens, _) in enumerate(rows)]
+
+
+def _packed(batches: Sequence[dict[str, Any]], data: list[list[int]]) -> Lengths:
+    """Widths; every sample has a prompt, taken to be as long as they are on average."""
+    prompt = sum(sample[0] for sample in data) / len(data)
+    widths = [batch["input_ids"][1] for batch in batches]
+    samples = [batch["cu_seq_lens_q"][0] - 1 for batch in batches]
+    labelled = [
+        batch.get("labelled", round(width - prompt * count))
+        for batch, width, count in zip(batches, widths, samples, strict=True)
+    ]
+    return Lengths(tokens=widths, labelled=labelled, packed=True)
+
+
+def _rows(batch: dict[str, Any], method: str, data: list[list[int]], longest: int, rng: random.Random) -> Rows:
+    count, width = batch["input_ids"]
+    if method == "kto":
+        own = _drawn(count, width, data, longest, rng)
+        others = _drawn(count, batch["KL_input_ids"][1], data, longest, rng)
+        return [row for pair in zip(own, others, strict=True) for row in pair]
+    if method == "sft":
+        return _drawn(count, width, data, longest, rng)
+    return _drawn(count // 2, width, data, longest, rng)
+
+
+def _drawn(count: int, width: int, data: list[list[int]], longest: int, rng: random.Random) -> Rows:
+    """One sample that is as long as the batch is wide, and others at most so long."""
+    cut = [[min(tokens, longest) for tokens in sample] for sample in data]
+    first = next((sample for sample in cut if max(sample[1:]) == width), None) or [
+        cut[0][0],
+        *[width] * (len(cut[0]) - 1),
+    ]
+    fitting = [sample for sample in cut if max(sample[1:]) <= width]
+    samples = [first, *rng.choices(fitting, k=count - 1)]
+    return [(tokens, max(0, tokens - sample[0])) for sample in samples for tokens in sample[1:]]

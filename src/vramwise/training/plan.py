@@ -84,7 +84,8 @@ class TrainPlan:
     config_path: str  # absolute; relative paths inside the config are relative to the working directory, as in Axolotl
     config_text: str
     output_dir: str  # absolute
-    engine: Literal["transformers", "axolotl"] = "transformers"
+    engine: Literal["transformers", "axolotl", "trl", "llamafactory"] = "transformers"
+    kind: str = ""  # of training, where the trainer's command must be told
     # recovery
     attempt: int = 1
     resume_from: str | None = None  # a complete checkpoint folder, or None for the start

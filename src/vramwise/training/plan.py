@@ -90,6 +90,7 @@ class TrainPlan:
     attempt: int = 1
     resume_from: str | None = None  # a complete checkpoint folder, or None for the start
     recover: bool = True
+    resumable: bool = True  # the engine can go on from a checkpoint of this training
     run: str = ""  # which run's checkpoints it writes and may delete; a resumed run goes on as the same
     settings: Mapping[str, str] = field(default_factory=dict)  # what a checkpoint must have been trained with
     force: bool = False  # go on from a checkpoint of other data

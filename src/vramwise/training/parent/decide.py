@@ -71,9 +71,11 @@ def decide_shapes(run: RunSpec) -> Decision:
     """Whether every batch has the same shape."""
     if run.constant_shapes:
         kind = "packed rows" if run.sample_packing else "rows"
-        return Decision(name="shapes", value=f"constant, {kind} of {run.pad_multiple}", why="padded to sequence_len")
-    value = f"vary, up to {run.sequence_len}"
-    return Decision(name="shapes", value=value, why="pad_to_sequence_len is off: widths follow the data")
+        length = run.keys.get("sequence_len", "sequence_len")
+        return Decision(name="shapes", value=f"constant, {kind} of {run.pad_multiple}", why=f"padded to {length}")
+    key = "pad_to_sequence_len"
+    off = f"{key} is off: " if run.keys.get(key, key) == key else ""  # a key that not every trainer has
+    return Decision(name="shapes", value=f"vary, up to {run.sequence_len}", why=f"{off}widths follow the data")
 
 
 def worker_environment(allocator: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:

@@ -15,6 +15,7 @@ from vramwise.training.parent.launch import launched_from_outside, torchrun
 from vramwise.training.plan import TrainPlan
 from vramwise.types import Document, Edit, RunSpec
 
+_WITHOUT_RESUMING = ("rm", "ppo")
 CONFIG_FILE = "llamafactory.yml"
 _PATHS = ("model_name_or_path", "adapter_name_or_path", "dataset_dir", "deepspeed", "fsdp_config", "ref_model")
 
@@ -35,6 +36,11 @@ def torchrun_environment(run: RunSpec, environ: Mapping[str, str]) -> dict[str, 
     """What its command sets for torchrun beside the allocator, unless OPTIM_TORCH=0."""
     wanted = environ.get("OPTIM_TORCH", "1").lower() in ("true", "y", "1")
     return {"TORCH_NCCL_AVOID_RECORD_STREAMS": "1"} if wanted and _several(run.gpus, run.config.document) else {}
+
+
+def resumable(run: RunSpec) -> bool:
+    """Whether it goes on from a checkpoint: in these stages it drops one, or wants the adapter named apart."""
+    return run.config.get("stage") not in _WITHOUT_RESUMING
 
 
 def _several(gpus: int, document: Document) -> bool:

@@ -47,6 +47,8 @@ def arguments_of(document: Document, plan: TrainPlan, paths: Iterable[str]) -> I
     if plan.attempt > 1:
         yield Edit(op="insert", key="per_device_train_batch_size", value=plan.micro_batch_size)
         yield Edit(op="insert", key="gradient_accumulation_steps", value=plan.gradient_accumulation_steps)
+        if document.values.get("auto_find_batch_size"):  # it would take the checkpoint's batch again
+            yield Edit(op="set", key="auto_find_batch_size", value=False)
         if plan.eval_batch_size is not None:
             yield Edit(op="insert", key="per_device_eval_batch_size", value=plan.eval_batch_size)
     if plan.resume_from is not None:

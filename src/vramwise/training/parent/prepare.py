@@ -13,7 +13,7 @@ from vramwise.options import Options
 from vramwise.subject import Subject, open_subject, read_document, trainer_of
 from vramwise.training.parent import decide
 from vramwise.training.parent.engine_axolotl import guard_environment
-from vramwise.training.parent.engine_llamafactory import torchrun_environment
+from vramwise.training.parent.engine_llamafactory import resumable, torchrun_environment
 from vramwise.training.parent.engine_trl import kind_with_a_command
 from vramwise.training.parent.engines import EMBEDDED, choose_engine
 from vramwise.training.parent.expected import memory_of, predicted_decision
@@ -161,6 +161,7 @@ def _plan(
         engine=options.engine,  # type: ignore[arg-type]  # one of ENGINES
         kind=kind_with_a_command(run) if options.engine == "trl" else "",
         recover=options.recover,
+        resumable=options.engine != "llamafactory" or resumable(run),
         settings=settings_of(run, _seed(run)),
         force=options.force,
         micro_batch_size=run.micro_batch_size,
@@ -193,6 +194,9 @@ def _wanted(run: RunSpec, options: TrainOptions) -> Wanted:
     """Where to go on: --resume-from, --resume, or what the config says (a checkpoint by name, or the last one)."""
     named = options.resume_from or run.config.get("resume_from_checkpoint")
     by_option = options.resume_from is not None
+    if options.engine == "llamafactory" and _resumes(run, options) and not resumable(run):
+        stage = run.config.get("stage")
+        raise VramwiseError(f"LLaMA-Factory cannot go on from a checkpoint in stage {stage}: begin anew with --fresh")
     if run.sharding.startswith("zero") and _resumes(run, options) and not (by_option or options.resume):
         raise VramwiseError(
             "DeepSpeed unpickles the checkpoints it resumes, which runs what is in them: a config alone does not "

@@ -187,6 +187,8 @@ def _recovery(
 
 def last_of_this_run(plan: TrainPlan, started_ns: int) -> str | None:
     """The highest whole checkpoint that was finished after the run began, else the one it began from."""
+    if not plan.resumable:
+        return None
     if plan.engine != "transformers":
         return foreign.latest_of_trainer(plan.output_dir, since_ns=started_ns) or plan.resume_from
     own = [

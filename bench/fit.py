@@ -15,7 +15,6 @@ from vramwise.fitting import fit
 from vramwise.options import Options
 from vramwise.subject import open_subject
 from vramwise.units import gib
-from vramwise.variants.changes.words import in_few_words
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
@@ -54,7 +53,7 @@ def row(path: Path, card: str, gpus: int) -> str:
         answer = f"nothing fits, the closest misses by {missed}" + (f"; --allow {words}" if words else "")
     else:
         faster = "" if found.speedup is None else f"{found.speedup:.2f} × as fast: "
-        answer = faster + in_few_words(found.best.attempt.changes)
+        answer = faster + found.best.attempt.words
     cards = card if gpus == 1 else f"{gpus} × {card}"
     return f"| {path.name} | {cards} | {taken:.1f} | {found.considered:,} | {found.simulated} | {answer} |"
 

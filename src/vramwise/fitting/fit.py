@@ -19,7 +19,7 @@ from vramwise.variants.search.beyond import closest, considered, fallen, others
 from vramwise.variants.search.book import Book
 from vramwise.variants.search.finding import Progress, Search
 from vramwise.variants.search.result import Candidate, Fit
-from vramwise.variants.search.space import Space
+from vramwise.variants.search.space import Pick, Space
 
 # Simulations that each further word of --allow may take where nothing fits without it.
 _MOST_EACH = 12
@@ -52,8 +52,7 @@ def fit(
     original = book.candidate_anyway(book.space.start)
     if original.prediction is None:
         raise VramwiseError(original.fell)
-    best = search.best()
-    nearest = None if best is not None else closest(search)
+    best, nearest = _answer(search)
     total = considered(search)
     return Fit(
         original=original,
@@ -74,6 +73,15 @@ def search_of(workshop: SubjectWorkshop, axes: tuple[Axis, ...], margin_bytes: i
     return Search(book=Book(space=space, workshop=workshop, margin_bytes=margin_bytes))
 
 
+def _answer(search: Search) -> tuple[Pick | None, Pick | None]:
+    """The best; or else the closest, which is the answer where simulations ran out before it was come to."""
+    best = search.best()
+    if best is not None:
+        return best, None
+    nearest = closest(search)
+    return (nearest, None) if nearest is not None and search.book.candidate(nearest).fits else (None, nearest)
+
+
 def keeping_result(axes: Iterable[Axis]) -> tuple[Axis, ...]:
     """The axes without what changes the training."""
 
@@ -91,7 +99,7 @@ def _opened(
     def with_words(words: Sequence[str]) -> Candidate | None:
         search = search_of(workshop, opened_axes([*allow, *words]), margin_bytes)
         search.most = _MOST_EACH
-        best = search.best()
+        best, _ = _answer(search)
         return None if best is None else search.book.candidate(best)
 
     closed = [word for word in ALLOW if word not in allow and opens(workshop.subject.run, word)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from vramwise.fitting import WayOut
 from vramwise.foreseeing import Answer, WhatIf
 from vramwise.render.outward import unstyle
 from vramwise.render.prediction_text import breakdown_rows
@@ -53,15 +52,18 @@ def prediction_json(prediction: Prediction, answer: Answer | None = None) -> dic
         "peak_at": {"step": needs.peak_step, "phase": needs.peak_phase},
         "reasons": list(reasons(prediction, verdict)),
         "range": prediction.bounds and asdict(prediction.bounds),
-        "remedies": [_remedy(answer, answer.way_out)] if answer and answer.way_out else [],
+        "remedies": _remedies(answer) if answer else [],
         "speed": speed_json(answer.speed, answer.duration) if answer else None,
     }
 
 
-def _remedy(answer: Answer, out: WayOut) -> dict[str, Any]:
-    tried = out.attempt
+def _remedies(answer: Answer) -> list[dict[str, Any]]:
+    out = answer.way_out
+    tried = None if out is None else out.attempt
+    if out is None or tried is None:
+        return []
     needs = tried.prediction and tried.prediction.needs
-    return {
+    remedy = {
         "title": tried.title,
         "effect": effect(tried),
         "edits": [{"op": edit.op, "key": edit.key, "value": edit.value} for edit in tried.edits],
@@ -70,6 +72,7 @@ def _remedy(answer: Answer, out: WayOut) -> dict[str, Any]:
         "peak_reserved_bytes": needs and needs.highest_reserved_bytes,
         "fit_command": fit_command(answer, out),
     }
+    return [remedy]
 
 
 def what_if_json(changed: WhatIf) -> dict[str, Any]:

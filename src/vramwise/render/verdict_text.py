@@ -140,12 +140,13 @@ def ways_out(answer: Answer) -> list[str]:
             return []
         room = gib(answer.prediction.needs.device_bytes)
         return [f"Nothing that was tried makes it fit: it takes a card with more than {room}, or several (--gpus)"]
-    tried = out.attempt
-    assert tried.prediction is not None
-    needed = gib(tried.prediction.needs.highest_reserved_bytes)
-    tight = ", tight" if out.candidate.tight else ""
     lines = [style("What would make it fit", bold=True)]
-    lines.append(f"  {needed:>9}  {out.words} ({EFFECTS[effect(tried)]}{tight})")
+    if out.candidate is None:
+        return [*lines, "  Nothing was found in a few tries; this looks further:", f"    {fit_command(answer, out)}"]
+    tried = out.candidate.attempt
+    needed = gib(out.candidate.reserved_bytes or 0)
+    tight = ", tight" if out.candidate.tight else ""
+    lines.append(f"  {needed:>9}  {tried.words} ({EFFECTS[effect(tried)]}{tight})")
     without_file = answer.command.startswith("vramwise predict ")
     lines.append(f"    {answer.command} {as_options(tried)}" if without_file else f"    {fit_command(answer, out)}")
     return lines

@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 
 from vramwise.variants.search.book import Book
 from vramwise.variants.search.estimates import Key, in_order
-from vramwise.variants.search.fitness import TOO_LARGE
+from vramwise.variants.search.fitness import OF_MEMORY, TOO_LARGE
 from vramwise.variants.search.space import Pick, is_deciding
 
 # Up to about so many variants each is timed, and nothing is estimated.
@@ -130,11 +130,12 @@ class Search:
         """What a variant that does not fit says of others."""
         candidate = self.book.candidate(pick)
         prediction = candidate.prediction
-        if prediction is None or candidate.fell != TOO_LARGE:
+        if prediction is None or candidate.fell not in OF_MEMORY:
             return
-        self._failed.setdefault(self._beside_batches(self.context(pick)), []).append((*self._batches(pick), pick))
+        if candidate.fell == TOO_LARGE:
+            self._failed.setdefault(self._beside_batches(self.context(pick)), []).append((*self._batches(pick), pick))
         lean = self._leanest(pick)
-        if lean is not None and (pick == lean or self.book.candidate(lean).fell == TOO_LARGE):
+        if lean is not None and (pick == lean or self.book.candidate(lean).fell in OF_MEMORY):
             self.dead.add(self.context(pick))
 
     def _hopeless(self, pick: Pick) -> bool:

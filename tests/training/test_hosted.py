@@ -215,3 +215,20 @@ def test_a_trainer_that_is_not_installed(folder, vramwise, monkeypatch, trainer,
     assert line.partition(": ")[2] in reasons
     assert "is not installed here" in reasons
     assert "GiB reserved of" in reasons
+
+
+def test_a_run_that_does_not_fit_is_told_what_helps_in_the_trainers_own_keys(folder, vramwise):
+    config = write(
+        folder,
+        "trl",
+        model_name_or_path="Qwen/Qwen2.5-0.5B",
+        use_peft=True,
+        gradient_checkpointing=False,
+        max_length=2048,
+    )
+    done = vramwise("train", config, "--gpu", "8GB", "--torch", "2.13")
+    assert done.exit_code == 1
+    changes = done.output.partition("changes that keep the training result:")[2]
+    assert "per_device_train_batch_size: " in changes
+    assert "not started" in changes
+    assert not (folder / "out").exists()

@@ -146,9 +146,10 @@ def test_under_expandable_segments_padding_is_no_fix():
 
 def test_training_prepares_the_run_that_is_predicted(tmp_path, monkeypatch):
     """Held-out samples that nothing evaluates used to count in one place and not in the other."""
-    from vramwise.training.parent import prepare as preparing
+    from vramwise.training.parent import refusing
+    from vramwise.training.parent.prepare import TrainOptions, prepare
 
-    monkeypatch.setattr(preparing, "missing", lambda modules: [])
+    monkeypatch.setattr(refusing, "missing", lambda modules: [])
     config = tmp_path / "config.yml"
     for schedule in ("", "eval_steps: 10\n"):
         config.write_text(
@@ -161,7 +162,7 @@ def test_training_prepares_the_run_that_is_predicted(tmp_path, monkeypatch):
         # Training starts from full rows, and reads the data with the tokenizer where those do not fit.
         full = replace(options, data="")
         predicted = vramwise.predict(config, full, PredictOptions(engine="transformers"))
-        ready = preparing.prepare(str(config), preparing.TrainOptions(target=options))
+        ready = prepare(str(config), TrainOptions(target=options))
         assert ready.prediction is not None
         assert ready.prediction.needs == predicted.needs
         assert ready.prediction.fits == predicted.fits

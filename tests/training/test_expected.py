@@ -3,7 +3,7 @@
 import pytest
 from tiny_runs import make_folder, prepared, write_config
 
-from vramwise.training.parent import prepare as preparing
+from vramwise.training.parent import refusing
 from vramwise.training.parent import run as verb
 from vramwise.training.parent.expected import first_and_widest, sentence, with_real_lengths
 from vramwise.training.plan import TrainPlan
@@ -12,7 +12,7 @@ from vramwise.training.worker.main import run_of
 
 @pytest.fixture(autouse=True)
 def _everything_installed(monkeypatch):
-    monkeypatch.setattr(preparing, "missing", lambda modules: [])
+    monkeypatch.setattr(refusing, "missing", lambda modules: [])
 
 
 @pytest.fixture

@@ -293,7 +293,7 @@ def test_axolotl_is_started_again_from_its_checkpoint_with_smaller_batches(folde
 )
 def test_axolotl_gets_the_dtype_that_was_decided(folder, monkeypatch, gpu, written, handed_over):
     """Not left to Axolotl, which takes emulated bf16 for bf16 and fp16 where there is no GPU."""
-    monkeypatch.setattr("vramwise.training.parent.prepare.axolotl_command", lambda: "axolotl")
+    monkeypatch.setattr("vramwise.training.parent.refusing.trainer_command", lambda name: name)
     config = write_config(folder, **written)
     ready = prepared(config, engine="axolotl", random_weights=False, target={"gpu": gpu})
     found = yaml.safe_load(write_axolotl_config(ready.plan).read_text())
@@ -303,7 +303,7 @@ def test_axolotl_gets_the_dtype_that_was_decided(folder, monkeypatch, gpu, writt
 
 def test_axolotl_finds_what_stands_beside_the_config(folder, monkeypatch, tmp_path_factory):
     """It looks in the working folder only."""
-    monkeypatch.setattr("vramwise.training.parent.prepare.axolotl_command", lambda: "axolotl")
+    monkeypatch.setattr("vramwise.training.parent.refusing.trainer_command", lambda name: name)
     config = write_config(folder, test_datasets=[{"path": "samples.jsonl", "type": "completion"}])
     monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
     plan = prepared(config, engine="axolotl", random_weights=False).plan

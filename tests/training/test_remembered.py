@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 from tiny_runs import make_folder, prepared, write_config
 
-from vramwise.training.parent import prepare as preparing
+from vramwise.training.parent import refusing
 from vramwise.training.plan import write_plan
 
 
 @pytest.fixture(autouse=True)
 def _everything_installed(monkeypatch):
-    monkeypatch.setattr(preparing, "missing", lambda modules: [])
+    monkeypatch.setattr(refusing, "missing", lambda modules: [])
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ import click
 from vramwise.api import Options
 from vramwise.cli.options import TARGET_OPTIONS, target_options
 from vramwise.cli.writing import say
-from vramwise.training.parent.prepare import ENGINES, TrainOptions
+from vramwise.training.parent.engines import ENGINES
+from vramwise.training.parent.prepare import TrainOptions
 from vramwise.training.parent.run import train
 from vramwise.units import parse_size
 

@@ -65,22 +65,12 @@ class MemoryGuardPlugin(BasePlugin):
         before = sys.excepthook
 
         def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-            try:
-                self._record(plan, error)
-            except Exception as failure:  # the error itself must be shown, whatever happens here
-                sys.stderr.write(f"what the memory held cannot be written down: {failure}\n")
+            from vramwise.training.guard.ending import record_end
+
+            record_end(plan, error, self._guard, self._trainer)
             before(kind, error, trace)
 
         sys.excepthook = hook
-
-    def _record(self, plan: TrainPlan, error: BaseException) -> None:
-        from vramwise.training.guard import oom
-
-        if not oom.is_out_of_memory(error):
-            return
-        phase = "load" if self._guard is None else self._guard.phase
-        state = getattr(self._trainer, "state", None)
-        oom.record(plan, error, phase, step=None if state is None else state.global_step + 1)
 
 
 def _plan() -> TrainPlan | None:

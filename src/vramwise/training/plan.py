@@ -84,11 +84,13 @@ class TrainPlan:
     config_path: str  # absolute; relative paths inside the config are relative to the working directory, as in Axolotl
     config_text: str
     output_dir: str  # absolute
-    engine: Literal["transformers", "axolotl"] = "transformers"
+    engine: Literal["transformers", "axolotl", "trl", "llamafactory"] = "transformers"
+    kind: str = ""  # of training, where the trainer's command must be told
     # recovery
     attempt: int = 1
     resume_from: str | None = None  # a complete checkpoint folder, or None for the start
     recover: bool = True
+    resumable: bool = True  # the engine can go on from a checkpoint of this training
     run: str = ""  # which run's checkpoints it writes and may delete; a resumed run goes on as the same
     settings: Mapping[str, str] = field(default_factory=dict)  # what a checkpoint must have been trained with
     force: bool = False  # go on from a checkpoint of other data

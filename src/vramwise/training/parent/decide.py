@@ -15,8 +15,9 @@ from vramwise.training.plan import Decision
 from vramwise.types import RunSpec, Target
 
 
-def decide_allocator(target: Target) -> tuple[dict[str, str], str, Decision]:
-    """Variables to set, the settings in force, and why."""
+def decide_allocator(target: Target, in_file: Mapping[str, str] | None = None) -> tuple[dict[str, str], str, Decision]:
+    """Variables to set, the settings in force, and why. `in_file`: those that the config itself sets over others."""
+    target = replace(target, alloc_env={**target.alloc_env, **(in_file or {})})
     chosen = prepared_variables(target)
     settings, origin = settings_in_force(target, chosen, "vramwise train")
     if origin.kind == "environment":
@@ -31,11 +32,11 @@ def _allocator(settings: str, why: str) -> Decision:
     return Decision(name="allocator", value=settings or "torch's defaults", why=why)
 
 
-def decide_dtypes(run: RunSpec) -> tuple[RunSpec, Decision]:
-    """The run with the dtypes it will have on this machine."""
+def decide_dtypes(run: RunSpec, *, decides: bool = True) -> tuple[RunSpec, Decision]:
+    """The run with the dtypes it will have on this machine; `decides`: the engine takes them from here."""
     gpu = run.target.gpu
     origin = run.origins["precision"]
-    if gpu is None and origin.kind == "assumed":
+    if gpu is None and origin.kind == "assumed" and decides:
         run = replace(run, precision="fp32", weights_dtype="fp32", autocast=False, fp32_embeddings=True)
         return run, Decision(name="dtype", value="fp32", why="bf16 auto, and no GPU here")
     if gpu is None and run.precision == "fp16" and run.autocast:
@@ -70,9 +71,11 @@ def decide_shapes(run: RunSpec) -> Decision:
     """Whether every batch has the same shape."""
     if run.constant_shapes:
         kind = "packed rows" if run.sample_packing else "rows"
-        return Decision(name="shapes", value=f"constant, {kind} of {run.pad_multiple}", why="padded to sequence_len")
-    value = f"vary, up to {run.sequence_len}"
-    return Decision(name="shapes", value=value, why="pad_to_sequence_len is off: widths follow the data")
+        length = run.keys.get("sequence_len", "sequence_len")
+        return Decision(name="shapes", value=f"constant, {kind} of {run.pad_multiple}", why=f"padded to {length}")
+    key = "pad_to_sequence_len"
+    off = f"{key} is off: " if run.keys.get(key, key) == key else ""  # a key that not every trainer has
+    return Decision(name="shapes", value=f"vary, up to {run.sequence_len}", why=f"{off}widths follow the data")
 
 
 def worker_environment(allocator: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
-from vramwise.documents.document import parse_document
-from vramwise.documents.edit import apply_edits
 from vramwise.facts.models import local_config
-from vramwise.files import write_new
-from vramwise.training.parent.extras import axolotl_command
+from vramwise.training.parent.extras import trainer_command
+from vramwise.training.parent.handed_over import config_of, hand_over, only_beside
 from vramwise.training.plan import PLAN_FILE, TrainPlan
 from vramwise.types import Document, Edit
 
@@ -25,7 +22,7 @@ PLAN_VARIABLE = "VRAMWISE_PLAN"
 
 def axolotl_attempt(plan: TrainPlan, plan_path: str, _env: Mapping[str, str]) -> list[str]:
     """The command of one attempt; its config is written beside the other records."""
-    return [axolotl_command(), "train", str(write_config(plan))]
+    return [trainer_command("axolotl"), "train", str(write_config(plan))]
 
 
 def guard_environment(output_dir: str) -> dict[str, str]:
@@ -35,14 +32,11 @@ def guard_environment(output_dir: str) -> dict[str, str]:
 
 def write_config(plan: TrainPlan) -> Path:
     """The user's config with the guard in its plugin list and what the plan decided; the user's file is not touched."""
-    document = parse_document(plan.config_path, plan.config_text.encode("utf-8"))
+    document = config_of(plan)
     edits = [*_guard(document), *_dtype(document, plan), *_paths(document), *_batches(plan)]
     if plan.resume_from is not None:
         edits.append(Edit(op="insert", key="resume_from_checkpoint", value=plan.resume_from))
-    text = apply_edits(document, edits).text
-    path = Path(plan.output_dir) / CONFIG_FILE
-    write_new(path, text.encode("utf-8"), make_folder=True)
-    return path
+    return hand_over(plan, CONFIG_FILE, document, edits)
 
 
 def _guard(document: Document) -> Iterator[Edit]:
@@ -87,9 +81,5 @@ def _paths(document: Document) -> Iterator[Edit]:
     for name in ("datasets", "test_datasets"):
         for index, block in enumerate(document.values.get(name) or ()):
             path = block.get("path") if isinstance(block, dict) else None
-            if _only_beside(path, beside):
+            if only_beside(path, beside):
                 yield Edit(op="set", key=f"{name}.{index}.path", value=str(beside / str(path)))
-
-
-def _only_beside(path: Any, beside: Path) -> bool:
-    return isinstance(path, str) and bool(path) and not Path(path).exists() and (beside / path).exists()

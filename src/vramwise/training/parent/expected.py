@@ -14,7 +14,7 @@ from pathlib import Path
 from vramwise.facts.models import find_model
 from vramwise.timeline import MemoryReport
 from vramwise.training.parent.decide import as_loaded
-from vramwise.training.plan import PredictedMemory, PredictedPhase, TrainPlan
+from vramwise.training.plan import Decision, PredictedMemory, PredictedPhase, TrainPlan
 from vramwise.types import ModelSpec, RunSpec
 from vramwise.units import gib
 from vramwise.variants.lengths import Lengths
@@ -22,6 +22,14 @@ from vramwise.variants.prediction import Prediction, predict_run
 
 _FIRST_STEPS = 24
 _FIRST_EVAL_BATCHES = 16
+
+
+def predicted_decision(prediction: Prediction) -> Decision:
+    """What it will need, of how much."""
+    room = "" if prediction.capacity_bytes is None else f" of {gib(prediction.capacity_bytes)}"
+    peak = expected_report(prediction)
+    value = f"{gib(peak.peak_reserved_bytes)} reserved{room}"
+    return Decision(name="memory", value=value, why=f"predicted; peak in {peak.peak_phase} of step {peak.peak_step}")
 
 
 def memory_of(prediction: Prediction) -> PredictedMemory:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Iterable
 from importlib.util import find_spec
+from pathlib import Path
 
 from vramwise.errors import VramwiseError
 
@@ -17,20 +19,36 @@ _LINES = {
     "tensorboard": "pip install tensorboard",
     "flash_attn": "pip install flash-attn --no-build-isolation",
     "axolotl": "pip install --no-build-isolation axolotl",
+    "trl": "pip install trl peft",
+    "llamafactory": "pip install llamafactory",
 }
+# trainer → its command
+COMMANDS = {"axolotl": "axolotl", "trl": "trl", "llamafactory": "llamafactory-cli"}
 
 
-def find_axolotl() -> str | None:
-    """The `axolotl` command on the path, if any; it may live in an environment of its own."""
-    return shutil.which("axolotl")
+def find_command(trainer: str) -> str | None:
+    """A trainer's command on the path, else beside our own Python; it may live in an environment of its own."""
+    name = COMMANDS[trainer]
+    return shutil.which(name) or shutil.which(name, path=str(Path(sys.executable).parent))
 
 
-def axolotl_command() -> str:
-    """The `axolotl` command; without it, the line that installs it."""
-    found = find_axolotl()
+def trainer_command(trainer: str) -> str:
+    """A trainer's command; without it, the line that installs it."""
+    found = find_command(trainer)
     if found is None:
-        raise VramwiseError(f"--engine axolotl needs the axolotl command: {_LINES['axolotl']}")
+        raise VramwiseError(f"--engine {trainer} needs the {COMMANDS[trainer]} command: {install_lines([trainer])}")
     return found
+
+
+def python_of(command: str) -> str:
+    """The Python that runs a command: its first line says it; else the one beside it, else ours."""
+    path = Path(command).resolve()
+    with path.open("rb") as file:
+        first = file.readline(4096).decode("utf-8", "replace").strip()
+    named = Path(first.removeprefix("#!").strip())
+    beside = [path.parent / name for name in ("python", "python3")]
+    candidates = [named, *beside] if first.startswith("#!") and named.name.startswith("python") else beside
+    return next((str(one) for one in candidates if one.is_file()), sys.executable)
 
 
 def missing(modules: Iterable[str]) -> list[str]:

@@ -34,18 +34,22 @@ def worker_command(plan: TrainPlan, plan_path: str, env: Mapping[str, str]) -> l
     worker = ["-m", WORKER, plan_path]
     if plan.gpus == 1 or launched_from_outside(env):
         return [sys.executable, *worker]
+    return [*torchrun(sys.executable, plan.gpus, env), *worker]
+
+
+def torchrun(python: str, gpus: int, env: Mapping[str, str]) -> list[str]:
+    """torchrun for this node's share of the processes; what it runs follows."""
     nodes = find_nodes(env)
-    if plan.gpus % nodes.count:
-        raise VramwiseError(f"{plan.gpus} GPUs cannot be shared evenly by {nodes.count} nodes")
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--max-restarts", "0"]
-    torchrun += ["--nproc-per-node", str(plan.gpus // nodes.count)]
+    if gpus % nodes.count:
+        raise VramwiseError(f"{gpus} GPUs cannot be shared evenly by {nodes.count} nodes")
+    words = [python, "-m", "torch.distributed.run", "--max-restarts", "0"]
+    words += ["--nproc-per-node", str(gpus // nodes.count)]
     if nodes.count == 1:
-        return [*torchrun, "--standalone", *worker]
+        return [*words, "--standalone"]
     if nodes.address is None:
         raise VramwiseError(f"{nodes.count} nodes need the address of the first: set PET_MASTER_ADDR or MASTER_ADDR")
-    torchrun += ["--nnodes", str(nodes.count), "--node-rank", str(nodes.rank)]
-    torchrun += ["--master-addr", nodes.address, "--master-port", str(nodes.port)]
-    return [*torchrun, *worker]
+    words += ["--nnodes", str(nodes.count), "--node-rank", str(nodes.rank)]
+    return [*words, "--master-addr", nodes.address, "--master-port", str(nodes.port)]
 
 
 def launched_from_outside(env: Mapping[str, str]) -> bool:

@@ -10,22 +10,23 @@ from pathlib import Path
 from vramwise.errors import VramwiseError
 from vramwise.judging import judge, policy_for
 from vramwise.options import Options
-from vramwise.subject import Subject, open_subject
+from vramwise.subject import Subject, open_subject, read_document, trainer_of
 from vramwise.training.parent import decide
 from vramwise.training.parent.engine_axolotl import guard_environment
-from vramwise.training.parent.expected import expected_report, memory_of
-from vramwise.training.parent.extras import TRAIN, axolotl_command, find_axolotl, install_lines, missing
+from vramwise.training.parent.engine_llamafactory import resumable, torchrun_environment
+from vramwise.training.parent.engine_trl import kind_with_a_command
+from vramwise.training.parent.engines import EMBEDDED, choose_engine
+from vramwise.training.parent.expected import memory_of, predicted_decision
+from vramwise.training.parent.refusing import refuse_file, refuse_what_the_engine_cannot
 from vramwise.training.parent.remembered import Found, with_found_batches
 from vramwise.training.parent.resuming import Wanted, decide_start, settings_of
-from vramwise.training.parent.supported import needed_modules, unsupported
 from vramwise.training.parent.trust import trusted
 from vramwise.training.plan import Decision, GuardThresholds, TrainPlan, card_of, target_of
-from vramwise.training.sources import refuse_sources
 from vramwise.types import Document, Finding, ModelSpec, RunSpec, Severity
-from vramwise.units import gib
 from vramwise.variants.prediction import Prediction
 
-ENGINES = ("transformers", "axolotl")
+# Engines that take the dtype which is decided here; the others read it from their file alone.
+_DTYPES_DECIDED = (EMBEDDED, "axolotl")
 _DEFAULT_OUTPUT = "./model-out"
 _DEFAULT_SEED = 42
 
@@ -79,7 +80,7 @@ class Prepared:
 def prepare(path: str, options: TrainOptions) -> Prepared:
     """Read, check, decide and predict. What the engine cannot do at all raises; findings and misfits are given back."""
     options, engine = with_engine(path, options)
-    subject = open_subject(path, options.target, engine=options.engine)
+    subject = _open(path, options)
     report = judge(subject, policy_for(path, options.target, predicts=False))
     if report.error is not None:
         raise report.error
@@ -87,12 +88,13 @@ def prepare(path: str, options: TrainOptions) -> Prepared:
     if run.base_model is None:
         raise VramwiseError(f"{path} names no base_model")
     trusts = trusted(run.config, by_user=options.trust_remote_code)
-    _refuse_what_the_engine_cannot(path, subject, options)
-    environment, settings, allocator = decide.decide_allocator(run.target)
+    refuse_what_the_engine_cannot(path, subject, options, lambda one: _predict(one, options))
+    own = run.added_variables if options.engine == "trl" else {}  # what the file's `env:` says of the allocator
+    environment, settings, allocator = decide.decide_allocator(run.target, own)
     found = Found(allocator=settings, memory_limit_bytes=options.memory_limit_bytes)
-    remembers = options.engine == "transformers" and _resumes(run, options)
+    remembers = options.engine == EMBEDDED and _resumes(run, options)
     run, remembered = with_found_batches(subject, _output_dir(run), found) if remembers else (run, None)
-    run, dtype = decide.decide_dtypes(replace(run, allocator=settings))
+    run, dtype = decide.decide_dtypes(replace(run, allocator=settings), decides=options.engine in _DTYPES_DECIDED)
     run = decide.as_loaded(run, random_weights=options.random_weights)
     decisions = [engine, allocator, dtype, decide.decide_batch(run), decide.decide_eval(run), decide.decide_shapes(run)]
     if remembered is not None:
@@ -101,62 +103,32 @@ def prepare(path: str, options: TrainOptions) -> Prepared:
     prediction = _predict(subject, options)
     decisions.append(_memory_decision(subject, prediction))
     start = decide_start(_wanted(run, options), _output_dir(run), settings_of(run, _seed(run)))
-    if options.engine == "axolotl":
-        environment |= guard_environment(_output_dir(run))
+    environment |= _launch_environment(run, options)
     plan = _plan(subject.document, run, options, environment, prediction, [*decisions, *start.decisions])
     plan = replace(plan, resume_from=start.checkpoint, run=start.run, trust_remote_code=trusts)
     return Prepared(subject=subject, plan=plan, findings=report.findings, prediction=prediction)
 
 
 def with_engine(path: str, options: TrainOptions) -> tuple[TrainOptions, Decision]:
-    """Who trains: the engine asked for, else the file's own trainer where it is installed, else the embedded one."""
-    if options.engine is not None:
-        if options.engine not in ENGINES:
-            raise VramwiseError(f"engine '{options.engine}' is neither {' nor '.join(ENGINES)}")
-        return options, Decision(name="engine", value=options.engine, why="asked for")
-    if options.random_weights:
-        chosen, why = "transformers", "--random-weights is the embedded engine's alone"
-    elif find_axolotl() is None:
-        chosen, why = "transformers", "Axolotl, which the file is for, is not installed here"
-    else:
-        chosen, why = "axolotl", "the file is for it, and it is installed"
-    return replace(options, engine=chosen), Decision(name="engine", value=chosen, why=why)
+    """Who trains, and why; a file that the embedded engine would have to train and does not know is refused."""
+    owner = trainer_of(read_document(path, options.target), options.target.trainer)
+    engine = choose_engine(path, owner, options.engine, random_weights=options.random_weights)
+    options = replace(options, engine=engine.value)
+    if engine.value == EMBEDDED:
+        refuse_file(path, owner, options, engine, lambda one: _predict(one, options))
+    return options, engine
 
 
-def _refuse_what_the_engine_cannot(path: str, subject: Subject, options: TrainOptions) -> None:
-    if options.engine != "transformers":
-        _refuse_options(options)
-        refuse_sources(subject.run.config)
-        axolotl_command()
-        return
-    reasons = [f"  {path}:{error.line or 1}: {error.message}" for error in unsupported(subject.run)]
-    lacking = missing((*TRAIN, *needed_modules(subject.run)))
-    if not reasons and not lacking:
-        return
-    counted = [f"{len(reasons)} setting(s) that it cannot honour"] if reasons else []
-    counted += [f"{len(lacking)} package(s) missing"] if lacking else []
-    lines = [f"  memory: {_foretold(path, options)}", *reasons]
-    if lacking:
-        lines.append(f"  {', '.join(lacking)}: {install_lines(lacking)}")
-    if reasons:
-        lines.append("  remove these settings, or install Axolotl and let it train (--engine axolotl)")
-    raise VramwiseError(f"the embedded engine cannot train {path}: {', '.join(counted)}", *lines)
+def _open(path: str, options: TrainOptions) -> Subject:
+    """The config as the engine reads it: its own trainer's, or the embedded engine's."""
+    return open_subject(path, options.target, engine=EMBEDDED if options.engine == EMBEDDED else None)
 
 
-def _foretold(path: str, options: TrainOptions) -> str:
-    """What the run would take if the file's own trainer ran it: known before anything else is asked for."""
-    subject = open_subject(path, options.target)
-    prediction = _predict(subject, options)
-    if prediction is None:
-        return f"not predicted: {subject.model_missing or 'no GPU here'}"
-    fits = {True: "fits", False: "does not fit", None: "no card named"}[prediction.fits]
-    return f"{predicted_decision(prediction).value} ({fits})"
-
-
-def _refuse_options(options: TrainOptions) -> None:
-    """What is asked of us but would be Axolotl's to do."""
-    if options.random_weights:
-        raise VramwiseError("--random-weights is not possible with --engine axolotl: Axolotl loads the model by itself")
+def _launch_environment(run: RunSpec, options: TrainOptions) -> dict[str, str]:
+    """What the way in which a trainer is started brings."""
+    if options.engine == "axolotl":
+        return guard_environment(_output_dir(run))
+    return torchrun_environment(run, os.environ) if options.engine == "llamafactory" else {}
 
 
 def _predict(subject: Subject, options: TrainOptions) -> Prediction | None:
@@ -170,14 +142,6 @@ def _memory_decision(subject: Subject, prediction: Prediction | None) -> Decisio
         return predicted_decision(prediction)
     why = subject.model_missing if subject.model is None else "no GPU here: training on the CPU"
     return Decision(name="memory", value="not predicted", why=why)
-
-
-def predicted_decision(prediction: Prediction) -> Decision:
-    """What it will need, of how much."""
-    room = "" if prediction.capacity_bytes is None else f" of {gib(prediction.capacity_bytes)}"
-    peak = expected_report(prediction)
-    value = f"{gib(peak.peak_reserved_bytes)} reserved{room}"
-    return Decision(name="memory", value=value, why=f"predicted; peak in {peak.peak_phase} of step {peak.peak_step}")
 
 
 def _plan(
@@ -194,8 +158,10 @@ def _plan(
         config_path=str(Path(document.path).absolute()),
         config_text=document.text,
         output_dir=output,
-        engine="axolotl" if options.engine == "axolotl" else "transformers",
+        engine=options.engine,  # type: ignore[arg-type]  # one of ENGINES
+        kind=kind_with_a_command(run) if options.engine == "trl" else "",
         recover=options.recover,
+        resumable=options.engine != "llamafactory" or resumable(run),
         settings=settings_of(run, _seed(run)),
         force=options.force,
         micro_batch_size=run.micro_batch_size,
@@ -228,16 +194,19 @@ def _wanted(run: RunSpec, options: TrainOptions) -> Wanted:
     """Where to go on: --resume-from, --resume, or what the config says (a checkpoint by name, or the last one)."""
     named = options.resume_from or run.config.get("resume_from_checkpoint")
     by_option = options.resume_from is not None
+    if options.engine == "llamafactory" and _resumes(run, options) and not resumable(run):
+        stage = run.config.get("stage")
+        raise VramwiseError(f"LLaMA-Factory cannot go on from a checkpoint in stage {stage}: begin anew with --fresh")
     if run.sharding.startswith("zero") and _resumes(run, options) and not (by_option or options.resume):
         raise VramwiseError(
             "DeepSpeed unpickles the checkpoints it resumes, which runs what is in them: a config alone does not "
             "decide that; say --resume, or --resume-from with the folder"
         )
     return Wanted(
-        named=None if not named else str(named),
+        named=None if not named or named is True else str(named),
         named_by="--resume-from" if by_option else "resume_from_checkpoint",
         last=_resumes(run, options),
-        axolotl=options.engine == "axolotl",
+        hosted=options.engine != EMBEDDED,
         force=options.force,
         fresh=options.fresh,
     )

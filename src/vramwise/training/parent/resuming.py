@@ -27,7 +27,7 @@ class Wanted:
     named: str | None
     named_by: str
     last: bool  # the last one in output_dir
-    axolotl: bool
+    hosted: bool  # another trainer trains, and writes the checkpoints
     force: bool
     fresh: bool = False  # from the beginning, whatever is there
 
@@ -62,7 +62,7 @@ def _checkpoint(wanted: Wanted, output_dir: str, settings: Mapping[str, str]) ->
     if not wanted.last:
         _ask_which(wanted, output_dir)
         return None, []
-    if wanted.axolotl:
+    if wanted.hosted:
         found = foreign.latest_of_trainer(output_dir)
         return found, [] if found else [_from_the_start("output_dir holds no complete checkpoint")]
     latest = latest_whole(output_dir, lambda marker: not differences(marker.settings, settings))
@@ -76,7 +76,7 @@ def _checkpoint(wanted: Wanted, output_dir: str, settings: Mapping[str, str]) ->
 
 def _ask_which(wanted: Wanted, output_dir: str) -> None:
     """Beside a checkpoint that could be gone on from, beginning anew must be somebody's decision."""
-    found = foreign.latest_of_trainer(output_dir) if wanted.axolotl else latest_whole(output_dir).folder
+    found = foreign.latest_of_trainer(output_dir) if wanted.hosted else latest_whole(output_dir).folder
     if found is not None and not wanted.fresh:
         raise VramwiseError(
             f"{found} is a complete checkpoint of an earlier run: go on from it with --resume, or begin anew beside it "
@@ -96,14 +96,14 @@ def _named(name: str, wanted: Wanted) -> str:
         found = faults(folder)
         if found:
             raise VramwiseError(f"{wanted.named_by}: {sentence(folder, found)}; name another, or use --resume")
-    elif not wanted.axolotl:
+    elif not wanted.hosted:
         foreign.require_usable(folder)
     return str(folder.absolute())
 
 
 def _said_of_others(output_dir: str, wanted: Wanted) -> list[Decision]:
     """Checkpoints of another trainer in the folder: they stay, and one of them may be gone on from."""
-    if wanted.axolotl:  # they are Axolotl's own
+    if wanted.hosted:  # they are that trainer's own
         return []
     others = foreign.of_others(output_dir)
     if not others:

@@ -8,10 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from vramwise.errors import VramwiseError
-from vramwise.training.parent.engine_axolotl import axolotl_attempt
-from vramwise.training.parent.expected import memory_of, of_plan, predict_plan
-from vramwise.training.parent.launch import worker_command
-from vramwise.training.parent.prepare import Prepared, TrainOptions, predicted_decision, prepare
+from vramwise.training.parent.engines import attempt_command
+from vramwise.training.parent.expected import memory_of, of_plan, predict_plan, predicted_decision
+from vramwise.training.parent.prepare import Prepared, TrainOptions, prepare
 from vramwise.training.parent.remedies import in_words, remedies
 from vramwise.training.plan import PredictedMemory, TrainPlan
 from vramwise.training.worker.longest import longest_samples
@@ -43,7 +42,7 @@ def train(path: str, options: TrainOptions | None = None, *, say: Say | None = N
         advise=lambda plan: advice(prepared, plan, options),
         predict=lambda plan: prediction_of_restart(prepared, plan),
         fits=lambda failed, candidate, facts: would_fit(prepared, failed, candidate, facts),
-        command=axolotl_attempt if prepared.plan.engine == "axolotl" else worker_command,
+        command=attempt_command(prepared.plan.engine),
     )
 
 

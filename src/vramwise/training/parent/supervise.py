@@ -155,8 +155,9 @@ class _Supervisor:
 
 
 def _unhidden(code: int, plan: TrainPlan, signals: Signals) -> int:
-    """The exit code after a signal: torchrun says 1 for workers that saved and ended as they were told."""
-    if code and plan.gpus > 1 and signals.received is not None:
+    """The exit code after a signal: launchers say 1 for workers that saved and ended as they were told."""
+    launched = plan.gpus > 1 or plan.engine == "trl"
+    if code and launched and signals.received is not None:
         return 128 + signals.received
     return code
 
@@ -186,7 +187,9 @@ def _recovery(
 
 def last_of_this_run(plan: TrainPlan, started_ns: int) -> str | None:
     """The highest whole checkpoint that was finished after the run began, else the one it began from."""
-    if plan.engine == "axolotl":
+    if not plan.resumable:
+        return None
+    if plan.engine != "transformers":
         return foreign.latest_of_trainer(plan.output_dir, since_ns=started_ns) or plan.resume_from
     own = [
         folder

@@ -32,6 +32,7 @@ def _asking(config: Config) -> Iterator[str]:
     for name, index, block in dataset_blocks(config):
         if block.get(_KEY):
             yield f"{name}.{index}.{_KEY}"
-    overrides = config.get("overrides_of_model_config", {})
-    if isinstance(overrides, Mapping) and overrides.get(_KEY):
-        yield f"overrides_of_model_config.{_KEY}"
+    for name in ("overrides_of_model_config", "model_init_kwargs"):
+        written = config.get(name, {})
+        if isinstance(written, Mapping) and written.get(_KEY):
+            yield f"{name}.{_KEY}"

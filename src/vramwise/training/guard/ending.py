@@ -1,0 +1,24 @@
+"""The end of a training that another trainer runs: an error of memory is written down before it is shown."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from vramwise.training.guard import oom
+
+if TYPE_CHECKING:
+    from vramwise.training.guard.callback import MemoryGuard
+    from vramwise.training.plan import TrainPlan
+
+
+def record_end(plan: TrainPlan, error: BaseException, guard: MemoryGuard | None, trainer: Any) -> None:
+    """Leave the record from which the run is started again; nothing where the error is of another kind."""
+    try:
+        if not oom.is_out_of_memory(error):
+            return
+        phase = "load" if guard is None else guard.phase
+        state = getattr(trainer, "state", None)
+        oom.record(plan, error, phase, step=None if state is None else state.global_step + 1)
+    except Exception as failure:  # the error itself must be shown, whatever happens here
+        sys.stderr.write(f"what the memory held cannot be written down: {failure}\n")

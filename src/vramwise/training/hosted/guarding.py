@@ -1,0 +1,61 @@
+"""Another trainer's training under our guard: memory watched, its end recorded, signals heard.
+
+These trainers have no place for callbacks in their files. All of them train with transformers' Trainer or a class
+derived from it, so every Trainer that is made gets ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from transformers import Trainer
+
+from vramwise.training.guard.callback import MemoryGuard
+from vramwise.training.guard.ending import record_end
+from vramwise.training.guard.limit import keep_limit
+from vramwise.training.parent.child import announce
+from vramwise.training.plan import TrainPlan
+from vramwise.training.worker.leaving import leave_done
+from vramwise.training.worker.stop import StopOnSignal
+
+
+def guarded(plan: TrainPlan, train: Callable[[], None]) -> int:
+    """Train; the exit code. An error goes on to whoever is above, one of memory after it was written down."""
+    announce(plan.output_dir)
+    keep_limit(plan)
+    watched = Watched(plan)
+    watched.watch_every_trainer()
+    try:
+        train()
+    except Exception as error:
+        record_end(plan, error, watched.guard, watched.trainer)
+        raise
+    return leave_done(watched.stop.exit_code)
+
+
+class Watched:
+    """What is known of the training inside: the last Trainer made, and the guard in it."""
+
+    def __init__(self, plan: TrainPlan) -> None:
+        self.guard: MemoryGuard | None = None
+        self.trainer: Any = None
+        self.stop = StopOnSignal()
+        self._plan = plan
+
+    def watch_every_trainer(self) -> None:
+        """Every Trainer made from here on has the guard."""
+        made = Trainer.__init__
+
+        def __init__(trainer: Any, *arguments: Any, **words: Any) -> None:  # noqa: N807 (it takes that one's place)
+            made(trainer, *arguments, **words)
+            self._join(trainer)
+
+        Trainer.__init__ = __init__
+
+    def _join(self, trainer: Any) -> None:
+        self.trainer = trainer
+        trainer.add_callback(self.stop)
+        if self._plan.guard.enabled:
+            self.guard = MemoryGuard.for_plan(self._plan)
+            trainer.add_callback(self.guard)

@@ -1,0 +1,41 @@
+"""The process of another trainer: `python start.py ENTRY PLAN.json WORDS…`, run by the Python which that trainer has.
+
+A script by its path, not a module by its name: the trainer may live in an environment without vramwise. What stands
+here then serves as the package, and nothing else of our environment comes with it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+
+def main(arguments: list[str]) -> int:
+    """Enter the trainer, guarded; the exit code."""
+    as_package()
+    from vramwise.training.hosted.entries import enter
+
+    return enter(arguments)
+
+
+def as_package() -> None:
+    """Make `vramwise` mean the package that this script is part of."""
+    folder = Path(__file__).resolve().parent
+    # what Python puts there for a script: our modules' names are nobody's packages
+    sys.path[:] = [place for place in sys.path if not place or Path(place).resolve() != folder]
+    if "vramwise" in sys.modules:
+        return
+    package = folder.parent.parent
+    spec = importlib.util.spec_from_file_location(
+        "vramwise", package / "__init__.py", submodule_search_locations=[str(package)]
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["vramwise"] = module
+    spec.loader.exec_module(module)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,61 @@
+"""Who trains: the embedded engine, or the trainer that the file is for, started by its own command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from vramwise.errors import VramwiseError
+from vramwise.trainers.base import Trainer
+from vramwise.training.parent.engine_axolotl import axolotl_attempt
+from vramwise.training.parent.engine_llamafactory import llamafactory_attempt
+from vramwise.training.parent.engine_trl import trl_attempt
+from vramwise.training.parent.extras import find_command
+from vramwise.training.parent.launch import worker_command
+from vramwise.training.plan import Decision, TrainPlan
+
+EMBEDDED = "transformers"
+_ATTEMPTS: Mapping[str, Callable[[TrainPlan, str, Mapping[str, str]], list[str]]] = {
+    EMBEDDED: worker_command,
+    "axolotl": axolotl_attempt,
+    "trl": trl_attempt,
+    "llamafactory": llamafactory_attempt,
+}
+ENGINES = tuple(_ATTEMPTS)
+# Trainers whose keys the embedded engine reads.
+_READ_BY_EMBEDDED = ("axolotl", EMBEDDED)
+
+
+def attempt_command(engine: str) -> Callable[[TrainPlan, str, Mapping[str, str]], list[str]]:
+    """What gives the command of one attempt."""
+    return _ATTEMPTS[engine]
+
+
+def choose_engine(path: str, owner: Trainer, asked: str | None, *, random_weights: bool) -> Decision:
+    """The engine asked for, else the file's own trainer where it is installed, else the embedded one."""
+    if asked is not None:
+        _refuse_strangers(path, owner, asked)
+        return _engine(asked, "asked for")
+    if random_weights:
+        return _engine(EMBEDDED, "--random-weights is the embedded engine's alone")
+    if owner.name not in _ATTEMPTS:
+        return _engine(EMBEDDED, f"the file is for {owner.title}, which has no command of its own")
+    if owner.name == EMBEDDED or find_command(owner.name) is None:
+        return _engine(EMBEDDED, f"{owner.title}, which the file is for, is not installed here")
+    return _engine(owner.name, "the file is for it, and it is installed")
+
+
+def read_by_embedded(owner: Trainer) -> bool:
+    """Whether the embedded engine knows the keys of this trainer's files."""
+    return owner.name in _READ_BY_EMBEDDED
+
+
+def _engine(name: str, why: str) -> Decision:
+    return Decision(name="engine", value=name, why=why)
+
+
+def _refuse_strangers(path: str, owner: Trainer, asked: str) -> None:
+    if asked not in ENGINES:
+        raise VramwiseError(f"engine '{asked}' is none of {', '.join(ENGINES)}")
+    if asked not in (EMBEDDED, owner.name):
+        other = f"use --engine {owner.name}" if owner.name in ENGINES else "leave out --engine"
+        raise VramwiseError(f"{path} is a file of {owner.title}, which --engine {asked} does not read: {other}")

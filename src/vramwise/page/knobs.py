@@ -1,4 +1,4 @@
-"""The page's what-if: settings that a hand turns, in RunSpec's words, and the config with them as its trainer spells it.
+"""The page's what-if: settings that a hand turns, in RunSpec's words, and the config with them in its trainer's.
 
 A number is written under the trainer's own key for the field; a choice is one of the changes that a search would try.
 """

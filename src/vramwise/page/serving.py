@@ -17,7 +17,8 @@ from vramwise.errors import VramwiseError
 HOST = "127.0.0.1"
 POLICY = (
     "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; connect-src 'self'; "
-    "style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types vramwise"
+    "style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; "
+    "require-trusted-types-for 'script'; trusted-types vramwise"
 )
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -77,13 +78,19 @@ class PageHandler(SimpleHTTPRequestHandler):
         if not self._ours():
             self.send_error(HTTPStatus.FORBIDDEN, "this page is for this machine's own browser")
             return None
-        path = Path(self.translate_path(self.path)).resolve()
-        if path == self.server.folder:
-            path = path / "index.html"
-        if not path.is_relative_to(self.server.folder) or not path.is_file():
+        if not self._inside():
             self.send_error(HTTPStatus.NOT_FOUND, "there is no such file")
             return None
         return super().send_head()
+
+    def _inside(self) -> bool:
+        """A file of the folder, wherever links lead."""
+        try:
+            path = Path(self.translate_path(self.path)).resolve()
+            path = path / "index.html" if path == self.server.folder else path
+            return path.is_relative_to(self.server.folder) and path.is_file()
+        except (OSError, ValueError):  # a NUL, a name that is too long
+            return False
 
     def _ours(self) -> bool:
         """Asked for under a loopback name, by nobody else's page."""
@@ -93,9 +100,7 @@ class PageHandler(SimpleHTTPRequestHandler):
         if self.headers.get("Host") not in hosts or (origin and origin not in {f"http://{host}" for host in hosts}):
             return False
         # A link from elsewhere may lead here; a page from elsewhere may not embed or fetch anything of it.
-        navigates = (
-            self.headers.get("Sec-Fetch-Mode") == "navigate" and self.headers.get("Sec-Fetch-Dest") == "document"
-        )
+        asked = self.headers.get("Sec-Fetch-Mode"), self.headers.get("Sec-Fetch-Dest")
         return site in (None, "same-origin", "none") or asked == ("navigate", "document")
 
     def list_directory(self, path: Any) -> None:

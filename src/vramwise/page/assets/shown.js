@@ -8,7 +8,8 @@ let drawing = null;
 export function showVerdict({ state, headline, reasons = [], bar }) {
   by('verdict').className = `verdict ${state}`;
   by('sign').textContent = SIGNS[state];
-  by('headline').textContent = headline;
+  const [, answer, figures] = /^(.*?)( \(needs [^()]*\))?$/s.exec(headline);
+  by('headline').replaceChildren(answer, figures ? node('small', {}, figures.trim().slice(1, -1)) : '');
   by('reasons').replaceChildren(...reasons.map((line) => node('span', {}, line)));
   if (bar !== undefined) showMarkup(by('glance'), bar);
 }

@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 import pytest
-from browsers import needs_browser, started
 
+from browsers import needs_browser, started
 from vramwise.page.serving import make_page_server
 
 ROOT = Path(__file__).parents[2]

@@ -1,9 +1,11 @@
 """The HTML report under a hand: keys, pointer, menu and widths, driven in Chromium through chromedriver's own protocol."""
 
+import re
+
 import pytest
-from browsers import needs_browser, started
 from html_pages import page
 
+from browsers import needs_browser, started
 from vramwise.units import GIB
 
 pytestmark = needs_browser

@@ -1,8 +1,8 @@
 """Build the page as one static folder: `make page`.
 
 Pyodide (Python for the browser) comes from its npm package, at a version and checksum that are pinned here; nothing of
-it is kept in the repository. Beside it go vramwise's own source with PyYAML and click as one archive, the page's files,
-and the examples.
+it is kept in the repository. Beside it go vramwise with PyYAML and click as one archive, the page's files, and the
+examples. Node compiles what is imported first, with the very Python that will run it, so that browsers need not.
 """
 
 import argparse
@@ -30,16 +30,13 @@ RUNTIME = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.
 # Rooms that a browser has no use for: processes, terminals, servers, notebooks.
 LEFT_OUT = ("training", "mcp", "cli", "integrations", "page/assets", "page/site", "notebook.py", "__main__.py")
 # Of Python's own library what a worker never imports; of its text encodings those that reading a file may ask for.
-LIBRARY_LEFT_OUT = (
-    "_pyrepl",
-    "ctypes",
-    "doctest.py",
-    "multiprocessing",
-    "pdb.py",
-    "pydoc.py",
-    "unittest",
-    "xml",
-    "xmlrpc",
+LIBRARY_LEFT_OUT = frozenset(
+    """
+    _pydatetime _pyio _pyrepl antigravity bdb cProfile cmd colorsys compileall configparser ctypes doctest email
+    filecmp fileinput ftplib http imaplib mailbox modulefinder multiprocessing netrc optparse pdb plistlib poplib
+    profile pstats pty pyclbr pydoc rlcompleter sched shelve smtplib socketserver sqlite3 tabnanny this timeit trace
+    turtle unittest wave webbrowser wsgiref xml xmlrpc zipapp zoneinfo
+    """.split()  # noqa: SIM905
 )
 ENCODINGS = (
     "__init__",
@@ -98,6 +95,7 @@ def build(out: Path, package: Path) -> None:
     """Every file of the page."""
     unpack(package, out / "pyodide")
     (out / "vramwise.tar.gz").write_bytes(packed())
+    compile_all(out)
     (out / "examples").mkdir()
     for name in EXAMPLES:
         shutil.copyfile(ROOT / "examples" / name, out / "examples" / name)
@@ -139,7 +137,7 @@ def slim(library: Path) -> None:
         for name in sorted(before.namelist()):
             top, _, inside = name.partition("/")
             encoding = top == "encodings" and inside and inside.removesuffix(".py") not in ENCODINGS
-            if not name.endswith("/") and top not in LIBRARY_LEFT_OUT and not encoding:
+            if not name.endswith("/") and top.removesuffix(".py") not in LIBRARY_LEFT_OUT and not encoding:
                 after.writestr(zipfile.ZipInfo(name, MOMENT), before.read(name), zipfile.ZIP_DEFLATED)
     slimmer.replace(library)
 
@@ -173,6 +171,16 @@ def package_of(name: str) -> Path:
     if found is None or found.origin is None:
         sys.exit(f"{name} is not installed in this Python: pip install -e . first")
     return Path(found.origin).parent
+
+
+def compile_all(out: Path) -> None:
+    """What a page imports first, as its own Python compiles it: then no browser has to."""
+    config = ROOT / "examples" / "qlora.yml"
+    script = Path(__file__).with_name("compile_page.mjs")
+    try:
+        subprocess.run(["node", script, out / "pyodide", out / "vramwise.tar.gz", config], check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        sys.exit(f"the page's Python could not be compiled with node: {error}")
 
 
 def licences() -> str:

@@ -89,7 +89,7 @@ def _table(fit: Fit) -> Markup:
     rows = [_row(fit, one) for one in variants(fit)]
     caption = "The answer first, then what else was weighed, and your file as it is"
     head = ("variant", "reserved", "spare", "a step", "speed", "")
-    return card("variants", "Variants", table("variants", caption, head, rows))
+    return card("variants", "Variants", table("all variants", caption, head, rows))
 
 
 def _row(fit: Fit, one: Candidate) -> tuple[Markup | str, ...]:

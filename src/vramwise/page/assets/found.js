@@ -20,7 +20,7 @@ function item(found, goTo, fix) {
   if (found.fix) {
     const unsafe = found.fix.words ? ` (${found.fix.words})` : '';
     shown.append(node('div', { class: 'act' }, node('p', { class: 'fix' }, node('b', {}, 'Fix: '), found.fix.title + unsafe),
-      node('button', { type: 'button', onclick: () => fix(found), 'aria-label': `Fix: ${found.fix.title}` }, 'Fix it')));
+      node('button', { type: 'button', onclick: () => fix(found), 'aria-label': `Fix it: ${found.fix.title}` }, 'Fix it')));
   }
   return shown;
 }

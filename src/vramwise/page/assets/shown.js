@@ -38,19 +38,24 @@ export function showCards(cards, choose) {
 
 export function showFit(found, take) {
   const holder = by('fitted');
+  holder.hidden = !found;
   if (!found) { holder.replaceChildren(); return; }
+  showDiagnosis(null);
   const body = node('div');
   showMarkup(body, found.markup);
-  const answer = node('div', { class: `verdict ${found.state}` }, node('span', { class: 'sign', 'aria-hidden': 'true' }, SIGNS[found.state]),
+  const answer = node('div', { class: `verdict ${found.state}`, tabindex: '-1' }, node('span', { class: 'sign', 'aria-hidden': 'true' }, SIGNS[found.state]),
     node('span', {}, found.headline, node('small', {}, ...found.reasons.map((line) => node('span', {}, line)))));
   const button = found.changed ? node('button', { type: 'button', id: 'take', onclick: () => take(found.text) }, 'Write it into the config') : null;
   holder.replaceChildren(answer, ...(button ? [button] : []), body);
+  answer.focus({ preventScroll: true });
+  holder.scrollIntoView({ block: 'start' });
 }
 
 export function showDiagnosis(found, take) {
   const holder = by('diagnosis');
   holder.hidden = !found;
   if (!found) { holder.replaceChildren(); return; }
+  showFit(null);
   const answer = node('div', { class: `verdict ${found.state}`, tabindex: '-1' },
     node('span', { class: 'sign', 'aria-hidden': 'true' }, SIGNS[found.state]), node('span', {}, found.headline));
   const buttons = found.remedies.map((remedy) => node('button', { type: 'button', onclick: () => take(remedy.text) }, `Take it: ${remedy.title}`));

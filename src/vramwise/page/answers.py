@@ -45,6 +45,7 @@ class Answers:
             "catalogue": lambda _: views.catalogue(__version__),
             "look": self._look,
             "drag": self._drag,
+            "ahead": self._drag,  # the same, of where a slider may go next
             "chart": lambda request: views.chart_view(views.predicted(self._desk.report(request))),
             "remedy": lambda request: views.remedy_view(self._desk.subject(request)),
             "cards": lambda request: {"cards": views.cards_view(views.predicted(self._desk.report(request)))},

@@ -29,18 +29,41 @@ function settings() {
 }
 const request = (ask, more = {}) => ({ ask, text: editor.read(), settings: settings(), knobs: knobs.moved, ...more });
 
+// What sliders were answered for this text and these settings, by their places.
+const dragged = new Map();
+let draggedOf = '';
+
+async function dragAnswer(moved, ask = 'drag') {
+  const of = JSON.stringify([editor.read(), settings()]), key = JSON.stringify(moved);
+  if (of !== draggedOf) { dragged.clear(); draggedOf = of; }
+  const found = dragged.get(key) ?? await asking.ask(request(ask, { knobs: moved }));
+  if (found?.ok && of === draggedOf) dragged.set(key, found);
+  return found;
+}
+
 async function drag() {
   turn += 1;
   const mine = turn;
-  asking.drop('chart', 'remedy', 'cards');
-  const found = await asking.ask(request('drag'));
+  asking.drop('chart', 'remedy', 'cards', 'ahead');
+  const found = await dragAnswer(knobs.moved);
   if (found && mine === turn && found.ok) showVerdict(found);
+}
+
+// While nothing else is asked: what the next places of each slider will show.
+async function ahead(mine, offered) {
+  for (const by of [1, -1, 2, -2]) {
+    for (const { name: knob, values, now } of offered.filter(({ values: any }) => any)) {
+      const next = values[values.indexOf(knobs.moved[knob] ?? now) + by];
+      if (mine !== turn) return;
+      if (next !== undefined && next !== now) await dragAnswer({ ...knobs.moved, [knob]: next }, 'ahead');
+    }
+  }
 }
 
 async function look() {
   turn += 1;
   const mine = turn;
-  asking.drop('drag', 'chart', 'remedy', 'cards');
+  asking.drop('drag', 'ahead', 'chart', 'remedy', 'cards');
   if (!editor.read().trim()) { nothing(); return; }
   by('verdict').classList.add('stale');
   const found = await asking.ask(request('look'));
@@ -55,6 +78,7 @@ async function look() {
   by('search').hidden = false;
   showFit(null);
   showRemedy(null);
+  if (found.bar) ahead(mine, found.knobs);
   await further(mine, found);
 }
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from speed import Case
 from vramwise.facts.rates import Efficiency, Rates
-from vramwise.ghost.work import Kernel
+from vramwise.ghost.kernel import Kernel
 from vramwise.variants.speed import queues
 from vramwise.variants.speed.prices import on_card
 

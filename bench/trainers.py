@@ -55,6 +55,8 @@ def lengths_of(batches: list[dict[str, Any]], row: dict[str, Any]) -> Lengths | 
         spare = 9 if batch.get("padded") or "attention_mask" not in batch else 0
         if row["method"] in _PAIRS:
             lines += [f"[{width}, {width - spare}]", *[f"[{width - spare}, {width - spare}]"] * (rows // 2 - 1)]
+        elif kl := batch.get("kl_input_ids") or batch.get("KL_input_ids"):
+            lines += [f"[{width}, {kl[1]}]", *[f"[{width - spare}, {kl[1] - spare}]"] * (rows - 1)]
         else:
             lines += [str(width), *[str(width - spare)] * (rows - 1)]
     return parse_lengths("\n".join(lines), "measured batches") if lines else None

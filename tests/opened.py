@@ -6,13 +6,15 @@ from vramwise.rules.base import Rule
 from vramwise.stacks import make_stack
 from vramwise.subject import on_target
 from vramwise.targets import make_target as build_target
+from vramwise.trainers.recognise import Foreign, recognise
 from vramwise.trainers.registry import trainer_named
 
 
-def make_target(*, torch=None, versions=(), env=None, look_around=False, **words):
+def make_target(*, torch=None, versions=(), env=None, look_around=False, trainer="axolotl", **words):
     """A target by words; `versions` as in `--with`, e.g. ("axolotl==0.19.0",)."""
-    releases = trainer_named("axolotl").releases()
-    stack = make_stack("axolotl", releases, said=versions, torch=torch, look_around=look_around)
+    package = trainer_named(trainer).package
+    releases = trainer_named(trainer).releases()
+    stack = make_stack(package, releases, said=versions, torch=torch, look_around=look_around)
     return build_target(stack=stack, env=env or {}, look_around=look_around, **words)
 
 
@@ -22,10 +24,16 @@ def resolve(document, target, trainer="axolotl"):
 
 def subject_of_text(text, target=None, trainer="axolotl"):
     document = parse_document("config.yml", text.encode())
-    return on_target(document, trainer_named(trainer), target or make_target())
+    return on_target(document, trainer_named(trainer), target or make_target(trainer=trainer))
 
 
 def check_document(document, target, rules: list[Rule] | None = None, *, predicts=False):
     """What some rules (all, where none is named) say of a document."""
     policy = Policy(select=tuple(rule.id for rule in rules or ()), predicts=predicts)
-    return judge(on_target(document, trainer_named("axolotl"), target), policy)
+    return judge(on_target(document, trainer_named(trainer_name(document)), target), policy)
+
+
+def trainer_name(document):
+    """Whose example it is; one that says too little is Axolotl's."""
+    found = recognise(document.values)
+    return "axolotl" if isinstance(found, Foreign) else found.name

@@ -169,15 +169,16 @@ def test_training_prepares_the_run_that_is_predicted(tmp_path, monkeypatch):
 
 def test_a_change_has_one_effect_wherever_it_is_offered():
     from vramwise.diagnosis import remedies
-    from vramwise.training.parent.remedies import _TRIED
     from vramwise.variants import changes
+    from vramwise.variants.axes import opened as opened_axes
 
     subject = opened(BIG.replace("micro_batch_size: 2", "micro_batch_size: 8"), "rtx-4090")
     fuse = changes.fuse_loss(subject.run)
     assert fuse is not None
     assert fuse.effect == "rounding"
     assert remedies.fuse_loss(subject).fix.safe is fuse.safe
-    assert changes.fuse_loss in _TRIED
+    searched = [one for axis in opened_axes() for one in axis.choices(subject.run) if one.id == fuse.id]
+    assert [one.effect for one in searched] == [fuse.effect]
     report = judge(subject, Policy(predicts=True))
     offered = [found.fix for found in report.findings if found.rule == "logits-dominate" and found.fix]
     assert all(fix.safe is fuse.safe for fix in offered)

@@ -249,6 +249,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=560)
     parser.add_argument("--trace", action="store_true", help="keep every allocator event too, in OUT/traces.tar.xz")
     parser.add_argument("--timed", action="store_true", help="time the steps: one run trains at a time, others load")
+    parser.add_argument("--kernels", action="store_true", help="count the kernels of each run's last step")
     arguments = parser.parse_args()
     began = time.time()
     cases = json.loads(arguments.cases.read_text())
@@ -278,6 +279,7 @@ def main() -> None:
             (folder / "config.yml").write_text(json.dumps(config))
             (folder / "trace").write_text("1" if arguments.trace or case.get("trace") else "")
             seen = {"WATCH_LOCK": str(WORK / "turn") if arguments.timed else ""}
+            seen["WATCH_KERNELS"] = "1" if arguments.kernels else ""
             seen["WATCH_LIMIT_MIB"] = str(case.get("limit_mib", ""))
             (folder / "environment").write_text(json.dumps(seen))
             server = servers[(_site(case), case.get("alloc", "expandable_segments:True"))]

@@ -27,7 +27,7 @@ LOSSES: dict[str, dict[str, Any]] = {
 OTHER_LIGER = {**PLUGIN, "liger_rope": True, "liger_rms_norm": True, "liger_glu_activation": True}
 KERNELS = ("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel")
 MODELS = ("llama1b", "qwen25_05b", "qwen3_4b9", "llama8b8", "mistral7b8", "gemma3_1b")
-STEPS = 8
+STEPS = 6
 CALIBRATION = 66
 # trainings that calibration does not see: model, method, length, samples a step, whether packed
 WORKLOADS = {

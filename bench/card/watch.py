@@ -2,7 +2,8 @@
 
 Memory at every step and evaluation batch, shapes of batches, allocator events.
 Writes $WATCH_OUT; with $WATCH_TRACE every allocator event since this was imported, with Python frames. With
-$WATCH_LOCK, a file, steps are timed: whoever holds the lock has the card's multiprocessors to itself, others load.
+$WATCH_LOCK, a file, steps are timed: whoever holds the lock has the card's multiprocessors to itself, others load; with
+$WATCH_KERNELS the last step's kernels are counted by name.
 $WATCH_LIMIT_MIB is all the memory that the allocator may take: a smaller card.
 """
 
@@ -181,15 +182,14 @@ class Callback(TrainerCallback):
     def on_step_begin(self, args: Any, state: Any, control: Any, **words: Any) -> None:
         """A step begins."""
         mark(f"step {state.global_step + 1}")
-        if TIMED and state.global_step + 1 == state.max_steps:
+        if os.environ.get("WATCH_KERNELS") and state.global_step + 1 == state.max_steps:
             KERNELS.begin()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **words: Any) -> None:
         """A step is over."""
-        if TIMED and state.global_step < state.max_steps:  # the last one is slowed by looking at its kernels
+        if TIMED and KERNELS.profile is None:  # looking at kernels slows a step
             STATE["ends"].append(_moment())
-        if TIMED:
-            KERNELS.end()
+        KERNELS.end()
         mark(f"step {state.global_step} end")
         STATE["steps"].append(_now())
         _keep()

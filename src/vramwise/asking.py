@@ -24,6 +24,7 @@ def answered(
         keep=ask.keep,
         margin_bytes=ask.margin_bytes,
         limit_bytes=ask.limit_bytes,
+        maximise=ask.maximise,
         progress=progress,
     )
     errors = [one.rule for one in judge(subject, Policy()).findings if one.severity is Severity.ERROR]

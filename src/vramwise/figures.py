@@ -101,7 +101,8 @@ def _figured(finding: Finding, subject: Subject, as_written: Callable[[], int | 
         return finding
     if now <= then * (1 + _WORTH_SAYING):
         return None if finding.rule in _WORTH_THEIR_REMEDY else _costless(finding)
-    data = " with lengths spread up to sequence_len" if varied and subject.data.train is None else ""
+    longest = subject.run.keys.get("sequence_len", "sequence_len")
+    data = f" with lengths spread up to {longest}" if varied and subject.data.train is None else ""
     return replace(finding, message=f"{finding.message}; predicted to reserve {gib(now)} instead of {gib(then)}{data}")
 
 

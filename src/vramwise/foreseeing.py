@@ -34,7 +34,8 @@ class Answer:
     prediction: Prediction
     verdict: Verdict
     way_out: WayOut | None = None
-    # The command that was asked, without changes: what a remedy's command starts with.
+    # The command that fits this config to this machine, as it was asked about; for a run without a file the command
+    # that was given; "" where no command line asked.
     command: str = ""
     # How fast a step is, and how long all of them take; None where that is not known.
     speed: Speed | None = None

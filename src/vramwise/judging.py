@@ -26,7 +26,7 @@ from vramwise.types import START, Document, Finding, RunSpec, Severity, Skipped
 from vramwise.variants.prediction import Prediction
 from vramwise.weighing import weighed
 
-WRONG_TYPE = "wrong-type"
+WRONG_TYPES = ("wrong-type", "argument-type")
 # Not a rule, because nothing in a config can be judged by it: it says what could not be done.
 NOT_PREDICTED = "not-predicted"
 DOES_NOT_FIT = "does-not-fit"
@@ -180,12 +180,8 @@ def with_way_out(report: FileReport, subject: Subject) -> FileReport:
     out = way_out(subject) if misfits and report.prediction is not None else None
     if out is None:
         return report
-    said = [
-        replace(found, message=f"{found.message}; it fits with {out.words}: {out.command}")
-        if found in misfits
-        else found
-        for found in report.findings
-    ]
+    remedy = f"; it fits with {out.attempt.words}: {out.command}" if out.attempt else f"; what fits: {out.command}"
+    said = [replace(found, message=found.message + remedy) if found in misfits else found for found in report.findings]
     return replace(report, findings=said)
 
 
@@ -259,7 +255,7 @@ def named_files(paths: Sequence[str]) -> Iterator[tuple[str, ConfigError | None]
 
 def _type_error(findings: Sequence[Finding], path: str) -> ConfigError | None:
     """Values of a wrong type are findings, all of them; the first is also why the file as a whole is unusable."""
-    wrong = [found for found in findings if found.rule == WRONG_TYPE]
+    wrong = [found for found in findings if found.rule in WRONG_TYPES]
     if not wrong:
         return None
     more = f" (and {len(wrong) - 1} more of a wrong type)" if len(wrong) > 1 else ""

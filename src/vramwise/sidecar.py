@@ -1,4 +1,4 @@
-"""Files beside a config that decide memory too: the JSON files that it names."""
+"""Files beside a config that decide memory too: the JSON and YAML files that it names."""
 
 from __future__ import annotations
 
@@ -17,17 +17,27 @@ def read_side_files(names: Sequence[str], path: str) -> dict[str, Mapping[str, A
 
 def _read(name: str, path: str) -> Mapping[str, Any] | None:
     for folder in (Path(), Path(path).parent):
-        content = _read_json(folder / name)
+        content = _read_mapping(folder / name)
         if content is not None:
             return content
     return None
 
 
-def _read_json(path: Path) -> Mapping[str, Any] | None:
+def _read_mapping(path: Path) -> Mapping[str, Any] | None:
     try:
         if not path.is_file() or path.stat().st_size > _LIMIT_BYTES:
             return None
-        content = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        content = _yaml(text) if path.suffix in (".yaml", ".yml") else json.loads(text)
     except (OSError, ValueError, RecursionError):
         return None
     return content if isinstance(content, dict) else None
+
+
+def _yaml(text: str) -> Any:
+    import yaml
+
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error

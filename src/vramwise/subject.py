@@ -302,7 +302,7 @@ def _model(
     from vramwise.facts.models import find_model
 
     if name is None:
-        return None, f"{path} names no base_model: add one, or use --model with a hub id or a config.json"
+        return None, f"{path} names no base model: add one, or use --model with a hub id or a config.json"
     folder = Path() if path in ("-", TEXT) else Path(path).parent
     try:
         return find_model(name, base_dir=folder, online=online, revision=revision, by_id=text_alone), ""

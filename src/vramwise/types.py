@@ -254,6 +254,35 @@ class ZeroSettings:
     release: tuple[int, ...] = ()  # of DeepSpeed; empty: the newest that is known
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unfollowed:
+    """What no prediction follows. `less`: the run as it is predicted takes at least what the real one does."""
+
+    name: str
+    less: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainedBlocks:
+    """Some blocks of a model that is otherwise frozen: the last so many (below 0: the first), or spread over it.
+
+    `modules`: names of modules inside them; () = all. `others`: names of modules outside of blocks.
+    """
+
+    count: int
+    spread: bool = False
+    modules: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+
+    def numbers(self, layers: int) -> range:
+        """Which of so many blocks."""
+        if self.spread:
+            stride = max(1, layers // max(1, self.count))
+            return range(stride - 1, layers, stride)
+        return range(max(0, layers - self.count), layers) if self.count > 0 else range(min(-self.count, layers))
+
+
 # Where transformers zeroes rows that are routed to no expert of this rank: nowhere, before the first product and after
 # the last, or after each product too.
 ExpertMasks = Literal["none", "ends", "products"]
@@ -298,6 +327,8 @@ class RunSpec:
     sequence_len: int
     sample_packing: bool
     packing_rows: Literal["none", "one", "micro"]  # "one": one row of micro × sequence_len tokens (varlen attention)
+    # of packed rows: made from their positions, in the batch as the collator made it, or none: they pass as full rows
+    packed_mask: Literal["built", "batch", "none"] = "built"
     pad_to_sequence_len: bool
     pad_multiple: int  # batch widths are rounded up to a multiple of this; 1 = not rounded
     constant_shapes: bool
@@ -317,6 +348,7 @@ class RunSpec:
     # dtypes
     precision: Literal["bf16", "fp16", "fp32", "fp8"]
     weights_dtype: Literal["bf16", "fp16", "fp32"]
+    refuses_fp8_below: tuple[int, int] | None = (9, 0)  # cards that the trainer refuses for fp8; None: it asks nobody
     precision_by_card: bool = False  # the card decides: bf16 where it has it, else fp16
     autocast: bool  # False: pure bfloat16/float16 without AMP; under ZeRO the engine casts the model instead
     fp32_embeddings: bool  # norms, embeddings and head stay in fp32
@@ -324,6 +356,8 @@ class RunSpec:
     # "device": read from the files onto the card; "host": made ready in host memory, then moved; "made": built there
     loads_through: Literal["device", "host", "made"] = "made"
     upcasts_at_load: tuple[str, ...] = ()  # kinds of weights that the trainer takes to fp32 when they are loaded
+    upcasts_stay: bool = False  # they are not cast back
+    trains_in_fp32: bool = False  # what is trained is cast to fp32 after loading, whatever type it came in
     quantised_base_prepared: Literal["no", "all", "but embeddings"] = "all"  # by PEFT: to fp32 what is not quantised
     resets_load_peaks: bool = False  # torch's peak figures begin anew when the model is loaded
     # method
@@ -342,21 +376,26 @@ class RunSpec:
     fused_lora_wide_grads: bool = False  # those kernels make the gradients of fp32 adapters in fp32
     embeddings_want_grads: bool = False  # of their output, even where no block is checkpointed
     quantization: Literal["4bit", "8bit", "gptq"] | None
+    nested_scales: bool = True  # a 4-bit base's scales are packed to 8 bits in their turn
+    half_adapters: bool = False  # what is trained on a quantised base is cast to bf16 once it is there
     # 8-bit products set outliers apart: as many as weights at their initial scale give; False: none
     int8_outliers: bool = False
     expert_quantization: Literal["4bit", "8bit"] | None = None  # of experts' 3-D weights, which `quantization` leaves
     expert_masks: ExpertMasks = "products"
     # regular expressions: a parameter whose name none of them matches is frozen; () = nothing more than the method does
     unfrozen: tuple[str, ...] = ()
+    trained_blocks: TrainedBlocks | None = None  # only these blocks are trained, and only they are checkpointed
     added_tokens: int = 0  # new in the vocabulary: their rows need training
     rl: str | None
     # preference and reward training: what the loss is made of, and what the policy is held against
-    objective: Literal["tokens", "dpo", "kto", "orpo", "cpo", "reward", "process_reward", "grpo"] = "tokens"
+    # "value": rewards by a head of one number beside that of the vocabulary
+    objective: Literal["tokens", "dpo", "kto", "orpo", "cpo", "reward", "value", "process_reward", "grpo"] = "tokens"
     reference: Literal["none", "model", "adapter_off", "adapter_copy"] = "none"
     reference_dtype: Literal["bf16", "fp16", "fp32"] = "bf16"
     reference_precomputed: bool = False  # its log-probabilities are worked out before the first step
     spare_model: bool = False  # a second model is loaded for the trainer, which does not take it
-    log_probs: Literal["copied", "fused", "chunked"] = "fused"  # how logits become log-probabilities
+    # how logits become log-probabilities; "whole": through the log-softmax of them all
+    log_probs: Literal["copied", "fused", "chunked", "tiled", "whole"] = "fused"
     chosen_cross_entropy: bool = False  # the chosen rows of pairs are learnt by heart besides
     empties_cache_each_step: bool = False
     # generation: rows made at once and how long completions get; None where nothing is generated
@@ -378,7 +417,8 @@ class RunSpec:
     layer_offloading: bool
     attn_implementation: str
     rotary_by_product: bool = True  # rotary angles come from a matrix product, the first of a run
-    loss_kernel: Literal["stock", "liger_fused_linear", "liger", "cut", "chunked", "dft", "eaft"]
+    # "tiled": the head in tiles, from hidden states; neither training nor an evaluation ever holds logits
+    loss_kernel: Literal["stock", "liger_fused_linear", "liger", "cut", "chunked", "tiled", "dft", "eaft"]
     loss_chunks: int = 8  # slices of the logits that the chunked loss takes one at a time
     liger: tuple[str, ...]  # liger kernels in use besides the loss: rope, rms_norm, glu_activation…
     liger_before_build: bool = False  # Liger replaces classes before the model is built: no module keeps its own
@@ -406,6 +446,7 @@ class RunSpec:
     # allocator: the settings string the CUDA allocator really gets; "" = torch's defaults
     allocator: str
     added_variables: Mapping[str, str] = field(default_factory=dict)  # allocator variables that the trainer itself sets
+    unfollowed: tuple[Unfollowed, ...] = ()  # what the trainer does besides, and no prediction follows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

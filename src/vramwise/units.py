@@ -30,6 +30,11 @@ def mib(size_bytes: int) -> str:
     return f"{size_bytes / MIB:.0f} MiB"
 
 
+def size_word(size_bytes: int) -> str:
+    """`29000MiB`: as an option takes it."""
+    return f"{size_bytes // MIB}MiB"
+
+
 def readable(size_bytes: int) -> str:
     """`15.7 GiB` from one GiB up, else `512 MiB`; what is there but would be `0 MiB` is `< 1 MiB`."""
     if abs(size_bytes) >= GIB:

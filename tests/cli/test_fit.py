@@ -19,6 +19,7 @@ MODEL = {
     "num_hidden_layers": 2,
     "num_attention_heads": 8,
     "num_key_value_heads": 4,
+    "max_position_embeddings": 32768,
 }
 SETTLED = ("--with", "axolotl==0.21.0", "--torch", "2.11")
 CONFIG = """\
@@ -105,6 +106,15 @@ def test_a_key_that_is_kept_stays(vramwise, config):
     assert "--keep gradient_checkpointing" in document["command"]
 
 
+def test_the_largest_that_fits(vramwise, config):
+    result = fit(vramwise, config, "--max", "sequence_len", "--write", "--memory-limit", "6GiB")
+    assert result.exit_code == 0
+    largest = int(config.read_text().partition("sequence_len: ")[2].split()[0])
+    assert result.stdout.split("with", 1)[0].endswith(f" The largest sequence_len that fits: {largest}, ")
+    assert largest > 2048
+    assert "Changes the training: rows of " in result.stdout
+
+
 def test_where_nothing_fits_it_says_by_how_much_and_writes_nothing(vramwise, config, monkeypatch):
     monkeypatch.setattr(sys.modules["vramwise.fitting.fit"], "ALLOW", {})  # what words would give is a search for each
     result = fit(vramwise, config, "--write", "--margin", "23GiB", "--keep", "sequence_len", "--keep", "optimizer")
@@ -124,6 +134,7 @@ def test_where_nothing_fits_it_says_by_how_much_and_writes_nothing(vramwise, con
         (("--gpu", "t4", "--keep", "sequence_length"), "--keep sequence_length: Axolotl knows no key"),
         ((), "no card is named"),
         (("--gpu", "t4", "--margin", "much"), "'much' is not a size"),
+        (("--gpu", "t4", "--max", "lora"), "--max lora: it can be one of micro_batch_size"),
         (("--gpu", "t4", "--write", "--out", "x.yml"), "give one of them"),
         (("--gpu", "t4", "--model", "nobody/unheard-of-13b", "--offline"), "nobody/unheard-of-13b"),
     ],

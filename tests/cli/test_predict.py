@@ -323,7 +323,7 @@ def test_a_remedy_is_predicted_and_its_command_shows_what_was_said(vramwise, con
         assert tried["fits"] is True
         assert tried["verdict"]["kind"] in ("fits", "tight")
     shown = vramwise("predict", config, "--gpu", "3GB").stdout
-    assert f"vramwise predict {config} --gpu 3GB --what-if" in shown
+    assert f"vramwise fit {config} --gpu 3GB --write" in shown
 
 
 def test_values_of_one_key_stand_side_by_side(vramwise, config):

@@ -13,7 +13,7 @@ from vramwise.types import Severity
 from vramwise.variants.axes import AXES
 from vramwise.variants.search.fitness import weighed
 
-CASES = [(LORA, 2.2), (LORA, 6.0), (LORA, 24.0), (FULL, 3.2), (FULL, 24.0)]
+CASES = [(LORA, 3.0), (FULL, 7.0)]
 
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case[0][12:20]}-{case[1]}")
@@ -72,15 +72,15 @@ def test_the_same_answer_every_time(answered):
     assert [written(one) for one in results(fit(subject))] == [written(one) for one in results(found)]
 
 
-@pytest.mark.parametrize("text", [LORA, FULL])
-def test_more_memory_is_never_slower(text):
-    seconds = [found.best.seconds for gib in (2, 3, 4, 6, 9, 16) if (found := fit(small(text, gib))).best]
-    assert len(seconds) >= 4
+@pytest.mark.parametrize(("text", "sizes"), [(LORA, (2.2, 7))])
+def test_more_memory_is_never_slower(text, sizes):
+    seconds = [fit(small(text, gib)).best.seconds for gib in sizes]
     assert seconds == sorted(seconds, reverse=True)
 
 
-@pytest.mark.parametrize("key", ["micro_batch_size", "gradient_checkpointing"])
-@pytest.mark.parametrize(("text", "gib"), [(LORA, 3.0), (FULL, 24.0)])
+@pytest.mark.parametrize(
+    ("text", "gib", "key"), [(LORA, 3.0, "gradient_checkpointing"), (FULL, 24.0, "micro_batch_size")]
+)
 def test_a_pinned_key_never_changes(text, gib, key):
     subject = small(text, gib)
     found = fit(subject, keep=[key])
@@ -90,12 +90,13 @@ def test_a_pinned_key_never_changes(text, gib, key):
         assert getattr(one.run, key) == getattr(subject.run, key)
 
 
-@pytest.mark.parametrize("few", [True, False], ids=["timed", "estimated"])
-@pytest.mark.parametrize(("text", "gib"), [(LORA, 1.9), (LORA, 3.0), (LORA, 7.0), (FULL, 2.9), (FULL, 7.0)])
+@pytest.mark.parametrize(
+    ("text", "gib", "few"), [(LORA, 1.9, True), (LORA, 3.0, False), (FULL, 4.5, False)], ids=["timed", "lora", "full"]
+)
 def test_the_same_answer_as_trying_everything(text, gib, few, monkeypatch):
     monkeypatch.setattr("vramwise.variants.search.finding.FEW", 10_000 if few else 0)
     subject = small(text, gib)
-    axes = tuple(axis for axis in AXES if axis.name in ("batches", "checkpointing", "loss", "liger"))
+    axes = tuple(axis for axis in AXES if axis.name in ("batches", "checkpointing", "loss"))
     found = search_of(SubjectWorkshop(subject=subject), axes)
     assert found.best() == brute_force(search_of(SubjectWorkshop(subject=subject), axes).book)
 

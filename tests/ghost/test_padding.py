@@ -6,7 +6,7 @@ from opened import make_target, resolve
 from vramwise.documents.document import parse_document
 from vramwise.ghost.dtypes import BF16, BOOL, FP32, INT64
 from vramwise.ghost.hardware import Hardware
-from vramwise.ghost.loops.batches import from_lengths
+from vramwise.ghost.loops.batches import BatchShape, from_lengths
 from vramwise.ghost.model.kernels import Flash
 from vramwise.ghost.ops.loss import compiled_cross_entropy
 from vramwise.ghost.ops.quantised import linear_8bit, outlier_share
@@ -46,8 +46,8 @@ def test_real_tokens_are_counted_where_they_matter(attention, tokens):
     text = f"micro_batch_size: 2\npad_to_sequence_len: false\nattn_implementation: {attention}\n"
     run = resolve(parse_document("config.yml", text.encode()), make_target(env={}, look_around=False))
     padded, full = from_lengths(run, [5, 4, 7, 7])
-    assert padded == (2, 5, True, tokens)
-    assert full == (2, 7, False, None)
+    assert padded == BatchShape(2, 5, True, tokens)
+    assert full == BatchShape(2, 7, False)
 
 
 def test_a_compiled_cross_entropy_keeps_its_input_and_two_numbers_a_row():

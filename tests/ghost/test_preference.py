@@ -99,8 +99,8 @@ def test_a_pair_goes_with_either_of_its_rows():
 
 
 def test_lengths_of_pairs_are_no_lengths_of_samples():
-    with pytest.raises(VramwiseError, match="the lengths are pairs, but training on kto takes one row a sample"):
-        train_shapes(KTO, Lengths(tokens=[10, 20], pairs=True))
+    with pytest.raises(VramwiseError, match="the lengths are pairs, but training on text takes one row a sample"):
+        train_shapes(replace(KTO, objective="tokens", rl=None), Lengths(tokens=[10, 20], pairs=True))
 
 
 def test_prompts_become_rows_of_prompt_and_completion():

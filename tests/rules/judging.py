@@ -1,13 +1,13 @@
 """Judge a YAML text with one rule: for the tests of rules beyond their own examples."""
 
-from opened import check_document, make_target
+from opened import check_document, make_target, trainer_name
 from vramwise.documents.document import parse_document
 from vramwise.documents.edit import apply_edits
 
 
 def judge(rule, text, **options):
-    target = make_target(env={}, look_around=False, **options)
     document = parse_document("config.yml", text.encode())
+    target = make_target(env={}, look_around=False, trainer=trainer_name(document), **options)
     return document, check_document(document, target, [rule.check]).findings
 
 

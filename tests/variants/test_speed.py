@@ -8,15 +8,17 @@ import pytest
 
 from opened import make_target, subject_of_text
 from vramwise.facts.gpus import find_gpu
+from vramwise.facts.rates import efficiency, rates_of
 from vramwise.ghost.loops.batches import BatchShape
 from vramwise.ghost.loops.kinds import loop_of
 from vramwise.ghost.loops.plan import local_model, make_plan
 from vramwise.ghost.loops.sft import ghost_run
 from vramwise.ghost.sharding import sharding_of
-from vramwise.ghost.work import WorkTape
+from vramwise.ghost.work_tape import WorkTape
 from vramwise.variants.speed import lower_bound_bytes, no_speed, speed_of
 from vramwise.variants.speed.depth import shallow
 from vramwise.variants.speed.rehearsal import rehearse
+from vramwise.variants.speed.step import timed
 
 BASE = """
 base_model: {model}
@@ -135,6 +137,14 @@ def test_a_slower_card_is_slower():
     assert speed(LORA, gpu="rtx-3060").step_seconds > 2 * speed(LORA, gpu="h200").step_seconds
 
 
+def test_a_card_without_bf16_computes_in_fp16_at_its_tensor_rate():
+    text = BASE.format(model="meta-llama/Llama-3.2-1B", micro=1, each=1).replace("bf16: true", "fp16: true") + LORA
+    text += "plugins: [axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin]\ncut_cross_entropy: true\n"
+    opened = subject_of_text(text, make_target(gpu="t4"))
+    found = speed_of(opened.run, opened.model)
+    assert 0 < found.parts["cut loss"] < found.parts["product"]
+
+
 def test_parts_add_up_to_the_step():
     found = speed(LORA, each=4)
     assert sum(found.parts.values()) == pytest.approx(found.step_seconds, rel=0.011)
@@ -188,6 +198,8 @@ def test_the_bound_is_below_the_prediction_and_close(name):
         ("rl: dpo\n" + LORA, "Qwen/Qwen2.5-0.5B"),
         ("fsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n", "Qwen/Qwen2.5-0.5B"),
         ("optimizer: adafactor\nval_set_size: 0.1\neval_batch_size: 8\n", "Qwen/Qwen2.5-0.5B"),
+        (LORA + "load_in_8bit: true\n", "Qwen/Qwen2.5-0.5B"),
+        (LORA + "lora_modules_to_save: [lm_head]\nsample_packing: true\n", "Qwen/Qwen2.5-0.5B"),
     ],
 )
 def test_the_bound_never_exceeds_the_prediction(extra, model):
@@ -207,7 +219,6 @@ def test_layers_without_a_pattern_have_no_bound():
 
 def test_every_card_with_rates_is_a_card():
     from vramwise.facts.bundled import bundled_json
-    from vramwise.facts.rates import rates_of
 
     names = bundled_json("rates.json")["cards"]
     assert len(names) > 100
@@ -215,3 +226,36 @@ def test_every_card_with_rates_is_a_card():
         found = find_gpu(name)
         assert found.name == name
         assert found.multiprocessors is None or rates_of(found) is not None
+
+
+FSDP = "fsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n"
+
+
+ZERO = "deepspeed: {zero_optimization: {stage: 2}, bf16: {enabled: true}}\n"
+
+
+def on_two_cards(extra, **words):
+    opened = subject(extra, model="Qwen/Qwen2.5-0.5B", gpu="rtx-4090", **words)
+    return subject_of_text(opened.document.text, replace(opened.run.target, gpus=2))
+
+
+def test_two_cards_give_more_tokens_a_second_but_not_twice_as_many():
+    alone = speed("", model="Qwen/Qwen2.5-0.5B", micro=8, gpu="rtx-4090")
+    both = on_two_cards("", micro=8)
+    found = speed_of(both.run, both.model)
+    assert alone.tokens_per_second < found.tokens_per_second < 2 * alone.tokens_per_second
+
+
+@pytest.mark.parametrize("extra", ["", FSDP, ZERO])
+def test_a_slow_link_between_cards_is_waited_for(extra):
+    both = on_two_cards(extra, micro=1, each=3)
+    shape, rates = BatchShape(1, 512, False), rates_of(both.run.target.gpu)
+    fast, slow = (
+        timed(both.run, both.model, shape, replace(rates, link=link), efficiency()).seconds for link in (1e12, 1e9)
+    )
+    assert slow > 1.5 * fast
+
+
+def test_offloading_activations_waits_for_the_bus():
+    plain, sent = (speed(CHECKPOINTED + extra, micro=8) for extra in ("", "activation_offloading: legacy\n"))
+    assert sent.step_seconds > plain.step_seconds

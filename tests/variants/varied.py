@@ -130,6 +130,7 @@ AXIS_FIELDS = {
     "rank": ("lora_r",),
     "packing": ("sample_packing",),
     "precision": ("precision",),
+    "weights": ("weights_dtype",),
     "experts": ("expert_quantization",),
     "optimizer": ("optimizer",),
     "batches": ("micro_batch_size", "gradient_accumulation_steps"),

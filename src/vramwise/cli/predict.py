@@ -80,7 +80,7 @@ def command(
         options = replace(options, trainer=trainer)
     else:
         refuse_with_a_file(wished)
-        source, again = path, _command([path], options, ask, memory_limit)
+        source, again = path, _fit_command(path, options, ask, memory_limit)
     subject = opened(source, options, ask)
     found = answer(subject, ask, again)
     prediction = found.prediction
@@ -94,6 +94,11 @@ def command(
         if path is None:
             say("", "As a config:", *(f"  {line}" for line in subject.document.text.splitlines()), err=True)
     sys.exit(1 if prediction.fits is False else 0)
+
+
+def _fit_command(path: str, options: Options, ask: PredictOptions, memory_limit: str | None) -> str:
+    """The command that fits the config to the same machine, with the same versions and data."""
+    return command_again("fit", [path], options, {"model": ask.model, "memory_limit": memory_limit}, online=ask.online)
 
 
 def _command(run: Sequence[str], options: Options, ask: PredictOptions, memory_limit: str | None) -> str:

@@ -50,15 +50,18 @@ def fitted(case: Case) -> Remedy | None:
     ghost = case.ghost
     if ghost is None or ghost.prediction is None or not _can_be_tried(case):
         return None
-    limit = case.memory.allowed_bytes if case.memory else None
-    out = way_out(ghost.subject, limit_bytes=limit)
+    try:
+        out = way_out(ghost.subject, limit_bytes=case.memory.allowed_bytes if case.memory else None)
+    except Exception:
+        return None  # a fault of the prediction must not take the diagnosis with it; its remedies say so
     if out is None:
         return None
     attempt = out.attempt
-    assert attempt.prediction is not None
+    if attempt is None or attempt.prediction is None:
+        return Remedy(title="See what makes it fit", command=out.command)
     before, after = [gib(one.needs.highest_reserved_bytes) for one in (ghost.prediction, attempt.prediction)]
     remedy = Remedy(
-        title=f"The fastest that fits: {out.words}",
+        title=f"The fastest that fits: {attempt.words}",
         command=out.command,
         survives=True,
         prediction=f"{before} → {after} reserved of {gib(attempt.prediction.capacity_bytes or 0)}",

@@ -95,7 +95,7 @@ def summon(subject: Subject, memory: MemoryText | None, *, named_gpu: bool = Fal
     """The ghost run of a config on the card that the log shows (a card named by the user goes first)."""
     subject = _on_the_card(subject, memory, named_gpu=named_gpu)
     if subject.run.base_model is None and subject.model is None:
-        return Ghost(subject=subject, missing="the config names no base_model")
+        return Ghost(subject=subject, missing="the config names no base model")
     try:
         return Ghost(subject=subject, prediction=_predict(subject, memory))
     except VramwiseError as error:

@@ -7,6 +7,7 @@ one is tried, and where none is right the edit is refused and nothing changes. K
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -18,6 +19,7 @@ from vramwise.documents.compose import Node, compose
 from vramwise.documents.delete_entry import without_entry
 from vramwise.documents.document import parse_document
 from vramwise.documents.insert_entry import with_entry
+from vramwise.documents.json_text import is_json, json_change, json_deletion
 from vramwise.documents.refusal import EditRefused
 from vramwise.documents.scalar import inline, plain_value
 from vramwise.documents.set_value import with_value
@@ -61,14 +63,17 @@ def _apply(document: Document, edit: Edit) -> Document:
         if not now:
             return document
         wanted = intent.drop(document.values, path)
-        proposals = _deletion(document, path)
+        proposals = json_deletion(document, path) if is_json(document.text) else _deletion(document, path)
     else:
         value = plain_value(edit.value)
         if now and intent.identical(now[0], value):
             return document
         _check_parents(document, path, edit.key)
         wanted = intent.put(document.values, path, value)
-        proposals = _change(document, path, value, edit.beside)
+        if is_json(document.text):
+            proposals = json_change(document, path, value, split_key(edit.beside) if edit.beside else None)
+        else:
+            proposals = _change(document, path, value, edit.beside)
     for text in proposals:
         after = _read_back(document.path, text, wanted, document)
         if after is not None:
@@ -88,6 +93,8 @@ def _rename(document: Document, edit: Edit) -> Document | None:
             return None
         key = entries[-1].key
         name = inline(new[-1], flow=entries[-1].container.flow)
+        if is_json(document.text):
+            name = json.dumps(new[-1])
         wanted = intent.put(intent.drop(document.values, old), new, held[0])
         text = document.text[: key.start] + name + document.text[key.end :]
         renamed = _read_back(document.path, text, wanted, document)
@@ -101,6 +108,8 @@ def _read_back(path: str, text: str, wanted: dict[str, Any], before: Document) -
     try:
         after = parse_document(path, text.encode("utf-8", "surrogatepass"))
     except ConfigError:
+        return None
+    if is_json(before.text) and not is_json(text):
         return None
     if not intent.identical(after.values, intent.in_order_of(wanted, after.values)):
         return None

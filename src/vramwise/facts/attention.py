@@ -27,6 +27,15 @@ def supports_packing(implementation: str) -> bool:
     return base_name(implementation) in _VARLEN
 
 
+# Releases of transformers whose flash attention stops at every model without attention sinks.
+_FLASH_STOPS = frozenset({(5, 6, 0)})
+
+
+def flash_stops(transformers: tuple[int, ...], model_type: str | None) -> bool:
+    """Whether that release stops in the first layer under any flash attention, as 5.6.0 does but for gpt-oss."""
+    return transformers in _FLASH_STOPS and model_type != "gpt_oss"
+
+
 def uses_flash_library(implementation: str) -> bool:
     """FlashAttention 2 or 3, from the package or the kernels hub."""
     return base_name(implementation) in _FLASH_LIBRARY

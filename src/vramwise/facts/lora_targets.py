@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from functools import cache
+from typing import Literal, NamedTuple, cast
 
 from vramwise.errors import VramwiseError
+from vramwise.facts.bundled import bundled_json
 from vramwise.facts.parameters import linear_modules, parameters
 from vramwise.families import block_of
 from vramwise.types import ModelSpec, RunSpec
 
 ALL_LINEAR = "all-linear"
+# No targets are named at all: PEFT takes those that it knows for the kind of model (peft 0.21.2, utils/constants.py).
+BY_MODEL = "by the kind of model"
 _MODULE_NAME = re.compile(r"[\w.]+")
 
 
@@ -43,7 +47,23 @@ def wanted_targets(run: RunSpec, model: ModelSpec) -> Sequence[str] | str:
         return tuple(dict.fromkeys((*run.lora_target_modules, *linear_leaf_names(model))))
     if run.lora_target_linear or not run.lora_target_modules:
         return ALL_LINEAR
+    if run.lora_target_modules == (BY_MODEL,):
+        return peft_targets(model)
     return run.lora_target_modules
+
+
+def peft_targets(model: ModelSpec) -> Sequence[str]:
+    """What PEFT takes where nobody names targets; an error where it knows none for the model, as PEFT's own."""
+    known = _peft_targets()
+    found = known.get(model.model_type, known.get(model.model_type.removesuffix("_text")))
+    if found is None:
+        raise VramwiseError(f"PEFT knows no LoRA targets for {model.model_type}: name them in lora_target_modules")
+    return (found,) if isinstance(found, str) else tuple(found)
+
+
+@cache
+def _peft_targets() -> Mapping[str, Sequence[str] | str]:
+    return cast("Mapping[str, Sequence[str] | str]", bundled_json("peft_targets.json"))
 
 
 def lora_targets(model: ModelSpec, targets: Sequence[str] | str) -> Sequence[LoraTarget]:

@@ -1,4 +1,4 @@
-"""How fast cards are at most (rates.json, from data sheets), and which part of that kernels reach (efficiency.json).
+"""How fast cards are at most (rates.json, published peaks), and which part of that kernels reach (efficiency.json).
 
 The second file is measured: `bench/speed.py --fit` writes it from recorded runs. How far the result is off on runs that
 it was not made from, `bench/speed.py --record` writes into speed_accuracy.json.

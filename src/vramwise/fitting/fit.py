@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
-from itertools import combinations
 
 from vramwise.attempting import Adjust, as_it_is
 from vramwise.errors import VramwiseError
@@ -13,14 +12,14 @@ from vramwise.facts.gpus import all_gpus
 from vramwise.fitting.largest import largest_of
 from vramwise.fitting.workshop import SubjectWorkshop
 from vramwise.subject import Subject
-from vramwise.types import GpuSpec
-from vramwise.variants.axes import ALLOW, Axis, Choices
+from vramwise.types import GpuSpec, RunSpec
+from vramwise.variants.axes import ALLOW, AXES, Axis, Choices
 from vramwise.variants.axes import opened as opened_axes
 from vramwise.variants.search.beyond import closest, considered, fallen, others
 from vramwise.variants.search.book import Book
 from vramwise.variants.search.finding import Progress, Search
 from vramwise.variants.search.result import Candidate, Fit
-from vramwise.variants.search.space import Space
+from vramwise.variants.search.space import Pick, Space
 
 # Simulations that each further word of --allow may take where nothing fits without it.
 _MOST_EACH = 12
@@ -53,8 +52,7 @@ def fit(
     original = book.candidate_anyway(book.space.start)
     if original.prediction is None:
         raise VramwiseError(original.fell)
-    best = search.best()
-    nearest = None if best is not None else closest(search)
+    best, nearest = _answer(search)
     total = considered(search)
     return Fit(
         original=original,
@@ -75,6 +73,15 @@ def search_of(workshop: SubjectWorkshop, axes: tuple[Axis, ...], margin_bytes: i
     return Search(book=Book(space=space, workshop=workshop, margin_bytes=margin_bytes))
 
 
+def _answer(search: Search) -> tuple[Pick | None, Pick | None]:
+    """The best; or else the closest, which is the answer where simulations ran out before it was come to."""
+    best = search.best()
+    if best is not None:
+        return best, None
+    nearest = closest(search)
+    return (nearest, None) if nearest is not None and search.book.candidate(nearest).fits else (None, nearest)
+
+
 def keeping_result(axes: Iterable[Axis]) -> tuple[Axis, ...]:
     """The axes without what changes the training."""
 
@@ -87,19 +94,32 @@ def keeping_result(axes: Iterable[Axis]) -> tuple[Axis, ...]:
 def _opened(
     workshop: SubjectWorkshop, allow: Sequence[str], margin_bytes: int | None
 ) -> Iterator[tuple[str, Candidate]]:
-    """What other words would give: each alone; in pairs where none alone is enough; all where no pair is."""
-    closed = [word for word in ALLOW if word not in allow]
-    for count in dict.fromkeys([1, 2, len(closed)]):
-        found = False
-        for words in combinations(closed, count):
-            search = search_of(workshop, opened_axes([*allow, *words]), margin_bytes)
-            search.most = _MOST_EACH
-            best = search.best()
-            if best is not None:
-                found = True
-                yield " ".join(words), search.book.candidate(best)
-        if found:
-            return
+    """What other words would give: each alone; where none alone is enough, as few as are together."""
+
+    def with_words(words: Sequence[str]) -> Candidate | None:
+        search = search_of(workshop, opened_axes([*allow, *words]), margin_bytes)
+        search.most = _MOST_EACH
+        best, _ = _answer(search)
+        return None if best is None else search.book.candidate(best)
+
+    closed = [word for word in ALLOW if word not in allow and opens(workshop.subject.run, word)]
+    alone = [(word, found) for word in closed if (found := with_words([word])) is not None]
+    if alone or len(closed) < 2:
+        yield from alone
+        return
+    together = with_words(closed)
+    for word in closed if together is not None else ():
+        fewer = [other for other in closed if other != word]
+        found = with_words(fewer)
+        if found is not None:
+            closed, together = fewer, found
+    if together is not None:
+        yield " ".join(closed), together
+
+
+def opens(run: RunSpec, word: str) -> bool:
+    """Whether a word of --allow opens anything to the run as it is."""
+    return any(axis.choices(run) for axis in AXES if axis.allow == word)
 
 
 def smallest_card(candidate: Candidate) -> GpuSpec | None:

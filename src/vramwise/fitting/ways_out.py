@@ -1,7 +1,7 @@
 """A run that does not fit: the change that makes it fit, in a word, and the command that writes it.
 
-The answer is `fit`'s own: the same search over the same axes, ended after a few simulations. Where it has none by then,
-none is named.
+The answer is `fit`'s own: the same search over the same axes, ended after a few simulations. Where it is not certain by
+then, none is named, only the command that looks further.
 """
 
 from __future__ import annotations
@@ -10,65 +10,55 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vramwise.attempting import Adjust, as_it_is
 from vramwise.errors import VramwiseError
 from vramwise.facts.gpus import find_gpu
-from vramwise.fitting.fit import search_of
+from vramwise.fitting.fit import opens, search_of
 from vramwise.fitting.workshop import SubjectWorkshop
 from vramwise.subject import Subject
 from vramwise.types import GpuSpec
-from vramwise.units import MIB
+from vramwise.units import size_word
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.axes import opened
-from vramwise.variants.changes.words import in_few_words
 from vramwise.variants.search.result import Candidate
 
 # Simulations that the answer may take here.
-_FEW = 8
+_FEW = 12
 # Where the run itself has more events than this, each simulation takes half a second.
 _MOST_EVENTS = 250_000
 # What is opened where nothing fits that keeps the training result: what most people would turn to, the mildest first.
-_WORDS: tuple[tuple[str, ...], ...] = ((), ("8bit-optimizer",), ("qlora",), ("lora",))
+_WORDS = ("8bit-optimizer", "lora", "qlora")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WayOut:
-    """A variant that fits; `allow`: the words that open it; `command`: the line that writes it."""
+    """The variant that fits, None where a few simulations did not find it; `allow`: the words that open it.
 
-    candidate: Candidate
+    `command`: the line that writes it, or looks further.
+    """
+
+    candidate: Candidate | None
     allow: tuple[str, ...] = ()
     command: str = ""
 
     @property
-    def attempt(self) -> Attempt:
+    def attempt(self) -> Attempt | None:
         """Its changes and its prediction."""
-        return self.candidate.attempt
-
-    @property
-    def words(self) -> str:
-        """What it changes, in a few words."""
-        return in_few_words(self.candidate.attempt.changes)
+        return None if self.candidate is None else self.candidate.attempt
 
 
-def way_out(
-    subject: Subject,
-    *,
-    limit_bytes: int | None = None,
-    adjust: Adjust = as_it_is,
-    words: Sequence[tuple[str, ...]] = _WORDS,
-) -> WayOut | None:
+def way_out(subject: Subject, *, limit_bytes: int | None = None) -> WayOut | None:
     """What makes a run fit that does not; None where nothing does that was tried."""
     prediction = subject.forecast(limit_bytes=limit_bytes)
     if prediction.fits is not False or len(prediction.short_timeline.events) > _MOST_EVENTS:
         return None
-    workshop = SubjectWorkshop(subject=subject, limit_bytes=limit_bytes, adjust=adjust)
-    for allow in words:
+    workshop = SubjectWorkshop(subject=subject, limit_bytes=limit_bytes)
+    for allow in ((), *((word,) for word in _WORDS if opens(subject.run, word))):
         search = search_of(workshop, opened(allow))
         search.most = _FEW
         best = search.best()
-        if best is not None and not search.ended_early:
-            command = fit_command(subject, limit_bytes, allow)
-            return WayOut(candidate=search.book.candidate(best), allow=allow, command=command)
+        if best is not None or search.ended_early:
+            certain = None if best is None or search.ended_early else search.book.candidate(best)
+            return WayOut(candidate=certain, allow=allow, command=fit_command(subject, limit_bytes, allow))
     return None
 
 
@@ -81,7 +71,10 @@ def fit_command(subject: Subject, limit_bytes: int | None = None, allow: Sequenc
     if subject.target.gpus > 1:
         words += ["--gpus", str(subject.target.gpus)]
     if limit_bytes is not None:
-        words += ["--memory-limit", f"{limit_bytes // MIB}MiB"]
+        words += ["--memory-limit", size_word(limit_bytes)]
+    for package, release in subject.target.stack.releases.items():
+        if release.origin.kind == "option":
+            words += ["--with", f"{package}=={release.version}"]
     for word in allow:
         words += ["--allow", word]
     return shlex.join([*words, "--write"])
@@ -95,4 +88,4 @@ def _called(gpu: GpuSpec) -> str:
             return name
     except VramwiseError:
         pass
-    return f"{gpu.memory_bytes // MIB}MiB"
+    return size_word(gpu.memory_bytes)

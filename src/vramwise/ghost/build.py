@@ -87,6 +87,7 @@ class Builder:
             tables_by_product=run.rotary_by_product,
             packed=run.packing_rows != "none",
             packed_eval=run.eval_sample_packing,
+            trained=self._trained_blocks(),
             masked=not (run.attn_implementation == "sdpa" and self._varlen()),
             positions=self.weights.get(f"{self.layout.positions}.weight") if self.layout.positions else None,
             dropout=model.hidden_dropout if facts.embedding_dropout == "hidden" else model.embedding_dropout,
@@ -94,6 +95,14 @@ class Builder:
             layer_inputs=self.weights.get(f"{self.embedding.rpartition('.')[0]}.embed_tokens_per_layer.weight"),
             always_masked=facts.undeclared_groups and run.attn_implementation == "sdpa",
         )
+
+    def _trained_blocks(self) -> tuple[bool, ...]:
+        """Which blocks have parameters that are trained, where only some are meant to."""
+        if self.run.trained_blocks is None:
+            return ()
+        names = [item.name for item in self.weights.trainable()]
+        numbers = range(self.model.num_hidden_layers)
+        return tuple([any(name.startswith(f"{self.layers}.{number}.") for name in names) for number in numbers])
 
     def _checkpoint(self) -> Checkpoint | None:
         """How blocks are checkpointed, if they are."""

@@ -7,6 +7,7 @@ import re
 from vramwise.errors import VramwiseError
 from vramwise.ghost.tape import Parameter
 from vramwise.ghost.weights import Weights
+from vramwise.types import TrainedBlocks
 
 
 def freeze_except(weights: Weights, patterns: tuple[str, ...]) -> None:
@@ -20,6 +21,15 @@ def freeze_except(weights: Weights, patterns: tuple[str, ...]) -> None:
             parameter.node = None
         elif parameter.node is None:
             parameter.require_grad()
+
+
+def freeze_blocks(weights: Weights, blocks: TrainedBlocks) -> None:
+    """Take the gradient from every parameter outside of these blocks, and of the modules that are named."""
+    parts = [f".{number}." for number in blocks.numbers(weights.model.num_hidden_layers)]
+    wanted = [part + module for part in parts for module in blocks.modules or ("",)]
+    for name, parameter in weights.by_name.items():
+        if not any(part in name for part in (*wanted, *blocks.others)):
+            parameter.node = None
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:

@@ -17,7 +17,8 @@ from vramwise.ghost.ops.liger import cut_loss, fused_linear_loss, in_place_loss
 from vramwise.ghost.ops.loss import compiled_cross_entropy, log_softmax, nll_loss
 from vramwise.ghost.ops.matmul import autocast_input
 from vramwise.ghost.ops.reduce import sum_all
-from vramwise.ghost.ops.shape import alias, contiguous, split_rows, view
+from vramwise.ghost.ops.shape import alias, contiguous, indexed, narrow, split_rows, view
+from vramwise.ghost.ops.tiled_logprobs import summed, tiled_log_probs
 from vramwise.ghost.tape import Parameter, Tape, Tensor
 from vramwise.ghost.weighted_losses import WEIGHTED
 from vramwise.types import ModelSpec, RunSpec
@@ -132,6 +133,31 @@ class CutLoss:
 
 
 @dataclass(frozen=True, slots=True)
+class TiledLoss:
+    """The head and its log-probabilities a tile at a time, in evaluation too: only a sum of them is left."""
+
+    stock: StockLoss
+
+    def __call__(self, t: Tape, hidden: Tensor, head: Projection, labels: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The loss alone."""
+        weight = plain_weight(head)
+        if weight is None:
+            return self.stock(t, hidden, head, labels)
+        t.mark("logits", "the head, a tile at a time")
+        log_probs = tiled_log_probs(t, labelled(t, hidden), weight)
+        return scale(t, summed(t, log_probs)), None
+
+
+def labelled(t: Tape, hidden: Tensor) -> Tensor:
+    """Hidden states of the tokens that have a label, copied out: all but the last of each row, at most."""
+    rows, tokens, width = hidden.shape
+    mask = t.new((rows, tokens - 1), BOOL)
+    chosen = indexed(t, narrow(t, hidden, (rows, tokens - 1, width)), (rows * (tokens - 1), width))
+    del mask
+    return chosen
+
+
+@dataclass(frozen=True, slots=True)
 class ChunkedLoss:
     """Cross entropy over slices of every row, in one compiled kernel each: no fp32 logits are ever held.
 
@@ -179,6 +205,8 @@ def make_loss(run: RunSpec, model: ModelSpec) -> Loss:
         return InPlaceLoss(stock)
     if run.loss_kernel == "cut":
         return CutLoss(stock)
+    if run.loss_kernel == "tiled":
+        return TiledLoss(stock)
     if run.loss_kernel == "chunked":
         return ChunkedLoss(stock, run.loss_chunks)
     return NoLoss(stock) if run.loss_kernel in WEIGHTED else stock

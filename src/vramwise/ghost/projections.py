@@ -29,7 +29,7 @@ def projection(weights: Weights, name: str) -> Projection:
         gated = run.int8_outliers and weights.model.gated_mlp and name.endswith("down_proj")
         base = Linear8bit((shape[0], shape[1]), weights.model.hidden_size if gated else None)
     else:
-        base = Linear4bit((shape[0], shape[1]), bias, BY_NAME[run.weights_dtype])
+        base = Linear4bit((shape[0], shape[1]), bias, BY_NAME[run.weights_dtype], nested=run.nested_scales)
     pair = weights.adapters.get(name)
     if pair is None:
         return base
@@ -51,5 +51,5 @@ def _dora(
         parameter = weights.by_name[f"{name}.weight"]
         return DoraLinear(base, lambda t: parameter, dora, weights.run.lora_dropout, quantised=False)
     compute = BY_NAME[weights.run.weights_dtype]
-    of = partial(dequantised, shape=shape, dtype=compute)
+    of = partial(dequantised, shape=shape, dtype=compute, nested=weights.run.nested_scales)
     return DoraLinear(base, of, dora, weights.run.lora_dropout, quantised=True)

@@ -18,8 +18,13 @@ _CODE_BYTES = 16 * 4
 _SCALE_CODE_BYTES = 256 * 4
 
 
-def quantise_4bit(t: Tape, shape: tuple[int, ...], dtype: DType, arrived: Storage | None = None) -> list[Storage]:
-    """Quantise a weight, brought to the device now or `arrived` already; returns the blocks that stay."""
+def quantise_4bit(
+    t: Tape, shape: tuple[int, ...], dtype: DType, arrived: Storage | None = None, *, nested: bool = True
+) -> list[Storage]:
+    """Quantise a weight, brought to the device now or `arrived` already; returns the blocks that stay.
+
+    `nested`: its scales are quantised too.
+    """
     numel = prod(shape)
     count = scales(numel)
     weight = arrived or Storage(t, numel * dtype.size)
@@ -29,6 +34,9 @@ def quantise_4bit(t: Tape, shape: tuple[int, ...], dtype: DType, arrived: Storag
     copied = Storage(t, _CODE_BYTES)
     largest = Storage(t, 4)
     del copied, largest
+    if not nested:
+        del weight
+        return [packed, code, absmax]
     mean = _mean(t, count)
     centred = Storage(t, count * 4)
     kept = [packed, code, mean]

@@ -16,7 +16,7 @@ from vramwise.render.outward import unstyle
 from vramwise.render.speed_text import times
 from vramwise.render.verdict_text import EFFECTS
 from vramwise.units import gib, readable
-from vramwise.variants.changes.words import in_few_words
+from vramwise.variants.attempt import Attempt
 from vramwise.variants.search.result import Candidate, Fit
 
 STYLE = (
@@ -78,7 +78,9 @@ def _effects(fit: Fit) -> Markup | None:
         return None
     items = [
         element(
-            "li", element("p", element("b", in_few_words([one])), f" ({EFFECTS[one.effect]})"), element("p", one.why)
+            "li",
+            element("p", element("b", Attempt(changes=(one,)).words), f" ({EFFECTS[one.effect]})"),
+            element("p", one.why),
         )
         for one in changes
     ]
@@ -93,7 +95,7 @@ def _table(fit: Fit) -> Markup:
 
 
 def _row(fit: Fit, one: Candidate) -> tuple[Markup | str, ...]:
-    said = in_few_words(one.attempt.changes)
+    said = one.attempt.words
     faster = words.ratio(fit.original, one)
     spare = (one.spare_bytes or 0) + one.margin_bytes
     return (

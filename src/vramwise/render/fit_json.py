@@ -8,7 +8,6 @@ from vramwise.fitting.report import FitReport
 from vramwise.render import fit_words as words
 from vramwise.render.speed_text import speed_json
 from vramwise.types import GpuSpec
-from vramwise.variants.changes.words import in_few_words
 from vramwise.variants.search.result import Candidate
 
 VERSION = 1
@@ -50,7 +49,7 @@ def fit_json(report: FitReport) -> dict[str, Any]:
 def _variant(one: Candidate, report: FitReport) -> dict[str, Any]:
     prediction = one.prediction
     return {
-        "words": in_few_words(one.attempt.changes),
+        "words": one.attempt.words,
         "fits": one.fits,
         "tight": one.tight,
         "fell": one.fell,

@@ -11,7 +11,7 @@ from vramwise.render.outward import style
 from vramwise.render.speed_text import error_line, times
 from vramwise.render.verdict_text import EFFECTS, SIGNS, error_lines
 from vramwise.units import gib, readable
-from vramwise.variants.changes.words import in_few_words
+from vramwise.variants.attempt import Attempt
 from vramwise.variants.search.result import Candidate, Fit
 
 # A column of words is never narrower, whatever the terminal.
@@ -49,7 +49,7 @@ def _effects(fit: Fit) -> list[str]:
         if alike:
             whys = "; ".join(dict.fromkeys(change.why for change in alike)) if effect == "changes" else ""
             title = style(f"{said[:1].upper()}{said[1:]}", bold=True)
-            lines.append(f"{title}: {in_few_words(alike)}{f' ({whys})' if whys else ''}")
+            lines.append(f"{title}: {Attempt(changes=tuple(alike)).words}{f' ({whys})' if whys else ''}")
     return lines
 
 
@@ -75,7 +75,7 @@ def _table(fit: Fit, width: int | None) -> list[str]:
     for row, one in zip(cells, rows, strict=True):
         line = "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
         room = None if width is None else max(_NARROWEST, width - len(line) - 4)
-        first, *more = fold(f"{in_few_words(one.attempt.changes)}{price(one)}", room, deeper="")
+        first, *more = fold(f"{one.attempt.words}{price(one)}", room, deeper="")
         lines.append(f"  {style(line, bold=True) if one is fit.best else line}  {first}")
         lines += [f"{'':{len(line) + 4}}{rest}" for rest in more]
     return lines

@@ -10,7 +10,6 @@ from vramwise.render.speed_text import seconds, speed_line, times
 from vramwise.render.verdict_text import where
 from vramwise.types import GpuSpec
 from vramwise.units import GIB, gib, readable
-from vramwise.variants.changes.words import in_few_words
 from vramwise.variants.search.result import Candidate, Fit
 from vramwise.variants.verdict import TIGHT
 
@@ -41,7 +40,7 @@ def answer(fit: Fit, asked: str | None = None) -> str:
         if best.speed is None:
             return f"Your file fits as it is, with {spare}{tight}"
         return f"Your file is already the fastest that fits, with {spare}{tight}"
-    return f"Fits with {spare}{tight}{_against(fit)}: {in_few_words(best.attempt.changes)}"
+    return f"Fits with {spare}{tight}{_against(fit)}: {best.attempt.words}"
 
 
 def _against(fit: Fit) -> str:
@@ -63,11 +62,11 @@ def _nothing_fits(fit: Fit) -> str:
         short = f"{readable(-(closest.spare_bytes or 0))} short of the margin"
     said = f"Does not fit{_where(closest)}: {short} at the closest"
     if closest.attempt.changes:
-        said += f" ({in_few_words(closest.attempt.changes)})"
+        said += f" ({closest.attempt.words})"
     if not fit.opened:
         return said
     words, opened = fit.opened[0]
-    return f"{said}; {allowing(words)} would ({in_few_words(opened.attempt.changes)})"
+    return f"{said}; {allowing(words)} would ({opened.attempt.words})"
 
 
 def allowing(words: str) -> str:
@@ -105,7 +104,7 @@ def _roomier(fit: Fit) -> Iterator[str]:
     faster = ratio(fit.best, roomy)
     price = "" if faster is None else f", {times(faster)} the speed"
     margin = ceil(TIGHT * (roomy.prediction.capacity_bytes or 0) / GIB)
-    said = f"{in_few_words(roomy.attempt.changes)} ({readable(_free(roomy))} to spare{price})"
+    said = f"{roomy.attempt.words} ({readable(_free(roomy))} to spare{price})"
     yield f"With more room: {said}; --margin {margin}GiB asks for that"
 
 
@@ -160,7 +159,7 @@ def smallest_card(fit: Fit) -> str:
 
 def opened_words(words: str, one: Candidate, original: Candidate) -> str:
     """What one word of --allow, or several together, would give."""
-    said = f"{allowing(words)}: {in_few_words(one.attempt.changes)}"
+    said = f"{allowing(words)}: {one.attempt.words}"
     if one.prediction is None:
         return said
     said += f"; fits with {readable(_free(one))} to spare" + (" (tight)" if one.tight else "")
@@ -205,6 +204,8 @@ def _where(one: Candidate) -> str:
 
 
 def _value(best: Candidate, key: str) -> str:
+    if key == "model" and best.run is not None:
+        return str(best.run.base_model)
     document = best.attempt.document
     if document is not None and key in document.values:
         return str(document.values[key])

@@ -14,7 +14,6 @@ from vramwise.render.html.markup import Markup, element
 from vramwise.render.speed_text import times
 from vramwise.render.verdict_text import setting
 from vramwise.units import GIB, gib, readable
-from vramwise.variants.changes.words import in_few_words
 from vramwise.variants.search.result import Candidate, Fit
 
 # Drawn twice, and the page shows one of them: letters of a wide drawing are too small to read on a phone.
@@ -208,7 +207,7 @@ class _Drawing:
         figures = [f"{gib(one.reserved_bytes or 0)} reserved, {room}", f"{words.step(one)} a step"]
         figures += [] if faster is None else [f"{times(faster)} the speed"]
         edits = [*map(setting, one.attempt.edits), *one.attempt.commands]
-        lines = wrap(in_few_words(one.attempt.changes), letters) + wrap(", ".join(figures), letters)
+        lines = wrap(one.attempt.words, letters) + wrap(", ".join(figures), letters)
         lines += wrap("; ".join(edits), letters)
         return lines if len(lines) <= _MOST_LINES else [*lines[: _MOST_LINES - 1], "…"]
 

@@ -9,7 +9,7 @@ from vramwise.allocator.profile import Profile
 from vramwise.foreseeing import Answer
 from vramwise.render.html import render_html
 from vramwise.render.outward import unstyle
-from vramwise.render.prediction_text import describe
+from vramwise.render.prediction_text import describe, speed_notes
 from vramwise.render.speed_text import speed_figures
 from vramwise.render.verdict_text import error_lines, headline, reasons, ways_out
 from vramwise.types import Finding
@@ -38,11 +38,7 @@ def prediction_page(
         report=prediction.shown,
         gpu=prediction.gpu,
         findings=findings,
-        assumptions=[*prediction.assumptions, *_speed_notes(answer), *rests_on],
+        assumptions=[*prediction.assumptions, *(f"speed: {note}" for note in speed_notes(answer)), *rests_on],
         expected_error=expected,
         further=speed_figures(answer.speed, answer.duration) if answer and answer.speed else (),
     )
-
-
-def _speed_notes(answer: Answer | None) -> list[str]:
-    return [f"speed: {note}" for note in answer.speed.assumptions] if answer and answer.speed else []

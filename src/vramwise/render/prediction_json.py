@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from vramwise.fitting import WayOut
 from vramwise.foreseeing import Answer, WhatIf
 from vramwise.render.outward import unstyle
 from vramwise.render.prediction_text import breakdown_rows
 from vramwise.render.report_json import finding_json, stack_json
 from vramwise.render.speed_text import speed_json
-from vramwise.render.verdict_text import as_options, effect, headline, reasons
+from vramwise.render.verdict_text import as_options, effect, fit_command, headline, reasons
 from vramwise.timeline import MemoryReport
 from vramwise.variants.prediction import Prediction
 
@@ -53,23 +52,27 @@ def prediction_json(prediction: Prediction, answer: Answer | None = None) -> dic
         "peak_at": {"step": needs.peak_step, "phase": needs.peak_phase},
         "reasons": list(reasons(prediction, verdict)),
         "range": prediction.bounds and asdict(prediction.bounds),
-        "remedies": [_remedy(answer.way_out)] if answer and answer.way_out else [],
+        "remedies": _remedies(answer) if answer else [],
         "speed": speed_json(answer.speed, answer.duration) if answer else None,
     }
 
 
-def _remedy(out: WayOut) -> dict[str, Any]:
-    tried = out.attempt
+def _remedies(answer: Answer) -> list[dict[str, Any]]:
+    out = answer.way_out
+    tried = None if out is None else out.attempt
+    if out is None or tried is None:
+        return []
     needs = tried.prediction and tried.prediction.needs
-    return {
+    remedy = {
         "title": tried.title,
         "effect": effect(tried),
         "edits": [{"op": edit.op, "key": edit.key, "value": edit.value} for edit in tried.edits],
         "commands": list(tried.commands),
         "options": as_options(tried),
         "peak_reserved_bytes": needs and needs.highest_reserved_bytes,
-        "fit_command": out.command,
+        "fit_command": fit_command(answer, out),
     }
+    return [remedy]
 
 
 def what_if_json(changed: WhatIf) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from vramwise.foreseeing import Answer
 from vramwise.render.outward import style
-from vramwise.render.speed_text import speed_line
+from vramwise.render.speed_text import error_line, speed_line
 from vramwise.render.verdict_text import error_lines, headline, reasons, ways_out
 from vramwise.timeline import MemoryReport
 from vramwise.units import GIB, readable
@@ -36,16 +36,23 @@ def render_prediction(prediction: Prediction, answer: Answer | None = None) -> l
         "",
         style("Assumptions", bold=True),
         *(f"  {note}" for note in prediction.assumptions),
-        *(f"  speed: {note}" for note in (answer.speed.assumptions if answer and answer.speed else ())),
+        *(f"  speed: {note}" for note in speed_notes(answer)),
         "",
         *error_lines(prediction),
     ]
 
 
+def speed_notes(answer: Answer | None) -> list[str]:
+    """What its speed rests on, and how far speeds were off."""
+    speed = answer.speed if answer is not None else None
+    return [] if speed is None else [*speed.assumptions, error_line(speed)]
+
+
 def _speed(answer: Answer | None) -> Iterator[str]:
     """How fast it is, or why that is not said."""
     if answer is not None and answer.speed is not None:
-        yield speed_line(answer.speed, answer.duration)
+        said = speed_line(answer.speed, answer.duration)
+        yield f"If it fitted: {said[:1].lower()}{said[1:]}" if answer.prediction.fits is False else said
     elif answer is not None and answer.no_speed:
         yield f"{answer.no_speed[:1].upper()}{answer.no_speed[1:]}"
 

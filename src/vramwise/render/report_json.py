@@ -89,7 +89,9 @@ def resolved_json(run: RunSpec) -> dict[str, Any]:
     """The RunSpec as plain values, and the target it was resolved for."""
     values = {field.name: getattr(run, field.name) for field in fields(run) if field.name not in NOT_SETTINGS}
     gpu = run.target.gpu
-    values["zero"] = run.zero and asdict(run.zero)
+    for name in ("zero", "trained_blocks"):
+        values[name] = values[name] and asdict(values[name])
+    values["unfollowed"] = [asdict(one) for one in run.unfollowed]
     values["gpu"] = gpu and gpu.name
     values["torch"] = f"{run.target.torch[0]}.{run.target.torch[1]}"
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}

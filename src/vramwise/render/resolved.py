@@ -6,7 +6,7 @@ from dataclasses import fields
 from pathlib import PurePath
 
 from vramwise.render.outward import style
-from vramwise.types import NOT_SETTINGS, Origin, RunSpec, ZeroSettings
+from vramwise.types import NOT_SETTINGS, Origin, RunSpec, TrainedBlocks, Unfollowed, ZeroSettings
 
 
 def render_resolved(run: RunSpec, path: str) -> list[str]:
@@ -38,8 +38,8 @@ def _shown(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, tuple):
-        return ", ".join(str(item) for item in value) or "none"
-    if isinstance(value, ZeroSettings):
+        return ", ".join(item.name if isinstance(item, Unfollowed) else str(item) for item in value) or "none"
+    if isinstance(value, ZeroSettings | TrainedBlocks):
         return ", ".join(f"{field.name} {_shown(getattr(value, field.name))}" for field in fields(value))
     return str(value) if value != "" else "torch's defaults"
 

@@ -18,7 +18,7 @@ def speed_line(speed: Speed, duration: Duration | None = None) -> str:
 
 def _about(speed: Speed) -> str:
     error = speed.error
-    return "" if error is None else f" (± {error.median:.0f} %, {error.worst:.0f} % at worst)"
+    return "" if error is None else f" (where measured ± {error.median:.0f} %, {error.worst:.0f} % at worst)"
 
 
 def error_line(speed: Speed) -> str:
@@ -26,7 +26,8 @@ def error_line(speed: Speed) -> str:
     error = speed.error
     if error is None:
         return "not measured for runs like this one"
-    runs = f"{error.runs:,} measured run{'s' * (error.runs != 1)} that it was not made from"
+    which = f" ({error.basis})" if error.basis else ""
+    runs = f"{error.runs:,} measured run{'s' * (error.runs != 1)}{which}"
     return f"on {runs}, steps were off by {error.median:.0f} % (median), at most {error.worst:.0f} %"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
+from vramwise.fitting import WayOut
 from vramwise.foreseeing import Answer
 from vramwise.render.outward import style
 from vramwise.types import Edit
@@ -139,16 +140,23 @@ def ways_out(answer: Answer) -> list[str]:
             return []
         room = gib(answer.prediction.needs.device_bytes)
         return [f"Nothing that was tried makes it fit: it takes a card with more than {room}, or several (--gpus)"]
-    tried = out.attempt
-    assert tried.prediction is not None
-    needed = gib(tried.prediction.needs.highest_reserved_bytes)
-    tight = ", tight" if out.candidate.tight else ""
     lines = [style("What would make it fit", bold=True)]
-    lines.append(f"  {needed:>9}  {out.words} ({EFFECTS[effect(tried)]}{tight})")
-    if answer.command:
-        lines.append(f"    {answer.command} {as_options(tried)}")
-    lines.append(f"    {out.command}")
+    if out.candidate is None:
+        return [*lines, "  Nothing was found in a few tries; this looks further:", f"    {fit_command(answer, out)}"]
+    tried = out.candidate.attempt
+    needed = gib(out.candidate.reserved_bytes or 0)
+    tight = ", tight" if out.candidate.tight else ""
+    lines.append(f"  {needed:>9}  {tried.words} ({EFFECTS[effect(tried)]}{tight})")
+    without_file = answer.command.startswith("vramwise predict ")
+    lines.append(f"    {answer.command} {as_options(tried)}" if without_file else f"    {fit_command(answer, out)}")
     return lines
+
+
+def fit_command(answer: Answer, out: WayOut) -> str:
+    """The line that writes it: for the machine as it was asked about, where a command line asked about a file."""
+    if not answer.command.startswith("vramwise fit "):
+        return out.command
+    return " ".join([answer.command, *(f"--allow {word}" for word in out.allow), "--write"])
 
 
 def effect(tried: Attempt) -> str:

@@ -14,6 +14,7 @@ from vramwise.rules.attention import (
     attention_torch_too_old,
     attention_unsupported_card,
     eager_attention_quadratic,
+    flash_attention_broken,
     packing_leaks_across_samples,
     packing_sdpa_bf16,
 )
@@ -60,6 +61,7 @@ RULES: tuple[Rule, ...] = (
     attention_torch_too_old.check,
     attention_unsupported_card.check,
     eager_attention_quadratic.check,
+    flash_attention_broken.check,
     packing_leaks_across_samples.check,
     packing_sdpa_bf16.check,
     # loss

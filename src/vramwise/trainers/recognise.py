@@ -55,6 +55,7 @@ _SIGNS = (
         what="an accelerate config",
         any_of=_words("compute_environment distributed_type machine_rank num_machines main_training_function"),
     ),
+    _Sign(kind="filter", what="a filter of datasets", any_of=_words("pass_rate_min pass_rate_max")),
     _Sign(
         kind="llamafactory-other",
         what="a LLaMA-Factory file for export or inference",
@@ -62,15 +63,21 @@ _SIGNS = (
         all_of=_MODEL,
     ),
     _Sign(
-        kind="llamafactory",
-        what="a LLaMA-Factory config",
+        kind="llamafactory-megatron",
+        what="a LLaMA-Factory file for Megatron",
+        any_of=_words("tensor_model_parallel_size pipeline_model_parallel_size expert_model_parallel_size"),
+        all_of=_MODEL,
+    ),
+    _Sign(
+        kind="llamafactory-other",
+        what="a LLaMA-Factory file that trains nothing",
         any_of=_words("stage finetuning_type template cutoff_len dataset_dir neat_packing quantization_bit"),
         all_of=_MODEL,
     ),
     _Sign(
-        kind="llamafactory",
-        what="a LLaMA-Factory config",
-        any_of=_words("model_class kernel_config dist_config"),
+        kind="llamafactory-v1",
+        what="a file of LLaMA-Factory's new core (USE_V1=1)",
+        any_of=_words("model_class kernel_config dist_config peft_config"),
         all_of=_words("model"),
     ),
     _Sign(

@@ -7,17 +7,27 @@ from functools import cache
 from vramwise.errors import VramwiseError
 from vramwise.trainers.axolotl.trainer import Axolotl
 from vramwise.trainers.base import Trainer
+from vramwise.trainers.huggingface.trainer import HfTrainer
+from vramwise.trainers.llamafactory.trainer import LlamaFactory
 from vramwise.trainers.transformers.trainer import PlainTransformers
+from vramwise.trainers.trl.trainer import Trl
 
 # In the order in which they are asked whether a file is theirs.
-TRAINERS: tuple[Trainer, ...] = (Axolotl(), PlainTransformers())
+TRAINERS: tuple[Trainer, ...] = (Axolotl(), LlamaFactory(), PlainTransformers(), Trl(), HfTrainer())
 
 
 @cache
 def trainer_named(name: str) -> Trainer:
-    """The trainer of that name."""
+    """The trainer of that name; one whose files do not say what they are for may be given the kind: `trl:dpo`."""
+    first, _, kind = name.partition(":")
     for trainer in TRAINERS:
-        if trainer.name == name:
-            return trainer
+        if trainer.name == first:
+            return trainer.of_kind(kind) if kind and isinstance(trainer, Trl) else _plain(trainer, kind)
     known = ", ".join(trainer.name for trainer in TRAINERS)
     raise VramwiseError(f"there is no trainer '{name}': choose one of {known}")
+
+
+def _plain(trainer: Trainer, kind: str) -> Trainer:
+    if kind:
+        raise VramwiseError(f"trainer {trainer.name} has no kinds: leave out ':{kind}'")
+    return trainer

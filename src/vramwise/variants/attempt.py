@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vramwise.types import Change, Document, Edit, RunSpec
+from vramwise.variants.changes.words import in_few_words
 from vramwise.variants.prediction import Prediction
 
 
@@ -24,6 +25,11 @@ class Attempt:
     def title(self) -> str:
         """What is changed."""
         return " + ".join(change.title for change in self.changes)
+
+    @property
+    def words(self) -> str:
+        """What is changed, in a few words."""
+        return in_few_words(self.changes)
 
     @property
     def safe(self) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from vramwise.types import Change, RunSpec
-from vramwise.variants.changes import activations, batches, fused, kernels, methods, spread, weights
+from vramwise.variants.changes import activations, batches, dtypes, fused, kernels, methods, spread, weights
 from vramwise.variants.changes.base import Builder, Kind
 
 Choices = Callable[[RunSpec], Sequence[Change]]
@@ -61,6 +61,7 @@ AXES: tuple[Axis, ...] = (
     Axis(name="rank", allow="lower-rank", choices=_all(methods.lower_ranks), kinds=(methods.LOWER_RANK,)),
     Axis(name="packing", allow="packing", choices=_all(methods.packed_rows), kinds=(methods.PACK,)),
     Axis(name="precision", allow="fp8", choices=_all(methods.fp8_products), kinds=(methods.FP8,)),
+    Axis(name="weights", choices=_one(dtypes.bf16_base), kinds=(dtypes.BF16_BASE,)),
     Axis(name="experts", choices=_one(weights.quantize_experts), kinds=(weights.EXPERTS,)),
     Axis(
         name="optimizer", allow="8bit-optimizer", choices=_all(weights.eight_bit_optimizers), kinds=(weights.EIGHT_BIT,)

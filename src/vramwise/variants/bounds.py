@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from vramwise.timeline import MemoryReport
-from vramwise.types import RunSpec
+from vramwise.types import RunSpec, Unfollowed
 
 _STANDING = ("weights", "gradients", "optimizer")
 
@@ -26,23 +26,15 @@ class Bounds:
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unmodelled:
-    """A feature that the ghost run does not follow. `less`: the run as predicted is at least the most it takes."""
-
-    name: str
-    less: bool
-    why: str
-
-
-def unmodelled(run: RunSpec) -> Iterator[Unmodelled]:
+def unmodelled(run: RunSpec) -> Iterator[Unfollowed]:
     """The features of a run that its figures leave out."""
     if run.torch_compile:
         why = "what it fuses is decided while compiling; the most is what the run takes without it"
-        yield Unmodelled(name="torch.compile", less=True, why=why)
+        yield Unfollowed(name="torch.compile", less=True, why=why)
     if run.rl and getattr(run, "objective", "tokens") == "tokens":
         why = "it is predicted as supervised fine-tuning: no second model, no pairs, no generation"
-        yield Unmodelled(name=f"rl: {run.rl}", less=False, why=why)
+        yield Unfollowed(name=f"rl: {run.rl}", less=False, why=why)
+    yield from run.unfollowed
 
 
 def bounds(run: RunSpec, needs: MemoryReport) -> Bounds | None:

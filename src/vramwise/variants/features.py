@@ -26,8 +26,8 @@ _NO_SAY = frozenset(
         *("constant_shapes", "packing_rows", "loss_kernel", "liger", "lora_modules_to_save", "lora_target_modules"),
         # what follows from the trainer, its release and the method
         *("loads_through", "quantised_base_prepared", "resets_load_peaks", "upcasts_at_load", "int8_outliers"),
-        *("expert_masks", "rotary_by_product", "linear_targets_by_name", "embeddings_want_grads"),
-        *("fused_lora_wide_grads", "lora_kernels"),
+        *("expert_masks", "rotary_by_product", "linear_targets_by_name", "embeddings_want_grads", "half_adapters"),
+        *("fused_lora_wide_grads", "lora_kernels", "nested_scales"),
         # sizes that may be absent
         *("eval_batch_size", "eval_sequence_len", "eval_steps", "lora_r", "lora_alpha", "shard_ranks"),
         *("generation_rows", "completion_len"),
@@ -59,6 +59,7 @@ _LOSSES = {
     "liger": "Liger's cross entropy",
     "cut": "cut cross entropy",
     "chunked": "chunked cross entropy",
+    "tiled": "a loss in tiles of the head",
 }
 _BASES = {"4bit": "a 4-bit", "8bit": "an 8-bit", "gptq": "a GPTQ"}
 _SHARDING = {"none": "not sharded", "ddp": "DDP", "fsdp1": "FSDP 1", "fsdp2": "FSDP 2"} | {

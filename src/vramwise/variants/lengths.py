@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vramwise.errors import VramwiseError
 from vramwise.ghost.loops.batches import BatchShape, from_lengths, largest, rows_a_sample
@@ -29,7 +29,8 @@ _MOST_LINES = 2_000_000
 class Lengths:
     """Sample lengths in tokens, in training order, and what had to be assumed to get them.
 
-    `pairs`: every sample is a chosen and a rejected row, whose lengths stand one after the other in `tokens`.
+    `pairs`: every sample is a chosen and a rejected row, whose lengths stand one after the other in `tokens`; for KTO a
+    row, and the mismatched one of its KL term.
     `whole`: these are all samples that there are.
     """
 
@@ -186,13 +187,20 @@ def first_and_widest(shapes: Sequence[BatchShape], group: int, most: int) -> lis
 
 def _batches(run: RunSpec, lengths: Lengths, *, evaluation: bool) -> list[BatchShape]:
     are_widths = lists_widths(lengths.tokens, run.pad_multiple)
+    if lengths.pairs and run.objective == "kto":
+        cut = replace(run, long_rows="cut")  # so that both stay side by side
+        own, others = [
+            from_lengths(cut, lengths.tokens[start::2], evaluation=evaluation, are_widths=are_widths)
+            for start in (0, 1)
+        ]
+        return [shape._replace(mismatched=other.width) for shape, other in zip(own, others, strict=True)]
     return from_lengths(run, row_lengths(run, lengths), evaluation=evaluation, are_widths=are_widths)
 
 
 def row_lengths(run: RunSpec, lengths: Lengths) -> Sequence[int]:
     """The length of every row: of a pair both, alike where one length is given for the pair."""
     each = rows_a_sample(run)
-    if lengths.pairs and each == 1:
+    if lengths.pairs and each == 1 and run.objective != "kto":
         kind = run.rl or "text"
         raise VramwiseError(
             f"the lengths are pairs, but training on {kind} takes one row a sample: write one length a line"
@@ -218,4 +226,7 @@ def varied_lengths(run: RunSpec, batches: int = 8) -> Lengths:
     count = batches * run.micro_batch_size * run.gradient_accumulation_steps
     golden = 0.6180339887498949  # multiples of it, modulo 1, are the most evenly mixed sequence there is
     tokens = [shortest + round((longest - shortest) * (number * golden % 1)) for number in range(1, count)]
-    return Lengths(tokens=[*tokens, longest], assumptions=("lengths spread evenly up to sequence_len",))
+    return Lengths(
+        tokens=[*tokens, longest],
+        assumptions=(f"lengths spread evenly up to {run.keys.get('sequence_len', 'sequence_len')}",),
+    )

@@ -260,10 +260,11 @@ def _assumptions(run: RunSpec, model: ModelSpec, lengths: Lengths | None, eval_l
     if run.target.gpu is not None and run.target.gpu.taken_for:
         notes.append(run.target.gpu.taken_for)
     notes.extend(taken_for_granted(run.target.gpu))
-    decisive = (run.origins.get(name) for name in ("precision", "lora_r"))
+    decisive = (run.origins.get(name) for name in ("objective", "precision", "weights_dtype", "lora_r", "sequence_len"))
     notes.extend(origin.why for origin in decisive if origin is not None and origin.kind == "assumed")
     if lengths is None and not run.sample_packing:
-        notes.append("no --lengths: every batch as wide as sequence_len allows, with shorter rows in it")
+        longest = run.keys.get("sequence_len", "sequence_len")
+        notes.append(f"no --lengths: every batch as wide as {longest} allows, with shorter rows in it")
     if lengths is None and not run.constant_shapes:
         notes.append("widths follow the data: varying ones may reserve more than this, see --lengths")
     for given in (lengths, eval_lengths):

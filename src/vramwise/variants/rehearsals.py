@@ -27,7 +27,7 @@ UNSEEN_BY_THE_GHOST = frozenset(
     {
         *("trainer", "trainer_title", "config", "target", "origins", "keys", "base_model", "model_type"),
         *("effective_batch_size", "pad_to_sequence_len", "pad_multiple", "constant_shapes", "group_by_length"),
-        *("long_rows", "allocator", "added_variables", "duplicate_keys"),
+        *("long_rows", "allocator", "added_variables", "duplicate_keys", "unfollowed"),
     }
 )
 SEEN_BY_THE_GHOST = tuple(field.name for field in fields(RunSpec) if field.name not in UNSEEN_BY_THE_GHOST)

@@ -27,8 +27,21 @@ def cast_for_training(t: Tape, weights: Weights) -> None:
         raised |= _prepare_quantised(t, weights)
     if run.fp32_embeddings:
         recast(t, weights, FP32, KEPT_TOGETHER)
-    else:
+    elif not run.upcasts_stay:
         recast(t, weights, BY_NAME[run.weights_dtype], KEPT_TOGETHER & raised)
+
+
+def widen_trained(t: Tape, weights: Weights) -> None:
+    """All that is trained to fp32, one after the other; engines that spread weights keep copies of their own."""
+    if weights.sharding.fsdp is not None or weights.sharding.zero is not None:
+        return
+    for parameter in weights.trainable():
+        if parameter.dtype is FP32 or parameter.storage is None:
+            continue
+        t.mark("weights", parameter.name)
+        parameter.storage = Storage(t, parameter.storage.nbytes // parameter.dtype.size * FP32.size)
+        parameter.dtype = parameter.state_dtype = FP32
+    t.empty_cache()
 
 
 def _prepare_quantised(t: Tape, weights: Weights) -> set[str]:

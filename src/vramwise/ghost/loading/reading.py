@@ -116,7 +116,8 @@ def _quantise(
         weights.quantised[name] = quantise_8bit(t, shape)
         return
     packed_already = _packed_in_checkpoint(weights) and weights.run.loads_through == "device"
-    kept = packed_4bit(t, shape) if packed_already else quantise_4bit(t, shape, base, arrived)
+    nested = weights.run.nested_scales
+    kept = packed_4bit(t, shape) if packed_already else quantise_4bit(t, shape, base, arrived, nested=nested)
     weights.quantised[name] = kept
     sharding = weights.sharding
     if stays_on_host(sharding):

@@ -23,13 +23,14 @@ class BatchShape(NamedTuple):
     width: int
     padded: bool
     tokens: int | None = None
+    mismatched: int | None = None  # KTO: the width of the rows for its KL term; None: as the others
 
 
 Widths = Sequence[int] | Sequence[BatchShape]
 
 
 # Objectives whose samples are pairs: a chosen row and a rejected one, in one batch.
-_PAIRED = frozenset({"dpo", "orpo", "cpo", "reward"})
+_PAIRED = frozenset({"dpo", "orpo", "cpo", "reward", "value"})
 
 
 def rows_a_sample(run: RunSpec) -> int:
@@ -38,15 +39,18 @@ def rows_a_sample(run: RunSpec) -> int:
 
 
 def largest(run: RunSpec, *, evaluation: bool = False) -> BatchShape:
-    """The largest batch that the settings allow: every row full. Packing evaluates at the training shape."""
-    evaluation = evaluation and not run.eval_sample_packing
+    """The largest batch that the settings allow: every row full. Packed rows are as long in an evaluation."""
+    if run.eval_sample_packing and run.packing_rows != "micro":
+        evaluation = False  # the sampler of training packs for evaluations too
     rows, longest = _limits(run, evaluation=evaluation)
+    packed = run.eval_sample_packing if evaluation else run.packing_rows != "none"
+    longest = run.sequence_len if packed else longest
     if run.completion_len is not None and run.completion_len >= longest:
         longest += run.completion_len  # nothing is left for prompts: they are taken to be that long themselves
-    if run.packing_rows == "one" and not evaluation:
+    if run.packing_rows == "one" and packed:
         return BatchShape(1, rows * longest, False)
     # Packed rows under sdpa or eager carry a block-diagonal mask, as padded ones do.
-    masked = run.packing_rows == "micro" and not evaluation
+    masked = run.packing_rows == "micro" and packed and run.packed_mask != "none"
     return BatchShape(rows, _rounded(run, longest), masked)
 
 

@@ -5,6 +5,7 @@ Both models' logits live until the loss is there, because the trainer's log want
 
 from __future__ import annotations
 
+from vramwise.ghost.loops.batches import BatchShape
 from vramwise.ghost.loops.preference import PreferenceRun, mean_of_chosen, rows_of, scored, shifted
 from vramwise.ghost.loops.reference import Model
 from vramwise.ghost.loops.sft import Batch
@@ -26,7 +27,7 @@ class DpoRun(PreferenceRun):
 
     def forward(self, batch: Batch, padded: bool) -> tuple[Tensor, Tensor | None]:
         """The loss; the logits go with this call."""
-        if self.run.log_probs == "chunked":
+        if self.without_logits:
             return self._without_logits(batch, padded), None
         t = self.t
         logits = self.logits(self.policy, batch, padded)
@@ -65,14 +66,19 @@ class DpoRun(PreferenceRun):
         scored(self.t, self.log_probs(shifted(self.t, logits)))
 
     def _precompute(self, plan: Plan) -> None:
-        """One pass over all batches, before the optimizer has anything: the widest stands for all."""
-        widest = max(plan.step(1).held, key=lambda shape: shape.rows * shape.width)
-        model: Model = self.reference
+        """One pass over all batches, evaluation's too, before the optimizer has anything: the widest stand for all."""
+        evals = [shapes for shapes in plan.evals.values() if shapes]
         self.t.phase("reference", 0)
         self.t.grad_enabled = False
-        batch = self.batch(widest)
-        if self.run.log_probs == "chunked":
-            scored(self.t, self.chunked(model, batch, widest.padded))
-        else:
-            self._score_reference(self.logits(model, batch, widest.padded))
+        for shapes in (plan.step(1).held, *evals[:1]):
+            widest = max(shapes, key=lambda shape: shape.rows * shape.width)
+            self._precompute_batch(widest)
         self.t.grad_enabled = True
+
+    def _precompute_batch(self, shape: BatchShape) -> None:
+        model: Model = self.reference
+        batch = self.batch(shape)
+        if self.without_logits:
+            scored(self.t, self.chunked(model, batch, shape.padded))
+        else:
+            self._score_reference(self.logits(model, batch, shape.padded))

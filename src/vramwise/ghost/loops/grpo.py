@@ -75,7 +75,7 @@ class GrpoRun(PreferenceRun):
         """The update's loss."""
         rows, completion = batch["completion_ids"].shape
         joined = self._rows(BatchShape(rows, batch["prompt_ids"].shape[1] + completion, padded))
-        if self.run.log_probs == "chunked":
+        if self.without_logits:
             return scored(self.t, self.chunked(self.policy, joined, padded)), None
         logits = self.logits(self.policy, joined, padded, completion + 1)
         loss = scored(self.t, self._log_probs_of(logits))
@@ -116,7 +116,7 @@ class GrpoRun(PreferenceRun):
         logits: Tensor | None = None
         for _ in range(min(2, -(-rows // shape.rows))):
             part = self._rows(shape)
-            if self.run.log_probs == "chunked":
+            if self.without_logits:
                 scored(self.t, self.chunked(model, part, shape.padded))
                 continue
             logits = self.logits(model, part, shape.padded, completion + 1)

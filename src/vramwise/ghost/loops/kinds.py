@@ -8,6 +8,8 @@ from vramwise.ghost.loops.kto import KtoRun
 from vramwise.ghost.loops.odds import OddsRun
 from vramwise.ghost.loops.reward import ProcessRewardRun, RewardRun
 from vramwise.ghost.loops.sft import Run
+from vramwise.ghost.loops.value_head import ValueHeadRun
+from vramwise.ghost.loops.whole import WholeDpoRun, WholeKtoRun
 from vramwise.types import RunSpec
 
 _LOOPS: dict[str, type[Run]] = {
@@ -17,11 +19,15 @@ _LOOPS: dict[str, type[Run]] = {
     "orpo": OddsRun,
     "cpo": OddsRun,
     "reward": RewardRun,
+    "value": ValueHeadRun,
     "process_reward": ProcessRewardRun,
     "grpo": GrpoRun,
 }
+# Where log-probabilities come through the log-softmax of all logits.
+_WHOLE: dict[str, type[Run]] = {"dpo": WholeDpoRun, "kto": WholeKtoRun}
 
 
 def loop_of(run: RunSpec) -> type[Run]:
     """The loop of that run."""
-    return _LOOPS[run.objective]
+    kinds = _LOOPS | _WHOLE if run.log_probs == "whole" else _LOOPS
+    return kinds[run.objective]

@@ -25,7 +25,7 @@ class KtoRun(PreferenceRun):
         t = self.t
         with self.referring():
             self._mismatched(self.policy, batch, padded)
-        if self.run.log_probs == "chunked":
+        if self.without_logits:
             return self._without_logits(batch, padded), None
         logits = self.logits(self.policy, batch, padded)
         following = shifted(t, logits)
@@ -42,14 +42,15 @@ class KtoRun(PreferenceRun):
 
     def _without_logits(self, batch: Batch, padded: bool) -> Tensor:
         loss = scored(self.t, self.chunked(self.policy, batch, padded))
-        with self.referring():
-            self._mismatched(self.reference, batch, padded)
-            scored(self.t, self.chunked(self.reference, batch, padded))
+        if not self.run.reference_precomputed:
+            with self.referring():
+                self._mismatched(self.reference, batch, padded)
+                scored(self.t, self.chunked(self.reference, batch, padded))
         return loss
 
     def _mismatched(self, model: Model, batch: Batch, padded: bool) -> None:
         kl = {key: batch[f"KL_{key}"] for key in ("input_ids", "attention_mask")}
-        if self.run.log_probs == "chunked":
+        if self.without_logits:
             scored(self.t, self.chunked(model, kl, padded))
             return
         logits = self.logits(model, kl, padded)

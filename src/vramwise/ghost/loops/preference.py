@@ -22,11 +22,12 @@ from vramwise.ghost.loops.reference import (
     without_adapter,
 )
 from vramwise.ghost.loops.sft import Batch, Run
-from vramwise.ghost.losses import StockLoss
+from vramwise.ghost.losses import StockLoss, labelled
 from vramwise.ghost.model.liger import plain_weight
 from vramwise.ghost.ops.elementwise import to_float
 from vramwise.ghost.ops.logprobs import chunked_log_probs, copied_log_probs, fused_log_probs
-from vramwise.ghost.ops.shape import indexed, narrow
+from vramwise.ghost.ops.shape import narrow
+from vramwise.ghost.ops.tiled_logprobs import tiled_log_probs
 from vramwise.ghost.sharding import Sharding
 from vramwise.ghost.tape import Grads, Node, Tape, Tensor
 from vramwise.ghost.weights import Weights
@@ -45,13 +46,15 @@ class PreferenceRun(Run):
         super().__init__(t, replace(run, lora_dropout=0.0) if self.disables_dropout else run, model, sharding)
         self.policy = Model(self.body, self.head, self.units)
         self.reference = built(self.reference_weights) if self.reference_weights is not None else self.policy
+        self.without_logits = run.log_probs in ("chunked", "tiled")
         self.stock = StockLoss(softcap=model.final_logit_softcapping is not None, scaled=block_of(model).scaled_logits)
 
     def load_more(self, model: ModelSpec, sharding: Sharding) -> None:
         """The reference, and a model that is loaded for nothing, which goes before training starts."""
         t, run = self.t, self.run
         spare = load_model(t, run, model, sharding, run.weights_dtype) if run.spare_model else None
-        if run.quantization is not None and run.adapter is not None and self.casts_adapters:
+        narrow_adapters = self.casts_adapters and not run.trains_in_fp32
+        if run.quantization is not None and run.adapter is not None and narrow_adapters:
             adapters_in_bf16(t, self.weights)
         if run.reference == "model":
             self.reference_weights = load_model(t, run, model, sharding, run.reference_dtype)
@@ -65,7 +68,9 @@ class PreferenceRun(Run):
     def batch(self, shape: BatchShape) -> Batch:
         """Rows as the collator makes them: no labels."""
         self.t.mark("data", "batch")
-        return {key: self.t.new((shape.rows, shape.width), INT64) for key in self.keys}
+        others = shape.mismatched or shape.width
+        widths = {key: others if key.startswith("KL_") else shape.width for key in self.keys}
+        return {key: self.t.new((shape.rows, width), INT64) for key, width in widths.items()}
 
     def count(self, batches: list[Batch]) -> Tensor | None:
         """Labels are not counted: the batch has none."""
@@ -120,13 +125,12 @@ class PreferenceRun(Run):
         hidden = self.hidden(model, batch["input_ids"], batch["attention_mask"], padded)
         self._enter_loss()
         t.mark("logits", "log-probabilities, a tile at a time")
-        rows, tokens, width = hidden.shape
-        shifted = narrow(t, hidden, (rows, tokens - 1, width))
-        chosen = indexed(t, shifted, (rows * (tokens - 1), width))
+        chosen = labelled(t, hidden)
         weight = plain_weight(model.head)
         assert weight is not None
-        out = chunked_log_probs(t, chosen, weight)
-        del hidden, shifted, chosen
+        log_probs = tiled_log_probs if self.run.log_probs == "tiled" else chunked_log_probs
+        out = log_probs(t, chosen, weight)
+        del hidden, chosen
         self.leave(model)
         return out
 

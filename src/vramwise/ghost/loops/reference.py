@@ -66,13 +66,15 @@ def _twin(t: Tape, parameter: Parameter) -> Parameter:
 
 
 def adapters_in_bf16(t: Tape, weights: Weights) -> None:
-    """On a quantised base TRL trains the adapter in bf16."""
-    for pair in weights.adapters.values():
-        for parameter in pair:
-            t.mark("weights", parameter.name)
-            if parameter.storage is not None:
-                parameter.storage = Storage(t, parameter.storage.nbytes // parameter.dtype.size * BF16.size)
-            parameter.dtype = parameter.state_dtype = BF16
+    """On a quantised base TRL trains all it trains in bf16, but DoRA's magnitudes."""
+    magnitudes = {id(parameter) for parameter in weights.magnitudes.values()}
+    for parameter in weights.trainable():
+        if id(parameter) in magnitudes or parameter.dtype is BF16:
+            continue
+        t.mark("weights", parameter.name)
+        if parameter.storage is not None:
+            parameter.storage = Storage(t, parameter.storage.nbytes // parameter.dtype.size * BF16.size)
+        parameter.dtype = parameter.state_dtype = BF16
 
 
 def built(weights: Weights) -> Model:

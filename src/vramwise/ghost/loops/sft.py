@@ -16,12 +16,14 @@ from vramwise.errors import VramwiseError
 from vramwise.ghost.build import Builder
 from vramwise.ghost.dtypes import BOOL, BY_NAME, FP32, INT64
 from vramwise.ghost.engine import backward
-from vramwise.ghost.freezing import freeze_except
+from vramwise.ghost.freezing import freeze_blocks, freeze_except
 from vramwise.ghost.hardware import Hardware, hardware_of
 from vramwise.ghost.loading import load
+from vramwise.ghost.loading.casts import widen_trained
 from vramwise.ghost.loops.batches import BatchShape, Widths
 from vramwise.ghost.loops.clip import clip_grad_norm
 from vramwise.ghost.loops.plan import assumptions, local_model, make_plan
+from vramwise.ghost.loops.reference import adapters_in_bf16
 from vramwise.ghost.loops.repeated_evals import EvalBatches
 from vramwise.ghost.loops.repeated_micro_steps import MicroSteps
 from vramwise.ghost.loops.repeated_steps import Recorder
@@ -83,6 +85,10 @@ class Run:
         self.weights = load(t, model, run, sharding)
         if run.unfrozen:
             freeze_except(self.weights, run.unfrozen)
+        if run.trained_blocks is not None:
+            freeze_blocks(self.weights, run.trained_blocks)
+        if run.trains_in_fp32:
+            widen_trained(t, self.weights)
         self.load_more(model, sharding)
         builder = Builder(self.weights)
         self.units = builder.gathering.exchange
@@ -102,12 +108,15 @@ class Run:
         # DeepSpeed's engine has cast the model instead
         amp = run.autocast and run.precision in ("bf16", "fp16") and self.engine is None
         self.amp = BY_NAME[run.precision] if amp else None
+        self.compute = self.amp or BY_NAME[run.weights_dtype]
         t.mark("temporary", "logging")
         self.total_loss = t.new((), FP32)
         self.eval_batches = EvalBatches(t)
 
     def load_more(self, model: ModelSpec, sharding: Sharding) -> None:
-        """What other kinds of training load besides the model."""
+        """What follows the model; other kinds of training load more."""
+        if self.run.half_adapters:
+            adapters_in_bf16(self.t, self.weights)
 
     def trained(self) -> list[Parameter]:
         """What the optimizer gets."""
@@ -193,8 +202,12 @@ class Run:
         t.new((), FP32)
 
     def batch(self, shape: BatchShape) -> Batch:
-        """A micro-batch as the collator makes it."""
-        return _batch(self.t, shape)
+        """A micro-batch as the collator makes it; some make the mask of packed rows too."""
+        made = _batch(self.t, shape)
+        packed = self.run.packing_rows == "micro" if self.t.training else self.run.eval_sample_packing
+        if packed and self.run.packed_mask == "batch":
+            made["attention_mask"] = self.t.new((shape.rows, 1, shape.width, shape.width), self.compute)
+        return made
 
     def count(self, batches: list[Batch]) -> Tensor | None:
         """How many labels count in a step."""

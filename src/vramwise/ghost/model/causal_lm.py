@@ -61,6 +61,8 @@ class Body:
     packed: bool = False
     packed_eval: bool = False
     masked: bool = True
+    # of a partly frozen model: which blocks have anything to train; the others pass without a checkpoint
+    trained: tuple[bool, ...] = ()
 
     def __call__(self, t: Tape, ids: Tensor, attention_mask: Tensor, padded: bool) -> Tensor:
         """Hidden states after the last norm."""
@@ -74,8 +76,11 @@ class Body:
         if self.scaled_after:
             embeds = scale(t, embeds)
         packed = self.packed if t.training else self.packed_eval
-        positions = attention_mask if packed else scale(t, t.new((1, ids.shape[1]), INT64))
-        masks = self._masks(t, attention_mask, embeds, padded) if self.masked or not packed else {}
+        positions = ids if packed else scale(t, t.new((1, ids.shape[1]), INT64))
+        if len(attention_mask.shape) == 4:  # made by the collator, and taken as it is
+            masks: dict[str, Tensor | None] = dict.fromkeys(self.windows, attention_mask)
+        else:
+            masks = self._masks(t, attention_mask, embeds, padded) if self.masked or not packed else {}
         hidden = embeds
         if self.layer_inputs is not None:
             # summed up: the layers read their share of it, and its gradient comes back whole
@@ -91,7 +96,9 @@ class Body:
         del leaf
         for number, block in enumerate(self.blocks):
             kind = self.kinds[number] if self.kinds else "full"
-            if self.checkpoint is None:
+            if self.trained and self.trained[number]:
+                hidden = self._first_trained(t, hidden)
+            if self.checkpoint is None or (self.trained and not self.trained[number]):
                 hidden = block(t, hidden, tables=tables.get(kind), mask=masks.get(kind))
             else:
                 hidden = self.checkpoint(t, partial(block, tables=tables.get(kind), mask=masks.get(kind)), hidden)
@@ -104,6 +111,15 @@ class Body:
         masks.clear()
         tables.clear()
         return hidden
+
+    def _first_trained(self, t: Tape, hidden: Tensor) -> Tensor:
+        """The input of the first block that is trained: it is made to want a gradient, so that a checkpoint has one."""
+        if self.checkpoint is None or not t.grad_enabled or hidden.node is not None:
+            return hidden
+        leaf = _wanting_grad(hidden)
+        if t.training:
+            t.graph_holds.append(leaf)
+        return leaf
 
     def _masks(self, t: Tape, attention_mask: Tensor, embeds: Tensor, padded: bool) -> dict[str, Tensor | None]:
         t.mark("activations", "attention mask")

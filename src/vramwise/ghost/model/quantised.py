@@ -14,16 +14,17 @@ from vramwise.ghost.tape import Parameter, Tape, Tensor
 class Linear4bit:
     """A frozen 4-bit weight."""
 
-    __slots__ = ("bias", "compute", "shape")
+    __slots__ = ("bias", "compute", "nested", "shape")
 
-    def __init__(self, shape: tuple[int, int], bias: Parameter | None, compute: DType) -> None:
+    def __init__(self, shape: tuple[int, int], bias: Parameter | None, compute: DType, *, nested: bool = True) -> None:
         self.shape = shape
         self.bias = bias
         self.compute = compute
+        self.nested = nested
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""
-        return linear_4bit(t, x, self.shape, self.bias, self.compute)
+        return linear_4bit(t, x, self.shape, self.bias, self.compute, nested=self.nested)
 
 
 class Linear8bit:

@@ -251,7 +251,8 @@ def _cut_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     if t.work is not None:
         # the logits once more, and a product for each gradient
         products = 1 + (to_hidden is not None) + (to_weight is not None)
-        t.work.fused((to_hidden, to_weight), "cut loss", read=0, flops=products * 2.0 * hidden.numel * weight.shape[0])
+        flops = products * 2.0 * hidden.numel * weight.shape[0]
+        t.work.fused((to_hidden, to_weight), "cut loss", read=0, flops=flops).dtype = hidden.dtype.name
     return to_hidden, to_weight
 
 
@@ -262,7 +263,8 @@ def cut_loss(t: Tape, hidden: Tensor, weight: Tensor) -> Tensor:
     losses = t.new((rows,), FP32)
     out = t.new((), FP32)
     if t.work is not None:
-        t.work.fused((sums, losses), "cut loss", read=0, flops=2.0 * hidden.numel * weight.shape[0])
+        flops = 2.0 * hidden.numel * weight.shape[0]
+        t.work.fused((sums, losses), "cut loss", read=0, flops=flops).dtype = hidden.dtype.name
     del losses
     if t.grad_enabled and (hidden.node is not None or weight.node is not None):
         out.node = t.node(_cut_backward, (hidden, weight), (without_node(hidden), weight, sums))

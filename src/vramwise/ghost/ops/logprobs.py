@@ -1,7 +1,8 @@
 """From logits to the log-probabilities of given tokens: what each way of doing it copies, saves and makes in backward.
 
 `copied`: the rows are joined to one matrix first, which copies them unless there is one row alone, and the copy is
-saved. `fused`: one kernel over the logits as they lie (TRL 1.14). Both give fp32, whatever the logits are in.
+saved. `fused`: one kernel over the logits as they lie (TRL 1.14). Both give fp32, whatever the logits are in. `whole`:
+`gather` from the log-softmax of all logits, which is saved.
 """
 
 from __future__ import annotations
@@ -41,6 +42,27 @@ def fused_log_probs(t: Tape, logits: Tensor) -> Tensor:
         out.node = t.node(_to_logits, (logits,), (logits, log_sums, expected))
         out.node.extra = (logits.shape, logits.dtype)
     del entropy
+    return out
+
+
+def _to_log_softmax(t: Tape, node: Node, grad: Tensor) -> Grads:
+    """A zero tensor of all words, to which the gathered gradients are added."""
+    zeros = t.new(*node.extra)
+    out = t.like(zeros)
+    del zeros
+    return (out,)
+
+
+def whole_log_probs(t: Tape, logits: Tensor) -> Tensor:
+    """`gather(logits.log_softmax(-1), …)`: a slice of the logits is laid together first, for the time of the kernel."""
+    result = t.new(logits.shape, logits.dtype)
+    if logits.shape[0] > 1:
+        together = t.new(logits.shape, logits.dtype)
+        del together
+    out = t.new(logits.shape[:-1], logits.dtype)
+    if t.grad_enabled and logits.node is not None:
+        out.node = t.node(_to_log_softmax, (logits,), (result,))
+        out.node.extra = (logits.shape, logits.dtype)
     return out
 
 

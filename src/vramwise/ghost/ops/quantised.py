@@ -34,8 +34,15 @@ def scales(numel: int) -> int:
     return -(-numel // BLOCK)
 
 
-def dequantised(t: Tape, shape: tuple[int, ...], dtype: DType, *, sums_in_place: bool = True) -> Tensor:
+def dequantised(
+    t: Tape, shape: tuple[int, ...], dtype: DType, *, sums_in_place: bool = True, nested: bool = True
+) -> Tensor:
     """The weight in the compute type, from its scales; what is left of those goes with the caller's frame."""
+    if not nested:
+        weight = t.new(shape, dtype)
+        if t.work is not None:
+            t.work.opened(weight, None, bits=4)
+        return weight
     numel = prod(shape)
     absmax = t.new((scales(numel),), FP32)
     summed = absmax if sums_in_place else t.new((scales(numel),), FP32)
@@ -47,28 +54,34 @@ def dequantised(t: Tape, shape: tuple[int, ...], dtype: DType, *, sums_in_place:
 
 
 def _backward(t: Tape, node: Node, grad: Tensor) -> Grads:
-    shape, x_shape = node.extra
+    shape, x_shape, outer, compute, nested = node.extra
     if t.work is not None:
         t.work.function()
-    weight = dequantised(t, shape, grad.dtype, sums_in_place=True)
+    weight = cast(t, dequantised(t, shape, compute, sums_in_place=True, nested=nested), grad.dtype)
     out = t.new(x_shape, grad.dtype)
     if t.work is not None:
         t.work.product(out, out.numel // shape[1], shape[1], shape[0], dtype=grad.dtype)
     t.workspace()
     del weight
-    return (out,)
+    return (cast(t, out, outer),)  # autograd casts it where the input was wider
 
 
-def linear_4bit(t: Tape, x: Tensor, shape: tuple[int, int], bias: Parameter | None, compute: DType) -> Tensor:
-    """`Linear4bit.forward`: the input in the compute type, the result back in the input's."""
+def linear_4bit(
+    t: Tape, x: Tensor, shape: tuple[int, int], bias: Parameter | None, compute: DType, *, nested: bool = True
+) -> Tensor:
+    """`Linear4bit.forward`: the input in the compute type, the result back in the input's.
+
+    Autocast casts the dequantised weight too, where the compute type is wider than its own.
+    """
     if t.work is not None:
         t.work.function()
     outer = x.dtype
     x = cast(t, x, compute)
-    numel = shape[0] * shape[1]
-    absmax = t.new((scales(numel),), FP32)
-    summed = t.new((scales(numel),), FP32)
+    count = scales(shape[0] * shape[1])
+    absmax = t.new((count,), FP32) if nested else None
+    summed = t.new((count,), FP32) if nested else None
     weight = t.new(shape, compute)
+    low_weight = autocast_input(t, weight)
     low = autocast_input(t, x)
     out = t.new((*x.shape[:-1], shape[0]), low.dtype)
     if t.work is not None:
@@ -78,11 +91,11 @@ def linear_4bit(t: Tape, x: Tensor, shape: tuple[int, int], bias: Parameter | No
         t.workspace()
     else:
         t.bias_workspace()
-    del low
+    del low, low_weight
     del summed, absmax, weight
     if t.grad_enabled and x.node is not None:
         out.node = t.node(_backward, (x,), ())
-        out.node.extra = (shape, x.shape)
+        out.node.extra = (shape, x.shape, x.dtype, compute, nested)
     return cast(t, out, outer)
 
 

@@ -248,6 +248,8 @@ class Unit:
         """A weight's gradient: kept whole, later ones are added to it."""
         parameter: Parameter | None = node.extra()
         if parameter is None or grad is None or parameter.name in self.whole:
+            if t.work is not None and parameter is not None and grad is not None:
+                t.work.over(grad)
             return ()
         if grad.storage is not None:
             t.retag(grad.storage, "gradients", parameter.name)

@@ -141,6 +141,8 @@ class ZeroEngine:
             if grad.storage is not None:
                 t.retag(grad.storage, "gradients", parameter.name)
             parameter.grad = grad
+        elif t.work is not None:
+            t.work.over(grad)
         del grad
         before = t.mark("gradients", "communication buckets")
         self.receive(t, parameter)

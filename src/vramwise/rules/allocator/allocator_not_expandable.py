@@ -17,6 +17,7 @@ from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
 from vramwise.types import RunSpec, Severity, Target
 from vramwise.units import MIB
+from vramwise.variants import changes
 
 _OFF = "expandable segments are off and cached blocks fragment"
 
@@ -49,7 +50,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """
     message = _verdict(run)
     if message is not None:
-        yield Hit(message=f"{message}; run: {_line(run)}")
+        yield Hit(message=f"{message}; run: {_line(run)}", change=changes.expandable_segments(run))
 
 
 def _verdict(run: RunSpec) -> str | None:
@@ -87,7 +88,7 @@ def _reason(run: RunSpec) -> str:
         whose = "is set" if GENERIC_VARIABLE in target.alloc_env else f"{run.trainer_title} sets for it"
         return f"torch {_version(target)} ignores {GENERIC_VARIABLE} for CUDA, the only variable that {whose}"
     if target.launcher == "module":
-        return f"the launcher bypasses the command of {run.trainer_title} that would set the allocator variable"
+        return f"the launcher bypasses the command of {run.trainer_title}, and nothing else sets the allocator variable"
     return f"{run.trainer_title} sets no allocator variable for torch {_version(target)}"
 
 

@@ -35,10 +35,13 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     if batch is None or batch == micro:
         return
     keys = run.keys
+    unset = " (unset, it does not follow training)" if run.origins["eval_batch_size"].kind == "default" else ""
     message = (
-        f"{keys['eval_batch_size']} {batch} differs from {keys['micro_batch_size']} {micro}: evaluation asks for "
-        "blocks of other sizes than training left in the cache, so reserved memory jumps at the first eval and stays up"
+        f"{keys['eval_batch_size']} {batch}{unset} differs from {keys['micro_batch_size']} {micro}: evaluation asks "
+        "for blocks of other sizes than training left in the cache, so reserved memory jumps at the first eval and "
+        "stays up"
     )
     if not run.eval_scheduled:
         message += " (no eval is scheduled yet)"
-    yield Hit(field="eval_batch_size", message=message, change=changes.equal_eval_batch(run))
+    near = ("micro_batch_size", "evaluates")
+    yield Hit(field="eval_batch_size", near=near, message=message, change=changes.equal_eval_batch(run))

@@ -32,9 +32,9 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     gpu = run.target.gpu
     if gpu is None or gpu.bf16:
         return
-    # Weights alone can be bf16, too: then another key than that of the precision decided.
+    # Weights alone can be bf16, too: then another key than that of the precision decided, or only the checkpoint did.
     field = next((name for name in ("precision", "weights_dtype") if getattr(run, name) == "bf16"), None)
-    if field is None:
+    if field is None or (field == "weights_dtype" and run.origins[field].kind == "assumed"):
         return
     key = run.origins[field].key or run.keys[field]
     yield Hit(

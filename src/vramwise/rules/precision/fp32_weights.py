@@ -27,7 +27,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
     Write `bf16: auto`. Keep fp32 only where it is wanted, for example to rule out precision as the cause of a bad loss.
     """
-    if run.precision != "fp32" or run.weights_dtype != "fp32":
+    wide = run.weights_dtype == "fp32" or (run.trains_in_fp32 and run.adapter is None)
+    if run.precision != "fp32" or not wide:
         return
     if run.origins["weights_dtype"].key is not None:
         return  # another key than the precision's made them fp32, and has a rule of its own

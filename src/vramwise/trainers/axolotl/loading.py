@@ -19,6 +19,8 @@ def resolve_loading(fields: Fields, schema: Schema) -> None:
     _way(fields)
     _upcasts(fields, schema)
     _preparation(fields, schema)
+    fields.derive("upcasts_stay", False, "what was cast goes back, but for what fp32_embeddings says")
+    fields.derive("trains_in_fp32", False, "weights are trained in the type they are loaded in")
     fields.derive("resets_load_peaks", True, "Axolotl logs memory after loading, which resets torch's peak figures")
 
 

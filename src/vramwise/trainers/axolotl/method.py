@@ -95,6 +95,8 @@ def _quantization(fields: Fields, adapter: str | None) -> None:
         fields.derive("quantization", "8bit", "load_in_8bit", key="load_in_8bit")
     else:
         fields.derive("quantization", None, "the base is not quantised")
+    fields.derive("nested_scales", True, "double quantisation is on")
+    fields.derive("half_adapters", False, "adapters stay in fp32")
     eight = fields.values["quantization"] == "8bit"
     why = "LLM.int8 sets values of 6 and more apart" if eight else "no 8-bit weights"
     fields.derive("int8_outliers", eight, why, key="load_in_8bit")

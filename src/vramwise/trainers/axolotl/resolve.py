@@ -40,6 +40,9 @@ def resolve_axolotl(config: Config, target: Target, deepspeed: Mapping[str, Any]
     settings, origin = settings_in_force(target, added, "the axolotl command")
     fields.put("allocator", settings, origin)
     fields.derive("liger_before_build", True, "Axolotl has Liger replace classes before the model is built")
+    fields.derive("trained_blocks", None, "unfrozen_parameters names what is trained, if anything does")
+    fields.derive("packed_mask", "built", "transformers makes the mask of packed rows from their positions")
+    fields.derive("unfollowed", (), "what is not followed is told from other fields")
     own = fields.values["sharding"] == "fsdp2"
     fields.derive("fsdp_one_root", own, "Axolotl's own FSDP 2" if own else "no FSDP 2")
     apart = own and not schema_in(target.stack).since("0.21.0")

@@ -25,7 +25,13 @@ from vramwise.variants.changes.batches import (
     smaller_micro_batches,
     smaller_sizes,
 )
-from vramwise.variants.changes.dtypes import let_card_choose, pad_for_fp8, train_in_bf16, train_without_bf16
+from vramwise.variants.changes.dtypes import (
+    let_card_choose,
+    load_in_bf16,
+    pad_for_fp8,
+    train_in_bf16,
+    train_without_bf16,
+)
 from vramwise.variants.changes.fused import fuse_loss
 from vramwise.variants.changes.kernels import (
     compile_model,
@@ -65,6 +71,7 @@ __all__ = [
     "handled_optimizer",
     "legacy_offloading",
     "let_card_choose",
+    "load_in_bf16",
     "no_automatic_batch",
     "nonreentrant_checkpointing",
     "one_row",

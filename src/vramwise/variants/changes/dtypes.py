@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from vramwise.types import Change, RunSpec
-from vramwise.variants.changes.base import change
+from vramwise.variants.changes.base import Kind, change
+
+BF16_BASE = Kind(
+    "load-in-bf16",
+    "rounding",
+    "Load the frozen base in bf16",
+    "the base is multiplied in bf16 either way; only what passes between layers is rounded more",
+)
 
 
 def train_in_bf16(run: RunSpec) -> Change | None:
@@ -39,3 +46,25 @@ def pad_for_fp8(run: RunSpec) -> Change | None:
         pad_to_sequence_len=True,
         pad_multiple=64,
     )
+
+
+def load_in_bf16(run: RunSpec) -> Change | None:
+    """Weights in the type that products are made in anyway; trained ones would lose their fp32 masters."""
+    if run.adapter is not None:
+        return bf16_base(run)
+    if not _wide(run):
+        return None
+    why = "the optimizer updates bf16 weights, not fp32 ones: small updates are lost to rounding"
+    return change("bf16-weights", "changes", "Load and train the weights in bf16", why, weights_dtype="bf16")
+
+
+def bf16_base(run: RunSpec) -> Change | None:
+    """A frozen base that is fp32 while the run computes in bf16."""
+    return BF16_BASE.to(weights_dtype="bf16") if run.adapter is not None and _wide(run) else None
+
+
+def _wide(run: RunSpec) -> bool:
+    gpu = run.target.gpu
+    takes = gpu is None or not gpu.known or gpu.bf16
+    # where another key made them fp32, that is the one to change
+    return run.weights_dtype == "fp32" and run.precision == "bf16" and run.autocast and takes

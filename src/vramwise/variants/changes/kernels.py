@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramwise.allocator.variables import EXPANDABLE
-from vramwise.facts.attention import same_attention, uses_flash_library
+from vramwise.facts.attention import flash_stops, same_attention, uses_flash_library
 from vramwise.types import Change, RunSpec
 from vramwise.variants.changes.base import Kind, change
 
@@ -40,7 +40,8 @@ def plain_attention(run: RunSpec) -> Change | None:
 
 def flash_attention(run: RunSpec) -> Change | None:
     """FlashAttention 2, on a card that has it."""
-    if run.attn_implementation == _FLASH or _before_ampere(run):
+    stops = flash_stops(run.target.stack.parts("transformers"), run.model_type)
+    if run.attn_implementation == _FLASH or _before_ampere(run) or stops:
         return None
     return FLASH.to(attn_implementation=_FLASH)
 
@@ -90,7 +91,7 @@ def separate_samples(run: RunSpec) -> Change | None:
         return None
     name = "sdpa" if _before_ampere(run) else _FLASH
     why = "packed samples no longer see one another: the model learns from other contexts"
-    return change("separate-samples", "changes", f"Attend with {name}", why, attn_implementation=name)
+    return change("separate-samples", "changes", f"Keep packed samples apart: {name}", why, attn_implementation=name)
 
 
 def _before_ampere(run: RunSpec) -> bool:

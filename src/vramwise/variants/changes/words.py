@@ -52,6 +52,7 @@ _WORDS: Mapping[str, Callable[[Any], str]] = {
     "lora_r": _named("rank"),
     "sharding": lambda value: {"none": "not sharded"}.get(value, str(value).upper()),
     "precision": str,
+    "weights_dtype": lambda value: f"weights in {value}",
 }
 _BATCH = ("micro_batch_size", "gradient_accumulation_steps")
 

@@ -1,8 +1,8 @@
 """The search: variants by their speed, simulated in that order until one fits; then what else would do.
 
-What is left out is left out soundly. A variant whose least need exceeds the card is not simulated. Where one has more
-allocated than the card has, so have all that differ from it by a larger micro-batch alone. And where nothing fits with
-the leanest kernels, nothing fits with others.
+What is left out is left out soundly. A variant whose least need exceeds the card is not simulated. Where one runs out
+of memory, so do those that differ from it by a larger micro-batch and by kernels that need more. And where nothing fits
+with the leanest kernels, nothing fits with others.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 
 from vramwise.variants.search.book import Book
 from vramwise.variants.search.estimates import Key, in_order
-from vramwise.variants.search.fitness import TOO_LARGE
+from vramwise.variants.search.fitness import OF_MEMORY, TOO_LARGE
 from vramwise.variants.search.space import Pick, is_deciding
 
 # Up to about so many variants each is timed, and nothing is estimated.
@@ -39,8 +39,10 @@ class Search:
     ended_early: bool = False
     # Deciding choices with which nothing fits.
     dead: set[Pick] = field(default_factory=set)
-    # Micro-batch and accumulation of variants that ask for more than there is, by all their other choices.
-    _failed: dict[Pick, list[tuple[int, int]]] = field(default_factory=dict)
+    # Variants that ran out of memory with their micro-batch and accumulation, by their other deciding choices.
+    _failed: dict[Pick, list[tuple[int, int, Pick]]] = field(default_factory=dict)
+    # What the run needs at least with each choice of an axis, all other kernels as lean as can be.
+    _needs: dict[int, dict[str, float]] = field(default_factory=dict)
     _surveyed: bool = False
     _lean: Pick | None = None
     _few: bool | None = None
@@ -128,25 +130,37 @@ class Search:
         """What a variant that does not fit says of others."""
         candidate = self.book.candidate(pick)
         prediction = candidate.prediction
-        if prediction is None or candidate.fell != TOO_LARGE:
+        if prediction is None or candidate.fell not in OF_MEMORY:
             return
-        if prediction.needs.peak_allocated_bytes > (prediction.capacity_bytes or 0):
-            self._failed.setdefault(self._beside_batches(pick), []).append(self._batches(pick))
+        if candidate.fell == TOO_LARGE:
+            self._failed.setdefault(self._beside_batches(self.context(pick)), []).append((*self._batches(pick), pick))
         lean = self._leanest(pick)
-        if lean is not None and (pick == lean or self.book.candidate(lean).fell == TOO_LARGE):
+        if lean is not None and (pick == lean or self.book.candidate(lean).fell in OF_MEMORY):
             self.dead.add(self.context(pick))
 
     def _hopeless(self, pick: Pick) -> bool:
-        """Whether a smaller micro-batch already asked for more than there is.
+        """Whether one ran out of memory that passes no more samples at once and has no kernel that needs more.
 
         Gradients that are held from one micro-step to the next are missing where there is one micro-step: its peak may
         be lower than that of two at half the size.
         """
-        failed = self._failed.get(self._beside_batches(pick))
+        failed = self._failed.get(self._beside_batches(self.context(pick)))
         if not failed:
             return False
         micro, accumulation = self._batches(pick)
-        return any(micro >= size and (accumulation > 1 or steps == 1) for size, steps in failed)
+        return any(
+            micro >= size and (accumulation > 1 or steps == 1) and self._needs_no_less(pick, other)
+            for size, steps, other in failed
+        )
+
+    def _needs_no_less(self, pick: Pick, other: Pick) -> bool:
+        """Whether every kernel of a variant needs what the other's does, or more."""
+        for axis, one in enumerate(self.book.space.axes):
+            if pick[axis] != other[axis] and not is_deciding(one):
+                needs = self._needs.get(axis, {})
+                if needs.get(pick[axis], -1) < needs.get(other[axis], 0):
+                    return False
+        return True
 
     def _is_dead(self, pick: Pick) -> bool:
         """Whether nothing with the deciding choices of this variant fits."""
@@ -183,7 +197,9 @@ class Search:
             space, pick = self.book.space, self.book.space.start
             for axis, one in [*enumerate(space.axes)] * 2:
                 if not is_deciding(one):
-                    pick = min([pick, *space.around(pick, axis)], key=self._least)
+                    options = [pick, *space.around(pick, axis)]
+                    self._needs[axis] = {option[axis]: self._least(option) for option in options}
+                    pick = min(options, key=self._least)
             self._lean = pick
         return self._lean
 

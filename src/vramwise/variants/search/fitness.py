@@ -10,6 +10,7 @@ from vramwise.variants.speed import Speed
 TOO_LARGE = "need more memory than the card has"
 NO_MARGIN = "fit, but not by the prediction's own error"
 RETRIES = "fit only by giving caches back and asking again"
+OF_MEMORY = frozenset({TOO_LARGE, NO_MARGIN, RETRIES})
 OPEN = "are not predicted to the end"
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
+from typing import cast
 
 from vramwise.ghost.loops.batches import BatchShape
 from vramwise.ghost.loops.sft import ghost_run
@@ -15,6 +17,7 @@ from vramwise.ghost.tape import LIGER
 from vramwise.timeline import Action, Timeline
 from vramwise.types import ModelSpec, RunSpec
 from vramwise.variants.lengths import eval_shapes, train_shapes
+from vramwise.variants.speed.asked import Asked
 from vramwise.variants.speed.depth import two_depths
 
 _ROUNDED = 512
@@ -34,24 +37,27 @@ def lower_bound_bytes(
     first, second, turns = depths
     train = max(shapes or train_shapes(run, None), key=_size)
     found = evals or eval_shapes(run, None)
-    asked = replace(run, gradient_accumulation_steps=min(run.gradient_accumulation_steps, 2))
+    few = replace(run, gradient_accumulation_steps=min(run.gradient_accumulation_steps, 2))
     if not found:
-        asked = replace(asked, evaluates=False, eval_batch_size=None)
-    batches = [train], [max(found, key=_size)] if found else []
-    low, high = (_peaks(asked, small, *batches) for small in (first, second))
+        few = replace(few, evaluates=False, eval_batch_size=None)
+    wide = max(found, key=_size) if found else None
+    low, high = (_peaks(Asked(few, small, train, wide)) for small in (first, second))
     # each phase has a line of its own
-    return max([few + turns * (more - few) for few, more in zip(low, high, strict=True)])
+    return max([less + turns * (more - less) for less, more in zip(low, high, strict=True)])
 
 
 def _size(shape: BatchShape) -> int:
     return shape.rows * shape.width
 
 
-def _peaks(run: RunSpec, model: ModelSpec, train: list[BatchShape], evals: list[BatchShape]) -> list[int]:
+@lru_cache(maxsize=1024)
+def _peaks(asked: Asked) -> tuple[int, ...]:
     """What is allocated at most in each phase of two steps: the second finds the optimizer's states."""
+    run, (train, evaluation) = asked.run, cast("tuple[BatchShape, BatchShape | None]", asked.more)
     gpu, liger = run.target.gpu, run.target.stack.parts("liger-kernel") or LIGER
-    timeline, _ = ghost_run(run, model, widths=train, eval_widths=evals, steps=2, gpu=gpu, liger=liger)
-    return _highest(timeline)
+    evals = [] if evaluation is None else [evaluation]
+    timeline, _ = ghost_run(run, asked.model, widths=[train], eval_widths=evals, steps=2, gpu=gpu, liger=liger)
+    return tuple(_highest(timeline))
 
 
 def _highest(timeline: Timeline) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from vramwise.facts.rates import Efficiency, Rates
-from vramwise.ghost.work import Kernel
+from vramwise.ghost.kernel import Kernel
 
 # Tiles of a product that one multiprocessor works on, and how well each keeps the tensor cores busy.
 _TILES = ((256, 128, 1.0), (128, 128, 0.95), (128, 64, 0.8), (64, 64, 0.6), (32, 64, 0.4))
@@ -49,7 +49,7 @@ def on_card(kernel: Kernel, rates: Rates, costs: Efficiency) -> float:
         computed = kernel.flops / (rates.flops(kernel.dtype) * costs.product * share)
     elif family in _COMPUTING:
         share = getattr(costs, family.replace(" ", "_")) * (costs.cudnn if kernel.cudnn else 1)
-        computed = kernel.flops / (rates.flops(kernel.dtype or "bf16") * share)
+        computed = kernel.flops / (rates.flops(kernel.dtype) * share)
     return kernel.count * costs.kernel + max(streamed, computed)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vramwise.facts.rates import Efficiency, Rates
-from vramwise.ghost.work import Kernel
+from vramwise.ghost.kernel import Kernel
 from vramwise.variants.speed.prices import TRANSFERS, on_card, on_host
 from vramwise.variants.speed.rehearsal import Stretch
 

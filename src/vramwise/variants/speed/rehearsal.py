@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import cast
 
 from vramwise.families import layout_of
 from vramwise.ghost.hardware import hardware_of
+from vramwise.ghost.kernel import Kernel
 from vramwise.ghost.loops.batches import BatchShape
 from vramwise.ghost.loops.kinds import loop_of
 from vramwise.ghost.loops.plan import local_model, make_plan
 from vramwise.ghost.sharding import sharding_of
 from vramwise.ghost.tape import LIGER
-from vramwise.ghost.work import Kernel, WorkTape
+from vramwise.ghost.work_tape import WorkTape
 from vramwise.types import ModelSpec, RunSpec
-from vramwise.variants.rehearsals import SEEN_BY_THE_GHOST
+from vramwise.variants.speed.asked import Asked
 from vramwise.variants.speed.depth import Shallow, shallow
 
 # The first micro-step makes gradients, others add to them; the last exchanges them with other cards.
@@ -44,22 +46,6 @@ class StepWork:
     update: tuple[Stretch, ...]
 
 
-class _Asked:
-    """A question for `_listed`: equal where the ghost run would be."""
-
-    __slots__ = ("_key", "model", "run", "sample", "shape")
-
-    def __init__(self, run: RunSpec, model: ModelSpec, shape: BatchShape, sample: int | None, key: Hashable) -> None:
-        self.run, self.model, self.shape, self.sample = run, model, shape, sample
-        self._key = key
-
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Asked) and self._key == other._key
-
-
 def samples_apart(run: RunSpec) -> bool:
     """Whether rows hold several samples that do not attend to one another."""
     return run.packing_rows != "none" and run.samples_apart
@@ -83,33 +69,43 @@ def rehearse(run: RunSpec, model: ModelSpec, shape: BatchShape, sample_tokens: i
         micro_batch_size=1,
         sequence_len=run.sequence_len if run.rl else 1,
     )
-    values = tuple([getattr(run, name) for name in SEEN_BY_THE_GHOST])
-    versions = [run.target.stack.parts(name) for name in ("torch", "liger-kernel", "transformers")]
-    key = (values, *versions, run.target.gpu, model, shape, sample)
-    return _listed(_Asked(run, model, shape, sample, key))
+    return _listed(Asked(run, model, shape, sample))
 
 
 @lru_cache(maxsize=1024)
-def _listed(asked: _Asked) -> StepWork:
-    run, model = asked.run, asked.model
+def _listed(asked: Asked) -> StepWork:
+    run, model, (shape, sample) = asked.run, asked.model, cast("tuple[BatchShape, int | None]", asked.more)
     few = shallow(run, model)
-    plan = make_plan(run, [asked.shape], None, 1, few.model.num_hidden_layers)
+    # cards that hold the whole model exchange gradients in the last micro-step alone, which is like the others else
+    sums, wanted = run.sharding in ("none", "ddp") and run.data_parallel > 1, run.gradient_accumulation_steps
+    if sums:
+        run = replace(run, gradient_accumulation_steps=min(wanted, _MICRO_STEPS))
+    plan = make_plan(run, [shape], None, 1, few.model.num_hidden_layers)
     collecting = gc.isenabled()
     gc.disable()
     try:
         liger = run.target.stack.parts("liger-kernel") or LIGER
         t = WorkTape(hardware_of(run.target.gpu, run.target.torch), liger)
-        t.work.sample = asked.sample
+        t.work.sample = sample
         t.work.ranks = max(run.data_parallel, 1)
-        if run.sharding in ("none", "ddp") and run.data_parallel > 1:
+        if sums:
             t.work.sums_gradients = run.gradient_accumulation_steps
-        t.work.told_samples = asked.sample is None or run.target.stack.parts("transformers") >= _TELLS_SAMPLES
+        t.work.told_samples = sample is None or run.target.stack.parts("transformers") >= _TELLS_SAMPLES
         under_way = loop_of(run)(t, run, local_model(run, few.model), sharding_of(run))
         under_way.train(plan)
     finally:
         if collecting:
             gc.enable()
-    return _in_stretches(t, few)
+    found = _in_stretches(t, few)
+    if sums and wanted > _MICRO_STEPS:
+        first, last = found.micro_steps
+        found = replace(found, micro_steps=(first, tuple([_unsummed(stretch) for stretch in last]), last))
+    return found
+
+
+def _unsummed(stretch: Stretch) -> Stretch:
+    """The same without exchanges of gradients."""
+    return replace(stretch, kernels=[kernel for kernel in stretch.kernels if kernel.family != "reduce"])
 
 
 def _in_stretches(t: WorkTape, few: Shallow) -> StepWork:

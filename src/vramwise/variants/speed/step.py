@@ -111,7 +111,7 @@ def standing_for(shapes: Sequence[BatchShape]) -> list[tuple[BatchShape, int]]:
 
 
 def _assumptions(run: RunSpec, rates: Rates, sample_tokens: int | None) -> tuple[str, ...]:
-    said = [f"rates of {rates.name} from its data sheet; {efficiency_basis()}"]
+    said = [f"peak rates of {rates.name} as published, not measured; {efficiency_basis()}"]
     if sample_tokens is None and samples_apart(run):
         said.append(f"packed rows hold samples of {usual_sample(run):,} tokens, half of sequence_len")
     if run.torch_compile:

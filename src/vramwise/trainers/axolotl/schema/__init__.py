@@ -6,8 +6,8 @@ By version: `schema_in(stack)` has it all for one, `history` tells since when th
 from __future__ import annotations
 
 from vramwise.trainers.axolotl.schema.history import History, elsewhere, history, short, value_history
-from vramwise.trainers.axolotl.schema.names import suggest
 from vramwise.trainers.axolotl.schema.version import Deprecation, Schema, known_releases, schema_of_version
+from vramwise.trainers.names import suggest
 from vramwise.types import RunSpec, Stack
 
 __all__ = [

@@ -1,0 +1,109 @@
+"""Log-probabilities from hidden states, the head's product in tiles of tokens × words: no logits, forward or backward.
+
+After TRL 1.16's `ChunkedLogProbFunction`: one buffer for a tile in the compute type, which is autocast's; a slice of a
+weight in another type is cast for each tile. Backward makes the tiles once more and sums gradients in fp32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vramwise.ghost.dtypes import BOOL, FP32, DType
+from vramwise.ghost.ops.elementwise import cast, without_node
+from vramwise.ghost.tape import Grads, Node, Tape, Tensor
+
+TOKENS, WORDS = 4096, 32768
+# running maximum, sums, the best before the target, the target's logit…
+_STATISTICS = 7
+
+
+def tiled_log_probs(t: Tape, hidden: Tensor, weight: Tensor) -> Tensor:
+    """One a token, of hidden states (tokens, width) and the head's weight (words, width)."""
+    count = hidden.shape[0]
+    compute = t.autocast or hidden.dtype
+    if t.work is not None:
+        t.work.function()
+        _work(t, hidden.shape, weight.shape[0], compute, ())
+    statistics = [t.new((count,), FP32) for _ in range(_STATISTICS)]
+    _tiles(t, hidden, weight, compute, named=False)
+    sums = t.new((count,), FP32)
+    log_sums = t.new((count,), FP32)
+    del sums
+    out = t.new((count,), FP32)
+    entropy = t.new((count,), FP32)
+    first = t.new((count,), BOOL)
+    del statistics, first
+    if t.grad_enabled and (hidden.node is not None or weight.node is not None):
+        # the function keeps its inputs, and what it says of them
+        saved = (without_node(hidden), weight, log_sums, entropy)
+        out.node = t.node(_backward, (hidden, weight), saved)
+        out.node.extra = (hidden.shape, hidden.dtype, weight, compute)
+    return out
+
+
+def summed(t: Tape, log_probs: Tensor) -> Tensor:
+    """A number of them all; laid back into the shape of the batch they weigh nothing beside the rest."""
+    out = t.new((), FP32)
+    if t.grad_enabled and log_probs.node is not None:
+        out.node = t.node(_to_each, (log_probs,), ())
+        out.node.extra = log_probs.shape
+    return out
+
+
+def _to_each(t: Tape, node: Node, grad: Tensor) -> Grads:
+    return (t.new(node.extra, FP32),)
+
+
+def _tiles(t: Tape, hidden: Tensor, weight: Tensor, compute: DType, *, named: bool) -> None:
+    """Every tile in one buffer. `named`: a slice of the weight has a name, so it lives until the next one is there.
+
+    Two chunks of tokens stand for all, and the rows of one live until those of the next are there.
+    """
+    (count, width), words = hidden.shape, weight.shape[0]
+    buffer = t.new((min(count, TOKENS), WORDS), compute)
+    if t.work is not None:
+        t.work.no_kernel(buffer)  # empty, to be filled tile by tile
+    rows: Tensor | None = None
+    part: Tensor | None = None
+    for start in range(0, min(count, 2 * TOKENS), TOKENS):
+        if hidden.dtype is not compute:
+            rows = t.new((min(TOKENS, count - start), width), compute)
+        for first in range(0, words, WORDS):
+            if weight.dtype is not compute:
+                part = t.new((min(WORDS, words - first), width), compute)
+            t.workspace()
+            if not named:
+                part = None
+    del part, rows, buffer
+
+
+def _work(t: Tape, shape: tuple[int, ...], words: int, compute: DType, grads: Sequence[bool]) -> None:
+    """A product and a kernel over its tile, for each; in backward the products for the gradients that are wanted."""
+    work = t.work
+    assert work is not None
+    count, width = shape
+    for start in range(0, count, TOKENS):
+        rows = min(TOKENS, count - start)
+        for first in range(0, words, WORDS):
+            columns = min(WORDS, words - first)
+            tile = rows * columns * compute.size
+            work.product(None, rows, columns, width, dtype=compute)
+            work.stream(tile, tile if grads else 0)
+            for wanted, sides in zip(grads, ((rows, width, columns), (columns, width, rows)), strict=False):
+                if wanted:
+                    work.product(None, *sides, dtype=compute)
+
+
+def _backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    shape, dtype, weight, compute = node.extra
+    if t.work is not None:
+        t.work.function()
+        _work(t, shape, weight.shape[0], compute, [edge is not None for edge in node.edges[:2]])
+    to_hidden = t.new(shape, FP32) if node.edges[0] is not None else None
+    to_weight = t.new(weight.shape, FP32) if node.edges[1] is not None else None
+    _tiles(t, Tensor(None, shape, shape[0] * shape[1], dtype), weight, compute, named=True)
+    narrow = None if to_hidden is None else cast(t, to_hidden, dtype)
+    del to_hidden
+    narrow_weight = None if to_weight is None else cast(t, to_weight, weight.dtype)
+    del to_weight
+    return narrow, narrow_weight

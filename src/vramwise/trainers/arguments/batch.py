@@ -1,0 +1,25 @@
+"""How many rows pass at once, and in which order."""
+
+from __future__ import annotations
+
+from vramwise.trainers.arguments.values import Arguments
+
+
+def resolve_batch(args: Arguments) -> None:
+    """Fills micro_batch_size, gradient_accumulation_steps, effective_batch_size, group_by_length. Needs sharding."""
+    ranks = args.values["data_parallel"]
+    micro = args.take_count("micro_batch_size", "per_device_train_batch_size")
+    if args.fields.config.get("accelerator_config.split_batches") is True and ranks > 1:
+        micro = max(1, micro // ranks)
+        why = f"accelerator_config.split_batches divides the batch over {ranks} ranks"
+        args.derive("micro_batch_size", micro, why, key="per_device_train_batch_size")
+    accumulation = args.take_count("gradient_accumulation_steps", "gradient_accumulation_steps")
+    why = f"micro {micro} × accumulation {accumulation} × data-parallel ranks {ranks}"
+    args.derive("effective_batch_size", micro * accumulation * ranks, why)
+    _order(args)
+
+
+def _order(args: Arguments) -> None:
+    key = "train_sampling_strategy" if "train_sampling_strategy" in args.words else "group_by_length"
+    grouped = args.value(key) in (True, "group_by_length")
+    args.put("group_by_length", key, grouped)

@@ -1,0 +1,33 @@
+"""Gradient checkpointing as transformers turns it on, and its keyword arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vramwise.trainers.arguments.values import Arguments
+
+KWARGS = "gradient_checkpointing_kwargs"
+
+
+def resolve_checkpointing(args: Arguments, *, reentrant: bool = False, why: str = "transformers' default") -> None:
+    """Fills gradient_checkpointing, recompute, checkpointing_reentrant. Needs sharding.
+
+    `reentrant`: the form where the kwargs do not say, and `why`.
+    """
+    on = bool(args.value("gradient_checkpointing"))
+    args.put("gradient_checkpointing", "gradient_checkpointing", on)
+    if "recompute" in args.values:
+        return  # FSDP's own, which sharding has settled
+    args.derive("recompute", on, "gradient_checkpointing", key="gradient_checkpointing")
+    written = checkpointing_kwargs(args).get("use_reentrant")
+    if isinstance(written, bool):
+        args.derive("checkpointing_reentrant", written, "use_reentrant is written", key=KWARGS)
+    else:
+        args.derive("checkpointing_reentrant", reentrant, why, key=KWARGS)
+
+
+def checkpointing_kwargs(args: Arguments) -> Mapping[str, Any]:
+    """The block, empty where there is none."""
+    found = args.value(KWARGS)
+    return found if isinstance(found, Mapping) else {}

@@ -1,0 +1,1 @@
+"""Rules about keys and their values."""

@@ -1,0 +1,40 @@
+"""argument-type"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramwise.rules.base import Hit, rule, safe, set_key
+from vramwise.timeline import MemoryReport
+from vramwise.trainers.arguments.trainer import trainer_of
+from vramwise.types import Fix, RunSpec, Severity, join_key
+
+_STRATEGIES = ("eval_strategy", "save_strategy", "logging_strategy")
+
+
+@rule(
+    id="argument-type",
+    severity=Severity.ERROR,
+    topic="config",
+    bad="model_name_or_path: Qwen/Qwen3-0.6B\ndataset_name: trl-lib/tldr\nmax_steps: 100\neval_strategy: no\n",
+    good="model_name_or_path: Qwen/Qwen3-0.6B\ndataset_name: trl-lib/tldr\nmax_steps: 100\neval_strategy: 'no'\n",
+)
+def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """A value of a kind that its argument does not take.
+
+    Dataclasses check nothing themselves, but their parsers, enumerations and the code behind them do: a word that is no
+    strategy, a list where a number belongs, nothing where something must stand. The run stops when it starts, or at the
+    first use. What works all the same is not reported: numbers in quotes, one name where a list belongs.
+
+    YAML 1.1 has a say: an unquoted `no` is false, so `eval_strategy: no` is refused and `eval_strategy: "no"` is meant.
+    """
+    trainer = trainer_of(run)
+    errors = trainer.vocabulary_of(run).type_errors(run.config.document.values) if trainer is not None else ()
+    for key, sentence in errors:
+        yield Hit(key=join_key((key,)), message=f"{sentence}: the run stops", fix=_fix(run, key))
+
+
+def _fix(run: RunSpec, key: str) -> Fix | None:
+    if key in _STRATEGIES and run.config.document.values[key] is False:
+        return safe('Write "no" in quotes', set_key(key, "no"))
+    return None

@@ -1,0 +1,49 @@
+"""unknown-argument"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramwise.rules.base import Hit, delete_key, insert_key, rule, safe, unsafe
+from vramwise.timeline import MemoryReport
+from vramwise.trainers.arguments.strange import StrangeKey
+from vramwise.trainers.arguments.trainer import trainer_of
+from vramwise.types import Fix, RunSpec, Severity, join_key
+
+
+@rule(
+    id="unknown-argument",
+    severity=Severity.ERROR,
+    also=(Severity.WARNING,),
+    topic="config",
+    bad="model_name_or_path: Qwen/Qwen3-0.6B\ndataset_name: trl-lib/tldr\nuse_peft: true\nlora_drpout: 0.1\n",
+    good="model_name_or_path: Qwen/Qwen3-0.6B\ndataset_name: trl-lib/tldr\nuse_peft: true\nlora_dropout: 0.1\n",
+)
+def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """A key that none of the trainer's dataclasses has.
+
+    Files for TRL, LLaMA-Factory and transformers' Trainer are read into dataclasses. A key that none of them has is
+    either misspelt, and then the setting it means is not in force, or of another version. LLaMA-Factory stops at it.
+    TRL's command takes it for an option of `accelerate launch`, which stops with `unrecognized arguments`; a script
+    that is started as a module drops it without a word, and a batch size of 8 is in force where 1 was meant.
+
+    Correct the name. What was renamed is told: `torch_dtype` is `dtype` now, `max_seq_length` is `max_length`.
+    """
+    trainer = trainer_of(run)
+    if trainer is None:
+        return
+    severity, effect = trainer.unknown_keys(run)
+    for strange in trainer.strange_keys(run):
+        yield Hit(
+            key=join_key((strange.key,)), message=f"{strange.why}; {effect}", severity=severity, fix=_fix(run, strange)
+        )
+
+
+def _fix(run: RunSpec, strange: StrangeKey) -> Fix | None:
+    key = join_key((strange.key,))
+    if strange.drop:
+        return safe(f"Delete {strange.key}, which nobody reads", delete_key(key))
+    if strange.now is None or strange.now in run.config:
+        return None
+    value = run.config.document.values[strange.key]
+    return unsafe(f"Write {strange.now}", insert_key(strange.now, value, beside=key), delete_key(key))

@@ -1,0 +1,57 @@
+"""The optimizer, compilation, the cache, and Liger's kernels as transformers applies them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from vramwise.trainers.arguments.values import Arguments
+
+# What `_apply_liger_kernel_to_instance` switches on where liger_kernel_config does not say; the loss apart.
+_LIGER_KEYS = {"rope": "rope", "rms_norm": "rms_norm", "swiglu": "glu_activation", "geglu": "glu_activation"}
+
+
+def resolve_optimizer(args: Arguments) -> None:
+    """Fills optimizer and max_grad_norm."""
+    name = args.value("optim")
+    if args.value("adafactor") is True:  # transformers 4's older word
+        args.derive("optimizer", "adafactor", "adafactor is on", key="adafactor")
+    else:
+        args.put("optimizer", "optim", name if isinstance(name, str) else args.words.default("optim"))
+    norm = args.value("max_grad_norm")
+    args.put("max_grad_norm", "max_grad_norm", float(norm) if isinstance(norm, int | float) else 0.0)
+
+
+def resolve_savers(args: Arguments) -> None:
+    """Fills torch_compile, empty_cache_steps, collect_steps, liger, liger_before_build."""
+    _compiles(args)
+    steps = args.value("torch_empty_cache_steps")
+    args.put("empty_cache_steps", "torch_empty_cache_steps", steps if isinstance(steps, int) and steps > 0 else None)
+    args.derive("collect_steps", None, "no garbage is collected by steps")
+    used = liger_kernels(args)
+    why = "use_liger_kernel replaces them in the finished model" if used else "no Liger kernel is in use"
+    args.derive("liger", used, why, key="use_liger_kernel")
+    args.derive("liger_before_build", False, "transformers has Liger change the finished model")
+
+
+def liger_kernels(args: Arguments) -> tuple[str, ...]:
+    """The kernels in use besides the loss."""
+    if not args.value("use_liger_kernel"):
+        return ()
+    chosen = args.value("liger_kernel_config")
+    chosen = chosen if isinstance(chosen, Mapping) else {}
+    return tuple(dict.fromkeys(name for key, name in _LIGER_KEYS.items() if chosen.get(key, True)))
+
+
+def liger_loss(args: Arguments) -> bool:
+    """Whether Liger's loss without logits is asked for."""
+    chosen = args.value("liger_kernel_config")
+    chosen = chosen if isinstance(chosen, Mapping) else {}
+    return bool(args.value("use_liger_kernel")) and bool(chosen.get("fused_linear_cross_entropy", True))
+
+
+def _compiles(args: Arguments) -> None:
+    for key in ("torch_compile_mode", "torch_compile_backend"):
+        if args.value(key) is not None and not args.value("torch_compile"):
+            args.derive("torch_compile", True, f"{key} turns it on", key=key)
+            return
+    args.put("torch_compile", "torch_compile", bool(args.value("torch_compile")))

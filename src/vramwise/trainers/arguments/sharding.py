@@ -1,0 +1,121 @@
+"""How a run is spread over GPUs: DDP, FSDP or ZeRO, by the arguments themselves or by accelerate's file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from vramwise.trainers.arguments.accelerate import Accelerate
+from vramwise.trainers.arguments.values import Arguments
+from vramwise.trainers.base import SideFiles
+from vramwise.trainers.deepspeed import read_deepspeed
+from vramwise.types import Origin, Target
+
+NO_ACCELERATE = Accelerate()
+_FILES = ("deepspeed", "fsdp_config", "accelerator_config")
+_FILE_ENDINGS = (".json", ".yaml", ".yml")
+
+
+def side_files(values: Mapping[str, Any], *more: str) -> tuple[str, ...]:
+    """Names of files that decide memory too: under TrainingArguments' keys, and under the trainer's own (`more`)."""
+    named = [values.get(key) for key in (*_FILES, *more)]
+    return tuple(name for name in named if isinstance(name, str) and name.endswith(_FILE_ENDINGS))
+
+
+def resolve_sharding(args: Arguments, target: Target, files: SideFiles, accelerate: Accelerate = NO_ACCELERATE) -> None:
+    """Fills gpus, data_parallel, sharding, zero, shard_ranks, offload_* and what else belongs to it."""
+    _ranks(args, target, accelerate)
+    for name, value in (("reshard_after_forward", True), ("gathers_checkpoints", False), ("zero", None)):
+        args.derive(name, value, "no sharding that would change it")
+    synced = args.fields.config.get("accelerator_config.gradient_accumulation_kwargs.sync_each_batch") is True
+    why = "sync_each_batch is on" if synced else "the default: gradients are exchanged at the last micro-step"
+    args.derive("sync_each_batch", synced, why, key="accelerator_config")
+    for name in ("fsdp_one_root", "fsdp_adapters_apart"):
+        args.derive(name, False, "accelerate wraps blocks, and the rest around them")
+    if args.value("deepspeed"):
+        _zero(args, target, _content(args.value("deepspeed"), files), args.value("deepspeed"), "deepspeed")
+    elif accelerate.deepspeed:
+        _zero(args, target, _content(accelerate.deepspeed, files), accelerate.deepspeed, accelerate.key)
+    elif args.value("fsdp"):
+        _fsdp(args, _fsdp_block(args, files), "fsdp_config" if args.written("fsdp_config") else "fsdp")
+    elif accelerate.fsdp is not None:
+        _fsdp(args, accelerate.fsdp, accelerate.key)
+    else:
+        _plain(args, target, accelerate)
+
+
+def _ranks(args: Arguments, target: Target, accelerate: Accelerate) -> None:
+    args.fields.put("gpus", target.gpus, Origin(kind="option", why=f"target: {target.gpus} GPU(s)"))
+    tensor, context = accelerate.tensor_parallel, accelerate.context_parallel
+    for name, size in (("tensor_parallel_size", tensor), ("context_parallel_size", context)):
+        args.derive(name, size, accelerate.why or "none", key=accelerate.key or None)
+    ranks = max(1, target.gpus // (tensor * context))
+    args.derive("data_parallel", ranks, f"gpus {target.gpus} / tensor {tensor} / context {context}")
+    args.derive("shard_ranks", ranks, "all data-parallel ranks")
+
+
+def _plain(args: Arguments, target: Target, accelerate: Accelerate) -> None:
+    kind = "ddp" if target.gpus > 1 else "none"
+    why = f"{target.gpus} GPU(s), neither fsdp nor deepspeed"
+    if accelerate.missing:
+        args.fields.assume("sharding", kind, f"{accelerate.why}: counted without what it would spread")
+    else:
+        args.derive("sharding", kind, why)
+    _offload(args, params=False, optimizer=False, why="nothing is offloaded", key=None)
+
+
+def _content(value: Any, files: SideFiles) -> Mapping[str, Any] | None:
+    return files.get(value) if isinstance(value, str) else None
+
+
+def _fsdp_block(args: Arguments, files: SideFiles) -> Mapping[str, Any]:
+    """fsdp_config, from its own file where it names one; an old `fsdp: full_shard offload` counts beside it."""
+    written = args.value("fsdp_config")
+    found = _content(written, files) if isinstance(written, str) else written
+    block = {str(key).removeprefix("fsdp_"): value for key, value in (found or {}).items()}
+    words = args.value("fsdp")
+    words = words.split() if isinstance(words, str) else words if isinstance(words, list) else []
+    if "offload" in words:
+        block.setdefault("cpu_offload", True)
+    if "shard_grad_op" in words:
+        block.setdefault("reshard_after_forward", False)
+    return block
+
+
+def _fsdp(args: Arguments, block: Mapping[str, Any], key: str) -> None:
+    older = "train_sampling_strategy" not in args.words  # transformers 4: FSDP 1 unless said
+    version = block.get("version", 1 if older else 2)
+    number = 1 if str(version) == "1" else 2
+    args.derive("sharding", f"fsdp{number}", f"FSDP {number}", key=key)
+    if str(block.get("reshard_after_forward")).lower() in ("false", "shard_grad_op"):
+        args.derive("reshard_after_forward", False, "reshard_after_forward is off", key=key)
+    whole = block.get("state_dict_type", "FULL_STATE_DICT") == "FULL_STATE_DICT"
+    args.derive("gathers_checkpoints", whole, f"state_dict_type is {'' if whole else 'not '}FULL_STATE_DICT", key=key)
+    offload = _true(block.get("offload_params")) or _true(block.get("cpu_offload"))
+    _offload(args, params=offload, optimizer=offload, why="FSDP's offload" if offload else "no offload", key=key)
+    if _true(block.get("activation_checkpointing")):
+        args.derive("recompute", True, "FSDP recomputes every block", key=key)
+        args.derive("checkpointing_reentrant", False, "accelerate's wrapper never is", key=key)
+
+
+def _true(value: Any) -> bool:
+    return str(value).lower() == "true"
+
+
+def _zero(args: Arguments, target: Target, content: Mapping[str, Any] | None, value: Any, key: str) -> None:
+    zero = read_deepspeed(value, content)
+    if zero.stage is None:
+        args.fields.assume("sharding", "zero2", f"{zero.why}; ZeRO 2 assumed")
+    else:
+        kind = f"zero{zero.stage}" if zero.stage in (1, 2, 3) else "ddp"
+        args.derive("sharding", kind, zero.why, key=key)
+    if args.values["sharding"] != "ddp":
+        settings = replace(zero.settings, release=target.stack.parts("deepspeed"))
+        args.derive("zero", settings, zero.why, key=key)
+    _offload(args, params=zero.offload_params, optimizer=zero.offload_optimizer, why=zero.why, key=key)
+
+
+def _offload(args: Arguments, *, params: bool, optimizer: bool, why: str, key: str | None) -> None:
+    args.derive("offload_params", params, why, key=key)
+    args.derive("offload_optimizer", optimizer, why, key=key)

@@ -1,0 +1,177 @@
+"""Changes in TrainingArguments' words: a field of RunSpec with its new value → edits of the file.
+
+A trainer joins its own spellers to `SPELLERS` and calls `spell_with`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from vramwise.allocator.variables import export_line
+from vramwise.rules.base import delete_key, insert_key, set_key
+from vramwise.trainers.arguments.checkpointing import KWARGS
+from vramwise.trainers.arguments.vocabulary import training_arguments
+from vramwise.trainers.base import Spelling
+from vramwise.types import Change, Edit, RunSpec, join_key
+
+Speller = Callable[[RunSpec, Any], tuple[Edit, ...] | None]
+# What a new line is best written below.
+_BESIDE = {
+    "per_device_eval_batch_size": ("per_device_train_batch_size", "eval_strategy"),
+    "gradient_accumulation_steps": ("per_device_train_batch_size",),
+    "gradient_checkpointing": ("bf16", "fp16"),
+    KWARGS: ("gradient_checkpointing",),
+    "load_in_4bit": ("use_peft",),
+    "pad_to_multiple_of": ("max_length", "packing"),
+}
+_RELATED = ("per_device_train_batch_size", "gradient_accumulation_steps", "learning_rate", "model_name_or_path")
+_SYNCED = {"gradient_accumulation_kwargs": {"sync_each_batch": True}}
+# The lines to write where no config is at hand.
+WORDS: dict[str, tuple[str, ...]] = {
+    "smaller-micro-batch": ("per_device_train_batch_size: half of it", "gradient_accumulation_steps: twice as many"),
+    "equal-eval-batch": ("per_device_eval_batch_size: the value of per_device_train_batch_size",),
+    "no-automatic-batch": ("auto_find_batch_size: false",),
+    "checkpoint-activations": ("gradient_checkpointing: true",),
+    "reentrant-checkpointing": (f"{KWARGS}:", "  use_reentrant: true"),
+    "fuse-loss": ("use_liger_kernel: true",),
+    "fused-attention": ("attn_implementation: sdpa",),
+    "plain-attention": ("attn_implementation: sdpa",),
+    "eight-bit-optimizer": ("optim: adamw_bnb_8bit",),
+    "unpaged-optimizer": ("optim: adamw_bnb_8bit",),
+    "train-in-bf16": ("bf16: true", "fp16: (remove)"),
+    "train-without-bf16": ("bf16: false", "fp16: true", "tf32: false"),
+    "fewer-workers": ("dataloader_num_workers: 1", "dataloader_prefetch_factor: 8"),
+}
+
+
+def spell_with(spellers: Mapping[str, Speller], run: RunSpec, change: Change) -> Spelling | None:
+    """All fields of a change, or None where one has no word here. The allocator's is a shell line unless said."""
+    edits: list[Edit] = []
+    command = ""
+    for field, value in change.fields.items():
+        speller = spellers.get(field)
+        if speller is None and field == "allocator":
+            command = export_line(run.target.torch)
+            continue
+        spelt = speller(run, value) if speller else None
+        if spelt is None:
+            return None
+        edits += spelt
+    return Spelling(edits=tuple(edits), command=command) if edits or command else None
+
+
+def put(run: RunSpec, key: str, value: object, *, beside: tuple[str, ...] = ()) -> Edit:
+    """Set the key as the file spells it, or insert it beside a related one."""
+    if key in run.config:
+        return set_key(join_key(run.config.path(key)), value)
+    related = (*beside, *_BESIDE.get(key, ()), *_RELATED)
+    found = next((name for name in related if name in run.config), None)
+    return insert_key(key, value, beside=found or _any_key(run))
+
+
+def _any_key(run: RunSpec) -> str:
+    return next((join_key((key,)) for key in run.config.document.values if isinstance(key, str)), "")
+
+
+def key_speller(name: str) -> Speller:
+    """A field that has a key of its own."""
+
+    def speller(run: RunSpec, value: Any) -> tuple[Edit, ...]:
+        return (put(run, name, value),)
+
+    return speller
+
+
+def _precision(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    """bf16 and fp16 are switches of their own: one on, the other off."""
+    if value == "fp8":
+        return None
+    on = {"bf16": value == "bf16", "fp16": value == "fp16"}
+    edits = [
+        put(run, key, wanted) for key, wanted in on.items() if wanted or run.config.get(key) or _defaults_on(run, key)
+    ]
+    return tuple(edits) or None
+
+
+def _defaults_on(run: RunSpec, key: str) -> bool:
+    """Whether the switch is on without being written: TRL's bf16."""
+    return run.precision == key and run.config.get(key) is None
+
+
+def _by_card(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    """No argument lets the card decide; what the card at hand has is written."""
+    gpu = run.target.gpu
+    if not value or (run.precision == "fp32" and gpu is None):
+        return None
+    return _precision(run, "bf16" if gpu is None or gpu.bf16 else "fp16" if run.adapter else "fp32")
+
+
+def _tf32(run: RunSpec, value: Any) -> tuple[Edit, ...]:
+    return (set_key("tf32", value),) if run.config.get("tf32") else ()
+
+
+def _reentrant(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    key, block = f"{KWARGS}.use_reentrant", run.config.get(KWARGS)
+    if key in run.config:
+        return (set_key(key, value),)
+    if isinstance(block, dict) and block and KWARGS in run.config:
+        return (insert_key(key, value, beside=f"{KWARGS}.{next(iter(block))}"),)
+    return (put(run, KWARGS, {"use_reentrant": value}),)
+
+
+def _exchange(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    if not value or run.config.get("accelerator_config") is not None:
+        return None
+    return (put(run, "accelerator_config", _SYNCED),)
+
+
+def _automatic_batch(run: RunSpec, value: Any) -> tuple[Edit, ...]:
+    return (delete_key("auto_find_batch_size"),)
+
+
+def _optimizer(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    """One that this version of transformers knows."""
+    if training_arguments(run.target.stack).check("optim", value) is not None:
+        return None
+    return (put(run, "optim", value),)
+
+
+def _loss_kernel(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    """Liger's loss comes with its other kernels."""
+    if value != "liger_fused_linear" or run.config.get("liger_kernel_config") is not None:
+        return None
+    return (put(run, "use_liger_kernel", True),)
+
+
+def _prefetch(run: RunSpec, value: Any) -> tuple[Edit, ...]:
+    return (put(run, "dataloader_prefetch_factor", value, beside=("dataloader_num_workers",)),)
+
+
+def _checkpoints(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    key, block = "fsdp_config.state_dict_type", run.config.get("fsdp_config")
+    if value or not isinstance(block, dict) or not block or block.get("state_dict_type") == "SHARDED_STATE_DICT":
+        return None
+    if key in run.config:
+        return (set_key(join_key(run.config.path(key)), "SHARDED_STATE_DICT"),)
+    return (insert_key(key, "SHARDED_STATE_DICT", beside="fsdp_config"),)
+
+
+SPELLERS: dict[str, Speller] = {
+    "micro_batch_size": key_speller("per_device_train_batch_size"),
+    "gradient_accumulation_steps": key_speller("gradient_accumulation_steps"),
+    "eval_batch_size": key_speller("per_device_eval_batch_size"),
+    "gradient_checkpointing": key_speller("gradient_checkpointing"),
+    "checkpointing_reentrant": _reentrant,
+    "optimizer": _optimizer,
+    "torch_compile": key_speller("torch_compile"),
+    "precision": _precision,
+    "loss_kernel": _loss_kernel,
+    "precision_by_card": _by_card,
+    "tf32": _tf32,
+    "sync_each_batch": _exchange,
+    "automatic_batch": _automatic_batch,
+    "gathers_checkpoints": _checkpoints,
+    "loader_workers": key_speller("dataloader_num_workers"),
+    "loader_prefetch": _prefetch,
+}

@@ -1,0 +1,34 @@
+"""Keys that stand in a file and that its trainer does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Any
+
+from vramwise.trainers.arguments.vocabulary import Vocabulary
+from vramwise.trainers.names import suggest
+
+# From here on a misspelt word is taken for the one it resembles.
+_VERY_CLOSE = 0.88
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrangeKey:
+    """A key that nobody reads: why, the name its value belongs under (None: not known), and whether it may just go."""
+
+    key: str
+    why: str
+    now: str | None = None
+    drop: bool = False
+
+
+def strange_keys(values: Mapping[Any, Any], words: Vocabulary, title: str) -> Iterator[StrangeKey]:
+    """Every key that is no word of the trainer's, with the words it may mean."""
+    for key in values:
+        if isinstance(key, str) and key not in words:
+            near = suggest(key, words.keys())
+            asks = f": did you mean {' or '.join(near)}?" if near else ""
+            close = near and SequenceMatcher(None, key, near[0]).ratio() >= _VERY_CLOSE and near[0] not in values
+            yield StrangeKey(key=key, why=f"{title} knows no key '{key}'{asks}", now=near[0] if close else None)

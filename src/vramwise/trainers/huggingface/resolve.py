@@ -1,0 +1,134 @@
+"""Document → RunSpec for transformers' plain Trainer.
+
+The model, its type and the rows are a script's business: what run_clm.py and its kin call them is read, and what a file
+does not say is assumed and told.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramwise.trainers.arguments import (
+    Arguments,
+    arguments_config,
+    resolve_absent,
+    resolve_batch,
+    resolve_checkpointing,
+    resolve_eval,
+    resolve_optimizer,
+    resolve_precision,
+    resolve_savers,
+    resolve_sharding,
+    resolved,
+    training_arguments,
+)
+from vramwise.trainers.arguments.savers import liger_loss
+from vramwise.trainers.base import SideFiles
+from vramwise.trainers.fields import Fields
+from vramwise.types import Document, RunSpec, Target
+
+_TYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+_LENGTHS = ("block_size", "max_seq_length", "max_length", "model_max_length", "max_source_length")
+_LENGTH = 1024
+_PLAIN: dict[str, tuple[Any, str]] = {
+    "adapter": (None, "the plain Trainer trains what it is given; adapters are a script's business"),
+    "lora_r": (None, "no adapter"),
+    "lora_alpha": (None, "no adapter"),
+    "lora_dropout": (0.0, "no adapter"),
+    "lora_target_linear": (False, "no adapter"),
+    "lora_target_modules": ((), "no adapter"),
+    "lora_modules_to_save": ((), "no adapter"),
+    "use_dora": (False, "no adapter"),
+    "use_rslora": (False, "no adapter"),
+    "quantization": (None, "the base is not quantised"),
+    "nested_scales": (True, "no 4-bit base"),
+    "half_adapters": (False, "no adapter"),
+    "int8_outliers": (False, "no 8-bit weights"),
+    "quantised_base_prepared": ("no", "no quantised base"),
+    "embeddings_want_grads": (False, "no adapter"),
+    "activation_offloading": ("off", "the plain Trainer has none"),
+    "rl": (None, "supervised"),
+    "objective": ("tokens", "next tokens"),
+    "reference": ("none", "none is needed"),
+    "reference_dtype": ("bf16", "none is needed"),
+    "reference_precomputed": (False, "none is needed"),
+    "log_probs": ("fused", "none are worked out"),
+    "chosen_cross_entropy": (False, "no pairs"),
+    "generation_rows": (None, "nothing is generated"),
+    "completion_len": (None, "nothing is generated"),
+    "rows_per_prompt": (1, "nothing is generated"),
+    "old_log_probs": (False, "nothing is generated"),
+    "engine": ("policy", "nothing is generated"),
+    "engine_share": (0.0, "nothing is generated"),
+    "engine_sleeps": (False, "nothing is generated"),
+    "samples_apart": (True, "a row holds one sample"),
+    "long_rows": ("cut", "scripts cut what is too long"),
+    "can_pad": (False, "how rows are padded is the script's business"),
+    "pad_multiple": (1, "the longest row of the batch"),
+    "pad_to_sequence_len": (False, "the longest row of the batch"),
+    "sample_packing": (False, "no packing"),
+    "packing_rows": ("none", "no packing"),
+}
+
+
+def resolve_arguments(document: Document, target: Target, files: SideFiles) -> RunSpec:
+    """Every field."""
+    words = training_arguments(target.stack)
+    config = arguments_config(document, words)
+    args = Arguments(Fields(config, "transformers"), words)
+    named = args.fields.take("base_model", None, key="model_name_or_path")
+    args.values["base_model"] = named if isinstance(named, str) else None
+    resolve_sharding(args, target, files)
+    resolve_batch(args)
+    resolve_precision(args)
+    modern = target.stack.parts("transformers") >= (5,)
+    resolve_checkpointing(args, reentrant=not modern, why=f"transformers {'5' if modern else '4'}'s default")
+    resolve_optimizer(args)
+    resolve_savers(args)
+    for name, (value, why) in _PLAIN.items():
+        args.derive(name, value, why)
+    _weights(args, modern)
+    _shapes(args)
+    _loss(args)
+    resolve_eval(args)
+    resolve_absent(args, target)
+    title = "transformers' Trainer"
+    return resolved(args.fields, target, trainer="hf-trainer", title=title, added={}, whose=title)
+
+
+def _weights(args: Arguments, modern: bool) -> None:
+    written = [key for key in ("dtype", "torch_dtype") if args.fields.config.get(key) in _TYPES]
+    if written:
+        name = args.fields.config.get(written[0])
+        args.derive("weights_dtype", _TYPES[name], f"{written[0]} is {name}", key=written[0])
+    elif modern:
+        args.fields.assume("weights_dtype", "bf16", "transformers 5 takes the checkpoint's type: bf16 assumed")
+    else:
+        args.fields.assume("weights_dtype", "fp32", "transformers 4 loads in fp32 where a script does not say")
+    wide = args.values["weights_dtype"] == "fp32"
+    args.derive("fp32_embeddings", wide, "all weights are of one type")
+    args.derive("loads_through", "host", "read into host memory, and moved by the Trainer")
+    attention = args.fields.config.get("attn_implementation")
+    name = attention if isinstance(attention, str) else "sdpa"
+    args.derive("attn_implementation", name, "what transformers picks, unless a script says", key="attn_implementation")
+
+
+def _shapes(args: Arguments) -> None:
+    config = args.fields.config
+    key = next((key for key in _LENGTHS if isinstance(config.get(key), int) and config.get(key) > 0), None)
+    if key is None:
+        args.fields.assume("sequence_len", _LENGTH, f"no key says how long rows are: {_LENGTH} assumed")
+    else:
+        args.derive("sequence_len", config.get(key), f"{key} is {config.get(key)}", key=key)
+    blocks = key == "block_size"
+    why = "texts are joined and cut into blocks" if blocks else "widths follow the data"
+    args.derive("constant_shapes", blocks, why, key=key)
+
+
+def _loss(args: Arguments) -> None:
+    if args.value("label_smoothing_factor"):
+        args.derive("loss_kernel", "stock", "label smoothing takes the logits", key="label_smoothing_factor")
+    elif liger_loss(args):
+        args.derive("loss_kernel", "liger_fused_linear", "use_liger_kernel", key="use_liger_kernel")
+    else:
+        args.derive("loss_kernel", "stock", "no loss kernel is in use: full logits in fp32")

@@ -1,0 +1,77 @@
+"""transformers' Trainer as a trainer of ours: a file of TrainingArguments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from vramwise.rules.base import Rule
+from vramwise.trainers.arguments import SPELLERS, WORDS, ArgumentsTrainer, side_files, spell_with
+from vramwise.trainers.arguments.strange import StrangeKey
+from vramwise.trainers.base import DatasetBlock, SideFiles, Spelling
+from vramwise.types import Change, Document, RunSpec, Severity, Target
+
+_BESIDES = {"accelerate": "1.15.0", "peft": "0.21.2", "liger-kernel": "0.8.5"}
+
+
+class HfTrainer(ArgumentsTrainer):
+    """JSON (or YAML) that HfArgumentParser reads into TrainingArguments and a script's own dataclasses."""
+
+    name = "hf-trainer"
+    package = "transformers"
+    title = "transformers' Trainer"
+
+    def recognises(self, values: Mapping[Any, Any]) -> bool:
+        """By several keys of TrainingArguments."""
+        from vramwise.trainers.huggingface.recognise import is_arguments
+
+        return is_arguments(values)
+
+    def might_be(self, keys: frozenset[str]) -> bool:
+        """Never by a text that cannot be read: dumps are written by programs."""
+        return False
+
+    def side_files(self, document: Document) -> tuple[str, ...]:
+        """DeepSpeed's and FSDP's JSON."""
+        return side_files(document.values)
+
+    def datasets(self, document: Document) -> tuple[DatasetBlock, ...]:
+        """`train_file` and `validation_file`, or a dataset's name."""
+        named = ((key, document.values.get(key)) for key in ("train_file", "dataset_name", "validation_file"))
+        return tuple(
+            DatasetBlock(path=name, evaluation=key == "validation_file") for key, name in named if isinstance(name, str)
+        )
+
+    def resolve(self, document: Document, target: Target, side_files: SideFiles) -> RunSpec:
+        """Every field, as far as arguments decide it."""
+        from vramwise.trainers.huggingface.resolve import resolve_arguments
+
+        return resolve_arguments(document, target, side_files)
+
+    def spell(self, run: RunSpec, change: Change) -> Spelling | None:
+        """The change as edits of the file."""
+        return spell_with(SPELLERS, run, change)
+
+    def words(self, change_id: str) -> tuple[str, ...]:
+        """The lines to write for a change."""
+        return WORDS.get(change_id, ())
+
+    def unknown_keys(self, run: RunSpec) -> tuple[Severity, str]:
+        """A script has dataclasses of its own: only what resembles an argument is told."""
+        return Severity.WARNING, "the argument it resembles keeps its default"
+
+    def strange_keys(self, run: RunSpec) -> Iterable[StrangeKey]:
+        """Keys that very much resemble an argument that is not written."""
+        return [strange for strange in super().strange_keys(run) if strange.now is not None]
+
+    def releases(self) -> Mapping[str, Mapping[str, str]]:
+        """Versions of transformers whose arguments are known."""
+        from vramwise.trainers.arguments.vocabulary import argument_versions
+
+        return dict.fromkeys(argument_versions(), _BESIDES)
+
+    def rules(self) -> Sequence[Rule]:
+        """Those that all arguments share."""
+        from vramwise.trainers.arguments.rules import RULES
+
+        return RULES

@@ -1,0 +1,1 @@
+"""LLaMA-Factory: flat YAML or JSON files that `llamafactory-cli train` takes."""

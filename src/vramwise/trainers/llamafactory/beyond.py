@@ -1,0 +1,47 @@
+"""What a run does that no prediction follows: said with its figures, never passed over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramwise.trainers.arguments import Arguments
+from vramwise.types import Unfollowed
+
+# Key that is on → name, whether the run as predicted takes at least as much, and why.
+_SWITCHES = {
+    "use_galore": ("GaLore", True, "its states are smaller than AdamW's, as which they are counted"),
+    "use_apollo": ("APOLLO", True, "its states are smaller than AdamW's, as which they are counted"),
+    "use_badam": ("BAdam", True, "it has states for one block at a time; AdamW's for all are counted"),
+    "use_adam_mini": ("Adam-mini", True, "it shares second moments; AdamW's are counted"),
+    "use_unsloth": ("Unsloth", False, "its kernels and its checkpointing are its own"),
+    "use_kt": ("KTransformers", True, "experts stay in host memory; they are counted on the card"),
+    "shift_attn": ("shift_attn", False, "attention in shifted groups copies heads"),
+    "mixture_of_depths": ("mixture_of_depths", False, "routers decide how many tokens pass a block"),
+    "use_asft_loss": ("use_asft_loss", False, "the base is loaded a second time and its logits are held"),
+    "use_hyper_parallel": ("HyperParallel", False, "how it spreads the model is not known"),
+    "moe_aux_loss_coef": ("moe_aux_loss_coef", False, "router logits of all layers are kept"),
+    "upcast_lmhead_output": ("upcast_lmhead_output", False, "logits are made in fp32 by the head"),
+}
+_OTHER_BASES = ("hqq", "eetq", "quanto")
+
+
+def resolve_unfollowed(args: Arguments, media_templates: frozenset[str]) -> None:
+    """Fills unfollowed. Needs everything else."""
+    found = tuple(_found(args, media_templates))
+    why = "; ".join(f"{one.name}: {one.why}" for one in found) or "nothing that is known of"
+    args.derive("unfollowed", found, why)
+
+
+def _found(args: Arguments, media_templates: frozenset[str]) -> Iterator[Unfollowed]:
+    for key, (name, less, why) in _SWITCHES.items():
+        if args.value(key):
+            yield Unfollowed(name=name, less=less, why=why)
+    if args.value("finetuning_type") == "oft":
+        yield Unfollowed(name="OFT", less=False, why="its rotations are counted as LoRA of rank 8")
+    if args.value("use_llama_pro") and args.value("finetuning_type") == "lora":
+        yield Unfollowed(name="use_llama_pro", less=True, why="adapters are counted in all blocks, not in some")
+    if args.value("quantization_bit") is not None and args.value("quantization_method") in _OTHER_BASES:
+        yield Unfollowed(name=str(args.value("quantization_method")), less=False, why="counted as bitsandbytes'")
+    if args.value("template") in media_templates:
+        why = "patches of images, video and audio are not counted; even a batch of text gets a small image"
+        yield Unfollowed(name="multimodal data", less=False, why=why)

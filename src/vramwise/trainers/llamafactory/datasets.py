@@ -1,0 +1,25 @@
+"""The datasets that a file names: names of `dataset_info.json`, which stand for files or hub ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from vramwise.trainers.base import DatasetBlock
+from vramwise.trainers.llamafactory.method import names
+
+_ENDINGS = (".json", ".jsonl", ".csv", ".parquet", ".txt", ".arrow")
+
+
+def dataset_blocks(values: Mapping[str, Any]) -> Iterator[DatasetBlock]:
+    """Every name under `dataset` and `eval_dataset`; a bare name is looked for in `dataset_dir` as a file of JSON."""
+    folder = values.get("dataset_dir", "data")
+    folder = folder if isinstance(folder, str) else "data"
+    for key in ("dataset", "eval_dataset"):
+        for name in names(values.get(key)):
+            if name:
+                yield DatasetBlock(path=_path(name, folder), evaluation=key == "eval_dataset")
+
+
+def _path(name: str, folder: str) -> str:
+    return name if "/" in name or name.endswith(_ENDINGS) else f"{folder}/{name}.json"

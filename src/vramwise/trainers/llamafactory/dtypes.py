@@ -1,0 +1,78 @@
+"""Number formats: weights come as the checkpoint stores them; what is trained is cast to fp32 unless pure_bf16.
+
+Follows `get_train_args`, model/loader.py (`torch_dtype: auto`), `init_adapter` and `prepare_model_for_training`.
+"""
+
+from __future__ import annotations
+
+from vramwise.trainers.arguments import Arguments
+
+_AUTO = "weights are loaded in the checkpoint's own type, taken to be bf16"
+
+
+def resolve_dtypes(args: Arguments) -> None:
+    """Fills precision, autocast, weights_dtype, trains_in_fp32… Needs the method and sharding."""
+    _trained(args)
+    _precision(args)
+    args.derive("precision_by_card", False, "the file decides, not the card", key="bf16")
+    args.derive("refuses_fp8_below", None, "LLaMA-Factory does not look at the card", key="fp8")
+    if args.value("train_from_scratch") and not args.value("bf16"):
+        args.derive("weights_dtype", "fp32", "a model made from its config, in fp32", key="train_from_scratch")
+    else:
+        args.fields.assume("weights_dtype", "bf16", _AUTO)
+    args.derive("fp32_embeddings", False, "embeddings are cast as all that is trained, or not at all")
+    norms = bool(args.value("upcast_layernorm"))
+    args.derive("upcasts_at_load", ("norm",) if norms else (), "upcast_layernorm", key="upcast_layernorm")
+    _loading(args)
+
+
+def _trained(args: Arguments) -> None:
+    name = "trains_in_fp32"
+    zero3 = args.values["sharding"] == "zero3" and args.values["quantization"] is None
+    for key in ("pure_bf16", "use_badam"):
+        if args.value(key):
+            args.derive(name, False, f"{key}: what is trained stays in half precision", key=key)
+            return
+    if zero3:
+        args.derive(name, False, "ZeRO 3 keeps fp32 copies of its own", key="deepspeed")
+    else:
+        args.derive(name, True, "what is trained is cast to fp32 unless pure_bf16", key="pure_bf16")
+
+
+def _precision(args: Arguments) -> None:
+    """fp8, then bf16, then fp16; without any, what the weights are in."""
+    if args.value("fp8"):
+        args.put("precision", "fp8", "fp8")
+    elif args.value("bf16"):
+        args.put("precision", "bf16", "bf16")
+    elif args.value("fp16"):
+        args.put("precision", "fp16", "fp16")
+    else:
+        _without_autocast(args)
+        return
+    args.derive("autocast", True, "mixed precision: autocast around the model", key=args.fields.keys["precision"])
+
+
+def _without_autocast(args: Arguments) -> None:
+    wide = args.values["trains_in_fp32"] and args.values["adapter"] is None
+    if args.value("pure_bf16"):
+        args.put("precision", "pure_bf16", "bf16")
+    elif wide:
+        args.derive("precision", "fp32", "neither bf16 nor fp16, and all weights are fp32", key="bf16")
+    else:
+        args.derive("precision", "bf16", "neither bf16 nor fp16: computed in the base's own type", key="bf16")
+    args.derive("autocast", False, "no autocast", key="bf16")
+
+
+def _loading(args: Arguments) -> None:
+    """A device map for one card: weights are read straight onto it. Spread ones come from host memory."""
+    spread = str(args.values["sharding"]).startswith("fsdp") or args.values["sharding"] == "zero3"
+    if args.value("train_from_scratch"):
+        args.derive(
+            "loads_through", "host", "made from its config in host memory, then moved", key="train_from_scratch"
+        )
+    elif spread:
+        args.derive("loads_through", "host", "no device map: the weights are spread from host memory")
+    else:
+        args.derive("loads_through", "device", "a device map: weights are read straight onto the card")
+    args.derive("quantised_base_prepared", "no", "LLaMA-Factory casts nothing of a quantised base but norms on demand")

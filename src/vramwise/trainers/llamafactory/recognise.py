@@ -1,0 +1,56 @@
+"""Is this a training file of LLaMA-Factory? By its keys alone.
+
+Not its files for chat, export and evaluation; not those of its new core (`USE_V1=1`), whose keys the normal command
+refuses; not those for Megatron (`USE_MCA=1`), whose arguments are another package's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Words of LLaMA-Factory's training files that TRL's and transformers' have not.
+OWN = _words(
+    """
+    stage finetuning_type template cutoff_len dataset_dir neat_packing quantization_bit lora_target lora_rank
+    pure_bf16 additional_target freeze_trainable_layers pref_loss pref_beta overwrite_cache
+    preprocessing_num_workers disable_gradient_checkpointing flash_attn enable_liger_kernel val_size plot_loss
+    """
+)
+# Beside these a file trains: what is trained, or by how much at once.
+_TRAINS = _words(
+    """
+    stage do_train finetuning_type per_device_train_batch_size gradient_accumulation_steps learning_rate
+    num_train_epochs max_steps output_dir
+    """
+)
+_OTHER_COMMANDS = _words("export_dir infer_backend api_host vllm_enforce_eager")
+# Arguments of Megatron's adapter, which only USE_MCA=1 takes.
+_MEGATRON = _words(
+    """
+    tensor_model_parallel_size pipeline_model_parallel_size expert_model_parallel_size use_distributed_optimizer
+    virtual_pipeline_model_parallel_size
+    """
+)
+_SEVERAL = 2
+
+
+def is_training_config(values: Mapping[Any, Any]) -> bool:
+    """Whether these are the values of one of LLaMA-Factory's training files."""
+    keys = {key for key in values if isinstance(key, str)}
+    if not isinstance(values.get("model_name_or_path"), str) and "model_name_or_path" not in keys:
+        return False
+    if keys & _MEGATRON or (keys & _OTHER_COMMANDS and "do_train" not in keys):
+        return False
+    own = {key for key in keys & OWN if not isinstance(values[key], dict)}
+    return bool(own) and bool(keys & _TRAINS) and (len(own) >= _SEVERAL or _certain(own))
+
+
+def _certain(own: set[str]) -> bool:
+    """One word alone, if nobody else has it."""
+    return bool(own & {"finetuning_type", "cutoff_len", "neat_packing", "quantization_bit", "pure_bf16"})

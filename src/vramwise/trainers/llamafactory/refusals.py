@@ -1,0 +1,230 @@
+"""What `llamafactory-cli train` refuses before anything is loaded: `get_train_args` and the dataclasses' own checks.
+
+Each refusal is a key to blame and a sentence. Read in hparams/*.py of 0.9.4 and 0.9.5; where the two differ it is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from vramwise.trainers.arguments import Vocabulary
+from vramwise.trainers.llamafactory.method import names
+from vramwise.trainers.llamafactory.words import since, vocabulary
+from vramwise.types import RunSpec
+
+Refusal = tuple[str, str]
+_PROJECTED = ("use_galore", "use_apollo", "use_badam")
+_LORA_ONLY = ("loraplus_lr_ratio", "use_rslora", "use_dora", "pissa_init")
+_TINY = 1e-6
+
+
+class Values:
+    """The values as the dataclasses hold them: what is written, else their defaults."""
+
+    def __init__(self, run: RunSpec) -> None:
+        self.run = run
+        self._words: Vocabulary = vocabulary(run.target.stack)
+
+    def __call__(self, key: str) -> Any:
+        """The value of a key."""
+        config = self.run.config
+        return config.get(key) if key in config and key in config.values else self._words.default(key)
+
+    def number(self, key: str) -> float:
+        """A number; 0 where it is none."""
+        found = self(key)
+        return float(found) if isinstance(found, int | float) else 0.0
+
+
+def refusals(run: RunSpec) -> Iterator[Refusal]:
+    """Every refusal that the file meets."""
+    has = Values(run)
+    for found in (_data, _stages, _method, _model, _spread, _arguments):
+        yield from found(run, has)
+
+
+def _when(*cases: tuple[Any, str, str]) -> Iterator[Refusal]:
+    yield from ((key, sentence) for applies, key, sentence in cases if applies)
+
+
+def _data(run: RunSpec, has: Values) -> Iterator[Refusal]:
+    held, stream, probs = has.number("val_size") > _TINY, bool(has("streaming")), has("interleave_probs")
+    evaluates = bool(has("do_eval") or has("do_predict") or has("predict_with_generate"))
+    evaluates = evaluates or has("eval_strategy") not in (None, False, "no")
+    own, counts = has("eval_dataset"), len(names(probs))
+    mixed = probs is not None and has("mix_strategy") != "concat"
+    yield from _when(
+        (
+            has("do_train") and not has("dataset"),
+            "do_train",
+            "do_train without a dataset: there is nothing to train on",
+        ),
+        (held and not has("dataset"), "val_size", "val_size without a dataset: there is nothing to hold out of"),
+        (held and own, "val_size", "val_size beside eval_dataset: evaluate on one of them"),
+        (
+            evaluates and not held and not own,
+            "eval_strategy" if "eval_strategy" in run.config else "do_eval",
+            "an evaluation is asked for, but neither val_size nor eval_dataset gives it data",
+        ),
+        (
+            probs is not None and not mixed,
+            "interleave_probs",
+            "interleave_probs without an interleaving mix_strategy: concat takes no shares",
+        ),
+        (
+            mixed and has("dataset") and len(names(has("dataset"))) != counts,
+            "interleave_probs",
+            f"interleave_probs has {counts} shares for {len(names(has('dataset')))} datasets",
+        ),
+        (
+            stream and held and has.number("val_size") < 1,
+            "val_size",
+            "val_size as a share of a stream: a stream has no length, write a number of samples",
+        ),
+        (stream and has("max_samples") is not None, "max_samples", "max_samples of a stream: use max_steps"),
+        (stream and has.number("max_steps") == -1, "streaming", "streaming without max_steps: a stream has no end"),
+        (has("mask_history") and has("train_on_prompt"), "mask_history", "mask_history beside train_on_prompt"),
+    )
+
+
+def _stages(run: RunSpec, has: Values) -> Iterator[Refusal]:
+    stage, generates = has("stage"), bool(has("predict_with_generate"))
+    if stage != "sft":
+        for key in ("predict_with_generate", "neat_packing", "train_on_prompt", "mask_history"):
+            if has(key):
+                yield key, f"{key} in stage {stage}: it belongs to sft"
+    ppo = stage == "ppo"
+    lora_reward = ppo and has("reward_model_type") == "lora"
+    yield from _when(
+        (
+            stage == "sft" and has("do_predict") and not generates,
+            "do_predict",
+            "do_predict without predict_with_generate: predictions are generated",
+        ),
+        (
+            stage in ("rm", "ppo") and has("load_best_model_at_end"),
+            "load_best_model_at_end",
+            f"load_best_model_at_end in stage {stage}",
+        ),
+        (ppo and not has("reward_model"), "stage", "stage ppo without a reward_model"),
+        (ppo and not has("do_train"), "stage", "stage ppo without do_train"),
+        (ppo and has("shift_attn"), "shift_attn", "shift_attn in stage ppo"),
+        (
+            lora_reward and has("finetuning_type") != "lora",
+            "reward_model_type",
+            f"reward_model_type lora beside finetuning_type {has('finetuning_type')}: say full or api",
+        ),
+        (lora_reward and has("use_unsloth"), "use_unsloth", "use_unsloth with a reward model that is an adapter"),
+        (
+            stage == "dpo" and has("pref_loss") != "sigmoid" and has.number("dpo_label_smoothing") > _TINY,
+            "dpo_label_smoothing",
+            f"dpo_label_smoothing with pref_loss {has('pref_loss')}: it belongs to sigmoid",
+        ),
+        (generates and has("compute_accuracy"), "compute_accuracy", "compute_accuracy beside predict_with_generate"),
+        (
+            has("neat_packing")
+            and not since(run.target.stack, 0, 9, 5)
+            and run.target.stack.parts("transformers") > (4, 53),
+            "neat_packing",
+            "neat_packing in LLaMA-Factory 0.9.4 with transformers above 4.53; 0.9.5 takes it",
+        ),
+    )
+
+
+def _method(run: RunSpec, has: Values) -> Iterator[Refusal]:
+    kind, stage = has("finetuning_type"), has("stage")
+    projected = [key for key in _PROJECTED if has(key)]
+    reference = stage == "dpo" and has("pref_loss") not in ("orpo", "simpo")
+    if kind != "lora":
+        yield from ((key, f"{key} with finetuning_type {kind}: it belongs to lora") for key in _LORA_ONLY if has(key))
+    if kind == "lora":
+        yield from ((key, f"{key} with finetuning_type lora: it is for full or freeze") for key in projected)
+    for key in ("ref_model_quantization_bit", "reward_model_quantization_bit"):
+        if has(key) not in (None, 4, 8):
+            yield key, f"{key} {has(key)}: only 4 and 8 are taken"
+    yield from _when(
+        (len(projected) > 1, projected[-1] if projected else "", f"{' and '.join(projected)}: one of them at a time"),
+        (has("use_llama_pro") and kind == "full", "use_llama_pro", "use_llama_pro with finetuning_type full"),
+        (
+            has("pissa_init") and (stage in ("ppo", "kto") or reference),
+            "pissa_init",
+            f"pissa_init in stage {stage}: switching the adapter off would not give the base back",
+        ),
+    )
+
+
+def _model(run: RunSpec, has: Values) -> Iterator[Refusal]:
+    kind, adapters = has("finetuning_type"), names(has("adapter_name_or_path"))
+    yield from _when(
+        (
+            "model_name_or_path" in run.config and not has("model_name_or_path"),
+            "model_name_or_path",
+            "no model is named",
+        ),
+        (adapters and kind != "lora", "adapter_name_or_path", f"adapter_name_or_path with finetuning_type {kind}"),
+        (has("flash_attn") == "fa3", "flash_attn", "flash_attn fa3: it has no such attention yet"),
+        (has("infer_backend") != "huggingface", "infer_backend", "another infer_backend than huggingface in training"),
+        (
+            has.number("image_max_pixels") and has.number("image_max_pixels") < has.number("image_min_pixels"),
+            "image_max_pixels",
+            "image_max_pixels below image_min_pixels",
+        ),
+    )
+    if has("quantization_bit") is None:
+        return
+    yield from _when(
+        (kind not in ("lora", "oft"), "quantization_bit", f"quantization_bit with finetuning_type {kind}"),
+        (has("pissa_init"), "pissa_init", "pissa_init on a quantised base: scripts/pissa_init.py does it beforehand"),
+        (has("resize_vocab"), "resize_vocab", "resize_vocab on a quantised base"),
+        (adapters and has("create_new_adapter"), "create_new_adapter", "create_new_adapter on a quantised base"),
+        (len(adapters) > 1, "adapter_name_or_path", "several adapters on a quantised base: merge them first"),
+        (has("fp8"), "fp8", "fp8 beside quantization_bit"),
+        (
+            has("do_train") and has("quantization_device_map") == "auto",
+            "quantization_device_map",
+            "quantization_device_map auto in training",
+        ),
+    )
+
+
+def _spread(run: RunSpec, has: Values) -> Iterator[Refusal]:
+    zero3 = run.sharding == "zero3"
+    several = run.gpus > 1 or bool(has("deepspeed"))
+    if zero3:
+        for key in ("pissa_init", "pure_bf16", "use_unsloth", "use_kt", "predict_with_generate"):
+            if has(key):
+                yield key, f"{key} under ZeRO 3"
+    if has("deepspeed"):
+        yield from ((key, f"{key} with DeepSpeed") for key in ("use_galore", "use_apollo") if has(key))
+    layerwise = [key for key in ("galore", "apollo") if has(f"use_{key}") and has(f"{key}_layerwise")]
+    if several:
+        yield from ((f"{key}_layerwise", f"{key}_layerwise on several cards") for key in layerwise)
+    by_share = has("badam_mode") == "ratio"
+    yield from _when(
+        (several and has("use_badam") and by_share, "badam_mode", "badam_mode ratio on several cards"),
+        (
+            several and has("use_badam") and not by_share and not zero3,
+            "use_badam",
+            "use_badam on several cards without ZeRO 3",
+        ),
+    )
+
+
+def _arguments(run: RunSpec, has: Values) -> Iterator[Refusal]:
+    """TrainingArguments' own."""
+    gpu = run.target.gpu
+    saves, evals = has("save_strategy"), has("eval_strategy")
+    yield from _when(
+        (has("bf16") and has("fp16"), "fp16", "fp16 beside bf16: one of them at a time"),
+        (
+            has("pure_bf16") and gpu is not None and gpu.known and not gpu.bf16,
+            "pure_bf16",
+            f"pure_bf16 on {gpu.name if gpu else ''}, which has no bf16",
+        ),
+        (
+            has("load_best_model_at_end") and saves != evals and saves != "best",
+            "load_best_model_at_end",
+            f"load_best_model_at_end with save_strategy {saves} and eval_strategy {evals}: they must be the same",
+        ),
+    )

@@ -1,0 +1,64 @@
+"""Document → RunSpec for LLaMA-Factory 0.9.4 and 0.9.5: what the run will really do, with the reason for every value.
+
+Follows `get_train_args` and what loads, prepares and trains the model after it (sources: docs/llamafactory.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from vramwise.allocator.variables import settings_in_force
+from vramwise.trainers.arguments import (
+    Arguments,
+    arguments_config,
+    resolve_absent,
+    resolve_batch,
+    resolve_sharding,
+    resolved,
+)
+from vramwise.trainers.base import SideFiles
+from vramwise.trainers.fields import Fields
+from vramwise.trainers.llamafactory.beyond import resolve_unfollowed
+from vramwise.trainers.llamafactory.dtypes import resolve_dtypes
+from vramwise.trainers.llamafactory.evaluation import resolve_evaluation
+from vramwise.trainers.llamafactory.method import resolve_method
+from vramwise.trainers.llamafactory.preference import resolve_preference
+from vramwise.trainers.llamafactory.savers import resolve_attention, resolve_loss, resolve_memory_savers
+from vramwise.trainers.llamafactory.shapes import resolve_shapes
+from vramwise.trainers.llamafactory.spread import added_variables, with_shipped
+from vramwise.trainers.llamafactory.words import facts, vocabulary
+from vramwise.types import Document, RunSpec, Target
+
+NAME = "llamafactory"
+TITLE = "LLaMA-Factory"
+COMMAND = "llamafactory-cli"
+
+
+def resolve_llamafactory(document: Document, target: Target, files: SideFiles) -> RunSpec:
+    """Resolve every field."""
+    words = vocabulary(target.stack)
+    fields = Fields(arguments_config(document, words), TITLE)
+    args = Arguments(fields, words)
+    args.put("base_model", "model_name_or_path", args.text("model_name_or_path"))
+    resolve_sharding(args, target, with_shipped(files))
+    resolve_batch(args)
+    media = frozenset(facts(target.stack)["media_templates"])
+    resolve_method(args, media=args.value("template") in media)
+    resolve_dtypes(args)
+    resolve_memory_savers(args)
+    resolve_attention(args)
+    resolve_loss(args)
+    resolve_preference(args)
+    resolve_shapes(args)
+    resolve_evaluation(args)
+    args.derive("upcasts_stay", True, "nothing is cast back")
+    resolve_unfollowed(args, media)
+    resolve_absent(args, target)
+    added = added_variables(target, document.values)
+    run = resolved(fields, target, trainer=NAME, title=TITLE, added=added, whose=COMMAND)
+    if not added or target.alloc_conf is not None:
+        return run
+    # torchrun is started with this variable set, whatever it was
+    inherited = {name: value for name, value in target.alloc_env.items() if name not in added}
+    settings, origin = settings_in_force(replace(target, alloc_env=inherited), added, COMMAND)
+    return replace(run, allocator=settings, origins={**run.origins, "allocator": origin})

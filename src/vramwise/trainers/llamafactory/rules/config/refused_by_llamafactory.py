@@ -1,0 +1,35 @@
+"""refused-by-llamafactory"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramwise.rules.base import Hit, rule
+from vramwise.timeline import MemoryReport
+from vramwise.trainers.llamafactory.refusals import refusals
+from vramwise.types import RunSpec, Severity
+
+
+@rule(
+    id="refused-by-llamafactory",
+    severity=Severity.ERROR,
+    topic="config",
+    bad=(
+        "model_name_or_path: Qwen/Qwen3-4B\nstage: sft\ndo_train: true\nfinetuning_type: full\nquantization_bit: 4\n"
+        "dataset: identity\ntemplate: qwen3\n"
+    ),
+    good=(
+        "model_name_or_path: Qwen/Qwen3-4B\nstage: sft\ndo_train: true\nfinetuning_type: lora\nquantization_bit: 4\n"
+        "dataset: identity\ntemplate: qwen3\n"
+    ),
+)
+def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """Keys that LLaMA-Factory refuses side by side, or one without the other.
+
+    `llamafactory-cli train` checks its arguments before it loads anything and stops with a ValueError: a quantised base
+    in a full fine-tune, GaLore beside LoRA, an evaluation without data, `neat_packing` outside of sft, options of ZeRO
+    3 that exclude one another, and some fifty more. The message says which keys, and why where that is known. The list
+    follows `get_train_args` of 0.9.4 and 0.9.5, and is compared with what it says of many files.
+    """
+    for key, sentence in refusals(run):
+        yield Hit(key=key, near=("stage", "model_name_or_path"), message=f"{sentence}: LLaMA-Factory refuses the file")

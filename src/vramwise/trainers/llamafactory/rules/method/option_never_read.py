@@ -1,0 +1,66 @@
+"""option-never-read"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramwise.rules.base import Hit, rule
+from vramwise.timeline import MemoryReport
+from vramwise.types import RunSpec, Severity
+
+_BASE = "model_name_or_path: Qwen/Qwen3-4B\ndo_train: true\ndataset: identity\n"
+# Beginnings of keys that are read only where another key is on.
+_BELONG = {"galore_": "use_galore", "apollo_": "use_apollo", "badam_": "use_badam"}
+_FREEZE = ("freeze_trainable_layers", "freeze_trainable_modules", "freeze_extra_modules")
+_ADAPTER = ("lora_rank", "lora_alpha", "lora_dropout", "lora_target", "additional_target")
+_REFERENCE = ("ref_model", "ref_model_adapters", "ref_model_quantization_bit")
+
+
+@rule(
+    id="option-never-read",
+    severity=Severity.WARNING,
+    also=(Severity.INFO,),
+    topic="method",
+    bad=f"{_BASE}stage: rm\nfinetuning_type: lora\npacking: true\n",
+    good=f"{_BASE}stage: sft\nfinetuning_type: lora\npacking: true\nneat_packing: true\n",
+    beyond_trainer="LLaMA-Factory parses every key and reads some of them never.",
+)
+def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """An option that the run never looks at.
+
+    All keys of all methods stand side by side in one flat file, so much can be written that has no effect: `packing` in
+    a stage that packs nothing, a `ref_model` where no loss needs one, sizes of an adapter in a full fine-tune, options
+    of GaLore, APOLLO or BAdam without their switch, an `optim` that Adam-mini or Muon replaces. What decides memory is
+    reported as a warning; what merely stands there is a note.
+    """
+    config = run.config
+    stage, kind = config.get("stage", "sft"), config.get("finetuning_type", "lora")
+    for key, why in _without_effect(run, stage):
+        yield Hit(key=key, message=f"{key} has no effect: {why}")
+    idle = [key for key in _FREEZE if key in config and kind != "freeze" and not config.get("use_llama_pro")]
+    idle += [key for key in _ADAPTER if key in config and kind not in ("lora", "oft")]
+    for key in config.values:
+        switch = next((switch for start, switch in _BELONG.items() if str(key).startswith(start)), None)
+        idle += [key] if switch is not None and not config.get(switch) else []
+    for key in idle:
+        message = f"{key} has no effect with finetuning_type {kind}"
+        if key.startswith(tuple(_BELONG)):
+            message = f"{key} has no effect: its switch is off"
+        yield Hit(key=key, message=message, severity=Severity.INFO, pedantic=True)
+
+
+def _without_effect(run: RunSpec, stage: str) -> Iterator[tuple[str, str]]:
+    config = run.config
+    if config.get("packing") and stage not in ("pt", "sft"):
+        yield "packing", f"stage {stage} packs nothing"
+    needs_none = stage == "dpo" and config.get("pref_loss") in ("orpo", "simpo")
+    if stage not in ("dpo", "kto", "ppo") or needs_none:
+        why = f"pref_loss {config.get('pref_loss')} needs no reference" if needs_none else f"stage {stage} needs none"
+        yield from ((key, why) for key in _REFERENCE if config.get(key) and not config.get("use_asft_loss"))
+    if config.get("reward_model") and stage != "ppo":
+        yield "reward_model", f"stage {stage} scores nothing"
+    for key in ("use_adam_mini", "use_muon"):
+        if config.get(key) and config.get("optim"):
+            yield "optim", f"{key} brings its own optimizer"
+    if config.get("fp8_enable_fsdp_float8_all_gather") and not config.get("fp8"):
+        yield "fp8_enable_fsdp_float8_all_gather", "fp8 is off, and LLaMA-Factory turns it on in the wrong place"

@@ -1,0 +1,42 @@
+"""neat-packing-one-row"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramwise.rules.base import Hit, rule
+from vramwise.timeline import MemoryReport
+from vramwise.types import RunSpec, Severity
+from vramwise.variants import changes
+
+_BASE = "model_name_or_path: Qwen/Qwen3-4B\nstage: sft\ndo_train: true\nfinetuning_type: lora\ndataset: identity\n"
+
+
+@rule(
+    id="neat-packing-one-row",
+    severity=Severity.ERROR,
+    topic="shapes",
+    bad=f"{_BASE}neat_packing: true\nflash_attn: fa2\nper_device_train_batch_size: 4\n",
+    good=f"{_BASE}neat_packing: true\nflash_attn: fa2\nper_device_train_batch_size: 1\n",
+    beyond_trainer="LLaMA-Factory takes the file and stops at the first batch.",
+)
+def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """neat_packing under flash attention takes one row at a time.
+
+    Under flash attention packed samples are kept apart by their positions, which works for one row alone: the collator
+    stops at a larger batch with `bsz should be 1 for neat packing`. That holds for training and for evaluation, whose
+    batch is 8 unless `per_device_eval_batch_size` says otherwise: such a run trains until its first evaluation.
+
+    A packed row is as long as `cutoff_len`: raise that for larger batches, or the accumulation. 0.9.4 and older refuse
+    neat_packing with newer versions of transformers.
+    """
+    if not run.config.get("neat_packing") or "flash" not in run.attn_implementation:
+        return
+    why = "neat_packing under flash attention takes one row a batch, and LLaMA-Factory stops at a larger one"
+    if run.micro_batch_size > 1:
+        message = f"{run.keys['micro_batch_size']} {run.micro_batch_size}: {why}"
+        yield Hit(field="micro_batch_size", near=("packing_rows",), message=message, change=changes.one_row(run))
+    elif (run.eval_batch_size or 1) > 1:
+        message = f"{run.keys['eval_batch_size']} {run.eval_batch_size}: {why}, here the first evaluation"
+        change = changes.equal_eval_batch(run)
+        yield Hit(field="eval_batch_size", near=("evaluates",), message=message, change=change)

@@ -1,0 +1,79 @@
+"""Rows: how long, packed or not, and padded how. Follows data/processor/ and data/collator.py of 0.9.4 and 0.9.5."""
+
+from __future__ import annotations
+
+from vramwise.trainers.arguments import Arguments
+
+# What the collators of all stages but pt round the longest row up to.
+_MULTIPLE = 8
+
+
+def resolve_shapes(args: Arguments) -> None:
+    """Fills sequence_len, sample_packing, packing_rows, pad_*, constant_shapes, can_pad… Needs the attention."""
+    stage, cutoff = args.value("stage"), args.count("cutoff_len")
+    asked = bool(args.value("packing")) or bool(args.value("neat_packing"))
+    _packing(args, stage, asked)
+    packed = args.values["sample_packing"]
+    if packed and asked and (stage == "pt" or args.values["packing_rows"] == "one"):
+        why = f"cutoff_len {cutoff} less one: so LLaMA-Factory shortens it where packing is written"
+        args.derive("sequence_len", max(1, cutoff - 1), why, key="cutoff_len")
+    else:
+        args.take_count("sequence_len", "cutoff_len")
+    _padding(args, stage)
+    args.derive("long_rows", "cut", "samples above cutoff_len are cut", key="cutoff_len")
+    full = packed and args.values["packing_rows"] != "one"
+    varying = "padding is trimmed off" if packed else "widths follow the data"
+    args.derive("constant_shapes", full, "packed rows are filled up" if full else varying)
+    args.derive("can_pad", False, "no key pads rows to a length; packing fills them")
+
+
+def _packing(args: Arguments, stage: str, asked: bool) -> None:
+    """Packing is for pt and sft; unset it is on for pt. `neat_packing` brings it along."""
+    name = "sample_packing"
+    if stage not in ("pt", "sft"):
+        args.derive(name, False, f"stage {stage} packs nothing", key="packing")
+    elif args.value("neat_packing") and not args.value("packing"):
+        args.derive(name, True, "neat_packing brings it along", key="neat_packing")
+    elif args.value("packing") is None and stage == "pt":
+        args.derive(name, True, "on by itself in stage pt", key="stage")
+        args.fields.keys[name] = "packing"
+    else:
+        args.put(name, "packing", asked)
+    _rows(args, stage)
+
+
+def _rows(args: Arguments, stage: str) -> None:
+    """How packed rows reach attention, and whether their samples see one another.
+
+    `neat_packing` under flash attention: one row, cut at its samples' starts. Under any other attention the collator
+    makes a block-diagonal mask. Without it rows look like any others, unless transformers finds by their positions
+    that one row holds several samples, which it looks for under flash attention and in a batch of one.
+    """
+    flash = "flash" in args.values["attn_implementation"]
+    alone = args.values["micro_batch_size"] == 1
+    mask = "none"
+    if not args.values["sample_packing"]:
+        rows, apart, why = "none", True, "a row holds one sample"
+    elif args.value("neat_packing") and flash:
+        rows, apart, why = "one", True, "neat_packing: flash attention is told where samples begin"
+    elif args.value("neat_packing"):
+        mask, rows, apart, why = "batch", "micro", True, "neat_packing: a block-diagonal mask comes with the batch"
+    elif flash and alone and stage == "sft":
+        rows, apart, why = "one", True, "positions begin anew with each sample, and flash attention goes by them"
+    elif stage == "pt":
+        rows, apart, why = "micro", True, "stage pt trains on one stream of text, which knows no samples"
+    else:
+        rows, apart, why = "micro", False, "packing without neat_packing: each sample sees those before it in its row"
+    args.derive("packing_rows", rows, why, key="packing")
+    args.derive("samples_apart", apart, why, key="packing")
+    args.derive("packed_mask", mask, "in the batch" if mask == "batch" else "none is made", key="packing")
+
+
+def _padding(args: Arguments, stage: str) -> None:
+    args.derive("pad_to_sequence_len", False, "rows are padded to the longest of their batch", key="cutoff_len")
+    trimmed = args.values["packing_rows"] == "one"
+    if stage == "pt" or trimmed:
+        args.derive("pad_multiple", 1, "not rounded", key="cutoff_len")
+    else:
+        why = f"the longest row of the batch, up to a multiple of {_MULTIPLE}"
+        args.derive("pad_multiple", _MULTIPLE, why, key="cutoff_len")

@@ -1,0 +1,179 @@
+"""Changes in LLaMA-Factory's words: a field of RunSpec with its new value → edits of the file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramwise.rules.base import delete_key, set_key
+from vramwise.trainers.arguments import SPELLERS as COMMON
+from vramwise.trainers.arguments import WORDS as COMMON_WORDS
+from vramwise.trainers.arguments import spell_with
+from vramwise.trainers.arguments.spelling import Speller, key_speller, put
+from vramwise.trainers.base import Spelling
+from vramwise.trainers.llamafactory.spread import inline_zero
+from vramwise.trainers.llamafactory.words import since
+from vramwise.types import Change, Edit, RunSpec
+
+_ATTENTION = {"sdpa": "sdpa", "eager": "disabled", "flash_attention_2": "fa2"}
+_OFF = "disable_gradient_checkpointing"
+WORDS: dict[str, tuple[str, ...]] = COMMON_WORDS | {
+    "checkpoint-activations": (f"{_OFF}: false",),
+    "reentrant-checkpointing": ("use_reentrant_gc: true",),
+    "nonreentrant-checkpointing": ("use_reentrant_gc: false",),
+    "fuse-loss": ("enable_liger_kernel: true",),
+    "plain-loss": ("enable_liger_kernel: false",),
+    "liger-kernels": ("enable_liger_kernel: true",),
+    "no-liger-kernels": ("enable_liger_kernel: false",),
+    "keep-activations": (f"{_OFF}: true",),
+    "offload-layer-inputs": ("use_unsloth_gc: true",),
+    "train-adapter": ("finetuning_type: lora", "lora_rank: 16", "lora_alpha: 32"),
+    "lower-rank": ("lora_rank: half of it", "lora_alpha: half of it"),
+    "shorter-rows": ("cutoff_len: half of it",),
+    "fused-attention": ("flash_attn: sdpa",),
+    "plain-attention": ("flash_attn: sdpa",),
+    "flash-attention": ("flash_attn: fa2",),
+    "separate-samples": ("neat_packing: true",),
+    "fill-rows": ("packing: true", "neat_packing: true"),
+    "shorten-rows": ("cutoff_len: half of it",),
+    "quantize-base": ("quantization_bit: 4",),
+}
+
+
+def spell(run: RunSpec, change: Change) -> Spelling | None:
+    """All fields of a change, or None where one of them has no word here."""
+    if change.id == "separate-samples":
+        return Spelling(edits=(put(run, "neat_packing", True, beside=("packing", "cutoff_len")),))
+    return spell_with(_SPELLERS, run, change)
+
+
+def _checkpointing(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    """On where nothing is said; transformers' own switch stands beside it and turns it on as well."""
+    if value:
+        return () if run.gradient_checkpointing else (put(run, _OFF, False),)
+    edits = (put(run, _OFF, True, beside=("flash_attn", "bf16")),)
+    own = (delete_key("gradient_checkpointing"),) if run.config.get("gradient_checkpointing") else ()
+    return (*edits, *own)
+
+
+def _reentrant(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    """Where transformers turns checkpointing on (again) its kwargs decide, else LLaMA-Factory's own key."""
+    if run.config.get("gradient_checkpointing"):
+        return COMMON["checkpointing_reentrant"](run, value)
+    return (put(run, "use_reentrant_gc", value, beside=(_OFF, "bf16")),)
+
+
+def _loss(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    """One switch for all of Liger's kernels; a loss of LLaMA-Factory's own stands against it."""
+    if value == "liger_fused_linear" and run.loss_kernel == "stock" and run.objective == "tokens":
+        return (put(run, "enable_liger_kernel", True, beside=("flash_attn", "bf16", "cutoff_len")),)
+    if value == "stock" and run.config.get("enable_liger_kernel"):
+        return (set_key("enable_liger_kernel", False),)
+    return None
+
+
+def _liger(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    """The one switch; where it decides the loss too, the loss is what is asked for."""
+    if run.objective == "tokens":
+        return None
+    return (put(run, "enable_liger_kernel", bool(value), beside=("flash_attn", "bf16", "cutoff_len")),)
+
+
+def _targets(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    names = "all" if value is True else ",".join(value) if isinstance(value, tuple) else ""
+    return (put(run, "lora_target", names, beside=("lora_rank", "finetuning_type")),) if names else None
+
+
+def _follows(run: RunSpec, value: Any) -> tuple[Edit, ...]:
+    """Evaluations have no length of their own."""
+    return ()
+
+
+def _attention(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    word = _ATTENTION.get(value)
+    if word is None or (run.packing_rows == "one" and value != "flash_attention_2"):
+        return None
+    return (put(run, "flash_attn", word, beside=("cutoff_len", "model_name_or_path")),)
+
+
+def _offloading(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    """Only one kind: inputs of checkpointed blocks in host memory."""
+    if value == "off" and not run.config.get("use_unsloth_gc"):
+        return ()
+    if value not in ("hidden_states", "off"):
+        return None
+    return (put(run, "use_unsloth_gc", value != "off", beside=(_OFF, "flash_attn", "bf16")),)
+
+
+def _quantization(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    """On the fly by bitsandbytes; PiSSA, new tokens and fp8 stand against it."""
+    against = ("pissa_init", "resize_vocab", "add_tokens", "add_special_tokens", "fp8")
+    if value not in ("4bit", "8bit") or any(run.config.get(key) for key in against):
+        return None
+    if run.config.get("quantization_method", "bnb") != "bnb":
+        return None
+    bits = 4 if value == "4bit" else 8
+    return (put(run, "quantization_bit", bits, beside=("model_name_or_path",)),)
+
+
+def _adapter(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    """`qlora` is `lora` on a base of few bits."""
+    if value not in ("lora", "qlora"):
+        return None
+    written = run.config.get("finetuning_type", "lora") == "lora"
+    return () if written else (put(run, "finetuning_type", "lora", beside=("stage",)),)
+
+
+def _length(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    """Where packing is written, one token of cutoff_len is lost."""
+    cutoff = run.config.get("cutoff_len", 2048)
+    lost = cutoff - run.sequence_len
+    return (put(run, "cutoff_len", value + lost, beside=("template", "dataset")),)
+
+
+def _packing(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    """With samples kept apart, which 0.9.4 refuses and flash attention does for one row alone."""
+    if not value or run.objective != "tokens":
+        return None
+    apart = since(run.target.stack, 0, 9, 5) and run.config.get("stage", "sft") == "sft"
+    if apart and "flash" in run.attn_implementation and max(run.micro_batch_size, run.eval_batch_size or 1) > 1:
+        return None
+    edits = (put(run, "packing", True, beside=("cutoff_len", "template")),)
+    return (*edits, put(run, "neat_packing", True, beside=("packing", "cutoff_len"))) if apart else edits
+
+
+def _sharding(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    """ZeRO, written into the file; other engines come with files of accelerate's. Some keys stand against it."""
+    against = ["use_galore", "use_apollo", "fsdp", "deepspeed"]
+    against += ["pure_bf16", "pissa_init", "use_unsloth", "use_badam"] if value == "zero3" else ["use_badam"]
+    if value not in ("zero1", "zero2", "zero3") or any(run.config.get(key) for key in against):
+        return None
+    return (put(run, "deepspeed", inline_zero(int(value[-1])), beside=("finetuning_type", "stage")),)
+
+
+def _optimizer(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    """GaLore, APOLLO, BAdam, Adam-mini and Muon are switches of their own, and win over `optim`."""
+    own = ("use_galore", "use_apollo", "use_badam", "use_adam_mini", "use_muon")
+    if any(run.config.get(key) for key in own):
+        return None
+    return COMMON["optimizer"](run, value)
+
+
+_SPELLERS: dict[str, Speller] = COMMON | {
+    "gradient_checkpointing": _checkpointing,
+    "checkpointing_reentrant": _reentrant,
+    "loss_kernel": _loss,
+    "attn_implementation": _attention,
+    "activation_offloading": _offloading,
+    "quantization": _quantization,
+    "adapter": _adapter,
+    "sequence_len": _length,
+    "optimizer": _optimizer,
+    "lora_r": key_speller("lora_rank"),
+    "lora_alpha": key_speller("lora_alpha"),
+    "lora_target_linear": _targets,
+    "lora_target_modules": _targets,
+    "eval_sequence_len": _follows,
+    "liger": _liger,
+    "sharding": _sharding,
+    "sample_packing": _packing,
+}

@@ -1,0 +1,78 @@
+"""LLaMA-Factory as a trainer: the functions of this room under the names that all trainers have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vramwise.rules.base import Rule
+from vramwise.trainers.arguments import ArgumentsTrainer, Vocabulary, side_files
+from vramwise.trainers.base import DatasetBlock, SideFiles, Spelling
+from vramwise.types import Change, Document, RunSpec, Stack, Target
+
+
+class LlamaFactory(ArgumentsTrainer):
+    """The files of `llamafactory-cli train`."""
+
+    name = "llamafactory"
+    package = "llamafactory"
+    title = "LLaMA-Factory"
+    held_out_key = "val_size"
+
+    def vocabulary(self, document: Document | None, stack: Stack) -> Vocabulary:
+        """Its own keys and TrainingArguments'."""
+        from vramwise.trainers.llamafactory.words import vocabulary
+
+        return vocabulary(stack)
+
+    def recognises(self, values: Mapping[Any, Any]) -> bool:
+        """A model, something to train it by, and words of its own."""
+        from vramwise.trainers.llamafactory.recognise import is_training_config
+
+        return is_training_config(values)
+
+    def might_be(self, keys: frozenset[str]) -> bool:
+        """By a model and a word of its own."""
+        from vramwise.trainers.llamafactory.recognise import OWN
+
+        return "model_name_or_path" in keys and bool(keys & OWN)
+
+    def side_files(self, document: Document) -> tuple[str, ...]:
+        """DeepSpeed's and FSDP's files."""
+        return side_files(document.values)
+
+    def datasets(self, document: Document) -> tuple[DatasetBlock, ...]:
+        """`dataset` and `eval_dataset`."""
+        from vramwise.trainers.llamafactory.datasets import dataset_blocks
+
+        return tuple(dataset_blocks(document.values))
+
+    def resolve(self, document: Document, target: Target, side_files: SideFiles) -> RunSpec:
+        """Every field, as this version decides it."""
+        from vramwise.trainers.llamafactory.resolve import resolve_llamafactory
+
+        return resolve_llamafactory(document, target, side_files)
+
+    def spell(self, run: RunSpec, change: Change) -> Spelling | None:
+        """The change as edits of the file."""
+        from vramwise.trainers.llamafactory.spelling import spell
+
+        return spell(run, change)
+
+    def words(self, change_id: str) -> tuple[str, ...]:
+        """The lines to write for a change."""
+        from vramwise.trainers.llamafactory.spelling import WORDS
+
+        return WORDS.get(change_id, ())
+
+    def releases(self) -> Mapping[str, Mapping[str, str]]:
+        """Versions whose facts are known, with the versions they install with."""
+        from vramwise.trainers.llamafactory.words import releases
+
+        return releases()
+
+    def rules(self) -> Sequence[Rule]:
+        """Rules about its own keys."""
+        from vramwise.trainers.llamafactory.rules import RULES
+
+        return RULES

@@ -1,0 +1,161 @@
+"""TRL's vocabulary: keys by version and kind of training, keys of projects that build on it, names that are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from vramwise.trainers.arguments import Vocabulary, training_arguments, versioned_facts
+from vramwise.trainers.arguments.strange import StrangeKey
+from vramwise.trainers.arguments.strange import strange_keys as unknown
+from vramwise.trainers.arguments.vocabulary import known_versions
+from vramwise.types import RunSpec, Stack
+
+_NOT_KINDS = frozenset({"source", "keys", "launch", "memory"})
+KINDS = ("sft", "dpo", "kto", "reward", "grpo", "rloo", "distillation", "orpo", "cpo")
+# What the command itself takes out of the file before anybody else sees it.
+COMMAND_KEYS = frozenset({"env", "accelerate_config"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gone:
+    """A name that TRL had once: what it is called now ("" = nothing), and since which version the old one is gone."""
+
+    now: str
+    since: str
+
+
+# Old names, as recipes still have them; `now` is set where the value can be moved as it is.
+GONE: Mapping[str, Gone] = {
+    "torch_dtype": Gone(now="dtype", since="TRL 1.0"),
+    "max_seq_length": Gone(now="max_length", since="TRL 0.20"),
+    "max_prompt_length": Gone(now="", since="TRL 1.0"),
+    "warmup_ratio": Gone(now="warmup_steps", since="transformers 5.16"),
+    "overwrite_output_dir": Gone(now="", since="transformers 5"),
+    "group_by_length": Gone(now="", since="transformers 5"),
+    "logging_dir": Gone(now="", since="transformers 5.16"),
+    "evaluation_strategy": Gone(now="eval_strategy", since="transformers 4.46"),
+    "include_tokens_per_second": Gone(now="", since="transformers 5"),
+    "save_safetensors": Gone(now="", since="transformers 5"),
+    "dataset_batch_size": Gone(now="", since="TRL 0.16"),
+    "num_of_sequences": Gone(now="", since="TRL 0.16"),
+    "chars_per_token": Gone(now="", since="TRL 0.16"),
+    "vllm_device": Gone(now="", since="TRL 0.17"),
+    "vllm_max_model_len": Gone(now="vllm_max_model_length", since="TRL 1.0"),
+    "use_liger_loss": Gone(now="", since="TRL 1.0"),
+    "generate_during_eval": Gone(now="", since="TRL 1.0"),
+    "rpo_alpha": Gone(now="", since="TRL 1.0"),
+}
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Keys that a project adds in dataclasses of its own, which its own script reads.
+PROJECTS: Mapping[str, frozenset[str]] = {
+    "alignment-handbook": _words(
+        """
+        dataset_mixer dataset_mixture dataset_splits dataset_configs text_column truncation_side chat_template
+        auto_insert_empty_system_msg preprocessing_num_workers hub_model_revision base_model_revision
+        model_code_revision tokenizer_name_or_path use_flash_attention_2
+        """
+    ),
+    "open-r1": _words(
+        """
+        dataset_mixture benchmarks callbacks chat_template system_prompt hub_model_revision num_completions_to_print
+        overwrite_hub_revision push_to_hub_revision wandb_entity wandb_project wandb_run_group
+        wandb_log_unique_prompts cosine_min_value_wrong cosine_max_value_wrong cosine_min_value_correct
+        cosine_max_value_correct cosine_max_len repetition_n_grams repetition_max_penalty code_language
+        code_eval_test_batch_size code_eval_scoring_mode parallel_code_exec_per_proc dataset_prompt_column
+        e2b_router_url morph_router_url code_provider ioi_provider max_completion_len soft_punish_cache
+        """
+    ),
+}
+ALL_PROJECT_KEYS = frozenset().union(*PROJECTS.values())
+
+
+def project_of(values: Mapping[Any, Any]) -> str | None:
+    """The project whose recipe this is: the one with most of its own keys in it."""
+    counts = {name: len(keys & values.keys()) for name, keys in PROJECTS.items()}
+    best = max(counts, key=lambda name: counts[name])
+    return best if counts[best] else None
+
+
+def release_of(stack: Stack) -> str:
+    """The version of TRL, as text."""
+    release = stack.releases.get("trl")
+    return release.version if release else known_versions(__file__)[-1]
+
+
+def facts(stack: Stack) -> Mapping[str, Any]:
+    """Everything known about the stack's TRL."""
+    return versioned_facts(release_of(stack), __file__)
+
+
+def kinds(stack: Stack) -> tuple[str, ...]:
+    """The kinds of training that it knows."""
+    return tuple(name for name in facts(stack) if name not in _NOT_KINDS)
+
+
+def vocabulary(kind: str | None, stack: Stack) -> Vocabulary:
+    """Every key of one kind of training, or of them all; the command's own and its launcher's apart."""
+    return _vocabulary(kind, release_of(stack), training_arguments(stack))
+
+
+@cache
+def _vocabulary(kind: str | None, version: str, arguments: Vocabulary) -> Vocabulary:
+    found = versioned_facts(version, __file__)
+    own = [found[name] for name in found if name not in _NOT_KINDS and kind in (None, name)]
+    keys = {**found["keys"], **{key: value for one in own for key, value in one.items()}}
+    return arguments | Vocabulary({"keys": keys, "memory": found["memory"]})
+
+
+def launcher_keys(stack: Stack) -> frozenset[str]:
+    """Options of `accelerate launch` that a file may carry, because TRL's command hands them on."""
+    return frozenset(facts(stack)["launch"])
+
+
+def own_words() -> frozenset[str]:
+    """Keys that TRL's own dataclasses have and TrainingArguments does not, of every kind and version that is known."""
+    return _own_words()
+
+
+@cache
+def _own_words() -> frozenset[str]:
+    newest = versioned_facts(known_versions(__file__)[-1], __file__)
+    own = [newest["keys"], *(newest[name] for name in newest if name not in _NOT_KINDS)]
+    return frozenset(key for one in own for key in one)
+
+
+def first_releases() -> tuple[str, ...]:
+    """The versions whose facts are here, the oldest first."""
+    return known_versions(__file__)
+
+
+def strange_keys(run: RunSpec, words: Vocabulary) -> Iterator[StrangeKey]:
+    """Keys that nobody reads: not TRL for this kind of training, its command, its launcher, or a project's script."""
+    values, stack = run.config.document.values, run.target.stack
+    project = project_of(values)
+    known = COMMAND_KEYS | launcher_keys(stack) | (PROJECTS[project] if project else frozenset())
+    everywhere = vocabulary(None, stack)
+    for strange in unknown(values, words, "TRL"):
+        if strange.key in known:
+            continue
+        gone = GONE.get(strange.key)
+        if gone is not None:
+            yield _gone(strange.key, gone, words)
+        elif strange.key in everywhere:
+            kind = next(name for name in kinds(stack) if strange.key in vocabulary(name, stack))
+            why = f"{strange.key} is a key of `trl {kind}`, and this file is for {run.rl or 'supervised training'}"
+            yield StrangeKey(key=strange.key, why=why)
+        else:
+            yield strange
+
+
+def _gone(key: str, gone: Gone, words: Vocabulary) -> StrangeKey:
+    now = gone.now if gone.now in words else ""
+    means = f": write {now}" if now else ""
+    return StrangeKey(key=key, why=f"{key} is gone since {gone.since}{means}", now=now or None, drop=not now)

@@ -1,0 +1,115 @@
+"""What is trained and in which types: dtype, LoRA, quantisation, attention, the loss. As TRL's scripts and trainers do.
+
+Sources: trainer/model_config.py, trainer/utils.py (get_peft_config, get_quantization_config, create_model_from_path),
+trainer/sft_trainer.py of TRL 1.16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vramwise.facts.lora_targets import ALL_LINEAR, BY_MODEL
+from vramwise.trainers.arguments import Arguments
+from vramwise.types import Target
+
+_TYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+_INIT = "model_init_kwargs"
+
+
+def init_kwarg(args: Arguments, name: str) -> Any:
+    """What `model_init_kwargs` says of it: that wins over the key of the same name."""
+    block = args.value(_INIT)
+    return block.get(name) if isinstance(block, Mapping) else None
+
+
+def resolve_method(args: Arguments, target: Target) -> None:
+    """Fills the weights' type, the adapter, quantisation, attention, loading. Needs sharding and checkpointing."""
+    _weights(args)
+    _adapter(args)
+    _quantization(args)
+    _attention(args)
+    _loading(args, target)
+
+
+def _weights(args: Arguments) -> None:
+    said = init_kwarg(args, "dtype")
+    key, name = (_INIT, said) if said is not None else ("dtype", args.value("dtype"))
+    if name in _TYPES:
+        why = "unset: dtype is float32, whatever bf16 says" if not args.written(key) else f"{key} is {name}"
+        args.derive("weights_dtype", _TYPES[name], why, key=key)
+    else:
+        args.fields.keys["weights_dtype"] = key
+        args.fields.assume("weights_dtype", "bf16", f"{key} {name}: as the checkpoint has them, taken to be bf16")
+    wide = args.values["weights_dtype"] == "fp32"
+    args.derive("fp32_embeddings", wide, "all weights are fp32" if wide else "all weights are of one type")
+
+
+def _adapter(args: Arguments) -> None:
+    if not args.value("use_peft"):
+        args.derive("adapter", None, "use_peft is off: every weight is trained", key="use_peft")
+    else:
+        name = "qlora" if args.value("load_in_4bit") else "lora"
+        args.derive("adapter", name, "use_peft", key="use_peft")
+    on = args.values["adapter"] is not None
+    args.take_count("lora_r", "lora_r") if on else args.derive("lora_r", None, "no adapter", key="lora_r")
+    alpha = args.value("lora_alpha")
+    args.put("lora_alpha", "lora_alpha", float(alpha) if on and isinstance(alpha, int | float) else None)
+    rate = args.value("lora_dropout")
+    args.put("lora_dropout", "lora_dropout", float(rate) if on and isinstance(rate, int | float) else 0.0)
+    _targets(args, on)
+    for name in ("use_dora", "use_rslora"):
+        args.put(name, name, on and bool(args.value(name)))
+    saved = args.value("lora_modules_to_save") if on else None
+    args.put("lora_modules_to_save", "lora_modules_to_save", _names(saved))
+    args.derive("embeddings_want_grads", False, "only where blocks are checkpointed")
+
+
+def _targets(args: Arguments, on: bool) -> None:
+    """A list of one is handed to PEFT as a text, which is an expression: what it matches is for a rule to say."""
+    written = _names(args.value("lora_target_modules")) if on else ()
+    linear = written == (ALL_LINEAR,)
+    args.put("lora_target_linear", "lora_target_modules", linear)
+    if on and not written:
+        why = "unset: PEFT's own choice for the kind of model, mostly q_proj and v_proj"
+        args.put("lora_target_modules", "lora_target_modules", (BY_MODEL,), why=why)
+    else:
+        args.put("lora_target_modules", "lora_target_modules", written)
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return (value,)
+    return tuple(str(item) for item in value) if isinstance(value, list) else ()
+
+
+def _quantization(args: Arguments) -> None:
+    bits = next((bits for bits in ("4bit", "8bit") if args.value(f"load_in_{bits}")), None)
+    key = f"load_in_{bits}" if bits else "load_in_4bit"
+    args.derive("quantization", bits, f"{key} is on" if bits else "the base is not quantised", key=key)
+    nested = bool(args.value("use_bnb_nested_quant"))
+    why = "use_bnb_nested_quant is on" if nested else "use_bnb_nested_quant is off where nothing is said"
+    args.derive("nested_scales", nested if bits == "4bit" else True, why if bits == "4bit" else "no 4-bit base")
+    half = bits is not None and args.values["adapter"] is not None
+    args.derive("half_adapters", half, "TRL casts what it trains on a quantised base" if half else "no quantised base")
+    args.derive("int8_outliers", bits == "8bit", "LLM.int8 sets values of 6 and more apart")
+    args.derive("quantised_base_prepared", "no", "TRL does not prepare a quantised base: nothing is cast to fp32")
+
+
+def _attention(args: Arguments) -> None:
+    said = init_kwarg(args, "attn_implementation")
+    if isinstance(said, str):
+        args.derive("attn_implementation", said, f"{_INIT} names it", key=_INIT)
+        return
+    name = args.value("attn_implementation")
+    if isinstance(name, str):
+        args.put("attn_implementation", "attn_implementation", name)
+    else:
+        args.put("attn_implementation", "attn_implementation", "sdpa", why="unset: transformers picks sdpa")
+
+
+def _loading(args: Arguments, target: Target) -> None:
+    if target.gpus > 1 or args.values["sharding"] != "none":
+        args.derive("loads_through", "host", "no device map for several processes: moved from host memory")
+    else:
+        args.derive("loads_through", "device", "device_map auto: read straight onto the card")

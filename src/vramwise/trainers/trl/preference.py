@@ -1,0 +1,118 @@
+"""What is learnt, and against what: references, log-probabilities, generation. TRL 1.16's trainers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramwise.trainers.arguments import Arguments
+from vramwise.trainers.trl.kind import Kind
+from vramwise.types import Target
+
+_OBJECTIVES = {
+    "sft": "tokens",
+    "distillation": "tokens",
+    "dpo": "dpo",
+    "kto": "kto",
+    "orpo": "orpo",
+    "cpo": "cpo",
+    "reward": "reward",
+    "grpo": "grpo",
+    "rloo": "grpo",
+}
+_SUPERVISED = ("sft", "reward")
+_NO_ENGINE: dict[str, Any] = {"engine": "policy", "engine_share": 0.0, "engine_sleeps": False}
+_NOTHING = {"generation_rows": None, "completion_len": None, "rows_per_prompt": 1, "old_log_probs": False}
+# Since then the head is fused into the loss everywhere.
+_FUSED_HEAD = (1, 15)
+
+
+def resolve_preference(args: Arguments, target: Target, kind: Kind) -> None:
+    """Fills objective, rl, reference…, log_probs, loss_kernel, generation. Needs the method and the batch."""
+    name = kind.name
+    if kind.assumed:
+        args.fields.assume("objective", _OBJECTIVES[name], f"{name}: {kind.why}")
+    else:
+        args.derive("objective", _OBJECTIVES[name], f"{name}: {kind.why}", key=kind.key)
+    args.derive("rl", None if name in _SUPERVISED else name, kind.why, key=kind.key)
+    _reference(args, name)
+    _loss(args, target, name)
+    _generation(args, name)
+
+
+def _loss(args: Arguments, target: Target, name: str) -> None:
+    fused = not target.stack.parts("trl") or target.stack.parts("trl") >= _FUSED_HEAD
+    tiles = "TRL takes the head in tiles: logits are never held"
+    if name == "sft" and args.value("label_smoothing_factor"):
+        why = "label smoothing is worked out from all logits"
+        args.derive("loss_kernel", "stock", why, key="label_smoothing_factor")
+    elif fused:
+        args.derive("loss_kernel", "tiled", tiles)
+    elif args.value("loss_type") == "nll" and name == "sft":
+        args.derive("loss_kernel", "stock", "loss_type nll, before TRL 1.15: all logits", key="loss_type")
+    else:
+        args.derive("loss_kernel", "tiled", "TRL before 1.15 takes slices of tokens, which hold less than these tiles")
+    without = fused and name in ("dpo", "kto", "grpo", "rloo")
+    args.derive("log_probs", "tiled" if without else "fused", tiles if without else "TRL's kernel takes the logits")
+    losses = args.value("loss_type")
+    chosen = name == "orpo" or (name == "dpo" and "sft" in (losses if isinstance(losses, list) else [losses]))
+    args.derive("chosen_cross_entropy", chosen, "a part of the loss" if chosen else "no part of the loss")
+
+
+def _reference(args: Arguments, name: str) -> None:
+    adapter, weights = args.values["adapter"], args.values["weights_dtype"]
+    before = name in ("dpo", "kto") and bool(args.value("precompute_ref_log_probs"))
+    key = "precompute_ref_log_probs"
+    args.derive("reference_precomputed", before, f"{key} is {'on' if before else 'off'}", key=key)
+    kind, why = _kind(args, name, before)
+    args.derive("reference", kind, why, key="use_peft" if adapter else key if before else None)
+    args.derive("reference_dtype", weights, "loaded as the policy is")
+
+
+def _kind(args: Arguments, name: str, before: bool) -> tuple[str, str]:
+    needs = name in ("dpo", "kto") or (name in ("grpo", "rloo") and bool(args.value("beta")))
+    if not needs:
+        return "none", "none is needed"
+    if args.values["adapter"]:
+        return "adapter_off", "the policy with its adapter switched off"
+    if before and not args.values["sharding"].startswith("fsdp"):
+        return "none", "the policy itself, before its first step"
+    return "model", "a second model, loaded as the policy is"
+
+
+def _generation(args: Arguments, name: str) -> None:
+    if name not in ("grpo", "rloo"):
+        for field, value in (_NOTHING | _NO_ENGINE).items():
+            args.derive(field, value, "nothing is generated")
+        return
+    micro, accumulation = args.values["micro_batch_size"], args.values["gradient_accumulation_steps"]
+    args.take_count("completion_len", "max_completion_length")
+    args.take_count("rows_per_prompt", "num_generations")
+    rows = _generated_rows(args, micro, accumulation)
+    _engine(args)
+    turns = max(1, rows // micro) * args.count("num_iterations")
+    old = accumulation % turns != 0 or args.values["engine"] != "policy"
+    args.derive("old_log_probs", old, "samples may be older than the policy" if old else "samples are its own")
+
+
+def _generated_rows(args: Arguments, micro: int, accumulation: int) -> int:
+    """One generation serves so many micro-steps; over all ranks where generation_batch_size is written."""
+    ranks = args.values["data_parallel"]
+    if args.value("generation_batch_size"):
+        rows = max(micro, args.count("generation_batch_size") // ranks)
+        return int(args.put("generation_rows", "generation_batch_size", rows))
+    steps = args.count("steps_per_generation") if args.value("steps_per_generation") else accumulation
+    why = f"micro {micro} × {steps} micro-steps"
+    return int(args.derive("generation_rows", micro * steps, why, key="steps_per_generation"))
+
+
+def _engine(args: Arguments) -> None:
+    if not args.value("use_vllm"):
+        for field, value in _NO_ENGINE.items():
+            args.derive(field, value, "the policy generates by itself", key="use_vllm")
+        return
+    beside = args.value("vllm_mode") == "colocate"
+    args.derive("engine", "beside" if beside else "elsewhere", f"vllm_mode {args.value('vllm_mode')}", key="vllm_mode")
+    share = args.value("vllm_gpu_memory_utilization")
+    share = min(1.0, max(0.0, float(share))) if isinstance(share, int | float) else 0.0
+    args.put("engine_share", "vllm_gpu_memory_utilization", share if beside else 0.0)
+    args.put("engine_sleeps", "vllm_enable_sleep_mode", beside and bool(args.value("vllm_enable_sleep_mode")))

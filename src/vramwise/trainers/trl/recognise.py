@@ -1,0 +1,67 @@
+"""Is this one of TRL's training configs? By its keys alone.
+
+`model_name_or_path` stands in files of many tools: LLaMA-Factory's, filters of datasets, scripts for inference. A
+training file of TRL says how to train, and in no word of another's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vramwise.trainers.trl.keys import ALL_PROJECT_KEYS, COMMAND_KEYS, own_words
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# How long, how fast, in which batches: a file without one of them trains nothing.
+TRAINING = _words(
+    """
+    per_device_train_batch_size gradient_accumulation_steps learning_rate num_train_epochs max_steps
+    gradient_checkpointing lr_scheduler_type optim packing use_peft output_dir
+    """
+)
+# Words of TRL's command and configs that hardly anybody else writes.
+OWN = _words(
+    """
+    dataset_name dataset_train_split dataset_test_split dataset_mixture dataset_mixer use_peft lora_task_type
+    use_bnb_nested_quant completion_only_loss assistant_only_loss packing_strategy reward_funcs model_init_kwargs
+    accelerate_config dataset_text_field torch_dtype dtype max_seq_length test_split_size attn_implementation
+    lora_target_modules load_in_4bit max_length beta
+    """
+)
+# Another tool's: LLaMA-Factory, accelerate, DeepSpeed, ms-swift, filters of datasets.
+FOREIGN = _words(
+    """
+    stage finetuning_type template cutoff_len dataset_dir neat_packing quantization_bit export_dir infer_backend
+    vllm_enforce_eager api_host do_sample compute_environment distributed_type machine_rank zero_optimization
+    pass_rate_min pass_rate_max base_model tuner_type torchtune tokenizer_path train_type
+    """
+)
+_MODEL = "model_name_or_path"
+
+
+def is_training_config(values: Mapping[Any, Any]) -> bool:
+    """Whether these are the values of one of TRL's configs."""
+    keys = {key for key in values if isinstance(key, str)}
+    if keys & FOREIGN or _nested(values):
+        return False
+    known = keys & (own_words() | ALL_PROJECT_KEYS | COMMAND_KEYS)
+    model = values.get(_MODEL)
+    if model is not None and not isinstance(model, str):
+        return False
+    if model is None and "dataset_name" not in keys:
+        return False
+    return bool(keys & TRAINING) and bool(known & OWN)
+
+
+def _nested(values: Mapping[Any, Any]) -> bool:
+    """TRL's files are flat: other tools nest mappings under the same names."""
+    return any(isinstance(values.get(key), dict) for key in (_MODEL, "dataset_name", "optim", "learning_rate"))
+
+
+def might_be(keys: frozenset[str]) -> bool:
+    """Whether a text that cannot be read may be meant as one."""
+    return _MODEL in keys and not keys & FOREIGN and bool(keys & TRAINING) and bool(keys & OWN)

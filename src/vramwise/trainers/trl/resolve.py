@@ -1,0 +1,67 @@
+"""Document → RunSpec for TRL: what the run will really do, with the reason for every value.
+
+Follows the dataclasses' defaults of the stack's version and what its scripts and trainers make of them (docs/trl.md).
+"""
+
+from __future__ import annotations
+
+from vramwise.trainers.arguments import (
+    Arguments,
+    arguments_config,
+    resolve_absent,
+    resolve_batch,
+    resolve_checkpointing,
+    resolve_eval,
+    resolve_optimizer,
+    resolve_precision,
+    resolve_savers,
+    resolve_sharding,
+    resolved,
+)
+from vramwise.trainers.base import SideFiles
+from vramwise.trainers.fields import Fields
+from vramwise.trainers.trl.keys import vocabulary
+from vramwise.trainers.trl.kind import kind_of
+from vramwise.trainers.trl.launching import accelerate_of, allocator_variables
+from vramwise.trainers.trl.method import resolve_method
+from vramwise.trainers.trl.preference import resolve_preference
+from vramwise.trainers.trl.shapes import resolve_shapes
+from vramwise.types import Document, RunSpec, Target
+
+
+def resolve_trl(document: Document, target: Target, files: SideFiles, said: str | None = None) -> RunSpec:
+    """Every field. `said`: the kind of training, where somebody says it."""
+    kind = kind_of(document, said)
+    words = vocabulary(kind.name, target.stack)
+    args = Arguments(Fields(arguments_config(document, words), "TRL"), words)
+    accelerate = accelerate_of(document.values, files)
+    args.put("base_model", "model_name_or_path", args.text("model_name_or_path"), why="no model is named")
+    resolve_sharding(args, target, files, accelerate)
+    resolve_batch(args)
+    resolve_precision(args, bf16_unless_fp16=True, accelerate=accelerate.mixed_precision)
+    _checkpointing(args)
+    resolve_method(args, target)
+    resolve_optimizer(args)
+    resolve_savers(args)
+    _offloading(args)
+    resolve_preference(args, target, kind)
+    resolve_shapes(args, kind.name)
+    packed = args.value("eval_packing") if kind.name == "sft" else False
+    resolve_eval(args, packed=bool(args.values["sample_packing"] if packed is None else packed))
+    resolve_absent(args, target)
+    added = allocator_variables(document.values)
+    return resolved(args.fields, target, trainer="trl", title="TRL", added=added, whose="the file's env", block="env")
+
+
+def _checkpointing(args: Arguments) -> None:
+    """Non-reentrant unless the kwargs say otherwise; LoRA under ZeRO 3 is reentrant whatever they say."""
+    resolve_checkpointing(args, why="TRL's default is non-reentrant")
+    on = bool(args.value("use_peft")) and args.values["gradient_checkpointing"]
+    if on and args.values["sharding"] == "zero3":
+        args.derive("checkpointing_reentrant", True, "forced: LoRA under ZeRO 3", key="gradient_checkpointing_kwargs")
+
+
+def _offloading(args: Arguments) -> None:
+    on = bool(args.value("activation_offloading"))
+    key = "activation_offloading"
+    args.put("activation_offloading", key, "stream" if on else "off", why="unset: nothing is offloaded")

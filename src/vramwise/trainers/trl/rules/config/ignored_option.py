@@ -1,0 +1,88 @@
+"""ignored-option"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from vramwise.rules.base import Hit, rule
+from vramwise.timeline import MemoryReport
+from vramwise.types import RunSpec, Severity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ignored:
+    """A key that is read and changes nothing, and what it would need."""
+
+    key: str
+    why: str
+    holds: Callable[[RunSpec], object]
+
+
+_IGNORED = (
+    _Ignored(
+        key="use_liger_kernel",
+        why="Liger's loss stays off, because TRL has a fused head of its own: only the layers change",
+        holds=lambda run: run.config.get("use_liger_kernel") and run.loss_kernel == "tiled",
+    ),
+    _Ignored(
+        key="packing_strategy",
+        why="packing is off, so no strategy is used",
+        holds=lambda run: run.objective == "tokens" and not run.sample_packing,
+    ),
+    _Ignored(
+        key="per_device_eval_batch_size",
+        why="eval_strategy is no, so nothing is evaluated",
+        holds=lambda run: not run.evaluates,
+    ),
+    _Ignored(key="eval_steps", why="eval_strategy is no, so nothing is evaluated", holds=lambda run: not run.evaluates),
+    _Ignored(
+        key="do_eval",
+        why="do_eval alone evaluates nothing: eval_strategy decides",
+        holds=lambda run: run.config.get("do_eval") and not run.evaluates,
+    ),
+    _Ignored(
+        key="gradient_checkpointing_kwargs",
+        why="gradient_checkpointing is off",
+        holds=lambda run: not run.gradient_checkpointing,
+    ),
+    _Ignored(
+        key="use_bnb_nested_quant",
+        why="load_in_4bit is off, so there are no scales to pack",
+        holds=lambda run: run.config.get("use_bnb_nested_quant") and run.quantization != "4bit",
+    ),
+    _Ignored(
+        key="vllm_gpu_memory_utilization",
+        why="use_vllm is off, so the policy generates by itself",
+        holds=lambda run: run.generation_rows is not None and run.engine == "policy",
+    ),
+    _Ignored(
+        key="gradient_checkpointing_kwargs.use_reentrant",
+        why="LoRA under ZeRO 3 is checkpointed reentrantly whatever is written",
+        holds=lambda run: (
+            run.config.get("gradient_checkpointing_kwargs.use_reentrant") is False
+            and run.adapter is not None
+            and run.sharding == "zero3"
+        ),
+    ),
+)
+
+
+@rule(
+    id="ignored-option",
+    severity=Severity.INFO,
+    topic="config",
+    bad=("model_name_or_path: Qwen/Qwen3-0.6B\ndataset_name: trl-lib/tldr\nmax_steps: 100\nuse_liger_kernel: true\n"),
+    good="model_name_or_path: Qwen/Qwen3-0.6B\ndataset_name: trl-lib/tldr\nmax_steps: 100\n",
+    beyond_trainer="TRL reads the key and does nothing of what its name promises.",
+)
+def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """An option that changes nothing here.
+
+    What it needs is off, or TRL does the same thing in another way. It is no fault, but whoever counts on it to save
+    memory is mistaken: `use_liger_kernel` no longer changes the loss since TRL 1.15, which computes it without logits
+    anyway.
+    """
+    for ignored in _IGNORED:
+        if ignored.key in run.config and ignored.holds(run):
+            yield Hit(key=ignored.key, message=f"{ignored.key} has no say: {ignored.why}")

@@ -1,0 +1,73 @@
+"""How long rows are, how they are packed and padded: TRL's data preparation and collators."""
+
+from __future__ import annotations
+
+from vramwise.facts.attention import supports_packing
+from vramwise.trainers.arguments import Arguments
+
+# What a row without limit is counted with where nobody knows the data.
+UNLIMITED = 32_768
+# Prompts of generated completions have no limit of their own since TRL 1.0.
+_PROMPT = 512
+_FLATTENING = ("bfd", "bfd_split", "bfd-requeue")
+_GENERATING = ("grpo", "rloo", "distillation")
+
+
+def resolve_shapes(args: Arguments, kind: str) -> None:
+    """Fills sequence_len, sample_packing, packing_rows, padding and what follows. Needs the attention backend."""
+    length = _length(args, kind)
+    packing = kind == "sft" and bool(args.value("packing"))
+    args.put("sample_packing", "packing", packing)
+    _rows(args, kind, packing)
+    _padding(args, kind, length, packing)
+    why = "rows above max_length are cut" if args.value("max_length") is not None else "nothing is cut"
+    args.derive("long_rows", "cut", why, key="max_length")
+
+
+def _length(args: Arguments, kind: str) -> int:
+    if kind in _GENERATING:
+        completion = args.count("max_completion_length")
+        why = f"a completion of {completion} after a prompt, which has no limit: {_PROMPT} tokens assumed"
+        args.fields.keys["sequence_len"] = "max_completion_length"
+        return int(args.fields.assume("sequence_len", completion + _PROMPT, why))
+    if args.value("max_length") is None:
+        why = f"max_length null: as long as the data has them, {UNLIMITED:,} where that is not known"
+        args.fields.keys["sequence_len"] = "max_length"
+        return int(args.derive("sequence_len", UNLIMITED, why, key="max_length"))
+    return args.take_count("sequence_len", "max_length")
+
+
+def _rows(args: Arguments, kind: str, packing: bool) -> None:
+    strategy = args.value("packing_strategy") if kind == "sft" else None
+    if packing and strategy in _FLATTENING:
+        args.derive("packing_rows", "one", f"{strategy} packing flattens the batch to one row", key="packing_strategy")
+        name = args.values["attn_implementation"]
+        apart = supports_packing(name) or name in ("sdpa", "eager")
+        args.derive("samples_apart", apart, "positions begin anew with each sample", key="attn_implementation")
+    elif packing:
+        args.derive("packing_rows", "micro", f"{strategy}: rows cut to measure", key="packing_strategy")
+        args.derive("samples_apart", False, "a row is one text to the model", key="packing_strategy")
+    else:
+        args.derive("packing_rows", "none", "packing is off", key="packing")
+        args.derive("samples_apart", True, "a row holds one sample")
+
+
+def _padding(args: Arguments, kind: str, length: int, packing: bool) -> None:
+    written = args.value("pad_to_multiple_of")
+    multiple = written if isinstance(written, int) and written > 0 else _number(written)
+    full = multiple > 1 and multiple % length == 0 and not packing and kind not in _GENERATING
+    why = f"every batch is {multiple} wide" if full else "the longest row of the batch"
+    args.put("pad_multiple", "pad_to_multiple_of", max(1, multiple))
+    args.put("pad_to_sequence_len", "pad_to_multiple_of", full, why=why)
+    flat = bool(args.value("padding_free")) and not packing
+    wrapped = args.values["packing_rows"] == "micro"
+    constant = full or wrapped
+    shown = "rows of max_length tokens" if wrapped else why
+    args.derive("constant_shapes", constant, shown, key="packing" if wrapped else "pad_to_multiple_of")
+    # flattened batches have no width to pad to; those of preference trainers are left as they are
+    can = not flat and args.values["packing_rows"] != "one"
+    args.derive("can_pad", can, "text in rows" if can else "the batch is one row without padding")
+
+
+def _number(written: object) -> int:
+    return int(written) if isinstance(written, str) and written.isdigit() else 1

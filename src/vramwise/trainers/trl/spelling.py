@@ -1,0 +1,162 @@
+"""Changes in TRL's words: what TrainingArguments has no key for, and the allocator by way of `env:`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramwise.allocator.variables import EXPANDABLE, allocator_variable
+from vramwise.rules.base import delete_key, insert_key, set_key
+from vramwise.trainers.arguments import SPELLERS as COMMON
+from vramwise.trainers.arguments import WORDS as COMMON_WORDS
+from vramwise.trainers.arguments import spell_with
+from vramwise.trainers.arguments.spelling import Speller, put
+from vramwise.trainers.base import Spelling
+from vramwise.types import Change, Edit, RunSpec
+
+_LIGER = {"rope", "rms_norm", "glu_activation"}
+_TYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+WORDS: dict[str, tuple[str, ...]] = {
+    **COMMON_WORDS,
+    "pad-rows": ("pad_to_multiple_of: the value of max_length",),
+    "shorten-rows": ("max_length: half of it",),
+    "quantize-base": ("use_peft: true", "load_in_4bit: true"),
+    "load-in-bf16": ("dtype: bfloat16",),
+    "expandable-segments": ("env:", f"  PYTORCH_ALLOC_CONF: {EXPANDABLE}"),
+    "offload-activations": ("activation_offloading: true",),
+}
+
+
+def spell(run: RunSpec, change: Change) -> Spelling | None:
+    """All fields of a change as edits of the file, or None where one has no word here."""
+    return spell_with(SPELLERS, run, change)
+
+
+def _allocator(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    """A line in the `env:` map, which TRL's command puts into the environment before anything starts."""
+    if run.target.alloc_conf is not None:
+        return None  # the command line decides
+    name = allocator_variable(run.target.torch)
+    block = run.config.document.values.get("env")
+    if isinstance(block, dict) and block:
+        key = f"env.{name}"
+        if key in run.config:
+            return (set_key(key, str(value)),)
+        return (insert_key(key, str(value), beside=f"env.{next(iter(block))}"),)
+    if block is not None:
+        return None
+    if "env" in run.config:
+        return (set_key("env", {name: str(value)}),)
+    return (put(run, "env", {name: str(value)}),)
+
+
+def _weights(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    name = _TYPES.get(value)
+    if name is None or run.config.get("model_init_kwargs.dtype") is not None:
+        return None
+    return (put(run, "dtype", name, beside=("torch_dtype", "model_revision", "model_name_or_path")),)
+
+
+def _length(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    """No key bounds a row of prompt and completion as a whole."""
+    return None if run.generation_rows is not None else (put(run, "max_length", value),)
+
+
+def _padded(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    """Widths in multiples of the longest row are all of one width."""
+    if not value or run.sample_packing or run.config.get("max_length", run.sequence_len) != run.sequence_len:
+        return None
+    return (put(run, "pad_to_multiple_of", run.sequence_len),)
+
+
+def _adapter(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    if value not in ("lora", "qlora"):
+        return None
+    return () if run.config.get("use_peft") is True else (put(run, "use_peft", True),)
+
+
+def _quantization(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    if value != "4bit":
+        return None
+    dropped = (delete_key("load_in_8bit"),) if run.config.get("load_in_8bit") else ()
+    return (put(run, "load_in_4bit", True), *dropped)
+
+
+def _offloading(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    words = {"stream": True, "off": False}
+    if value not in words or run.generation_rows is not None:
+        return None
+    return (put(run, "activation_offloading", words[value], beside=("gradient_checkpointing",)),)
+
+
+def _eval_batch(run: RunSpec, value: Any) -> tuple[Edit, ...]:
+    return (put(run, "per_device_eval_batch_size", value),) if run.eval_batch_size is not None else ()
+
+
+def _attention(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    if run.config.get("model_init_kwargs.attn_implementation") is not None:
+        return None
+    return (put(run, "attn_implementation", value, beside=("dtype", "model_name_or_path")),)
+
+
+def _packing(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    """Supervised training alone packs; rows are filled up to max_length, which must be there."""
+    if run.objective != "tokens" or run.rl or ("max_length" in run.config and run.config.get("max_length") is None):
+        return None
+    return (put(run, "packing", value, beside=("max_length",)),)
+
+
+def _rank(run: RunSpec, value: Any) -> tuple[Edit, ...]:
+    return (put(run, "lora_r", value, beside=("use_peft",)),)
+
+
+def _alpha(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    """A whole number."""
+    return (put(run, "lora_alpha", int(value), beside=("lora_r",)),) if float(value).is_integer() else None
+
+
+def _targets(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    """A list of one would be taken for an expression."""
+    names = list(value)
+    return (put(run, "lora_target_modules", names, beside=("lora_r",)),) if len(names) > 1 else None
+
+
+def _linear(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    return (put(run, "lora_target_modules", "all-linear", beside=("lora_r",)),) if value else None
+
+
+def _liger(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    """All of the layers' kernels or none: which is what one switch does."""
+    if run.config.get("liger_kernel_config") is not None or (value and set(value) != _LIGER):
+        return None
+    return (put(run, "use_liger_kernel", bool(value)),)
+
+
+def _nothing(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    """It follows from another field of the same change."""
+    return ()
+
+
+def _never(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    return None
+
+
+SPELLERS: dict[str, Speller] = {
+    **COMMON,
+    "loss_kernel": _never,  # there is one
+    "liger": _liger,
+    "sample_packing": _packing,
+    "lora_alpha": _alpha,
+    "lora_target_modules": _targets,
+    "lora_target_linear": _linear,
+    "eval_sequence_len": _nothing,
+    "allocator": _allocator,
+    "weights_dtype": _weights,
+    "sequence_len": _length,
+    "pad_to_sequence_len": _padded,
+    "adapter": _adapter,
+    "quantization": _quantization,
+    "activation_offloading": _offloading,
+    "attn_implementation": _attention,
+    "eval_batch_size": _eval_batch,
+    "lora_r": _rank,
+}

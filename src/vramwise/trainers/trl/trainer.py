@@ -1,0 +1,126 @@
+"""TRL as a trainer: the functions of this room under the names that all trainers have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from vramwise.errors import VramwiseError
+from vramwise.rules.base import Rule
+from vramwise.trainers.arguments import ArgumentsTrainer, Vocabulary, side_files
+from vramwise.trainers.arguments.strange import StrangeKey
+from vramwise.trainers.base import DatasetBlock, SideFiles, Spelling
+from vramwise.types import Change, Document, RunSpec, Severity, Stack, Target
+
+# TRL pins nothing: what was the newest when each came out.
+_INSTALLS = {"accelerate": "1.15.0", "peft": "0.21.2", "bitsandbytes": "0.50.2", "liger-kernel": "0.8.5"}
+_RELEASES: dict[str, dict[str, str]] = {
+    "1.9.0": {"transformers": "5.16.1", **_INSTALLS, "accelerate": "1.13.0", "peft": "0.20.0", "liger-kernel": "0.8.1"},
+    "1.14.1": {"transformers": "5.20.1", **_INSTALLS, "liger-kernel": "0.8.4"},
+    "1.16.0": {"transformers": "5.22.2", **_INSTALLS},
+}
+
+
+class Trl(ArgumentsTrainer):
+    """The YAML files of TRL's command."""
+
+    name = "trl"
+    package = "trl"
+    title = "TRL"
+    held_out_key = "test_split_size"
+
+    def __init__(self, kind: str | None = None) -> None:
+        self._kind = kind  # of training, where somebody says it; else the file is asked
+
+    def of_kind(self, kind: str) -> Trl:
+        """The same for files of one kind of training, as its command would say."""
+        from vramwise.trainers.trl.keys import KINDS
+
+        if kind not in KINDS:
+            raise VramwiseError(f"TRL has no training of kind '{kind}': choose one of {', '.join(KINDS)}")
+        return Trl(kind)
+
+    def recognises(self, values: Mapping[Any, Any]) -> bool:
+        """By a model or dataset, a setting of training and a word of TRL's own."""
+        from vramwise.trainers.trl.recognise import is_training_config
+
+        return is_training_config(values)
+
+    def might_be(self, keys: frozenset[str]) -> bool:
+        """By the same words."""
+        from vramwise.trainers.trl.recognise import might_be
+
+        return might_be(keys)
+
+    def vocabulary(self, document: Document | None, stack: Stack) -> Vocabulary:
+        """The keys of the file's kind of training; without a file those of all kinds."""
+        from vramwise.trainers.trl.keys import vocabulary
+        from vramwise.trainers.trl.kind import kind_of
+
+        return vocabulary(None if document is None else kind_of(document, self._kind).name, stack)
+
+    def vocabulary_of(self, run: RunSpec) -> Vocabulary:
+        """The keys of the run's kind of training."""
+        from vramwise.trainers.trl.keys import vocabulary
+        from vramwise.trainers.trl.kind import kind_name
+
+        return vocabulary(kind_name(run), run.target.stack)
+
+    def strange_keys(self, run: RunSpec) -> Iterable[StrangeKey]:
+        """Keys that neither TRL, its command, its launcher nor a project's own script reads."""
+        from vramwise.trainers.trl.keys import strange_keys
+
+        return strange_keys(run, self.vocabulary_of(run))
+
+    def side_files(self, document: Document) -> tuple[str, ...]:
+        """DeepSpeed's and FSDP's JSON, accelerate's YAML."""
+        return side_files(document.values, "accelerate_config", "config_file")
+
+    def datasets(self, document: Document) -> tuple[DatasetBlock, ...]:
+        """`dataset_name`, `datasets`, or a project's mixture."""
+        from vramwise.trainers.trl.datasets import dataset_blocks
+
+        return tuple(dataset_blocks(document.values))
+
+    def resolve(self, document: Document, target: Target, side_files: SideFiles) -> RunSpec:
+        """Every field, as this version of TRL decides it."""
+        from vramwise.trainers.trl.resolve import resolve_trl
+
+        return resolve_trl(document, target, side_files, self._kind)
+
+    def spell(self, run: RunSpec, change: Change) -> Spelling | None:
+        """The change as edits of the file."""
+        from vramwise.trainers.trl.spelling import spell
+
+        return spell(run, change)
+
+    def words(self, change_id: str) -> tuple[str, ...]:
+        """The lines to write for a change."""
+        from vramwise.trainers.trl.spelling import WORDS
+
+        return WORDS.get(change_id, ())
+
+    def unknown_keys(self, run: RunSpec) -> tuple[Severity, str]:
+        """The command hands them to `accelerate launch`, which stops; a script run as a module drops them."""
+        if run.target.launcher == "module":
+            return Severity.WARNING, "the script drops it without a word"
+        return Severity.ERROR, "the command hands it on to `accelerate launch`, which stops at it"
+
+    def key_unknown(self, key: str, stack: Stack) -> str | None:
+        """None for a key of any kind of training, of the command or of its launcher."""
+        from vramwise.trainers.trl.keys import ALL_PROJECT_KEYS, COMMAND_KEYS, launcher_keys
+
+        first = key.strip().partition(".")[0]
+        if first in COMMAND_KEYS | ALL_PROJECT_KEYS or first in launcher_keys(stack):
+            return None
+        return super().key_unknown(key, stack)
+
+    def releases(self) -> Mapping[str, Mapping[str, str]]:
+        """Versions whose facts are known, with what they install with."""
+        return _RELEASES
+
+    def rules(self) -> Sequence[Rule]:
+        """Rules about TRL's own keys, and those that all arguments share."""
+        from vramwise.trainers.trl.rules import RULES
+
+        return RULES

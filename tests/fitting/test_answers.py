@@ -1,0 +1,91 @@
+"""What `fit` says beside the best: where nothing fits, the largest of something, and where others ask it."""
+
+import sys
+
+import pytest
+from small_runs import FULL, LORA, small
+
+from vramwise.errors import VramwiseError
+from vramwise.fitting import fit, way_out
+from vramwise.training.parent.remedies import remedies
+
+
+@pytest.fixture(scope="module")
+def nothing_fits():
+    with pytest.MonkeyPatch.context() as patched:
+        module = sys.modules["vramwise.fitting.fit"]
+        patched.setattr(module, "ALLOW", {"qlora": ""})
+        patched.setattr(module, "_MOST_EACH", 48)
+        return fit(small(LORA, 1.75))
+
+
+def test_where_nothing_fits_the_closest_says_by_how_much(nothing_fits):
+    assert nothing_fits.best is None
+    assert nothing_fits.closest.spare_bytes < 0
+    assert nothing_fits.closest.reserved_bytes < nothing_fits.original.reserved_bytes
+    assert nothing_fits.closest.prediction.fits is False
+
+
+def test_where_nothing_fits_words_that_would_help_are_predicted(nothing_fits):
+    ((word, candidate),) = nothing_fits.opened
+    assert word == "qlora"
+    assert candidate.fits
+    assert candidate.run.quantization == "4bit"
+
+
+def test_a_run_that_does_not_fit_is_told_what_fit_would_write():
+    subject = small(LORA, 4)
+    out = way_out(subject)
+    assert out.attempt.edits == fit(subject).best.attempt.edits
+    assert out.allow == ()
+    assert out.command == "vramwise fit config.yml --gpu 4096MiB --write"
+
+
+def test_what_is_not_certain_in_a_few_tries_is_not_named(monkeypatch):
+    monkeypatch.setattr("vramwise.fitting.ways_out._FEW", 1)
+    out = way_out(small(LORA, 2.2))
+    assert out.attempt is None
+    assert out.command.startswith("vramwise fit ")
+
+
+def test_a_run_that_fits_needs_no_way_out():
+    assert way_out(small(LORA, 24)) is None
+
+
+def test_training_is_offered_what_keeps_its_result():
+    found = remedies(small(FULL, 7))
+    assert found[0].fits
+    assert all(change.effect != "changes" for one in found for change in one.changes)
+
+
+@pytest.mark.parametrize(
+    ("key", "step"),
+    [("micro_batch_size", 1), ("sequence_len", 64), ("lora_r", None), ("gradient_accumulation_steps", 0)],
+)
+def test_the_largest_that_fits_is_the_last_that_does(key, step):
+    subject = small(LORA, 6)
+    if step == 0:
+        with pytest.raises(VramwiseError, match="it can be one of micro_batch_size, sequence_len, lora_r, model"):
+            fit(subject, maximise=key)
+        return
+    found = fit(subject, maximise=key)
+    value = found.best.attempt.document.values[key]
+    assert found.best.fits
+    assert not fits_with(subject, key, value * 2 if step is None else value + step)
+
+
+def fits_with(subject, key, value):
+    text = subject.document.text
+    line = next(line for line in text.splitlines() if line.startswith(f"{key}:"))
+    changed = small(text.replace(line, f"{key}: {value}"), 6)
+    prediction = changed.forecast()
+    margin = prediction.needs.highest_reserved_bytes * prediction.expected_error.took_more
+    return prediction.needs.highest_reserved_bytes + margin <= prediction.capacity_bytes
+
+
+def test_the_largest_model_of_a_family():
+    subject = small(LORA.replace("Llama-3.2-1B", "Llama-3.2-3B"), 24, layers=28)
+    found = fit(subject, maximise="model")
+    assert found.best.fits
+    assert found.considered >= 3
+    assert found.best.run.base_model.startswith("meta-llama/Llama-3")

@@ -1,0 +1,156 @@
+"""TrainingArguments as data, and the pieces of resolving that trainers on them share."""
+
+import pytest
+
+from opened import make_target
+from vramwise.documents.document import parse_document
+from vramwise.trainers.arguments import (
+    Arguments,
+    Vocabulary,
+    arguments_config,
+    resolve_eval,
+    side_files,
+    training_arguments,
+)
+from vramwise.trainers.arguments.accelerate import read_accelerate
+from vramwise.trainers.arguments.vocabulary import argument_versions, nearest
+from vramwise.trainers.fields import Fields
+
+
+def words(version="5.22.2"):
+    return training_arguments(make_target(trainer="hf-trainer", versions=(f"transformers=={version}",)).stack)
+
+
+def test_every_version_has_the_keys_that_decide_memory():
+    for version in argument_versions():
+        known = words(version)
+        for key in ("per_device_train_batch_size", "per_device_eval_batch_size", "optim", "gradient_checkpointing"):
+            assert known.type_of(key), (version, key)
+        assert known.default("per_device_eval_batch_size") == 8
+        assert known.default("optim") == "adamw_torch_fused"
+
+
+def test_what_a_key_means_for_memory_is_told_of_keys_that_exist():
+    for version in argument_versions():
+        known = words(version)
+        told = [key for key in sorted(known.keys()) if known.meaning(key)]
+        assert len(told) > 35
+        assert known.meaning("run_name") is None
+
+
+def test_versions_differ():
+    assert words("4.57.6").default("group_by_length") is False
+    assert "group_by_length" not in words("5.6.0")
+    assert "warmup_ratio" in words("5.6.0")
+    assert "warmup_ratio" not in words("5.16.1")
+    assert nearest("5.21.1", argument_versions()) == "5.20.1"
+    assert nearest("4.0.0", argument_versions()) == argument_versions()[0]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "held"),
+    [
+        ("learning_rate", "2e-5", 2e-5),
+        ("per_device_train_batch_size", "4", 4),
+        ("bf16", "yes", True),
+        ("eval_steps", "none", None),
+        ("report_to", "none", "none"),
+        ("deepspeed", "zero.json", "zero.json"),
+    ],
+)
+def test_texts_become_what_the_field_holds(key, value, held):
+    assert words().check(key, value) is None
+    assert words().coerce(key, value) == held
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("per_device_train_batch_size", None),
+        ("per_device_train_batch_size", [1]),
+        ("per_device_train_batch_size", "many"),
+        ("eval_strategy", False),
+        ("optim", "adamw_turbo"),
+        ("gradient_checkpointing_kwargs", [1]),
+    ],
+)
+def test_what_cannot_work_is_refused(key, value):
+    assert key in words().check(key, value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("gradient_checkpointing", None),
+        ("run_name", 7),
+        ("label_names", "labels"),
+        ("fsdp", True),
+        ("fsdp", "full_shard"),
+    ],
+)
+def test_what_works_all_the_same_is_taken(key, value):
+    assert words().check(key, value) is None
+
+
+def arguments(text, vocabulary=None):
+    known = vocabulary or words()
+    config = arguments_config(parse_document("x.yml", text.encode()), known)
+    return Arguments(Fields(config, "nobody"), known)
+
+
+def test_an_empty_value_is_none_and_not_the_default():
+    known = words() | Vocabulary({"keys": {"max_length": ["int?", 1024]}})
+    assert arguments("max_length: null\n", known).value("max_length") is None
+    assert arguments("bf16: true\n", known).value("max_length") == 1024
+
+
+def test_mappings_may_be_texts_and_blocks_may_carry_a_prefix():
+    args = arguments("gradient_checkpointing_kwargs: '{\"use_reentrant\": true}'\nfsdp_config:\n  fsdp_version: 1\n")
+    assert args.value("gradient_checkpointing_kwargs") == {"use_reentrant": True}
+    assert args.fields.config.get("fsdp_config.version") == 1
+    assert args.fields.config.place("fsdp_config.version") is not None
+
+
+def evaluated(text):
+    args = arguments(text)
+    args.values.update(sequence_len=512, sample_packing=False)
+    resolve_eval(args)
+    return args
+
+
+def test_an_eval_batch_is_8_where_nothing_is_said():
+    args = evaluated("per_device_train_batch_size: 1\neval_strategy: steps\nlogging_steps: 20\n")
+    assert args.values["eval_batch_size"] == 8
+    assert args.fields.origins["eval_batch_size"].kind == "default"
+    assert args.values["eval_steps"] == 20
+    assert evaluated("per_device_train_batch_size: 1\n").values["eval_batch_size"] is None
+
+
+def test_side_files_are_named_under_several_keys():
+    values = {
+        "deepspeed": "ds.json",
+        "fsdp_config": {"version": 2},
+        "accelerate_config": "a.yaml",
+        "config_file": "zero3",
+    }
+    assert side_files(values, "accelerate_config", "config_file") == ("ds.json", "a.yaml")
+
+
+def test_accelerates_file_in_arguments_words():
+    found = read_accelerate(
+        {
+            "distributed_type": "DEEPSPEED",
+            "mixed_precision": "bf16",
+            "deepspeed_config": {"zero_stage": 3, "offload_optimizer_device": "cpu", "offload_param_device": "none"},
+            "parallelism_config": {"parallelism_config_cp_size": 2},
+        },
+        key="accelerate_config",
+        name="x.yaml",
+    )
+    assert found.deepspeed == {"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}}
+    assert (found.mixed_precision, found.context_parallel, found.fsdp) == ("bf16", 2, None)
+    fsdp = read_accelerate(
+        {"distributed_type": "FSDP", "fsdp_config": {"fsdp_version": 2, "fsdp_offload_params": True}}, key="k", name="n"
+    )
+    assert fsdp.fsdp == {"version": 2, "offload_params": True}
+    assert read_accelerate(None, key="k", name="n").missing

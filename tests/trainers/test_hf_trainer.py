@@ -1,0 +1,69 @@
+"""transformers' own Trainer by a file of its arguments."""
+
+import json
+
+import pytest
+
+from opened import make_target, subject_of_text, trainer_name
+from vramwise.documents.document import parse_document
+from vramwise.judging import Policy, judge
+
+ARGUMENTS = {
+    "model_name_or_path": "Qwen/Qwen2.5-0.5B",
+    "output_dir": "out",
+    "per_device_train_batch_size": 2,
+    "gradient_accumulation_steps": 4,
+    "learning_rate": 5e-05,
+    "num_train_epochs": 3.0,
+    "optim": "adamw_torch",
+    "bf16": True,
+    "eval_strategy": "steps",
+    "block_size": 512,
+}
+
+
+def run_of(version="5.22.2", **more):
+    text = json.dumps(ARGUMENTS | more, indent=2)
+    target = make_target(trainer="hf-trainer", versions=(f"transformers=={version}",))
+    return subject_of_text(text, target, trainer="hf-trainer").run
+
+
+def test_a_dump_is_recognised():
+    assert trainer_name(parse_document("training_args.json", json.dumps(ARGUMENTS).encode())) == "hf-trainer"
+
+
+@pytest.mark.parametrize(
+    "values", [{"per_device_train_batch_size": 8}, {**ARGUMENTS, "stage": "sft"}, {**ARGUMENTS, "base_model": "m"}]
+)
+def test_what_says_too_little_or_something_else_is_not(values):
+    assert trainer_name(parse_document("x.json", json.dumps(values).encode())) == "axolotl"
+
+
+def test_what_it_comes_to():
+    run = run_of()
+    assert (run.micro_batch_size, run.gradient_accumulation_steps, run.eval_batch_size) == (2, 4, 8)
+    assert (run.precision, run.optimizer, run.sequence_len) == ("bf16", "adamw_torch", 512)
+    assert (run.gradient_checkpointing, run.loss_kernel, run.constant_shapes) == (False, "stock", True)
+    assert run.origins["weights_dtype"].kind == "assumed"
+    assert run_of(use_liger_kernel=True).loss_kernel == "liger_fused_linear"
+    assert run_of(torch_dtype="float16").weights_dtype == "fp16"
+
+
+def test_versions_of_transformers_differ():
+    assert run_of("4.57.6").checkpointing_reentrant
+    assert not run_of().checkpointing_reentrant
+    assert run_of("4.57.6", group_by_length=True).group_by_length
+    assert run_of("4.57.6").weights_dtype == "fp32"
+
+
+def test_a_scripts_own_keys_are_left_alone():
+    subject = subject_of_text(
+        json.dumps({**ARGUMENTS, "my_own_key": 1, "gradient_acumulation_steps": 1}), trainer="hf-trainer"
+    )
+    found = [one.key for one in judge(subject, Policy()).findings if one.rule == "unknown-argument"]
+    assert found == []  # the argument itself is written
+    del (values := dict(ARGUMENTS))["gradient_accumulation_steps"]
+    subject = subject_of_text(json.dumps({**values, "gradient_acumulation_steps": 1}), trainer="hf-trainer")
+    assert [one.key for one in judge(subject, Policy()).findings if one.rule == "unknown-argument"] == [
+        "gradient_acumulation_steps"
+    ]

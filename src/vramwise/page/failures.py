@@ -14,6 +14,7 @@ from vramwise.diagnosis.evidence import Remedy
 from vramwise.diagnosis.reading import Reading, read_all
 from vramwise.documents.edit import EditRefused, apply_edits
 from vramwise.errors import VramwiseError
+from vramwise.files import write_new
 from vramwise.options import Options, Text
 from vramwise.page.desk import options_of
 from vramwise.render.diagnosis_html import advice
@@ -62,9 +63,8 @@ def _read(request: Mapping[str, Any], data: bytes | None, config: str | None, op
     if data is None:
         return read_all(stream, config=config, options=options)
     with TemporaryDirectory() as folder:
-        name = "snapshot.pickle"
-        path = Path(folder) / name
-        path.write_bytes(data)
+        path = Path(folder) / "snapshot.pickle"
+        write_new(path, data)
         try:
             return read_all(stream, config=config, snapshot=str(path), options=options)
         except VramwiseError as error:  # where it lies here is of no interest to who dropped it

@@ -23,13 +23,22 @@ def composed(request: Mapping[str, Any]) -> dict[str, Any]:
     adapter = str(wishes.pop("adapter", "") or "")
     if adapter not in _METHODS:
         raise VramwiseError(f"there is no method {adapter}: choose lora, qlora, or none for all weights")
-    numbers = {name: _count(name, wishes[name]) for name in ("sequence_len", "micro_batch") if wishes.get(name)}
     trainer = next(one for one in TRAINERS if isinstance(one, Composes))
-    values = trainer.compose(Wishes(model=model, adapter=adapter or None, checkpointing=True, **numbers))
+    wanted = Wishes(
+        model=model,
+        adapter=adapter or None,
+        checkpointing=True,
+        sequence_len=_count(wishes, "sequence_len"),
+        micro_batch=_count(wishes, "micro_batch"),
+    )
+    values = trainer.compose(wanted)
     return {"text": read_document(values, Options(text_alone=True)).text}
 
 
-def _count(name: str, value: object) -> int:
+def _count(wishes: Mapping[str, Any], name: str) -> int | None:
+    value = wishes.get(name)
+    if not value:
+        return None
     if type(value) is not int or value < 1:
         raise VramwiseError(f"{name.replace('_', ' ')} must be a whole number from 1 up, not {value}")
     return value

@@ -91,16 +91,17 @@ def chart_view(prediction: Prediction) -> dict[str, Any]:
 def remedy_view(subject: Subject) -> dict[str, Any]:
     """What would make it fit, where it does not: the same answer as `check` and `predict` give."""
     out = way_out(subject)
-    if out is None or out.attempt.prediction is None:
-        return {"found": False}
-    after = out.attempt.document
+    if out is None or out.candidate is None:
+        return {"found": False, "further": out is not None}  # a longer search may still find one
+    tried = out.candidate.attempt
+    after = tried.document
     return {
         "found": True,
-        "words": out.words,
-        "needed": gib(out.attempt.prediction.needs.highest_reserved_bytes),
-        "effect": EFFECTS[effect(out.attempt)],
+        "words": tried.words,
+        "needed": gib(out.candidate.reserved_bytes or 0),
+        "effect": EFFECTS[effect(tried)],
         "text": after.text if after is not None else subject.document.text,
-        "commands": list(out.attempt.commands),
+        "commands": list(tried.commands),
     }
 
 

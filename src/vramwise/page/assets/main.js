@@ -90,7 +90,7 @@ async function further(mine, { fits, bar }) {
   chart.then((found) => { if (found?.ok && mine === turn) { showChart(found); document.documentElement.dataset.chart = mine; } });
   cards.then((found) => { if (found?.ok && mine === turn) showCards(found.cards, (card) => { chooseCard(card); look(); }); });
   const found = await remedy;
-  if (found?.ok && found.found && mine === turn) showRemedy(found, take);
+  if (found?.ok && mine === turn) showRemedy(found, take, () => by('fit').click());
 }
 
 function nothing() {

@@ -21,9 +21,14 @@ export function showChart(chart) {
   if (chart) drawRun(chart.data, drawing.signal);
 }
 
-export function showRemedy(found, take) {
-  by('remedy').hidden = !found;
-  if (!found) return;
+export function showRemedy(found, take, search) {
+  by('remedy').hidden = !found?.found && !found?.further;
+  if (by('remedy').hidden) return;
+  if (!found.found) {
+    by('remedy').replaceChildren(node('span', {}, 'Nothing that fits was found in a few tries.'),
+      node('button', { type: 'button', onclick: search }, 'Search further'));
+    return;
+  }
   by('remedy').replaceChildren(
     node('span', {}, node('b', {}, 'Fits with: '), `${found.words} (${found.needed}; ${found.effect})`),
     node('button', { type: 'button', onclick: () => take(found.text) }, 'Write it into the config'));

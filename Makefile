@@ -4,7 +4,7 @@ PYTHON ?= python3
 DEMO := .venv-demo
 DEV := .venv-dev
 
-.PHONY: demo test lint unit docs clean bench accuracy record fuzz
+.PHONY: demo test lint unit docs page wheel clean bench accuracy record fuzz
 
 demo: $(DEMO)/.ready
 	@echo '$$ vramwise check examples/mistakes.yml --gpu rtx-4090'
@@ -45,6 +45,18 @@ fuzz: $(DEV)/.ready
 docs: $(DEV)/.ready
 	$(DEV)/bin/python scripts/rule_pages.py
 	$(DEV)/bin/python scripts/fit_changes.py
+
+# The page as one static folder, dist/page: Pyodide comes from its npm package, so npm is needed.
+page: $(DEV)/.ready
+	$(DEV)/bin/python scripts/build_page.py
+
+# What is released: a wheel with the page in it, and the page alone as a zip.
+wheel: page
+	rm -rf src/vramwise/page/site
+	cp -r dist/page src/vramwise/page/site
+	$(DEV)/bin/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	cd dist && rm -f vramwise-page.zip && $(abspath $(DEV))/bin/python -m zipfile -c vramwise-page.zip page
+	rm -rf src/vramwise/page/site
 
 # Predicted against measured, one line a recorded run.
 accuracy: $(DEV)/.ready

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from vramwise.documents.change import with_changes
 from vramwise.errors import ConfigError, VramwiseError
+from vramwise.facts.gpus import find_gpu
 from vramwise.fitting import WayOut, rows_that_fit, way_out
 from vramwise.judging import Policy, judge
 from vramwise.options import Options, PredictOptions
@@ -19,7 +20,7 @@ from vramwise.types import Finding
 from vramwise.units import mib
 from vramwise.variants.duration import Duration
 from vramwise.variants.lengths import Lengths, parse_lengths
-from vramwise.variants.prediction import Prediction
+from vramwise.variants.prediction import Prediction, on_card
 from vramwise.variants.speed import Speed, no_speed
 from vramwise.variants.verdict import Verdict
 
@@ -163,6 +164,18 @@ def what_if(before: Subject, options: Options, ask: PredictOptions, changes: Seq
         new=tuple(found for found in then if (found.rule, found.key) not in known),
         gone=tuple(found for found in now if (found.rule, found.key) not in still),
     )
+
+
+# Cards people rent or own, by memory: what a run is compared on.
+CARDS = (
+    *("t4", "rtx-3060", "rtx-3080", "rtx-4070-ti", "rtx-4080", "rtx-3090", "rtx-4090", "l4", "a10g", "rtx-5090"),
+    *("a100-40gb", "l40s", "rtx-a6000", "a100-80gb", "h100", "rtx-pro-6000", "h200", "b200", "mi300x"),
+)
+
+
+def on_cards(prediction: Prediction, names: Sequence[str] = CARDS) -> list[tuple[str, Prediction]]:
+    """The same run on other cards."""
+    return [(card.name, on_card(prediction, card)) for card in map(find_gpu, names)]
 
 
 def _refuse_wrong_types(subject: Subject, start: str) -> None:

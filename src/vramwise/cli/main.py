@@ -30,6 +30,7 @@ COMMANDS = {
     "explain": "Explain one rule, or one key: why it hurts, an example, the remedy.",
     "gpus": "List the cards vramwise knows.",
     "schema": "Write a JSON schema of a trainer's config, for editors.",
+    "serve": "Serve the page on this machine: the verbs in a browser.",
     "mcp": "Serve the verbs to agents (Model Context Protocol).",
 }
 # What --help of a command ends with.
@@ -60,6 +61,7 @@ EXAMPLES = {
     "replay": ("vramwise replay snapshot.pickle --alloc-conf expandable_segments:True",),
     "rules": ('vramwise rules --search "oom after eval"',),
     "explain": ("vramwise explain eval-batch-differs", "vramwise explain gradient_checkpointing"),
+    "serve": ("vramwise serve --port 9000",),
     "mcp": ("vramwise mcp add claude", "vramwise mcp doctor"),
 }
 # Exit codes: what a command gives is its own; these are for all.

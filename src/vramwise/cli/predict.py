@@ -15,18 +15,12 @@ from vramwise.cli.options import TARGET_OPTIONS, data_option, model_options, tar
 from vramwise.cli.wishes import as_words, composed, refuse_with_a_file, taken, wish_options
 from vramwise.cli.writing import say, say_all, say_prose
 from vramwise.files import write_new
-from vramwise.foreseeing import Answer, WhatIf, answer, opened, scenarios
+from vramwise.foreseeing import Answer, WhatIf, answer, on_cards, opened, scenarios
 from vramwise.foreseeing import what_if as what_changes
 from vramwise.subject import TEXT, Source, Subject
 from vramwise.trainers.registry import TRAINERS
 from vramwise.units import parse_size
 from vramwise.variants.prediction import Prediction
-
-# Cards people rent or own, by memory: what --cards compares.
-CARDS = (
-    *("t4", "rtx-3060", "rtx-3080", "rtx-4070-ti", "rtx-4080", "rtx-3090", "rtx-4090", "l4", "a10g", "rtx-5090"),
-    *("a100-40gb", "l40s", "rtx-a6000", "a100-80gb", "h100", "rtx-pro-6000", "h200", "b200", "mi300x"),
-)
 
 
 @click.command("predict")
@@ -91,7 +85,7 @@ def command(
     found = answer(subject, ask, again)
     prediction = found.prediction
     changed = [what_changes(subject, options, ask, changes) for changes in tried]
-    by_card = predict_cards(prediction, CARDS) if cards else []
+    by_card = on_cards(prediction) if cards else []
     _write_files(subject, found, html, snapshot)
     if output_format == "json":
         _write_json(found, changed, by_card)
@@ -111,14 +105,6 @@ def _command(run: Sequence[str], options: Options, ask: PredictOptions, memory_l
     """The command again, without its changes and outputs: to try a remedy by."""
     more = {name: getattr(ask, name) for name in ("engine", "model", "steps", "lengths", "eval_lengths")}
     return command_again("predict", run, options, {**more, "memory_limit": memory_limit}, online=ask.online)
-
-
-def predict_cards(prediction: Prediction, names: Sequence[str]) -> list[tuple[str, Prediction]]:
-    """The same run on other cards."""
-    from vramwise.facts.gpus import find_gpu
-    from vramwise.variants.prediction import on_card
-
-    return [(card.name, on_card(prediction, card)) for card in map(find_gpu, names)]
 
 
 def _write_text(found: Answer, changed: Sequence[WhatIf], by_card: list[tuple[str, Prediction]]) -> None:

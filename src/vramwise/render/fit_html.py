@@ -7,7 +7,8 @@ from pathlib import PurePath
 from vramwise.fitting.report import FitReport
 from vramwise.render import fit_words as words
 from vramwise.render.fit_text import diff_lines, next_lines, price, rests_on, variants
-from vramwise.render.frontier import STYLE, frontier
+from vramwise.render.frontier import STYLE as _DRAWING
+from vramwise.render.frontier import frontier
 from vramwise.render.html.markup import Markup, element, together
 from vramwise.render.html.plain import plain_page
 from vramwise.render.html.sections import card, header, table
@@ -18,7 +19,9 @@ from vramwise.units import gib, readable
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.search.result import Candidate, Fit
 
-_STYLE = """
+STYLE = (
+    _DRAWING
+    + """
 main > .card, main > .halves { margin-bottom: 16px; }
 .halves > #changes, .halves > #why { margin-bottom: 0; }
 .halves:has(> :only-child) { display: block; }
@@ -29,6 +32,7 @@ ins { color: var(--good); background: var(--good-soft); }
 del { color: var(--bad); background: var(--bad-soft); }
 .next code { display: block; padding: 8px 10px; background: var(--soft); border-radius: 6px; margin: 6px 0; }
 """
+)
 
 
 def fit_page(report: FitReport) -> str:
@@ -39,16 +43,20 @@ def fit_page(report: FitReport) -> str:
     title = f"{name}: what fits {target.name}" if target else f"{name}: what fits"
     state = {"fits": "good", "tight": "open", "does_not_fit": "bad"}[words.kind(fit)]
     top = header(title, [words.answer(fit, report.asked), *words.reasons(report)], "", "", state)
+    return plain_page(title, STYLE, together(top, fit_body(report)))
+
+
+def fit_body(report: FitReport) -> Markup:
+    """All but the answer: the frontier, the diff, the variants, what else would do."""
+    fit = report.fit
     drawn = frontier(fit, variants(fit))
-    body = together(
-        top,
+    return together(
         card("frontier", "Memory against speed", *drawn) if drawn else None,
         element("div", _diff(report), _effects(fit), class_="halves"),
         _table(fit),
         _opened(fit),
         _rest(fit),
     )
-    return plain_page(title, STYLE + _STYLE, body)
 
 
 def _diff(report: FitReport) -> Markup | None:
@@ -83,7 +91,7 @@ def _table(fit: Fit) -> Markup:
     rows = [_row(fit, one) for one in variants(fit)]
     caption = "The answer first, then what else was weighed, and your file as it is"
     head = ("variant", "reserved", "spare", "a step", "speed", "")
-    return card("variants", "Variants", table("variants", caption, head, rows))
+    return card("variants", "Variants", table("all variants", caption, head, rows))
 
 
 def _row(fit: Fit, one: Candidate) -> tuple[Markup | str, ...]:

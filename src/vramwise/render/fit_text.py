@@ -149,12 +149,12 @@ def next_lines(report: FitReport) -> list[str]:
     """What to run next: lines for the shell that no file can hold, then the command that writes the file."""
     best = report.fit.best
     if best is None:
-        opened = [f"  {report.command} {words.allowing(allow)}" for allow, _ in report.fit.opened[:1]]
+        opened = [f"  {report.command} {words.allowing(allow)}" for allow, _ in report.fit.opened[:1] if report.command]
         return [style("Next", bold=True), *opened] if opened else []
     lines = [f"  {command}" for command in best.attempt.commands]
     if report.written:
         return [f"Written: {report.written}", *(["Before training:", *lines] if lines else [])]
     changed = best.attempt.document is not None and best.attempt.document.text != report.document.text
-    if changed:
+    if changed and report.command:
         lines.insert(0, f"  {report.command} --write")
     return [style("Next", bold=True), *lines] if lines else []

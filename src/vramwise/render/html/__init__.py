@@ -51,35 +51,58 @@ def render_html(
     make a run fit; `further`: figures beside those of memory; `advice`: what to change after a failure, right below the
     verdict.
     """
-    categories = page_categories(profile)
-    numbers = colours([*categories, *report.breakdown_bytes])
     side = element(
         "div",
         sections.findings_list(findings),
         sections.assumptions_list(assumptions, report.settings),
         class_="side",
     )
-    content = element(
-        "div",
-        tables.timeline(profile, categories),
-        element("div", tables.breakdown(report, gpu, numbers), tables.largest(profile, numbers), class_="halves"),
-        tables.segments(profile),
-        tables.phases(report, gpu, measured),
-        class_="content",
-    )
+    content = element("div", *picture(profile, report, gpu, measured), class_="content")
     body = together(
         sections.header(title, verdict, subtitle, expected_error, state or sections.outcome(report, gpu)),
         sections.ways_out(ways_out),
         advice,
-        sections.memory_bar(report, gpu, numbers),
-        sections.figures(report, gpu, further),
+        *at_a_glance(report, gpu, further, page_categories(profile)),
         element("div", content, side, class_="layout"),
     )
     return _page(title, body, page_data(profile, report, gpu, measured))
 
 
+def at_a_glance(
+    report: MemoryReport, gpu: GpuSpec | None, further: Sequence[sections.Figure] = (), categories: Sequence[str] = ()
+) -> tuple[Markup, Markup]:
+    """The card as a bar, and the figures that matter; `categories`: all that the picture below has colours for."""
+    numbers = colours([*categories, *report.breakdown_bytes])
+    return sections.memory_bar(report, gpu, numbers), sections.figures(report, gpu, further)
+
+
+def picture(
+    profile: Profile, report: MemoryReport, gpu: GpuSpec | None, measured: Sequence[PhasePeak] = ()
+) -> tuple[Markup | None, ...]:
+    """The places of both charts, and the tables that say the same; `page_data` is what the script draws there."""
+    categories = page_categories(profile)
+    numbers = colours([*categories, *report.breakdown_bytes])
+    return (
+        tables.timeline(profile, categories),
+        element("div", tables.breakdown(report, gpu, numbers), tables.largest(profile, numbers), class_="halves"),
+        tables.segments(profile),
+        tables.phases(report, gpu, measured),
+    )
+
+
+def chart_script(opening: str, closing: str) -> str:
+    """The script that draws both charts from `data`; `opening` gives it that, and `signal`, which stops it."""
+    return "\n".join([opening, *map(asset, _SCRIPTS)]) + closing
+
+
+# `data` stands beside the script, and nothing ever stops it.
+_ALONE = """(() => {
+'use strict';
+const data = JSON.parse(document.getElementById('data').textContent), { signal } = new AbortController();"""
+
+
 def _page(title: str, body: Markup, data: str) -> str:
-    script = "(() => {\n'use strict';\n" + "\n".join(asset(name) for name in _SCRIPTS) + "})();\n"
+    script = chart_script(_ALONE, "})();\n")
     style = asset("page.css")
     policy = (
         f"default-src 'none'; style-src {digest(style)}; script-src {digest(script)}; "

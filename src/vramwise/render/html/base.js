@@ -1,5 +1,5 @@
-// Reads the data beside this script and offers the few things both charts need. Text gets into the page as text only.
-const data = JSON.parse(document.getElementById('data').textContent);
+// What both charts need of the run, `data`; what listens to the window stops with `signal`. Text gets into the page as
+// text only.
 const GIB = 2 ** 30, MIB = 2 ** 20;
 const SVG = 'http://www.w3.org/2000/svg';
 

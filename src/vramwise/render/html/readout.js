@@ -164,10 +164,10 @@ function listen(plot) {
     const [from, to] = [pressed, placeAt(event.clientX)].sort((a, b) => a - b);
     pressed = null;
     if (chart.x(to) - chart.x(from) > 6) zoomTo(from, to);
-  });
+  }, { signal });
   // A finger that is lifted has left too; what it pointed at stays until it points elsewhere.
   plot.addEventListener('pointerleave', (event) => { if (pressed === null && event.pointerType !== 'touch') clearCursor(); });
-  addEventListener('pointerdown', (event) => { if (!event.target.closest?.('.plot, #segment-map')) clearCursor(); });
+  addEventListener('pointerdown', (event) => { if (!event.target.closest?.('.plot, #segment-map')) clearCursor(); }, { signal });
   plot.addEventListener('dblclick', () => zoomTo(0, 1));
   plot.addEventListener('blur', clearCursor);
   plot.addEventListener('keydown', (event) => {

@@ -58,7 +58,7 @@ addEventListener('resize', () => {
   if (document.documentElement.clientWidth === drawnAt) return;
   drawnAt = document.documentElement.clientWidth;
   redraw();
-});
-addEventListener('scroll', afterScrolling, { passive: true });
+}, { signal });
+addEventListener('scroll', afterScrolling, { passive: true, signal });
 
-addEventListener('beforeprint', clearCursor);
+addEventListener('beforeprint', clearCursor, { signal });

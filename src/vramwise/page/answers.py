@@ -1,0 +1,138 @@
+"""The page's questions answered: one JSON request, one JSON answer, by the same verbs as every other door.
+
+Runs in the reader's browser, where the worker calls `Answers.answer`, and natively in tests. Nothing is read but the
+request; a mistake is `{"ok": false, "error": one sentence}` with the line that it is about.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from vramwise import __version__
+from vramwise.asking import answered
+from vramwise.documents.edit import EditRefused, apply_edits
+from vramwise.errors import ConfigError, VramwiseError, describe_internal_error
+from vramwise.foreseeing import answer as foreseen
+from vramwise.judging import Policy
+from vramwise.mending import mend
+from vramwise.options import FitOptions, PredictOptions, Text
+from vramwise.page import views
+from vramwise.page.desk import Desk, Request, options_of
+from vramwise.page.failures import diagnosed
+from vramwise.page.knobs import knobs_of
+from vramwise.page.starting import composed
+from vramwise.render.fit_html import fit_body
+from vramwise.render.fit_words import answer as fit_answer
+from vramwise.render.fit_words import kind as fit_kind
+from vramwise.render.fit_words import reasons as fit_reasons
+from vramwise.render.json_text import json_text
+from vramwise.render.prediction_html import prediction_page
+from vramwise.variants.prediction import profile_of
+
+Progress = Callable[[int, int], None]
+_FIT_STATES = {"fits": "good", "tight": "open", "does_not_fit": "bad"}
+
+
+class Answers:
+    """Answers requests by their `ask`; keeps what was opened last, so that a slider is answered while it moves."""
+
+    def __init__(self) -> None:
+        self._desk = Desk()
+        self._asks: dict[str, Callable[[Request], dict[str, Any]]] = {
+            "catalogue": lambda _: views.catalogue(__version__),
+            "look": self._look,
+            "drag": self._drag,
+            "ahead": self._drag,  # the same, of where a slider may go next
+            "chart": lambda request: views.chart_view(views.predicted(self._desk.report(request))),
+            "remedy": lambda request: views.remedy_view(self._desk.subject(request)),
+            "cards": lambda request: {"cards": views.cards_view(views.predicted(self._desk.report(request)))},
+            "fix": self._fix,
+            "fix-all": self._fix_all,
+            "report": self._report,
+            "start": composed,
+        }
+
+    def answer(self, request: str, progress: Progress | None = None, data: bytes | None = None) -> str:
+        """The answer to a JSON request. `data`: the bytes of a snapshot; `progress` hears how far a search is."""
+        try:
+            asked = json.loads(request)
+            return json_text({"ok": True, **self._answered(asked, progress, data)})
+        except ConfigError as error:
+            return json_text({"ok": False, "error": error.message, "line": error.line})
+        except (VramwiseError, EditRefused) as error:
+            return json_text({"ok": False, "error": str(error), "line": None})
+        except Exception as error:
+            said = describe_internal_error("the page", error)
+            return json_text({"ok": False, "error": said, "line": None, "internal": True})
+
+    def _answered(self, request: Request, progress: Progress | None, data: bytes | None) -> dict[str, Any]:
+        if request.get("ask") == "fit":
+            return self._fit(request, progress)
+        if request.get("ask") == "diagnose":
+            return diagnosed(request, data)
+        return self._asks[request["ask"]](request)
+
+    def _look(self, request: Request) -> dict[str, Any]:
+        """The verdict, the findings at their lines, and what can be turned."""
+        report, subject = self._desk.report(request), self._desk.subject(request)
+        prediction = report.prediction
+        said = views.no_verdict(report) if prediction is None else views.verdict_view(subject, prediction)
+        return {
+            **said,
+            "text": subject.document.text,
+            "trainer": subject.trainer.title,
+            "findings": [views.finding_view(found) for found in report.findings],
+            "knobs": knobs_of(self._desk.as_written(request)),
+        }
+
+    def _drag(self, request: Request) -> dict[str, Any]:
+        """The verdict alone: for a slider that is still moving."""
+        subject = self._desk.subject(request)
+        return {**views.verdict_view(subject, subject.forecast()), "text": subject.document.text}
+
+    def _fix(self, request: Request) -> dict[str, Any]:
+        """The text with one finding mended."""
+        found = views.chosen(request.get("finding"), self._desk.report(request))
+        if found.fix is None:
+            raise VramwiseError(f"{found.rule} has no fix: it is yours to decide")
+        return {"text": apply_edits(self._desk.subject(request).document, found.fix.edits).text}
+
+    def _fix_all(self, request: Request) -> dict[str, Any]:
+        """The text with every safe fix made; with `unsafe` the others too."""
+        mending = mend(self._desk.subject(request), Policy(predicts=True), unsafe=bool(request.get("unsafe")))
+        return {
+            "text": mending.subject.document.text,
+            "applied": [found.fix.title for found in mending.applied if found.fix is not None],
+            "refused": [f"{found.rule}: {why}" for found, why in mending.refused],
+        }
+
+    def _fit(self, request: Request, progress: Progress | None) -> dict[str, Any]:
+        """The fastest variant that fits: its text, its diff, the frontier."""
+        source = Text(self._desk.subject(request).document.text)
+        ask = FitOptions(allow=tuple(request.get("allow") or ()), online=False)
+        report = answered(source, options_of(request.get("settings") or {}), ask, progress)
+        best = report.fit.best
+        after = best.attempt.document if best is not None else None
+        return {
+            "state": _FIT_STATES[fit_kind(report.fit)],
+            "headline": fit_answer(report.fit),
+            "reasons": list(fit_reasons(report)),
+            "changed": report.fit.changed,
+            "text": after.text if after is not None else source,
+            "commands": list(best.attempt.commands) if best is not None else [],
+            "diff": report.diff(best),
+            "markup": fit_body(report),
+        }
+
+    def _report(self, request: Request) -> dict[str, Any]:
+        """The whole report as one HTML file, as `predict --html` writes it."""
+        report, subject = self._desk.report(request), self._desk.subject(request)
+        views.predicted(report)
+        found = foreseen(subject, PredictOptions(online=False))
+        name = str(request.get("name") or found.prediction.model.name)
+        shown = replace(found, command="")
+        page = prediction_page(found.prediction, profile_of(found.prediction), name, report.findings, shown)
+        return {"html": page}

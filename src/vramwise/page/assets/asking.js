@@ -1,0 +1,69 @@
+// Questions to Python. Two workers: one for what must be quick, one for what takes its time, so that a slider never
+// waits for a search. In each, of several questions of one kind that wait the newest alone is asked.
+import { script } from './elements.js';
+
+class Line {
+  constructor(heard) {
+    this.waiting = new Map();
+    this.asked = null;
+    this.numbers = 0;
+    this.worker = new Worker(script('worker.js'), { type: 'module' });
+    this.worker.onmessage = ({ data }) => this.hear(data, heard);
+    this.worker.onerror = (event) => heard({ broken: event.message || 'the worker could not start' });
+  }
+
+  hear(said, heard) {
+    if (said.id === undefined) { heard(said); return; }
+    if (said.answer === undefined) { this.asked?.progress?.(said.done, said.of); return; }
+    const { resolve } = this.asked;
+    this.asked = null;
+    this.next();
+    resolve(JSON.parse(said.answer));
+  }
+
+  // The answer, or null where a newer question of the same kind took its place.
+  ask(request, { progress, data } = {}) {
+    this.drop(request.ask);
+    return new Promise((resolve) => {
+      this.waiting.set(request.ask, { request, progress, data, resolve });
+      this.next();
+    });
+  }
+
+  drop(...kinds) {
+    for (const kind of kinds) {
+      this.waiting.get(kind)?.resolve(null);
+      this.waiting.delete(kind);
+    }
+  }
+
+  next() {
+    if (this.asked || !this.waiting.size) return;
+    const [kind, question] = this.waiting.entries().next().value;
+    this.waiting.delete(kind);
+    this.asked = question;
+    this.numbers += 1;
+    this.worker.postMessage({ id: this.numbers, request: question.request, data: question.data });
+  }
+}
+
+const SLOW = new Set(['chart', 'remedy', 'cards', 'fit', 'report', 'diagnose']);
+
+export class Asking {
+  constructor(heard) {
+    this.quick = new Line((said) => {
+      if (said.ready) this.slow ??= new Line((later) => { if (later.broken) heard(later); });
+      heard(said);
+    });
+    this.slow = null;
+  }
+
+  ask(request, more) {
+    if (!SLOW.has(request.ask)) return this.quick.ask(request, more);
+    return this.slow ? this.slow.ask(request, more) : Promise.resolve(null);
+  }
+
+  drop(...kinds) {
+    for (const line of [this.quick, this.slow]) line?.drop(...kinds);
+  }
+}

@@ -1,0 +1,32 @@
+// The findings as a list: the gravest first, each with its line and its fix.
+import { by, node } from './elements.js';
+
+const RANK = { error: 2, warning: 1, info: 0 }, WORDS = { error: 'error', warning: 'warning', info: 'note' };
+
+export function showFindings(findings, { goTo, fix }) {
+  const ranked = [...findings].sort((a, b) => RANK[b.severity] - RANK[a.severity]);
+  by('findings').hidden = !ranked.length;
+  by('findings-title').textContent = `Findings (${ranked.length})`;
+  by('fix-all').parentElement.hidden = !ranked.some((found) => found.fix?.safe);
+  by('found').replaceChildren(...ranked.map((found) => item(found, goTo, fix)));
+}
+
+function item(found, goTo, fix) {
+  const word = WORDS[found.severity];
+  const place = found.key === null ? null
+    : node('button', { type: 'button', onclick: () => goTo(found.line) }, `line ${found.line}`);
+  const head = node('p', { class: 'head' }, node('span', { class: `badge ${word}` }, word), node('code', {}, found.rule), place);
+  const shown = node('li', { 'data-rule': found.rule }, head, node('p', {}, found.message));
+  if (found.fix) {
+    const unsafe = found.fix.words ? ` (${found.fix.words})` : '';
+    shown.append(node('div', { class: 'act' }, node('p', { class: 'fix' }, node('b', {}, 'Fix: '), found.fix.title + unsafe),
+      node('button', { type: 'button', onclick: () => fix(found), 'aria-label': `Fix it: ${found.fix.title}` }, 'Fix it')));
+  }
+  return shown;
+}
+
+export function pointAt(rule) {
+  const shown = [...by('found').children].find((one) => one.dataset.rule === rule);
+  shown?.scrollIntoView({ block: 'center' });
+  shown?.querySelector('button')?.focus();
+}

@@ -1,0 +1,90 @@
+"""What a page asks about: a text with its settings and knobs, opened once and kept while questions about it come."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from vramwise.errors import VramwiseError
+from vramwise.foreseeing import opened
+from vramwise.judging import FileReport, Policy, judge
+from vramwise.options import Options, PredictOptions, Text
+from vramwise.page.knobs import turned
+from vramwise.subject import Subject
+
+Request = Mapping[str, Any]
+# Of what was opened: as much as a hand on a slider comes back to. Each holds its predictions.
+_KEPT = 6
+_MOST_GPUS = 4096
+
+
+def options_of(settings: Mapping[str, Any]) -> Options:
+    """The settings of the page as every door's options: the text alone is read, no file and no project around it."""
+    gpus = settings.get("gpus") or 1
+    if not isinstance(gpus, int) or not 1 <= gpus <= _MOST_GPUS:
+        raise VramwiseError(f"there are 1 to {_MOST_GPUS} cards, not {gpus}")
+    gpu = str(settings.get("gpu") or "")
+    return Options(
+        gpu=gpu or None,
+        gpus=gpus if gpu else None,
+        versions=tuple(str(settings.get("versions") or "").replace(",", " ").split()),
+        alloc_conf=str(settings.get("alloc_conf") or "") or None,
+        trainer=str(settings.get("trainer") or "") or None,
+        text_alone=True,
+        predict=True,
+    )
+
+
+class Desk:
+    """The subjects that were asked about last, and what was found in them."""
+
+    def __init__(self) -> None:
+        self._subjects: dict[str, Subject] = {}
+        self._reports: dict[str, FileReport] = {}
+
+    def subject(self, request: Request) -> Subject:
+        """The config of a request with its knobs turned; a VramwiseError where it cannot be read."""
+        knobs = request.get("knobs") or {}
+        key = _key(request, knobs)
+        found = self._subjects.get(key)
+        if found is None:
+            found = turned(self.as_written(request), knobs) if knobs else _opened(request)
+            self._keep(self._subjects, key, found)
+        return found
+
+    def as_written(self, request: Request) -> Subject:
+        """The same without its knobs."""
+        return self.subject({**request, "knobs": {}})
+
+    def report(self, request: Request) -> FileReport:
+        """What `check` finds in it."""
+        key = _key(request, request.get("knobs") or {})
+        found = self._reports.get(key)
+        if found is None:
+            found = judge(self.subject(request), Policy(predicts=True))
+            self._keep(self._reports, key, found)
+        return found
+
+    @staticmethod
+    def _keep(kept: dict[str, Any], key: str, value: Any) -> None:
+        kept[key] = value
+        if len(kept) > _KEPT:  # the second: the first is most often the text that all the others vary
+            del kept[list(kept)[1]]
+
+
+def text_of(request: Request) -> str:
+    """The config's text."""
+    text = request.get("text")
+    if not isinstance(text, str) or not text.strip():
+        raise VramwiseError("there is no config yet: paste one, drop a file, or start from an example")
+    return text
+
+
+def _opened(request: Request) -> Subject:
+    source, options = Text(text_of(request)), options_of(request.get("settings") or {})
+    return opened(source, options, PredictOptions(online=False))
+
+
+def _key(request: Request, knobs: Mapping[str, Any]) -> str:
+    return json.dumps([request.get("text"), request.get("settings"), knobs], sort_keys=True)

@@ -1,0 +1,96 @@
+"""A failed run on the page: its log or snapshot explained, with what to change in the config at hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from io import BytesIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from vramwise.diagnosis.drawing import draw
+from vramwise.diagnosis.evidence import Remedy
+from vramwise.diagnosis.reading import Reading, read_all
+from vramwise.documents.edit import EditRefused, apply_edits
+from vramwise.errors import VramwiseError
+from vramwise.files import write_new
+from vramwise.options import Options, Text
+from vramwise.page.desk import options_of
+from vramwise.render.diagnosis_html import advice
+from vramwise.render.html import picture
+from vramwise.render.html.data import page_data
+from vramwise.subject import read_document, trainer_of
+from vramwise.types import Document
+
+
+def diagnosed(request: Mapping[str, Any], data: bytes | None) -> dict[str, Any]:
+    """The diagnosis of a log (text) or a snapshot (`data`), with the config where that can be read."""
+    options = options_of(request.get("settings") or {})
+    document = _config(request.get("text"), options)
+    reading = _read(request, data, Text(document.text) if document is not None else None, options)
+    found = reading.diagnosis
+    first = found.causes[0].remedies if found.causes else ()
+    offered = [made for made in (_offered(remedy, document) for remedy in first) if made is not None]
+    return {
+        "failed": found.failed,
+        "state": "bad" if found.failed else "good",
+        "headline": found.sentence,
+        "notes": [*found.notes, *found.next_steps],
+        "markup": advice(found) or "",
+        "remedies": offered,
+        **_drawn(reading),
+    }
+
+
+def _config(text: object, options: Options) -> Document | None:
+    """The config at hand; None where it is none that can be read: the log speaks for itself."""
+    if not isinstance(text, str) or not text.strip():
+        return None
+    try:
+        document = read_document(Text(text), options)
+        trainer_of(document, options.trainer)
+    except VramwiseError:
+        return None
+    return document
+
+
+def _read(request: Mapping[str, Any], data: bytes | None, config: str | None, options: Options) -> Reading:
+    log = request.get("log")
+    stream = BytesIO(log.encode("utf-8", "replace")) if isinstance(log, str) and log else None
+    if stream is None and data is None:
+        raise VramwiseError("drop a log or a memory snapshot: there is nothing to diagnose")
+    if data is None:
+        return read_all(stream, config=config, options=options)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "snapshot.pickle"
+        write_new(path, data)
+        try:
+            return read_all(stream, config=config, snapshot=str(path), options=options)
+        except VramwiseError as error:  # where it lies here is of no interest to who dropped it
+            raise VramwiseError(str(error).replace(str(path), "the snapshot")) from error
+
+
+def _offered(remedy: Remedy, document: Document | None) -> dict[str, Any] | None:
+    """A remedy with the text that it leaves, where it is an edit of the config at hand."""
+    if remedy.fix is None or document is None or remedy.refused:
+        return None
+    try:
+        text = apply_edits(document, remedy.fix.edits).text
+    except EditRefused:
+        return None
+    return {"title": remedy.title, "survives": remedy.survives, "text": text}
+
+
+def _drawn(reading: Reading) -> dict[str, Any]:
+    """The recording as a picture, where there is one."""
+    if reading.recording is None or reading.diagnosis.snapshot is None:
+        return {"chart": None}
+    drawing = draw(reading)
+    parts = [part for part in picture(drawing.profile, drawing.report, None) if part is not None]
+    return {
+        "chart": {
+            "markup": "".join(parts),
+            "data": json.loads(page_data(drawing.profile, drawing.report, None, ())),
+        }
+    }

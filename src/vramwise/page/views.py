@@ -1,0 +1,130 @@
+"""What the page shows of a config, as plain values: the verdict, the findings, the picture, what would fit.
+
+Texts leave here as text; HTML only as `Markup` of the same components that draw the reports.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from vramwise.errors import VramwiseError
+from vramwise.facts.gpus import all_gpus
+from vramwise.facts.models import catalogue_ids
+from vramwise.fitting import rows_that_fit, way_out
+from vramwise.foreseeing import on_cards
+from vramwise.judging import FileReport
+from vramwise.render.effects import effect_words
+from vramwise.render.html import at_a_glance, picture
+from vramwise.render.html.data import page_data
+from vramwise.render.html.sections import assumptions_list
+from vramwise.render.json_text import json_text
+from vramwise.render.outward import unstyle
+from vramwise.render.prediction_text import describe
+from vramwise.render.report_json import finding_json
+from vramwise.render.speed_text import speed_figures
+from vramwise.render.verdict_text import EFFECTS, effect, error_lines, headline, reasons
+from vramwise.subject import Subject
+from vramwise.trainers.registry import TRAINERS
+from vramwise.types import Finding
+from vramwise.units import gib
+from vramwise.variants.axes import ALLOW
+from vramwise.variants.prediction import Prediction, profile_of
+
+_STATES = {"fits": "good", "tight": "open", "does_not_fit": "bad"}
+
+
+def catalogue(version: str) -> dict[str, Any]:
+    """What there is to choose from."""
+    return {
+        "version": version,
+        "cards": [{"name": card.name, "memory": gib(card.memory_bytes)} for card in all_gpus()],
+        "models": catalogue_ids(),
+        "trainers": [{"name": trainer.name, "title": trainer.title} for trainer in TRAINERS],
+        "allow": [{"word": word, "meaning": meaning} for word, meaning in ALLOW.items()],
+    }
+
+
+def verdict_view(subject: Subject, prediction: Prediction) -> dict[str, Any]:
+    """The answer in one line, why, and the card as a bar."""
+    verdict = prediction.verdict(rows_that_fit(subject, prediction))
+    speed = subject.speed()
+    figures = speed_figures(speed, subject.duration(speed)) if speed else ()
+    return {
+        "state": _STATES.get(verdict.kind, "open"),
+        "fits": prediction.fits,
+        "headline": unstyle(headline(prediction, verdict)).lstrip("✓✗!? "),
+        "reasons": list(reasons(prediction, verdict)),
+        "subtitle": describe(prediction),
+        "bar": "".join(at_a_glance(prediction.shown, prediction.gpu, figures)),
+        "reserved_bytes": prediction.needs.highest_reserved_bytes,
+    }
+
+
+def no_verdict(report: FileReport) -> dict[str, Any]:
+    """The same where nothing was predicted."""
+    why = report.error.message if report.error is not None else report.not_predicted
+    return {"state": "open", "fits": None, "headline": f"Not predicted: {why}", "reasons": [], "bar": ""}
+
+
+def finding_view(found: Finding) -> dict[str, Any]:
+    """A finding as `check` has it, with what its fix does to the training in words."""
+    shown: dict[str, Any] = json.loads(json_text(finding_json(found)))
+    if found.fix is not None:
+        shown["fix"]["words"] = effect_words(found.fix)
+    return shown
+
+
+def chart_view(prediction: Prediction) -> dict[str, Any]:
+    """Memory over the run: the places of the charts, their data, and what they rest on."""
+    profile = profile_of(prediction)
+    notes = [unstyle(line).strip() for line in error_lines(prediction)]
+    parts = [part for part in picture(profile, prediction.shown, prediction.gpu) if part is not None]
+    rests = assumptions_list([*prediction.assumptions, *notes], prediction.shown.settings)
+    return {
+        "markup": "".join([*parts, rests]),
+        "data": json.loads(page_data(profile, prediction.shown, prediction.gpu, ())),
+    }
+
+
+def remedy_view(subject: Subject) -> dict[str, Any]:
+    """What would make it fit, where it does not: the same answer as `check` and `predict` give."""
+    out = way_out(subject)
+    if out is None or out.candidate is None:
+        return {"found": False, "further": out is not None}  # a longer search may still find one
+    tried = out.candidate.attempt
+    after = tried.document
+    return {
+        "found": True,
+        "words": tried.words,
+        "needed": gib(out.candidate.reserved_bytes or 0),
+        "effect": EFFECTS[effect(tried)],
+        "text": after.text if after is not None else subject.document.text,
+        "commands": list(tried.commands),
+    }
+
+
+def cards_view(prediction: Prediction) -> list[dict[str, Any]]:
+    """Which cards it fits."""
+    shown = []
+    for name, on in on_cards(prediction):
+        verdict = on.verdict()
+        shown.append({"name": name, "kind": verdict.kind, "words": unstyle(headline(on, verdict)).lstrip("✓✗!? ")})
+    return shown
+
+
+def predicted(report: FileReport) -> Prediction:
+    """Its prediction; a VramwiseError with the reason where there is none."""
+    if report.prediction is None:
+        raise VramwiseError(report.not_predicted or "nothing was predicted")
+    return report.prediction
+
+
+def chosen(findings: Mapping[str, Any] | None, report: FileReport) -> Finding:
+    """The finding that a reader pointed at."""
+    wanted = findings or {}
+    for found in report.findings:
+        if (found.rule, found.key, found.place.line) == (wanted.get("rule"), wanted.get("key"), wanted.get("line")):
+            return found
+    raise VramwiseError("this finding is gone: the config has changed since")

@@ -64,12 +64,12 @@ class Draft:
         run = adjust(run, self.changes)
         return replace(attempt, document=self.subject.document, run=run)
 
-    def predicted(self, attempt: Attempt, limit_bytes: int | None = None) -> Attempt:
-        """What was made of this draft, with its prediction."""
+    def predicted(self, attempt: Attempt, limit_bytes: int | None = None, *, on_card: bool = True) -> Attempt:
+        """What was made of this draft, with its prediction; without `on_card` open where it would reserve too much."""
         if attempt.run is None:
             return attempt
         try:
-            prediction = self.subject.with_run(attempt.run).forecast(limit_bytes=limit_bytes)
+            prediction = self.subject.with_run(attempt.run).forecast(limit_bytes=limit_bytes, on_card=on_card)
         except VramwiseError as error:
             return replace(attempt, document=None, run=None, refused=str(error))
         return replace(attempt, prediction=prediction)

@@ -84,13 +84,17 @@ class Subject:
         eval_lengths: Lengths | None = None,
         steps: int | None = None,
         limit_bytes: int | None = None,
+        on_card: bool = True,
     ) -> Prediction:
-        """What the run will need; a VramwiseError where the model is not known."""
+        """What the run will need; a VramwiseError where the model is not known.
+
+        Without `on_card` what becomes of a run that would reserve more than there is stays open.
+        """
         if self.model is None:
             raise VramwiseError(self.model_missing)
         lengths = self.data.train if lengths is None else lengths
         eval_lengths = self.data.evaluation if eval_lengths is None else eval_lengths
-        key = (id(lengths), id(eval_lengths), steps, limit_bytes)
+        key = (id(lengths), id(eval_lengths), steps, limit_bytes, on_card)
         if key not in self._memo:
             prediction = predict_run(
                 self.run,
@@ -100,6 +104,7 @@ class Subject:
                 steps=steps,
                 limit_bytes=limit_bytes,
                 rehearsals=self._rehearsals,
+                on_card=on_card,
             )
             if self.data.notes:
                 prediction = replace(prediction, assumptions=(*prediction.assumptions, *self.data.notes))
@@ -123,11 +128,11 @@ class Subject:
         An empty name: of none, so that rows count as full.
         """
         if named == "" or self.text_alone:
-            return replace(self, data=NO_DATA, _memo={})
+            return replace(self, data=replace(NO_DATA, named=named), _memo={})
         tokenizer = _model_folder(self.run.base_model, self.model)
         if named is not None:
             train = read_named(named, tokenizer)
-            return replace(self, data=Data(train=train, evaluation=train), _memo={})
+            return replace(self, data=Data(train=train, evaluation=train, named=named), _memo={})
         path = self.document.path
         folder = Path() if path in ("-", TEXT) else Path(path).parent
         data = read_blocks(self.trainer.datasets(self.document), folder, tokenizer)

@@ -1,8 +1,10 @@
 """Small subjects to fit: a few layers of a known model, on a card with little memory."""
 
 from dataclasses import replace
+from functools import cache
 
 from opened import make_target, subject_of_text
+from vramwise.fitting import fit
 from vramwise.units import GIB
 
 LORA = """\
@@ -36,7 +38,7 @@ val_set_size: 0.1
 """
 
 
-def small(text, gib=None, layers=4, gpu="rtx-4090"):
+def small(text, gib=None, layers=2, gpu="rtx-4090"):
     """The config on a card of which only so much is there, its model cut to some layers."""
     subject = subject_of_text(text, make_target(gpu=gpu))
     model = replace(subject.model, num_hidden_layers=layers)
@@ -52,6 +54,13 @@ def smaller_card(subject, gib, card=None):
     card = card or subject.target.gpu
     target = replace(subject.target, gpu=replace(card, memory_bytes=int(gib * GIB)))
     return replace(subject, target=target, run=replace(subject.run, target=target), _memo={})
+
+
+@cache
+def fitted(text, gib):
+    """The subject and its fit, made once for all tests that ask about it."""
+    subject = small(text, gib)
+    return subject, fit(subject)
 
 
 def written(candidate):

@@ -1,22 +1,26 @@
 """What `fit` says beside the best: where nothing fits, the largest of something, and where others ask it."""
 
-import sys
+from dataclasses import replace
 
 import pytest
-from small_runs import FULL, LORA, small
+from small_runs import FULL, LORA, fitted, small
 
 from vramwise.errors import VramwiseError
 from vramwise.fitting import fit, way_out
+from vramwise.fitting.fit import search_of
+from vramwise.fitting.ways_out import fit_command
+from vramwise.fitting.workshop import SubjectWorkshop
 from vramwise.training.parent.remedies import remedies
+from vramwise.variants.axes import AXES
+from vramwise.variants.search.book import REFUSED
+
+# What saves too little to make it fit.
+AXES_OF_TWO = tuple(axis for axis in AXES if axis.name in ("optimizer", "allocator") and not axis.allow)
 
 
 @pytest.fixture(scope="module")
 def nothing_fits():
-    with pytest.MonkeyPatch.context() as patched:
-        module = sys.modules["vramwise.fitting.fit"]
-        patched.setattr(module, "ALLOW", {"qlora": ""})
-        patched.setattr(module, "_MOST_EACH", 48)
-        return fit(small(LORA, 1.75))
+    return fitted(LORA, 1.5)[1]
 
 
 def test_where_nothing_fits_the_closest_says_by_how_much(nothing_fits):
@@ -24,6 +28,8 @@ def test_where_nothing_fits_the_closest_says_by_how_much(nothing_fits):
     assert nothing_fits.closest.spare_bytes < 0
     assert nothing_fits.closest.reserved_bytes < nothing_fits.original.reserved_bytes
     assert nothing_fits.closest.prediction.fits is False
+    assert nothing_fits.original.prediction.fits is False
+    assert nothing_fits.simulated <= 6
 
 
 def test_where_nothing_fits_words_that_would_help_are_predicted(nothing_fits):
@@ -34,16 +40,39 @@ def test_where_nothing_fits_words_that_would_help_are_predicted(nothing_fits):
 
 
 def test_a_run_that_does_not_fit_is_told_what_fit_would_write():
-    subject = small(LORA, 4)
+    subject, found = fitted(LORA, 4)
     out = way_out(subject)
-    assert out.attempt.edits == fit(subject).best.attempt.edits
+    assert out.attempt.edits == found.best.attempt.edits
     assert out.allow == ()
     assert out.command == "vramwise fit config.yml --gpu 4096MiB --write"
 
 
+@pytest.mark.parametrize(("named", "words"), [("rows.jsonl", "--data rows.jsonl "), ("", "--data '' "), (None, "")])
+def test_the_command_asks_about_the_same_data(named, words):
+    subject = small(LORA, 4)
+    subject = replace(subject, data=replace(subject.data, named=named))
+    assert fit_command(subject) == f"vramwise fit config.yml --gpu 4096MiB {words}--write"
+
+
+def test_what_becomes_of_a_run_on_the_card_is_open_until_asked():
+    subject = small(LORA, 4)
+    roughly, asked = subject.forecast(on_card=False), subject.forecast()
+    assert (roughly.fits, asked.fits) == (None, False)
+    assert roughly.needs == asked.needs
+
+
+def test_a_refused_variant_still_stands_for_those_that_need_more(monkeypatch):
+    monkeypatch.setattr(SubjectWorkshop, "refusal", lambda self, attempt: "no")
+    search = search_of(SubjectWorkshop(subject=small(LORA, 2.2)), AXES_OF_TWO)
+    larger = next(iter(search.book.space.around(search.book.space.start, 0)))
+    assert search.book.candidate(larger).fell == REFUSED
+    assert search.book.out_of_memory(larger)
+    assert search.book.simulated == 1
+
+
 def test_what_is_not_certain_in_a_few_tries_is_not_named(monkeypatch):
     monkeypatch.setattr("vramwise.fitting.ways_out._FEW", 1)
-    out = way_out(small(LORA, 2.2))
+    out = way_out(small(LORA, 1.9))
     assert out.attempt is None
     assert out.command.startswith("vramwise fit ")
 

@@ -188,6 +188,14 @@ def test_the_bound_is_below_the_prediction_and_close(name):
     assert 0.98 * peak < lower_bound_bytes(opened.run, opened.model) <= peak
 
 
+@pytest.mark.parametrize("layers", [1, 2, 5])
+def test_a_model_of_few_layers_has_a_bound_too(layers):
+    opened = subject(QLORA + "activation_offloading: true\n" + CHECKPOINTED)
+    opened = replace(opened, model=replace(opened.model, num_hidden_layers=layers))
+    peak = opened.forecast().needs.peak_allocated_bytes
+    assert 0.9 * peak < lower_bound_bytes(opened.run, opened.model) <= peak
+
+
 @pytest.mark.parametrize(
     ("extra", "model"),
     [

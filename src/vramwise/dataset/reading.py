@@ -18,11 +18,15 @@ from vramwise.variants.lengths import Lengths
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
-    """Lengths of training and of evaluation; `notes`: what was not read, and why."""
+    """Lengths of training and of evaluation; `notes`: what was not read, and why.
+
+    `named`: what the user named, "" for none; None where the config's own files were looked for.
+    """
 
     train: Lengths | None = None
     evaluation: Lengths | None = None
     notes: tuple[str, ...] = ()
+    named: str | None = None
 
 
 NO_DATA = Data()

@@ -49,7 +49,7 @@ def fit(
     search = search_of(workshop, opened_axes(allow) if axes is None else axes, margin_bytes)
     search.progress = progress
     book = search.book
-    original = book.candidate_anyway(book.space.start)
+    original = book.candidate_shown(book.space.start)
     if original.prediction is None:
         raise VramwiseError(original.fell)
     best, nearest = _answer(search)
@@ -58,7 +58,7 @@ def fit(
         original=original,
         best=None if best is None else book.candidate(best),
         alternatives=() if best is None else tuple(book.candidate(pick) for pick in others(search, best)),
-        closest=None if nearest is None else book.candidate(nearest),
+        closest=None if nearest is None else book.candidate_shown(nearest),
         opened=() if best is not None or axes is not None else tuple(_opened(workshop, allow, margin_bytes)),
         fallen=fallen(search, best, total),
         smallest_card=smallest_card(original),
@@ -99,7 +99,9 @@ def _opened(
     def with_words(words: Sequence[str]) -> Candidate | None:
         search = search_of(workshop, opened_axes([*allow, *words]), margin_bytes)
         search.most = _MOST_EACH
-        best, _ = _answer(search)
+        best = search.best()
+        if best is None and search.ended_early:
+            best, _ = _answer(search)
         return None if best is None else search.book.candidate(best)
 
     closed = [word for word in ALLOW if word not in allow and opens(workshop.subject.run, word)]

@@ -70,6 +70,8 @@ def fit_command(subject: Subject, limit_bytes: int | None = None, allow: Sequenc
         words += ["--gpu", _called(subject.target.gpu)]
     if subject.target.gpus > 1:
         words += ["--gpus", str(subject.target.gpus)]
+    if subject.data.named is not None:
+        words += ["--data", subject.data.named]
     if limit_bytes is not None:
         words += ["--memory-limit", size_word(limit_bytes)]
     for package, release in subject.target.stack.releases.items():

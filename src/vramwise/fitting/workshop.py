@@ -77,9 +77,9 @@ class SubjectWorkshop:
         found = _errors(self.subject, attempt.run)
         return next((message for rule, key, message in found if (rule, key) not in self._errors), "")
 
-    def predicted(self, attempt: Attempt) -> Attempt:
+    def predicted(self, attempt: Attempt, *, on_card: bool) -> Attempt:
         """With its prediction."""
-        return self._draft(attempt.changes).predicted(attempt, self.limit_bytes)
+        return self._draft(attempt.changes).predicted(attempt, self.limit_bytes, on_card=on_card)
 
     def _draft(self, changes: tuple[Change, ...]) -> Draft:
         """Written one change after the other; what two variants have in common at their beginning is written once."""

@@ -113,10 +113,11 @@ class Prediction(Displayed):
         """Whether it runs; None where no card and no limit is named, and where the prediction leaves it open."""
         if self.capacity_bytes is None:
             return None
-        runs = self.report.out_of_memory is None
+        asked = self.report is not self.needs or self.needs.highest_reserved_bytes <= self.capacity_bytes
+        runs = asked and self.report.out_of_memory is None
         between = self.bounds
         if between is None:
-            return runs
+            return runs if asked else None
         if between.lower_bytes > self.capacity_bytes:
             return False
         return True if runs and between.upper_bytes is not None else None
@@ -131,8 +132,12 @@ def predict_run(
     steps: int | None = None,
     limit_bytes: int | None = None,
     rehearsals: Rehearsals | None = None,
+    on_card: bool = True,
 ) -> Prediction:
-    """Ghost run and allocator for one resolved config; what `rehearsals` of its variants have in common is reused."""
+    """Ghost run and allocator for one resolved config; what `rehearsals` of its variants have in common is reused.
+
+    Without `on_card` a run that would reserve more than there is is not asked what becomes of it: `fits` stays open.
+    """
     _refuse_absurd(run)
     rehearsals = rehearsals or Rehearsals()
     shapes, evals, steps, shortened = _simulated(run, model, lengths, eval_lengths, steps)
@@ -156,7 +161,8 @@ def predict_run(
         ),
         full_rows=lengths is None and not run.constant_shapes and not run.sample_packing,
     )
-    return _within_capacity(_counted(prediction), rehearsals)
+    counted = _counted(prediction)
+    return _within_capacity(counted, rehearsals) if on_card else counted
 
 
 def _experts_bytes(run: RunSpec, model: ModelSpec) -> int:

@@ -10,8 +10,9 @@ from vramwise.variants.search.space import Pick
 
 SLOWER = "are slower"
 UNTRIED = "were not tried"
-# Simulations beyond the answer.
+# Simulations beyond the answer, and events of all of them together: with large runs seconds would go by.
 _MORE = 6
+_MORE_EVENTS = 600_000
 # Others that are named, and by which share of the card one must need less than the one before.
 _NAMED = 8
 _APART = 0.01
@@ -22,9 +23,9 @@ def others(search: Search, best: Pick) -> list[Pick]:
     book = search.book
     found, least = [best], book.reserved_bytes(best)
     apart = int(book.room_bytes(best) * _APART)
-    until = book.simulated + _MORE
+    until, events = book.simulated + _MORE, book.events + _MORE_EVENTS
     for _, pick in sorted((key, pick) for pick in _near(search, best) if (key := book.key(pick)) is not None):
-        if book.simulated >= until or len(found) > _NAMED:
+        if book.simulated >= until or book.events >= events or len(found) > _NAMED:
             break
         if book.least_bytes(pick) > least - apart:
             continue
@@ -46,7 +47,7 @@ def _near(search: Search, best: Pick) -> set[Pick]:
 def closest(search: Search) -> Pick | None:
     """Where nothing fits: what needs least."""
     book, space = search.book, search.book.space
-    picks = space.picks() if search.few else space.contexts(search.lean)
+    picks = space.picks() if search.few else search.smallest()
     ranked = sorted((book.least_bytes(pick), pick) for pick in picks if not book.entry(pick).fell)
     found: tuple[int, Pick] | None = None
     until = book.simulated + _MORE

@@ -9,7 +9,7 @@ from math import log
 from vramwise.types import NOT_SETTINGS, RunSpec
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.search.estimates import Key
-from vramwise.variants.search.fitness import TOO_LARGE, weighed
+from vramwise.variants.search.fitness import OF_MEMORY, TOO_LARGE, weighed
 from vramwise.variants.search.result import Candidate
 from vramwise.variants.search.space import Pick, Space, count_changes
 from vramwise.variants.search.workshop import Workshop
@@ -50,9 +50,12 @@ class Book:
     workshop: Workshop
     margin_bytes: int | None = None
     simulated: int = 0
+    # of all simulations: what their time goes by
+    events: int = 0
     _entries: dict[Pick, Entry] = field(default_factory=dict)
     _least: dict[Pick, int] = field(default_factory=dict)
     _candidates: dict[Pick, Candidate] = field(default_factory=dict)
+    _refused: dict[Pick, Candidate] = field(default_factory=dict)
     _runs: dict[Hashable, Pick] = field(default_factory=dict)
 
     def entry(self, pick: Pick) -> Entry:
@@ -109,9 +112,33 @@ class Book:
             self._candidates[pick] = self._simulated(pick)
         return self._candidates[pick]
 
+    def candidate_shown(self, pick: Pick) -> Candidate:
+        """The same with the prediction that every other door gives: what becomes of it on the card is asked too."""
+        known = self.candidate_anyway(pick)
+        if known.prediction is not None and known.prediction.fits is None:
+            self._candidates[pick] = self._weighed(pick, on_card=True)
+        return self._candidates[pick]
+
+    def out_of_memory(self, pick: Pick) -> bool:
+        """Whether a variant does not fit, whatever else speaks against it: it stands for those that need more."""
+        known = self.candidate(pick)
+        if known.fell == TWICE and known.run is not None:
+            known = self.candidate(self._runs[settings_of(known.run)])
+        if known.fell == REFUSED:
+            if pick not in self._refused:
+                self._refused[pick] = self._simulated(pick)
+            known = self._refused[pick]
+        return known.fell in OF_MEMORY
+
     def _simulated(self, pick: Pick) -> Candidate:
         self.simulated += 1
-        return weighed(self.workshop.predicted(self.entry(pick).attempt), self.speed(pick), self.margin_bytes)
+        found = self._weighed(pick, on_card=False)
+        self.events += 0 if found.prediction is None else len(found.prediction.short_timeline.events)
+        return found
+
+    def _weighed(self, pick: Pick, *, on_card: bool) -> Candidate:
+        attempt = self.workshop.predicted(self.entry(pick).attempt, on_card=on_card)
+        return weighed(attempt, self.speed(pick), self.margin_bytes)
 
     def _judged(self, pick: Pick, entry: Entry) -> str:
         if entry.fell or pick == self.space.start:

@@ -1,8 +1,19 @@
 """The search: variants by their speed, simulated in that order until one fits; then what else would do.
 
-What is left out is left out soundly. A variant whose least need exceeds the card is not simulated. Where one runs out
-of memory, so do those that differ from it by a larger micro-batch and by kernels that need more. And where nothing fits
-with the leanest kernels, nothing fits with others.
+What is left out, and by what right:
+
+- Proven: a variant whose lower bound exceeds the card does not fit (`speed.bound`).
+- Tested, not proven: what a run needs grows with its micro-batch, as long as gradients are held between micro-steps in
+  both or in neither. So where one is too large, larger ones are not simulated.
+- Assumed: one order of memory on each axis of kernels, whatever else is chosen, found by bounds on the run as it is.
+  So there are leanest kernels; where deciding choices do not fit with them, they do not with others, and where a
+  variant is too large, so is one with kernels that need more. Where kernels trade places (a loss that is leaner only
+  in large batches), a variant that would fit may be passed by; none is ever named that does not.
+- Estimated, where variants are many: the order of speed. Each variant that is come to is timed, so that what is named
+  is what it is; one may be passed by where several swaps bring far more together than each by itself.
+
+After `most` simulations the best so far is the answer, where one fits, and `ended_early` says so: it may not be the
+fastest. Where none fits by then, the callers try the few that need least.
 """
 
 from __future__ import annotations
@@ -135,7 +146,7 @@ class Search:
         if candidate.fell == TOO_LARGE:
             self._failed.setdefault(self._beside_batches(self.context(pick)), []).append((*self._batches(pick), pick))
         lean = self._leanest(pick)
-        if lean is not None and (pick == lean or self.book.candidate(lean).fell in OF_MEMORY):
+        if lean is not None and (pick == lean or self.book.out_of_memory(lean)):
             self.dead.add(self.context(pick))
 
     def _hopeless(self, pick: Pick) -> bool:
@@ -173,15 +184,22 @@ class Search:
 
     def _survey(self) -> None:
         """Which deciding choices are too large with the leanest kernels; the bound grows with the micro-batch."""
+        for chain in self._chains():
+            first = bisect_left(chain, True, key=self.book.too_large)
+            self.dead |= {self.context(context) for context in chain[first:]}
+
+    def smallest(self) -> list[Pick]:
+        """What may need least of all: the leanest kernels with the smallest micro-batch, one for each other choice."""
+        return [chain[0] for chain in self._chains()]
+
+    def _chains(self) -> list[list[Pick]]:
+        """Variants with the leanest kernels that differ in their micro-batch alone, the smallest first."""
         chains: dict[tuple[Pick, bool], list[Pick]] = {}
         for context in self.book.space.contexts(self.lean):
             if not self.book.entry(context).fell:
                 once = self._batches(context)[1] == 1
                 chains.setdefault((self._beside_batches(context), once), []).append(context)
-        for chain in chains.values():
-            chain.sort(key=self._batches)
-            first = bisect_left(chain, True, key=self.book.too_large)
-            self.dead |= {self.context(context) for context in chain[first:]}
+        return [sorted(chain, key=self._batches) for chain in chains.values()]
 
     def _leanest(self, pick: Pick) -> Pick | None:
         """The variant with the same deciding choices that needs least; None where no bound tells."""

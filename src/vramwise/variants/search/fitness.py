@@ -35,8 +35,10 @@ def weighed(attempt: Attempt, speed: Speed | None, asked_margin_bytes: int | Non
 
 
 def _fell(prediction: Prediction, spare: int) -> str:
+    if prediction.fits is None and prediction.bounds is not None:
+        return OPEN
     if prediction.fits is not True:
-        return OPEN if prediction.fits is None else TOO_LARGE
+        return TOO_LARGE
     if prediction.report.retries > 0 or prediction.fits_by_emptying:
         return RETRIES
     return NO_MARGIN if spare < 0 else ""

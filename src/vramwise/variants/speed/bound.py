@@ -1,7 +1,8 @@
 """A lower bound of the memory that a run asks for, from two runs with few layers.
 
 What is live at any moment grows with the number of layers by a constant, so that the peak is a maximum of straight
-lines, which is convex: the line through two small depths lies below it at all larger ones.
+lines, which is convex: the line through two small depths lies below it at all larger ones. A model that has few layers
+itself is asked as it is.
 """
 
 from __future__ import annotations
@@ -21,20 +22,22 @@ from vramwise.variants.speed.asked import Asked
 from vramwise.variants.speed.depth import two_depths
 
 _ROUNDED = 512
+# Up to so many layers a model is its own small one: where neighbours have a say, six are needed to draw a line.
+_FEW_LAYERS = 8
 _ALLOC, _FREE, _PHASE = int(Action.ALLOC), int(Action.FREE), int(Action.PHASE)
 
 
 def lower_bound_bytes(
     run: RunSpec, model: ModelSpec, shapes: Sequence[BatchShape] = (), evals: Sequence[BatchShape] = ()
 ) -> int:
-    """No more than the run has allocated at its peak; 0 where layers follow no pattern.
+    """No more than the run has allocated at its peak; 0 where many layers follow no pattern.
 
     `shapes`, `evals`: the batches of training and evaluation; without them the widest that the settings allow.
     """
     depths = two_depths(run, model)
-    if depths is None:
+    if depths is None and model.num_hidden_layers > _FEW_LAYERS:
         return 0
-    first, second, turns = depths
+    first, second, turns = depths or (model, model, 0)
     train = max(shapes or train_shapes(run, None), key=_size)
     found = evals or eval_shapes(run, None)
     few = replace(run, gradient_accumulation_steps=min(run.gradient_accumulation_steps, 2))

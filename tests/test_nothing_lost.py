@@ -12,6 +12,7 @@ from vramwise.errors import InternalError, VramwiseError
 from vramwise.judging import FileReport
 from vramwise.mending import mend
 from vramwise.render.sarif import render_sarif
+from vramwise.rules import RULES
 from vramwise.rules.judge import judge
 from vramwise.trainers.axolotl.trainer import Axolotl
 
@@ -66,8 +67,8 @@ def test_a_rule_that_fails_is_one_finding_among_the_others():
         raise ZeroDivisionError("nothing to\ndivide")
         yield
 
-    one, *others = vramwise.rules()
     subject = subject_of_text(LORA, CARD)
+    one, *others = (*RULES, *subject.trainer.rules())
     findings, _ = judge(subject.run, None, [replace(one, run=broken), *others], subject.trainer.spell)
     assert "lora-without-rank" in [found.rule for found in findings]
     (fault,) = [found for found in findings if found.rule == "internal-error"]

@@ -32,7 +32,7 @@ def test_nothing_is_read_where_the_text_is_alone(config, alone):
     assert (subject.model is None) == alone
     assert subject.run.sharding == ("zero2" if alone else "zero3")
     assert (subject.target.gpu is None) == alone
-    assert (subject.data is NO_DATA) == alone
+    assert (subject.data == NO_DATA) == alone
 
 
 def test_nor_is_it_after_a_change(config):

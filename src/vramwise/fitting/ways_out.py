@@ -25,6 +25,8 @@ from vramwise.variants.search.result import Candidate
 _FEW = 12
 # Where the run itself has more events than this, each simulation takes half a second.
 _MOST_EVENTS = 250_000
+# A run that needs so many cards' memory at once is a slip of the pen: what a search would find is not what is meant.
+_FAR_OFF = 1000
 # What is opened where nothing fits that keeps the training result: what most people would turn to, the mildest first.
 _WORDS = ("8bit-optimizer", "lora", "qlora")
 
@@ -50,6 +52,8 @@ def way_out(subject: Subject, *, limit_bytes: int | None = None) -> WayOut | Non
     """What makes a run fit that does not; None where nothing does that was tried."""
     prediction = subject.forecast(limit_bytes=limit_bytes)
     if prediction.fits is not False or len(prediction.short_timeline.events) > _MOST_EVENTS:
+        return None
+    if prediction.needs.highest_reserved_bytes > _FAR_OFF * (prediction.capacity_bytes or 0):
         return None
     workshop = SubjectWorkshop(subject=subject, limit_bytes=limit_bytes)
     for allow in ((), *((word,) for word in _WORDS if opens(subject.run, word))):

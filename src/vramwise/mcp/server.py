@@ -120,4 +120,10 @@ def _refuse_taken(port: int) -> None:
 
 def serve_stdio(*, online: bool = False) -> None:
     """Serve standard input and output until it is closed."""
-    make_server(online=online).run("stdio")
+    try:
+        make_server(online=online).run("stdio")
+    except BaseExceptionGroup as group:
+        unread, other = group.split(OSError)
+        if other is not None:
+            raise
+        raise VramwiseError(f"standard input cannot be read: {unread}; an agent starts this command") from group

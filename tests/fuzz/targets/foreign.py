@@ -24,9 +24,6 @@ _FILES = (
     "merge_method: ties\nbase_model: mistralai/Mistral-7B-v0.1\ndtype: bfloat16\nslices: []\nparameters: {weight: 1}\n",
     "zero_optimization: {stage: 3, offload_optimizer: {device: cpu}}\nbf16: {enabled: auto}\n"
     "gradient_accumulation_steps: auto\ntrain_micro_batch_size_per_gpu: auto\n",
-    f"model_name_or_path: x/y\nstage: sft\nfinetuning_type: lora\ntemplate: llama3\ncutoff_len: 2048\n"
-    f"per_device_train_batch_size: 1\nflash_attn: fa2\ndeepspeed: ds.json\n{_LEARNING}",
-    f"model_name_or_path: x/y\ndataset_name: z\nmax_length: 512\nper_device_train_batch_size: 1\n{_LEARNING}",
     "repos:\n  - repo: https://example.org/x\n    rev: v1\n    hooks: [{id: vramwise}]\n",
     "model: {optimizer: adamw_torch, sequence_len: 4}\ndatasets: [{path: x}]\ntrainer: {micro_batch_size: 1}\n",
     f"num_epochs: 3\noptimizer: adamw_torch\nplugins: []\ndatasets: [x]\n{_LEARNING}",
@@ -35,7 +32,7 @@ _FILES = (
 
 @cache
 def _texts():
-    found = [path for name in ("llamafactory", "trl") for path in sorted((SHARED / "corpus" / name).rglob("*.y*ml"))]
+    found = sorted((SHARED / "corpus").rglob("*accelerate*.y*ml"))
     return [*_FILES, *(path.read_text(encoding="utf-8", errors="replace") for path in found)]
 
 

@@ -19,6 +19,9 @@ demo: $(DEMO)/.ready
 	@echo '$$ vramwise predict examples/qlora.yml --gpu rtx-4090 --what-if micro_batch_size=8'
 	@$(DEMO)/bin/vramwise predict examples/qlora.yml --gpu rtx-4090 --what-if micro_batch_size=8
 	@echo
+	@echo '$$ vramwise check examples/trl-sft.yml examples/llamafactory-lora.yml --gpu rtx-4090'
+	@$(DEMO)/bin/vramwise check examples/trl-sft.yml examples/llamafactory-lora.yml --gpu rtx-4090; true
+	@echo
 	@echo '$$ vramwise fit examples/qlora.yml --gpu rtx-4090'
 	@$(DEMO)/bin/vramwise fit examples/qlora.yml --gpu rtx-4090
 	@echo

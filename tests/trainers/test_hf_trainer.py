@@ -32,6 +32,11 @@ def test_a_dump_is_recognised():
     assert trainer_name(parse_document("training_args.json", json.dumps(ARGUMENTS).encode())) == "hf-trainer"
 
 
+def test_a_short_file_with_its_model_is_recognised():
+    short = {"model_name_or_path": "x/y", "output_dir": "out", "per_device_train_batch_size": 4, "learning_rate": 1e-5}
+    assert trainer_name(parse_document("arguments.json", json.dumps(short).encode())) == "hf-trainer"
+
+
 @pytest.mark.parametrize(
     "values", [{"per_device_train_batch_size": 8}, {**ARGUMENTS, "stage": "sft"}, {**ARGUMENTS, "base_model": "m"}]
 )

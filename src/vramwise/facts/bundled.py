@@ -18,3 +18,16 @@ def bundled_json(name: str, beside: str = __file__) -> Any:
     """The content of a file beside a module of ours (`__file__`), by default beside this one."""
     loader = cast("ResourceLoader", __spec__.loader)
     return json.loads(loader.get_data(str(PurePath(beside).parent / name)))
+
+
+def patched(value: Any, patch: Any) -> Any:
+    """One release's facts from another's and what differs between them; None takes a key away."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(value) if isinstance(value, dict) else {}
+    for key, change in patch.items():
+        if change is None:
+            result.pop(key, None)
+        else:
+            result[key] = patched(result.get(key), change)
+    return result

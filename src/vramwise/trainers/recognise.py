@@ -82,7 +82,7 @@ _SIGNS = (
     ),
     _Sign(
         kind="trl",
-        what="a TRL or transformers config",
+        what="a file with some arguments of TRL or transformers, too few to tell whose it is",
         any_of=_words(
             "dataset_name dataset_mixer dataset_mixture dataset_config per_device_train_batch_size use_peft max_length "
             "num_train_epochs torch_dtype dtype"
@@ -91,7 +91,7 @@ _SIGNS = (
     ),
     _Sign(
         kind="trl",
-        what="a TRL or transformers config",
+        what="a file with some arguments of TRL or transformers, too few to tell whose it is",
         any_of=_words("per_device_train_batch_size per_device_eval_batch_size"),
     ),
 )

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, cast
 
-from vramwise.facts.bundled import bundled_json
+from vramwise.facts.bundled import bundled_json, patched
 from vramwise.trainers.names import suggest
 from vramwise.trainers.value_types import accepts, decoded, describe, describe_value, parse_type
 from vramwise.types import Stack
@@ -126,7 +126,7 @@ def versioned_facts(version: str, beside: str) -> Mapping[str, Any]:
     version = nearest(version, versions)
     written = cast(dict[str, Any], bundled_json(f"facts/{version}.json", beside))
     newer = versions[versions.index(version) + 1 :]
-    return cast(dict[str, Any], _patched(versioned_facts(newer[0], beside), written)) if newer else written
+    return cast(dict[str, Any], patched(versioned_facts(newer[0], beside), written)) if newer else written
 
 
 @cache
@@ -146,18 +146,6 @@ def _parts(version: str) -> tuple[int, ...]:
     from vramwise.types import Origin, Release
 
     return Release(version=version, origin=Origin(kind="derived", why="")).parts
-
-
-def _patched(value: Any, patch: Any) -> Any:
-    if not isinstance(patch, dict):
-        return patch
-    result = dict(value) if isinstance(value, dict) else {}
-    for key, change in patch.items():
-        if change is None:
-            result.pop(key, None)
-        else:
-            result[key] = _patched(result.get(key), change)
-    return result
 
 
 def training_arguments(stack: Stack) -> Vocabulary:

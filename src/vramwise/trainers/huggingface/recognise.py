@@ -20,6 +20,9 @@ TELLING = _words(
 )
 _BATCH = "per_device_train_batch_size"
 _SEVERAL = 4
+# Beside the model, as the scripts that read such a file call it, fewer are enough.
+_MODEL = "model_name_or_path"
+_SOME = 2
 # Another tool's; what belongs to TRL is asked for before.
 FOREIGN = _words(
     """
@@ -34,4 +37,4 @@ def is_arguments(values: Mapping[Any, Any]) -> bool:
     keys = {key for key in values if isinstance(key, str)}
     if keys & FOREIGN or isinstance(values.get(_BATCH), dict | list):
         return False
-    return _BATCH in keys and len(keys & TELLING) >= _SEVERAL
+    return _BATCH in keys and len(keys & TELLING) >= (_SOME if _MODEL in keys else _SEVERAL)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, cast
 
-from vramwise.facts.bundled import bundled_json
+from vramwise.facts.bundled import bundled_json, patched
 
 
 @cache
@@ -25,16 +25,4 @@ def facts(version: str) -> dict[str, Any]:
     written = cast(dict[str, Any], bundled_json(f"{version}.json", __file__))
     versions = list(releases())
     newer = versions[versions.index(version) + 1 :]
-    return cast(dict[str, Any], _patched(facts(newer[0]), written)) if newer else written
-
-
-def _patched(value: Any, patch: Any) -> Any:
-    if not isinstance(patch, dict):
-        return patch
-    result = dict(value) if isinstance(value, dict) else {}
-    for key, change in patch.items():
-        if change is None:
-            result.pop(key, None)
-        else:
-            result[key] = _patched(result.get(key), change)
-    return result
+    return cast(dict[str, Any], patched(facts(newer[0]), written)) if newer else written

@@ -85,7 +85,7 @@ def _breakdown(timeline: Timeline, play: Play) -> dict[str, int]:
     alive: dict[int, int] = {}  # the event of its request by tensor
     events = timeline.events
     start, end = 0, play.peak_index + 1
-    for begin, stretch in (*play.wholes, (end, None)):
+    for begin, stretch, first, freed in (*play.wholes, (end, None, 0, ())):
         for index, event in enumerate(events[start : min(begin, end)], start):
             if event[0] == _ALLOC:
                 alive[event[1]] = index
@@ -94,10 +94,10 @@ def _breakdown(timeline: Timeline, play: Play) -> dict[str, int]:
         start = min(begin, end)
         if stretch is None or begin + stretch.length > end:
             continue
-        for position in stretch.kept:
-            alive[events[begin + position][1]] = begin + position
-        for position in stretch.freed:
-            del alive[events[begin + position][1]]
+        for tensor, position in stretch.kept:
+            alive[first + tensor] = begin + position
+        for tensor in freed:
+            del alive[tensor]
         start = begin + stretch.length
     bytes_by_category: dict[str, int] = {}
     for index in alive.values():

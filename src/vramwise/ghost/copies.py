@@ -7,7 +7,7 @@ the pattern's own tensors count, `size_bytes` how many events it stands for, `st
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, chain
 from typing import NamedTuple, overload
@@ -82,21 +82,24 @@ class Copies:
 class WrittenOut(Sequence[Event]):
     """Events with their copies, as if each of them were there."""
 
-    __slots__ = ("_copies", "_parts", "_starts", "_total")
+    __slots__ = ("_at", "_copies", "_parts", "_starts", "_total")
 
-    def __init__(self, events: Sequence[Event], copies: Copies) -> None:
+    def __init__(self, events: Sequence[Event], copies: Copies, places: Sequence[int]) -> None:
+        """`places`: where the copies are among the events."""
         self._copies = copies
         # stretches of events, and copies
         self._parts: list[Sequence[Event] | Event] = []
         begin = 0
-        for place in [place for place, event in enumerate(events) if event[0] == COPY]:
+        for place in places:
             if begin < place:
                 self._parts.append(events[begin:place])
             self._parts.append(events[place])
             begin = place + 1
         self._parts.append(events[begin:])
         lengths = [part[2] if isinstance(part, Event) else len(part) for part in self._parts]
-        *self._starts, self._total = accumulate(lengths, initial=0)
+        self._starts = list(accumulate(lengths, initial=0))  # and the end
+        self._total = self._starts[-1]
+        self._at = 0  # the part asked for last: the next place is often in it
 
     def __len__(self) -> int:
         return self._total
@@ -125,8 +128,10 @@ class WrittenOut(Sequence[Event]):
             place += self._total
         if not 0 <= place < self._total:
             raise IndexError(place)
-        at = bisect_right(self._starts, place) - 1
-        part, start = self._parts[at], self._starts[at]
+        at, starts = self._at, self._starts
+        if not starts[at] <= place < starts[at + 1]:
+            at = self._at = bisect_right(starts, place) - 1
+        part, start = self._parts[at], starts[at]
         return self._copies.event(part, place - start) if isinstance(part, Event) else part[place - start]
 
     def _slice(self, start: int, stop: int, step: int) -> list[Event]:
@@ -141,11 +146,10 @@ class WrittenOut(Sequence[Event]):
         return found
 
 
-def places_written_out(events: Sequence[Event]) -> Callable[[int], int]:
-    """Where a position lies once copies are written out."""
-    places = [place for place, event in enumerate(events) if event[0] == COPY]
+def places_written_out(events: Sequence[Event], places: Sequence[int]) -> Callable[[int], int]:
+    """Where a position lies once copies, which are at these places, are written out."""
     more = list(accumulate([events[place][2] - 1 for place in places], initial=0))
-    return lambda position: position + more[bisect_right(places, position - 1)]
+    return lambda position: position + more[bisect_left(places, position)]
 
 
 def moved_repeat(repeat: Repeat, at: Callable[[int], int]) -> Repeat:

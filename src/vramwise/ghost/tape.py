@@ -282,6 +282,9 @@ class Tape:
 
     def tag_number(self, category: str, label: str) -> int:
         """The number of a mark, which is made if there is none; what is marked stays as it is."""
+        known = self._tag_numbers.get((category, label))
+        if known is not None:
+            return known
         before, part, cuts, begun = self.tag, self._part, len(self.cuts), len(self.parts_begun)
         self.mark(category, label)
         number, self.tag, self._part = self.tag, before, part

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from vramwise.allocator.blocks import AllocationError
-from vramwise.allocator.player import Player, failure
+from vramwise.allocator.player import PlayedWhole, Player, failure
 from vramwise.allocator.quick.allocator import FlatAllocator
 from vramwise.allocator.quick.known import state_of
 from vramwise.allocator.quick.shelf import BITS, FlatShelf, Program
@@ -66,9 +66,10 @@ class QuickPlayer(Player[FlatAllocator]):
             return False
         reserved, allocated = allocator.reserved_bytes, allocator.allocated_bytes
         saved = allocator.save() if allocator.room() < stretch.most_new else None
+        keys = [live[tensor] for tensor in outer]
         try:
-            small, kept_small = self._half(stretch.small, allocator.small, start)
-            large, kept_large = self._half(stretch.large, allocator.large, start)
+            small, kept_small = self._half(stretch.small, allocator.small, keys)
+            large, kept_large = self._half(stretch.large, allocator.large, keys)
         except AllocationError:
             assert saved is not None
             allocator.restore(saved)
@@ -81,15 +82,17 @@ class QuickPlayer(Player[FlatAllocator]):
         allocator.allocated_bytes += stretch.change
         allocator.peak_allocated_bytes = max(allocator.peak_allocated_bytes, allocated + stretch.highest)
         if first:
-            self.result.wholes.append((start, stretch))
+            self.result.wholes.append(PlayedWhole(start, stretch, number, outer))
         if growths or reserved >= self._most_reserved:
             self._note(stretch, start, reserved, allocated, growths)
         return True
 
-    def _half(self, half: Half, shelf: FlatShelf, start: int) -> tuple[_Growths, Iterable[tuple[int, int]]]:
-        """Play one pool's part; which tensors took new memory, and how much; and the blocks of those it leaves."""
-        live, events = self.result.live, self.timeline.events
-        own = {-place: live[events[start + position][1]] for place, position in enumerate(half.outer, 1)}
+    def _half(self, half: Half, shelf: FlatShelf, freed: Sequence[int]) -> tuple[_Growths, Iterable[tuple[int, int]]]:
+        """Play one pool's part; which tensors took new memory, and how much; and the blocks of those it leaves.
+
+        `freed`: the blocks that the stretch frees from before.
+        """
+        own = {-place: freed[position] for place, position in enumerate(half.outer, 1)}
         program, known = half.steps(shelf), half.known
         if len(program) < _WORTH_KNOWING or not known.worth_it:
             growths = self._played(shelf, program, own)

@@ -36,7 +36,7 @@ _Key = tuple[tuple[int, ...], ...]
 class Half:
     """One pool's part of a stretch. Its own tensors are numbered from the stretch's first; others -1, -2 and so on.
 
-    `outer`: the positions where those others are freed. `kept`: its own that it leaves.
+    `outer`: which of those that the stretch frees from before are its. `kept`: its own that it leaves.
     """
 
     __slots__ = ("_freed", "_lean", "_most", "_needs", "kept", "known", "most_new", "outer", "program")
@@ -73,8 +73,11 @@ class Half:
 
     def steps(self, shelf: FlatShelf) -> Program:
         """What must be played on this shelf: all that matters where the largest free blocks are of some sizes."""
-        one, two, three = accumulate([key >> BITS for key in (*_NONE, *shelf.keys[-3:])[:-4:-1]])
         most = self._most
+        if shelf.keys and shelf.keys[-1] >> BITS >= most[0]:
+            one = two = three = most[2]
+        else:
+            one, two, three = accumulate([key >> BITS for key in (*_NONE, *shelf.keys[-3:])[:-4:-1]])
         room = (_rounded(one, most[0]), _rounded(two, most[1]), _rounded(three, most[2]))
         if room not in self._lean:
             self._lean[room] = self._find_lean(*room)
@@ -105,7 +108,8 @@ class Stretch:
     """A stretch of requests and frees, whatever its tensors are called.
 
     `requests`: positions of the requests, `number_of`: of a tensor's. `allocated`: bytes allocated after each, from the
-    stretch's start on. `kept`, `freed`: positions of what it makes and leaves, and of what it frees from before.
+    stretch's start on. `kept`: what it makes and leaves, by number and position; `freed`: positions where it frees what
+    was there before.
     """
 
     __slots__ = (
@@ -137,14 +141,14 @@ class Stretch:
             elif made.pop(tensor, -1) >= 0:
                 half.program.append((0, tensor - first))
             else:
-                half.outer.append(position)
+                half.outer.append(len(self.freed))
                 half.program.append((0, -len(half.outer)))
                 self.freed.append(position)
         allocated = list(accumulate(changes))
         self.allocated = [allocated[position] for position in self.requests]
         self.highest = max(self.allocated)
         self.change = allocated[-1]
-        self.kept = list(made.values())
+        self.kept = [(tensor - first, position) for tensor, position in made.items()]
         self.small.close()
         self.large.close()
         self.most_new = self.small.most_new + self.large.most_new

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 from types import FunctionType
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol
 
 from vramwise.ghost.dtypes import DType
 from vramwise.ghost.model.causal_lm import Body
 from vramwise.ghost.tape import Parameter
 
-_PLAIN = (int, float, str, bool, type(None), DType)
+_PLAIN = frozenset({int, float, str, bool, type(None), DType})
 # units of more blocks than that are not looked for
 _LONGEST_PERIOD = 12
 # of a row of units the first two and the last two run
@@ -91,7 +92,7 @@ def _form(value: Any, names: Names) -> object:
         return (value.shape, value.dtype, value.state_dtype, value.local, value.node is None, held)
     if kind is FunctionType:
         return value if value.__closure__ is None else object()
-    if isinstance(value, tuple | list):
+    if kind is tuple or kind is list:
         return (kind, *[_form(item, names) for item in value])
     fields = _fields(kind)
     if fields is None:
@@ -102,20 +103,15 @@ def _form(value: Any, names: Names) -> object:
         if name == "label":
             names.labels.append(item)
         else:
-            found.append(_form(item, names))
+            found.append(item if type(item) in _PLAIN else _form(item, names))
     return tuple(found)
 
 
-_FIELDS: dict[type, tuple[str, ...] | None] = {}
-
-
+@cache
 def _fields(kind: type) -> tuple[str, ...] | None:
     """The attributes of a class of ours; None where they cannot be told."""
-    if kind not in _FIELDS:
-        slots = [
-            base.__dict__.get("__slots__") for base in kind.__mro__[:-1] if base.__name__ not in ("Protocol", "Generic")
-        ]
-        ours = kind.__module__.startswith("vramwise.")
-        whole = ours and all(isinstance(names, tuple) for names in slots)
-        _FIELDS[kind] = tuple([name for names in slots for name in names or ()]) if whole else None
-    return _FIELDS[kind]
+    bases = [base for base in kind.__mro__[:-1] if base not in (Protocol, Generic)]
+    slots = [base.__dict__.get("__slots__") for base in bases]
+    if not kind.__module__.startswith("vramwise.") or not all(isinstance(names, tuple) for names in slots):
+        return None
+    return tuple([name for names in slots for name in names or ()])

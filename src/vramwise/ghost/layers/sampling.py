@@ -112,17 +112,17 @@ class Layers:
     def _spread(self, numbers: Numbers, gradients: list[_Gradient]) -> None:
         """The layers that did not run get their gradients."""
         assert self._units is not None
-        for unit in range(numbers.low + 1, numbers.high):
-            blocks = self._units.blocks(unit)
-            storages: dict[int, Storage] = {}
-            for part, place, made_at in gradients:
-                grad = self._names[self._units.blocks(1)[part]].parameters[place].grad
-                assert grad is not None
-                assert grad.storage is not None
-                number = numbers.of(made_at, unit)
-                if number not in storages:
-                    storages[number] = already_written(self._t, number, grad.storage.nbytes, NOWHERE)
-                self._names[blocks[part]].parameters[place].grad = like(grad, storages[number])
+        forms = [self._names[self._units.blocks(1)[part]].parameters[place].grad for part, place, _ in gradients]
+        for unit in range(numbers.low + 1, numbers.high) if gradients else ():
+            parameters = [self._names[block].parameters for block in self._units.blocks(unit)]
+            storages: dict[Place, Storage] = {}
+            for (part, place, made_at), form in zip(gradients, forms, strict=True):
+                assert form is not None
+                assert form.storage is not None
+                if made_at not in storages:
+                    number = numbers.of(made_at, unit)
+                    storages[made_at] = already_written(self._t, number, form.storage.nbytes, NOWHERE)
+                parameters[part][place].grad = like(form, storages[made_at])
 
     def _let_go(self, first: int, workspaces: set[tuple[bool, str]], once: set[str]) -> None:
         """Nothing is left of what was made since."""

@@ -38,10 +38,10 @@ class TagSlots:
 
     def of(self, names: Names) -> tuple[int, ...]:
         """The marks of another layer."""
-        known, t = _all(names), self._t
+        known, number_of = _all(names), self._t.tag_number
         return tuple(
             [
-                number if place < 0 else t.tag_number(category, known[place] + rest)
+                number if place < 0 else number_of(category, known[place] + rest)
                 for category, place, rest, number in self._marks
             ]
         )

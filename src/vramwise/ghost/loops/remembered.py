@@ -48,7 +48,8 @@ def moved_cuts(cuts: Sequence[int], start: int, written: Sequence[Event], kept: 
     """Positions counted from the start, as if what libraries keep had been there before."""
     gone = []
     if kept:
-        gone = [place for place, event in enumerate(written) if event[0] == _ALLOC and event[1] in kept]
+        made = set(kept)
+        gone = [place for place, event in enumerate(written) if event[1] in made and event[0] == _ALLOC]
     return [position - start - bisect_left(gone, position - start) for position in cuts]
 
 

@@ -86,11 +86,10 @@ def _breakdown(timeline: Timeline, play: Play) -> dict[str, int]:
     events = timeline.events
     start, end = 0, play.peak_index + 1
     for begin, stretch, first, freed in (*play.wholes, (end, None, 0, ())):
-        for index, event in enumerate(events[start : min(begin, end)], start):
-            if event[0] == _ALLOC:
-                alive[event[1]] = index
-            elif event[0] == _FREE:
-                del alive[event[1]]
+        part = events[start : min(begin, end)]
+        alive.update([(event[1], index) for index, event in enumerate(part, start) if event[0] == _ALLOC])
+        for tensor in [event[1] for event in part if event[0] == _FREE]:
+            del alive[tensor]
         start = min(begin, end)
         if stretch is None or begin + stretch.length > end:
             continue

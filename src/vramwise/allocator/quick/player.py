@@ -140,6 +140,8 @@ class QuickPlayer(Player[FlatAllocator]):
         timeline, allocator, play = self.timeline, self.allocator, self.result
         live, elsewhere = play.live, self._elsewhere
         small, large = allocator.small, allocator.large
+        most_reserved, most_allocated = self._most_reserved, self._most_allocated
+        allocated = allocator.allocated_bytes
         for index, (action, tensor, size_bytes, stream, tag) in enumerate(timeline.events[start:stop], start):
             if action == _ALLOC:
                 size = (size_bytes + 511) & -512
@@ -152,19 +154,18 @@ class QuickPlayer(Player[FlatAllocator]):
                     else:
                         size = live[tensor] = 0
                 except AllocationError:
+                    allocator.allocated_bytes = allocated
                     play.out_of_memory = failure(allocator, self.marks.phase, timeline.tags[tag].label, size_bytes)
                     return False
                 taken = live[tensor] >> BITS
-                if first and taken != size:
+                if taken != size and first:
                     play.odd_sizes[index] = taken
-                allocated = allocator.allocated_bytes = allocator.allocated_bytes + taken
+                allocated += taken
                 if allocated > allocator.peak_allocated_bytes:
                     allocator.peak_allocated_bytes = allocated
                 reserved = allocator.reserved_bytes
-                if reserved >= self._most_reserved and (
-                    reserved > self._most_reserved or allocated > self._most_allocated
-                ):
-                    self._most_reserved, self._most_allocated = reserved, allocated
+                if reserved >= most_reserved and (reserved > most_reserved or allocated > most_allocated):
+                    most_reserved, most_allocated = reserved, allocated
                     play.peak_index, play.peak_phase = index, self.marks.phase
             elif action == _FREE:
                 size = live[tensor] >> BITS
@@ -175,7 +176,12 @@ class QuickPlayer(Player[FlatAllocator]):
                 if elsewhere:
                     shelf = elsewhere.pop(tensor, shelf)
                 shelf.play(((0, tensor),), live, shelf.grow)
-                allocator.allocated_bytes -= size
+                allocated -= size
             else:
+                allocator.allocated_bytes = allocated
+                self._most_reserved, self._most_allocated = most_reserved, most_allocated
                 self.mark(action, tag)
+                most_reserved, most_allocated = self._most_reserved, self._most_allocated
+        allocator.allocated_bytes = allocated
+        self._most_reserved, self._most_allocated = most_reserved, most_allocated
         return True

@@ -160,7 +160,7 @@ class Expansion:
                 place, above = next(relations)
                 beside = numbers.low <= unit + above <= numbers.high
                 now = numbers.of(place, unit + above) if beside else numbers.moved(tensor)
-            found.append(Event(action, now, size, stream, tag))
+            found.append(_make(Event, (action, now, size, stream, tag)))
         return found
 
     def _between(self, number: int, events: Sequence[Event]) -> list[Event]:

@@ -36,7 +36,7 @@ class QuickPlayer(Player[FlatAllocator]):
         self._cuts = timeline.cuts if allocator.expandable else ()
         self._stretches = stretches or Stretches(timeline)
         # tensors of other streams, which have shelves of their own
-        self._elsewhere: dict[int, FlatShelf] = {}
+        self._elsewhere: dict[int, int] = {}
 
     def state(self, carried: Sequence[Any]) -> State:
         """What decides how events will be served."""
@@ -50,7 +50,11 @@ class QuickPlayer(Player[FlatAllocator]):
             begin, end = cuts[at], cuts[at + 1] if at + 1 < len(cuts) else stop
             if end > stop or end - begin < _FEWEST_EVENTS:
                 continue
-            stretch, number = self._stretches.at(begin, end)
+            if self._elsewhere and single < begin:  # what is elsewhere must be known
+                if not self._single(single, begin, first):
+                    return False
+                single = begin
+            stretch, number = self._stretches.at(begin, end, self._elsewhere)
             if stretch is None:
                 continue
             if single < begin and not self._single(single, begin, first):
@@ -59,17 +63,25 @@ class QuickPlayer(Player[FlatAllocator]):
         return self._single(single, stop, first)
 
     def _whole(self, stretch: Stretch, start: int, number: int, first: bool) -> bool:
-        """Play a stretch as a whole; False, and nothing done, where memory runs out or is another stream's."""
+        """Play a stretch as a whole; False, and nothing done, where memory runs out, or might on several streams."""
         allocator, live, events = self.allocator, self.result.live, self.timeline.events
         outer = [events[start + position][1] for position in stretch.freed]
-        if self._elsewhere and any(tensor in self._elsewhere for tensor in outer):
+        elsewhere = self._elsewhere
+        if (elsewhere or stretch.on_streams) and [elsewhere.get(tensor, 0) for tensor in outer] != stretch.freed_on:
             return False
         reserved, allocated = allocator.reserved_bytes, allocator.allocated_bytes
-        saved = allocator.save() if allocator.room() < stretch.most_new else None
+        tight = allocator.room() < stretch.most_new
+        if tight and stretch.on_streams:
+            return False
+        saved = allocator.save() if tight else None
         keys = [live[tensor] for tensor in outer]
+        kept: list[tuple[int, int]] = []
+        grown: _Growths = []
         try:
-            small, kept_small = self._half(stretch.small, allocator.small, keys)
-            large, kept_large = self._half(stretch.large, allocator.large, keys)
+            for half in stretch.halves:
+                more, left = self._half(half, allocator.shelf(half.small, half.stream), keys)
+                grown += more
+                kept += left
         except AllocationError:
             assert saved is not None
             allocator.restore(saved)
@@ -77,8 +89,10 @@ class QuickPlayer(Player[FlatAllocator]):
         allocator.careful = False
         for tensor in outer:
             del live[tensor]
-        live.update([(number + tensor, key) for tensor, key in (*kept_small, *kept_large)])
-        growths = sorted([(stretch.number_of[tensor], grown) for tensor, grown in (*small, *large)])
+        live.update([(number + tensor, key) for tensor, key in kept])
+        if stretch.on_streams:
+            self._note_elsewhere(stretch, number, outer)
+        growths = sorted([(stretch.number_of[tensor], size) for tensor, size in grown])
         allocator.allocated_bytes += stretch.change
         allocator.peak_allocated_bytes = max(allocator.peak_allocated_bytes, allocated + stretch.highest)
         if first:
@@ -86,6 +100,14 @@ class QuickPlayer(Player[FlatAllocator]):
         if growths or reserved >= self._most_reserved:
             self._note(stretch, start, reserved, allocated, growths)
         return True
+
+    def _note_elsewhere(self, stretch: Stretch, number: int, freed: Sequence[int]) -> None:
+        """What it left on other streams, and what it freed there."""
+        for tensor in freed:
+            self._elsewhere.pop(tensor, None)
+        for half in stretch.halves:
+            if half.stream:
+                self._elsewhere.update([(number + tensor, half.stream) for tensor in half.kept])
 
     def _half(self, half: Half, shelf: FlatShelf, freed: Sequence[int]) -> tuple[_Growths, Iterable[tuple[int, int]]]:
         """Play one pool's part; which tensors took new memory, and how much; and the blocks of those it leaves.
@@ -147,7 +169,8 @@ class QuickPlayer(Player[FlatAllocator]):
                 size = (size_bytes + 511) & -512
                 shelf = small if size <= SMALL else large
                 if stream:
-                    shelf = elsewhere[tensor] = allocator.shelf(size <= SMALL, stream)
+                    elsewhere[tensor] = stream
+                    shelf = allocator.shelf(size <= SMALL, stream)
                 try:
                     if size > 0:
                         shelf.play(((size << BITS, tensor),), live, shelf.grow)
@@ -173,8 +196,8 @@ class QuickPlayer(Player[FlatAllocator]):
                     del live[tensor]
                     continue
                 shelf = small if size <= SMALL else large
-                if elsewhere:
-                    shelf = elsewhere.pop(tensor, shelf)
+                if elsewhere and tensor in elsewhere:
+                    shelf = allocator.shelf(size <= SMALL, elsewhere.pop(tensor))
                 shelf.play(((0, tensor),), live, shelf.grow)
                 allocated -= size
             else:

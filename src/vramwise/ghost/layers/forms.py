@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cache
 from types import FunctionType
 from typing import Any, Generic, NamedTuple, Protocol
 
@@ -16,6 +15,8 @@ _PLAIN = frozenset({int, float, str, bool, type(None), DType})
 _LONGEST_PERIOD = 12
 # of a row of units the first two and the last two run
 SAMPLED = 4
+
+_FIELDS: dict[type, tuple[str, ...] | None] = {}  # found before
 
 
 @dataclass(slots=True)
@@ -107,11 +108,11 @@ def _form(value: Any, names: Names) -> object:
     return tuple(found)
 
 
-@cache
 def _fields(kind: type) -> tuple[str, ...] | None:
     """The attributes of a class of ours; None where they cannot be told."""
-    bases = [base for base in kind.__mro__[:-1] if base not in (Protocol, Generic)]
-    slots = [base.__dict__.get("__slots__") for base in bases]
-    if not kind.__module__.startswith("vramwise.") or not all(isinstance(names, tuple) for names in slots):
-        return None
-    return tuple([name for names in slots for name in names or ()])
+    if kind not in _FIELDS:
+        bases = [base for base in kind.__mro__[:-1] if base not in (Protocol, Generic)]
+        slots = [base.__dict__.get("__slots__") for base in bases]
+        known = kind.__module__.startswith("vramwise.") and all(isinstance(names, tuple) for names in slots)
+        _FIELDS[kind] = tuple([name for names in slots for name in names or ()]) if known else None
+    return _FIELDS[kind]

@@ -84,7 +84,7 @@ def predicted(row: dict[str, Any], seed: int = _SEEDS[0]) -> tuple[Figures, dict
         subject = subject_of(row, Path(folder))
         prediction = subject.forecast(
             lengths=lengths_of(row["widths"], row, seed),
-            eval_lengths=lengths_of(row["eval_widths"], row, seed),
+            eval_lengths=lengths_of(_one_evaluation(row), row, seed),
             steps=len(row["steps"]),
         )
     load, rest = [], []
@@ -95,6 +95,12 @@ def predicted(row: dict[str, Any], seed: int = _SEEDS[0]) -> tuple[Figures, dict
         *(max(getattr(phase, f"peak_{kind}_bytes") for phase in rest) / MIB for kind in ("allocated", "reserved")),
     )
     return figures, features(prediction.run, prediction.model)
+
+
+def _one_evaluation(row: dict[str, Any]) -> list[dict[str, Any]]:
+    """The batches of the first: all evaluations see the same samples, and the last batch may be smaller."""
+    batches: list[dict[str, Any]] = row["eval_widths"]
+    return batches[: len(batches) // max(1, len(row["evals"]))]
 
 
 def rows(files: list[Path]) -> list[dict[str, Any]]:

@@ -292,6 +292,7 @@ def main() -> None:
             (folder / "trace").write_text("1" if arguments.trace or case.get("trace") else "")
             seen = {"WATCH_LOCK": str(WORK / "turn") if arguments.timed else ""}
             seen["WATCH_KERNELS"] = "1" if arguments.kernels else ""
+            seen |= {"WATCH_FRAMES": "1"} if case.get("frames") else {}
             seen["WATCH_LIMIT_MIB"] = str(case.get("limit_mib", ""))
             (folder / "environment").write_text(json.dumps(seen))
             running[name] = (servers[_server(case)].start(folder), time.time())

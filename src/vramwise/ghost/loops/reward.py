@@ -40,6 +40,7 @@ class RewardRun(Run):
         t.mark("weights", "score")
         dtype = FP32 if run.adapter is not None or run.trains_in_fp32 else BY_NAME[run.weights_dtype]
         self.score = Parameter(t, "score.weight", (self.labels, model.hidden_size), dtype, trainable=True)
+        t.empty_cache()  # the training loop begins by handing back what is idle
 
     def trained(self) -> list[Parameter]:
         """The head comes last."""

@@ -8,6 +8,8 @@ Sizes follow flash-attention 2 (csrc/flash_attn/flash_api.cpp) and torch's copy 
 
 from __future__ import annotations
 
+from math import ceil
+
 from vramwise.ghost.dtypes import FP32, INT64
 from vramwise.ghost.ops.elementwise import without_node
 from vramwise.ghost.ops.matmul import autocast_input
@@ -44,13 +46,42 @@ def _flash_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     return to_q, to_k, to_v
 
 
+def _share_keys(t: Tape, q: Tensor, k: Tensor) -> None:
+    """Few rows would leave multiprocessors idle: the keys are shared out, and partial results in fp32 summed up."""
+    batch, heads, tokens, width = q.shape
+    splits = _splits(batch * heads * -(-tokens // 64), 2 * t.hardware.multiprocessors, k.shape[2], width)
+    if splits > 1:
+        sums = t.new((splits, batch, heads, tokens), FP32)
+        results = t.new((splits, batch, heads, tokens, _up(width, 32)), FP32)
+        if t.work is not None:
+            t.work.no_kernel(sums, results)
+        del sums, results
+
+
+def _splits(blocks: int, places: int, keys: int, width: int) -> int:
+    """How many parts: the fewest that fill nearly as many multiprocessors as any number would
+    (flash-attention's `num_splits_heuristic`)."""
+    if blocks >= 0.8 * places:
+        return 1
+    parts = -(-keys // (256 if width <= 64 else 128 if width <= 128 else 64))
+    filled = {}
+    for count in range(1, min(128, places, parts) + 1):
+        if count == 1 or -(-parts // count) != -(-parts // (count - 1)):
+            waves = blocks * count / places
+            filled[count] = waves / ceil(waves)
+    return next(count for count, share in filled.items() if share >= 0.85 * max(filled.values()))
+
+
 def takes_tokens_first(backward: Backward) -> bool:
     """Whether this is flash attention's: what it saves has tokens before heads, in memory as in shape."""
     return backward is _flash_backward
 
 
-def flash_attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, longest: int | None = None) -> Tensor:
-    """Causal attention over (batch, heads, tokens, width). `longest`: a query meets no more keys than that."""
+def flash_attention(
+    t: Tape, q: Tensor, k: Tensor, v: Tensor, longest: int | None = None, *, ragged: bool = False
+) -> Tensor:
+    """Causal attention over (batch, heads, tokens, width). `longest`: a query meets no more keys than that; `ragged`:
+    rows of any length stand one behind the other."""
     v = autocast_input(t, v)
     k = autocast_input(t, k)
     q = autocast_input(t, q)
@@ -58,6 +89,8 @@ def flash_attention(t: Tape, q: Tensor, k: Tensor, v: Tensor, longest: int | Non
     sums = t.new(q.shape[:3], FP32)
     random_state = t.new((2,), INT64)
     unused = t.new((), INT64)
+    if not ragged:
+        _share_keys(t, q, k)
     if t.work is not None:
         t.work.attention((out, sums, random_state, unused), q, k, backward=False, causal=True, longest=longest)
     if t.grad_enabled and (q.node is not None or k.node is not None or v.node is not None):

@@ -74,11 +74,17 @@ def trl_lengths(batches: Sequence[dict[str, Any]], row: dict[str, Any], seed: in
 
 
 def _measured(batch: dict[str, Any], rows: Rows) -> Rows:
-    """The labels that were counted, all in the first row; KTO's mismatched rows have as many."""
+    """The labels that were counted, as many as go into each row; KTO's mismatched rows have as many."""
     if "labelled" not in batch:
         return rows
-    first = 2 if "KL_input_ids" in batch else 1
-    return [(tokens, batch["labelled"] if place < first else 0) for place, (tokens, _) in enumerate(rows)]
+    kinds = 2 if "KL_input_ids" in batch else 1
+    left = [batch["labelled"]] * kinds
+    found: Rows = []
+    for place, (tokens, _) in enumerate(rows):
+        taken = min(left[place % kinds], tokens - 1)
+        left[place % kinds] -= taken
+        found.append((tokens, taken))
+    return found
 
 
 def _packed(batches: Sequence[dict[str, Any]], data: list[list[int]]) -> Lengths:

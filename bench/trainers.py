@@ -100,7 +100,9 @@ def predicted(row: dict[str, Any], seed: int = _SEEDS[0]) -> tuple[Figures, dict
 def _one_evaluation(row: dict[str, Any]) -> list[dict[str, Any]]:
     """The batches of the first: all evaluations see the same samples, and the last batch may be smaller."""
     batches: list[dict[str, Any]] = row["eval_widths"]
-    return batches[: len(batches) // max(1, len(row["evals"]))]
+    evaluations = row.get("evals", 1)
+    count = evaluations if isinstance(evaluations, int) else len(evaluations)
+    return batches[: len(batches) // max(1, count)]
 
 
 def rows(files: list[Path]) -> list[dict[str, Any]]:

@@ -40,7 +40,8 @@ class ValueHeadRun(Run):
 
     def _model(self, batch: Batch, padded: bool) -> tuple[Tensor, Tensor | None]:
         t = self.t
-        t.hidden_states = handed_out = []
+        handed_out: list[Tensor] = []
+        t.hidden_states = handed_out
         hidden = self.body(t, batch["input_ids"], batch["attention_mask"], padded)
         t.hidden_states = None
         if t.training:

@@ -65,8 +65,8 @@ class Flash:
             return self._unpadded(t, query, key, value), None
         if t.work is not None and not t.work.told_samples:
             t.work.asked(4, 3)
-        ragged = self.packed if t.training else self.packed_eval
-        return _tokens_first(t, flash_attention(t, query, key, value, self.window, ragged=ragged)), None
+        packed = self.packed if t.training else self.packed_eval  # how many samples a row holds is not known
+        return _tokens_first(t, flash_attention(t, query, key, value, self.window, sequences=int(packed))), None
 
     def _unpadded(self, t: Tape, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """transformers' `_upad_input`, the kernel over one row of real tokens, `pad_input`."""
@@ -78,7 +78,7 @@ class Flash:
         v = rows_taken(t, value, indices)
         q = rows_taken(t, query, indices)
         longest = -(-indices.numel // batch)  # rows are taken to be alike
-        out = flash_attention(t, q, k, v, min(longest, self.window or longest), ragged=True)
+        out = flash_attention(t, q, k, v, min(longest, self.window or longest), sequences=batch)
         padded = rows_put_back(t, out, indices, (batch, tokens, heads * width))
         del q, k, v, indices, out
         return padded
@@ -109,7 +109,7 @@ class VarlenSdpa:
         value = interleaved_heads(t, value, groups)
         keys = contiguous(t, key) if key.heads_first else key
         values = contiguous(t, value) if value.heads_first else value
-        output = flash_attention(t, query, keys, values, ragged=True)
+        output = flash_attention(t, query, keys, values, sequences=1)
         del keys, values
         return _tokens_first(t, output), None
 

@@ -1,8 +1,8 @@
 """Flash attention, the library's or torch's own: no mask, grouped queries as they are.
 
 Forward: the result and a log-sum-exp. Backward: gradient and result in the order of tokens, copied if they are not;
-then gradients, row sums and an fp32 accumulator for dq with tokens rounded up to 128 and head sizes to 32; for grouped
-queries dk and dv of all heads first, then summed.
+then gradients, row sums and an fp32 accumulator for dq with tokens rounded up to 128 (of sequences in one row: 128 more
+for each) and head sizes to 32; for grouped queries dk and dv of all heads first, then summed.
 Sizes follow flash-attention 2 (csrc/flash_attn/flash_api.cpp) and torch's copy of it.
 """
 
@@ -27,8 +27,10 @@ def _flash_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     to_q = t.like(q)
     to_k = t.like(k)
     to_v = t.like(v)
-    sums = t.new((batch, heads, _up(tokens, 128)), FP32)
-    accumulated = t.new((batch, _up(tokens, 128), heads, _up(width, 32)), FP32)
+    longest, sequences = node.extra
+    rounded = tokens + 128 * sequences if sequences else _up(tokens, 128)
+    sums = t.new((batch, heads, rounded), FP32)
+    accumulated = t.new((batch, rounded, heads, _up(width, 32)), FP32)
     if k.shape[1] != heads:
         wide = [t.new((batch, heads, k.shape[2], width), k.dtype) for _ in range(2)]
         if t.work is not None:
@@ -38,7 +40,7 @@ def _flash_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
         del wide
     if t.work is not None:
         made = (to_q, to_k, to_v, sums, accumulated)
-        t.work.attention(made, q, k, backward=True, causal=True, longest=node.extra)
+        t.work.attention(made, q, k, backward=True, causal=True, longest=longest)
         t.work.stream(2 * q.numel * q.dtype.size, 0)  # row sums before
         t.work.stream(q.numel * 4, q.numel * q.dtype.size)  # and dq out of the accumulator after
     del sums, accumulated
@@ -78,10 +80,10 @@ def takes_tokens_first(backward: Backward) -> bool:
 
 
 def flash_attention(
-    t: Tape, q: Tensor, k: Tensor, v: Tensor, longest: int | None = None, *, ragged: bool = False
+    t: Tape, q: Tensor, k: Tensor, v: Tensor, longest: int | None = None, *, sequences: int = 0
 ) -> Tensor:
-    """Causal attention over (batch, heads, tokens, width). `longest`: a query meets no more keys than that; `ragged`:
-    rows of any length stand one behind the other."""
+    """Causal attention over (batch, heads, tokens, width). `longest`: a query meets no more keys than that;
+    `sequences`: so many of any length stand one behind the other."""
     v = autocast_input(t, v)
     k = autocast_input(t, k)
     q = autocast_input(t, q)
@@ -89,12 +91,12 @@ def flash_attention(
     sums = t.new(q.shape[:3], FP32)
     random_state = t.new((2,), INT64)
     unused = t.new((), INT64)
-    if not ragged:
+    if not sequences:
         _share_keys(t, q, k)
     if t.work is not None:
         t.work.attention((out, sums, random_state, unused), q, k, backward=False, causal=True, longest=longest)
     if t.grad_enabled and (q.node is not None or k.node is not None or v.node is not None):
         out.node = t.node(_flash_backward, (q, k, v), (None, k, q, v, sums, without_node(out), random_state, unused))
-        out.node.extra = longest
+        out.node.extra = (longest, sequences)
     del sums, random_state, unused
     return out

@@ -1,4 +1,4 @@
-"""TRL's files under the embedded engine: `trl sft`, unpacked. Follows scripts/sft.py and trainer/sft_trainer.py of 1.16."""
+"""TRL's files under the embedded engine: `trl sft`, unpacked. Follows scripts/sft.py and SFTTrainer of TRL 1.16."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from vramwise.errors import VramwiseError
 from vramwise.judging import judge, policy_for
 from vramwise.options import Options
 from vramwise.subject import Subject, open_subject, read_document, trainer_of
+from vramwise.trainers.trl.kind import kind_name
 from vramwise.training.parent import decide
 from vramwise.training.parent.engine_axolotl import guard_environment
 from vramwise.training.parent.engine_llamafactory import resumable, torchrun_environment
@@ -158,7 +159,7 @@ def _plan(
         config_text=document.text,
         output_dir=output,
         engine=options.engine,  # type: ignore[arg-type]  # one of ENGINES
-        trainer=run.trainer if options.engine == EMBEDDED else "",
+        trainer=_owner(run) if options.engine == EMBEDDED else "",
         kind=kind_with_a_command(run) if options.engine == "trl" else "",
         recover=options.recover,
         resumable=options.engine != "llamafactory" or resumable(run),
@@ -188,6 +189,11 @@ def _plan(
         guard=GuardThresholds(),
         decisions=tuple(decisions),
     )
+
+
+def _owner(run: RunSpec) -> str:
+    """Whose file it is, with the kind of training where the file alone may not say it."""
+    return f"trl:{kind_name(run)}" if run.trainer == "trl" else run.trainer
 
 
 def _wanted(run: RunSpec, options: TrainOptions) -> Wanted:

@@ -1,4 +1,7 @@
-"""Rows as `trl sft` reads them: a text, a conversation, or a prompt and its completion. Follows SFTTrainer of TRL 1.16."""
+"""Rows as `trl sft` reads them: a text, a conversation, or a prompt and its completion.
+
+Follows SFTTrainer of TRL 1.16.
+"""
 
 from __future__ import annotations
 

@@ -23,6 +23,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import trainer_configs
+from random_models import make_models
 
 HERE = Path(__file__).resolve().parent
 WORK = Path(os.environ.get("AXOLOTL_WORK", "/tmp/axolotl-on-card"))
@@ -71,48 +72,8 @@ def _sides(pair: dict[str, str]) -> dict[str, str]:
 
 
 def make(names: list[str]) -> None:
-    """Model folders with random weights, and one tokenizer for all."""
-    import torch
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
-    from transformers.initialization import no_init_weights
-
-    tok = Tokenizer(models.BPE(unk_token=None))
-    tok.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tok.decoder = decoders.ByteLevel()
-    special = ["<s>", "</s>", "<pad>"]
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=6000, special_tokens=special, initial_alphabet=alphabet)
-    tok.train_from_iterator([(WORK / "words.txt").read_text()], trainer)
-    fast = PreTrainedTokenizerFast(tokenizer_object=tok, bos_token="<s>", eos_token="</s>", pad_token="<pad>")
-    turn = "{{ m['role'] }}: {{ m['content'] }}{{ eos_token }}"
-    fast.chat_template = "{% for m in messages %}" + turn + "{% endfor %}"
-    for name in names:
-        folder = WORK / "models" / name
-        if folder.exists():
-            continue
-        spec = dict(MODELS[name])
-        architectures = spec.pop("architectures")
-        config = AutoConfig.for_model(spec.pop("model_type"), **spec)
-        config.architectures = architectures
-        config.dtype = "bfloat16"
-        with torch.device("cuda"), no_init_weights():
-            model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
-        with torch.no_grad():
-            for label, parameter in model.named_parameters():
-                parameter.fill_(1.0) if "norm" in label else parameter.normal_(0, 0.02)
-        model.tie_weights()
-        model.save_pretrained(folder)
-        fast.save_pretrained(folder)
-        _readable_by_any_transformers(folder / "tokenizer_config.json")
-        del model
-        torch.cuda.empty_cache()
-
-
-def _readable_by_any_transformers(file: Path) -> None:
-    """Transformers 5 writes a class that 4 does not have."""
-    told = json.loads(file.read_text())
-    file.write_text(json.dumps({**told, "tokenizer_class": "PreTrainedTokenizerFast"}))
+    """Model folders with random weights."""
+    make_models(WORK / "models", {name: MODELS[name] for name in names}, (WORK / "words.txt").read_text())
 
 
 def config_of(name: str, case: dict[str, object]) -> dict[str, object]:

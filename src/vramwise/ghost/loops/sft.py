@@ -121,6 +121,7 @@ class Run:
         """What follows the model; other kinds of training load more."""
         if self.run.half_adapters:
             adapters_in_bf16(self.t, self.weights)
+            self.t.empty_cache()  # the training loop begins by handing back what is idle
 
     def bodies(self) -> list[Body]:
         """The models that run: other kinds of training have more than one."""

@@ -13,7 +13,7 @@ from vramwise.trainers.arguments import (
     training_arguments,
 )
 from vramwise.trainers.arguments.accelerate import read_accelerate
-from vramwise.trainers.arguments.vocabulary import argument_versions, nearest
+from vramwise.trainers.arguments.vocabulary import UNUSABLE, argument_versions, nearest
 from vramwise.trainers.fields import Fields
 
 
@@ -60,22 +60,52 @@ def test_versions_differ():
 )
 def test_texts_become_what_the_field_holds(key, value, held):
     assert words().check(key, value) is None
-    assert words().coerce(key, value) == held
+    assert words().held(key, value) == held
 
 
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("per_device_train_batch_size", None),
-        ("per_device_train_batch_size", [1]),
         ("per_device_train_batch_size", "many"),
+        ("gradient_checkpointing", "off"),
+        ("gradient_checkpointing", "None"),
+        ("liger_kernel_config", "{}"),
         ("eval_strategy", False),
+        ("eval_strategy", None),
         ("optim", "adamw_turbo"),
-        ("gradient_checkpointing_kwargs", [1]),
+        ("logging_steps", None),
+        ("output_dir", 3),
     ],
 )
-def test_what_cannot_work_is_refused(key, value):
+def test_what_the_parser_stops_at_is_refused(key, value):
     assert key in words().check(key, value)
+    assert words().held(key, value) is UNUSABLE
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "grave"),
+    [
+        ("per_device_train_batch_size", None, True),
+        ("per_device_train_batch_size", [1], True),
+        ("gradient_accumulation_steps", 2.5, True),
+        ("gradient_checkpointing_kwargs", [1], True),
+        ("save_total_limit", 2.5, False),
+        ("bf16", [True], False),
+    ],
+)
+def test_what_the_parser_takes_although_it_is_of_another_type(key, value, grave):
+    assert words().check(key, value) is None
+    assert words().misread(key, value).grave is grave
+
+
+def test_switches_go_by_what_python_takes_for_true():
+    assert words().held("bf16", [True]) is True
+    assert words().held("bf16", "false") is False
+    plain = words().unconverted()
+    assert plain.held("bf16", "false") is True
+    assert plain.misread("bf16", "false").grave
+    assert plain.misread("bf16", "true") is None
+    assert "quotes" in plain.misread("per_device_train_batch_size", "4").sentence
 
 
 @pytest.mark.parametrize(

@@ -228,18 +228,25 @@ def test_what_is_spelt_is_what_is_resolved(name, more):
 
 
 def test_an_unknown_key_by_how_the_run_is_started():
-    text = "lora_rank: 4\nbenchmarks: [x]\ntorch_dtype: bfloat16\n"
+    text = "lora_rank: 4\nbenchmarks: [x]\nwandb_entity: y\ntorch_dtype: bfloat16\n"
 
     def found(**words):
         subject = subject_of_text(BASE + text, make_target(trainer="trl", **words), trainer="trl")
         return {one.key: one for one in judge(subject, Policy()).findings if one.rule == "unknown-argument"}
 
     command = found()
-    assert set(command) == {"lora_rank", "torch_dtype"}  # benchmarks is open-r1's own
+    assert set(command) == {"lora_rank", "torch_dtype"}  # benchmarks and wandb_entity are open-r1's own
     assert all(one.severity is Severity.ERROR for one in command.values())
     assert "accelerate launch" in command["lora_rank"].message
     assert "dtype" in command["torch_dtype"].message
     assert all(one.severity is Severity.WARNING for one in found(launcher="module").values())
+
+
+def test_one_word_of_a_project_makes_no_recipe():
+    subject = subject_of_text(BASE + "use_flash_attention_2: true\n", trainer="trl")
+    (found,) = [one for one in judge(subject, Policy()).findings if one.rule == "unknown-argument"]
+    assert "alignment-handbook's own script" in found.message
+    assert found.severity is Severity.ERROR
 
 
 def test_renaming_moves_the_value():

@@ -73,7 +73,7 @@ _PLAIN: dict[str, tuple[Any, str]] = {
 
 def resolve_arguments(document: Document, target: Target, files: SideFiles) -> RunSpec:
     """Every field."""
-    words = training_arguments(target.stack)
+    words = training_arguments(target.stack).unconverted()
     config = arguments_config(document, words)
     args = Arguments(Fields(config, "transformers"), words)
     named = args.fields.take("base_model", None, key="model_name_or_path")

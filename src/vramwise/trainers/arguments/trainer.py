@@ -49,7 +49,7 @@ class ArgumentsTrainer:
 
     def strange_keys(self, run: RunSpec) -> Iterable[StrangeKey]:
         """The keys of a file that nobody knows."""
-        return strange_keys(run.config.document.values, self.vocabulary_of(run), self.title)
+        return strange_keys(run.config.document.values, self.vocabulary_of(run), self.title, run.keys)
 
     def type_errors(self, document: Document, stack: Stack) -> Sequence[tuple[str, str]]:
         """What cannot work, by type."""

@@ -46,6 +46,8 @@ _TRLS = _words(
     """
 )
 _SEVERAL = 2
+# Words that nobody else has: one is enough.
+_ALONE = _words("finetuning_type cutoff_len neat_packing quantization_bit pure_bf16")
 
 
 def is_training_config(values: Mapping[Any, Any]) -> bool:
@@ -56,11 +58,11 @@ def is_training_config(values: Mapping[Any, Any]) -> bool:
     if keys & _MEGATRON or (keys & _OTHER_COMMANDS and "do_train" not in keys):
         return False
     own = {key for key in keys & OWN if not isinstance(values[key], dict)}
-    if len(keys & _TRLS) > len(own):
+    if len(keys & _TRLS) > len(own) + len(own & _ALONE):
         return False
     return bool(own) and bool(keys & _TRAINS) and (len(own) >= _SEVERAL or _certain(own))
 
 
 def _certain(own: set[str]) -> bool:
     """One word alone, if nobody else has it."""
-    return bool(own & {"finetuning_type", "cutoff_len", "neat_packing", "quantization_bit", "pure_bf16"})
+    return bool(own & _ALONE)

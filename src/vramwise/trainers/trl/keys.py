@@ -145,7 +145,7 @@ def strange_keys(run: RunSpec, words: Vocabulary) -> Iterator[StrangeKey]:
     project = project_of(values)
     known = COMMAND_KEYS | launcher_keys(stack) | (PROJECTS[project] if project else frozenset())
     everywhere = vocabulary(None, stack)
-    for strange in unknown(values, words, "TRL"):
+    for strange in unknown(values, words, "TRL", run.keys):
         if strange.key in known:
             continue
         gone = GONE.get(strange.key)

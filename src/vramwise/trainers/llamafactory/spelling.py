@@ -35,7 +35,8 @@ WORDS: dict[str, tuple[str, ...]] = COMMON_WORDS | {
     "separate-samples": ("neat_packing: true",),
     "fill-rows": ("packing: true", "neat_packing: true"),
     "shorten-rows": ("cutoff_len: half of it",),
-    "quantize-base": ("quantization_bit: 4",),
+    "quantize-base": ("finetuning_type: lora", "quantization_bit: 4"),
+    "train-in-bf16-with-flash": ("bf16: true", "flash_attn: fa2"),
 }
 
 

@@ -22,6 +22,8 @@ WORDS: dict[str, tuple[str, ...]] = {
     "quantize-base": ("use_peft: true", "load_in_4bit: true"),
     "load-in-bf16": ("dtype: bfloat16",),
     "expandable-segments": ("env:", f"  PYTORCH_ALLOC_CONF: {EXPANDABLE}"),
+    "fuse-loss": ("use_liger_kernel: true  # before TRL 1.15; since then no loss holds logits",),
+    "pad-for-fp8": ("pad_to_multiple_of: 16",),
     "offload-activations": ("activation_offloading: true",),
 }
 

@@ -36,6 +36,9 @@ def _found(args: Arguments, media_templates: frozenset[str]) -> Iterator[Unfollo
     for key, (name, less, why) in _SWITCHES.items():
         if args.value(key):
             yield Unfollowed(name=name, less=less, why=why)
+    if args.values["sharding"].startswith("fsdp") and args.values["loads_through"] == "device":
+        why = "each card takes the whole model before its part; write low_cpu_mem_usage: false to load into host memory"
+        yield Unfollowed(name="loading under FSDP", less=False, why=why)
     if args.value("finetuning_type") == "oft":
         yield Unfollowed(name="OFT", less=False, why="its rotations are counted as LoRA of rank 8")
     if args.value("use_llama_pro") and args.value("finetuning_type") == "lora":

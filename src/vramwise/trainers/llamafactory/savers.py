@@ -51,8 +51,8 @@ def _form(args: Arguments, off: bool, asked: bool) -> None:
     elif asked:
         why = "transformers' default" if off else "gradient_checkpointing turns it on once more, reentrant"
         args.derive(name, not off, why, key="gradient_checkpointing")
-    elif args.values["sharding"] == "fsdp2":
-        args.derive(name, False, "LLaMA-Factory's choice under FSDP 2", key=own)
+    elif args.values["sharding"] == "fsdp2" and "train_sampling_strategy" not in args.words:
+        args.derive(name, False, "LLaMA-Factory's choice under FSDP 2, which transformers 4 tells it of", key=own)
     else:
         args.put(name, own, bool(args.value(own)))
 

@@ -110,3 +110,10 @@ def test_padding_free_joins_the_rows_of_a_batch_in_training_and_in_evaluation():
     assert [shape.width for shape in eval_shapes(run, Lengths(tokens=tokens))] == [30, 70]
     preference = trl_run(TRL[0], packing=False, padding_free=True, beta=0.1, label_smoothing=0.0)
     assert (preference.objective, preference.packing_rows) == ("dpo", "none")  # TRL falls back to padding
+
+
+def test_flash_attention_is_told_how_many_samples_stand_in_a_row():
+    run, lengths = trl_run(TRL[0]), Lengths(tokens=[60, 60, 8, 100, 20], labelled=[9, 9, 8, 9, 9])
+    assert sum(shape.samples for shape in train_shapes(run, lengths)) == 5
+    widths = Lengths(tokens=[256], samples=[7], packed=True)
+    assert train_shapes(run, widths)[0].samples == 7

@@ -34,9 +34,9 @@ class Lengths:
     `pairs`: every sample is a chosen and a rejected row, whose lengths stand one after the other in `tokens`; for KTO a
     row, and the mismatched one of its KL term.
     `whole`: these are all samples that there are. `labelled`: how many tokens of each are trained on, the last ones.
-    `packed`: these are widths of packed batches, one a batch. `unshuffled`: they stand in the data's order, of which a
-    sampler makes another. `labelled_by`: how many tokens of each are trained on, by what labels are put on
-    (`RunSpec.labels_on`); where that is not told apart, all are.
+    `packed`: these are widths of packed batches, one a batch, and `samples` are in each.
+    `unshuffled`: they stand in the data's order, of which a sampler makes another. `labelled_by`: how many tokens of
+    each are trained on, by what labels are put on (`RunSpec.labels_on`); where that is not told apart, all are.
     """
 
     tokens: Sequence[int]
@@ -45,6 +45,7 @@ class Lengths:
     whole: bool = True
     labelled: Sequence[int] | None = None
     packed: bool = False
+    samples: Sequence[int] | None = None
     unshuffled: bool = False
     labelled_by: Mapping[str, Sequence[int]] | None = None
 
@@ -266,8 +267,9 @@ def _shuffled(run: RunSpec, lengths: Lengths) -> Lengths:
 
 def _packed(run: RunSpec, lengths: Lengths, *, evaluation: bool) -> list[BatchShape]:
     full = largest(run, evaluation=evaluation)
-    labelled: Sequence[int | None] = lengths.labelled or [None] * len(lengths.tokens)
-    return [full._replace(width=width, labelled=count) for width, count in zip(lengths.tokens, labelled, strict=True)]
+    unknown: Sequence[None] = [None] * len(lengths.tokens)
+    known = zip(lengths.tokens, lengths.labelled or unknown, lengths.samples or unknown, strict=True)
+    return [full._replace(width=width, labelled=count, samples=samples) for width, count, samples in known]
 
 
 def row_lengths(run: RunSpec, lengths: Lengths) -> Sequence[int]:

@@ -65,7 +65,8 @@ def _of_a_text(pieces: Sequence[Piece]) -> Row:
 def _batch(run: RunSpec, rows: Sequence[Row]) -> BatchShape:
     labelled = sum(row.labelled for row in rows)
     if run.packing_rows == "one":
-        return BatchShape(1, _rounded(run, sum(row.tokens for row in rows)), False, labelled=labelled)
+        width, samples = (sum(getattr(row, name) for row in rows) for name in ("tokens", "samples"))
+        return BatchShape(1, _rounded(run, width), False, labelled=labelled, samples=samples)
     width = _rounded(run, max(row.tokens for row in rows))
     tokens = sum(row.tokens for row in rows)
     padded = tokens < len(rows) * width

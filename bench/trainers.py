@@ -89,7 +89,7 @@ def predicted(row: dict[str, Any], seed: int = _SEEDS[0]) -> tuple[Figures, dict
         )
     load, rest = [], []
     for phase in prediction.needs.phases:
-        (load if phase.phase == "load" else rest).append(phase)
+        (load if phase.step == 0 else rest).append(phase)  # references that are worked out beforehand, too
     figures = Figures(
         *(max(getattr(phase, f"peak_{kind}_bytes") for phase in load) / MIB for kind in ("allocated", "reserved")),
         *(max(getattr(phase, f"peak_{kind}_bytes") for phase in rest) / MIB for kind in ("allocated", "reserved")),

@@ -47,6 +47,7 @@ def entropy_weighted(t: Tape, logits: Tensor, labels: Tensor) -> Tensor:
 
 def probability_weighted_whole(t: Tape, logits: Tensor, labels: Tensor) -> Tensor:
     """Dynamic fine-tuning by a cross entropy of every token; the labels are shifted instead of the logits."""
+    logits = to_float(t, logits)
     targets, per_token = _of_every_token(t, logits)
     weights = scale(t, without_node(per_token))
     loss = _mean(t, mul(t, per_token, weights))
@@ -56,6 +57,7 @@ def probability_weighted_whole(t: Tape, logits: Tensor, labels: Tensor) -> Tenso
 
 def entropy_weighted_whole(t: Tape, logits: Tensor, labels: Tensor) -> Tensor:
     """Entropy-aware focal training the same way: the logits are copied for the entropies alone."""
+    logits = to_float(t, logits)
     targets, per_token = _of_every_token(t, logits)
     weights = _entropies(t, view(t, logits, (per_token.shape[0], logits.shape[-1])))
     loss = _mean(t, mul(t, per_token, weights))

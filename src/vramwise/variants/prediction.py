@@ -286,9 +286,18 @@ def _assumptions(run: RunSpec, model: ModelSpec, lengths: Lengths | None, eval_l
         if given is None:
             continue
         notes.extend(given.assumptions)
-        if lists_widths(given.tokens, run.pad_multiple):
+        notes.extend(_labels(run, given))
+        if run.packing_fill == "full" and lists_widths(given.tokens, run.pad_multiple):
             notes.append("the lengths are all rounded: taken for widths of batches, with shorter rows in them")
     return list(dict.fromkeys(notes))
+
+
+def _labels(run: RunSpec, lengths: Lengths) -> Iterator[str]:
+    """How much of the data is trained on, where the loss goes by that and the data was asked."""
+    counts = lengths.labels(run)
+    if lengths.labelled is None and counts is not None and "tiled" in (run.loss_kernel, run.log_probs):
+        share = sum(counts) / max(1, sum(lengths.tokens))
+        yield f"labels: {share:.0%} of the data's tokens are trained on, by their share of each row's text"
 
 
 def _version(run: RunSpec, package: str) -> str:

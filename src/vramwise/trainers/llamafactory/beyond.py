@@ -37,6 +37,9 @@ def _found(args: Arguments, media_templates: frozenset[str]) -> Iterator[Unfollo
     for key, (name, less, why) in _SWITCHES.items():
         if args.value(key) and not projects(args, key):
             yield Unfollowed(name=name, less=less, why=why)
+    if args.values["sharding"].startswith("fsdp") and args.values["loads_through"] == "device":
+        why = "each card takes the whole model before its part; write low_cpu_mem_usage: false to load into host memory"
+        yield Unfollowed(name="loading under FSDP", less=False, why=why)
     for key in ("galore_layerwise", "apollo_layerwise"):
         if args.value(key) and args.value(f"use_{key.removesuffix('_layerwise')}"):
             yield Unfollowed(name=key, less=True, why="gradients go layer by layer; all of them are counted")

@@ -1,4 +1,4 @@
-"""The losses of tiny runs by a real trainer, which the embedded engine is held against (tests/data/embedded_losses.json).
+"""The losses of tiny runs by a real trainer, for tests/data/embedded_losses.json.
 
     PYTHON_WITH_TRL scripts/record_losses.py trl
     PYTHON_WITH_LLAMAFACTORY scripts/record_losses.py llamafactory
@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "training"))
 
-import embedded_cases as cases  # noqa: E402
+import embedded_cases as cases
 
 
 def train(trainer: str, config: str) -> None:

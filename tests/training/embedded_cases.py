@@ -5,7 +5,7 @@ import random
 from pathlib import Path
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "tiny" / "model"
-WORDS = "zero one two three four five six seven apple boat cloud drum".split()
+WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "apple", "boat", "cloud", "drum"]
 SHAPE = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2, "num_hidden_layers": 2}
 SHAPE |= {"num_key_value_heads": 2, "max_position_embeddings": 256, "tie_word_embeddings": True, "vocab_size": 1024}
 SHAPE |= {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}

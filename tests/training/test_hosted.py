@@ -10,11 +10,13 @@ from plans import make_plan
 from tiny_runs import make_folder, prepared
 
 from vramwise.errors import VramwiseError
+from vramwise.subject import Options
 from vramwise.training.guard.memory_log import read_log
 from vramwise.training.hosted.entries import SCRIPT
 from vramwise.training.parent import extras
 from vramwise.training.parent.engine_llamafactory import llamafactory_attempt
 from vramwise.training.parent.engine_trl import trl_attempt
+from vramwise.training.parent.prepare import TrainOptions, prepare
 
 COMMON = {"model_name_or_path": "model", "per_device_train_batch_size": 4, "gradient_accumulation_steps": 1}
 TRL = {**COMMON, "dataset_name": "data", "max_length": 64, "packing": False, "bf16": False}
@@ -76,6 +78,17 @@ def test_a_run_that_runs_out_of_memory_goes_on_from_its_checkpoint_with_smaller_
     assert [record["micro_batch_size"] for record in log.of_kind("start")] == [4, 2, 1]
     assert [record["attempt"] for record in log.of_kind("end")] == [3]
     assert vramwise("report", folder / "out").exit_code == 0
+
+
+@pytest.mark.parametrize("trainer", FILES)
+def test_after_a_signal_nothing_follows_the_training(folder, vramwise, trainer):
+    """Neither a last evaluation nor a model saved as if it were trained."""
+    done = vramwise("train", write(folder, trainer, run_name="stopped"))
+    assert done.exit_code == 143
+    assert not (folder / "out" / "finished").exists()
+    assert [record["attempt"] for record in read_log(folder / "out" / "memory.jsonl").of_kind("end")] == [1]
+    assert vramwise("train", write(folder, trainer, per_device_train_batch_size=1), "--fresh").exit_code == 0
+    assert (folder / "out" / "finished").exists()
 
 
 def test_beside_a_checkpoint_beginning_anew_must_be_asked_for(folder, vramwise):
@@ -182,6 +195,23 @@ def test_the_python_of_a_command(tmp_path):
     for line, python in ((f"#!{sys.executable}", sys.executable), ("#!/bin/sh", str(beside)), ("", str(beside))):
         command.write_text(line + "\n")
         assert extras.python_of(str(command)) == python
+
+
+def test_the_versions_are_those_of_the_trainers_own_environment(folder):
+    other = folder / "other"
+    site = other / "lib" / "python3.12" / "site-packages"
+    for name in ("trl-1.14.1", "transformers-5.20.1", "torch-2.9.0"):
+        (site / f"{name}.dist-info").mkdir(parents=True)
+    (other / "bin").mkdir()
+    (other / "bin" / "python").touch()
+    command = folder / "bin" / "trl"
+    assert extras.site_of(str(command)) == ()  # our own Python
+    command.write_text(f"#!{other / 'bin' / 'python'}\n")
+    assert extras.site_of(str(command)) == (str(site),)
+    options = TrainOptions(target=Options(), engine="trl")
+    target = prepare(str(write(folder, "trl")), options).run.target
+    assert (target.stack.parts("trl"), target.stack.parts("transformers")) == ((1, 14, 1), (5, 20, 1))
+    assert target.torch == (2, 9)
 
 
 @pytest.mark.parametrize(

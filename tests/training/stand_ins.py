@@ -42,6 +42,11 @@ class Trainer:
             getattr(callback, event, lambda *words, **more: None)(self.args, self.state, control)
         return control.should_training_stop
 
+    def evaluate(self):
+        if self.args.per_device_eval_batch_size > 2 and self.config.get("eval_strategy", "no") != "no":
+            raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        self.tell("on_evaluate")
+
     def train(self, resume_from_checkpoint=None):
         folder = Path(self.args.output_dir)
         with (folder / "seen.txt").open("a") as file:
@@ -57,6 +62,7 @@ class Trainer:
                 os.kill(os.getpid(), signal.SIGTERM)
             if self.tell("on_step_end"):
                 break
+            self.evaluate()
             if step == 1:
                 (folder / "checkpoint-2").mkdir(exist_ok=True)
                 (folder / "checkpoint-2" / "trainer_state.json").write_text(json.dumps({"global_step": 2}))

@@ -80,6 +80,16 @@ def test_a_run_that_runs_out_of_memory_goes_on_from_its_checkpoint_with_smaller_
     assert vramwise("report", folder / "out").exit_code == 0
 
 
+def test_out_of_memory_in_an_evaluation_makes_its_batch_smaller(folder, vramwise):
+    config = write(folder, "trl", per_device_train_batch_size=1, eval_strategy="steps", eval_steps=1)
+    done = vramwise("train", config)
+    assert done.exit_code == 0, done.output
+    assert "out of memory in eval" in done.output
+    starts = read_log(folder / "out" / "memory.jsonl").of_kind("start")
+    assert [record["eval_batch_size"] for record in starts] == [8, 4, 2]
+    assert {record["micro_batch_size"] for record in starts} == {1}
+
+
 @pytest.mark.parametrize("trainer", FILES)
 def test_after_a_signal_nothing_follows_the_training(folder, vramwise, trainer):
     """Neither a last evaluation nor a model saved as if it were trained."""

@@ -71,9 +71,21 @@ class Watched:
 
         trainer.train = train
 
+    def _tells_of_evaluations(self, trainer: Any) -> None:
+        """Where memory runs out in one, its batch is what must become smaller."""
+        theirs = trainer.evaluate
+
+        def evaluate(*arguments: Any, **words: Any) -> Any:
+            if self.guard is not None:
+                self.guard.phase = "eval"
+            return theirs(*arguments, **words)
+
+        trainer.evaluate = evaluate
+
     def _join(self, trainer: Any) -> None:
         self.trainer = trainer
         self._ends_with_training(trainer)
+        self._tells_of_evaluations(trainer)
         trainer.add_callback(self.stop)
         if self._plan.guard.enabled:
             self.guard = MemoryGuard.for_plan(self._plan)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ def make_models(folder: Path, shapes: dict[str, dict[str, Any]], words: str, dev
         model.tie_weights()
         model.save_pretrained(folder / name)
         tokenizer.save_pretrained(folder / name)
+        _readable_by_any_transformers(folder / name / "tokenizer_config.json")
         del model
         torch.cuda.empty_cache()
 
@@ -49,3 +51,9 @@ def _tokenizer(words: str) -> Any:
     fast = PreTrainedTokenizerFast(tokenizer_object=tok, bos_token="<s>", eos_token="</s>", pad_token="<pad>")
     fast.chat_template = "{% for m in messages %}" + _TURN + "{% endfor %}"
     return fast
+
+
+def _readable_by_any_transformers(file: Path) -> None:
+    """Transformers 5 writes a class that 4 does not have."""
+    told = json.loads(file.read_text())
+    file.write_text(json.dumps({**told, "tokenizer_class": "PreTrainedTokenizerFast"}))

@@ -14,7 +14,6 @@ import json
 from importlib.metadata import version
 from typing import Any
 
-
 _SPECIAL = ("bos_token", "eos_token")
 
 

@@ -24,7 +24,9 @@ def sample(template, answers, *, system=None, **changes):
     tags = {"role_tag": "from", "content_tag": "value", "user_tag": "human", "assistant_tag": "gpt"}
     block = {"formatting": "sharegpt", "columns": {"messages": "turns", "system": "system"}, "tags": tags}
     block |= {"template": templates()[template], "longest": 500, "train_on_prompt": False, "last_turn_only": False}
-    return next(llamafactory_samples({"turns": turns, "system": system}, {**block, "thinks": True, **changes}, Letters()))
+    return next(
+        llamafactory_samples({"turns": turns, "system": system}, {**block, "thinks": True, **changes}, Letters())
+    )
 
 
 def text(tokens):

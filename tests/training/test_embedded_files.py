@@ -86,7 +86,7 @@ def test_lora_as_each_trainer_makes_it(folder):
         ("trl_text", {"deepspeed": {"zero_optimization": {"stage": 2}}}, ["deepspeed is not honoured"]),
         ("trl_text", {"label_smoothing_factor": 0.1, "optim": "lomo"}, ["label_smoothing_factor", "optimizer lomo"]),
         ("trl_completion", {"eval_strategy": "epoch"}, ["needs test_split_size"]),
-        ("llamafactory_alpaca", {"template": "llama2"}, ["template llama2 is not one of"]),
+        ("llamafactory_alpaca", {"template": "qwen3_vl"}, ["template qwen3_vl is not one of"]),
         ("llamafactory_alpaca", {"template": None}, ["no template"]),
         ("llamafactory_alpaca", {"dataset": "other"}, ["dataset other: not in ./dataset_info.json"]),
         ("llamafactory_alpaca", {"finetuning_type": "freeze", "neat_packing": True}, ["freeze is neither", "packing"]),

@@ -349,6 +349,7 @@ def _target(options: Options, project: ProjectSettings, name: str) -> Target:
             said=tuple(said.values()),
             torch=torch,
             file=options.stack or project.stack,
+            site=options.site,
         )
         target = make_target(
             gpu=options.gpu or project.gpu,

@@ -180,6 +180,16 @@ def test_a_config_from_a_few_words(answers):
         assert ask(answers, "start", wishes=wrong)["ok"] is False
 
 
+def test_a_config_for_each_trainer_that_one_can_be_made_for(answers):
+    offered = [one["name"] for one in ask(answers, "catalogue")["trainers"] if one["composes"]]
+    assert offered == ["axolotl", "llamafactory", "trl"]
+    for trainer in offered:
+        started = ask(answers, "start", wishes={"model": "Qwen/Qwen2.5-0.5B", "adapter": "lora", "trainer": trainer})
+        assert started["trainer"] == trainer
+        assert ask(answers, "look", started["text"])["trainer"].lower().replace("-", "") == trainer
+    assert ask(answers, "start", wishes={"model": "x", "trainer": "nobody"})["ok"] is False
+
+
 def test_a_log_is_diagnosed_with_the_config_at_hand(answers):
     log = (EXAMPLES / "picture.log").read_text(encoding="utf-8")
     config = SMALL.replace("sequence_len: 1024", "sequence_len: 8192")

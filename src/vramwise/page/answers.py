@@ -23,7 +23,7 @@ from vramwise.page import views
 from vramwise.page.desk import Desk, Request, options_of
 from vramwise.page.failures import diagnosed
 from vramwise.page.knobs import knobs_of
-from vramwise.page.starting import composed
+from vramwise.page.starting import started
 from vramwise.render.fit_html import fit_body
 from vramwise.render.fit_words import answer as fit_answer
 from vramwise.render.fit_words import kind as fit_kind
@@ -53,7 +53,7 @@ class Answers:
             "fix": self._fix,
             "fix-all": self._fix_all,
             "report": self._report,
-            "start": composed,
+            "start": started,
         }
 
     def answer(self, request: str, progress: Progress | None = None, data: bytes | None = None) -> str:

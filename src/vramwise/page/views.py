@@ -26,6 +26,7 @@ from vramwise.render.report_json import finding_json
 from vramwise.render.speed_text import speed_figures
 from vramwise.render.verdict_text import EFFECTS, effect, error_lines, headline, reasons
 from vramwise.subject import Subject
+from vramwise.trainers.composing import composing_trainers
 from vramwise.trainers.registry import TRAINERS
 from vramwise.types import Finding
 from vramwise.units import gib
@@ -42,7 +43,11 @@ def catalogue(version: str) -> dict[str, Any]:
         "version": version,
         "cards": [{"name": card.name, "memory": gib(card.memory_bytes)} for card in all_gpus()],
         "models": catalogue_ids(),
-        "trainers": [{"name": trainer.name, "title": trainer.title} for trainer in TRAINERS],
+        "trainers": [
+            # `composes`: `start` makes a config for it
+            {"name": trainer.name, "title": trainer.title, "composes": trainer.name in composing_trainers()}
+            for trainer in TRAINERS
+        ],
         "allow": [{"word": word, "meaning": meaning} for word, meaning in ALLOW.items()],
     }
 

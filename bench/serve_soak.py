@@ -23,6 +23,9 @@ ROOT = Path(__file__).resolve().parents[1]
 HOST = "127.0.0.1"
 SLOW = 20
 PATIENCE = 60
+# Seconds before it counts, and until all that was begun has ended: who speaks slowly is let go by then.
+WARM = 5
+REST = 12
 
 
 @dataclass
@@ -80,9 +83,8 @@ class Tally:
 
     def idler(self) -> None:
         """A large file asked for, and nothing taken."""
-        large = max(self.files, key=len)
         with suppress(OSError), socket.create_connection((HOST, self.port), timeout=PATIENCE) as client:
-            client.sendall(f"GET /{large} HTTP/1.1\r\nHost: {HOST}:{self.port}\r\n\r\n".encode())
+            client.sendall(f"GET /{self.files[-1]} HTTP/1.1\r\nHost: {HOST}:{self.port}\r\n\r\n".encode())
             time.sleep(max(0.0, self.end - time.monotonic()))
 
 
@@ -93,18 +95,22 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--folder", type=Path, default=ROOT / "dist" / "page")
     asked = parser.parse_args()
-    files = sorted(path.relative_to(asked.folder).as_posix() for path in asked.folder.rglob("*") if path.is_file())
+    found = sorted(filter(Path.is_file, asked.folder.rglob("*")), key=lambda path: path.stat().st_size)
+    files = [path.relative_to(asked.folder).as_posix() for path in found]  # the largest last
     command = [sys.executable, "-m", "vramwise", "serve", "--port", "0", "--folder", str(asked.folder)]
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
-        found = re.search(r":(\d+)/", server.stderr.readline() if server.stderr else "")
-        assert found, "the server did not say where it listens"
-        port = int(found[1])
-        soak(Tally(port, files, time.monotonic() + 3), 8, server.pid)  # what it imports on the way is no leak
+        said = re.search(r":(\d+)/", server.stderr.readline() if server.stderr else "")
+        assert said, "the server did not say where it listens"
+        port = int(said[1])
+        soak(
+            Tally(port, files, time.monotonic() + WARM), asked.clients, server.pid
+        )  # what threads take once is no leak
+        time.sleep(REST)
         before = state(server.pid)
         tally = Tally(port, files, time.monotonic() + asked.seconds)
         during = soak(tally, asked.clients, server.pid)
-        time.sleep(15)  # who speaks slowly is let go by then
+        time.sleep(REST)
         after = state(server.pid)
     finally:
         server.terminate()

@@ -103,9 +103,7 @@ def main() -> None:
         said = re.search(r":(\d+)/", server.stderr.readline() if server.stderr else "")
         assert said, "the server did not say where it listens"
         port = int(said[1])
-        soak(
-            Tally(port, files, time.monotonic() + WARM), asked.clients, server.pid
-        )  # what threads take once is no leak
+        soak(Tally(port, files, time.monotonic() + WARM), asked.clients, server.pid)  # taken once: no leak
         time.sleep(REST)
         before = state(server.pid)
         tally = Tally(port, files, time.monotonic() + asked.seconds)
@@ -163,7 +161,7 @@ def tell(asked: argparse.Namespace, tally: Tally, *states: dict[str, int]) -> No
     for line in tally.wrong[:5]:
         print(line, file=sys.stderr)
     grown = after["rss_mib"] - before["rss_mib"]
-    sys.exit(1 if tally.wrong or grown > 10 or after["threads"] > before["threads"] else 0)
+    sys.exit(1 if tally.wrong or grown > 5 or after["threads"] > before["threads"] else 0)
 
 
 if __name__ == "__main__":

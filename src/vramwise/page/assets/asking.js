@@ -55,7 +55,8 @@ class Line {
 
   next() {
     if (this.asked || !this.waiting.size) return;
-    const [kind, question] = this.waiting.entries().next().value;
+    const kind = CLICKED.find((one) => this.waiting.has(one)) ?? this.waiting.keys().next().value;
+    const question = this.waiting.get(kind);
     this.waiting.delete(kind);
     this.asked = question;
     this.numbers += 1;
@@ -63,6 +64,8 @@ class Line {
   }
 }
 
+// What a hand asked for comes before what the page asks by itself.
+const CLICKED = ['fix', 'fix-all', 'start', 'fit', 'diagnose', 'report'];
 const SLOW = new Set(['weigh', 'ahead', 'chart', 'remedy', 'cards', 'fit', 'report', 'diagnose']);
 
 export class Asking {

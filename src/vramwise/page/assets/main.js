@@ -166,7 +166,8 @@ async function restore() {
   const state = await unpacked(location.hash);
   if (!state) return false;
   for (const key of SETTINGS) if (typeof state.settings?.[key] === 'string' || typeof state.settings?.[key] === 'number') {
-    if (key === 'gpu') chooseCard(String(state.settings[key])); else by(key).value = state.settings[key];
+    if (key === 'gpu') chooseCard(String(state.settings[key]));
+    else by(key).value = key === 'gpus' ? Number(state.settings[key]) || 1 : state.settings[key];
   }
   knobs.clear(typeof state.knobs === 'object' ? state.knobs : {});
   editor.write(state.text);

@@ -64,7 +64,9 @@ def pressed(reader, *keys):
 
 
 def focused(reader):
-    return reader.run("const one = document.activeElement; return one.id || one.textContent.trim().slice(0, 60) || one.tagName")
+    return reader.run(
+        "const one = document.activeElement; return one.id || one.textContent.trim().slice(0, 60) || one.tagName"
+    )
 
 
 def tab_to(reader, wanted):

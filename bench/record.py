@@ -18,7 +18,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
 RECORD = HERE.parent / "src" / "vramwise" / "facts" / "accuracy.json"
 BASIS = (
     "measured on one H200 with torch 2.11; the model was corrected where these runs showed it wrong, so a run unlike "
-    "them can be further off: of 66 plain runs it had not seen, 61 were within 1 %, of 37 of TRL and LLaMA-Factory 20"
+    "them can be further off: of 66 plain runs it had not seen, 61 were within 1 %, of 131 of TRL and LLaMA-Factory 96"
 )
 
 

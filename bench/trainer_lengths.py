@@ -1,8 +1,9 @@
-"""Lengths of the samples in measured batches of TRL, whose losses take labelled tokens alone.
+"""Lengths of the samples in measured batches, and how many tokens of each are trained on.
 
-A run's record has the widths of its batches. The longest sample of a batch is known by that; the others were not
-recorded and are drawn, with fixed seeds, from those of the same data that are no longer. Where the allocator's events
-were recorded, they show how many tokens were labelled: then that number is taken.
+Newer records have both, of every row. Older ones of TRL, whose losses take labelled tokens alone, have the widths of
+batches only: the longest sample of a batch is known by that, and the others are drawn, with fixed seeds, from those of
+the same data that are no longer. Where the allocator's events were recorded, they show how many tokens were labelled:
+then that number is taken.
 """
 
 from __future__ import annotations
@@ -22,8 +23,38 @@ _FILES = {"sft": "sft", "dpo": "dpo", "reward": "dpo", "kto": "kto"}
 Rows = list[tuple[int, int]]  # tokens of a row, and how many of them are trained on
 
 
+PAIRS = ("dpo", "reward", "rm")
+
+
+def recorded(batches: Sequence[dict[str, Any]], row: dict[str, Any]) -> Lengths | None:
+    """The rows that came, where each was recorded."""
+    if any("sequence_ends" in batch for batch in batches):
+        widths = [batch["input_ids"][1] for batch in batches]
+        return Lengths(tokens=widths, labelled=[sum(batch["trained"]) for batch in batches], packed=True)
+    if row["config"].get("packing") or not all("tokens" in batch for batch in batches):
+        return None
+    rows = [found for batch in batches for found in _in_order(batch, row["method"])]
+    tokens, labelled = zip(*rows, strict=True)
+    return Lengths(tokens=tokens, labelled=labelled, pairs=row["method"] not in ("sft", "pt"))
+
+
+def _in_order(batch: dict[str, Any], method: str) -> Rows:
+    """Sample by sample: a pair's two rows are chosen and rejected, KTO's its own and the mismatched one."""
+    own = list(zip(batch["tokens"], batch.get("trained", batch["tokens"]), strict=True))
+    if method in PAIRS:
+        half = len(own) // 2
+        return [row for pair in zip(own[:half], own[half:], strict=True) for row in pair]
+    if method != "kto":
+        return own
+    prefix = "KL" if "KL_tokens" in batch else "kl"
+    others = list(zip(batch.get(f"{prefix}_tokens", ()), batch.get(f"{prefix}_trained", ()), strict=True)) or own
+    return [row for pair in zip(own, others, strict=True) for row in pair]
+
+
 def are_drawn(row: dict[str, Any]) -> bool:
     """Whether lengths that matter are not those of the run."""
+    if recorded(row["widths"], row):
+        return False
     several = any(batch["input_ids"][0] > 1 and "labelled" not in batch for batch in row["widths"])
     return row["trainer"] == "trl" and row["method"] != "reward" and several
 
@@ -43,11 +74,17 @@ def trl_lengths(batches: Sequence[dict[str, Any]], row: dict[str, Any], seed: in
 
 
 def _measured(batch: dict[str, Any], rows: Rows) -> Rows:
-    """The labels that were counted, all in the first row; KTO's mismatched rows have as many."""
+    """The labels that were counted, as many as go into each row; KTO's mismatched rows have as many."""
     if "labelled" not in batch:
         return rows
-    first = 2 if "KL_input_ids" in batch else 1
-    return [(tokens, batch["labelled"] if place < first else 0) for place, (tokens, _) in enumerate(rows)]
+    kinds = 2 if "KL_input_ids" in batch else 1
+    left = [batch["labelled"]] * kinds
+    found: Rows = []
+    for place, (tokens, _) in enumerate(rows):
+        taken = min(left[place % kinds], tokens - 1)
+        left[place % kinds] -= taken
+        found.append((tokens, taken))
+    return found
 
 
 def _packed(batches: Sequence[dict[str, Any]], data: list[list[int]]) -> Lengths:

@@ -22,7 +22,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
 
 from axolotl import MIB, Figures, measured  # noqa: E402
 from record import Entry, write  # noqa: E402
-from trainer_lengths import are_drawn, trl_lengths  # noqa: E402
+from trainer_lengths import PAIRS, are_drawn, recorded, trl_lengths  # noqa: E402
 from vramwise.errors import VramwiseError  # noqa: E402
 from vramwise.options import Options  # noqa: E402
 from vramwise.subject import Subject, open_subject  # noqa: E402
@@ -30,12 +30,13 @@ from vramwise.variants.features import features  # noqa: E402
 from vramwise.variants.lengths import Lengths, parse_lengths  # noqa: E402
 
 RUNS = HERE.parent / "tests" / "data" / "truth"
+_OLDER = ("peft==0.18.1", "trl==0.24.0", "accelerate==1.11.0")
 VERSIONS = {
     "trl": ("trl==1.16.0", "transformers==5.22.2", "peft==0.21.2", "accelerate==1.15.0"),
-    "llamafactory": ("llamafactory==0.9.5", "transformers==5.6.0", "peft==0.18.1", "trl==0.24.0", "accelerate==1.11.0"),
+    "llamafactory": ("llamafactory==0.9.5", "transformers==5.6.0", *_OLDER),
+    "llamafactory457": ("llamafactory==0.9.5", "transformers==4.57.6", *_OLDER),
 }
 _SEEDS = (11, 1, 2, 3)
-_PAIRS = ("dpo", "reward", "rm")
 
 
 def subject_of(row: dict[str, Any], folder: Path) -> Subject:
@@ -46,7 +47,7 @@ def subject_of(row: dict[str, Any], folder: Path) -> Subject:
     config = {**row["config"], "model_name_or_path": str(model), "output_dir": "out"}
     (folder / "config.yml").write_text(json.dumps(config))
     trainer = row["trainer"] if row["trainer"] != "trl" else f"trl:{row['method']}"
-    versions = (*VERSIONS[row["trainer"]], f"torch=={row['torch'].split('+')[0]}")
+    versions = (*VERSIONS[row.get("site", row["trainer"])], f"torch=={row['torch'].split('+')[0]}")
     options = Options(gpu="h200", trainer=trainer, versions=versions, alloc_conf=row["alloc_conf"])
     return open_subject(folder / "config.yml", options)
 
@@ -55,6 +56,8 @@ def lengths_of(batches: list[dict[str, Any]], row: dict[str, Any], seed: int = _
     """Sample lengths that give the batches that came; of packed ones, the widths themselves."""
     if not batches:
         return None
+    if found := recorded(batches, row):
+        return found
     return trl_lengths(batches, row, seed) if row["trainer"] == "trl" else _alike(batches, row)
 
 
@@ -66,7 +69,7 @@ def _alike(batches: list[dict[str, Any]], row: dict[str, Any]) -> Lengths | None
     for batch in batches:
         rows, width = batch["input_ids"]
         spare = 9 if batch.get("padded") or "attention_mask" not in batch else 0
-        if row["method"] in _PAIRS:
+        if row["method"] in PAIRS:
             lines += [f"[{width}, {width - spare}]", *[f"[{width - spare}, {width - spare}]"] * (rows // 2 - 1)]
         elif kl := batch.get("kl_input_ids"):
             lines += [f"[{width}, {kl[1]}]", *[f"[{width - spare}, {kl[1] - spare}]"] * (rows - 1)]
@@ -81,17 +84,25 @@ def predicted(row: dict[str, Any], seed: int = _SEEDS[0]) -> tuple[Figures, dict
         subject = subject_of(row, Path(folder))
         prediction = subject.forecast(
             lengths=lengths_of(row["widths"], row, seed),
-            eval_lengths=lengths_of(row["eval_widths"], row, seed),
+            eval_lengths=lengths_of(_one_evaluation(row), row, seed),
             steps=len(row["steps"]),
         )
     load, rest = [], []
     for phase in prediction.needs.phases:
-        (load if phase.phase == "load" else rest).append(phase)
+        (load if phase.step == 0 else rest).append(phase)  # references that are worked out beforehand, too
     figures = Figures(
         *(max(getattr(phase, f"peak_{kind}_bytes") for phase in load) / MIB for kind in ("allocated", "reserved")),
         *(max(getattr(phase, f"peak_{kind}_bytes") for phase in rest) / MIB for kind in ("allocated", "reserved")),
     )
     return figures, features(prediction.run, prediction.model)
+
+
+def _one_evaluation(row: dict[str, Any]) -> list[dict[str, Any]]:
+    """The batches of the first: all evaluations see the same samples, and the last batch may be smaller."""
+    batches: list[dict[str, Any]] = row["eval_widths"]
+    evaluations = row.get("evals", 1)
+    count = evaluations if isinstance(evaluations, int) else len(evaluations)
+    return batches[: len(batches) // max(1, count)]
 
 
 def rows(files: list[Path]) -> list[dict[str, Any]]:

@@ -23,6 +23,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import trainer_configs
+from random_models import make_models
 
 HERE = Path(__file__).resolve().parent
 WORK = Path(os.environ.get("AXOLOTL_WORK", "/tmp/axolotl-on-card"))
@@ -71,41 +72,8 @@ def _sides(pair: dict[str, str]) -> dict[str, str]:
 
 
 def make(names: list[str]) -> None:
-    """Model folders with random weights, and one tokenizer for all."""
-    import torch
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
-    from transformers.initialization import no_init_weights
-
-    tok = Tokenizer(models.BPE(unk_token=None))
-    tok.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tok.decoder = decoders.ByteLevel()
-    special = ["<s>", "</s>", "<pad>"]
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=6000, special_tokens=special, initial_alphabet=alphabet)
-    tok.train_from_iterator([(WORK / "words.txt").read_text()], trainer)
-    fast = PreTrainedTokenizerFast(tokenizer_object=tok, bos_token="<s>", eos_token="</s>", pad_token="<pad>")
-    turn = "{{ m['role'] }}: {{ m['content'] }}{{ eos_token }}"
-    fast.chat_template = "{% for m in messages %}" + turn + "{% endfor %}"
-    for name in names:
-        folder = WORK / "models" / name
-        if folder.exists():
-            continue
-        spec = dict(MODELS[name])
-        architectures = spec.pop("architectures")
-        config = AutoConfig.for_model(spec.pop("model_type"), **spec)
-        config.architectures = architectures
-        config.dtype = "bfloat16"
-        with torch.device("cuda"), no_init_weights():
-            model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
-        with torch.no_grad():
-            for label, parameter in model.named_parameters():
-                parameter.fill_(1.0) if "norm" in label else parameter.normal_(0, 0.02)
-        model.tie_weights()
-        model.save_pretrained(folder)
-        fast.save_pretrained(folder)
-        del model
-        torch.cuda.empty_cache()
+    """Model folders with random weights."""
+    make_models(WORK / "models", {name: MODELS[name] for name in names}, (WORK / "words.txt").read_text())
 
 
 def config_of(name: str, case: dict[str, object]) -> dict[str, object]:
@@ -154,12 +122,12 @@ def _set(file: str, kind: object) -> dict[str, object]:
     return {"path": str(WORK / file), "type": kind, "ds_type": "json", "split": "train"}
 
 
-def environment(version: str, alloc: str) -> dict[str, str]:
+def environment(version: str, alloc: str, trainer: str = "axolotl") -> dict[str, str]:
     """What a run of this version sees."""
     return {
         **os.environ,
         "PYTHONPATH": f"{SITES / version}:{HERE}",
-        "TRAINER": version if version.isalpha() else "axolotl",
+        "TRAINER": trainer,
         "AXOLOTL_DO_NOT_TRACK": "1",
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
@@ -177,10 +145,10 @@ def environment(version: str, alloc: str) -> dict[str, str]:
 class Server:
     """A process that has imported everything and forks a child for each run."""
 
-    def __init__(self, version: str, alloc: str) -> None:
+    def __init__(self, version: str, alloc: str, trainer: str) -> None:
         self.process = subprocess.Popen(
             [sys.executable, str(HERE / "fork_server.py")],
-            env=environment(version, alloc),
+            env=environment(version, alloc, trainer),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -215,7 +183,7 @@ def row_of(name: str, case: dict[str, object], folder: Path, seconds: float) -> 
     ends = row.pop("ends", None)
     if ends is not None:
         row["step_seconds"] = [round(later - earlier, 5) for earlier, later in pairwise(ends)]
-    row |= {key: case[key] for key in ("workload", "limit_mib", "foretold") if key in case}
+    row |= {key: case[key] for key in ("site", "workload", "limit_mib", "foretold") if key in case}
     if row["rc"]:
         row["tail"] = (folder / "log").read_text(errors="replace")[-1500:]
     return row
@@ -237,7 +205,12 @@ def _without_places(config: dict[str, object]) -> dict[str, object]:
 
 
 def _site(case: dict[str, object]) -> str:
-    return str(case.get("trainer") or case["axolotl"])
+    """The folder with the installed packages: a case may name another than its trainer's newest."""
+    return str(case.get("site") or case.get("trainer") or case["axolotl"])
+
+
+def _server(case: dict[str, object]) -> tuple[str, str, str]:
+    return _site(case), str(case.get("alloc", "expandable_segments:True")), str(case.get("trainer", "axolotl"))
 
 
 def main() -> None:
@@ -256,11 +229,11 @@ def main() -> None:
     WORK.mkdir(exist_ok=True)
     data()
     needed = sorted({case["model"] for case in cases.values()})
-    some_site = environment(_site(next(iter(cases.values()))), "")
+    newest = next(case for case in cases.values() if "site" not in case)
+    some_site = environment(_site(newest), "")
     import_code = f"import axolotl_runs; axolotl_runs.make({needed!r})"
     making = subprocess.Popen([sys.executable, "-c", import_code], env=some_site, cwd=HERE)
-    keys = sorted({(_site(case), case.get("alloc", "expandable_segments:True")) for case in cases.values()})
-    servers = {key: Server(*key) for key in keys}
+    servers = {key: Server(*key) for key in sorted({_server(case) for case in cases.values()})}
     if making.wait():
         sys.exit("the models could not be made")
     print(f"set up in {time.time() - began:.0f} s", flush=True)
@@ -280,10 +253,10 @@ def main() -> None:
             (folder / "trace").write_text("1" if arguments.trace or case.get("trace") else "")
             seen = {"WATCH_LOCK": str(WORK / "turn") if arguments.timed else ""}
             seen["WATCH_KERNELS"] = "1" if arguments.kernels else ""
+            seen |= {"WATCH_FRAMES": "1"} if case.get("frames") else {}
             seen["WATCH_LIMIT_MIB"] = str(case.get("limit_mib", ""))
             (folder / "environment").write_text(json.dumps(seen))
-            server = servers[(_site(case), case.get("alloc", "expandable_segments:True"))]
-            running[name] = (server.start(folder), time.time())
+            running[name] = (servers[_server(case)].start(folder), time.time())
         if not running:
             break
         time.sleep(0.3)

@@ -1,7 +1,8 @@
-"""Draws runs of TRL and LLaMA-Factory by chance: `python trainer_cases.py SEED COUNT > cases.json`, COUNT of each.
+"""Draws runs of TRL and LLaMA-Factory by chance: `python trainer_cases.py SEED TRL LLAMAFACTORY > cases.json`.
 
-Methods, models, lengths, batches, packing, evaluation, quantisation, kernels. Nobody chooses a case because of what it
-would show.
+So many of each. Methods, models, lengths, batches, packing, evaluation, quantisation, kernels, and now and then a rarer
+option. Nobody chooses a case because of what it would show. LLaMA-Factory runs with the newest transformers that it
+allows, where flash attention is broken, or with 4.57.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ MODELS = ("llama1b", "qwen25_05b", "qwen3_4b9", "gemma3_1b", "mistral7b8", "llam
 SMALL = ("llama1b", "qwen25_05b", "qwen3_4b9", "gemma3_1b")
 TRL_METHODS = ("sft", "sft", "sft", "dpo", "sft", "kto", "sft", "sft", "reward", "sft")
 OPTIMIZERS = ("adamw_torch_fused", "adamw_8bit", "paged_adamw_8bit")
-STAGES = ("sft", "sft", "dpo", "sft", "pt", "sft", "kto", "sft", "rm", "sft")
+STAGES = ("sft", "sft", "dpo", "sft", "pt", "dpo", "kto", "sft", "rm", "sft")
 
 
 def trl_case(method: str, tuned: str, rng: random.Random) -> dict[str, Any]:
@@ -37,7 +38,8 @@ def trl_case(method: str, tuned: str, rng: random.Random) -> dict[str, Any]:
         keys["max_length"] = rng.choice([512, 1024, 2048, 2048])
         keys["packing"] = rng.random() < 0.35
     keys["attn_implementation"] = rng.choice(["sdpa", "flash_attention_2"])
-    if keys.get("packing"):
+    _now_and_then(keys, TRL_RARE["all"] + TRL_RARE[method] + (TRL_RARE["peft"] if tuned != "full" else ()), rng)
+    if keys.get("packing") or keys.get("padding_free"):
         keys["attn_implementation"] = "flash_attention_2"
     keys |= _batches(method, rng)
     keys["optim"] = rng.choice(
@@ -51,7 +53,7 @@ def trl_case(method: str, tuned: str, rng: random.Random) -> dict[str, Any]:
 
 
 def llamafactory_case(stage: str, tuned: str, rng: random.Random) -> dict[str, Any]:
-    """One run of `llamafactory-cli train`."""
+    """One run of `llamafactory-cli train`, with flash attention or without."""
     keys: dict[str, Any] = {"finetuning_type": "full" if tuned == "full" else "lora", "bf16": True}
     if tuned != "full":
         keys |= {"lora_rank": rng.choice([8, 16, 64]), "lora_target": "all"}
@@ -69,6 +71,9 @@ def llamafactory_case(stage: str, tuned: str, rng: random.Random) -> dict[str, A
         keys["packing"] = True
         keys["neat_packing"] = rng.random() < 0.5
     keys["flash_attn"] = rng.choice(["sdpa", "fa2", "auto"])
+    _now_and_then(keys, FACTORY_RARE["all"] + FACTORY_RARE[stage] + FACTORY_RARE[tuned], rng)
+    if keys["flash_attn"] == "fa2" and keys.get("neat_packing"):
+        keys["neat_packing"] = False
     if rng.random() < 0.25 and stage in ("sft", "pt"):
         keys["enable_liger_kernel"] = True
     keys |= _batches(stage, rng)
@@ -78,6 +83,45 @@ def llamafactory_case(stage: str, tuned: str, rng: random.Random) -> dict[str, A
         if rng.random() < 0.5:
             keys["per_device_eval_batch_size"] = rng.choice([1, 2, 4])
     return keys
+
+
+Rare = tuple[tuple[float, dict[str, Any]], ...]
+TRL_RARE: dict[str, Rare] = {
+    "all": (
+        (0.12, {"use_liger_kernel": True}),
+        (0.1, {"pad_to_multiple_of": 64}),
+        (0.06, {"fp16": True, "bf16": False}),
+    ),
+    "peft": ((0.08, {"use_dora": True}), (0.1, {"use_rslora": True}), (0.06, {"lora_modules_to_save": ["lm_head"]})),
+    "sft": (
+        *((0.2, {"completion_only_loss": False}), (0.08, {"activation_offloading": True})),
+        *((0.08, {"padding_free": True}), (0.1, {"loss_type": "nll"})),
+    ),
+    "dpo": (
+        *((0.2, {"precompute_ref_log_probs": True}), (0.15, {"loss_type": ["ipo"]}), (0.15, {"max_length": 512})),
+        *((0.1, {"loss_type": ["sigmoid", "sft"], "loss_weights": [1.0, 0.5]}), (0.1, {"padding_free": True})),
+    ),
+    "kto": ((0.2, {"precompute_ref_log_probs": True}), (0.2, {"loss_type": "apo_zero_unpaired"})),
+    "reward": ((0.3, {"center_rewards_coefficient": 0.01}), (0.2, {"max_length": 512})),
+}
+_ADAPTED: Rare = ((0.1, {"use_dora": True}), (0.1, {"use_rslora": True}), (0.1, {"loraplus_lr_ratio": 16.0}))
+FACTORY_RARE: dict[str, Rare] = {
+    "all": ((0.08, {"upcast_layernorm": True}), (0.1, {"upcast_lmhead_output": True})),
+    "lora": (*_ADAPTED, (0.08, {"additional_target": "embed_tokens,lm_head"}), (0.12, {"quantization_bit": 8})),
+    "qlora": _ADAPTED,
+    "full": ((0.25, {"finetuning_type": "freeze", "freeze_trainable_layers": 2}),),
+    "sft": ((0.15, {"train_on_prompt": True}), (0.08, {"use_dft_loss": True})),
+    "pt": (),
+    "dpo": ((0.2, {"pref_loss": "orpo"}), (0.2, {"pref_loss": "simpo"}), (0.2, {"pref_ftx": 0.1})),
+    "kto": (),
+    "rm": (),
+}
+
+
+def _now_and_then(keys: dict[str, Any], rare: Rare, rng: random.Random) -> None:
+    for chance, options in rare:
+        if rng.random() < chance:
+            keys |= options
 
 
 def _batches(method: str, rng: random.Random) -> dict[str, Any]:
@@ -90,19 +134,21 @@ def _batches(method: str, rng: random.Random) -> dict[str, Any]:
 
 def main() -> None:
     """Print the cases."""
-    seed, count = int(sys.argv[1]), int(sys.argv[2])
+    seed, *counts = map(int, sys.argv[1:4])
     rng = random.Random(seed)
+    kinds = (("trl", TRL_METHODS, trl_case), ("llamafactory", STAGES, llamafactory_case))
     cases: dict[str, Any] = {}
-    for number in range(count):
-        for trainer, methods in (("trl", TRL_METHODS), ("llamafactory", STAGES)):
+    for (trainer, methods, draw), count in zip(kinds, counts, strict=True):
+        for number in range(count):
             method = methods[number % len(methods)]
             tuned = rng.choice(["lora", "lora", "qlora", "full"])
             model = rng.choice(SMALL if tuned == "full" or method not in ("sft", "pt") else MODELS)
-            draw = trl_case if trainer == "trl" else llamafactory_case
-            alloc = rng.choice(["", "", "expandable_segments:True"])
-            name = f"{trainer}{number:02d}_{method}_{tuned}_{model}"
-            config = draw(method, tuned, rng)
-            cases[name] = {"trainer": trainer, "method": method, "model": model, "config": config, "alloc": alloc}
+            case = {"trainer": trainer, "method": method, "model": model, "config": draw(method, tuned, rng)}
+            case["alloc"] = rng.choice(["", "", "expandable_segments:True"])
+            flash = case["config"].get("flash_attn") == "fa2"
+            if trainer == "llamafactory" and (rng.random() < 0.3 or flash):
+                case["site"] = "llamafactory457"
+            cases[f"{trainer}{seed}{number:02d}_{method}_{tuned}_{model}"] = case
     print(json.dumps(cases, indent=1))
 
 

@@ -210,10 +210,26 @@ def _shapes(inputs: Any) -> dict[str, Any]:
     if not hasattr(inputs, "items"):
         return {"rows": len(inputs)}
     shapes = {name: list(value.shape) for name, value in inputs.items() if hasattr(value, "shape")}
-    mask = inputs.get("attention_mask")
-    if mask is not None and not TIMED:
-        shapes["padded"] = bool((mask.cpu() == 0).any())  # compared on the CPU: nothing more on the card
+    if not TIMED:
+        shapes |= _counts(inputs)
     return shapes
+
+
+def _counts(inputs: Any) -> dict[str, Any]:
+    """Tokens of every row, and how many are trained on; counted on the CPU: nothing more on the card."""
+    found: dict[str, Any] = {}
+    for name, value in inputs.items():
+        if name.endswith("attention_mask") and value is not None and value.dim() == 2:
+            mask = value.cpu() != 0
+            found["padded"] = found.get("padded", False) or not bool(mask.all())
+            found[name.replace("attention_mask", "tokens")] = mask.sum(1).tolist()
+        elif name.endswith("labels") and getattr(value, "dim", int)() == 2:
+            found[name.replace("labels", "trained")] = (value.cpu() != -100).sum(1).tolist()
+        elif name.endswith("completion_mask"):
+            found[name.replace("completion_mask", "trained")] = (value.cpu() != 0).sum(1).tolist()
+    if "cu_seq_lens_q" in inputs:
+        found["sequence_ends"] = inputs["cu_seq_lens_q"].tolist()
+    return found
 
 
 def watched(trainer: Any) -> TrainerCallback:

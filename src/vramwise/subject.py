@@ -24,7 +24,7 @@ from vramwise.stacks import make_stack
 from vramwise.targets import make_target
 from vramwise.trainers.base import SideFiles, Trainer
 from vramwise.trainers.recognise import NOBODYS, Foreign, recognise, unreadable_as
-from vramwise.trainers.registry import trainer_named
+from vramwise.trainers.registry import running, trainer_named
 from vramwise.types import Document, GpuSpec, ModelSpec, RunSpec, Target
 from vramwise.variants.duration import Duration, duration
 from vramwise.variants.lengths import Lengths, train_shapes
@@ -179,7 +179,7 @@ def subject_of(
     """A Subject from a document that has been read."""
     trainer = trainer_of(document, options.trainer)
     if engine is not None:
-        trainer = trainer_named(engine)
+        trainer = running(trainer, engine)
     target = target_for(document.path, options, trainer)
     return on_target(document, trainer, target, model=model, online=online, text_alone=options.text_alone)
 

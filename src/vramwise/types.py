@@ -418,7 +418,9 @@ class RunSpec:
     attn_implementation: str
     rotary_by_product: bool = True  # rotary angles come from a matrix product, the first of a run
     # "tiled": the head in tiles, from hidden states; neither training nor an evaluation ever holds logits
-    loss_kernel: Literal["stock", "liger_fused_linear", "liger", "cut", "chunked", "tiled", "dft", "eaft"]
+    loss_kernel: Literal[
+        "stock", "liger_fused_linear", "liger", "cut", "chunked", "tiled", "dft", "eaft", "dft_whole", "eaft_whole"
+    ]
     loss_chunks: int = 8  # slices of the logits that the chunked loss takes one at a time
     liger: tuple[str, ...]  # liger kernels in use besides the loss: rope, rms_norm, glu_activation…
     liger_before_build: bool = False  # Liger replaces classes before the model is built: no module keeps its own

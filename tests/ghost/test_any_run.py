@@ -92,7 +92,9 @@ def runs(draw):
         activation_offloading=draw(st.sampled_from(["off", "stream", "legacy", "hidden_states"])),
         layer_offloading=draw(st.booleans()),
         attn_implementation=draw(st.sampled_from(["eager", "sdpa", "flash_attention_2", "flex_attention", "xformers"])),
-        loss_kernel=draw(st.sampled_from(["stock", "liger_fused_linear", "liger", "cut", "chunked", "dft", "eaft"])),
+        loss_kernel=draw(
+            st.sampled_from(["stock", "liger_fused_linear", "liger", "cut", "chunked", "dft", "eaft", "dft_whole"])
+        ),
         liger=draw(st.sampled_from([(), ("rope", "rms_norm", "glu_activation"), ("layer_norm",)])),
         tiled_mlp=draw(st.booleans()),
         tiled_mlp_pieces=draw(st.sampled_from([None, 1, 3])),

@@ -47,7 +47,9 @@ def runs(draw):
         recompute=draw(st.booleans()),
         checkpointing_reentrant=draw(st.booleans()),
         attn_implementation=draw(st.sampled_from(["sdpa", "eager", "flash_attention_2"])),
-        loss_kernel=draw(st.sampled_from(["stock", "liger_fused_linear", "cut", "chunked", "dft", "eaft"])),
+        loss_kernel=draw(
+            st.sampled_from(["stock", "liger_fused_linear", "cut", "chunked", "dft", "eaft", "dft_whole"])
+        ),
         optimizer=draw(st.sampled_from(["adamw_torch_fused", "adamw_torch", "adamw_bnb_8bit", "adafactor"])),
         allocator=draw(st.sampled_from(["", "expandable_segments:True"])),
         evaluates=False,

@@ -79,7 +79,7 @@ def test_how_many_columns_have_an_outlier():
     assert outlier_share(2048, 512) < outlier_share(2048, 4096) < 0.5
 
 
-@pytest.mark.parametrize("kind", ["dft", "eaft"])
+@pytest.mark.parametrize("kind", ["dft", "eaft", "dft_whole", "eaft_whole"])
 def test_weighted_losses_hold_the_logits_three_times_in_fp32(kind):
     """Shifted, picked, and as log-probabilities; the entropy picks once more, for a moment."""
     t = tape()

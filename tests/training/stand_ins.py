@@ -15,6 +15,9 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
+seeds = []
+set_seed = seeds.append
+
 class TrainerCallback:
     pass
 
@@ -77,11 +80,12 @@ def launch_training_script(script_name, launch_args, training_script_args):
 TRL_SCRIPT = """
 import sys
 import yaml
-from transformers import Trainer
+from transformers import Trainer, seeds
 
 if __name__ == "__main__":
     assert sys.argv[1] == "--config"
     config = yaml.safe_load(open(sys.argv[2]))
+    assert seeds == [config.get("seed", 42)]  # before it reads the data
     Trainer(config).train(resume_from_checkpoint=config.get("resume_from_checkpoint"))
 """
 LLAMAFACTORY = """

@@ -166,7 +166,8 @@ class Builder:
             if self._varlen():
                 return VarlenSdpa(packed_eval=self.run.eval_sample_packing)
             return MathSdpa() if self.facts.undeclared_groups else Sdpa()
-        return Flash(self._window(layer))
+        packed, packed_eval = self.run.packing_rows != "none", self.run.eval_sample_packing
+        return Flash(self._window(layer), packed=packed, packed_eval=packed_eval)
 
     def _varlen(self) -> bool:
         """Whether packed rows go to the variable-length kernel: narrow heads, and no sliding window."""

@@ -46,7 +46,7 @@ def _dora(
 ) -> Projection:
     quantised = weights.shapes.get(f"{name}.weight")
     shape = quantised or weights.by_name[f"{name}.weight"].shape
-    dora = Dora(shape, pair[0], pair[1], magnitude)
+    dora = Dora(shape, pair[0], pair[1], magnitude, weights.get(f"{name}.bias"))
     if quantised is None:
         parameter = weights.by_name[f"{name}.weight"]
         return DoraLinear(base, lambda t: parameter, dora, weights.run.lora_dropout, quantised=False)

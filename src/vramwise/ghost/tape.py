@@ -201,6 +201,9 @@ class Tape:
         self.checkpoint_frame: Frame | None = None
         # tokens of the batch under way that are no padding, where that is known
         self.real_tokens: int | None = None
+        # the inputs of all layers, where the model is asked to hand them out
+        self.hidden_states: list[Tensor] | None = None
+        self.without_dropout = False  # the trainer has set the rate of every dropout to zero
         self.labelled: int | None = None  # places of the batch with a label; None: all
         # things that a library makes at first use and keeps
         self.once: dict[str, Storage] = {}

@@ -2,6 +2,7 @@
 
 The model is run without labels; outside of it the logits are shifted (a copy), those of counted tokens picked (a
 copy), and turned into log-probabilities. Every token is taken to count: masked prompts make the copies smaller.
+LLaMA-Factory's ("whole") shift the labels, and take a cross entropy of all logits.
 """
 
 from __future__ import annotations
@@ -42,6 +43,33 @@ def entropy_weighted(t: Tape, logits: Tensor, labels: Tensor) -> Tensor:
     loss = _mean(t, mul(t, per_token, weights))
     del rows, targets, mask, weights, per_token
     return loss
+
+
+def probability_weighted_whole(t: Tape, logits: Tensor, labels: Tensor) -> Tensor:
+    """Dynamic fine-tuning by a cross entropy of every token; the labels are shifted instead of the logits."""
+    logits = to_float(t, logits)
+    targets, per_token = _of_every_token(t, logits)
+    weights = scale(t, without_node(per_token))
+    loss = _mean(t, mul(t, per_token, weights))
+    del targets, per_token, weights
+    return loss
+
+
+def entropy_weighted_whole(t: Tape, logits: Tensor, labels: Tensor) -> Tensor:
+    """Entropy-aware focal training the same way: the logits are copied for the entropies alone."""
+    logits = to_float(t, logits)
+    targets, per_token = _of_every_token(t, logits)
+    weights = _entropies(t, view(t, logits, (per_token.shape[0], logits.shape[-1])))
+    loss = _mean(t, mul(t, per_token, weights))
+    del targets, per_token, weights
+    return loss
+
+
+def _of_every_token(t: Tape, logits: Tensor) -> tuple[Tensor, Tensor]:
+    batch, tokens, vocabulary = logits.shape
+    targets = t.new((batch * tokens,), INT64)
+    logprobs = log_softmax(t, view(t, logits, (batch * tokens, vocabulary)))
+    return targets, _of_each_row(t, logprobs, targets)
 
 
 def _shifted(t: Tape, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -104,4 +132,9 @@ def _mean(t: Tape, per_token: Tensor) -> Tensor:
     return scale(t, total)
 
 
-WEIGHTED: dict[str, WeightedLoss] = {"dft": probability_weighted, "eaft": entropy_weighted}
+WEIGHTED: dict[str, WeightedLoss] = {
+    "dft": probability_weighted,
+    "eaft": entropy_weighted,
+    "dft_whole": probability_weighted_whole,
+    "eaft_whole": entropy_weighted_whole,
+}

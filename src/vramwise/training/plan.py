@@ -86,6 +86,7 @@ class TrainPlan:
     output_dir: str  # absolute
     engine: Literal["transformers", "axolotl", "trl", "llamafactory"] = "transformers"
     kind: str = ""  # of training, where the trainer's command must be told
+    trainer: str = ""  # whose file it is, for the embedded engine; "" = its own
     # recovery
     attempt: int = 1
     resume_from: str | None = None  # a complete checkpoint folder, or None for the start

@@ -104,11 +104,14 @@ def _reads_tokens(run: RunSpec) -> bool:
 
 
 def _labels(run: RunSpec, lengths: Sequence[int], labelled: Sequence[int] | None, longest: int) -> list[int]:
-    """What is left of each sample's labels once it is cut to measure; nothing where they are not known."""
+    """What is left of each sample's labels once it is cut to measure; nothing where they are not known.
+
+    A row's first token follows nothing: it is never foretold.
+    """
     if labelled is None or run.long_rows != "cut" or "tiled" not in (run.loss_kernel, run.log_probs):
         return []
     pairs = zip(lengths, labelled, strict=True)
-    return [max(0, count - max(0, length - longest)) for length, count in pairs]
+    return [max(0, min(count - max(0, length - longest), min(length, longest) - 1)) for length, count in pairs]
 
 
 def as_shapes(run: RunSpec, widths: Widths | None, *, evaluation: bool = False) -> list[BatchShape]:

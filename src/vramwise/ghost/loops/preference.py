@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 from vramwise.families import block_of
 from vramwise.ghost.dtypes import FP32, INT64
@@ -43,7 +42,8 @@ class PreferenceRun(Run):
 
     def __init__(self, t: Tape, run: RunSpec, model: ModelSpec, sharding: Sharding) -> None:
         self.reference_weights: Weights | None = None
-        super().__init__(t, replace(run, lora_dropout=0.0) if self.disables_dropout else run, model, sharding)
+        t.without_dropout = self.disables_dropout
+        super().__init__(t, run, model, sharding)
         self.policy = Model(self.body, self.head, self.units)
         self.reference = built(self.reference_weights) if self.reference_weights is not None else self.policy
         self.without_logits = run.log_probs in ("chunked", "tiled")
@@ -159,7 +159,8 @@ def shifted(t: Tape, logits: Tensor) -> Tensor:
 
 
 def _to_scores(t: Tape, node: Node, grad: Tensor) -> Grads:
-    return (t.new(node.extra, FP32),)
+    shape, dtype = node.extra
+    return (t.new(shape, dtype),)
 
 
 def scored(t: Tape, log_probs: Tensor) -> Tensor:
@@ -167,7 +168,7 @@ def scored(t: Tape, log_probs: Tensor) -> Tensor:
     out = t.new((), FP32)
     if t.grad_enabled and log_probs.node is not None:
         out.node = t.node(_to_scores, (log_probs,), ())
-        out.node.extra = log_probs.shape
+        out.node.extra = (log_probs.shape, log_probs.dtype)
     return out
 
 

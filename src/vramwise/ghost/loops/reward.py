@@ -29,7 +29,8 @@ class RewardRun(Run):
     def __init__(self, t: Tape, run: RunSpec, model: ModelSpec, sharding: Sharding) -> None:
         # no head over the vocabulary: as where it is tied to the embeddings
         headless = replace(model, tie_word_embeddings=True, lm_head_bias=False)
-        super().__init__(t, replace(run, lora_dropout=0.0), headless, sharding)
+        t.without_dropout = True
+        super().__init__(t, run, headless, sharding)
 
     def load_more(self, model: ModelSpec, sharding: Sharding) -> None:
         """The head, trained with or without an adapter."""
@@ -39,6 +40,7 @@ class RewardRun(Run):
         t.mark("weights", "score")
         dtype = FP32 if run.adapter is not None or run.trains_in_fp32 else BY_NAME[run.weights_dtype]
         self.score = Parameter(t, "score.weight", (self.labels, model.hidden_size), dtype, trainable=True)
+        t.empty_cache()  # the training loop begins by handing back what is idle
 
     def trained(self) -> list[Parameter]:
         """The head comes last."""

@@ -117,6 +117,7 @@ class Run:
         """What follows the model; other kinds of training load more."""
         if self.run.half_adapters:
             adapters_in_bf16(self.t, self.weights)
+            self.t.empty_cache()  # the training loop begins by handing back what is idle
 
     def trained(self) -> list[Parameter]:
         """What the optimizer gets."""

@@ -2,7 +2,7 @@
 
 After TRL 0.24's `AutoModelForCausalLMWithValueHead`, as LLaMA-Factory's stage rm uses it: the batch has labels, so the
 model works out the loss of its logits, too; that graph lives until the reward's loss is there. The logits are copied to
-fp32 on their way out.
+fp32 on their way out. The model is asked for the hidden states of all layers, of which the last are taken.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ class ValueHeadRun(Run):
 
     def _model(self, batch: Batch, padded: bool) -> tuple[Tensor, Tensor | None]:
         t = self.t
+        handed_out: list[Tensor] = []
+        t.hidden_states = handed_out
         hidden = self.body(t, batch["input_ids"], batch["attention_mask"], padded)
+        t.hidden_states = None
         if t.training:
             t.phase("loss", self.step)
         unused, logits = self.loss(t, hidden, self.head, batch["labels"])
@@ -53,7 +56,7 @@ class ValueHeadRun(Run):
         if logits is not None:
             t.mark("logits", "logits in fp32")
             logits = to_float(t, logits)
-        del logits, hidden  # what the model gave goes when the wrapper has made its own of it
+        del logits, hidden, handed_out  # what the model gave goes when the wrapper has made its own of it
         loss = scored(t, indexed(t, values, (values.shape[0], 1)))
         del values, unused
         return loss, None

@@ -45,7 +45,8 @@ class WholeDpoRun(_WholeRun):
 class WholeKtoRun(_WholeRun):
     """Single rows, and a second pass over mismatched ones, for policy and reference alike.
 
-    The logits are copied out by label, which half of the rows are taken to have each.
+    The logits are copied out by label: one block where a whole batch has one, as small batches often have, which asks
+    more of the allocator than two that share the rows.
     """
 
     keys = (*_WholeRun.keys, "KL_input_ids", "KL_attention_mask", "KL_labels")
@@ -58,7 +59,7 @@ class WholeKtoRun(_WholeRun):
         del by_label
         return loss, None
 
-    def _both(self, model: Model, batch: Batch, padded: bool) -> tuple[list[Tensor], Tensor]:
+    def _both(self, model: Model, batch: Batch, padded: bool) -> tuple[Tensor, Tensor]:
         t = self.t
         logits, loss = self._scored(model, batch, padded)
         mismatched = {key: batch[f"KL_{key}"] for key in _WholeRun.keys}
@@ -66,7 +67,6 @@ class WholeKtoRun(_WholeRun):
         self._scored(model, mismatched, padded)
         t.grad_enabled = grad
         t.mark("logits", "logits by label for the log")
-        rows, *rest = logits.shape
-        by_label = [t.new((part, *rest), logits.dtype) for part in (rows - rows // 2, rows // 2) if part]
+        by_label = t.new(logits.shape, logits.dtype)
         del logits
         return by_label, loss

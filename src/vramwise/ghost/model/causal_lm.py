@@ -96,6 +96,8 @@ class Body:
         del leaf
         for number, block in enumerate(self.blocks):
             kind = self.kinds[number] if self.kinds else "full"
+            if t.hidden_states is not None:
+                t.hidden_states.append(hidden)
             if self.trained and self.trained[number]:
                 hidden = self._first_trained(t, hidden)
             if self.checkpoint is None or (self.trained and not self.trained[number]):

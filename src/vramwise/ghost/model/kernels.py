@@ -49,10 +49,13 @@ class Sdpa:
 class Flash:
     """The flash-attention library: no mask, grouped queries as they are; padding is left out and put back after."""
 
-    __slots__ = ("window",)
+    __slots__ = ("packed", "packed_eval", "window")
 
-    def __init__(self, window: int | None = None) -> None:
+    def __init__(self, window: int | None = None, *, packed: bool = False, packed_eval: bool = False) -> None:
         self.window = window
+        # samples stand one behind the other, and the kernel is told where each begins
+        self.packed = packed
+        self.packed_eval = packed_eval
 
     def __call__(
         self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
@@ -62,7 +65,8 @@ class Flash:
             return self._unpadded(t, query, key, value), None
         if t.work is not None and not t.work.told_samples:
             t.work.asked(4, 3)
-        return _tokens_first(t, flash_attention(t, query, key, value, self.window)), None
+        packed = self.packed if t.training else self.packed_eval  # how many samples a row holds is not known
+        return _tokens_first(t, flash_attention(t, query, key, value, self.window, sequences=int(packed))), None
 
     def _unpadded(self, t: Tape, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """transformers' `_upad_input`, the kernel over one row of real tokens, `pad_input`."""
@@ -74,7 +78,7 @@ class Flash:
         v = rows_taken(t, value, indices)
         q = rows_taken(t, query, indices)
         longest = -(-indices.numel // batch)  # rows are taken to be alike
-        out = flash_attention(t, q, k, v, min(longest, self.window or longest))
+        out = flash_attention(t, q, k, v, min(longest, self.window or longest), sequences=batch)
         padded = rows_put_back(t, out, indices, (batch, tokens, heads * width))
         del q, k, v, indices, out
         return padded
@@ -105,7 +109,7 @@ class VarlenSdpa:
         value = interleaved_heads(t, value, groups)
         keys = contiguous(t, key) if key.heads_first else key
         values = contiguous(t, value) if value.heads_first else value
-        output = flash_attention(t, query, keys, values)
+        output = flash_attention(t, query, keys, values, sequences=1)
         del keys, values
         return _tokens_first(t, output), None
 

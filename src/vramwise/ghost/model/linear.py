@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from vramwise.ghost.ops.elementwise import add, add_scalar, cast, divide, dropout, mul, scale, without_node
+from vramwise.ghost.ops.elementwise import add, add_scalar, cast, divide, dropout, mul, scale, subtract, without_node
 from vramwise.ghost.ops.matmul import linear
 from vramwise.ghost.ops.shape import cloned, transpose_last
 from vramwise.ghost.tape import Parameter, Tape, Tensor
@@ -96,10 +96,13 @@ class Dora:
     The LoRA weight is made by sending an identity matrix through the branch; a square fp32 matrix of the input's width.
     """
 
-    __slots__ = ("down", "magnitude", "shape", "up")
+    __slots__ = ("bias", "down", "magnitude", "shape", "up")
 
-    def __init__(self, shape: tuple[int, ...], down: Parameter, up: Parameter, magnitude: Parameter) -> None:
+    def __init__(
+        self, shape: tuple[int, ...], down: Parameter, up: Parameter, magnitude: Parameter, bias: Parameter | None
+    ) -> None:
         self.shape = shape
+        self.bias = bias  # the base layer's
         self.down = down
         self.up = up
         self.magnitude = magnitude
@@ -115,6 +118,8 @@ class Dora:
         branch = linear(t, linear(t, x, self.down), self.up)
         if base is None:
             base = linear(t, x, weight)
+        elif self.bias is not None:
+            base = subtract(t, base, self.bias)
         out = add(t, mul(t, add_scalar(t, factor), base), scale(t, mul(t, factor, branch)))
         del base, lora_weight, weight, norm, factor, branch
         return out

@@ -38,6 +38,11 @@ def activation_named(name: str) -> Activation:
     return gelu_new if name in ("gelu_new", "gelu_fast", "gelu_accurate") else activation
 
 
+def called(t: Tape, layer: Projection, x: Tensor) -> Tensor:
+    """A module's call: it holds its argument until the layer is done, also where that rebinds it, or is cut short."""
+    return layer(t, x)
+
+
 class GatedMlp:
     """down(act(gate(x)) * up(x))"""
 
@@ -50,7 +55,7 @@ class GatedMlp:
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""
-        return self.down(t, mul(t, activation(t, self.gate(t, x)), self.up(t, x)))
+        return called(t, self.down, mul(t, activation(t, self.gate(t, x)), self.up(t, x)))
 
 
 class FusedGatedMlp:

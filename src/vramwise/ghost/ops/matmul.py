@@ -92,15 +92,22 @@ def linear(t: Tape, x: Tensor, weight: Tensor, bias: Tensor | None = None, *, tr
     if low_bias is None:
         t.workspace()
         if t.grad_enabled and (low_x.node is not None or low_weight.node is not None):
-            saved = (low_weight if low_x.node is not None else None, low_x if low_weight.node is not None else None)
-            out.node = t.node(_linear_backward, (low_x, low_weight), saved)
+            # no name for what is saved: a checkpoint may not keep it, and then the copy goes before the argument
+            out.node = t.node(
+                _linear_backward,
+                (low_x, low_weight),
+                (low_weight if low_x.node is not None else None, low_x if low_weight.node is not None else None),
+            )
             out.node.extra = (low_x.shape, low_weight.shape)
     else:
         t.bias_workspace()
         inputs = (low_bias, low_weight, low_x)
         if t.grad_enabled and (low_x.node is not None or low_weight.node is not None or low_bias.node is not None):
-            saved = (low_x if low_weight.node is not None else None, low_weight if low_x.node is not None else None)
-            out.node = t.node(_biased_backward, inputs, saved)
+            out.node = t.node(
+                _biased_backward,
+                inputs,
+                (low_x if low_weight.node is not None else None, low_weight if low_x.node is not None else None),
+            )
             out.node.extra = (low_x.shape, low_weight.shape)
             out.node.expected = tuple([(item.shape, item.dtype) for item in inputs])
         del inputs

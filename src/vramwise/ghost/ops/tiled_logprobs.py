@@ -75,7 +75,7 @@ def _tiles(t: Tape, hidden: Tensor, weight: Tensor, compute: DType, *, named: bo
             t.workspace()
             if not named:
                 part = None
-    return [tensor for tensor in (buffer, rows, part) if tensor is not None]
+    return [tensor for tensor in (buffer, part, rows) if tensor is not None]  # a list lets its last go first
 
 
 def _work(t: Tape, shape: tuple[int, ...], words: int, compute: DType, grads: Sequence[bool]) -> None:
@@ -105,5 +105,5 @@ def _backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     names = _tiles(t, Tensor(None, shape, shape[0] * shape[1], dtype), weight, compute, named=True)
     narrow = None if to_hidden is None else cast(t, to_hidden, dtype)
     narrow_weight = None if to_weight is None else cast(t, to_weight, weight.dtype)
-    del names, to_hidden, to_weight
+    del to_hidden, to_weight, names  # in the order in which the function's names go
     return narrow, narrow_weight

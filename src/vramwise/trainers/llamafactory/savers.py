@@ -67,10 +67,13 @@ def resolve_attention(args: Arguments) -> None:
         args.derive(name, "sdpa", "auto: transformers picks sdpa", key=key)
 
 
+_OWN_LOSSES = (("use_dft_loss", "dft_whole"), ("use_eaft_loss", "eaft_whole"), ("use_asft_loss", "dft_whole"))
+
+
 def resolve_loss(args: Arguments) -> None:
     """Fills loss_kernel. Needs Liger and the stage."""
     stage, liger = args.value("stage"), bool(args.value("enable_liger_kernel"))
-    for key, kernel in (("use_dft_loss", "dft"), ("use_eaft_loss", "eaft"), ("use_asft_loss", "dft")):
+    for key, kernel in _OWN_LOSSES:
         if args.value(key) and stage == "sft":
             args.derive("loss_kernel", kernel, f"{key}: the trainer's own loss of the logits", key=key)
             return

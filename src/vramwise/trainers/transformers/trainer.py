@@ -18,7 +18,7 @@ from vramwise.trainers.experts import expert_masks
 from vramwise.types import Change, Document, Origin, RunSpec, Target
 
 # Of no concern here: no fp32 embeddings are kept, and the allocator is set by `vramwise train` itself.
-_MOOT = frozenset({"fp32-embeddings", "allocator-not-expandable"})
+MOOT = frozenset({"fp32-embeddings", "allocator-not-expandable"})
 
 # Fields whose keys it does not take, and values of others.
 _LACKING = frozenset({"fused_lora", "expert_quantization", "empty_cache_at_eval"})
@@ -49,13 +49,16 @@ class PlainTransformers(Axolotl):
 
     def spell(self, run: RunSpec, change: Change) -> Spelling | None:
         """The same keys, but for what this engine has none of: it would refuse the file."""
-        if _LACKING & change.fields.keys() or any(change.fields.get(name) in values for name, values in _NOT.items()):
-            return None
-        return super().spell(run, change)
+        return None if lacks(change) else super().spell(run, change)
 
     def rules(self) -> Sequence[Rule]:
         """The rules about the file, less those that this engine makes moot."""
-        return [rule for rule in super().rules() if rule.id not in _MOOT]
+        return [rule for rule in super().rules() if rule.id not in MOOT]
+
+
+def lacks(change: Change) -> bool:
+    """Whether the engine has nothing of the sort."""
+    return bool(_LACKING & change.fields.keys()) or any(change.fields.get(name) in not_ for name, not_ in _NOT.items())
 
 
 def as_plain_trainer(run: RunSpec) -> RunSpec:

@@ -54,6 +54,8 @@ def trl_rank(plan: TrainPlan, words: list[str]) -> int:
 
     def script() -> None:
         sys.argv = [f"trl {kind}", "--config", file]
+        # TRL holds samples out before it sets its seed: a run that goes on would hold out others
+        import_module("transformers").set_seed(plan.seed)
         runpy.run_module(f"trl.scripts.{kind}", run_name="__main__")
 
     return _guarded(plan, script)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from vramwise.allocator.variables import VARIABLES
 from vramwise.errors import VramwiseError
 from vramwise.trainers.trl.kind import kind_name
+from vramwise.trainers.trl.launching import allocator_variables
 from vramwise.training.hosted.entries import SCRIPT
 from vramwise.training.parent.extras import python_of, trainer_command
 from vramwise.training.parent.handed_over import arguments_of, config_of, hand_over
@@ -38,6 +39,11 @@ def kind_with_a_command(run: RunSpec) -> str:
     if kind not in _KINDS:
         raise VramwiseError(f"TRL has no command for {kind}: it trains {', '.join(_KINDS)}")
     return kind
+
+
+def in_env(run: RunSpec) -> Mapping[str, str]:
+    """The allocator's variables in a file's `env:`, which only TRL's files have."""
+    return allocator_variables(run.config.document.values) if run.trainer == "trl" else {}
 
 
 def _generations(document: Document, plan: TrainPlan) -> Iterator[Edit]:

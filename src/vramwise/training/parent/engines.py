@@ -21,8 +21,6 @@ _ATTEMPTS: Mapping[str, Callable[[TrainPlan, str, Mapping[str, str]], list[str]]
     "llamafactory": llamafactory_attempt,
 }
 ENGINES = tuple(_ATTEMPTS)
-# Trainers whose keys the embedded engine reads.
-_READ_BY_EMBEDDED = ("axolotl", EMBEDDED)
 
 
 def attempt_command(engine: str) -> Callable[[TrainPlan, str, Mapping[str, str]], list[str]]:
@@ -42,11 +40,6 @@ def choose_engine(path: str, owner: Trainer, asked: str | None, *, random_weight
     if owner.name == EMBEDDED or find_command(owner.name) is None:
         return _engine(EMBEDDED, f"{owner.title}, which the file is for, is not installed here")
     return _engine(owner.name, "the file is for it, and it is installed")
-
-
-def read_by_embedded(owner: Trainer) -> bool:
-    """Whether the embedded engine knows the keys of this trainer's files."""
-    return owner.name in _READ_BY_EMBEDDED
 
 
 def _engine(name: str, why: str) -> Decision:

@@ -11,13 +11,14 @@ from vramwise.errors import VramwiseError
 from vramwise.judging import judge, policy_for
 from vramwise.options import Options
 from vramwise.subject import Subject, open_subject, read_document, trainer_of
+from vramwise.trainers.trl.kind import kind_name
 from vramwise.training.parent import decide
 from vramwise.training.parent.engine_axolotl import guard_environment
 from vramwise.training.parent.engine_llamafactory import resumable, torchrun_environment
-from vramwise.training.parent.engine_trl import kind_with_a_command
+from vramwise.training.parent.engine_trl import in_env, kind_with_a_command
 from vramwise.training.parent.engines import EMBEDDED, choose_engine
 from vramwise.training.parent.expected import memory_of, predicted_decision
-from vramwise.training.parent.refusing import refuse_file, refuse_what_the_engine_cannot
+from vramwise.training.parent.refusing import refuse_what_the_engine_cannot
 from vramwise.training.parent.remembered import Found, with_found_batches
 from vramwise.training.parent.resuming import Wanted, decide_start, settings_of
 from vramwise.training.parent.trust import trusted
@@ -86,11 +87,13 @@ def prepare(path: str, options: TrainOptions) -> Prepared:
         raise report.error
     run = subject.run
     if run.base_model is None:
-        raise VramwiseError(f"{path} names no base_model")
+        raise VramwiseError(f"{path} names no {run.keys.get('base_model', 'base_model')}")
     trusts = trusted(run.config, by_user=options.trust_remote_code)
-    refuse_what_the_engine_cannot(path, subject, options, lambda one: _predict(one, options))
-    own = run.added_variables if options.engine == "trl" else {}  # what the file's `env:` says of the allocator
+    refuse_what_the_engine_cannot(path, subject, options, engine, lambda one: _predict(one, options))
+    own = in_env(run)  # what the file's `env:` says of the allocator
     environment, settings, allocator = decide.decide_allocator(run.target, own)
+    if options.engine == EMBEDDED:  # TRL sets it by itself
+        environment = {**own, **environment}
     found = Found(allocator=settings, memory_limit_bytes=options.memory_limit_bytes)
     remembers = options.engine == EMBEDDED and _resumes(run, options)
     run, remembered = with_found_batches(subject, _output_dir(run), found) if remembers else (run, None)
@@ -110,13 +113,10 @@ def prepare(path: str, options: TrainOptions) -> Prepared:
 
 
 def with_engine(path: str, options: TrainOptions) -> tuple[TrainOptions, Decision]:
-    """Who trains, and why; a file that the embedded engine would have to train and does not know is refused."""
+    """Who trains, and why."""
     owner = trainer_of(read_document(path, options.target), options.target.trainer)
     engine = choose_engine(path, owner, options.engine, random_weights=options.random_weights)
-    options = replace(options, engine=engine.value)
-    if engine.value == EMBEDDED:
-        refuse_file(path, owner, options, engine, lambda one: _predict(one, options))
-    return options, engine
+    return replace(options, engine=engine.value), engine
 
 
 def _open(path: str, options: TrainOptions) -> Subject:
@@ -159,6 +159,7 @@ def _plan(
         config_text=document.text,
         output_dir=output,
         engine=options.engine,  # type: ignore[arg-type]  # one of ENGINES
+        trainer=_owner(run) if options.engine == EMBEDDED else "",
         kind=kind_with_a_command(run) if options.engine == "trl" else "",
         recover=options.recover,
         resumable=options.engine != "llamafactory" or resumable(run),
@@ -188,6 +189,11 @@ def _plan(
         guard=GuardThresholds(),
         decisions=tuple(decisions),
     )
+
+
+def _owner(run: RunSpec) -> str:
+    """Whose file it is, with the kind of training where the file alone may not say it."""
+    return f"trl:{kind_name(run)}" if run.trainer == "trl" else run.trainer
 
 
 def _wanted(run: RunSpec, options: TrainOptions) -> Wanted:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from vramwise.errors import VramwiseError
 from vramwise.subject import Subject, open_subject
 from vramwise.trainers.base import Trainer
+from vramwise.training.embedded.owners import unsupported
 from vramwise.training.parent.engine_trl import kind_with_a_command
-from vramwise.training.parent.engines import EMBEDDED, read_by_embedded
+from vramwise.training.parent.engines import EMBEDDED
 from vramwise.training.parent.expected import predicted_decision
-from vramwise.training.parent.extras import COMMANDS, TRAIN, install_lines, missing, trainer_command
-from vramwise.training.parent.supported import needed_modules, unsupported
+from vramwise.training.parent.extras import COMMANDS, TRAIN, find_command, install_lines, missing, trainer_command
+from vramwise.training.parent.supported import needed_modules
 from vramwise.training.plan import Decision
 from vramwise.training.sources import refuse_sources
 from vramwise.variants.prediction import Prediction
@@ -23,22 +24,9 @@ if TYPE_CHECKING:
 Predict = Callable[[Subject], Prediction | None]
 
 
-def refuse_file(path: str, owner: Trainer, options: TrainOptions, engine: Decision, predict: Predict) -> None:
-    """A file whose keys the embedded engine does not know: it could honour none of them by name."""
-    if read_by_embedded(owner):
-        return
-    keys = list(open_subject(path, options.target).document.values)
-    lines = [
-        f"  memory: {_foretold(path, options, predict)}",
-        f"  {path}:1: its {len(keys)} keys are those of {owner.title}; the embedded engine reads Axolotl's",
-        f"  engine: {engine.why}",
-    ]
-    if owner.name in COMMANDS:
-        lines.append(f"  install {owner.title} and let it train: {install_lines([owner.name])}")
-    raise VramwiseError(f"the embedded engine cannot train {path}: it is a file of {owner.title}", *lines)
-
-
-def refuse_what_the_engine_cannot(path: str, subject: Subject, options: TrainOptions, predict: Predict) -> None:
+def refuse_what_the_engine_cannot(
+    path: str, subject: Subject, options: TrainOptions, engine: Decision, predict: Predict
+) -> None:
     """Settings that cannot be honoured, options that are ours alone, and what is not installed."""
     if options.engine is not None and options.engine != EMBEDDED:
         _refuse_hosted(subject, options, options.engine)
@@ -49,12 +37,21 @@ def refuse_what_the_engine_cannot(path: str, subject: Subject, options: TrainOpt
         return
     counted = [f"{len(reasons)} setting(s) that it cannot honour"] if reasons else []
     counted += [f"{len(lacking)} package(s) missing"] if lacking else []
-    lines = [f"  memory: {_foretold(path, options, predict)}", *reasons]
+    lines = [f"  engine: {engine.why}", f"  memory: {_foretold(path, options, predict)}", *reasons]
     if lacking:
         lines.append(f"  {', '.join(lacking)}: {install_lines(lacking)}")
     if reasons:
-        lines.append("  remove these settings, or install Axolotl and let it train (--engine axolotl)")
+        lines.append(f"  remove these settings, or let the file's own trainer train it{_instead(subject.trainer)}")
     raise VramwiseError(f"the embedded engine cannot train {path}: {', '.join(counted)}", *lines)
+
+
+def _instead(owner: Trainer) -> str:
+    """How the trainer that a file is for is had; an engine that takes its files has no command of its own."""
+    name = owner.name if owner.name in COMMANDS else "axolotl" if owner.name == EMBEDDED else None
+    if name is None:
+        return ""
+    how = f"--engine {name}"
+    return f": {how}" if find_command(name) else f": {install_lines([name])}, then {how}"
 
 
 def _refuse_hosted(subject: Subject, options: TrainOptions, engine: str) -> None:

@@ -262,8 +262,8 @@ def needed_modules(run: RunSpec) -> list[str]:
         ("bitsandbytes", bnb or run.quantization in ("4bit", "8bit")),
         ("liger_kernel", bool(run.liger) or run.loss_kernel.startswith("liger")),
         ("deepspeed", run.sharding.startswith("zero")),
-        ("wandb", wants_wandb(config)),
-        ("tensorboard", bool(config.get("use_tensorboard"))),
+        ("wandb", wants_wandb(config) or "wandb" in _listed(config.get("report_to"))),
+        ("tensorboard", bool(config.get("use_tensorboard")) or "tensorboard" in _listed(config.get("report_to"))),
         ("flash_attn", run.attn_implementation == "flash_attention_2"),
     )
     return [name for name, wanted in wants if wanted]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -51,28 +52,49 @@ def _arguments(run: RunSpec, plan: TrainPlan) -> TrainingArguments:
         per_device_train_batch_size=plan.micro_batch_size,
         per_device_eval_batch_size=plan.eval_batch_size or plan.micro_batch_size,
         gradient_accumulation_steps=plan.gradient_accumulation_steps,
-        num_train_epochs=float(config.get("num_epochs", 1.0)),
-        max_steps=int(config.get("max_steps") or -1),
         bf16=plan.precision == "bf16" and run.autocast,
         fp16=plan.precision == "fp16" and run.autocast,
         use_cpu=not torch.cuda.is_available(),
         seed=plan.seed,
-        report_to=_report_to(config),
-        run_name=config.get("wandb_name"),
-        logging_steps=config.get("logging_steps", 10),
-        logging_first_step=True,
         disable_tqdm=True,  # progress.py speaks
         prediction_loss_only=True,
         remove_unused_columns=False,  # rows are made by our own collator
         torch_compile=run.torch_compile,
-        **_optimizer(run),
-        **_schedules(config, evaluates=run.evaluates),
+        optim=run.optimizer,
+        max_grad_norm=run.max_grad_norm,
         **_checkpointing(run),
         **_liger(run),
-        **_sharding(run),
+        **(_sharding(run) | _as_written(config) if config.get("arguments") else _sharding(run) | _from_keys(run)),
+    )
+
+
+def _as_written(config: Config) -> dict[str, Any]:
+    """The arguments of a file that has them; defaults that this transformers does not know are left out."""
+    given = dict(config.get("arguments"))
+    known = {one.name for one in fields(TrainingArguments)}
+    odd = [name for name in given if name not in known and name in config]
+    if odd:
+        raise VramwiseError(f"this transformers has no argument {', '.join(odd)}")
+    if not torch.cuda.is_available():
+        given |= {"dataloader_pin_memory": False}
+        given.pop("tf32", None)
+    return {name: value for name, value in given.items() if name in known}
+
+
+def _from_keys(run: RunSpec) -> dict[str, Any]:
+    config = run.config
+    return {
+        "num_train_epochs": float(config.get("num_epochs", 1.0)),
+        "max_steps": int(config.get("max_steps") or -1),
+        "report_to": _report_to(config),
+        "run_name": config.get("wandb_name"),
+        "logging_steps": config.get("logging_steps", 10),
+        "logging_first_step": True,
+        **_optimizer(run),
+        **_schedules(config, evaluates=run.evaluates),
         **_loader(config),
         **_optional(config),
-    )
+    }
 
 
 def _optimizer(run: RunSpec) -> dict[str, Any]:
@@ -84,14 +106,12 @@ def _optimizer(run: RunSpec) -> dict[str, Any]:
         schedule = "cosine_with_min_lr"
         kwargs["min_lr_rate"] = config.get("cosine_min_lr_ratio")
     return {
-        "optim": run.optimizer,
         "optim_args": _optimizer_arguments(config.get("optim_args")),
         "learning_rate": float(config.get("learning_rate", 5e-5)),
         "lr_scheduler_type": schedule,
         "lr_scheduler_kwargs": kwargs or None,
         "warmup_steps": ratio if ratio is not None else steps or 0,  # below 1 it is a share of all steps
         "weight_decay": float(config.get("weight_decay", 0.0)),
-        "max_grad_norm": run.max_grad_norm,
     }
 
 

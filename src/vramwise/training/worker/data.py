@@ -15,6 +15,7 @@ from typing import Any
 
 from vramwise.errors import VramwiseError
 from vramwise.training.worker.prompts import PromptSettings, Sample, samples_of
+from vramwise.training.worker.row_data import load_row_data
 from vramwise.training.worker.rows import read_rows
 from vramwise.types import RunSpec
 
@@ -33,6 +34,8 @@ class Data:
 def load_data(run: RunSpec, tokenizer: Any, *, seed: int) -> Data:
     """All samples of the run."""
     config = run.config
+    if config.get("rows_apart"):
+        return _checked(run, *load_row_data(run, tokenizer, seed=seed))
     base = Path(config.document.path).parent
     settings = PromptSettings(
         train_on_inputs=bool(config.get("train_on_inputs", False)),
@@ -53,10 +56,15 @@ def load_data(run: RunSpec, tokenizer: Any, *, seed: int) -> Data:
     if config.get("shuffle_merged_datasets", True):
         samples = list(samples)
         random.Random(seed).shuffle(samples)
+    return _checked(run, samples, held, notes)
+
+
+def _checked(run: RunSpec, samples: Sequence[Sample], held: Sequence[Sample], notes: Sequence[str]) -> Data:
     if not samples:
         raise VramwiseError("no training sample is left: " + "; ".join(notes or ["the datasets are empty"]))
     if run.evaluates and not held:
-        raise VramwiseError("no evaluation sample: val_set_size leaves none" if not tests else "test_datasets is empty")
+        empty = bool(run.config.get("test_datasets"))
+        raise VramwiseError("no evaluation sample: " + ("its data is empty" if empty else "nothing is held out"))
     return Data(train=samples, evaluation=held, notes=notes)
 
 

@@ -86,7 +86,8 @@ def make_trainer(
         processing_class=tokenizer,
         callbacks=[progress, *_early_stopping(run), *callbacks],
         progress=progress,
-        shuffle=not (run.config.get("sample_packing_sequentially") or run.config.get("curriculum_sampling")),
+        shuffle=not _in_order(run),
+        order_seed=run.config.get("order_seed"),
         group_by_length=run.group_by_length and not run.sample_packing,
         effective_batch=plan.effective_batch_size,
         keep=_keep(run),
@@ -114,6 +115,12 @@ def rows_of(samples: Sequence[Sample], run: RunSpec, *, packed: bool) -> list[Se
         return [(sample,) for sample in samples]
     bins = pack([len(sample) for sample in samples], run.sequence_len)
     return [[samples[number] for number in numbers] for numbers in bins]
+
+
+def _in_order(run: RunSpec) -> bool:
+    """Whether rows come as they stand in the file."""
+    get = run.config.get
+    return bool(get("sample_packing_sequentially") or get("curriculum_sampling") or get("order") == "file")
 
 
 def _keep(run: RunSpec) -> int | None:

@@ -17,8 +17,9 @@ from vramwise.errors import VramwiseError
 from vramwise.stacks import make_stack
 from vramwise.subject import on_target
 from vramwise.targets import make_target
-from vramwise.trainers.registry import trainer_named
+from vramwise.trainers.registry import running, trainer_named
 from vramwise.training.disk import saving
+from vramwise.training.embedded.owners import translated
 from vramwise.training.plan import EXIT_OUT_OF_MEMORY, PredictedMemory, TrainPlan, read_plan
 from vramwise.training.worker.leaving import leave_done, leave_now
 from vramwise.types import RunSpec
@@ -42,12 +43,12 @@ def main(arguments: list[str]) -> int:
 def run_of(plan: TrainPlan) -> RunSpec:
     """The run as the parent resolved it: the config's text, under the plan's decisions."""
     document = parse_document(plan.config_path, plan.config_text.encode("utf-8"))
-    trainer = trainer_named(plan.engine)
+    trainer = running(trainer_named(plan.trainer or plan.engine), plan.engine)
     target = dict(plan.target)
     stack = make_stack(trainer.package, trainer.releases(), said=target.pop("versions", ()), look_around=False)
     subject = on_target(document, trainer, make_target(stack=stack, env={}, look_around=False, **target))
     return replace(
-        subject.run,
+        translated(subject.run),
         micro_batch_size=plan.micro_batch_size,
         gradient_accumulation_steps=plan.gradient_accumulation_steps,
         effective_batch_size=plan.effective_batch_size,

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from vramwise.errors import VramwiseError
+from vramwise.facts.lora_targets import BY_MODEL
 from vramwise.facts.models import local_config
 from vramwise.training.plan import TrainPlan
 from vramwise.types import RunSpec
@@ -51,7 +52,16 @@ def load_tokenizer(run: RunSpec, plan: TrainPlan) -> Any:
         tokenizer.add_special_tokens({key: value for key, value in special.items() if value is not None})
     if config.get("tokens"):
         tokenizer.add_tokens(list(config.get("tokens")))
+    for word in (config.get("end_token"), *config.get("stop_words", ())):
+        _know(tokenizer, word)
+    if config.get("end_token"):
+        tokenizer.eos_token = config.get("end_token")
     return tokenizer
+
+
+def _know(tokenizer: Any, word: str | None) -> None:
+    if word is not None and word not in tokenizer.get_vocab():
+        raise VramwiseError(f"the template's token {word} is none of the tokenizer's: take the template of this model")
 
 
 def pad_id(tokenizer: Any) -> int:
@@ -70,16 +80,27 @@ def load_model(run: RunSpec, plan: TrainPlan, tokenizer: Any) -> Any:
         model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
     model.config.use_cache = False
     if run.adapter is None:
-        return model
+        return _cast_trained(model, run)
     if run.recompute and run.checkpointing_reentrant:
         # Reentrant checkpointing has no gradient to pass on where no input of a block asks for one.
         model.enable_input_require_grads()
-    return _with_adapter(model, run)
+    return _cast_trained(_with_adapter(model, run), run)
+
+
+def _cast_trained(model: Any, run: RunSpec) -> Any:
+    """What is trained, in the type that the file's trainer gives it."""
+    wanted = torch.float32 if run.trains_in_fp32 else torch.bfloat16 if run.half_adapters else None
+    for name, parameter in model.named_parameters():
+        magnitude = run.half_adapters and "lora_magnitude_vector" in name  # too fine for bf16
+        if wanted is not None and parameter.requires_grad and not magnitude:
+            parameter.data = parameter.data.to(wanted)
+    return model
 
 
 def _load_options(run: RunSpec, plan: TrainPlan) -> dict[str, Any]:
+    as_stored = run.config.get("weights") == "auto" and not plan.random_weights
     return {
-        "dtype": DTYPES[plan.weights_dtype],
+        "dtype": "auto" if as_stored else DTYPES[plan.weights_dtype],
         "attn_implementation": run.attn_implementation,
         "trust_remote_code": plan.trust_remote_code,
     }
@@ -154,6 +175,8 @@ def _with_adapter(model: Any, run: RunSpec) -> Any:
         targets = config.get("lora_target_modules")
     if run.lora_target_linear or targets == ["all-linear"]:
         targets = "all-linear"
+    if targets == [BY_MODEL]:
+        targets = None
     optional = {
         "layers_to_transform": config.get("peft_layers_to_transform"),
         "rank_pattern": config.get("lora_rank_pattern"),

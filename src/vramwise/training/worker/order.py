@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
+import torch
 from torch.utils.data import Dataset, Sampler
 
 from vramwise.training.worker.prompts import IGNORED, Sample, make_sample
@@ -54,10 +55,12 @@ class EpochOrder(Sampler[int]):
         shuffle: bool = True,
         lengths: Sequence[int] | None = None,
         effective_batch: int = 1,
+        by_torch: bool = False,
     ) -> None:
         self._rows = rows
         self._filled = multiple * -(-rows // multiple)
         self._seed = seed
+        self._by_torch = by_torch
         self._shuffle = shuffle
         self._lengths = lengths
         self._group = _GROUPED_BATCHES * effective_batch
@@ -72,12 +75,20 @@ class EpochOrder(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         order = list(range(self._rows))
-        if self._shuffle:
+        if self._shuffle and self._by_torch:
+            order = drawn_by_torch(self._rows, self._seed + self._epoch)
+        elif self._shuffle:
             random.Random(f"{self._seed}/{self._epoch}").shuffle(order)
         if self._lengths is not None:
             order = _grouped(order, self._lengths, self._group)
         yield from order
         yield from [self._rows] * (self._filled - self._rows)
+
+
+def drawn_by_torch(rows: int, seed: int) -> list[int]:
+    """The order of accelerate's seedable sampler, which transformers' Trainer goes by."""
+    found: list[int] = torch.randperm(rows, generator=torch.Generator().manual_seed(seed)).tolist()
+    return found
 
 
 def _grouped(order: Sequence[int], lengths: Sequence[int], size: int) -> list[int]:

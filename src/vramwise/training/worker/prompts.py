@@ -64,6 +64,14 @@ def make_sample(pieces: Sequence[tuple[Sequence[int], bool]]) -> Sample:
     return Sample(ids, labels)
 
 
+def sample_of(ids: Sequence[int], labels: Sequence[int]) -> Sample:
+    """Tokens and what is learnt of them."""
+    made = Sample(array("i", ids), array("i", labels))
+    if made.labels:
+        made.labels[0] = IGNORED
+    return made
+
+
 def samples_of(row: Row, block: Mapping[str, Any], tokenizer: Any, settings: PromptSettings) -> Iterator[Sample]:
     """The samples of one row (completion may give several)."""
     try:

@@ -33,6 +33,7 @@ class SameResultTrainer(Trainer):
         progress: Progress,
         shuffle: bool = True,
         group_by_length: bool = False,
+        order_seed: int | None = None,
         effective_batch: int = 1,
         keep: int | None = None,
         run: str = "",
@@ -48,6 +49,7 @@ class SameResultTrainer(Trainer):
         self._progress = progress
         self._shuffle = shuffle
         self._group_by_length = group_by_length
+        self._order_seed = order_seed  # of transformers' own order; None: ours, of the run's seed
         self._effective_batch = effective_batch
         self._evaluated = torch.zeros(2, dtype=torch.float64)
         if not self.model_accepts_loss_kwargs:
@@ -62,8 +64,9 @@ class SameResultTrainer(Trainer):
         return EpochOrder(
             len(rows),
             multiple=self.args.per_device_train_batch_size * self.args.world_size,
-            seed=self.args.seed,
+            seed=self.args.seed if self._order_seed is None else self._order_seed,
             shuffle=self._shuffle,
+            by_torch=self._order_seed is not None,
             lengths=rows.lengths() if self._group_by_length else None,
             effective_batch=self._effective_batch,
         )

@@ -1,0 +1,59 @@
+"""Files of other trainers as the embedded engine runs them: their keys and rules, transformers' plain Trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+from vramwise.allocator.variables import settings_in_force
+from vramwise.rules.base import Rule
+from vramwise.trainers.base import SideFiles, Spelling, Trainer
+from vramwise.trainers.transformers.trainer import MOOT, as_plain_trainer, lacks
+from vramwise.types import Change, Document, Origin, RunSpec, Target
+
+
+class EmbeddedOn:
+    """A trainer's files under the embedded engine; what is not said here is the trainer's own."""
+
+    def __init__(self, owner: Trainer) -> None:
+        self._owner = owner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._owner, name)
+
+    def resolve(self, document: Document, target: Target, side_files: SideFiles) -> RunSpec:
+        """The run as the embedded engine does it."""
+        return as_embedded(self._owner.resolve(document, target, side_files))
+
+    def spell(self, run: RunSpec, change: Change) -> Spelling | None:
+        """In the file's own keys, but for what the engine would refuse."""
+        return None if lacks(change) or change.fields.get("sample_packing") else self._owner.spell(run, change)
+
+    def rules(self) -> Sequence[Rule]:
+        """The trainer's, less those that the engine makes moot."""
+        return [rule for rule in self._owner.rules() if rule.id not in MOOT]
+
+
+def embedded_on(owner: Trainer) -> Trainer:
+    """The owner's files under the embedded engine."""
+    return cast(Trainer, EmbeddedOn(owner))
+
+
+def as_embedded(run: RunSpec) -> RunSpec:
+    """The same settings under transformers' plain Trainer, as far as it goes another way than the file's trainer.
+
+    What is trained keeps the types that the trainer gives it, and evaluations its schedule.
+    """
+    plain = as_plain_trainer(run)
+    kept = ("trainer", "trainer_title", "quantised_base_prepared", "evaluates", "eval_batch_size", "eval_sequence_len")
+    plain = replace(plain, eval_scheduled=run.eval_scheduled, **{name: getattr(run, name) for name in kept})
+    origins = {**plain.origins, **{name: run.origins[name] for name in kept if name in run.origins}}
+    if not run.loss_kernel.startswith("liger"):
+        plain = replace(plain, loss_kernel="stock")
+        origins["loss_kernel"] = Origin(kind="derived", why="transformers' own loss: full logits in fp32")
+    in_file = run.added_variables if run.trainer == "trl" else {}  # its `env:`, which wins over everything
+    if in_file:
+        settings, origins["allocator"] = settings_in_force(run.target, in_file, "the file's env")
+        plain = replace(plain, added_variables=in_file, allocator=settings)
+    return replace(plain, origins=origins)

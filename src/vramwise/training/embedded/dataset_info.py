@@ -1,0 +1,102 @@
+"""`dataset_info.json` of LLaMA-Factory: what the names of datasets stand for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from vramwise.trainers.llamafactory.method import names
+from vramwise.training.embedded.arguments import Check
+from vramwise.training.sources import source_problems
+from vramwise.types import Config, RunSpec
+
+INFO = "dataset_info.json"
+_ONLINE = "ONLINE"
+_ALPACA = {"prompt": "instruction", "query": "input", "response": "output", "messages": "conversations"}
+_TAGS = {
+    "role_tag": "from",
+    "content_tag": "value",
+    "user_tag": "human",
+    "assistant_tag": "gpt",
+    "system_tag": "system",
+}
+_HONOURED = frozenset(
+    {"file_name", "hf_hub_url", "formatting", "columns", "tags", "subset", "split", "file_sha1", "ranking"}
+)
+_COLUMNS = frozenset({"prompt", "query", "response", "history", "messages", "system"})
+
+
+def blocks_of(run: RunSpec, key: str) -> list[dict[str, Any]]:
+    """Each dataset under a key, as rows are read and encoded by it; KeyError for a name that nobody explains."""
+    table = _table(run.config)
+    return [_block(name, {} if table is None else table[name], run.config) for name in names(run.config.get(key))]
+
+
+def dataset_problems(run: RunSpec) -> Iterator[Check]:
+    """Why the data of a file cannot be read."""
+    if not names(run.config.get("dataset")):
+        yield "dataset", True, "no dataset: nothing to train on"
+    for key in ("dataset", "eval_dataset"):
+        for name in names(run.config.get(key)):
+            for message in _problems(name, run.config):
+                yield key, True, f"dataset {name}: {message}"
+
+
+def _problems(name: str, config: Config) -> Iterator[str]:
+    folder = str(config.get("dataset_dir", "data"))
+    if folder.startswith("REMOTE:"):
+        yield f"dataset_dir {folder} is not looked up"
+        return
+    table = _table(config)
+    if table is None and folder != _ONLINE:
+        yield f"{folder}/{INFO} is not there, or no table of datasets"
+        return
+    entry = {} if table is None else table.get(name)
+    if not isinstance(entry, Mapping):
+        yield f"not in {folder}/{INFO}"
+        return
+    odd = [key for key, value in entry.items() if key not in _HONOURED and value is not None]
+    columns = entry.get("columns") or {}
+    odd += [f"columns.{key}" for key, value in columns.items() if key not in _COLUMNS and value is not None]
+    if odd:
+        yield f"{', '.join(map(str, odd))} of {INFO} is not honoured"
+    if entry.get("formatting", "alpaca") not in ("alpaca", "sharegpt"):
+        yield f"formatting {entry.get('formatting')} is neither alpaca nor sharegpt"
+    if entry.get("ranking"):
+        yield "it holds pairs, and only samples are trained on"
+    for _, message in source_problems(_block(name, entry, config), Path(config.document.path).parent):
+        yield message
+
+
+def _block(name: str, entry: Mapping[str, Any], config: Config) -> dict[str, Any]:
+    columns = entry.get("columns")
+    # where columns are named at all, those that are not are none
+    found = dict(columns) if columns is not None else dict(_ALPACA)
+    tags = entry.get("tags")
+    block = {
+        "formatting": entry.get("formatting", "alpaca"),
+        "columns": found,
+        "tags": dict(tags) if tags is not None else dict(_TAGS),
+        "name": entry.get("subset"),
+        "split": entry.get("split", "train"),
+    }
+    if "hf_hub_url" in entry or not entry:
+        return {**block, "path": entry.get("hf_hub_url", name)}
+    return {**block, "path": str(_folder(config) / str(entry.get("file_name", name)))}
+
+
+def _folder(config: Config) -> Path:
+    """`dataset_dir`, from the working folder, then from the config's."""
+    name = str(config.get("dataset_dir", "data"))
+    beside = Path(config.document.path).parent / name
+    return beside if not Path(name).is_dir() and beside.is_dir() else Path(name)
+
+
+def _table(config: Config) -> dict[str, Any] | None:
+    try:
+        found = json.loads((_folder(config) / INFO).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None

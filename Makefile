@@ -55,16 +55,15 @@ docs: $(DEV)/.ready
 	$(DEV)/bin/python scripts/fit_changes.py
 
 # The page as one static folder, dist/page: Pyodide comes from its npm package, so npm is needed.
-page: $(DEV)/.ready
-	$(DEV)/bin/python scripts/build_page.py
+page: $(DEMO)/.ready
+	$(DEMO)/bin/python scripts/build_page.py
 
 # What is released: a wheel with the page in it, and the page alone as a zip.
 wheel: page
 	rm -rf src/vramwise/page/site
-	cp -r dist/page src/vramwise/page/site
-	$(DEV)/bin/python -m pip wheel --quiet --no-deps --wheel-dir dist .
-	cd dist && rm -f vramwise-page.zip && $(abspath $(DEV))/bin/python -m zipfile -c vramwise-page.zip page
-	rm -rf src/vramwise/page/site
+	trap 'rm -rf src/vramwise/page/site' EXIT; cp -r dist/page src/vramwise/page/site && \
+	$(DEMO)/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	cd dist && rm -f vramwise-page.zip && $(abspath $(DEMO))/bin/python -m zipfile -c vramwise-page.zip page
 
 # Predicted against measured, one line a recorded run.
 accuracy: $(DEV)/.ready

@@ -11,6 +11,7 @@ from mcp.shared.exceptions import MCPError
 
 import vramwise as package
 from vramwise.mcp.server import make_server
+from vramwise.options import FitOptions
 
 MISTAKES = (ROOT / "examples" / "mistakes.yml").read_text("utf-8")
 SMALL = "base_model: HuggingFaceTB/SmolLM2-135M\nsequence_len: 2048\nmicro_batch_size: 8\nbf16: true\n"
@@ -111,6 +112,20 @@ def test_fit_gives_the_text_that_fits():
     assert package.predict(found["config"], package.Options(gpu="6GB")).fits
 
 
+def test_fit_gives_the_largest_value_of_a_key():
+    """The same as `fit --max`, in the words of the config's own trainer."""
+    text = "model_name_or_path: HuggingFaceTB/SmolLM2-135M\nuse_peft: true\nmax_length: 2048\n"
+    key = "per_device_train_batch_size"
+    found = result("fit_config", config=text, gpu="12GB", maximise=key)
+    native = package.fit(text, package.Options(gpu="12GB", text_alone=True), FitOptions(maximise=key, online=False))
+    assert found["config"] == native.best.attempt.document.text
+    assert f"The largest {key} that fits: " in found["summary"]
+    assert key in {edit["key"] for edit in found["best"]["edits"]}
+    nothing = result("fit_config", config=SMALL, gpu="1GB", maximise="micro_batch_size")
+    assert not nothing["fits"]
+    assert "without maximise" in nothing["next"]
+
+
 def test_diagnose_reads_a_log_and_weighs_the_config():
     log = (
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.6 GiB"
@@ -144,7 +159,13 @@ def test_knowledge_is_found():
         ("predict_memory", {}, "name a model", "give config, or model"),
         ("predict_memory", {"config": SMALL, "run": {"rank": 4}}, "both say the run", "give one of them"),
         ("predict_memory", {"model": "m", "run": {"rank": 4}}, "rank is an adapter's", "give config, or model"),
-        ("fit_config", {"config": SMALL, "gpu": "24GB", "allow": ["magic"]}, "magic", "mend gpu, allow or keep"),
+        ("fit_config", {"config": SMALL, "gpu": "24GB", "allow": ["magic"]}, "magic", "mend gpu, allow, keep"),
+        (
+            "fit_config",
+            {"config": SMALL, "gpu": "24GB", "maximise": "x"},
+            "maximise x: it can be one of micro",
+            "or maximise",
+        ),
         ("fit_config", {"config": "base_model: a/b\nadapter: lora\n", "gpu": "24GB"}, "not known", "call list_models"),
         ("explain_rule", {"rule": "eval-pek"}, "did you mean eval-peak", "search_practice"),
         ("lookup_key", {"key": "seqence_len"}, "did you mean sequence_len", "search_practice"),

@@ -116,8 +116,10 @@ class Prediction(Displayed):
         asked = self.report is not self.needs or self.needs.highest_reserved_bytes <= self.capacity_bytes
         runs = asked and self.report.out_of_memory is None
         between = self.bounds
+        if between is None and not asked:  # whatever caches give back: what tensors hold at once has to be there
+            return False if self.needs.highest_allocated_bytes > self.capacity_bytes else None
         if between is None:
-            return runs if asked else None
+            return runs
         if between.lower_bytes > self.capacity_bytes:
             return False
         return True if runs and between.upper_bytes is not None else None
@@ -136,7 +138,8 @@ def predict_run(
 ) -> Prediction:
     """Ghost run and allocator for one resolved config; what `rehearsals` of its variants have in common is reused.
 
-    Without `on_card` a run that would reserve more than there is is not asked what becomes of it: `fits` stays open.
+    Without `on_card` a run that would reserve more than there is is not asked what becomes of it: `fits` stays open
+    unless its tensors alone are too much.
     """
     _refuse_absurd(run)
     rehearsals = rehearsals or Rehearsals()

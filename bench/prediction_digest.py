@@ -39,7 +39,11 @@ def figures(report: MemoryReport) -> str:
 def line(prediction: Prediction) -> str:
     """What the run needs, what becomes of it on the card, and every event of it."""
     timeline = prediction.timeline
-    events = digest([tuple(event) for event in timeline.events], list(timeline.tags), list(timeline.phases))
+    tags = timeline.tags
+    events = digest(
+        [(action, *rest, tags[tag] if action == 0 else tag) for action, *rest, tag in timeline.events],
+        list(timeline.phases),
+    )
     return f"{figures(prediction.needs)} | {figures(prediction.report)} | {events} {digest(*prediction.assumptions)}"
 
 

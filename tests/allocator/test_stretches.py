@@ -28,6 +28,7 @@ class Writer:
         self.events: list[Event] = []
         self.cuts: list[int] = []
         self.count = 0
+        self.side = chance.random() < 0.3  # layers copy something on another stream
 
     def alloc(self, size: int, stream: int = 0) -> tuple[int, int]:
         self.count += 1
@@ -46,7 +47,7 @@ class Writer:
         self.cuts.append(len(self.events))
         stays, due = [], []
         for at, (size, life) in enumerate(plan):
-            made = self.alloc(size)
+            made = self.alloc(size, int(self.side and at % 5 == 2))
             if life:
                 due.append((at + life, made))
             else:

@@ -69,7 +69,9 @@ def test_stretches_said_to_be_alike_are(run, kind, widths):
     for start, source in timeline.alike.items():
         length = ends[start] - start
         if length > 1:
-            assert _key(timeline.events[start : start + length]) == _key(timeline.events[source : source + length])
+            assert _key(timeline.events[start : start + length], {}) == _key(
+                timeline.events[source : source + length], {}
+            )
 
 
 @settings(**COMMON)

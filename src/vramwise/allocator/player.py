@@ -32,19 +32,24 @@ class _Marks(NamedTuple):
 
 
 class Whole(Protocol):
-    """A stretch played as such; what it makes and frees by position."""
+    """A stretch as far as it can be told without its events."""
 
     @property
     def length(self) -> int:
         """Its events."""
 
     @property
-    def kept(self) -> Sequence[int]:
-        """What it makes and leaves."""
+    def kept(self) -> Sequence[tuple[int, int]]:
+        """What it makes and leaves: numbers, counted from its first, and positions."""
 
-    @property
-    def freed(self) -> Sequence[int]:
-        """What it frees from before."""
+
+class PlayedWhole(NamedTuple):
+    """A stretch that was played as such: where it begins, its first tensor, and what it freed from before."""
+
+    start: int
+    stretch: Whole
+    first: int
+    freed: Sequence[int]
 
 
 class Counters(Counting, Protocol):
@@ -68,7 +73,7 @@ class Play:
 
     live: Live = field(default_factory=dict)
     odd_sizes: dict[int, int] = field(default_factory=dict)  # of blocks larger than their request, by event
-    wholes: list[tuple[int, Whole]] = field(default_factory=list)  # stretches played as such, by their start
+    wholes: list[PlayedWhole] = field(default_factory=list)  # in the order of their starts
     peak_index: int = -1
     peak_phase: Phase = BEFORE_ANY_PHASE
     phases: list[PhasePeak] = field(default_factory=list)

@@ -85,19 +85,18 @@ def _breakdown(timeline: Timeline, play: Play) -> dict[str, int]:
     alive: dict[int, int] = {}  # the event of its request by tensor
     events = timeline.events
     start, end = 0, play.peak_index + 1
-    for begin, stretch in (*play.wholes, (end, None)):
-        for index, event in enumerate(events[start : min(begin, end)], start):
-            if event[0] == _ALLOC:
-                alive[event[1]] = index
-            elif event[0] == _FREE:
-                del alive[event[1]]
+    for begin, stretch, first, freed in (*play.wholes, (end, None, 0, ())):
+        part = events[start : min(begin, end)]
+        alive.update([(event[1], index) for index, event in enumerate(part, start) if event[0] == _ALLOC])
+        for tensor in [event[1] for event in part if event[0] == _FREE]:
+            del alive[tensor]
         start = min(begin, end)
         if stretch is None or begin + stretch.length > end:
             continue
-        for position in stretch.kept:
-            alive[events[begin + position][1]] = begin + position
-        for position in stretch.freed:
-            del alive[events[begin + position][1]]
+        for tensor, position in stretch.kept:
+            alive[first + tensor] = begin + position
+        for tensor in freed:
+            del alive[tensor]
         start = begin + stretch.length
     bytes_by_category: dict[str, int] = {}
     for index in alive.values():

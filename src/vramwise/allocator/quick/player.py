@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from vramwise.allocator.blocks import AllocationError
-from vramwise.allocator.player import Player, failure
+from vramwise.allocator.player import PlayedWhole, Player, failure
 from vramwise.allocator.quick.allocator import FlatAllocator
 from vramwise.allocator.quick.known import state_of
 from vramwise.allocator.quick.shelf import BITS, FlatShelf, Program
@@ -36,7 +36,7 @@ class QuickPlayer(Player[FlatAllocator]):
         self._cuts = timeline.cuts if allocator.expandable else ()
         self._stretches = stretches or Stretches(timeline)
         # tensors of other streams, which have shelves of their own
-        self._elsewhere: dict[int, FlatShelf] = {}
+        self._elsewhere: dict[int, int] = {}
 
     def state(self, carried: Sequence[Any]) -> State:
         """What decides how events will be served."""
@@ -50,7 +50,11 @@ class QuickPlayer(Player[FlatAllocator]):
             begin, end = cuts[at], cuts[at + 1] if at + 1 < len(cuts) else stop
             if end > stop or end - begin < _FEWEST_EVENTS:
                 continue
-            stretch, number = self._stretches.at(begin, end)
+            if self._elsewhere and single < begin:  # what is elsewhere must be known
+                if not self._single(single, begin, first):
+                    return False
+                single = begin
+            stretch, number = self._stretches.at(begin, end, self._elsewhere)
             if stretch is None:
                 continue
             if single < begin and not self._single(single, begin, first):
@@ -59,16 +63,25 @@ class QuickPlayer(Player[FlatAllocator]):
         return self._single(single, stop, first)
 
     def _whole(self, stretch: Stretch, start: int, number: int, first: bool) -> bool:
-        """Play a stretch as a whole; False, and nothing done, where memory runs out or is another stream's."""
+        """Play a stretch as a whole; False, and nothing done, where memory runs out, or might on several streams."""
         allocator, live, events = self.allocator, self.result.live, self.timeline.events
         outer = [events[start + position][1] for position in stretch.freed]
-        if self._elsewhere and any(tensor in self._elsewhere for tensor in outer):
+        elsewhere = self._elsewhere
+        if (elsewhere or stretch.on_streams) and [elsewhere.get(tensor, 0) for tensor in outer] != stretch.freed_on:
             return False
         reserved, allocated = allocator.reserved_bytes, allocator.allocated_bytes
-        saved = allocator.save() if allocator.room() < stretch.most_new else None
+        tight = allocator.room() < stretch.most_new
+        if tight and stretch.on_streams:
+            return False
+        saved = allocator.save() if tight else None
+        keys = [live[tensor] for tensor in outer]
+        kept: list[tuple[int, int]] = []
+        grown: _Growths = []
         try:
-            small, kept_small = self._half(stretch.small, allocator.small, start)
-            large, kept_large = self._half(stretch.large, allocator.large, start)
+            for half in stretch.halves:
+                more, left = self._half(half, allocator.shelf(half.small, half.stream), keys)
+                grown += more
+                kept += left
         except AllocationError:
             assert saved is not None
             allocator.restore(saved)
@@ -76,20 +89,32 @@ class QuickPlayer(Player[FlatAllocator]):
         allocator.careful = False
         for tensor in outer:
             del live[tensor]
-        live.update([(number + tensor, key) for tensor, key in (*kept_small, *kept_large)])
-        growths = sorted([(stretch.number_of[tensor], grown) for tensor, grown in (*small, *large)])
+        live.update([(number + tensor, key) for tensor, key in kept])
+        if stretch.on_streams:
+            self._note_elsewhere(stretch, number, outer)
+        growths = sorted([(stretch.number_of[tensor], size) for tensor, size in grown])
         allocator.allocated_bytes += stretch.change
         allocator.peak_allocated_bytes = max(allocator.peak_allocated_bytes, allocated + stretch.highest)
         if first:
-            self.result.wholes.append((start, stretch))
+            self.result.wholes.append(PlayedWhole(start, stretch, number, outer))
         if growths or reserved >= self._most_reserved:
             self._note(stretch, start, reserved, allocated, growths)
         return True
 
-    def _half(self, half: Half, shelf: FlatShelf, start: int) -> tuple[_Growths, Iterable[tuple[int, int]]]:
-        """Play one pool's part; which tensors took new memory, and how much; and the blocks of those it leaves."""
-        live, events = self.result.live, self.timeline.events
-        own = {-place: live[events[start + position][1]] for place, position in enumerate(half.outer, 1)}
+    def _note_elsewhere(self, stretch: Stretch, number: int, freed: Sequence[int]) -> None:
+        """What it left on other streams, and what it freed there."""
+        for tensor in freed:
+            self._elsewhere.pop(tensor, None)
+        for half in stretch.halves:
+            if half.stream:
+                self._elsewhere.update([(number + tensor, half.stream) for tensor in half.kept])
+
+    def _half(self, half: Half, shelf: FlatShelf, freed: Sequence[int]) -> tuple[_Growths, Iterable[tuple[int, int]]]:
+        """Play one pool's part; which tensors took new memory, and how much; and the blocks of those it leaves.
+
+        `freed`: the blocks that the stretch frees from before.
+        """
+        own = {-place: freed[position] for place, position in enumerate(half.outer, 1)}
         program, known = half.steps(shelf), half.known
         if len(program) < _WORTH_KNOWING or not known.worth_it:
             growths = self._played(shelf, program, own)
@@ -137,31 +162,33 @@ class QuickPlayer(Player[FlatAllocator]):
         timeline, allocator, play = self.timeline, self.allocator, self.result
         live, elsewhere = play.live, self._elsewhere
         small, large = allocator.small, allocator.large
+        most_reserved, most_allocated = self._most_reserved, self._most_allocated
+        allocated = allocator.allocated_bytes
         for index, (action, tensor, size_bytes, stream, tag) in enumerate(timeline.events[start:stop], start):
             if action == _ALLOC:
                 size = (size_bytes + 511) & -512
                 shelf = small if size <= SMALL else large
                 if stream:
-                    shelf = elsewhere[tensor] = allocator.shelf(size <= SMALL, stream)
+                    elsewhere[tensor] = stream
+                    shelf = allocator.shelf(size <= SMALL, stream)
                 try:
                     if size > 0:
                         shelf.play(((size << BITS, tensor),), live, shelf.grow)
                     else:
                         size = live[tensor] = 0
                 except AllocationError:
+                    allocator.allocated_bytes = allocated
                     play.out_of_memory = failure(allocator, self.marks.phase, timeline.tags[tag].label, size_bytes)
                     return False
                 taken = live[tensor] >> BITS
-                if first and taken != size:
+                if taken != size and first:
                     play.odd_sizes[index] = taken
-                allocated = allocator.allocated_bytes = allocator.allocated_bytes + taken
+                allocated += taken
                 if allocated > allocator.peak_allocated_bytes:
                     allocator.peak_allocated_bytes = allocated
                 reserved = allocator.reserved_bytes
-                if reserved >= self._most_reserved and (
-                    reserved > self._most_reserved or allocated > self._most_allocated
-                ):
-                    self._most_reserved, self._most_allocated = reserved, allocated
+                if reserved >= most_reserved and (reserved > most_reserved or allocated > most_allocated):
+                    most_reserved, most_allocated = reserved, allocated
                     play.peak_index, play.peak_phase = index, self.marks.phase
             elif action == _FREE:
                 size = live[tensor] >> BITS
@@ -169,10 +196,15 @@ class QuickPlayer(Player[FlatAllocator]):
                     del live[tensor]
                     continue
                 shelf = small if size <= SMALL else large
-                if elsewhere:
-                    shelf = elsewhere.pop(tensor, shelf)
+                if elsewhere and tensor in elsewhere:
+                    shelf = allocator.shelf(size <= SMALL, elsewhere.pop(tensor))
                 shelf.play(((0, tensor),), live, shelf.grow)
-                allocator.allocated_bytes -= size
+                allocated -= size
             else:
+                allocator.allocated_bytes = allocated
+                self._most_reserved, self._most_allocated = most_reserved, most_allocated
                 self.mark(action, tag)
+                most_reserved, most_allocated = self._most_reserved, self._most_allocated
+        allocator.allocated_bytes = allocated
+        self._most_reserved, self._most_allocated = most_reserved, most_allocated
         return True

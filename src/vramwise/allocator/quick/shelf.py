@@ -55,7 +55,8 @@ class FlatShelf:
                 key = keys[at]
                 address = key & MASK
                 end = address + (key >> BITS)
-                if end in gaps:
+                # the last of all blocks, at the end of the last range, is passed by only where there is another
+                if end in gaps and (at + 1 < len(keys) or end != self.gap_order[-1]):
                     at = self._passing(at)
                     key = keys[at]
                     address = key & MASK

@@ -12,7 +12,7 @@ Two facts about such an allocator make most of a stretch needless:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
 from vramwise.allocator.quick.known import Known
@@ -34,18 +34,23 @@ _Key = tuple[tuple[int, ...], ...]
 
 
 class Half:
-    """One pool's part of a stretch. Its own tensors are numbered from the stretch's first; others -1, -2 and so on.
+    """One pool's part of a stretch, on one stream.
 
-    `outer`: the positions where those others are freed. `kept`: its own that it leaves.
+    Its own tensors are numbered from the stretch's first, others -1, -2 and so on.
+    `outer`: which of those that the stretch frees from before are its. `kept`: its own that it leaves.
     """
 
-    __slots__ = ("_freed", "_lean", "_most", "_needs", "kept", "known", "most_new", "outer", "program")
+    __slots__ = (
+        *("_freed", "_lean", "_most", "_needs", "kept", "known", "most_new", "outer", "program", "small", "stream"),
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, small: bool, stream: int) -> None:
+        self.small = small
+        self.stream = stream
         self.program: list[tuple[int, int]] = []
         self.outer: list[int] = []
         self.kept: list[int] = []
-        self.most_new = 0  # memory it could at most add
+        self.most_new = SMALL_SEGMENT if small else 0  # memory it could at most add
         self._freed: dict[int, int] = {}
         self._needs: dict[int, tuple[int, int, int]] = {}
         self._most = [0, 0, 0]
@@ -73,8 +78,11 @@ class Half:
 
     def steps(self, shelf: FlatShelf) -> Program:
         """What must be played on this shelf: all that matters where the largest free blocks are of some sizes."""
-        one, two, three = accumulate([key >> BITS for key in (*_NONE, *shelf.keys[-3:])[:-4:-1]])
         most = self._most
+        if shelf.keys and shelf.keys[-1] >> BITS >= most[0]:
+            one = two = three = most[2]
+        else:
+            one, two, three = accumulate([key >> BITS for key in (*_NONE, *shelf.keys[-3:])[:-4:-1]])
         room = (_rounded(one, most[0]), _rounded(two, most[1]), _rounded(three, most[2]))
         if room not in self._lean:
             self._lean[room] = self._find_lean(*room)
@@ -105,17 +113,18 @@ class Stretch:
     """A stretch of requests and frees, whatever its tensors are called.
 
     `requests`: positions of the requests, `number_of`: of a tensor's. `allocated`: bytes allocated after each, from the
-    stretch's start on. `kept`, `freed`: positions of what it makes and leaves, and of what it frees from before.
+    stretch's start on. `kept`: what it makes and leaves, by number and position; `freed`: positions where it frees what
+    was there before, `freed_on`: on which stream that was made. `halves`: what each pool has to do.
     """
 
     __slots__ = (
-        *("allocated", "change", "freed", "highest", "kept", "large", "length", "most_new", "number_of", "requests"),
-        "small",
+        *("allocated", "change", "freed", "freed_on", "halves", "highest", "kept", "length", "most_new", "number_of"),
+        *("on_streams", "requests"),
     )
 
-    def __init__(self, events: Sequence[Event]) -> None:
-        self.small, self.large = Half(), Half()
-        self.small.most_new = SMALL_SEGMENT
+    def __init__(self, events: Sequence[Event], elsewhere: Mapping[int, int]) -> None:
+        """`elsewhere`: tensors that are not on the first stream, and on which they are."""
+        halves: dict[tuple[bool, int], Half] = {}
         self.requests: list[int] = []
         self.number_of: dict[int, int] = {}
         self.length = len(events)
@@ -123,9 +132,15 @@ class Stretch:
         made: dict[int, int] = {}
         changes = []
         self.freed: list[int] = []
-        for position, (action, tensor, size, _, _) in enumerate(events):
+        self.freed_on: list[int] = []
+        for position, (action, tensor, size, stream, _) in enumerate(events):
             rounded = (size + MIN_BLOCK - 1) & -MIN_BLOCK
-            half = self.small if rounded <= SMALL else self.large
+            small = rounded <= SMALL
+            if action != _ALLOC:
+                stream = events[made[tensor]][3] if tensor in made else elsewhere.get(tensor, 0)
+            half = halves.get((small, stream))
+            if half is None:
+                half = halves[small, stream] = Half(small, stream)
             changes.append(rounded if action == _ALLOC else -rounded)
             if action == _ALLOC:
                 made[tensor] = position
@@ -133,21 +148,24 @@ class Stretch:
                 self.requests.append(position)
                 half.program.append((rounded << BITS, tensor - first))
                 # of two small segments in a row more than one's worth is asked for
-                half.most_new += 2 * rounded if half is self.small else rounded + _SEGMENT_SLACK
+                half.most_new += 2 * rounded if small else rounded + _SEGMENT_SLACK
             elif made.pop(tensor, -1) >= 0:
                 half.program.append((0, tensor - first))
             else:
-                half.outer.append(position)
+                half.outer.append(len(self.freed))
                 half.program.append((0, -len(half.outer)))
                 self.freed.append(position)
+                self.freed_on.append(stream)
         allocated = list(accumulate(changes))
         self.allocated = [allocated[position] for position in self.requests]
         self.highest = max(self.allocated)
         self.change = allocated[-1]
-        self.kept = list(made.values())
-        self.small.close()
-        self.large.close()
-        self.most_new = self.small.most_new + self.large.most_new
+        self.kept = [(tensor - first, position) for tensor, position in made.items()]
+        self.halves = [halves[kind] for kind in sorted(halves, key=lambda kind: (kind[1], not kind[0]))]
+        for half in self.halves:
+            half.close()
+        self.most_new = sum(half.most_new for half in self.halves)
+        self.on_streams = any(half.stream for half in self.halves)
 
 
 class Stretches:
@@ -160,11 +178,14 @@ class Stretches:
         self._kinds: dict[int, Stretch | None] = {}
         self._kind_at: dict[tuple[int, int], int] = {}
 
-    def at(self, start: int, stop: int) -> tuple[Stretch | None, int]:
-        """The stretch between two positions and the number of its first tensor; None where it is the first such."""
+    def at(self, start: int, stop: int, elsewhere: Mapping[int, int]) -> tuple[Stretch | None, int]:
+        """The stretch between two positions and the number of its first tensor; None where it is the first such.
+
+        `elsewhere`: tensors that are not on the first stream, and on which they are.
+        """
         kind = self._kind_at.get((start, stop))
         if kind is None:
-            kind = self._kind_at[start, stop] = self._find_kind(start, stop)
+            kind = self._kind_at[start, stop] = self._find_kind(start, stop, elsewhere)
             if kind not in self._kinds:
                 self._kinds[kind] = None
                 return None, 0
@@ -172,26 +193,30 @@ class Stretches:
             return None, 0
         stretch = self._kinds[kind]
         if stretch is None:
-            stretch = self._kinds[kind] = Stretch(self._events[start:stop])
+            stretch = self._kinds[kind] = Stretch(self._events[start:stop], elsewhere)
         return stretch, self._events[start + stretch.requests[0]][1]
 
-    def _find_kind(self, start: int, stop: int) -> int:
+    def _find_kind(self, start: int, stop: int, elsewhere: Mapping[int, int]) -> int:
         """By where it was copied from, if it was; else by what is in it."""
         source = self._alike.get(start)
         if source is not None:
             kind = self._kind_at.get((source, source + stop - start))
             if kind is not None:
                 return kind
-        return self._numbers.setdefault(_key(self._events[start:stop]), len(self._numbers))
+        return self._numbers.setdefault(_key(self._events[start:stop], elsewhere), len(self._numbers))
 
 
-def _key(events: Sequence[Event]) -> _Key | None:
+def _key(events: Sequence[Event], elsewhere: Mapping[int, int]) -> _Key | None:
     """What stretches that are alike have in common; None for one to be played event by event.
 
     Numbers go up from request to request, so that a tensor with a lower one is from before.
     """
     actions, tensors, sizes, streams, _ = zip(*events, strict=True)
-    if max(actions) > _FREE or min(sizes) <= 0 or any(streams) or _ALLOC not in actions:
+    if max(actions) > _FREE or min(sizes) <= 0 or _ALLOC not in actions:
         return None
     first = tensors[actions.index(_ALLOC)]
-    return (actions, sizes, tuple([tensor - first if tensor >= first else -1 for tensor in tensors]))
+    if elsewhere:
+        local = [tensor - first if tensor >= first else -1 - elsewhere.get(tensor, 0) for tensor in tensors]
+    else:
+        local = [tensor - first if tensor >= first else -1 for tensor in tensors]
+    return (actions, sizes, streams, tuple(local))

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
-from vramwise.ghost.loops.repeated_micro_steps import (
-    Row,
+from vramwise.ghost.copies import COPY, Row
+from vramwise.ghost.loops.remembered import (
     already_written,
     kept_by_libraries,
     like,
+    made_and_freed,
     moved,
     moved_cuts,
     relative,
@@ -22,7 +23,7 @@ from vramwise.ghost.tape import Tape, Tensor
 from vramwise.timeline import Action, Event
 
 _make = tuple.__new__
-_ALLOC, _FREE = int(Action.ALLOC), int(Action.FREE)
+_FREE = int(Action.FREE)
 
 
 class _Batch(NamedTuple):
@@ -59,12 +60,11 @@ class EvalBatches:
     def _remember(self, shape: Hashable, result: Tensor, start: int, first: int, cuts: int) -> None:
         t = self._t
         written = t.events[start:]
-        if result.storage is None or result.storage.number < first or any(event[0] > _FREE for event in written):
+        if result.storage is None or result.storage.number < first or any(_FREE < event[0] < COPY for event in written):
             return
         kept = kept_by_libraries(t, first)
-        events = relative(written, first, kept, -1, 0)
-        made = {row[1] for row in events if row[0] == _ALLOC}
-        freed = {row[1] for row in events if row[0] == _FREE}
+        events = relative(t, start, first, kept)
+        made, freed = made_and_freed(t, events)
         number = moved(result.storage.number, first, kept)
         if made - freed != {number} or not freed <= made:
             return

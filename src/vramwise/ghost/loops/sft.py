@@ -9,7 +9,8 @@ before it is that one once more, and is only counted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from vramwise.collecting import uncollected
 from vramwise.errors import VramwiseError
@@ -18,6 +19,7 @@ from vramwise.ghost.dtypes import BOOL, BY_NAME, FP32, INT64
 from vramwise.ghost.engine import backward
 from vramwise.ghost.freezing import freeze_blocks, freeze_except
 from vramwise.ghost.hardware import Hardware, hardware_of
+from vramwise.ghost.layers.sampling import Layers
 from vramwise.ghost.loading import load
 from vramwise.ghost.loading.casts import widen_trained
 from vramwise.ghost.loops.batches import BatchShape, Widths, labels_in
@@ -28,7 +30,9 @@ from vramwise.ghost.loops.repeated_evals import EvalBatches
 from vramwise.ghost.loops.repeated_micro_steps import MicroSteps
 from vramwise.ghost.loops.repeated_steps import Recorder
 from vramwise.ghost.loops.steps import Plan, Step, repeats_the_last
+from vramwise.ghost.loops.written_out import timeline_of
 from vramwise.ghost.losses import Loss, make_loss
+from vramwise.ghost.model.causal_lm import Body
 from vramwise.ghost.offload import inputs_offload_of, offload_of
 from vramwise.ghost.ops.elementwise import scale, scale_in_place, to_float, without_node
 from vramwise.ghost.ops.reduce import sum_all
@@ -69,8 +73,7 @@ def ghost_run(
         under_way = loop_of(run)(t, run, local_model(run, model), sharding_of(run))
         under_way.train(plan)
         # what the end of this function frees is no part of the run
-        events = t.events[:]
-    timeline = Timeline(events=events, tags=t.tags, phases=t.phases, repeats=t.repeats, cuts=t.cuts, alike=t.alike)
+        timeline = timeline_of(t)
     return timeline, (*assumptions(run, model, widths, eval_widths, liger), *plan.said)
 
 
@@ -112,12 +115,25 @@ class Run:
         t.mark("temporary", "logging")
         self.total_loss = t.new((), FP32)
         self.eval_batches = EvalBatches(t)
+        self.layers: Layers | None = None  # made when they are first gone through
 
     def load_more(self, model: ModelSpec, sharding: Sharding) -> None:
         """What follows the model; other kinds of training load more."""
         if self.run.half_adapters:
             adapters_in_bf16(self.t, self.weights)
             self.t.empty_cache()  # the training loop begins by handing back what is idle
+
+    def bodies(self) -> list[Body]:
+        """The models that run: other kinds of training have more than one."""
+        return [self.body]
+
+    def through_layers(self, work: Callable[[], Tensor]) -> Tensor:
+        """Do this, with a layer standing for others; not where weights are gathered ahead, or copies are under way."""
+        if self.units is not None or self.engine is not None or self.run.activation_offloading != "off":
+            return work()
+        if self.layers is None:
+            self.layers = Layers(self.t, self.bodies(), self.trainable)
+        return self.layers.run(work)
 
     def trained(self) -> list[Parameter]:
         """What the optimizer gets."""
@@ -164,7 +180,7 @@ class Run:
                     steady = self.units is None and self.engine is None
                     if not steady or not micro_steps.replay(kind, loss, number):
                         micro_steps.begin()
-                        loss = self.micro_step(inputs, shape.padded, number, empties)
+                        loss = self.through_layers(partial(self.micro_step, inputs, shape.padded, number, empties))
                         micro_steps.returned()
                         self._filter(loss)
                         micro_steps.end(kind, carried, loss)
@@ -224,7 +240,7 @@ class Run:
 
     def note(self, shape: BatchShape) -> None:
         """What the next batch is like, beyond its width."""
-        self.t.real_tokens, self.t.labelled = shape.tokens, labels_in(shape)
+        self.t.real_tokens, self.t.labelled, self.t.samples = shape.tokens, labels_in(shape), shape.samples
 
     def forward(self, batch: Batch, padded: bool) -> tuple[Tensor, Tensor | None]:
         """The model under autocast; its outputs in fp32, as accelerate hands them out."""
@@ -329,7 +345,8 @@ class Run:
         """One evaluation batch, or what one of the same shape did; an engine's exchanges go by what was before."""
         if self.units is not None or self.engine is not None:
             return self.predict(batch, shape)
-        return self.eval_batches.result(shape, lambda: self.predict(batch, shape))
+        work = partial(self.predict, batch, shape)
+        return self.eval_batches.result(shape, lambda: self.through_layers(work))
 
     def predict(self, batch: Batch, shape: BatchShape) -> Tensor:
         """One evaluation batch: its mean loss."""

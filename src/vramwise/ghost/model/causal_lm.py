@@ -63,6 +63,8 @@ class Body:
     masked: bool = True
     # of a partly frozen model: which blocks have anything to train; the others pass without a checkpoint
     trained: tuple[bool, ...] = ()
+    # the blocks that run, where that is not all of them: others like them are written down after them
+    running: list[int] = field(default_factory=list)
 
     def __call__(self, t: Tape, ids: Tensor, attention_mask: Tensor, padded: bool) -> Tensor:
         """Hidden states after the last norm."""
@@ -94,7 +96,8 @@ class Body:
         tables = self._tables(t, positions, hidden)
         self._hold(t, leaf, positions, tables, masks)
         del leaf
-        for number, block in enumerate(self.blocks):
+        for number in self.running or range(len(self.blocks)):
+            block = self.blocks[number]
             kind = self.kinds[number] if self.kinds else "full"
             if t.hidden_states is not None:
                 t.hidden_states.append(hidden)

@@ -1,0 +1,154 @@
+"""Runs a model through some of its layers where all do the same, and writes down what the others would have done.
+
+Two layers are run of those that others are like, side by side: what both do, under other numbers, the layers between
+them do too. Where they differ in anything, or anything else is left than is known of, all of it is undone, and all
+layers run from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from vramwise.ghost.layers.expansion import Expansion
+from vramwise.ghost.layers.forms import Names, Units, forms_of, units_of
+from vramwise.ghost.layers.passes import Unlike
+from vramwise.ghost.layers.relations import Numbers, Place
+from vramwise.ghost.loops.remembered import already_written, like
+from vramwise.ghost.model.causal_lm import Body
+from vramwise.ghost.tape import NOWHERE, Parameter, Storage, Tape, Tensor
+from vramwise.timeline import Action, Event
+
+_ALLOC, _FREE = int(Action.ALLOC), int(Action.FREE)
+
+
+class _Gradient(NamedTuple):
+    """A gradient that every unit gets: of which block in it, of which of its parameters, and where it was made."""
+
+    part: int
+    parameter: int
+    place: Place
+
+
+class Layers:
+    """The layers of one model, and of others that run beside it (a reference)."""
+
+    def __init__(self, t: Tape, bodies: Sequence[Body], trainable: Sequence[Parameter]) -> None:
+        self._t = t
+        self._bodies = bodies
+        self._trainable = trainable
+        self._units: Units | None = None
+        self._names: list[Names] = []
+        found = [forms_of(body) for body in bodies]
+        units = {units_of(forms) for forms, _ in found}
+        if len(units) == 1 and all(names.labels for _, all_names in found for names in all_names):
+            self._units, self._names = units.pop(), found[0][1]
+
+    def run(self, work: Callable[[], Tensor]) -> Tensor:
+        """Do this, which goes through the layers, and leaves nothing but its result and gradients."""
+        if self._units is None or self._t.work is not None:
+            return work()
+        t = self._t
+        saved = t.save()
+        held = {*t.workspaces}, {*t.once}
+        result = self._sampled(work, self._units)
+        try:
+            expansion = Expansion(t, self._units, self._names, saved)
+            gradients = self._gradients(expansion.numbers)
+            live = self._live(result, saved.tensors)
+            _check_left(t.events[saved.events :], saved.tensors, live)
+            if expansion.left != {gradient.place for gradient in gradients}:
+                raise Unlike("something else is left by each layer")
+        except Unlike:
+            live, expansion = {}, None
+        if expansion is None:
+            # what is undone must be held by nobody
+            self._units = None
+            del result
+            self._let_go(saved.tensors, *held)
+            t.restore(saved)
+            return work()
+        expansion.write()
+        self._renumber(expansion, live)
+        self._spread(expansion.numbers, gradients)
+        return result
+
+    def _sampled(self, work: Callable[[], Tensor], units: Units) -> Tensor:
+        for body in self._bodies:
+            body.running[:] = units.running(len(body.blocks))
+        try:
+            return work()
+        finally:
+            for body in self._bodies:
+                body.running.clear()
+
+    def _gradients(self, numbers: Numbers) -> list[_Gradient]:
+        """The gradients that the sampled units got; Unlike where they did not get the same."""
+        assert self._units is not None
+        found = []
+        for part, (low, high) in enumerate(zip(self._units.blocks(1), self._units.blocks(-2), strict=True)):
+            pairs = zip(self._names[low].parameters, self._names[high].parameters, strict=True)
+            for place, parameters in enumerate(pairs):
+                one, other = [_made(parameter, numbers) for parameter in parameters]
+                if one is None and other is None:
+                    continue
+                if one is None or other is None or one[0] != other[0] or (one[1], other[1]) != (0, 1):
+                    raise Unlike("another gradient")
+                found.append(_Gradient(part, place, one[0]))
+        return found
+
+    def _live(self, result: Tensor, first: int) -> dict[int, Storage]:
+        """What may be left of what was made since: the result, gradients, and what libraries keep."""
+        storages = [result.storage, *self._t.workspaces.values(), *self._t.once.values()]
+        storages += [parameter.grad.storage for parameter in self._trainable if parameter.grad is not None]
+        return {one.number: one for one in storages if one is not None and one.number >= first}
+
+    def _renumber(self, expansion: Expansion, live: dict[int, Storage]) -> None:
+        """What is alive gets the numbers that it has in the run of all layers."""
+        for number, storage in live.items():
+            storage.number = expansion.numbers.moved(number)
+            storage.event = expansion.at(storage.event)
+
+    def _spread(self, numbers: Numbers, gradients: list[_Gradient]) -> None:
+        """The layers that did not run get their gradients."""
+        assert self._units is not None
+        forms = [self._names[self._units.blocks(1)[part]].parameters[place].grad for part, place, _ in gradients]
+        for unit in range(numbers.low + 1, numbers.high) if gradients else ():
+            parameters = [self._names[block].parameters for block in self._units.blocks(unit)]
+            storages: dict[Place, Storage] = {}
+            for (part, place, made_at), form in zip(gradients, forms, strict=True):
+                assert form is not None
+                assert form.storage is not None
+                if made_at not in storages:
+                    number = numbers.of(made_at, unit)
+                    storages[made_at] = already_written(self._t, number, form.storage.nbytes, NOWHERE)
+                parameters[part][place].grad = like(form, storages[made_at])
+
+    def _let_go(self, first: int, workspaces: set[tuple[bool, str]], once: set[str]) -> None:
+        """Nothing is left of what was made since."""
+        for parameter in self._trainable:
+            if parameter.grad is not None and parameter.grad.storage and parameter.grad.storage.number >= first:
+                parameter.grad = None
+        for place in [place for place in self._t.workspaces if place not in workspaces]:
+            del self._t.workspaces[place]
+        for name in [name for name in self._t.once if name not in once]:
+            del self._t.once[name]
+
+
+def _made(parameter: Parameter, numbers: Numbers) -> tuple[Place, int] | None:
+    """Where a parameter's gradient was made, if it was."""
+    grad = parameter.grad
+    if grad is None or grad.storage is None or grad.storage.number < numbers.passes.spans[0].first:
+        return None
+    found = numbers.place(grad.storage.number)
+    if found is None:
+        raise Unlike("a gradient from elsewhere")
+    return found
+
+
+def _check_left(events: Sequence[Event], first: int, live: dict[int, Storage]) -> None:
+    """Unlike where anything is left that is not known of."""
+    made = {event[1] for event in events if event[0] == _ALLOC}
+    freed = {event[1] for event in events if event[0] == _FREE and event[1] >= first}
+    if made - freed != live.keys():
+        raise Unlike("something else is left")

@@ -3,6 +3,7 @@
 import pytest
 
 from opened import make_target
+from vramwise import check
 from vramwise.documents.document import parse_document
 from vramwise.trainers.arguments import (
     Arguments,
@@ -184,3 +185,11 @@ def test_accelerates_file_in_arguments_words():
     )
     assert fsdp.fsdp == {"version": 2, "offload_params": True}
     assert read_accelerate(None, key="k", name="n").missing
+
+
+def test_another_trainers_key_is_found_where_it_stands(tmp_path):
+    text = "model_name_or_path: Qwen/Qwen3-0.6B\nper_device_train_batch_size: 8\nmicro_batch_size: 2\nmax_length: 512\n"
+    (tmp_path / "trl.yml").write_text(text + "use_peft: true\ndataset_name: a/b\n")
+    (report,) = check([str(tmp_path / "trl.yml")])
+    found = [finding for finding in report.findings if finding.rule == "unknown-argument"]
+    assert [(finding.key, finding.place.line) for finding in found] == [("micro_batch_size", 3)]

@@ -28,7 +28,7 @@ RUNS = {
     "reentrant, casts until the end": replace(LORA, **CHECKPOINTED, checkpointing_reentrant=True, autocast=True),
     "8 bit, held by the graph": replace(LORA, quantization="8bit", weights_dtype="fp16"),
     "full": replace(LORA, adapter=None, optimizer="adamw_torch", gradient_accumulation_steps=3),
-    "the last blocks trained": replace(LORA, adapter=None, trained_blocks=TrainedBlocks(count=6), **CHECKPOINTED),
+    "the last blocks trained": replace(LORA, adapter=None, trained_blocks=TrainedBlocks(count=8), **CHECKPOINTED),
     "a reference beside it": replace(LORA, objective="dpo", reference="adapter_off", **CHECKPOINTED),
 }
 
@@ -56,7 +56,7 @@ def test_the_events_are_those_of_all_layers(name):
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
-@given(run=runs(), kind=st.sampled_from(sorted(all_model_types())), layers=st.sampled_from([5, 8, 13]))
+@given(run=runs(), kind=st.sampled_from(sorted(all_model_types())), layers=st.sampled_from([8, 13]))
 def test_of_any_run_too(run, kind, layers):
     model = small_model(kind, num_hidden_layers=layers, n_layer=layers, n_layers=layers)
     try:
@@ -81,7 +81,7 @@ def test_where_it_cannot_nothing_is_left_of_the_attempt(name, monkeypatch):
 
 
 def test_rows_of_units():
-    assert units_of([0] * 4) is None
+    assert units_of([0] * 7) is None
     assert units_of([0] * 9) == Units(0, 1, 9)
     assert units_of([1, 1, *[0] * 9, 2]) == Units(2, 1, 9)
     assert units_of([0, 0, 0, 1] * 6) == Units(0, 4, 6)
@@ -90,12 +90,13 @@ def test_rows_of_units():
 
 
 def test_copies_read_like_the_events_they_stand_for():
-    events = ghost_run(LORA, MODEL, gpu=H200, steps=2)[0].events
+    """`lazy` is asked before anybody has made it write all of them down."""
+    lazy, events = [ghost_run(LORA, MODEL, gpu=H200, steps=2)[0].events for _ in range(2)]
     listed = list(events)
-    assert len(events) == len(listed)
-    assert events == listed
-    assert [events[place] for place in range(-3, len(listed))] == [*listed[-3:], *listed]
-    assert events[100:9000] == listed[100:9000]
-    assert events[-700::3] == listed[-700::3]
+    assert len(lazy) == len(listed)
+    assert lazy[100:2000] == events[100:2000] == listed[100:2000]
+    assert [lazy[place] for place in range(-3, len(listed))] == [*listed[-3:], *listed]
     with pytest.raises(IndexError):
-        events[len(listed)]
+        lazy[len(listed)]
+    assert lazy[-700::3] == listed[-700::3]
+    assert lazy == listed

@@ -80,9 +80,9 @@ class Copies:
 
 
 class WrittenOut(Sequence[Event]):
-    """Events with their copies, as if each of them were there."""
+    """Events with their copies, as if each of them were there; who asks for most of them finds them written."""
 
-    __slots__ = ("_at", "_copies", "_parts", "_starts", "_total")
+    __slots__ = ("_at", "_copies", "_every", "_parts", "_starts", "_total")
 
     def __init__(self, events: Sequence[Event], copies: Copies, places: Sequence[int]) -> None:
         """`places`: where the copies are among the events."""
@@ -99,13 +99,19 @@ class WrittenOut(Sequence[Event]):
         lengths = [part[2] if isinstance(part, Event) else len(part) for part in self._parts]
         self._starts = list(accumulate(lengths, initial=0))  # and the end
         self._total = self._starts[-1]
+        self._every: list[Event] | None = None
         self._at = 0  # the part asked for last: the next place is often in it
 
     def __len__(self) -> int:
         return self._total
 
     def __iter__(self) -> Iterator[Event]:
-        return chain.from_iterable(map(self._written, self._parts))
+        return iter(self._all())
+
+    def _all(self) -> list[Event]:
+        if self._every is None:
+            self._every = list(chain.from_iterable(map(self._written, self._parts)))
+        return self._every
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
@@ -135,8 +141,8 @@ class WrittenOut(Sequence[Event]):
         return self._copies.event(part, place - start) if isinstance(part, Event) else part[place - start]
 
     def _slice(self, start: int, stop: int, step: int) -> list[Event]:
-        if step != 1:
-            return list(self)[start:stop:step]
+        if self._every is not None or step != 1 or 2 * (stop - start) > self._total:
+            return self._all()[start:stop:step]
         found: list[Event] = []
         at = bisect_right(self._starts, start) - 1
         while at < len(self._parts) and self._starts[at] < stop:

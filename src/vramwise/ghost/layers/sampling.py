@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from vramwise.ghost.layers.expansion import Expansion
-from vramwise.ghost.layers.forms import Names, Units, forms_of, units_of
+from vramwise.ghost.layers.forms import FEWEST_LEFT_OUT, SAMPLED, Names, Units, forms_of, units_of
 from vramwise.ghost.layers.passes import Unlike
 from vramwise.ghost.layers.relations import Numbers, Place
 from vramwise.ghost.loops.remembered import already_written, like
@@ -39,6 +39,8 @@ class Layers:
         self._trainable = trainable
         self._units: Units | None = None
         self._names: list[Names] = []
+        if any(len(body.blocks) < SAMPLED + FEWEST_LEFT_OUT for body in bodies):
+            return
         found = [forms_of(body) for body in bodies]
         units = {units_of(forms) for forms, _ in found}
         if len(units) == 1 and all(names.labels for _, all_names in found for names in all_names):

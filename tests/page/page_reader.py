@@ -77,7 +77,8 @@ class Reader:
         raise AssertionError(f"{script}\nnever came; the page says: {shown[:600]}")
 
     def paste(self, text):
-        """The text in place of what is there, and the verdict on it."""
+        """The text in place of what is there, and the verdict on it; what was asked before has its answer first."""
+        self.until("return !document.getElementById('verdict').classList.contains('stale')")
         self.run(
             "delete document.documentElement.dataset.state;"
             f"const area = document.getElementById('text'); area.value = {json.dumps(text)};"

@@ -82,7 +82,7 @@ def test_fit_speaks_its_words(reader):
     ],
 )
 def test_start_from_a_few_words_for_each_trainer(reader, trainer, title, key):
-    reader.paste("")
+    reader.run("document.getElementById('text').value = ''")
     reader.run(
         f"const wishes = document.getElementById('start').elements; wishes.trainer.value = '{trainer}';"
         "wishes.model.value = 'HuggingFaceTB/SmolLM2-135M'"

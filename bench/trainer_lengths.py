@@ -96,7 +96,7 @@ def _packed(batches: Sequence[dict[str, Any]], data: list[list[int]]) -> Lengths
         batch.get("labelled", round(width - prompt * count))
         for batch, width, count in zip(batches, widths, samples, strict=True)
     ]
-    return Lengths(tokens=widths, labelled=labelled, packed=True)
+    return Lengths(tokens=widths, labelled=labelled, samples=samples, packed=True)
 
 
 def _rows(batch: dict[str, Any], method: str, data: list[list[int]], longest: int, rng: random.Random) -> Rows:

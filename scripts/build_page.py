@@ -51,7 +51,15 @@ ENCODINGS = (
     "utf_8",
     "utf_8_sig",
 )
-EXAMPLES = ("picture.yml", "mistakes.yml", "qlora.yml", "full.yml", "picture.log")
+EXAMPLES = (
+    "picture.yml",
+    "mistakes.yml",
+    "trl-sft.yml",
+    "llamafactory-lora.yml",
+    "qlora.yml",
+    "full.yml",
+    "picture.log",
+)
 FILLED = ("index.html", "worker.js", "sw.js")
 # A zip that is the same whenever it is built from the same files.
 MOMENT = (2026, 1, 1, 0, 0, 0)

@@ -5,7 +5,7 @@
 
 `keys` are those of every kind of training (ScriptArguments, ModelConfig, DatasetMixtureConfig), `<kind>` those of its
 own config, what it overrides of TrainingArguments included; `launch` the options of `accelerate launch` that take a
-value, which is where TRL's command sends what it does not know. Meanings for memory: `trl_meanings.py`.
+value, with its type, which is where TRL's command sends what it does not know. Meanings for memory: `trl_meanings.py`.
 
 A new version: run it with all wheels, read the difference, then trainer/*_trainer.py for what behaves differently.
 """
@@ -37,7 +37,7 @@ KINDS = {
 SHARED = ("ScriptArguments", "ModelConfig", "DatasetMixtureConfig")
 
 
-def facts_of(wheel: Path, launch: list[str]) -> dict[str, Any]:
+def facts_of(wheel: Path, launch: dict[str, str]) -> dict[str, Any]:
     """The facts of one version."""
     version = ".".join(map(str, version_of(wheel)))
     shared = Modules(modules_in(wheel, ["trl/scripts/utils.py", "trl/trainer/model_config.py"]))
@@ -64,17 +64,28 @@ def _own(wheel: Path, kind: str) -> dict[str, Any]:
     return own
 
 
-def launch_options(wheel: Path) -> list[str]:
-    """Options of `accelerate launch` that take a value."""
+def launch_options(wheel: Path) -> dict[str, str]:
+    """Options of `accelerate launch` that take a value, with its type in our grammar."""
     (source,) = modules_in(wheel, ["accelerate/commands/launch.py"])
-    found = set()
+    found = {}
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("add_argument"):
             words = {word.arg: word.value for word in node.keywords}
             switch = "action" in words and "store" in ast.unparse(words["action"])
-            names = [one.value for one in node.args if isinstance(one, ast.Constant)]
-            found |= set() if switch else {str(name)[2:] for name in names if str(name).startswith("--")}
-    return sorted(name for name in found if "-" not in name)
+            written = [str(one.value) for one in node.args if isinstance(one, ast.Constant)]
+            names = [one[2:] for one in written if one.startswith("--") and "-" not in one[2:]]
+            found |= {} if switch else dict.fromkeys(names, launch_type(words))
+    return dict(sorted(found.items()))
+
+
+def launch_type(words: dict[str | None, ast.expr]) -> str:
+    """What argparse takes: one of some choices, a number, or any text."""
+    try:
+        choices = ast.literal_eval(words["choices"])
+    except (KeyError, ValueError):
+        kind = ast.unparse(words["type"]) if "type" in words else "str"
+        return kind if kind in ("int", "float") else "str"
+    return f"one_of({','.join(map(str, choices))})"
 
 
 def main() -> None:

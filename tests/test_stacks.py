@@ -108,12 +108,10 @@ def test_the_installed_version_comes_from_metadata(monkeypatch, tmp_path, instal
     (tmp_path / f"torch-{installed}.dist-info").mkdir()
     (tmp_path / "torchvision-0.1.dist-info").mkdir()
     monkeypatch.setattr("sys.path", ["/nowhere/at.zip", str(tmp_path)])
-    _from_here.cache_clear()
     monkeypatch.setattr("vramwise.stacks._from_here", _from_here)
     found = make_stack("axolotl", RELEASES)
     assert found.torch == version
     assert "installed here" in found.releases["torch"].origin.why
-    _from_here.cache_clear()
 
 
 def test_versions_read_as_numbers():

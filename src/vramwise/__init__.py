@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from vramwise.mending import FixReport
     from vramwise.types import Finding, Severity
 
-__version__ = "0.4.0"
+__version__ = "0.5.0"
 
 __all__ = [
     "ConfigError",

@@ -71,6 +71,8 @@ class Policy:
     report_from: Severity = Severity.INFO
     fail_from: Severity = Severity.WARNING
     predicts: bool = False
+    # Whether remedies are predicted too: their figures, and how grave a finding is on this card.
+    figures: bool = True
     pedantic: bool = False
 
     def asked_in_full(self) -> frozenset[str]:
@@ -156,7 +158,7 @@ def judge(subject: Subject, policy: Policy | None = None) -> FileReport:
     )
     findings = drop_suppressed(findings, subject.document.text)
     without: tuple[str, ...] = ()
-    if prediction is not None:
+    if prediction is not None and policy.figures:
         findings, without = _with_figures(findings, subject)
     findings = [*notices, *findings]
     error = _type_error(findings, subject.document.path) or _internal_error(findings, subject.document.path)

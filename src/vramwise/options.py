@@ -29,6 +29,8 @@ class Options:
     # Versions of packages, each as `name==version`, and a file that pins more of them.
     versions: tuple[str, ...] = ()
     stack: str | None = None
+    # Folders of packages to look in for installed versions, where the trainer has an environment of its own.
+    site: tuple[str, ...] = ()
     # Which rules, and from which severity up.
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()

@@ -43,11 +43,17 @@ def make_stack(
     torch: str | None = None,
     file: str | None = None,
     look_around: bool = True,
+    site: Sequence[str] = (),
 ) -> Stack:
-    """The versions for a run of `trainer`, whose known `releases` (the oldest first) name what they install with."""
+    """The versions for a run of `trainer`, whose known `releases` (the oldest first) name what they install with.
+
+    `site`: the folders of its own environment, where it has one; else this Python's are looked at.
+    """
     packages = (trainer, *PACKAGES)
     found: dict[str, Release] = {}
-    here = _from_here(packages) if look_around else {}
+    here: dict[str, Release] = {}
+    if look_around:
+        here = _from_folders(packages, tuple(site), "installed where the trainer is") if site else _from_here(packages)
     for source in (_from_words(said, torch), _from_file(file)):
         for name, release in source.items():
             if name in packages:
@@ -119,11 +125,15 @@ def _pins(text: str) -> Iterator[tuple[str, str]]:
             yield _normal(match[1]), match[2]
 
 
-@cache
 def _from_here(packages: tuple[str, ...]) -> dict[str, Release]:
+    return _from_folders(packages, tuple(sys.path), "installed here")
+
+
+@cache
+def _from_folders(packages: tuple[str, ...], folders: tuple[str, ...], why: str) -> dict[str, Release]:
     """Versions by the names of metadata folders (`torch-2.11.0+cu130.dist-info`): importlib.metadata costs 50 ms."""
     found: dict[str, Release] = {}
-    for folder in sys.path:
+    for folder in folders:
         try:
             names = os.listdir(folder or ".")  # noqa: PTH208 - names are all that is needed, and this is the fast way
         except OSError:  # zip files and folders that are gone
@@ -133,7 +143,7 @@ def _from_here(packages: tuple[str, ...]) -> dict[str, Release]:
                 package, _, version = name.rsplit(".", 1)[0].partition("-")
                 version = version.split("-py")[0]
                 if _normal(package) in packages and version[:1].isdigit():
-                    release = Release(version=version, origin=Origin(kind="environment", why="installed here"))
+                    release = Release(version=version, origin=Origin(kind="environment", why=why))
                     found.setdefault(_normal(package), release)
     return found
 

@@ -77,6 +77,10 @@ class Subject:
         run = _of_model(run, model)
         return replace(self, document=document, run=run, model=model, model_missing=missing, _memo={})
 
+    def apart(self) -> Subject:
+        """The same subject, keeping what it works out to itself: for who keeps few of many variants."""
+        return replace(self, _memo={}, _rehearsals=Rehearsals())
+
     def forecast(
         self,
         *,
@@ -349,6 +353,7 @@ def _target(options: Options, project: ProjectSettings, name: str) -> Target:
             said=tuple(said.values()),
             torch=torch,
             file=options.stack or project.stack,
+            site=options.site,
         )
         target = make_target(
             gpu=options.gpu or project.gpu,

@@ -132,6 +132,11 @@ class MemoryReport:
         return max(highest, self.forgotten_reserved_bytes)
 
     @property
+    def highest_allocated_bytes(self) -> int:
+        """The most that tensors hold at any moment, loading included."""
+        return max((peak.peak_allocated_bytes for peak in self.phases), default=self.peak_allocated_bytes)
+
+    @property
     def idle_bytes(self) -> int:
         """What is reserved at the peak and held by no tensor."""
         return max(0, self.peak_reserved_bytes - sum(self.breakdown_bytes.values()))

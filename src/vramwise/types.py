@@ -327,6 +327,10 @@ class RunSpec:
     sequence_len: int
     sample_packing: bool
     packing_rows: Literal["none", "one", "micro"]  # "one": one row of micro × sequence_len tokens (varlen attention)
+    # how samples are laid into packed rows; "full": so that every row is, whatever the samples; "single": one in each,
+    # and the rows of a batch are joined
+    packing_fill: Literal["full", "best_fit", "best_fit_split", "stream", "knapsack", "single"] = "full"
+    packed_together: int = 1000  # samples that packing looks at together
     # of packed rows: made from their positions, in the batch as the collator made it, or none: they pass as full rows
     packed_mask: Literal["built", "batch", "none"] = "built"
     pad_to_sequence_len: bool
@@ -335,7 +339,10 @@ class RunSpec:
     can_pad: bool = True  # False: batches are made so that padding has no say (images, flattened batches)
     samples_apart: bool = True  # packed samples do not attend to one another
     group_by_length: bool
+    shuffle_seed: int | None = None  # rows are drawn in the order of this seed; None: as they come, or by other rules
     long_rows: Literal["drop", "cut"] = "cut"  # what happens to samples above sequence_len
+    # which tokens of a sample are trained on; "completions": those after the prompt where the data has prompts apart
+    labels_on: Literal["all", "completions", "answers", "last_answer"] = "all"
     # eval
     evaluates: bool
     eval_batch_size: int | None  # None: no eval happens

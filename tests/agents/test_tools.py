@@ -11,6 +11,7 @@ from mcp.shared.exceptions import MCPError
 
 import vramwise as package
 from vramwise.mcp.server import make_server
+from vramwise.options import FitOptions
 
 MISTAKES = (ROOT / "examples" / "mistakes.yml").read_text("utf-8")
 SMALL = "base_model: HuggingFaceTB/SmolLM2-135M\nsequence_len: 2048\nmicro_batch_size: 8\nbf16: true\n"
@@ -81,6 +82,25 @@ def test_predict_says_what_the_command_says(vramwise, tmp_path):
     assert found["summary"] == shown["what_if"]["verdict"]["text"]
 
 
+@pytest.mark.parametrize(
+    ("trainer", "key"), [("", "base_model"), ("trl", "model_name_or_path"), ("llamafactory", "finetuning_type")]
+)
+def test_predict_takes_a_run_in_a_few_words(trainer, key):
+    said = {"model": "HuggingFaceTB/SmolLM2-135M", "gpu": "rtx-4090", "trainer": trainer}
+    found = result("predict_memory", **said, run={"adapter": "qlora", "sequence_len": 1024, "micro_batch": 2})
+    assert key in found["config"]
+    again = result("predict_memory", config=found["config"], gpu="rtx-4090")
+    assert again["prediction"]["peak_reserved_bytes"] == found["prediction"]["peak_reserved_bytes"]
+    assert again["config"] == ""
+
+
+def test_the_words_of_a_run_are_those_of_every_door():
+    from vramwise.mcp.composing import Wished
+    from vramwise.trainers.wishes import Wishes
+
+    assert set(Wished.model_fields) == set(Wishes.__dataclass_fields__) - {"model"}
+
+
 def test_fit_gives_the_text_that_fits():
     found = result("fit_config", config=SMALL, gpu="6GB", keep=["sequence_len"])
     assert not found["original"]["fits"]
@@ -90,6 +110,20 @@ def test_fit_gives_the_text_that_fits():
     assert found["diff"].startswith("---")
     assert "sequence_len: 2048\n" in found["config"]
     assert package.predict(found["config"], package.Options(gpu="6GB")).fits
+
+
+def test_fit_gives_the_largest_value_of_a_key():
+    """The same as `fit --max`, in the words of the config's own trainer."""
+    text = "model_name_or_path: HuggingFaceTB/SmolLM2-135M\nuse_peft: true\nmax_length: 2048\n"
+    key = "per_device_train_batch_size"
+    found = result("fit_config", config=text, gpu="12GB", maximise=key)
+    native = package.fit(text, package.Options(gpu="12GB", text_alone=True), FitOptions(maximise=key, online=False))
+    assert found["config"] == native.best.attempt.document.text
+    assert f"The largest {key} that fits: " in found["summary"]
+    assert key in {edit["key"] for edit in found["best"]["edits"]}
+    nothing = result("fit_config", config=SMALL, gpu="1GB", maximise="micro_batch_size")
+    assert not nothing["fits"]
+    assert "without maximise" in nothing["next"]
 
 
 def test_diagnose_reads_a_log_and_weighs_the_config():
@@ -122,7 +156,16 @@ def test_knowledge_is_found():
         ("check_config", {"config": QLORA, "versions": ["torch"]}, "names no version", "torch==2.13.0"),
         ("predict_memory", {"config": "base_model: a/b\nadapter: lora\n"}, "not known", "call list_models"),
         ("predict_memory", {"config": SMALL, "changes": ["no_such=1"]}, "knows no key", "lookup_key"),
-        ("fit_config", {"config": SMALL, "gpu": "24GB", "allow": ["magic"]}, "magic", "mend gpu, allow or keep"),
+        ("predict_memory", {}, "name a model", "give config, or model"),
+        ("predict_memory", {"config": SMALL, "run": {"rank": 4}}, "both say the run", "give one of them"),
+        ("predict_memory", {"model": "m", "run": {"rank": 4}}, "rank is an adapter's", "give config, or model"),
+        ("fit_config", {"config": SMALL, "gpu": "24GB", "allow": ["magic"]}, "magic", "mend gpu, allow, keep"),
+        (
+            "fit_config",
+            {"config": SMALL, "gpu": "24GB", "maximise": "x"},
+            "maximise x: it can be one of micro",
+            "or maximise",
+        ),
         ("fit_config", {"config": "base_model: a/b\nadapter: lora\n", "gpu": "24GB"}, "not known", "call list_models"),
         ("explain_rule", {"rule": "eval-pek"}, "did you mean eval-peak", "search_practice"),
         ("lookup_key", {"key": "seqence_len"}, "did you mean sequence_len", "search_practice"),

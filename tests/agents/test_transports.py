@@ -1,13 +1,16 @@
 """The server over both transports, asked by the SDK's client; and who may not ask."""
 
+import contextlib
 import http.client
 import json
+import socket
 
 import pytest
 
 pytest.importorskip("mcp")
 
-from agent_sessions import http_server, over_stdio, talk
+from agent_sessions import ROOT, http_server, over_stdio, talk
+from mcp.shared.exceptions import MCPError
 
 SMALL = "base_model: HuggingFaceTB/SmolLM2-135M\nadapter: lora\nlora_r: 8\nlora_alpha: 16\nsequence_len: 512\n"
 ASKED = {"config": SMALL, "gpu": "rtx-4090"}
@@ -33,7 +36,11 @@ def test_over_standard_streams():
 
 @pytest.fixture(scope="module")
 def port():
-    with http_server() as port:
+    """A server with clients that began a request and never go on: they hold up no other, nor its end."""
+    with contextlib.ExitStack() as clients, http_server() as port:
+        for _ in range(100):
+            silent = clients.enter_context(socket.create_connection(("127.0.0.1", port)))
+            silent.sendall(f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: 9\r\n\r\n{{".encode())
         yield port
 
 
@@ -74,6 +81,29 @@ def test_a_form_of_a_web_page_is_no_request(port):
 
 def test_a_request_beyond_all_measure_is_refused(port):
     assert posted(port, body={"padding": "x" * (5 * 1024 * 1024)}) == 413
+
+
+def test_a_path_is_a_text_like_any_other(port):
+    """Over HTTP nothing of this machine is read, whatever a text or an address names."""
+
+    async def asked(client):
+        named = await client.call_tool("check_config", {"config": str(ROOT / "examples" / "qlora.yml")})
+        log = await client.call_tool("diagnose_failure", {"log": str(ROOT / "examples" / "picture.log")})
+        with pytest.raises(MCPError):
+            await client.read_resource("file:///etc/hostname")
+        return named, log
+
+    named, log = talk(f"http://127.0.0.1:{port}/mcp", asked)
+    assert "holds a single value" in named.content[0].text
+    assert log.structured_content["failed"] is False
+
+
+def test_headers_beyond_all_measure_and_no_http_are_refused(port):
+    for sent in (b"POST /mcp HTTP/1.1\r\nX: " + b"a" * 200_000 + b"\r\n\r\n", b"\x16\x03\x01\0\0garbage\r\n\r\n"):
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+            client.sendall(sent)
+            assert client.recv(1000).startswith(b"HTTP/1.1 400")
+    assert posted(port) == 200
 
 
 def test_a_port_that_is_taken_is_one_sentence(port, vramwise):

@@ -6,9 +6,6 @@ import shlex
 import pytest
 import yaml
 
-from vramwise.trainers.registry import TRAINERS
-from vramwise.trainers.wishes import Wishes
-
 MODEL = "HuggingFaceTB/SmolLM2-135M"
 WORDS = ("--adapter", "qlora", "--rank", "8", "--sequence-len", "1024", "--micro-batch", "2", "--checkpointing")
 TEXT = f"""\
@@ -35,6 +32,23 @@ def test_the_answer_is_that_of_the_file_it_stands_for(vramwise, tmp_path):
     assert without["fits"] is True
 
 
+@pytest.mark.parametrize(
+    ("trainer", "keys"),
+    [
+        ("trl", {"use_peft": True, "load_in_4bit": True, "lora_r": 8, "max_length": 1024}),
+        ("llamafactory", {"finetuning_type": "lora", "quantization_bit": 4, "lora_rank": 8, "cutoff_len": 1024}),
+    ],
+)
+def test_another_trainer_answers_as_its_own_file_would(vramwise, tmp_path, trainer, keys):
+    result = vramwise("predict", "--model", MODEL, *WORDS, "--trainer", trainer)
+    shown = result.stderr.partition("As a config:\n")[2]
+    values = yaml.safe_load(shown)
+    assert values.items() >= (keys | {"per_device_train_batch_size": 2}).items()
+    (tmp_path / "config.yml").write_text(yaml.safe_dump(values))
+    without = predicted(vramwise, "--model", MODEL, *WORDS, "--trainer", trainer)
+    assert without == predicted(vramwise, tmp_path / "config.yml")
+
+
 def test_the_config_is_shown_to_start_from(vramwise):
     result = vramwise("predict", "--model", MODEL, *WORDS)
     assert result.exit_code == 0
@@ -53,37 +67,6 @@ def test_what_if_and_the_command_of_a_remedy_hold_for_it(vramwise):
     assert vramwise(*words, "--format", "json").exit_code == 1  # as it is; the change is beside it
 
 
-def test_every_wish_has_its_key():
-    full = Wishes(
-        model="m",
-        adapter="lora",
-        rank=4,
-        sequence_len=1,
-        micro_batch=2,
-        accumulation=3,
-        optimizer="sgd",
-        checkpointing=False,
-        attention="sdpa",
-        packing=True,
-        fused_loss=True,
-        eval_batch=5,
-    )
-    values = TRAINERS[0].compose(full)
-    for key, value in {
-        "lora_r": 4,
-        "micro_batch_size": 2,
-        "gradient_accumulation_steps": 3,
-        "optimizer": "sgd",
-        "gradient_checkpointing": False,
-        "attn_implementation": "sdpa",
-        "sample_packing": True,
-        "liger_fused_linear_cross_entropy": True,
-        "eval_batch_size": 5,
-    }.items():
-        assert values[key] == value
-    assert TRAINERS[0].compose(Wishes(model="m")) == {"base_model": "m"}
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -91,8 +74,11 @@ def test_every_wish_has_its_key():
         (("--adapter", "lora"), "name a config; or without one a model"),
         (("examples/qlora.yml", "--rank", "4"), "--rank says a run without a file"),
         (("examples/qlora.yml", "--no-packing"), "--packing says a run without a file"),
-        (("--model", MODEL, "--rank", "4"), "--rank is an adapter's"),
+        (("--model", MODEL, "--rank", "4"), "rank is an adapter's"),
         (("--model", MODEL, "--trainer", "nobody"), "there is no trainer 'nobody'"),
+        (("--model", MODEL, "--trainer", "hf-trainer"), "can be made for axolotl, llamafactory, trl, not for"),
+        (("--model", MODEL, "--trainer", "trl:dpo"), "for dpo write a config"),
+        (("--model", MODEL, "--trainer", "llamafactory", "--attention", "x"), "LLaMA-Factory has no attention 'x'"),
     ],
 )
 def test_a_mistake_is_one_sentence(vramwise, words, said):

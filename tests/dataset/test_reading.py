@@ -194,3 +194,47 @@ def test_data_of_a_config_that_cannot_be_read_is_a_note(tmp_path):
     data = read_blocks([DatasetBlock(path="bad.jsonl")], tmp_path)
     assert data.train is None
     assert "not read" in data.notes[0]
+
+
+TALK = [
+    {"role": "user", "content": "q" * 60},
+    {"role": "assistant", "content": "a" * 60},
+    {"role": "user", "content": "r" * 120},
+    {"role": "assistant", "content": "b" * 60},
+]
+SHARE = [{"from": "human", "value": "q" * 200}, {"from": "gpt", "value": "a" * 100}]
+
+
+@pytest.mark.parametrize(
+    ("row", "shares"),
+    [
+        # what is trained on of the text, in three hundredths of it: completions, answers, the last answer
+        ({"messages": TALK}, (None, 120, 60)),
+        ({"conversations": SHARE}, (None, 100, 100)),
+        ({"instruction": "i" * 250, "output": "o" * 50}, (None, 50, 50)),
+        ({"prompt": "p" * 100, "completion": "c" * 200}, (200, 200, 200)),
+        ({"prompt": TALK[:3], "completion": TALK[3:]}, (60, 60, 60)),
+        ({"prompt": "p" * 240, "chosen": "c" * 60, "rejected": "r"}, (60, 60, 60)),
+    ],
+)
+def test_answers_have_their_share_of_the_tokens(tmp_path, row, shares):
+    found = read_named(str(written(tmp_path / "data.jsonl", [row])))
+    (tokens,) = found.tokens
+    plain = 300 / 3  # three bytes a token
+    for name, share in zip(("completions", "answers", "last_answer"), shares, strict=True):
+        (counted,) = found.labelled_by[name]
+        if share is None:
+            assert counted == tokens  # no prompt stands apart: all is trained on
+        else:
+            assert counted == pytest.approx(plain * share / 300, abs=5)
+
+
+def test_rows_that_say_their_labels_are_taken_at_their_word(tmp_path):
+    rows = [
+        {"input_ids": [5] * 10, "labels": [-100] * 6 + [5] * 4},
+        {"input_ids": [5] * 10, "completion_mask": [0] * 7 + [1] * 3},
+        {"input_ids": [5] * 10},
+    ]
+    found = read_named(str(written(tmp_path / "data.jsonl", rows)))
+    assert found.labelled_by == {name: [4, 3, 10] for name in ("all", "completions", "answers", "last_answer")}
+    assert read_named(str(written(tmp_path / "plain.jsonl", [{"text": TEXT}]))).labelled_by is None

@@ -7,6 +7,7 @@ from failure_logs import ADAM, CROSS, EAGER, LOSS, MLP, MODULE, OPTIMIZER, SITE,
 from test_advice import CARD, CONFIG, FULL, logits_at_first_step
 
 import vramwise
+from vramwise.trainers.registry import trainer_named
 
 ZERO = (f"{SITE}/deepspeed/runtime/zero/stage_1_and_2.py", "initialize_optimizer_states")
 FIGURES = oom("112.00 MiB", free="90.00 MiB", pieces="12.00 MiB")
@@ -99,3 +100,50 @@ def test_remedies_in_the_words_of_the_logs_trainer(calls, settings, has, has_not
     assert cause.id == "capacity"
     assert has in written(cause)
     assert has_not not in written(cause)
+
+
+TRL = (f"{SITE}/trl/scripts/sft.py", "main"), (f"{SITE}/trl/trainer/sft_trainer.py", "training_step")
+FACTORY = ((f"{SITE}/llamafactory/train/sft/trainer.py", "compute_loss"),)
+
+
+@pytest.mark.parametrize(
+    ("before", "calls", "trainer", "has"),
+    [
+        ("", TRL, "trl", "load_in_4bit: true"),
+        ("", (*TRL, *FACTORY), "llamafactory", "quantization_bit: 4"),
+        ("", ((f"{SITE}/axolotl/core/trainers/base.py", "compute_loss"), *TRL), "axolotl", "micro_batch_size: half"),
+        ("+ trl sft --config sft.yaml\n", (MLP,), "trl", "max_length: half of it"),
+        ("$ llamafactory-cli train sft.yaml\n", (MLP,), "llamafactory", "cutoff_len: half of it"),
+        ("[INFO|2026-05-30 12:00:00] llamafactory.hparams.parser:143 >> distributed training: False\n", (MLP,),
+         "llamafactory", "cutoff_len: half of it"),
+        ("[2026-11-01 10:00:00] [INFO] [axolotl.train.setup_model] loading model\n", (MLP,), "axolotl", "sequence_len: half"),
+        ("/opt/LLaMA-Factory/src/train.py started\n", (MLP,), "llamafactory", "cutoff_len"),
+        # a dataset, a version and a word that has the letters in it say nothing
+        ("dataset trl-lib/Capybara, trl==1.16.0, ctrl.c, control/trl\n", (MLP,), None, "micro_batch_size: half of it"),
+    ],
+)  # fmt: skip
+def test_the_trainer_is_known_by_what_the_log_names(before, calls, trainer, has):
+    found = diagnose(lines(before, traceback(*calls, MLP), FIGURES))
+    assert found.trainer == trainer
+    assert has in written(found.causes[0])
+    assert any("nothing in the log says what trained" in note for note in found.notes) == (trainer is None)
+
+
+def test_somebody_may_say_what_trained(request, tmp_path):
+    command = request.getfixturevalue("vramwise")
+    (tmp_path / "train.log").write_text(lines(traceback(MLP), FIGURES))
+    shown = command("diagnose", tmp_path / "train.log", "--trainer", "llamafactory").output
+    assert "cutoff_len" in shown
+    assert "nothing in the log says" not in shown
+    shown = command("diagnose", tmp_path / "train.log").output
+    assert "keys are Axolotl's; --config or --trainer (llamafactory, trl, hf-trainer) gives yours" in " ".join(
+        shown.split()
+    )
+
+
+def test_every_trainer_knows_the_remedies_that_memory_asks_for():
+    for name in ("axolotl", "trl", "llamafactory", "hf-trainer"):
+        for change in ("smaller-micro-batch", "checkpoint-activations", "eight-bit-optimizer", "quantize-base"):
+            assert trainer_named(name).words(change), (name, change)
+        assert trainer_named(name).words("shorten-rows")
+        assert trainer_named(name).words("equal-eval-batch")

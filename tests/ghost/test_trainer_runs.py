@@ -32,6 +32,9 @@ HELD = {
     "llamafactory3116": (0.1, 0.1),  # KTO: a batch of one label
     "llamafactory3121": (0.1, 0.5),  # a weighted loss of all logits, in an evaluation
     "llamafactory4717": (0.1, 0.1),  # the same without autocast
+    "llamafactory5100": (0.2, 0.1, 3),  # GaLore: whole factors of the decompositions stay
+    "llamafactory5101": (0.1, 0.1, 0.3),  # the same in bf16: slices of them
+    "llamafactory5103": (0.1, 0.1, 0.4),  # APOLLO
     "llamafactory3128": (0.1, 0.1, 5),  # hidden states of all layers are handed out
 }
 

@@ -127,3 +127,9 @@ def test_explain_tells_a_key_as_well_as_a_rule(vramwise):
     assert vramwise("explain", "eval-peak").stdout.startswith("eval-peak (info)")
     assert "there is no rule 'nonsense'" in str(vramwise("explain", "nonsense").exception)
     assert "has no key 'no_such_key'" in str(vramwise("explain", "no_such_key").exception)
+
+
+@pytest.mark.parametrize("trainer", ["trl", "llamafactory"])
+def test_rules_for_all_trainers_are_found_by_each_ones_own_key(trainer):
+    (found,) = look_up("per_device_eval_batch_size", trainer)
+    assert "eval-batch-differs" in found.rules

@@ -1,8 +1,10 @@
 """`vramwise serve` on the wire: one folder, one machine, nothing else."""
 
+import contextlib
 import http.client
 import socket
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -103,14 +105,68 @@ def test_nothing_but_reading(served, method):
 
 
 def test_many_clients_and_those_that_say_nothing(served):
-    silent = [socket.create_connection(("127.0.0.1", served.server_port)) for _ in range(8)]
     before = threading.active_count()
+    silent = [socket.create_connection(("127.0.0.1", served.server_port)) for _ in range(50)]
     with ThreadPoolExecutor(16) as pool:
         found = list(pool.map(lambda _: asked(served, "/inner/a.wasm")[0].status, range(400)))
     assert found == [200] * 400
-    assert threading.active_count() <= before + 16
+    assert threading.active_count() <= before + len(silent) + 16
     for one in silent:
         one.close()
+
+
+def test_who_speaks_slowly_is_let_go(served, monkeypatch):
+    """Not when nothing has come for a while: when all of it took too long."""
+    monkeypatch.setattr(serving, "_TO_ASK", 0.4)
+    slow = socket.create_connection(("127.0.0.1", served.server_port), timeout=10)
+    began = time.monotonic()
+    with contextlib.suppress(OSError):
+        for letter in "GET /index.html HTTP/1.1\r\nX: " + "a" * 100:
+            slow.sendall(letter.encode())
+            time.sleep(0.05)
+    assert time.monotonic() - began < 4
+    assert asked(served, "/")[0].status == 200
+    slow.close()
+
+
+def test_who_takes_nothing_is_let_go(served, monkeypatch):
+    monkeypatch.setattr(serving, "_TO_TAKE", 0.3)
+    (served.folder / "large.json").write_bytes(b"x" * 30_000_000)
+    before = threading.active_count()
+    idle = [socket.create_connection(("127.0.0.1", served.server_port), timeout=10) for _ in range(4)]
+    for one in idle:
+        one.sendall(f"GET /large.json HTTP/1.1\r\nHost: 127.0.0.1:{served.server_port}\r\n\r\n".encode())
+    end = time.monotonic() + 10
+    while threading.active_count() > before and time.monotonic() < end:
+        time.sleep(0.05)
+    assert threading.active_count() <= before
+    for one in idle:
+        one.close()
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"GET / HTTP/1.1\r\nX: " + b"a" * 100_000 + b"\r\n\r\n", b"431"),
+        (b"GET / HTTP/1.1\r\n" + b"X: a\r\n" * 200 + b"\r\n", b"431"),
+        (b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n", b"414"),
+        (b"GET / HTTP/1.1\r\n\r\n", b"403"),
+        (b"GET http://evil.example/ HTTP/1.1\r\nHost: evil.example\r\n\r\n", b"403"),
+        (b"\x16\x03\x01\0\0no http\r\n\r\n", b"400"),
+        (b"GET / HTTP/9.9\r\n\r\n", b"505"),
+    ],
+)
+def test_what_is_no_request_is_refused(served, sent, status):
+    with socket.create_connection(("127.0.0.1", served.server_port), timeout=10) as client:
+        client.sendall(sent)
+        with contextlib.suppress(OSError):
+            client.shutdown(socket.SHUT_WR)
+        said = b""
+        with contextlib.suppress(OSError):
+            while piece := client.recv(65536):
+                said += piece
+    assert status in said.partition(b"\r\n")[0]
+    assert b"this is index.html" not in said
 
 
 def test_no_page_is_one_sentence(tmp_path, monkeypatch):

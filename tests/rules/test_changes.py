@@ -54,7 +54,7 @@ def test_a_fused_loss_is_the_same_mathematics_everywhere():
     subject = subject_of_text(BASE)
     change = changes.fuse_loss(subject.run)
     assert (change.effect, change.safe) == ("rounding", False)
-    told = remedies.fuse_loss(subject).fix
+    told = remedies.fuse_loss(subject, subject.trainer).fix
     assert (told.change, told.safe) == (change, False)
     assert effect_words(told) == "same mathematics, other kernels"
 

@@ -3,6 +3,7 @@
 import pytest
 
 from opened import make_target
+from vramwise import check
 from vramwise.documents.document import parse_document
 from vramwise.trainers.arguments import (
     Arguments,
@@ -13,7 +14,7 @@ from vramwise.trainers.arguments import (
     training_arguments,
 )
 from vramwise.trainers.arguments.accelerate import read_accelerate
-from vramwise.trainers.arguments.vocabulary import argument_versions, nearest
+from vramwise.trainers.arguments.vocabulary import UNUSABLE, argument_versions, nearest
 from vramwise.trainers.fields import Fields
 
 
@@ -60,22 +61,52 @@ def test_versions_differ():
 )
 def test_texts_become_what_the_field_holds(key, value, held):
     assert words().check(key, value) is None
-    assert words().coerce(key, value) == held
+    assert words().held(key, value) == held
 
 
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("per_device_train_batch_size", None),
-        ("per_device_train_batch_size", [1]),
         ("per_device_train_batch_size", "many"),
+        ("gradient_checkpointing", "off"),
+        ("gradient_checkpointing", "None"),
+        ("liger_kernel_config", "{}"),
         ("eval_strategy", False),
+        ("eval_strategy", None),
         ("optim", "adamw_turbo"),
-        ("gradient_checkpointing_kwargs", [1]),
+        ("logging_steps", None),
+        ("output_dir", 3),
     ],
 )
-def test_what_cannot_work_is_refused(key, value):
+def test_what_the_parser_stops_at_is_refused(key, value):
     assert key in words().check(key, value)
+    assert words().held(key, value) is UNUSABLE
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "grave"),
+    [
+        ("per_device_train_batch_size", None, True),
+        ("per_device_train_batch_size", [1], True),
+        ("gradient_accumulation_steps", 2.5, True),
+        ("gradient_checkpointing_kwargs", [1], True),
+        ("save_total_limit", 2.5, False),
+        ("bf16", [True], False),
+    ],
+)
+def test_what_the_parser_takes_although_it_is_of_another_type(key, value, grave):
+    assert words().check(key, value) is None
+    assert words().misread(key, value).grave is grave
+
+
+def test_switches_go_by_what_python_takes_for_true():
+    assert words().held("bf16", [True]) is True
+    assert words().held("bf16", "false") is False
+    plain = words().unconverted()
+    assert plain.held("bf16", "false") is True
+    assert plain.misread("bf16", "false").grave
+    assert plain.misread("bf16", "true") is None
+    assert "quotes" in plain.misread("per_device_train_batch_size", "4").sentence
 
 
 @pytest.mark.parametrize(
@@ -154,3 +185,11 @@ def test_accelerates_file_in_arguments_words():
     )
     assert fsdp.fsdp == {"version": 2, "offload_params": True}
     assert read_accelerate(None, key="k", name="n").missing
+
+
+def test_another_trainers_key_is_found_where_it_stands(tmp_path):
+    text = "model_name_or_path: Qwen/Qwen3-0.6B\nper_device_train_batch_size: 8\nmicro_batch_size: 2\nmax_length: 512\n"
+    (tmp_path / "trl.yml").write_text(text + "use_peft: true\ndataset_name: a/b\n")
+    (report,) = check([str(tmp_path / "trl.yml")])
+    found = [finding for finding in report.findings if finding.rule == "unknown-argument"]
+    assert [(finding.key, finding.place.line) for finding in found] == [("micro_batch_size", 3)]

@@ -77,6 +77,17 @@ def test_samples_are_kept_apart_by_neat_packing():
     assert run.packing_rows == "micro"
 
 
+@pytest.mark.parametrize("text", [LORA, FULL])
+def test_fsdp_is_written_into_the_file_and_loads_into_host_memory(text):
+    changed, run = applied(text, one(sharding="fsdp2"), gpus=2)
+    assert (run.sharding, run.loads_through, run.checkpointing_reentrant) == ("fsdp2", "host", False)
+    assert not [found.name for found in run.unfollowed]
+    assert "fsdp: full_shard auto_wrap\n" in changed
+    _, bare = opened(changed.replace("low_cpu_mem_usage: false\n", "").replace("use_reentrant_gc: false\n", ""), gpus=2)
+    assert (bare.loads_through, bare.checkpointing_reentrant) == ("device", True)
+    assert [found.name for found in bare.unfollowed] == ["loading under FSDP"]
+
+
 @pytest.mark.parametrize("stage", [1, 2, 3])
 def test_zero_is_written_into_the_file(stage):
     _, run = applied(FULL, one(sharding=f"zero{stage}"), gpus=2)
@@ -123,7 +134,8 @@ NOT_SPELT = {
         f"{LORA}neat_packing: true\nflash_attn: fa2\nper_device_train_batch_size: 1\n",
         {"attn_implementation": "sdpa"},
     ),
-    "no file names cards": (LORA, {"sharding": "fsdp2"}),
+    "FSDP 1": (LORA, {"sharding": "fsdp1"}),
+    "FSDP over 4 bits": (LORA + "quantization_bit: 4\n", {"sharding": "fsdp2"}),
 }
 
 

@@ -19,6 +19,7 @@ from vramwise.trainers.trl.keys import vocabulary
 from vramwise.trainers.trl.kind import kind_of
 from vramwise.types import Change, Severity
 from vramwise.variants import changes
+from vramwise.variants.bounds import unmodelled
 
 BASE = "model_name_or_path: Qwen/Qwen2.5-0.5B\ndataset_name: trl-lib/Capybara\nmax_steps: 10\n"
 
@@ -228,18 +229,25 @@ def test_what_is_spelt_is_what_is_resolved(name, more):
 
 
 def test_an_unknown_key_by_how_the_run_is_started():
-    text = "lora_rank: 4\nbenchmarks: [x]\ntorch_dtype: bfloat16\n"
+    text = "lora_rank: 4\nbenchmarks: [x]\nwandb_entity: y\ntorch_dtype: bfloat16\n"
 
     def found(**words):
         subject = subject_of_text(BASE + text, make_target(trainer="trl", **words), trainer="trl")
         return {one.key: one for one in judge(subject, Policy()).findings if one.rule == "unknown-argument"}
 
     command = found()
-    assert set(command) == {"lora_rank", "torch_dtype"}  # benchmarks is open-r1's own
+    assert set(command) == {"lora_rank", "torch_dtype"}  # benchmarks and wandb_entity are open-r1's own
     assert all(one.severity is Severity.ERROR for one in command.values())
     assert "accelerate launch" in command["lora_rank"].message
     assert "dtype" in command["torch_dtype"].message
     assert all(one.severity is Severity.WARNING for one in found(launcher="module").values())
+
+
+def test_one_word_of_a_project_makes_no_recipe():
+    subject = subject_of_text(BASE + "use_flash_attention_2: true\n", trainer="trl")
+    (found,) = [one for one in judge(subject, Policy()).findings if one.rule == "unknown-argument"]
+    assert "alignment-handbook's own script" in found.message
+    assert found.severity is Severity.ERROR
 
 
 def test_renaming_moves_the_value():
@@ -320,3 +328,21 @@ def test_how_long_it_trains():
     assert (found.epochs, found.max_steps, found.held_out) == (1.0, 50, 0.1)
     odd = schedule("num_train_epochs: x\nmax_steps: -1\ntest_split_size: [1]\n")
     assert (odd.epochs, odd.max_steps, odd.held_out) == (3.0, None, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("gradient_checkpointing_kwargs: {selective: true}\n", "gradient_checkpointing_kwargs.selective"),
+        ("gradient_checkpointing_kwargs: {every_n_layers: 2}\n", "gradient_checkpointing_kwargs.every_n_layers"),
+        ("gradient_checkpointing_kwargs: {offload: true}\n", "gradient_checkpointing_kwargs.offload"),
+        ("router_aux_loss_coef: 0.01\n", "router_aux_loss_coef"),
+        ("teacher_model_name_or_path: Qwen/Qwen3-8B\n", "rl: distillation"),
+    ],
+)
+def test_what_no_prediction_follows_is_said(text, name):
+    run = run_of(text)
+    assert [one.name for one in unmodelled(run)] == [name]
+    assert run_of("gradient_checkpointing_kwargs: {use_reentrant: true, every_n_layers: 1}\n").unfollowed == ()
+    off = run_of("gradient_checkpointing: false\ngradient_checkpointing_kwargs: {selective: true}\n")
+    assert off.unfollowed == ()  # nothing is checkpointed

@@ -51,3 +51,18 @@ def test_what_trl_has_a_word_for_is_offered():
         if run.trainer.spell(run.run, change) is not None
     }
     assert {"load-in-bf16", "quantize-base", "lower-rank", "expandable-segments", "smaller-micro-batch"} <= ids
+
+
+@pytest.mark.parametrize("sharding", ["fsdp2", "zero1", "zero2", "zero3"])
+def test_what_spreads_a_run_is_one_of_trls_own_accelerate_files(sharding):
+    target = make_target(trainer="trl", gpu="h100", gpus=4)
+    before = subject_of_text(BASE, target, trainer="trl")
+    [change] = [
+        one for axis in opened(ALLOW) for one in axis.choices(before.run) if one.fields.get("sharding") == sharding
+    ]
+    spelt = before.trainer.spell(before.run, change)
+    after = before.with_document(apply_edits(before.document, spelt.edits))
+    assert after.document.values.items() >= {"accelerate_config": sharding, "num_processes": 4}.items()
+    assert (after.run.sharding, after.run.loads_through) == (sharding, "host")
+    assert errors(after) == errors(before)
+    assert before.trainer.spell(after.run, change) is None  # there is one already

@@ -11,7 +11,7 @@ class cuda:
     is_available = staticmethod(lambda: False)
 """
 TRANSFORMERS = """
-import json
+import json, os, signal
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -37,8 +37,15 @@ class Trainer:
         self.callbacks.append(callback)
 
     def tell(self, event):
+        control = SimpleNamespace(should_training_stop=False)
         for callback in self.callbacks:
-            getattr(callback, event, lambda *words, **more: None)(self.args, self.state, SimpleNamespace())
+            getattr(callback, event, lambda *words, **more: None)(self.args, self.state, control)
+        return control.should_training_stop
+
+    def evaluate(self):
+        if self.args.per_device_eval_batch_size > 2 and self.config.get("eval_strategy", "no") != "no":
+            raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        self.tell("on_evaluate")
 
     def train(self, resume_from_checkpoint=None):
         folder = Path(self.args.output_dir)
@@ -51,7 +58,11 @@ class Trainer:
             if step == 2 and self.args.per_device_train_batch_size > 1:
                 raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
             self.state.global_step = step + 1
-            self.tell("on_step_end")
+            if self.config.get("run_name") == "stopped":
+                os.kill(os.getpid(), signal.SIGTERM)
+            if self.tell("on_step_end"):
+                break
+            self.evaluate()
             if step == 1:
                 (folder / "checkpoint-2").mkdir(exist_ok=True)
                 (folder / "checkpoint-2" / "trainer_state.json").write_text(json.dumps({"global_step": 2}))
@@ -87,6 +98,7 @@ if __name__ == "__main__":
     config = yaml.safe_load(open(sys.argv[2]))
     assert seeds == [config.get("seed", 42)]  # before it reads the data
     Trainer(config).train(resume_from_checkpoint=config.get("resume_from_checkpoint"))
+    open(config["output_dir"] + "/finished", "w").close()
 """
 LLAMAFACTORY = """
 import sys
@@ -96,6 +108,7 @@ from transformers import Trainer
 def run_exp():
     config = yaml.safe_load(open(sys.argv[1]))
     Trainer(config).train(resume_from_checkpoint=config.get("resume_from_checkpoint"))
+    open(config["output_dir"] + "/finished", "w").close()
 """
 FILES = {
     "torch/__init__.py": TORCH,

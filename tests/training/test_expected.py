@@ -78,3 +78,14 @@ def test_without_a_card_a_restart_has_none_either(folder, monkeypatch):
     path = write_config(folder)
     known = prepared(path)
     assert verb.prediction_of_restart(known, known.plan) is None
+
+
+def test_a_prediction_that_was_too_low_has_no_say_about_a_restart(folder):
+    """Half is tried then, not the next smaller size that it would call fitting just as well."""
+    path = write_config(folder, sequence_len=2048, pad_to_sequence_len=True)
+    known = prepared(path, target={"gpu": "H200"})
+    smaller = known.plan.restarted(resume_from=None, micro_batch_size=2, gradient_accumulation_steps=2)
+    needs = known.prediction.needs.peak_reserved_bytes
+    for room, answer in ((needs + 1, None), (needs - 1, True), (needs // 4, False)):
+        facts = {"reserved_bytes": room, "device_free_bytes": 0}
+        assert verb.would_fit(known, known.plan, smaller, facts) is answer

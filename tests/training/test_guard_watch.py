@@ -180,6 +180,16 @@ def test_above_prediction_by_phase(peak, said):
     assert rules([sample(1, "train", peak=peak * GIB)], expected) == ["above-prediction"] * said
 
 
+@pytest.mark.parametrize(("step", "said"), [(0, True), (40, False)])
+def test_what_a_checkpoint_brings_along_is_not_above_the_prediction_of_loading(step, said):
+    load = PredictedPhase(step=0, phase="load", peak_allocated_bytes=2 * GIB, peak_reserved_bytes=2 * GIB)
+    predicted = PredictedMemory(
+        peak_allocated_bytes=20 * GIB, peak_reserved_bytes=22 * GIB, outside_bytes=0, limit_bytes=None, phases=(load,)
+    )
+    expected = Expected(device_bytes=24 * GIB, predicted=predicted, peaks_per_phase=True)
+    assert rules([sample(step, "load", peak=4 * GIB)], expected) == ["above-prediction"] * said
+
+
 def test_peaks_of_the_whole_run_are_compared_with_the_whole_prediction():
     phase = PredictedPhase(step=1, phase="optimizer", peak_allocated_bytes=GIB, peak_reserved_bytes=GIB)
     predicted = PredictedMemory(

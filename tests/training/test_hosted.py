@@ -10,11 +10,13 @@ from plans import make_plan
 from tiny_runs import make_folder, prepared
 
 from vramwise.errors import VramwiseError
+from vramwise.subject import Options
 from vramwise.training.guard.memory_log import read_log
 from vramwise.training.hosted.entries import SCRIPT
 from vramwise.training.parent import extras
 from vramwise.training.parent.engine_llamafactory import llamafactory_attempt
 from vramwise.training.parent.engine_trl import trl_attempt
+from vramwise.training.parent.prepare import TrainOptions, prepare
 
 COMMON = {"model_name_or_path": "model", "per_device_train_batch_size": 4, "gradient_accumulation_steps": 1}
 TRL = {**COMMON, "dataset_name": "data", "max_length": 64, "packing": False, "bf16": False}
@@ -76,6 +78,27 @@ def test_a_run_that_runs_out_of_memory_goes_on_from_its_checkpoint_with_smaller_
     assert [record["micro_batch_size"] for record in log.of_kind("start")] == [4, 2, 1]
     assert [record["attempt"] for record in log.of_kind("end")] == [3]
     assert vramwise("report", folder / "out").exit_code == 0
+
+
+def test_out_of_memory_in_an_evaluation_makes_its_batch_smaller(folder, vramwise):
+    config = write(folder, "trl", per_device_train_batch_size=1, eval_strategy="steps", eval_steps=1)
+    done = vramwise("train", config)
+    assert done.exit_code == 0, done.output
+    assert "out of memory in eval" in done.output
+    starts = read_log(folder / "out" / "memory.jsonl").of_kind("start")
+    assert [record["eval_batch_size"] for record in starts] == [8, 4, 2]
+    assert {record["micro_batch_size"] for record in starts} == {1}
+
+
+@pytest.mark.parametrize("trainer", FILES)
+def test_after_a_signal_nothing_follows_the_training(folder, vramwise, trainer):
+    """Neither a last evaluation nor a model saved as if it were trained."""
+    done = vramwise("train", write(folder, trainer, run_name="stopped"))
+    assert done.exit_code == 143
+    assert not (folder / "out" / "finished").exists()
+    assert [record["attempt"] for record in read_log(folder / "out" / "memory.jsonl").of_kind("end")] == [1]
+    assert vramwise("train", write(folder, trainer, per_device_train_batch_size=1), "--fresh").exit_code == 0
+    assert (folder / "out" / "finished").exists()
 
 
 def test_beside_a_checkpoint_beginning_anew_must_be_asked_for(folder, vramwise):
@@ -184,12 +207,28 @@ def test_the_python_of_a_command(tmp_path):
         assert extras.python_of(str(command)) == python
 
 
+def test_the_versions_are_those_of_the_trainers_own_environment(folder):
+    other = folder / "other"
+    site = other / "lib" / "python3.12" / "site-packages"
+    for name in ("trl-1.14.1", "transformers-5.20.1", "torch-2.9.0"):
+        (site / f"{name}.dist-info").mkdir(parents=True)
+    (other / "bin").mkdir()
+    (other / "bin" / "python").touch()
+    command = folder / "bin" / "trl"
+    assert extras.site_of(str(command)) == ()  # our own Python
+    command.write_text(f"#!{other / 'bin' / 'python'}\n")
+    assert extras.site_of(str(command)) == (str(site),)
+    options = TrainOptions(target=Options(), engine="trl")
+    target = prepare(str(write(folder, "trl")), options).run.target
+    assert (target.stack.parts("trl"), target.stack.parts("transformers")) == ((1, 14, 1), (5, 20, 1))
+    assert target.torch == (2, 9)
+
+
 @pytest.mark.parametrize(
     ("trainer", "options", "message"),
     [
         ("trl", {"engine": "axolotl"}, "is a file of TRL, which --engine axolotl does not read: use --engine trl"),
         ("llamafactory", {"engine": "llamafactory", "random_weights": True}, "LLaMA-Factory loads the model by itself"),
-        ("trl", {"engine": "transformers"}, "the embedded engine cannot train .*: it is a file of TRL"),
         ("trl", {"target": {"trainer": "trl:orpo"}}, "TRL has no command for orpo"),
     ],
 )
@@ -209,7 +248,7 @@ def test_a_trainer_that_is_not_installed(folder, vramwise, monkeypatch, trainer,
     monkeypatch.setenv("PATH", "/nowhere")
     done = vramwise("train", write(folder, trainer), "--engine", trainer)
     assert (done.exit_code, str(done.exception)) == (2, line)
-    refused = vramwise("train", write(folder, trainer), "--gpu", "8GB")  # nobody asked: the embedded one would have to
+    refused = vramwise("train", write(folder, trainer, packing=True), "--gpu", "8GB")  # the embedded one would have to
     reasons = "\n".join(map(str, refused.exception.args))
     assert refused.exit_code == 2
     assert line.partition(": ")[2] in reasons

@@ -10,11 +10,13 @@ from typing import Any
 import click
 
 from vramwise.cli.completion import complete_cards, complete_models, complete_rules
+from vramwise.trainers.registry import TRAINERS
 
 Decorated = Callable[..., Any]
 
 FORMATS = ("text", "json", "sarif", "github")
 SEVERITIES = ("error", "warning", "info")
+_TRAINERS = ", ".join(trainer.name for trainer in TRAINERS)
 # The parameters that `target_options` adds to a command.
 TARGET_OPTIONS = ("gpu", "gpus", "torch", "versions", "stack", "trainer", "alloc_conf", "launcher")
 
@@ -53,7 +55,11 @@ def target_options(command: Decorated) -> Decorated:
                 help="Version of a package that the run uses, e.g. of the trainer; repeatable.",
             ),
             click.option("--stack", metavar="FILE", help="Versions from a requirements file, `pip freeze` or uv.lock."),
-            click.option("--trainer", metavar="NAME", help="Whose config it is (default: recognised by its keys)."),
+            click.option(
+                "--trainer",
+                metavar="NAME",
+                help=f"Whose config it is: {_TRAINERS} (default: recognised by its keys).",
+            ),
             click.option(
                 "--alloc-conf",
                 metavar="SETTINGS",

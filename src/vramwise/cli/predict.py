@@ -12,7 +12,7 @@ import click
 from vramwise.api import Options, PredictOptions
 from vramwise.cli.again import command_again
 from vramwise.cli.options import TARGET_OPTIONS, data_option, model_options, target_options
-from vramwise.cli.wishes import as_words, composed, refuse_with_a_file, taken, wish_options
+from vramwise.cli.wishes import as_words, composed_run, refuse_with_a_file, taken, wish_options
 from vramwise.cli.writing import say, say_all, say_prose
 from vramwise.files import write_new
 from vramwise.foreseeing import Answer, WhatIf, answer, on_cards, opened, scenarios
@@ -64,7 +64,8 @@ def command(
 ) -> None:
     """Predict what a run will allocate and reserve, without a GPU.
 
-    Without CONFIG: name the model with --model, and say the run with --adapter, --sequence-len and the like.
+    Without CONFIG: name the model with --model, say the run with --adapter, --sequence-len and the like, and with
+    --trainer whose config it would be.
 
     Exit code: 0 fits (or no card named), 1 does not fit, 2 bad usage or unreadable input.
     """
@@ -75,7 +76,7 @@ def command(
     tried = scenarios(what_if)
     source: Source
     if path is None:
-        trainer, source = composed(ask.model, wished, options.trainer)
+        trainer, source = composed_run(ask.model, wished, options.trainer)
         again = _command(as_words(wished), options, ask, memory_limit)
         options = replace(options, trainer=trainer)
     else:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+
 import click
 
 from vramwise.cli.writing import say
 from vramwise.page.serving import make_page_server, page_folder
+
+# Commands collect late, for they end soon. What each request leaves behind would be a hundred megabytes by then.
+_SOON = (700, 10, 10)
 
 
 @click.command("serve")
@@ -19,6 +24,7 @@ def command(port: int, folder: str | None) -> None:
     Everything is computed in the browser; nothing is sent here. Ends with Ctrl-C.
     """
     server = make_page_server(page_folder(folder), port)
+    gc.set_threshold(*_SOON)
     say(f"serving on {server.address} (Ctrl-C ends it)", err=True)
     try:
         server.serve_forever()

@@ -10,12 +10,12 @@ import click
 
 from vramwise.cli.options import Decorated
 from vramwise.errors import VramwiseError
-from vramwise.trainers.registry import TRAINERS, trainer_named
-from vramwise.trainers.wishes import Composes, Wishes
+from vramwise.trainers.composing import METHODS, composed
+from vramwise.trainers.wishes import Wishes
 
 _COUNT = click.IntRange(min=1)
 _OPTIONS = (
-    click.option("--adapter", type=click.Choice(["none", "lora", "qlora"]), help="Without a file: what is trained."),
+    click.option("--adapter", type=click.Choice(METHODS), help="Without a file: what is trained."),
     click.option("--rank", type=_COUNT, metavar="N", help="Without a file: the adapters' rank."),
     click.option("--sequence-len", type=_COUNT, metavar="N", help="Without a file: tokens in a row."),
     click.option("--micro-batch", type=_COUNT, metavar="N", help="Without a file: rows at once."),
@@ -52,17 +52,11 @@ def refuse_with_a_file(wished: Mapping[str, Any]) -> None:
         raise VramwiseError(f"{name} says a run without a file: with CONFIG, write it there or try it with --what-if")
 
 
-def composed(model: str | None, wished: Mapping[str, Any], trainer: str | None) -> tuple[str, Mapping[str, Any]]:
+def composed_run(model: str | None, wished: Mapping[str, Any], trainer: str | None) -> tuple[str, Mapping[str, Any]]:
     """The trainer's name and the values of a config for these wishes."""
     if not model:
         raise VramwiseError("name a config; or without one a model: vramwise predict --model meta-llama/Llama-3.2-1B")
-    found = trainer_named(trainer) if trainer else TRAINERS[0]
-    if not isinstance(found, Composes):
-        raise VramwiseError(f"a run without a file cannot be made for {found.title} yet: write a config")
-    adapter = None if wished.get("adapter") == "none" else wished.get("adapter")
-    if adapter is None and "rank" in wished:
-        raise VramwiseError("--rank is an adapter's: say --adapter lora or --adapter qlora as well")
-    return found.name, found.compose(Wishes(model=model, **{**wished, "adapter": adapter}))
+    return composed(model, wished, trainer)
 
 
 def as_words(wished: Mapping[str, Any]) -> list[str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from vramwise.dataset.labels import labelled_by
 from vramwise.dataset.rows import MOST_BYTES, MOST_ROWS, Budget, data_files, read_rows
 from vramwise.dataset.samples import Sample, samples_of
 from vramwise.dataset.tokens import BYTES_PER_TOKEN, count_tokens, tokenizer_in
@@ -115,9 +116,12 @@ def _read(
     flat = [sample for found in rows for sample in found]
     counter = tokenizer_in(tokenizer)
     counts = iter(count_tokens(flat, counter))
-    tokens = [max(next(counts) for _ in found) for found in rows]
+    longest = [max((next(counts), place) for place, _ in enumerate(found)) for found in rows]
+    tokens = [count for count, _ in longest]
+    samples = [found[place] for found, (_, place) in zip(rows, longest, strict=True)]
     said = tuple(_said(name, tokens, flat, counter is not None, budget, skipped))
-    return Lengths(tokens=tokens, assumptions=said, whole=not budget.cut)
+    by = labelled_by(samples, tokens)
+    return Lengths(tokens=tokens, assumptions=said, whole=not budget.cut, unshuffled=True, labelled_by=by)
 
 
 def _said(

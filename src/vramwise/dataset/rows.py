@@ -129,7 +129,7 @@ def _csv(path: Path, budget: Budget) -> Iterator[Row]:
 
 def _parquet(path: Path, budget: Budget) -> Iterator[Row]:
     try:
-        from pyarrow import parquet  # type: ignore[import-untyped,unused-ignore]
+        from pyarrow import parquet
     except ImportError as error:
         raise VramwiseError(
             f"{path} cannot be read without pyarrow: pip install pyarrow, or write the lengths to a file for --lengths"

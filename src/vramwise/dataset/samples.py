@@ -20,15 +20,28 @@ _PROMPTS = (
 _TEXTS = ("text", "content", "document", "body")
 _PAIRS = (("chosen", "rejected"), ("chosen_response", "rejected_response"))
 _MOST_DEPTH = 8
+# Columns, and roles of messages, that hold what the model is to say.
+_ANSWERS = ("output", "response", "completion", "answer", "answers")
+_SPEAKERS = ("assistant", "gpt", "model", "bot", "chatgpt")
+# What marks a token that is not trained on, and masks that mark those that are.
+_UNLABELLED = -100
+_MASKS = ("completion_mask", "assistant_masks")
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One text to be tokenised, or its length where the row says it; `extra`: tokens that a template adds."""
+    """One text to be tokenised, or its length where the row says it; `extra`: tokens that a template adds.
+
+    `answers`: the parts of the text that a model is to give, in their order; `prompted`: the row has what comes before
+    in a column of its own. `labelled`: how many tokens are trained on, where the row says so itself.
+    """
 
     text: str = ""
     extra: int = 0
     tokens: int | None = None
+    answers: tuple[str, ...] = ()
+    prompted: bool = False
+    labelled: int | None = None
 
 
 def samples_of(row: Mapping[str, Any], columns: Sequence[str] = ()) -> tuple[Sample, ...]:
@@ -39,7 +52,7 @@ def samples_of(row: Mapping[str, Any], columns: Sequence[str] = ()) -> tuple[Sam
             return tuple(_together(prompt, row[name]) for name in names)
     known = _stated(row)
     if known is not None:
-        return (Sample(tokens=known),)
+        return (Sample(tokens=known, labelled=_labels(row, known)),)
     chosen = _chosen(row, columns)
     return (chosen,) if chosen is not None and chosen.text else ()
 
@@ -49,7 +62,18 @@ def _together(prompt: str, answer: Any) -> Sample:
     text = "".join(_texts(answer))
     if isinstance(answer, list) and len(answer) > 1:
         prompt = ""
-    return Sample(text=prompt + text, extra=_PER_MESSAGE * (2 if isinstance(answer, str) else max(1, len(answer))))
+    extra = _PER_MESSAGE * (2 if isinstance(answer, str) else max(1, len(answer)))
+    answers = (text,) if prompt else _answers(answer) if isinstance(answer, list) else ()
+    return Sample(text=prompt + text, extra=extra, answers=answers, prompted=bool(answers))
+
+
+def _labels(row: Mapping[str, Any], length: int) -> int | None:
+    """Labels, or a mask of what is trained on, beside the tokens."""
+    labels = row.get("labels")
+    if isinstance(labels, list) and len(labels) == length:
+        return len(labels) - labels.count(_UNLABELLED)
+    masks = [row[name] for name in _MASKS if isinstance(row.get(name), list) and len(row[name]) == length]
+    return sum(all(bits) for bits in zip(*masks, strict=True)) if masks else None
 
 
 def _stated(row: Mapping[str, Any]) -> int | None:
@@ -80,7 +104,19 @@ def _chosen(row: Mapping[str, Any], columns: Sequence[str]) -> Sample | None:
 def _of_columns(row: Mapping[str, Any], names: Sequence[str], extra: int = _PER_TEXT) -> Sample:
     messages = sum(len(row[name]) for name in names if isinstance(row[name], list))
     text = "".join(part for name in names for part in _texts(row[name]))
-    return Sample(text=text, extra=_PER_MESSAGE * messages if messages else extra)
+    extra = _PER_MESSAGE * messages if messages else extra
+    if "prompt" in names and "completion" in names:  # turns of the prompt are not learnt again
+        return Sample(text=text, extra=extra, answers=("".join(_texts(row["completion"])),), prompted=True)
+    return Sample(text=text, extra=extra, answers=tuple(one for name in names for one in _answers(row[name], name)))
+
+
+def _answers(value: Any, name: str = "") -> tuple[str, ...]:
+    """What a column has of the model's own words: all of an answer's, of a conversation the turns that are its."""
+    if isinstance(value, list) and name not in ("answers",):
+        turns = [turn for turn in value if isinstance(turn, Mapping)]
+        spoken = [turn for turn in turns if str(turn.get("role", turn.get("from"))).lower() in _SPEAKERS]
+        return tuple("".join(_texts(turn)) for turn in spoken)
+    return ("".join(_texts(value)),) if name in _ANSWERS else ()
 
 
 def _texts(value: Any, depth: int = 0) -> Iterator[str]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from vramwise.allocator.settings import CUDA_VARIABLE
 from vramwise.allocator.variables import EXPANDABLE
 from vramwise.diagnosis import remedies as r
 from vramwise.diagnosis.case import Case
-from vramwise.diagnosis.dialects import dialect_of, in_words_of
 from vramwise.diagnosis.evidence import Cause, Remedy
 from vramwise.diagnosis.read.phases import in_loss, in_zero_optimizer
+from vramwise.diagnosis.read.settings_texts import setting_of
 from vramwise.diagnosis.trial import Trial, fitted, not_enough, tried, with_diff
 from vramwise.subject import Subject
 from vramwise.variants import changes
@@ -61,6 +61,8 @@ BUILDERS: dict[str, tuple[r.Build, ...]] = {
     "paged-unsupported": (r.unpaged_optimizer,),
     "host-memory": (r.fewer_workers,),
 }
+# How trainers' lines without a config put a value that depends on another.
+_HALF, _TWICE, _VALUE_OF = "half of it", "twice as many", "the value of "
 _EXPANDABLE = f"export {CUDA_VARIABLE}={EXPANDABLE}"
 COMMANDS: dict[str, tuple[Remedy, ...]] = {
     "fragmentation": (Remedy(title="Let segments grow instead of lying side by side", command=_EXPANDABLE),),
@@ -162,7 +164,8 @@ def advise(case: Case, causes: Sequence[Cause]) -> list[Cause]:
 
 
 def _advised(case: Case, cause: Cause, *, first: bool, longest: bool) -> Cause:
-    built = {build: _built(case, build(_subject(case))) for build in _builders(case, cause, longest=longest)}
+    builds = _builders(case, cause, longest=longest)
+    built = {build: _built(case, build(_subject(case), case.speaker.trainer)) for build in builds}
     offered = {build: remedy for build, remedy in built.items() if remedy is not None}
     if offload := _zero_offload(case, cause):
         offered = {r.offload_optimizer: offload, **offered}
@@ -236,27 +239,27 @@ def _with_known_values(case: Case, remedy: Remedy) -> Remedy | None:
     """Without a config: keys with the log's own values in place of words; None where there is nothing to halve."""
     if case.run is not None:
         return remedy
-    micro = case.number("micro_batch_size")
-    if micro == 1 and "micro_batch_size: half of it" in remedy.keys:
+    micro, steps = case.number("micro_batch_size"), case.number("gradient_accumulation_steps")
+    halved = [setting_of(line.partition(":")[0]) for line in remedy.keys if line.endswith(_HALF)]
+    if micro == 1 and "micro_batch_size" in halved:
         return None
-    steps = case.number("gradient_accumulation_steps")
     smaller, more = next(changes.smaller_sizes(micro, steps), (0, 0)) if steps else (micro // 2, 0)
     instead = {
-        "micro_batch_size: half of it": ("micro_batch_size", smaller, micro),
-        "eval_batch_size: the value of micro_batch_size": ("eval_batch_size", micro, case.number("eval_batch_size")),
-        "sequence_len: half of it": ("sequence_len", case.number("sequence_len") // 2, case.number("sequence_len")),
-        "gradient_accumulation_steps: twice as many": (
-            "gradient_accumulation_steps",
-            more,
-            steps,
-        ),
+        ("micro_batch_size", _HALF): smaller,
+        ("sequence_len", _HALF): case.number("sequence_len") // 2,
+        ("gradient_accumulation_steps", _TWICE): more,
     }
-    lines = [_known(line, instead.get(line)) for line in remedy.keys]
-    return replace(remedy, keys=in_words_of(dialect_of(case.log, case.symptom.frames), lines))
+    return replace(remedy, keys=tuple(_known(case, line, instead) for line in remedy.keys))
 
 
-def _known(line: str, value: tuple[str, int, int] | None) -> str:
-    if value is None or not value[1]:
+def _known(case: Case, line: str, instead: Mapping[tuple[str, str], int]) -> str:
+    """A line with the value that its words mean, where the log has what they speak of."""
+    key, _, words = line.partition(": ")
+    name = setting_of(key)
+    after = instead.get((name, words), 0)
+    if name == "eval_batch_size" and words.startswith(_VALUE_OF):
+        after = case.number("micro_batch_size")
+    if not after:
         return line
-    key, after, before = value
+    before = case.number(name)
     return f"{key}: {after}" + (f"  # was {before}" if before and before != after else "")

@@ -10,6 +10,7 @@ from vramwise.diagnosis.read.factor import Batch, Dimensions, Factors, factor
 from vramwise.diagnosis.read.phases import phase_of
 from vramwise.diagnosis.read.snapshot import SnapshotFacts
 from vramwise.diagnosis.read.texts import whole_number
+from vramwise.diagnosis.speakers import Speaker, speaker_of
 from vramwise.diagnosis.witness import Ghost, Match
 from vramwise.types import RunSpec
 from vramwise.units import readable
@@ -27,6 +28,14 @@ class Case:
     log: LogFacts
     ghost: Ghost | None = None
     snapshot: SnapshotFacts | None = None
+    said_trainer: str | None = None  # who trains, where somebody says it
+
+    @cached_property
+    def speaker(self) -> Speaker:
+        """Whose words remedies are in: the config's trainer, else the log's."""
+        if self.ghost is not None:
+            return Speaker(trainer=self.ghost.subject.trainer, known=True)
+        return speaker_of(self.log, self.symptom.frames, self.said_trainer)
 
     @property
     def run(self) -> RunSpec | None:

@@ -111,6 +111,7 @@ class LogFacts:
     ranks: frozenset[int] = frozenset()
     settings: Mapping[str, Setting] = field(default_factory=dict)
     keys_written: frozenset[str] = frozenset()  # settings under the very names that the log has for them
+    trainers: frozenset[str] = frozenset()  # packages of trainers that it names
     steps_done: int | None = None
     total_steps: int | None = None
     memory: Sequence[Reading] = ()  # allocated or active memory, step by step, thinned out
@@ -167,6 +168,7 @@ class Diagnosis(Displayed):
     causes: tuple[Cause, ...]
     log: LogFacts | None
     config: str | None = None
+    trainer: str | None = None  # whose keys remedies are in: the config's, else the log's; None where neither says
     snapshot: SnapshotFacts | None = None
     ghost: tuple[str, ...] = ()  # what the prediction of this config says
     notes: tuple[str, ...] = ()

@@ -42,8 +42,8 @@ def read_all(
     """Read what is given and conclude."""
     recording = None if snapshot is None else read_recording(snapshot)
     facts = _read(log)
-    said = failure_of(facts.symptoms)
-    allowed = said.memory.allowed_bytes if said is not None and said.memory is not None else None
+    failure = failure_of(facts.symptoms)
+    allowed = failure.memory.allowed_bytes if failure is not None and failure.memory is not None else None
     shot = None if recording is None else snapshot_facts(recording, allowed_bytes=allowed)
     symptom = symptom_of(facts, shot, _frames(recording, shot))
     memory = symptom.memory if symptom else None
@@ -54,7 +54,8 @@ def read_all(
         options = options or Options()
         subject = open_subject(config, options, model=model)
         ghost = summon(subject, memory, named_gpu=options.gpu is not None)
-    return Reading(diagnosis=conclude(facts, symptom, ghost, shot), recording=recording)
+    said = options.trainer if options is not None else None
+    return Reading(diagnosis=conclude(facts, symptom, ghost, shot, said), recording=recording)
 
 
 def _read(log: str | Path | BinaryIO | None) -> LogFacts:

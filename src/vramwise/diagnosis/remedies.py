@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from vramwise.diagnosis.evidence import Remedy
 from vramwise.subject import Subject
-from vramwise.trainers.registry import TRAINERS
+from vramwise.trainers.base import Trainer
 from vramwise.types import Change, Fix
 from vramwise.variants import changes
 
@@ -23,10 +23,10 @@ class Build:
     title: str
     change: changes.Builder
 
-    def __call__(self, subject: Subject | None) -> Remedy | None:
-        """The remedy for a config, or in general; None where it does not apply."""
+    def __call__(self, subject: Subject | None, trainer: Trainer) -> Remedy | None:
+        """The remedy for a config, or in general, in the trainer's words; None where it does not apply."""
         if subject is None:
-            return Remedy(title=self.title, keys=TRAINERS[0].words(self.name))
+            return Remedy(title=self.title, keys=trainer.words(self.name))
         wanted = self.change(subject.run)
         return None if wanted is None else spelt(subject, wanted)
 

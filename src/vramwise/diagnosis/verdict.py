@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from vramwise.diagnosis.advice import advise
 from vramwise.diagnosis.case import Case, snapshot_symptom
 from vramwise.diagnosis.causes.ranking import OUT_OF_MEMORY, failure_of, ghost_lines, rank_causes
-from vramwise.diagnosis.evidence import Diagnosis, Frame, LogFacts, PhaseName, Symptom
+from vramwise.diagnosis.evidence import Cause, Diagnosis, Frame, LogFacts, PhaseName, Symptom
 from vramwise.diagnosis.read.collect import next_steps, other_steps
 from vramwise.diagnosis.read.snapshot import SnapshotFacts
 from vramwise.diagnosis.witness import Ghost
+from vramwise.trainers.registry import TRAINERS
 from vramwise.units import readable
 
 # Below this the first cause is a guess, and the diagnosis says so.
@@ -37,13 +40,17 @@ def symptom_of(log: LogFacts, snapshot: SnapshotFacts | None, frames: tuple[Fram
 
 
 def conclude(
-    log: LogFacts, symptom: Symptom | None, ghost: Ghost | None = None, snapshot: SnapshotFacts | None = None
+    log: LogFacts,
+    symptom: Symptom | None,
+    ghost: Ghost | None = None,
+    snapshot: SnapshotFacts | None = None,
+    trainer: str | None = None,
 ) -> Diagnosis:
-    """The diagnosis of one log."""
+    """The diagnosis of one log. `trainer`: who wrote it, where somebody says so."""
     config = ghost.document.path if ghost else None
     if symptom is None:
         return _no_failure(log, config, snapshot)
-    case = Case(symptom=symptom, log=log, ghost=ghost, snapshot=snapshot)
+    case = Case(symptom=symptom, log=log, ghost=ghost, snapshot=snapshot, said_trainer=trainer)
     causes = advise(case, rank_causes(case))
     explained = bool(causes) and causes[0].confidence >= _A_GUESS
     sentence = f"{_where(symptom)}: {causes[0].sentence}." if explained else _unexplained(symptom)
@@ -56,9 +63,10 @@ def conclude(
         causes=tuple(causes),
         log=log,
         config=config,
+        trainer=case.speaker.trainer.name if case.speaker.known else None,
         snapshot=snapshot,
         ghost=ghost_lines(case),
-        notes=tuple(_notes(case)),
+        notes=(*_notes(case), *_whose_words(case, causes)),
         next_steps=steps,
     )
 
@@ -152,6 +160,16 @@ def _notes(case: Case) -> list[str]:
     if case.log.recovered:
         notes.append(f"{len(case.log.recovered)} earlier failures were got over")
     return notes
+
+
+def _whose_words(case: Case, causes: Sequence[Cause]) -> Iterator[str]:
+    """Keys that somebody may write into the file of another trainer."""
+    if not case.speaker.known and any(remedy.keys for cause in causes for remedy in cause.remedies):
+        others = ", ".join(one.name for one in TRAINERS if one.package != case.speaker.trainer.package)
+        yield (
+            f"nothing in the log says what trained: keys are {case.speaker.trainer.title}'s; --config or --trainer "
+            f"({others}) gives yours"
+        )
 
 
 def _surpassed(case: Case) -> int | None:

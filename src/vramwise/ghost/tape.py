@@ -227,6 +227,7 @@ class Tape:
         self.hidden_states: list[Tensor] | None = None
         self.without_dropout = False  # the trainer has set the rate of every dropout to zero
         self.labelled: int | None = None  # places of the batch with a label; None: all
+        self.samples: int | None = None  # of the packed batch under way, where that is known
         # things that a library makes at first use and keeps
         self.once: dict[str, Storage] = {}
         # lists the kernels too, where somebody asks for them (`work`)

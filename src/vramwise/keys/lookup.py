@@ -119,7 +119,7 @@ def _page(trainer: Trainer, key: str) -> KeyPage | None:
         names=latest.names,
         needs=latest.needs,
         versions=tuple(_in_versions(held)),
-        rules=tuple(rule.id for rule in rules_about(trainer, key)),
+        rules=tuple(rule.id for rule in rules_about(trainer, key, field)),
     )
 
 
@@ -140,17 +140,19 @@ def takes(written: str) -> str:
     return f"{said}, or null" if optional else said
 
 
-def rules_about(trainer: Trainer, key: str) -> Sequence[Rule]:
+def rules_about(trainer: Trainer, key: str, field: str = "") -> Sequence[Rule]:
     """The rules that speak of a key: first those whose bad example writes it.
 
-    A key inside a block has a common name (`path`): only those count that name it in their explanation.
+    A key inside a block has a common name (`path`): only those count that name it in their explanation. Rules for all
+    trainers speak of the `field` that the key decides, in the word they share.
     """
     block, _, name = key.rpartition(".")
     speaking = _speaking(trainer.name).get(name, ())
     if block:
         named = re.compile(rf"`(\S+[.: ])?{re.escape(name)}\b")
         speaking = [rule for rule in speaking if named.search(f"{rule.title}\n{rule.documentation}")]
-    return speaking[:_MOST_RULES]
+    shared = [rule for rule in _speaking(trainer.name).get(field, ()) if rule in COMMON and rule not in speaking]
+    return [*speaking, *shared][:_MOST_RULES]
 
 
 @cache

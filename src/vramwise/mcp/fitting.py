@@ -28,19 +28,28 @@ def fit_config(
     keep: Annotated[list[str], Field(description="Keys of the config that stay as they are.")] = [],  # noqa: B006
     versions: Versions = [],  # noqa: B006
     trainer: TrainerName = "",
+    maximise: Annotated[
+        str,
+        Field(
+            description="Ask for the largest value that fits instead of the fastest run: of the config's key for the "
+            "micro-batch, the length or the rank, or of `model`. All else stays, so `allow` and `keep` are not asked."
+        ),
+    ] = "",
 ) -> Fitted:
     """Find the fastest variant of a config that fits a card: gives the whole new text, its diff and what else fits.
 
     The result of training stays the same unless `allow` opens more; where nothing fits, `opened` says what each word of
-    `allow` would give. Takes seconds. Mend the config with fix_config first: mistakes in it stay.
+    `allow` would give. With `maximise`: the largest value of that key that fits. Takes seconds.
+    Mend the config with fix_config first: mistakes in it stay.
     """
-    ask = FitOptions(allow=tuple(allow), keep=tuple(keep), online=False)
+    ask = FitOptions(allow=tuple(allow), keep=tuple(keep), maximise=maximise or None, online=False)
     try:
         report = answered(Text(config), options_of(gpu, gpus, versions, trainer), ask)
     except ConfigError:
         raise
     except VramwiseError as error:
-        raise next_call(error, "mend gpu, allow or keep; for a known model call list_models") from error
+        said = VramwiseError(str(error).replace("--max ", "maximise "))
+        raise next_call(said, "mend gpu, allow, keep or maximise; for a known model call list_models") from error
     found, shown = report.fit, plain(fit_json(report))
     after = found.best.attempt.document if found.best is not None else None
     return Fitted(
@@ -56,7 +65,7 @@ def fit_config(
         closest=shown["closest"] and _short(shown["closest"]),
         opened=[_short(one) for one in shown["opened"]],
         smallest_card=shown["smallest_card"],
-        next=_after(shown, report.errors),
+        next=_after(shown, report.errors, maximise),
     )
 
 
@@ -64,11 +73,13 @@ def _short(variant: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in variant.items() if key not in _LEFT_OUT}
 
 
-def _after(shown: dict[str, Any], mistakes: Sequence[str]) -> str:
+def _after(shown: dict[str, Any], mistakes: Sequence[str], maximise: str) -> str:
     """The call that leads on; where nothing fits: the word that would open an answer."""
     if mistakes:
         return "call fix_config first: the config has errors, which stay in this text"
     if shown["best"] is not None:
         return "call check_config with the new text" if shown["verdict"]["changed"] else ""
+    if maximise:
+        return f"call fit_config without maximise: even the smallest {maximise} does not fit"
     helps = next((one["allow"] for one in shown["opened"] if one["fits"]), None)
     return f"call fit_config with allow={helps}" if helps else "call list_gpus for a larger card"

@@ -47,6 +47,7 @@ class Predicted:
     capacity_gib: float | None
     prediction: dict[str, Any]
     what_if: dict[str, Any] | None = None
+    config: str = ""  # the text that was made of `run`, where none was given
     next: str = ""
 
 

@@ -29,6 +29,8 @@ INSTRUCTIONS = (
 )
 _MARKDOWN = "text/markdown"
 HOST = "127.0.0.1"
+# Seconds that calls have to end when the server is stopped: a client that never finishes its request must not hold it.
+_LAST_WORDS = 2
 LOOPBACK = (HOST, "localhost", "[::1]")
 
 
@@ -100,11 +102,15 @@ def security(port: int) -> TransportSecuritySettings:
 
 def serve_http(port: int, *, online: bool = False, ready: Callable[[str], None]) -> None:
     """Serve streamable HTTP on loopback until stopped; `ready` is told the address."""
+    import uvicorn
+
     _refuse_taken(port)
     ready(f"http://{HOST}:{port}/mcp")
-    make_server(online=online).run(
-        "streamable-http", host=HOST, port=port, stateless_http=True, transport_security=security(port)
+    app = make_server(online=online).streamable_http_app(
+        host=HOST, stateless_http=True, transport_security=security(port)
     )
+    config = uvicorn.Config(app, host=HOST, port=port, log_level="warning", timeout_graceful_shutdown=_LAST_WORDS)
+    uvicorn.Server(config).run()
 
 
 def _refuse_taken(port: int) -> None:

@@ -13,6 +13,7 @@ from vramwise.foreseeing import WhatIf, answer, opened
 from vramwise.foreseeing import what_if as what_changes
 from vramwise.judging import FileReport, check_source
 from vramwise.mcp.arguments import Config, Gpu, Gpus, TrainerName, Versions, known_model, next_call, options_of, plain
+from vramwise.mcp.composing import OptionalConfig, WishedRun, predicted_source
 from vramwise.mcp.results import Checked, Diagnosed, Mended, Predicted
 from vramwise.mending import fix_source
 from vramwise.options import Options, PredictOptions, Text
@@ -96,7 +97,7 @@ class Verbs:
 
     def predict_memory(
         self,
-        config: Config,
+        config: OptionalConfig = "",
         gpu: Gpu = "",
         gpus: Gpus = 1,
         changes: Annotated[
@@ -104,19 +105,26 @@ class Verbs:
             Field(description="What if: key=value words of the config, or package==version, all applied together."),
         ] = [],  # noqa: B006
         model: Annotated[
-            str, Field(description="Hub id of a known model to stand in for the config's base model; see list_models.")
+            str,
+            Field(
+                description="Hub id of a known model: stands in for the config's base model; without a config it is "
+                "the model of `run`. See list_models."
+            ),
         ] = "",
         versions: Versions = [],  # noqa: B006
         trainer: TrainerName = "",
+        run: WishedRun = None,
     ) -> Predicted:
         """Predict peak GPU memory of a fine-tuning run by a simulated step, without a GPU.
 
-        Gives the verdict on the card, the peak by phase, what fills it, the expected error, and remedies that were
-        predicted each. With `changes`, `what_if` holds the same for the changed config.
+        Give a config, or without one `model` and `run`: the answer's `config` is then the text that was made of them,
+        for `trainer`. Gives the verdict on the card, the peak by phase, what fills it, the expected error, and remedies
+        that were predicted each. With `changes`, `what_if` holds the same for the changed config.
         """
         options = options_of(gpu, gpus, versions, trainer)
         ask = PredictOptions(model=model or None, online=self._online)
-        subject = opened(Text(config), options, ask)
+        source, options = predicted_source(config, model, run, options)
+        subject = opened(source, options, ask)
         known_model(subject)
         found = answer(subject, ask)
         changed = _changed(subject, options, ask, changes) if changes else None
@@ -129,6 +137,7 @@ class Verbs:
             capacity_gib=None if capacity is None else round(capacity / GIB, 2),
             prediction=plain(prediction_json(found.prediction, found)),
             what_if=plain(what_if_json(changed)) if changed else None,
+            config="" if config else subject.document.text,
             next="" if shown.fits is not False else "call fit_config, or try a remedy's edits with `changes`",
         )
 

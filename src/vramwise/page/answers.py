@@ -23,7 +23,7 @@ from vramwise.page import views
 from vramwise.page.desk import Desk, Request, options_of
 from vramwise.page.failures import diagnosed
 from vramwise.page.knobs import knobs_of
-from vramwise.page.starting import composed
+from vramwise.page.starting import started
 from vramwise.render.fit_html import fit_body
 from vramwise.render.fit_words import answer as fit_answer
 from vramwise.render.fit_words import kind as fit_kind
@@ -44,6 +44,7 @@ class Answers:
         self._asks: dict[str, Callable[[Request], dict[str, Any]]] = {
             "catalogue": lambda _: views.catalogue(__version__),
             "look": self._look,
+            "weigh": self._weigh,
             "drag": self._drag,
             "ahead": self._drag,  # the same, of where a slider may go next
             "chart": lambda request: views.chart_view(views.predicted(self._desk.report(request))),
@@ -52,7 +53,7 @@ class Answers:
             "fix": self._fix,
             "fix-all": self._fix_all,
             "report": self._report,
-            "start": composed,
+            "start": started,
         }
 
     def answer(self, request: str, progress: Progress | None = None, data: bytes | None = None) -> str:
@@ -76,10 +77,10 @@ class Answers:
         return self._asks[request["ask"]](request)
 
     def _look(self, request: Request) -> dict[str, Any]:
-        """The verdict, the findings at their lines, and what can be turned."""
+        """The verdict, the findings at their lines, and what can be turned: all that one prediction tells."""
         report, subject = self._desk.report(request), self._desk.subject(request)
         prediction = report.prediction
-        said = views.no_verdict(report) if prediction is None else views.verdict_view(subject, prediction)
+        said = views.no_verdict(report) if prediction is None else views.first_view(subject, prediction)
         return {
             **said,
             "text": subject.document.text,
@@ -88,10 +89,21 @@ class Answers:
             "knobs": knobs_of(self._desk.as_written(request)),
         }
 
+    def _weigh(self, request: Request) -> dict[str, Any]:
+        """The verdict and the findings as `predict` and `check` have them, by as many predictions as that takes."""
+        report, subject = self._desk.report(request, weighed=True), self._desk.subject(request)
+        return {
+            **views.verdict_view(subject, views.predicted(report)),
+            "findings": [views.finding_view(found) for found in report.findings],
+        }
+
     def _drag(self, request: Request) -> dict[str, Any]:
         """The verdict alone: for a slider that is still moving."""
         subject = self._desk.subject(request)
-        return {**views.verdict_view(subject, subject.forecast()), "text": subject.document.text}
+        prediction = subject.forecast(on_card=False)
+        if prediction.fits is None:  # then what becomes of it on the card decides
+            prediction = subject.forecast()
+        return {**views.first_view(subject, prediction), "text": subject.document.text}
 
     def _fix(self, request: Request) -> dict[str, Any]:
         """The text with one finding mended."""
@@ -129,7 +141,7 @@ class Answers:
 
     def _report(self, request: Request) -> dict[str, Any]:
         """The whole report as one HTML file, as `predict --html` writes it."""
-        report, subject = self._desk.report(request), self._desk.subject(request)
+        report, subject = self._desk.report(request, weighed=True), self._desk.subject(request)
         views.predicted(report)
         found = foreseen(subject, PredictOptions(online=False))
         name = str(request.get("name") or found.prediction.model.name)

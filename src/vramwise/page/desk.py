@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from vramwise.errors import VramwiseError
 from vramwise.foreseeing import opened
@@ -14,6 +14,7 @@ from vramwise.page.knobs import turned
 from vramwise.subject import Subject
 
 Request = Mapping[str, Any]
+_Kept = TypeVar("_Kept")
 # Of what was opened: as much as a hand on a slider comes back to. Each holds its predictions.
 _KEPT = 6
 _MOST_GPUS = 4096
@@ -42,35 +43,38 @@ class Desk:
     def __init__(self) -> None:
         self._subjects: dict[str, Subject] = {}
         self._reports: dict[str, FileReport] = {}
+        self._weighed: dict[str, FileReport] = {}
 
     def subject(self, request: Request) -> Subject:
         """The config of a request with its knobs turned; a VramwiseError where it cannot be read."""
         knobs = request.get("knobs") or {}
-        key = _key(request, knobs)
-        found = self._subjects.get(key)
-        if found is None:
-            found = turned(self.as_written(request), knobs) if knobs else _opened(request)
-            self._keep(self._subjects, key, found)
-        return found
+        return _kept(
+            self._subjects,
+            _key(request, knobs),
+            # apart: predictions that all variants shared would pile up for as long as a hand plays
+            lambda: turned(self.as_written(request), knobs).apart() if knobs else _opened(request),
+        )
 
     def as_written(self, request: Request) -> Subject:
         """The same without its knobs."""
         return self.subject({**request, "knobs": {}})
 
-    def report(self, request: Request) -> FileReport:
-        """What `check` finds in it."""
-        key = _key(request, request.get("knobs") or {})
-        found = self._reports.get(key)
-        if found is None:
-            found = judge(self.subject(request), Policy(predicts=True))
-            self._keep(self._reports, key, found)
-        return found
+    def report(self, request: Request, *, weighed: bool = False) -> FileReport:
+        """What `check` finds in it, by one prediction; `weighed`: with those of the remedies too, which take longer."""
+        return _kept(
+            self._weighed if weighed else self._reports,
+            _key(request, request.get("knobs") or {}),
+            lambda: judge(self.subject(request), Policy(predicts=True, figures=weighed)),
+        )
 
-    @staticmethod
-    def _keep(kept: dict[str, Any], key: str, value: Any) -> None:
-        kept[key] = value
-        if len(kept) > _KEPT:  # the second: the first is most often the text that all the others vary
-            del kept[list(kept)[1]]
+
+def _kept(kept: dict[str, _Kept], key: str, make: Callable[[], _Kept]) -> _Kept:
+    """What is kept under a key, else made and kept; what was asked for longest ago goes."""
+    found = kept.pop(key) if key in kept else make()
+    kept[key] = found
+    if len(kept) > _KEPT:
+        del kept[next(iter(kept))]
+    return found
 
 
 def text_of(request: Request) -> str:

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from io import BufferedReader, RawIOBase
 from pathlib import Path
+from socket import socket
 from threading import BoundedSemaphore
+from time import monotonic
 from typing import Any
 
 from vramwise.errors import VramwiseError
@@ -41,9 +44,13 @@ _TYPES = {
     ".gz": "application/gzip",
 }
 _TEXT = "text/plain; charset=utf-8"
-# Seconds until a client that says nothing is let go; how many are answered at once.
-_PATIENCE = 20
-_AT_ONCE = 32
+# Seconds for a client to say what it wants, and to take what it asked for, however it spreads them; how many clients
+# are answered at once.
+_TO_ASK = 10
+_TO_TAKE = 60
+_AT_ONCE = 128
+_PIECE = 1 << 20
+_MOMENT = 0.001
 _HERE = Path(__file__).resolve().parent
 
 
@@ -61,17 +68,50 @@ def page_folder(named: str | None = None) -> Path:
     )
 
 
+class _Until(RawIOBase):
+    """What a client says, up to a moment."""
+
+    def __init__(self, connection: socket, seconds: float) -> None:
+        self._connection, self._end = connection, monotonic() + seconds
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self._connection.settimeout(max(_MOMENT, self._end - monotonic()))
+        return self._connection.recv_into(buffer)
+
+
 class PageHandler(SimpleHTTPRequestHandler):
     """Hands out files of one folder to this machine."""
 
     protocol_version = "HTTP/1.1"
     server_version = "vramwise"
     sys_version = ""
-    timeout = _PATIENCE
     server: PageServer
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, directory=str(args[2].folder), **more)
+
+    def setup(self) -> None:
+        """One request a connection, read in one allowance of time: nobody holds a place by saying little, slowly."""
+        super().setup()
+        self.connection.settimeout(_TO_ASK)
+        self.rfile = BufferedReader(_Until(self.connection, _TO_ASK))
+
+    def parse_request(self) -> bool:
+        """The request; the connection ends with its answer, which is what the client hears too."""
+        understood = super().parse_request()
+        self.close_connection = True
+        return understood
+
+    def copyfile(self, source: Any, outputfile: Any) -> None:
+        """The file's bytes, in one allowance of time; the system hands them over, so that none are held here."""
+        end, sent, more = monotonic() + _TO_TAKE, 0, 1
+        while more:
+            self.connection.settimeout(max(_MOMENT, end - monotonic()))
+            more = self.connection.sendfile(source, sent, _PIECE)
+            sent += more
 
     def send_head(self) -> Any:
         """A file, or why not; nothing outside the folder, no list of a folder."""
@@ -113,10 +153,11 @@ class PageHandler(SimpleHTTPRequestHandler):
 
     def end_headers(self) -> None:
         """The policy goes with every answer: a worker has no other."""
-        worker = self.path.partition("?")[0].endswith(("worker.js", "sw.js"))
+        worker = getattr(self, "path", "").partition("?")[0].endswith(("worker.js", "sw.js"))
         self.send_header("Content-Security-Policy", _WORKER_POLICY if worker else f"{POLICY}; frame-ancestors 'none'")
         for name, value in _HEADERS.items():
             self.send_header(name, value)
+        self.send_header("Connection", "close")
         super().end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002

@@ -8,37 +8,27 @@ from typing import Any
 from vramwise.errors import VramwiseError
 from vramwise.options import Options
 from vramwise.subject import read_document
-from vramwise.trainers.registry import TRAINERS
-from vramwise.trainers.wishes import Composes, Wishes
+from vramwise.trainers.composing import composed
 
-_METHODS = ("", "lora", "qlora")
+# What a page may wish, by how it is read.
+_COUNTS = ("rank", "sequence_len", "micro_batch", "accumulation", "eval_batch")
+_WORDS = ("adapter", "optimizer", "attention")
+_SWITCHES = ("checkpointing", "packing", "fused_loss")
 
 
-def composed(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The text of a config for `wishes`: model, adapter, sequence_len, micro_batch and the others."""
+def started(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The text of a config for `wishes`: model, trainer, adapter, sequence_len, micro_batch and the others."""
     wishes = dict(request.get("wishes") or {})
-    model = str(wishes.pop("model", "") or "").strip()
-    if not model:
-        raise VramwiseError("name a model, such as Qwen/Qwen3-8B")
-    adapter = str(wishes.pop("adapter", "") or "")
-    if adapter not in _METHODS:
-        raise VramwiseError(f"there is no method {adapter}: choose lora, qlora, or none for all weights")
-    trainer = next(one for one in TRAINERS if isinstance(one, Composes))
-    wanted = Wishes(
-        model=model,
-        adapter=adapter or None,
-        checkpointing=True,
-        sequence_len=_count(wishes, "sequence_len"),
-        micro_batch=_count(wishes, "micro_batch"),
-    )
-    values = trainer.compose(wanted)
-    return {"text": read_document(values, Options(text_alone=True)).text}
+    wanted: dict[str, Any] = {name: _count(wishes, name) for name in _COUNTS if wishes.get(name)}
+    wanted |= {name: str(wishes[name]) for name in _WORDS if wishes.get(name)}
+    wanted |= {name: bool(wishes[name]) for name in _SWITCHES if wishes.get(name) is not None}
+    model, trainer = (str(wishes.get(name) or "").strip() for name in ("model", "trainer"))
+    name, values = composed(model, {"checkpointing": True, **wanted}, trainer or None)
+    return {"text": read_document(values, Options(text_alone=True)).text, "trainer": name}
 
 
-def _count(wishes: Mapping[str, Any], name: str) -> int | None:
-    value = wishes.get(name)
-    if not value:
-        return None
+def _count(wishes: Mapping[str, Any], name: str) -> int:
+    value = wishes[name]
     if type(value) is not int or value < 1:
         raise VramwiseError(f"{name.replace('_', ' ')} must be a whole number from 1 up, not {value}")
     return value

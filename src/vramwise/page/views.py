@@ -26,11 +26,13 @@ from vramwise.render.report_json import finding_json
 from vramwise.render.speed_text import speed_figures
 from vramwise.render.verdict_text import EFFECTS, effect, error_lines, headline, reasons
 from vramwise.subject import Subject
+from vramwise.trainers.composing import composing_trainers
 from vramwise.trainers.registry import TRAINERS
 from vramwise.types import Finding
 from vramwise.units import gib
 from vramwise.variants.axes import ALLOW
 from vramwise.variants.prediction import Prediction, profile_of
+from vramwise.variants.verdict import Verdict
 
 _STATES = {"fits": "good", "tight": "open", "does_not_fit": "bad"}
 
@@ -41,14 +43,30 @@ def catalogue(version: str) -> dict[str, Any]:
         "version": version,
         "cards": [{"name": card.name, "memory": gib(card.memory_bytes)} for card in all_gpus()],
         "models": catalogue_ids(),
-        "trainers": [{"name": trainer.name, "title": trainer.title} for trainer in TRAINERS],
+        "trainers": [
+            # `composes`: `start` makes a config for it
+            {"name": trainer.name, "title": trainer.title, "composes": trainer.name in composing_trainers()}
+            for trainer in TRAINERS
+        ],
         "allow": [{"word": word, "meaning": meaning} for word, meaning in ALLOW.items()],
     }
 
 
 def verdict_view(subject: Subject, prediction: Prediction) -> dict[str, Any]:
     """The answer in one line, why, and the card as a bar."""
-    verdict = prediction.verdict(rows_that_fit(subject, prediction))
+    return _verdict_view(subject, prediction, prediction.verdict(rows_that_fit(subject, prediction)))
+
+
+def first_view(subject: Subject, prediction: Prediction) -> dict[str, Any]:
+    """The same by this one prediction: whether shorter rows would fit is not asked, and so left open."""
+    shown = _verdict_view(subject, prediction, prediction.verdict())
+    if prediction.fits is False and prediction.full_rows:
+        rows = f"Does not fit with full rows of {prediction.run.sequence_len} tokens:"
+        shown |= {"state": "open", "headline": shown["headline"].replace("Does not fit:", rows, 1)}
+    return shown
+
+
+def _verdict_view(subject: Subject, prediction: Prediction, verdict: Verdict) -> dict[str, Any]:
     speed = subject.speed()
     figures = speed_figures(speed, subject.duration(speed)) if speed else ()
     return {

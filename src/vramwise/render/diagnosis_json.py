@@ -26,6 +26,7 @@ def diagnosis_json(diagnosis: Diagnosis) -> dict[str, Any]:
         "sentence": diagnosis.sentence,
         "log": log and {"name": log.name, "lines": log.lines, "bytes": log.size_bytes, "ranks": sorted(log.ranks)},
         "config": diagnosis.config,
+        "trainer": diagnosis.trainer,
         "failure": diagnosis.symptom and _symptom(diagnosis.symptom),
         "causes": [_cause(cause) for cause in diagnosis.causes],
         "snapshot": diagnosis.snapshot and _snapshot(diagnosis.snapshot),

@@ -119,6 +119,11 @@ def _spelt(run: RunSpec, hit: Hit, change: Change, spell: Spell) -> Fix | None:
 def _place(run: RunSpec, hit: Hit) -> Place:
     if hit.place is not None:
         return hit.place
+    if hit.field is None and hit.key is not None:
+        # as it stands in the file: another trainer's key may be called what a field is
+        written = run.config.place(hit.key)
+        if written is not None:
+            return written
     names = [name for name in (hit.field, hit.key, *hit.near) if name]
     places: Iterator[Place | None] = (_where(run, name) for name in names)
     return next((place for place in places if place is not None), START)

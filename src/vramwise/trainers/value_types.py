@@ -206,7 +206,7 @@ def _words(one: ValueType) -> list[str]:
     return ["a mapping"]
 
 
-_PLURALS = {"int": "whole numbers", "float": "numbers", "str": "texts", "bool": "booleans"}
+_PLURALS = {"any": "values", "int": "whole numbers", "float": "numbers", "str": "texts", "bool": "booleans"}
 
 
 def _plural(written: str) -> str:

@@ -24,6 +24,7 @@ _NO_SAY = frozenset(
         *("reshard_after_forward", "sample_packing", "allocator", "evaluates", "adapter", "quantization", "use_dora"),
         *("recompute", "sharding", "rl", "attn_implementation", "optimizer", "precision", "autocast"),
         *("constant_shapes", "packing_rows", "loss_kernel", "liger", "lora_modules_to_save", "lora_target_modules"),
+        *("packing_fill", "labels_on", "shuffle_seed"),
         # what follows from the trainer, its release and the method
         *("loads_through", "quantised_base_prepared", "resets_load_peaks", "upcasts_at_load", "int8_outliers"),
         *("expert_masks", "rotary_by_product", "linear_targets_by_name", "embeddings_want_grads", "half_adapters"),

@@ -7,12 +7,14 @@ estimated from text and said so.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from vramwise.errors import VramwiseError
 from vramwise.ghost.loops.batches import BatchShape, from_lengths, labels_in, largest, rows_a_sample
 from vramwise.types import RunSpec
+from vramwise.variants.packing import packed_batches
+from vramwise.variants.shuffling import permutation
 
 # UTF-8 bytes a token in English text; only for samples that come as text.
 _BYTES_PER_TOKEN = 4
@@ -32,7 +34,9 @@ class Lengths:
     `pairs`: every sample is a chosen and a rejected row, whose lengths stand one after the other in `tokens`; for KTO a
     row, and the mismatched one of its KL term.
     `whole`: these are all samples that there are. `labelled`: how many tokens of each are trained on, the last ones.
-    `packed`: these are widths of packed batches, one a batch.
+    `packed`: these are widths of packed batches, one a batch, and `samples` are in each.
+    `unshuffled`: they stand in the data's order, of which a sampler makes another. `labelled_by`: how many tokens of
+    each are trained on, by what labels are put on (`RunSpec.labels_on`); where that is not told apart, all are.
     """
 
     tokens: Sequence[int]
@@ -41,6 +45,15 @@ class Lengths:
     whole: bool = True
     labelled: Sequence[int] | None = None
     packed: bool = False
+    samples: Sequence[int] | None = None
+    unshuffled: bool = False
+    labelled_by: Mapping[str, Sequence[int]] | None = None
+
+    def labels(self, run: RunSpec) -> Sequence[int] | None:
+        """How many tokens of each are trained on in this run; None where that is not known, or all are."""
+        if self.labelled is not None or self.labelled_by is None:
+            return self.labelled
+        return self.labelled_by.get(run.labels_on)
 
 
 def parse_lengths(text: str, name: str) -> Lengths:
@@ -210,8 +223,11 @@ def first_and_widest(shapes: Sequence[BatchShape], group: int, most: int) -> lis
 def _batches(run: RunSpec, lengths: Lengths, *, evaluation: bool) -> list[BatchShape]:
     if lengths.packed:
         return _packed(run, lengths, evaluation=evaluation)
+    if run.packing_fill != "full" and (run.eval_sample_packing or not evaluation):
+        return packed_batches(run, lengths.tokens, lengths.labels(run), evaluation=evaluation)
+    lengths = lengths if evaluation else _shuffled(run, lengths)
     are_widths = lists_widths(lengths.tokens, run.pad_multiple)
-    labelled = lengths.labelled
+    labelled = lengths.labels(run)
     if lengths.pairs and run.objective == "kto":
         cut = replace(run, long_rows="cut")  # so that both stay side by side
         own, others = [
@@ -229,14 +245,31 @@ def _batches(run: RunSpec, lengths: Lengths, *, evaluation: bool) -> list[BatchS
             for shape, other in zip(own, others, strict=True)
         ]
     rows = row_lengths(run, lengths)
-    labelled = labelled if rows is lengths.tokens else None
+    if labelled is not None and rows is not lengths.tokens:
+        labelled = [count for count in labelled for _ in range(rows_a_sample(run))]
     return from_lengths(run, rows, evaluation=evaluation, are_widths=are_widths, labelled=labelled)
+
+
+def _shuffled(run: RunSpec, lengths: Lengths) -> Lengths:
+    """The data's samples in the order in which the sampler of the first epoch draws them."""
+    if not lengths.unshuffled or run.shuffle_seed is None or run.sample_packing:
+        return lengths
+    order = permutation(len(lengths.tokens), run.shuffle_seed)
+    labels = lengths.labels(run)
+    return replace(
+        lengths,
+        tokens=[lengths.tokens[number] for number in order],
+        labelled=labels and [labels[number] for number in order],
+        labelled_by=None,
+        unshuffled=False,
+    )
 
 
 def _packed(run: RunSpec, lengths: Lengths, *, evaluation: bool) -> list[BatchShape]:
     full = largest(run, evaluation=evaluation)
-    labelled: Sequence[int | None] = lengths.labelled or [None] * len(lengths.tokens)
-    return [full._replace(width=width, labelled=count) for width, count in zip(lengths.tokens, labelled, strict=True)]
+    unknown: Sequence[None] = [None] * len(lengths.tokens)
+    known = zip(lengths.tokens, lengths.labelled or unknown, lengths.samples or unknown, strict=True)
+    return [full._replace(width=width, labelled=count, samples=samples) for width, count, samples in known]
 
 
 def row_lengths(run: RunSpec, lengths: Lengths) -> Sequence[int]:

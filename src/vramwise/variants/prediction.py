@@ -116,8 +116,10 @@ class Prediction(Displayed):
         asked = self.report is not self.needs or self.needs.highest_reserved_bytes <= self.capacity_bytes
         runs = asked and self.report.out_of_memory is None
         between = self.bounds
+        if between is None and not asked:  # whatever caches give back: what tensors hold at once has to be there
+            return False if self.needs.highest_allocated_bytes > self.capacity_bytes else None
         if between is None:
-            return runs if asked else None
+            return runs
         if between.lower_bytes > self.capacity_bytes:
             return False
         return True if runs and between.upper_bytes is not None else None
@@ -136,7 +138,8 @@ def predict_run(
 ) -> Prediction:
     """Ghost run and allocator for one resolved config; what `rehearsals` of its variants have in common is reused.
 
-    Without `on_card` a run that would reserve more than there is is not asked what becomes of it: `fits` stays open.
+    Without `on_card` a run that would reserve more than there is is not asked what becomes of it: `fits` stays open
+    unless its tensors alone are too much.
     """
     _refuse_absurd(run)
     rehearsals = rehearsals or Rehearsals()
@@ -286,9 +289,18 @@ def _assumptions(run: RunSpec, model: ModelSpec, lengths: Lengths | None, eval_l
         if given is None:
             continue
         notes.extend(given.assumptions)
-        if lists_widths(given.tokens, run.pad_multiple):
+        notes.extend(_labels(run, given))
+        if run.packing_fill == "full" and lists_widths(given.tokens, run.pad_multiple):
             notes.append("the lengths are all rounded: taken for widths of batches, with shorter rows in them")
     return list(dict.fromkeys(notes))
+
+
+def _labels(run: RunSpec, lengths: Lengths) -> Iterator[str]:
+    """How much of the data is trained on, where the loss goes by that and the data was asked."""
+    counts = lengths.labels(run)
+    if lengths.labelled is None and counts is not None and "tiled" in (run.loss_kernel, run.log_probs):
+        share = sum(counts) / max(1, sum(lengths.tokens))
+        yield f"labels: {share:.0%} of the data's tokens are trained on, by their share of each row's text"
 
 
 def _version(run: RunSpec, package: str) -> str:

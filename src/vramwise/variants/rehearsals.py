@@ -27,6 +27,7 @@ UNSEEN_BY_THE_GHOST = frozenset(
     {
         *("trainer", "trainer_title", "config", "target", "origins", "keys", "base_model", "model_type"),
         *("effective_batch_size", "pad_to_sequence_len", "pad_multiple", "constant_shapes", "group_by_length"),
+        *("packing_fill", "packed_together", "shuffle_seed", "labels_on"),
         *("long_rows", "allocator", "added_variables", "duplicate_keys", "unfollowed"),
     }
 )

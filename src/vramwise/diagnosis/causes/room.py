@@ -156,9 +156,7 @@ def oversized_batch(case: Case) -> Iterator[Cause]:
             f"{'what the process may use' if case.memory.allowed_bytes is not None else 'the card'}"
         ),
         confidence=0.7,
-        evidence=(
-            "a row filled to sequence_len (packed, or a long sample) costs its full length, whatever came before",
-        ),
+        evidence=("a row filled to its limit (packed, or a long sample) costs its full length, whatever came before",),
     )
 
 

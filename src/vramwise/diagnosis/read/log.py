@@ -22,6 +22,7 @@ from vramwise.diagnosis.read.settings_texts import SETTING_WORDS, read_settings,
 from vramwise.diagnosis.read.stream import RawLine, Totals, interesting_lines
 from vramwise.diagnosis.read.texts import Found, whole_number
 from vramwise.diagnosis.read.tracebacks import CALL_WORDS, call_on, may_name_call
+from vramwise.diagnosis.read.trainer_texts import TRAINER_WORDS, named_trainers
 
 # Each text of the tables holds one of these, or stands behind an exception's name; fewer words read faster.
 _FAILURE_WORDS = (
@@ -35,7 +36,7 @@ _MARK_WORDS = (b"*****", b"Loading checkpoint", b"eval_loss", b"aving", b"esumin
 WORDS = Words(
     failures=_FAILURE_WORDS,
     marks=(*CALL_WORDS, *_MARK_WORDS, *SETTING_WORDS),
-    sampled=(*BAR_WORDS, *FIGURE_WORDS),
+    sampled=(*BAR_WORDS, *FIGURE_WORDS, *TRAINER_WORDS),
     precise=tuple(dict.fromkeys(text.word.encode() for table in TABLES for text in table)),
 )
 
@@ -67,6 +68,7 @@ class _LogReader:
         self.progress = Progress()
         self.settings: dict[str, Setting] = {}
         self.keys_written: set[str] = set()
+        self.trainers: set[str] = set()
         self.symptoms: list[Symptom] = []
         self.recovered: list[Symptom] = []
         self.ranks: set[int] = set()
@@ -81,6 +83,7 @@ class _LogReader:
         rank, text = split_rank(raw.text)
         if rank is not None and len(self.ranks) < 4096:
             self.ranks.add(rank)
+        self.trainers.update(named_trainers(text))
         self._progress(raw.number, text)
         if raw.sampled or self._frame(rank, text, raw):
             return
@@ -103,6 +106,7 @@ class _LogReader:
             ranks=frozenset(self.ranks),
             settings=self.settings,
             keys_written=frozenset(self.keys_written),
+            trainers=frozenset(self.trainers),
             steps_done=self.progress.steps_done,
             total_steps=self.progress.total_steps,
             memory=self.progress.readings.all(),

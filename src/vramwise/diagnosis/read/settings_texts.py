@@ -89,6 +89,11 @@ def read_settings(text: str) -> Iterator[tuple[str, str]]:
                     yield _SAME.get(key, key), match[1]
 
 
+def setting_of(key: str) -> str:
+    """The one name of a setting that has several."""
+    return _SAME.get(key, key)
+
+
 def telling_keys(text: str) -> Iterator[str]:
     """Names of settings on a line that say whose log it is."""
     return (

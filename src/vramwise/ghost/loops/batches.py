@@ -27,6 +27,7 @@ class BatchShape(NamedTuple):
     mismatched: int | None = None  # KTO: the width of the rows for its KL term; None: as the others
     labelled: int | None = None
     mismatched_labelled: int | None = None
+    samples: int | None = None  # that stand one behind the other in packed rows, where that is known
 
 
 Widths = Sequence[int] | Sequence[BatchShape]

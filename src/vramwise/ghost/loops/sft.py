@@ -240,7 +240,7 @@ class Run:
 
     def note(self, shape: BatchShape) -> None:
         """What the next batch is like, beyond its width."""
-        self.t.real_tokens, self.t.labelled = shape.tokens, labels_in(shape)
+        self.t.real_tokens, self.t.labelled, self.t.samples = shape.tokens, labels_in(shape), shape.samples
 
     def forward(self, batch: Batch, padded: bool) -> tuple[Tensor, Tensor | None]:
         """The model under autocast; its outputs in fp32, as accelerate hands them out."""

@@ -65,8 +65,9 @@ class Flash:
             return self._unpadded(t, query, key, value), None
         if t.work is not None and not t.work.told_samples:
             t.work.asked(4, 3)
-        packed = self.packed if t.training else self.packed_eval  # how many samples a row holds is not known
-        return _tokens_first(t, flash_attention(t, query, key, value, self.window, sequences=int(packed))), None
+        packed = self.packed if t.training else self.packed_eval
+        sequences = (t.samples or 1) if packed else 0
+        return _tokens_first(t, flash_attention(t, query, key, value, self.window, sequences=sequences)), None
 
     def _unpadded(self, t: Tape, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """transformers' `_upad_input`, the kernel over one row of real tokens, `pad_input`."""

@@ -1,5 +1,5 @@
-// Questions to Python. Two workers: one for what must be quick, one for what takes its time, so that a slider never
-// waits for a search. In each, of several questions of one kind that wait the newest alone is asked.
+// Questions to Python. Two workers: one for what must be quick, one for what takes its time and for what is not
+// asked yet, so that a slider waits for neither. In each, of several questions of one kind that wait the newest alone is asked.
 import { script } from './elements.js';
 
 class Line {
@@ -7,9 +7,14 @@ class Line {
     this.waiting = new Map();
     this.asked = null;
     this.numbers = 0;
+    this.heard = heard;
+    this.start();
+  }
+
+  start() {
     this.worker = new Worker(script('worker.js'), { type: 'module' });
-    this.worker.onmessage = ({ data }) => this.hear(data, heard);
-    this.worker.onerror = (event) => heard({ broken: event.message || 'the worker could not start' });
+    this.worker.onmessage = ({ data }) => this.hear(data, this.heard);
+    this.worker.onerror = (event) => this.heard({ broken: event.message || 'the worker could not start' });
   }
 
   hear(said, heard) {
@@ -37,9 +42,21 @@ class Line {
     }
   }
 
+  // Python cannot be interrupted: what nobody waits for any more ends with its worker, and a new one goes on.
+  abandon(kind) {
+    this.drop(kind);
+    if (this.asked?.request.ask !== kind) return;
+    this.worker.terminate();
+    this.asked.resolve(null);
+    this.asked = null;
+    this.start();
+    this.next();
+  }
+
   next() {
     if (this.asked || !this.waiting.size) return;
-    const [kind, question] = this.waiting.entries().next().value;
+    const kind = CLICKED.find((one) => this.waiting.has(one)) ?? this.waiting.keys().next().value;
+    const question = this.waiting.get(kind);
     this.waiting.delete(kind);
     this.asked = question;
     this.numbers += 1;
@@ -47,7 +64,9 @@ class Line {
   }
 }
 
-const SLOW = new Set(['chart', 'remedy', 'cards', 'fit', 'report', 'diagnose']);
+// What a hand asked for comes before what the page asks by itself.
+const CLICKED = ['fix', 'fix-all', 'start', 'fit', 'diagnose', 'report'];
+const SLOW = new Set(['weigh', 'ahead', 'chart', 'remedy', 'cards', 'fit', 'report', 'diagnose']);
 
 export class Asking {
   constructor(heard) {
@@ -61,6 +80,10 @@ export class Asking {
   ask(request, more) {
     if (!SLOW.has(request.ask)) return this.quick.ask(request, more);
     return this.slow ? this.slow.ask(request, more) : Promise.resolve(null);
+  }
+
+  abandon(kind) {
+    this.slow?.abandon(kind);
   }
 
   drop(...kinds) {

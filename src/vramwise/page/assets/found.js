@@ -3,10 +3,10 @@ import { by, node } from './elements.js';
 
 const RANK = { error: 2, warning: 1, info: 0 }, WORDS = { error: 'error', warning: 'warning', info: 'note' };
 
-export function showFindings(findings, { goTo, fix }) {
+export function showFindings(findings, { goTo, fix, weighing }) {
   const ranked = [...findings].sort((a, b) => RANK[b.severity] - RANK[a.severity]);
   by('findings').hidden = !ranked.length;
-  by('findings-title').textContent = `Findings (${ranked.length})`;
+  by('findings-title').textContent = `Findings (${ranked.length})${weighing ? ', being weighed…' : ''}`;
   by('fix-all').parentElement.hidden = !ranked.some((found) => found.fix?.safe);
   by('found').replaceChildren(...ranked.map((found) => item(found, goTo, fix)));
 }

@@ -6,9 +6,10 @@ import { isFailure, listenToFiles } from './files.js';
 import { pointAt, showFindings } from './found.js';
 import { Knobs } from './knobs.js';
 import { packed, unpacked } from './link.js';
-import { showCards, showChart, showDiagnosis, showFit, showRemedy, showVerdict } from './shown.js';
+import { markOld, showCards, showChart, showDiagnosis, showFit, showRemedy, showVerdict } from './shown.js';
 
 const EXAMPLES = { 'picture.yml': 'LoRA of an 8B model that does not fit', 'mistakes.yml': 'Typical mistakes',
+  'trl-sft.yml': 'TRL: LoRA with a line missing', 'llamafactory-lora.yml': 'LLaMA-Factory: LoRA and its evaluation',
   'qlora.yml': 'QLoRA that behaves', 'full.yml': 'All weights of a small model', 'picture.log': 'A log of a run that failed' };
 const SETTINGS = ['gpu', 'gpus', 'versions', 'alloc_conf'];
 const STANDARD_CARD = 'RTX 4090', AFTER_TYPING_MS = 300, EMPTY = 'Paste a config, drop a file, or start from an example';
@@ -44,7 +45,8 @@ async function dragAnswer(moved, ask = 'drag') {
 async function drag() {
   turn += 1;
   const mine = turn;
-  asking.drop('chart', 'remedy', 'cards', 'ahead');
+  asking.drop('weigh', 'chart', 'remedy', 'cards', 'ahead');
+  markOld();
   const found = await dragAnswer(knobs.moved);
   if (found && mine === turn && found.ok) showVerdict(found);
 }
@@ -63,30 +65,41 @@ async function ahead(mine, offered) {
 async function look() {
   turn += 1;
   const mine = turn;
-  asking.drop('drag', 'ahead', 'chart', 'remedy', 'cards');
+  asking.drop('drag', 'weigh', 'ahead', 'chart', 'remedy', 'cards');
+  asking.abandon('fit');
   if (!editor.read().trim()) { nothing(); return; }
   by('verdict').classList.add('stale');
+  markOld();
   const found = await asking.ask(request('look'));
   if (!found || mine !== turn) return;
   document.documentElement.dataset.state = 'looked';
   if (!found.ok) { refuse(found); return; }
   showVerdict(found);
   by('trainer').textContent = `${found.trainer}`;
-  editor.mark(knobs.any ? [] : found.findings);
-  showFindings(found.findings, { goTo: editor.goTo, fix: fixOne });
+  showFound(found.findings, Boolean(found.bar));
   knobs.show(found.knobs);
   by('search').hidden = false;
   showFit(null);
   showRemedy(null);
-  if (found.bar) ahead(mine, found.knobs);
-  await further(mine, found);
+  if (!found.bar) { showChart(null); showCards(null); return; }
+  further(mine, found);
+  await ahead(mine, found.knobs);
 }
 
-// What takes longer comes after the verdict: the picture, the cards, what would make it fit.
-async function further(mine, { fits, bar }) {
-  if (!bar) { showChart(null); showCards(null); return; }
-  const [remedy, chart, cards] = [fits === false ? asking.ask(request('remedy')) : null,
-    asking.ask(request('chart')), asking.ask(request('cards'))];
+function showFound(findings, weighing = false) {
+  editor.mark(knobs.any ? [] : findings);
+  showFindings(findings, { goTo: editor.goTo, fix: fixOne, weighing });
+}
+
+// What takes longer comes after the verdict: what each finding weighs, the picture, the cards, what would make it fit.
+async function further(mine, { fits, findings }) {
+  const [chart, weighed, remedy, cards] = [asking.ask(request('chart')), asking.ask(request('weigh')),
+    fits === false ? asking.ask(request('remedy')) : null, asking.ask(request('cards'))];
+  weighed.then((found) => {
+    if (!found || mine !== turn) return;
+    if (found.ok) showVerdict(found);
+    showFound(found.ok ? found.findings : findings);
+  });
   chart.then((found) => { if (found?.ok && mine === turn) { showChart(found); document.documentElement.dataset.chart = mine; } });
   cards.then((found) => { if (found?.ok && mine === turn) showCards(found.cards, (card) => { chooseCard(card); look(); }); });
   const found = await remedy;
@@ -153,7 +166,8 @@ async function restore() {
   const state = await unpacked(location.hash);
   if (!state) return false;
   for (const key of SETTINGS) if (typeof state.settings?.[key] === 'string' || typeof state.settings?.[key] === 'number') {
-    if (key === 'gpu') chooseCard(String(state.settings[key])); else by(key).value = state.settings[key];
+    if (key === 'gpu') chooseCard(String(state.settings[key]));
+    else by(key).value = key === 'gpus' ? Number(state.settings[key]) || 1 : state.settings[key];
   }
   knobs.clear(typeof state.knobs === 'object' ? state.knobs : {});
   editor.write(state.text);
@@ -177,6 +191,8 @@ async function start() {
   const chosen = by('gpu').value;
   by('gpu').replaceChildren(...found.cards.map((card) => node('option', { value: card.name }, `${card.name} (${card.memory})`)));
   chooseCard(chosen || STANDARD_CARD);
+  by('start').elements.trainer.replaceChildren(...found.trainers.filter(({ composes }) => composes)
+    .map((trainer) => node('option', { value: trainer.name }, trainer.title)));
   by('models').replaceChildren(...found.models.map((model) => node('option', { value: model })));
   by('allow').replaceChildren(...found.allow.map(({ word, meaning }) => node('label', { title: meaning },
     node('input', { type: 'checkbox', value: word }), word)));
@@ -208,7 +224,7 @@ by('start').addEventListener('submit', async (event) => {
   const wishes = Object.fromEntries(new FormData(by('start')));
   for (const key of ['sequence_len', 'micro_batch']) wishes[key] = Number(wishes[key]);
   const found = await asking.ask({ ask: 'start', wishes });
-  if (found?.ok) take(found.text); else if (found) say(found.error);
+  if (found?.ok) { name = 'config.yml'; take(found.text); } else if (found) say(found.error);
 });
 by('keep').addEventListener('click', async () => {
   const found = await asking.ask(request('drag'));

@@ -14,7 +14,18 @@ export function showVerdict({ state, headline, reasons = [], bar }) {
   if (bar !== undefined) showMarkup(by('glance'), bar);
 }
 
+// The picture and the cards follow the verdict: until then they are of what was there before.
+export function markOld() {
+  for (const id of ['picture', 'cards']) { by(id).classList.add('stale'); by(id).setAttribute('aria-busy', 'true'); }
+}
+
+function markNew(id) {
+  by(id).classList.remove('stale');
+  by(id).removeAttribute('aria-busy');
+}
+
 export function showChart(chart) {
+  markNew('picture');
   drawing?.abort();
   drawing = new AbortController();
   showMarkup(by('picture'), chart?.markup ?? '');
@@ -35,6 +46,7 @@ export function showRemedy(found, take, search) {
 }
 
 export function showCards(cards, choose) {
+  markNew('cards');
   by('cards').hidden = !cards;
   by('on-cards').replaceChildren(...(cards ?? []).map(({ name, kind, words }) => node('li', { class: kind },
     node('button', { type: 'button', title: words, onclick: () => choose(name) },

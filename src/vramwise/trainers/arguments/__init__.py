@@ -3,7 +3,7 @@
 What a trainer that stands on TrainingArguments uses from here, and nothing else:
 
     training_arguments(stack)          every key of TrainingArguments in the stack's transformers, as a Vocabulary
-    Vocabulary(facts), a | b           keys with type, default, meaning for memory; joined; `check`, `coerce`, `suggest`
+    Vocabulary(facts), a | b           keys with type, default, meaning for memory; joined; `check`, `misread`, `held`
     versioned_facts(name, __file__)    facts by version from JSON beside a module: newest in full, older as differences
     arguments_config(document, words)  a Document → Config with values as the dataclass would hold them
     Arguments(fields, words)           the values of the dataclass while a RunSpec is built: `value`, `take`, `derive`

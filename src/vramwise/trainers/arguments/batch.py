@@ -6,7 +6,7 @@ from vramwise.trainers.arguments.values import Arguments
 
 
 def resolve_batch(args: Arguments) -> None:
-    """Fills micro_batch_size, gradient_accumulation_steps, effective_batch_size, group_by_length. Needs sharding."""
+    """Fills micro_batch_size, gradient_accumulation_steps, effective_batch_size, the order of rows. Needs sharding."""
     ranks = args.values["data_parallel"]
     micro = args.take_count("micro_batch_size", "per_device_train_batch_size")
     if args.fields.config.get("accelerator_config.split_batches") is True and ranks > 1:
@@ -23,3 +23,15 @@ def _order(args: Arguments) -> None:
     key = "train_sampling_strategy" if "train_sampling_strategy" in args.words else "group_by_length"
     grouped = args.value(key) in (True, "group_by_length")
     args.put("group_by_length", key, grouped)
+    _shuffling(args, key)
+
+
+def _shuffling(args: Arguments, key: str) -> None:
+    """A sampler that accelerate seeds for each epoch, unless another order is asked for."""
+    asked = args.value(key)
+    if asked not in (None, False, "random"):
+        args.derive("shuffle_seed", None, f"{key} {asked}", key=key)
+        return
+    seeded = "data_seed" if isinstance(args.value("data_seed"), int) else "seed"
+    seed = args.value(seeded)
+    args.put("shuffle_seed", seeded, seed if isinstance(seed, int) else None)

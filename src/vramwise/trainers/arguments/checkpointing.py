@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from vramwise.trainers.arguments.values import Arguments
+from vramwise.types import Unfollowed
 
 KWARGS = "gradient_checkpointing_kwargs"
 
@@ -31,3 +32,16 @@ def checkpointing_kwargs(args: Arguments) -> Mapping[str, Any]:
     """The block, empty where there is none."""
     found = args.value(KWARGS)
     return found if isinstance(found, Mapping) else {}
+
+
+def unfollowed_checkpointing(args: Arguments) -> Iterator[Unfollowed]:
+    """What of the block no prediction follows. Needs `recompute`."""
+    if not args.values["recompute"]:
+        return
+    kwargs = checkpointing_kwargs(args)
+    if kwargs.get("every_n_layers") not in (None, 1):
+        why = "some blocks keep all they make; every one is counted as checkpointed"
+        yield Unfollowed(name=f"{KWARGS}.every_n_layers", less=False, why=why)
+    if kwargs.get("offload"):
+        why = "inputs of blocks wait in host memory; they are counted on the card"
+        yield Unfollowed(name=f"{KWARGS}.offload", less=True, why=why)

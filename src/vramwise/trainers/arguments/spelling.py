@@ -41,6 +41,12 @@ WORDS: dict[str, tuple[str, ...]] = {
     "unpaged-optimizer": ("optim: adamw_bnb_8bit",),
     "train-in-bf16": ("bf16: true", "fp16: (remove)"),
     "train-without-bf16": ("bf16: false", "fp16: true", "tf32: false"),
+    "train-in-bf16-with-flash": ("bf16: true", "attn_implementation: flash_attention_2"),
+    "empty-cache-at-eval": ("torch_empty_cache_steps: 1",),
+    "shorten-rows": ("max_length: half of it",),
+    "quantize-base": ("a LoRA adapter (peft)", "quantization_config: BitsAndBytesConfig(load_in_4bit=True)"),
+    "second-fsdp": ("fsdp_config:", "  fsdp_version: 2"),
+    "shard-checkpoints": ("fsdp_config:", "  state_dict_type: SHARDED_STATE_DICT"),
     "fewer-workers": ("dataloader_num_workers: 1", "dataloader_prefetch_factor: 8"),
 }
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import Any
+from functools import cache
+from typing import Any, cast
 
+from vramwise.facts.bundled import bundled_json
 from vramwise.trainers.arguments.vocabulary import Vocabulary
 from vramwise.trainers.names import suggest
 
@@ -24,11 +26,28 @@ class StrangeKey:
     drop: bool = False
 
 
-def strange_keys(values: Mapping[Any, Any], words: Vocabulary, title: str) -> Iterator[StrangeKey]:
-    """Every key that is no word of the trainer's, with the words it may mean."""
+def strange_keys(
+    values: Mapping[Any, Any], words: Vocabulary, title: str, named: Mapping[str, str]
+) -> Iterator[StrangeKey]:
+    """Every key that is no word of the trainer's, with the words it may mean.
+
+    `named`: field → the trainer's own key for it, as a run has them.
+    """
     for key in values:
-        if isinstance(key, str) and key not in words:
+        if not isinstance(key, str) or key in words:
+            continue
+        here = named.get(other_words().get(key, ""))
+        if here in words:
+            why = f"{title} knows no key '{key}': what another trainer calls so is {here} here"
+            yield StrangeKey(key=key, why=why)
+        else:
             near = suggest(key, words.keys())
             asks = f": did you mean {' or '.join(near)}?" if near else ""
             close = near and SequenceMatcher(None, key, near[0]).ratio() >= _VERY_CLOSE and near[0] not in values
             yield StrangeKey(key=key, why=f"{title} knows no key '{key}'{asks}", now=near[0] if close else None)
+
+
+@cache
+def other_words() -> Mapping[str, str]:
+    """Keys of all trainers, with the field of a run that each decides (scripts/other_words.py)."""
+    return cast(Mapping[str, str], bundled_json("facts/words.json", __file__))

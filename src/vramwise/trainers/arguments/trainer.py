@@ -49,11 +49,13 @@ class ArgumentsTrainer:
 
     def strange_keys(self, run: RunSpec) -> Iterable[StrangeKey]:
         """The keys of a file that nobody knows."""
-        return strange_keys(run.config.document.values, self.vocabulary_of(run), self.title)
+        return strange_keys(run.config.document.values, self.vocabulary_of(run), self.title, run.keys)
 
     def type_errors(self, document: Document, stack: Stack) -> Sequence[tuple[str, str]]:
         """What cannot work, by type."""
-        return list(self.vocabulary(document, stack).type_errors(document.values))
+        words = self.vocabulary(document, stack)
+        grave = ((one.key, one.sentence) for one in words.misreadings(document.values) if one.grave)
+        return [*words.type_errors(document.values), *grave]
 
     def key_unknown(self, key: str, stack: Stack) -> str | None:
         """None for a key of the dataclasses."""

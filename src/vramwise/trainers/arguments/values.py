@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from vramwise.trainers.arguments.vocabulary import Vocabulary
+from vramwise.trainers.arguments.vocabulary import UNUSABLE, Vocabulary
 from vramwise.trainers.fields import Fields
 from vramwise.types import Config, Document, Origin
 
@@ -16,13 +16,14 @@ _LONGEST_JSON = 100_000
 
 
 def arguments_config(document: Document, words: Vocabulary) -> Config:
-    """The file's values as the parser makes them; those of a wrong type are left out (a rule reports them)."""
+    """The file's values as the parser makes them; those that cannot be used are left out (a rule reports them)."""
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for key, value in document.values.items():
-        if not isinstance(key, str) or words.check(key, value) is not None:
+        held = words.held(key, value) if isinstance(key, str) else UNUSABLE
+        if held is UNUSABLE:
             continue
-        value = _mapping(words.coerce(key, value), words.type_of(key))
+        value = _mapping(held, words.type_of(key))
         if isinstance(value, dict) and key in _PREFIXED:
             value = _without_prefix(key, value, sources)
         values[key] = value

@@ -7,29 +7,56 @@ one as what differs from the next newer, a JSON merge patch (RFC 7386: null mean
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
 
 from vramwise.facts.bundled import bundled_json, patched
+from vramwise.trainers.arguments.parsing import NO, TRUE, class_of, converted, of_type, will_do
 from vramwise.trainers.names import suggest
 from vramwise.trainers.value_types import accepts, decoded, describe, describe_value, parse_type
 from vramwise.types import Stack
 
-_TRUE = frozenset({"yes", "true", "t", "y", "1"})
-_FALSE = frozenset({"no", "false", "f", "n", "0"})
-_NOTHING = frozenset({"none", "null"})
+# What a value is where its key cannot use it: then the default counts, and a rule says so.
+UNUSABLE = object()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Misread:
+    """A value of another type that no parser stops at: what becomes of it, and whether that spoils the run."""
+
+    key: str
+    sentence: str
+    grave: bool
 
 
 class Vocabulary:
     """Keys with their types and defaults. `facts`: {"keys": {key: [type, default]}, "memory": {key: sentence}}."""
 
-    def __init__(self, facts: Mapping[str, Any]) -> None:
+    def __init__(self, facts: Mapping[str, Any], *, converts: bool = True) -> None:
         self._keys: Mapping[str, list[Any]] = facts["keys"]
         self._memory: Mapping[str, str] = facts.get("memory", {})
+        # Classes of values that a field's own code stops at, where they are not of its type.
+        self._strict: Mapping[str, list[str]] = facts.get("strict", {})
+        self._converts = converts  # texts become what the field's type says
 
     def __or__(self, other: Vocabulary) -> Vocabulary:
         """Both; the other's types and defaults win, as a subclass's do."""
-        return Vocabulary({"keys": {**self._keys, **other._keys}, "memory": {**self._memory, **other._memory}})
+        return Vocabulary(
+            {
+                "keys": {**self._keys, **other._keys},
+                "memory": {**self._memory, **other._memory},
+                "strict": {**self._strict, **other._strict},
+            }
+        )
+
+    def unconverted(self, strict: Mapping[str, list[str]] | None = None) -> Vocabulary:
+        """The same for a parser that converts nothing: whole numbers and switches in quotes stay texts.
+
+        `strict`: what its own run of all checks stops at, where that is known.
+        """
+        facts = {"keys": self._keys, "memory": self._memory, "strict": self._strict if strict is None else strict}
+        return Vocabulary(facts, converts=False)
 
     def __contains__(self, key: object) -> bool:
         return key in self._keys
@@ -53,58 +80,87 @@ class Vocabulary:
         return self._memory.get(key)
 
     def check(self, key: str, value: Any) -> str | None:
-        """None where the value will do, else a sentence: what the key takes, what was found.
-
-        The parsers convert texts and check nothing else, so only what cannot work is refused: text takes any single
-        value, a list one that stands alone, and an empty value of true or false counts as false.
-        """
+        """None where the parser takes the value, else a sentence: what the key takes, what was found."""
         written = self.type_of(key)
-        if written is None or accepts(written, value) or _will_do(written, value):
+        if written is None or not self._refuses(key, written, decoded(value)):
             return None
         return f"{key} takes {describe(written)}, found {describe_value(value)}"
 
-    def coerce(self, key: str, value: Any) -> Any:
-        """The value as the dataclass holds it: texts become what the field's type says."""
-        value = decoded(value)
+    def _refuses(self, key: str, written: str, value: Any) -> bool:
+        if isinstance(value, str) and self._converts:
+            try:
+                value = converted(written, value)
+            except ValueError:
+                return True
+        return class_of(value) in self._strict.get(key, ()) and not of_type(written, value)
+
+    def misread(self, key: str, value: Any) -> Misread | None:
+        """What becomes of a value that the parser takes although it is of another type; None where it will do."""
         written = self.type_of(key)
-        if written is None or not isinstance(value, str):
-            return value
-        alternatives, optional = parse_type(written)
-        kinds = {one.kind for one in alternatives}
-        if kinds & {"str", "one_of", "any", "list", "dict"}:
-            return value
-        if optional and value.lower() in _NOTHING:
+        if written is None or self.check(key, value) is not None:
             return None
-        if "bool" in kinds:
-            return {**dict.fromkeys(_TRUE, True), **dict.fromkeys(_FALSE, False)}.get(value.lower(), value)
-        return _number(kinds, value)
+        value = decoded(value)
+        if self._converts and isinstance(value, str):
+            value = converted(written, value)
+        if "bool" in kinds_of(written) and not accepts_held(written, value):
+            return _as_switch(key, value)
+        if self._quoted_number(written, value):
+            why = f"{key} takes {describe(written)}, found {describe_value(value)}: take the quotes away"
+        elif accepts(written, value) or will_do(written, value):
+            return None
+        else:
+            why = f"{key} takes {describe(written)}, found {describe_value(value)}"
+        return Misread(key=key, sentence=why, grave=key in self._memory)
+
+    def _quoted_number(self, written: str, value: Any) -> bool:
+        whole = kinds_of(written) == {"int"} and isinstance(value, str) and value.strip().lstrip("-").isdigit()
+        return whole and not self._converts
+
+    def held(self, key: str, value: Any) -> Any:
+        """The value as the dataclass holds it; UNUSABLE for one that is refused or cannot be worked with."""
+        if self.check(key, value) is not None:
+            return UNUSABLE
+        value, written = decoded(value), self.type_of(key)
+        if written is None:
+            return value
+        if self._converts and isinstance(value, str):
+            value = converted(written, value)
+        found = self.misread(key, value)
+        if found is None:
+            return value
+        return bool(value) if "bool" in kinds_of(written) else UNUSABLE
+
+    def misreadings(self, values: Mapping[Any, Any]) -> Iterator[Misread]:
+        """Every value of another type that the parser takes."""
+        found = (self.misread(key, value) for key, value in values.items() if isinstance(key, str))
+        return (one for one in found if one is not None)
 
     def type_errors(self, values: Mapping[Any, Any]) -> Iterator[tuple[str, str]]:
-        """(key, sentence) for every value that its key does not take."""
+        """(key, sentence) for every value that the parser refuses."""
         for key, value in values.items():
             if isinstance(key, str) and (sentence := self.check(key, value)):
                 yield key, sentence
 
 
-def _will_do(written: str, value: Any) -> bool:
-    alternatives, optional = parse_type(written)
-    kinds = {one.kind for one in alternatives}
-    if value is None:
-        return "bool" in kinds
-    if optional and isinstance(value, str) and value.lower() in _NOTHING:
-        return True
-    single = not isinstance(value, dict | list | tuple | set)
-    if kinds & {"str", "list"} and single and not (value is False and "one_of" in kinds):
-        return True
-    text = value if isinstance(value, str) else ""
-    return "dict" in kinds and text.startswith("{")
+def kinds_of(written: str) -> set[str]:
+    """The kinds of values that a type names."""
+    return {one.kind for one in parse_type(written)[0]}
 
 
-def _number(kinds: set[str], text: str) -> str | float:
-    try:
-        return int(text) if "int" in kinds else float(text)
-    except ValueError:
-        return text
+def accepts_held(written: str, value: Any) -> bool:
+    """Whether a value is of a type as it stands: texts are no switches."""
+    if value is None or kinds_of(written) != {"bool"}:
+        return value is None or accepts(written, value) or will_do(written, value)
+    return not isinstance(value, str) and accepts(written, value)
+
+
+def _as_switch(key: str, value: Any) -> Misread | None:
+    """Switches go by what Python takes for true."""
+    no = isinstance(value, str) and value.lower() in NO
+    if isinstance(value, str) and value.lower() in TRUE:
+        return None
+    counts = f"which counts as {str(bool(value)).lower()}"
+    return Misread(key=key, sentence=f"{key} takes true or false, found {describe_value(value)}, {counts}", grave=no)
 
 
 def unknown_key(key: str, words: Vocabulary, title: str) -> str | None:
@@ -127,6 +183,12 @@ def versioned_facts(version: str, beside: str) -> Mapping[str, Any]:
     written = cast(dict[str, Any], bundled_json(f"facts/{version}.json", beside))
     newer = versions[versions.index(version) + 1 :]
     return cast(dict[str, Any], patched(versioned_facts(newer[0], beside), written)) if newer else written
+
+
+@cache
+def strict_facts(beside: str) -> Mapping[str, Any]:
+    """{"strict": {key: classes of values that it stops at}}, from the folder `facts` beside a module (`__file__`)."""
+    return {"strict": bundled_json("facts/strict.json", beside)["strict"]}
 
 
 @cache
@@ -161,4 +223,4 @@ def argument_versions() -> tuple[str, ...]:
 
 @cache
 def _training_arguments(version: str) -> Vocabulary:
-    return Vocabulary(versioned_facts(version, __file__))
+    return Vocabulary({**versioned_facts(version, __file__), **strict_facts(__file__)})

@@ -41,6 +41,10 @@ def resolve_axolotl(config: Config, target: Target, deepspeed: Mapping[str, Any]
     fields.put("allocator", settings, origin)
     fields.derive("liger_before_build", True, "Axolotl has Liger replace classes before the model is built")
     fields.derive("trained_blocks", None, "unfrozen_parameters names what is trained, if anything does")
+    fields.derive("packing_fill", "full", "rows are taken to be full")
+    fields.derive("packed_together", 1000, "rows are taken to be full")
+    fields.derive("labels_on", "all", "no loss of its takes less for fewer labels")
+    fields.derive("shuffle_seed", None, "the order of rows is not followed")
     fields.derive("packed_mask", "built", "transformers makes the mask of packed rows from their positions")
     fields.derive("unfollowed", (), "what is not followed is told from other fields")
     own = fields.values["sharding"] == "fsdp2"

@@ -22,6 +22,7 @@ from vramwise.trainers.arguments import (
     resolved,
     training_arguments,
 )
+from vramwise.trainers.arguments.checkpointing import unfollowed_checkpointing
 from vramwise.trainers.arguments.savers import liger_loss
 from vramwise.trainers.base import SideFiles
 from vramwise.trainers.fields import Fields
@@ -73,7 +74,7 @@ _PLAIN: dict[str, tuple[Any, str]] = {
 
 def resolve_arguments(document: Document, target: Target, files: SideFiles) -> RunSpec:
     """Every field."""
-    words = training_arguments(target.stack)
+    words = training_arguments(target.stack).unconverted()
     config = arguments_config(document, words)
     args = Arguments(Fields(config, "transformers"), words)
     named = args.fields.take("base_model", None, key="model_name_or_path")
@@ -91,6 +92,7 @@ def resolve_arguments(document: Document, target: Target, files: SideFiles) -> R
     _shapes(args)
     _loss(args)
     resolve_eval(args)
+    args.derive("unfollowed", tuple(unfollowed_checkpointing(args)), "what of checkpointing is not followed")
     resolve_absent(args, target)
     title = "transformers' Trainer"
     return resolved(args.fields, target, trainer="hf-trainer", title=title, added={}, whose=title)

@@ -6,10 +6,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from vramwise.rules.base import Rule
-from vramwise.trainers.arguments import SPELLERS, WORDS, ArgumentsTrainer, side_files, spell_with
+from vramwise.trainers.arguments import (
+    SPELLERS,
+    WORDS,
+    ArgumentsTrainer,
+    Vocabulary,
+    side_files,
+    spell_with,
+    training_arguments,
+)
 from vramwise.trainers.arguments.strange import StrangeKey
 from vramwise.trainers.base import DatasetBlock, SideFiles, Spelling
-from vramwise.types import Change, Document, RunSpec, Severity, Target
+from vramwise.types import Change, Document, RunSpec, Severity, Stack, Target
 
 _BESIDES = {"accelerate": "1.15.0", "peft": "0.21.2", "liger-kernel": "0.8.5"}
 
@@ -26,6 +34,10 @@ class HfTrainer(ArgumentsTrainer):
         from vramwise.trainers.huggingface.recognise import is_arguments
 
         return is_arguments(values)
+
+    def vocabulary(self, document: Document | None, stack: Stack) -> Vocabulary:
+        """TrainingArguments', as JSON reaches them: nothing is converted."""
+        return training_arguments(stack).unconverted()
 
     def might_be(self, keys: frozenset[str]) -> bool:
         """Never by a text that cannot be read: dumps are written by programs."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramwise.trainers.arguments import Arguments
+from vramwise.trainers.llamafactory.method import projects
 from vramwise.types import Unfollowed
 
 # Key that is on → name, whether the run as predicted takes at least as much, and why.
@@ -34,8 +35,14 @@ def resolve_unfollowed(args: Arguments, media_templates: frozenset[str]) -> None
 
 def _found(args: Arguments, media_templates: frozenset[str]) -> Iterator[Unfollowed]:
     for key, (name, less, why) in _SWITCHES.items():
-        if args.value(key):
+        if args.value(key) and not projects(args, key):
             yield Unfollowed(name=name, less=less, why=why)
+    if args.values["sharding"].startswith("fsdp") and args.values["loads_through"] == "device":
+        why = "each card takes the whole model before its part; write low_cpu_mem_usage: false to load into host memory"
+        yield Unfollowed(name="loading under FSDP", less=False, why=why)
+    for key in ("galore_layerwise", "apollo_layerwise"):
+        if args.value(key) and args.value(f"use_{key.removesuffix('_layerwise')}"):
+            yield Unfollowed(name=key, less=True, why="gradients go layer by layer; all of them are counted")
     if args.value("finetuning_type") == "oft":
         yield Unfollowed(name="OFT", less=False, why="its rotations are counted as LoRA of rank 8")
     if args.value("use_llama_pro") and args.value("finetuning_type") == "lora":

@@ -65,14 +65,20 @@ def _without_autocast(args: Arguments) -> None:
 
 
 def _loading(args: Arguments) -> None:
-    """A device map for one card: weights are read straight onto it. Spread ones come from host memory."""
-    spread = str(args.values["sharding"]).startswith("fsdp") or args.values["sharding"] == "zero3"
+    """A device map: weights are read straight onto the card, unless the file or ZeRO 3 stands against it.
+
+    FSDP that the file asks for is not known yet when the model is loaded (accelerate learns of it with the trainer), so
+    that each card takes the whole model before it is spread.
+    """
     if args.value("train_from_scratch"):
         args.derive(
             "loads_through", "host", "made from its config in host memory, then moved", key="train_from_scratch"
         )
-    elif spread:
+    elif args.values["sharding"] == "zero3":
         args.derive("loads_through", "host", "no device map: the weights are spread from host memory")
+    elif not args.value("low_cpu_mem_usage"):
+        why = "no device map without low_cpu_mem_usage: read into host memory"
+        args.derive("loads_through", "host", why, key="low_cpu_mem_usage")
     else:
         args.derive("loads_through", "device", "a device map: weights are read straight onto the card")
     args.derive("quantised_base_prepared", "no", "LLaMA-Factory casts nothing of a quantised base but norms on demand")

@@ -37,7 +37,18 @@ def resolve_method(args: Arguments, *, media: bool = False) -> None:
     resolve_optimizer(args)
     key = next((key for key in OWN_OPTIMIZERS if args.value(key)), None)
     if key is not None:
-        args.derive("optimizer", OWN_OPTIMIZERS[key], f"{key} is on", key=key)
+        args.derive("optimizer", _own_optimizer(args, key), f"{key} is on", key=key)
+
+
+def _own_optimizer(args: Arguments, key: str) -> str:
+    """Its name, with the rank of those that project."""
+    name, rank = OWN_OPTIMIZERS[key], args.value(f"{key.removeprefix('use_')}_rank")
+    return f"{name} rank {rank}" if projects(args, key) and isinstance(rank, int) else name
+
+
+def projects(args: Arguments, key: str) -> bool:
+    """Whether this is GaLore or APOLLO on AdamW: others of theirs keep other states."""
+    return key in ("use_galore", "use_apollo") and args.value("optim") == "adamw_torch"
 
 
 def names(value: Any) -> tuple[str, ...]:

@@ -37,7 +37,17 @@ _MEGATRON = _words(
     virtual_pipeline_model_parallel_size
     """
 )
+# TRL's words for the same things: a file with more of these has a word of LLaMA-Factory's by mistake.
+_TRLS = _words(
+    """
+    dataset_name dataset_train_split dataset_test_split dataset_mixer dataset_mixture use_peft lora_r
+    lora_target_modules torch_dtype dtype attn_implementation load_in_4bit load_in_8bit max_length max_seq_length
+    max_prompt_length max_completion_length reward_funcs num_generations model_init_kwargs completion_only_loss beta
+    """
+)
 _SEVERAL = 2
+# Words that nobody else has: one is enough.
+_ALONE = _words("finetuning_type cutoff_len neat_packing quantization_bit pure_bf16")
 
 
 def is_training_config(values: Mapping[Any, Any]) -> bool:
@@ -48,9 +58,11 @@ def is_training_config(values: Mapping[Any, Any]) -> bool:
     if keys & _MEGATRON or (keys & _OTHER_COMMANDS and "do_train" not in keys):
         return False
     own = {key for key in keys & OWN if not isinstance(values[key], dict)}
+    if len(keys & _TRLS) > len(own) + len(own & _ALONE):
+        return False
     return bool(own) and bool(keys & _TRAINS) and (len(own) >= _SEVERAL or _certain(own))
 
 
 def _certain(own: set[str]) -> bool:
     """One word alone, if nobody else has it."""
-    return bool(own & {"finetuning_type", "cutoff_len", "neat_packing", "quantization_bit", "pure_bf16"})
+    return bool(own & _ALONE)

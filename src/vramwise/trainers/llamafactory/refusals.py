@@ -8,39 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from vramwise.trainers.arguments import Vocabulary
+from vramwise.trainers.arguments.refusals import Held, Refusal
 from vramwise.trainers.llamafactory.method import names
 from vramwise.trainers.llamafactory.words import since, vocabulary
 from vramwise.types import RunSpec
 
-Refusal = tuple[str, str]
 _PROJECTED = ("use_galore", "use_apollo", "use_badam")
 _LORA_ONLY = ("loraplus_lr_ratio", "use_rslora", "use_dora", "pissa_init")
 _TINY = 1e-6
 
 
-class Values:
-    """The values as the dataclasses hold them: what is written, else their defaults."""
-
-    def __init__(self, run: RunSpec) -> None:
-        self.run = run
-        self._words: Vocabulary = vocabulary(run.target.stack)
-
-    def __call__(self, key: str) -> Any:
-        """The value of a key."""
-        config = self.run.config
-        return config.get(key) if key in config and key in config.values else self._words.default(key)
-
-    def number(self, key: str) -> float:
-        """A number; 0 where it is none."""
-        found = self(key)
-        return float(found) if isinstance(found, int | float) else 0.0
-
-
 def refusals(run: RunSpec) -> Iterator[Refusal]:
     """Every refusal that the file meets."""
-    has = Values(run)
-    for found in (_data, _stages, _method, _model, _spread, _arguments):
+    has = Held(run, vocabulary(run.target.stack))
+    for found in (_data, _stages, _method, _model, _spread, _card):
         yield from found(run, has)
 
 
@@ -48,7 +29,7 @@ def _when(*cases: tuple[Any, str, str]) -> Iterator[Refusal]:
     yield from ((key, sentence) for applies, key, sentence in cases if applies)
 
 
-def _data(run: RunSpec, has: Values) -> Iterator[Refusal]:
+def _data(run: RunSpec, has: Held) -> Iterator[Refusal]:
     held, stream, probs = has.number("val_size") > _TINY, bool(has("streaming")), has("interleave_probs")
     evaluates = bool(has("do_eval") or has("do_predict") or has("predict_with_generate"))
     evaluates = evaluates or has("eval_strategy") not in (None, False, "no")
@@ -56,14 +37,14 @@ def _data(run: RunSpec, has: Values) -> Iterator[Refusal]:
     mixed = probs is not None and has("mix_strategy") != "concat"
     yield from _when(
         (
-            has("do_train") and not has("dataset"),
+            has("do_train") and has("dataset") is None,
             "do_train",
             "do_train without a dataset: there is nothing to train on",
         ),
-        (held and not has("dataset"), "val_size", "val_size without a dataset: there is nothing to hold out of"),
-        (held and own, "val_size", "val_size beside eval_dataset: evaluate on one of them"),
+        (held and has("dataset") is None, "val_size", "val_size without a dataset: there is nothing to hold out of"),
+        (held and own is not None, "val_size", "val_size beside eval_dataset: evaluate on one of them"),
         (
-            evaluates and not held and not own,
+            evaluates and not held and own is None,
             "eval_strategy" if "eval_strategy" in run.config else "do_eval",
             "an evaluation is asked for, but neither val_size nor eval_dataset gives it data",
         ),
@@ -72,11 +53,15 @@ def _data(run: RunSpec, has: Values) -> Iterator[Refusal]:
             "interleave_probs",
             "interleave_probs without an interleaving mix_strategy: concat takes no shares",
         ),
-        (
-            mixed and has("dataset") and len(names(has("dataset"))) != counts,
-            "interleave_probs",
-            f"interleave_probs has {counts} shares for {len(names(has('dataset')))} datasets",
+        *(
+            (
+                mixed and has(key) is not None and len(names(has(key))) != counts,
+                "interleave_probs",
+                f"interleave_probs has {counts} shares for {len(names(has(key)))} datasets of {key}",
+            )
+            for key in ("dataset", "eval_dataset")
         ),
+        (mixed and not _shares(probs), "interleave_probs", "interleave_probs that are no numbers"),
         (
             stream and held and has.number("val_size") < 1,
             "val_size",
@@ -88,7 +73,14 @@ def _data(run: RunSpec, has: Values) -> Iterator[Refusal]:
     )
 
 
-def _stages(run: RunSpec, has: Values) -> Iterator[Refusal]:
+def _shares(written: Any) -> bool:
+    try:
+        return bool([float(one) for one in names(written)])
+    except ValueError:
+        return False
+
+
+def _stages(run: RunSpec, has: Held) -> Iterator[Refusal]:
     stage, generates = has("stage"), bool(has("predict_with_generate"))
     if stage != "sft":
         for key in ("predict_with_generate", "neat_packing", "train_on_prompt", "mask_history"):
@@ -132,7 +124,7 @@ def _stages(run: RunSpec, has: Values) -> Iterator[Refusal]:
     )
 
 
-def _method(run: RunSpec, has: Values) -> Iterator[Refusal]:
+def _method(run: RunSpec, has: Held) -> Iterator[Refusal]:
     kind, stage = has("finetuning_type"), has("stage")
     projected = [key for key in _PROJECTED if has(key)]
     reference = stage == "dpo" and has("pref_loss") not in ("orpo", "simpo")
@@ -154,21 +146,25 @@ def _method(run: RunSpec, has: Values) -> Iterator[Refusal]:
     )
 
 
-def _model(run: RunSpec, has: Values) -> Iterator[Refusal]:
+def _model(run: RunSpec, has: Held) -> Iterator[Refusal]:
     kind, adapters = has("finetuning_type"), names(has("adapter_name_or_path"))
     yield from _when(
-        (
-            "model_name_or_path" in run.config and not has("model_name_or_path"),
-            "model_name_or_path",
-            "no model is named",
-        ),
+        (has("model_name_or_path") is None, "model_name_or_path", "no model is named"),
         (adapters and kind != "lora", "adapter_name_or_path", f"adapter_name_or_path with finetuning_type {kind}"),
         (has("flash_attn") == "fa3", "flash_attn", "flash_attn fa3: it has no such attention yet"),
         (has("infer_backend") != "huggingface", "infer_backend", "another infer_backend than huggingface in training"),
+        *(
+            (
+                has.number(f"{kind}_max_pixels") < has.number(f"{kind}_min_pixels"),
+                f"{kind}_max_pixels",
+                f"{kind}_max_pixels below {kind}_min_pixels",
+            )
+            for kind in ("image", "video")
+        ),
         (
-            has.number("image_max_pixels") and has.number("image_max_pixels") < has.number("image_min_pixels"),
-            "image_max_pixels",
-            "image_max_pixels below image_min_pixels",
+            has("export_quantization_bit") is not None and has("export_quantization_dataset") is None,
+            "export_quantization_bit",
+            "export_quantization_bit without export_quantization_dataset",
         ),
     )
     if has("quantization_bit") is None:
@@ -188,7 +184,7 @@ def _model(run: RunSpec, has: Values) -> Iterator[Refusal]:
     )
 
 
-def _spread(run: RunSpec, has: Values) -> Iterator[Refusal]:
+def _spread(run: RunSpec, has: Held) -> Iterator[Refusal]:
     zero3 = run.sharding == "zero3"
     several = run.gpus > 1 or bool(has("deepspeed"))
     if zero3:
@@ -211,20 +207,7 @@ def _spread(run: RunSpec, has: Values) -> Iterator[Refusal]:
     )
 
 
-def _arguments(run: RunSpec, has: Values) -> Iterator[Refusal]:
-    """TrainingArguments' own."""
+def _card(run: RunSpec, has: Held) -> Iterator[Refusal]:
     gpu = run.target.gpu
-    saves, evals = has("save_strategy"), has("eval_strategy")
-    yield from _when(
-        (has("bf16") and has("fp16"), "fp16", "fp16 beside bf16: one of them at a time"),
-        (
-            has("pure_bf16") and gpu is not None and gpu.known and not gpu.bf16,
-            "pure_bf16",
-            f"pure_bf16 on {gpu.name if gpu else ''}, which has no bf16",
-        ),
-        (
-            has("load_best_model_at_end") and saves != evals and saves != "best",
-            "load_best_model_at_end",
-            f"load_best_model_at_end with save_strategy {saves} and eval_strategy {evals}: they must be the same",
-        ),
-    )
+    if has("pure_bf16") and gpu is not None and gpu.known and not gpu.bf16:
+        yield "pure_bf16", f"pure_bf16 on {gpu.name}, which has no bf16"

@@ -42,6 +42,7 @@ def resolve_llamafactory(document: Document, target: Target, files: SideFiles) -
     args.put("base_model", "model_name_or_path", args.text("model_name_or_path"))
     resolve_sharding(args, target, with_shipped(files))
     resolve_batch(args)
+    _order(args)
     media = frozenset(facts(target.stack)["media_templates"])
     resolve_method(args, media=args.value("template") in media)
     resolve_dtypes(args)
@@ -56,9 +57,17 @@ def resolve_llamafactory(document: Document, target: Target, files: SideFiles) -
     resolve_absent(args, target)
     added = added_variables(target, document.values)
     run = resolved(fields, target, trainer=NAME, title=TITLE, added=added, whose=COMMAND)
+    # a key that stands twice is refused, which a rule of its own says: none has the last word
+    run = replace(run, duplicate_keys=())
     if not added or target.alloc_conf is not None:
         return run
     # torchrun is started with this variable set, whatever it was
     inherited = {name: value for name, value in target.alloc_env.items() if name not in added}
     settings, origin = settings_in_force(replace(target, alloc_env=inherited), added, COMMAND)
     return replace(run, allocator=settings, origins={**run.origins, "allocator": origin})
+
+
+def _order(args: Arguments) -> None:
+    for key in ("disable_shuffling", "streaming"):
+        if args.value(key):
+            args.derive("shuffle_seed", None, f"{key}: rows come in their own order", key=key)

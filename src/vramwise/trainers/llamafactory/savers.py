@@ -5,7 +5,7 @@ from __future__ import annotations
 from vramwise.trainers.arguments import Arguments, resolve_savers
 from vramwise.trainers.arguments.checkpointing import KWARGS, checkpointing_kwargs
 
-_ATTENTION = {"disabled": "eager", "sdpa": "sdpa", "fa2": "flash_attention_2", "fa3": "flash_attention_3"}
+ATTENTION = {"disabled": "eager", "sdpa": "sdpa", "fa2": "flash_attention_2", "fa3": "flash_attention_3"}
 LIGER = ("rope", "rms_norm", "glu_activation")
 # Stages whose loss is that of the model itself, so that no logits are needed.
 ON_TOKENS = ("pt", "sft")
@@ -51,8 +51,8 @@ def _form(args: Arguments, off: bool, asked: bool) -> None:
     elif asked:
         why = "transformers' default" if off else "gradient_checkpointing turns it on once more, reentrant"
         args.derive(name, not off, why, key="gradient_checkpointing")
-    elif args.values["sharding"] == "fsdp2":
-        args.derive(name, False, "LLaMA-Factory's choice under FSDP 2", key=own)
+    elif args.values["sharding"] == "fsdp2" and "train_sampling_strategy" not in args.words:
+        args.derive(name, False, "LLaMA-Factory's choice under FSDP 2, which transformers 4 tells it of", key=own)
     else:
         args.put(name, own, bool(args.value(own)))
 
@@ -61,8 +61,8 @@ def resolve_attention(args: Arguments) -> None:
     """Fills attn_implementation."""
     written = args.value("flash_attn")
     name, key = "attn_implementation", "flash_attn"
-    if written in _ATTENTION:
-        args.put(name, key, _ATTENTION[written])
+    if written in ATTENTION:
+        args.put(name, key, ATTENTION[written])
     else:
         args.derive(name, "sdpa", "auto: transformers picks sdpa", key=key)
 

@@ -14,14 +14,17 @@ def resolve_shapes(args: Arguments) -> None:
     asked = bool(args.value("packing")) or bool(args.value("neat_packing"))
     _packing(args, stage, asked)
     packed = args.values["sample_packing"]
-    if packed and asked and (stage == "pt" or args.values["packing_rows"] == "one"):
+    trimmed = _trimmed(args)
+    if packed and asked and (stage == "pt" or trimmed):
         why = f"cutoff_len {cutoff} less one: so LLaMA-Factory shortens it where packing is written"
         args.derive("sequence_len", max(1, cutoff - 1), why, key="cutoff_len")
     else:
         args.take_count("sequence_len", "cutoff_len")
-    _padding(args, stage)
+    _padding(args, stage, trimmed)
+    _filling(args, trimmed)
+    _labels(args, stage)
     args.derive("long_rows", "cut", "samples above cutoff_len are cut", key="cutoff_len")
-    full = packed and args.values["packing_rows"] != "one"
+    full = packed and not trimmed
     varying = "padding is trimmed off" if packed else "widths follow the data"
     args.derive("constant_shapes", full, "packed rows are filled up" if full else varying)
     args.derive("can_pad", False, "no key pads rows to a length; packing fills them")
@@ -69,9 +72,29 @@ def _rows(args: Arguments, stage: str) -> None:
     args.derive("packed_mask", mask, "in the batch" if mask == "batch" else "none is made", key="packing")
 
 
-def _padding(args: Arguments, stage: str) -> None:
+def _trimmed(args: Arguments) -> bool:
+    """Packed rows are filled up with padding; the collator of `neat_packing` takes it away under flash attention."""
+    return args.values["packing_rows"] == "one" and bool(args.value("neat_packing"))
+
+
+def _filling(args: Arguments, trimmed: bool) -> None:
+    why = "row after row, the longest sample that still fits first" if trimmed else "rows are filled up"
+    args.derive("packing_fill", "knapsack" if trimmed else "full", why, key="packing")
+    args.take_count("packed_together", "preprocessing_batch_size")
+
+
+def _labels(args: Arguments, stage: str) -> None:
+    name = "labels_on"
+    if stage == "pt" or (stage == "sft" and args.value("train_on_prompt")):
+        args.derive(name, "all", "all tokens are trained on", key="train_on_prompt")
+    elif stage == "sft" and args.value("mask_history"):
+        args.derive(name, "last_answer", "mask_history: the last turn alone", key="mask_history")
+    else:
+        args.derive(name, "answers", "prompts have no labels", key="train_on_prompt")
+
+
+def _padding(args: Arguments, stage: str, trimmed: bool) -> None:
     args.derive("pad_to_sequence_len", False, "rows are padded to the longest of their batch", key="cutoff_len")
-    trimmed = args.values["packing_rows"] == "one"
     if stage == "pt" or trimmed:
         args.derive("pad_multiple", 1, "not rounded", key="cutoff_len")
     else:

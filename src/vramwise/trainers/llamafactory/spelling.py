@@ -35,7 +35,15 @@ WORDS: dict[str, tuple[str, ...]] = COMMON_WORDS | {
     "separate-samples": ("neat_packing: true",),
     "fill-rows": ("packing: true", "neat_packing: true"),
     "shorten-rows": ("cutoff_len: half of it",),
-    "quantize-base": ("quantization_bit: 4",),
+    "shard-with-fsdp": (
+        "fsdp: full_shard auto_wrap",
+        "fsdp_config:",
+        "  version: 2",
+        "low_cpu_mem_usage: false",
+        "use_reentrant_gc: false",
+    ),
+    "quantize-base": ("finetuning_type: lora", "quantization_bit: 4"),
+    "train-in-bf16-with-flash": ("bf16: true", "flash_attn: fa2"),
 }
 
 
@@ -141,8 +149,29 @@ def _packing(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     return (*edits, put(run, "neat_packing", True, beside=("packing", "cutoff_len"))) if apart else edits
 
 
+def _fsdp(run: RunSpec) -> tuple[Edit, ...] | None:
+    """FSDP 2 by transformers' own keys, which torchrun's processes hand to accelerate.
+
+    When the model is loaded nobody knows of it yet: it must be kept off the card, and LLaMA-Factory does not choose the
+    form of checkpointing that goes with it.
+    """
+    against = ("use_galore", "use_apollo", "use_badam", "use_unsloth", "use_kt", "quantization_bit", "pissa_init")
+    if any(run.config.get(key) for key in (*against, "fsdp", "deepspeed")) or run.target.launcher != "cli":
+        return None
+    was = run.recompute and run.checkpointing_reentrant
+    reentrant = (_reentrant(run, False) or ()) if was else ()
+    return (
+        put(run, "fsdp_config", {"version": 2, "reshard_after_forward": True}, beside=("finetuning_type", "stage")),
+        put(run, "fsdp", "full_shard auto_wrap", beside=("finetuning_type", "stage")),
+        put(run, "low_cpu_mem_usage", False, beside=("model_name_or_path",)),
+        *reentrant,
+    )
+
+
 def _sharding(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    """ZeRO, written into the file; other engines come with files of accelerate's. Some keys stand against it."""
+    """Written into the file. Some keys stand against it."""
+    if value == "fsdp2":
+        return _fsdp(run)
     against = ["use_galore", "use_apollo", "fsdp", "deepspeed"]
     against += ["pure_bf16", "pissa_init", "use_unsloth", "use_badam"] if value == "zero3" else ["use_badam"]
     if value not in ("zero1", "zero2", "zero3") or any(run.config.get(key) for key in against):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vramwise.rules.base import Rule
 from vramwise.trainers.arguments import ArgumentsTrainer, Vocabulary, side_files
 from vramwise.trainers.base import DatasetBlock, SideFiles, Spelling
 from vramwise.types import Change, Document, RunSpec, Stack, Target
+
+if TYPE_CHECKING:
+    from vramwise.trainers.wishes import Wishes
 
 
 class LlamaFactory(ArgumentsTrainer):
@@ -64,6 +67,12 @@ class LlamaFactory(ArgumentsTrainer):
         from vramwise.trainers.llamafactory.spelling import WORDS
 
         return WORDS.get(change_id, ())
+
+    def compose(self, wishes: Wishes) -> Mapping[str, Any]:
+        """A config for supervised fine-tuning from a few wishes."""
+        from vramwise.trainers.llamafactory.composing import compose
+
+        return compose(wishes)
 
     def releases(self) -> Mapping[str, Mapping[str, str]]:
         """Versions whose facts are known, with the versions they install with."""

@@ -7,32 +7,17 @@ from functools import cache
 from typing import Any
 
 from vramwise.trainers.arguments import Vocabulary, training_arguments, versioned_facts
-from vramwise.trainers.arguments.vocabulary import known_versions
+from vramwise.trainers.arguments.vocabulary import known_versions, strict_facts
 from vramwise.types import RunSpec, Stack
 
 PACKAGE = "llamafactory"
 # What a release leaves open: torch as it is today, and bitsandbytes and Liger, which come with their own extras.
 _OPEN = {"torch": "2.13.0"}
-# Texts that mean no to people, and to Python yes.
-_NO = frozenset({"false", "no", "off", "n", "f", "0"})
 
 
 def facts(stack: Stack) -> Mapping[str, Any]:
     """What is known of the LLaMA-Factory of a stack."""
     return versioned_facts(stack.releases[PACKAGE].version, __file__)
-
-
-class Unconverted(Vocabulary):
-    """Keys of a parser that converts nothing: whole numbers and switches in quotes stay texts."""
-
-    def check(self, key: str, value: Any) -> str | None:
-        """As any vocabulary, but a text is no number, and one that says no counts as true."""
-        kind = (self.type_of(key) or "").removesuffix("?")
-        if isinstance(value, str) and kind == "bool" and value.lower() in _NO:
-            return f"{key} takes true or false, found the text '{value}', which counts as true"
-        if isinstance(value, str) and kind == "int" and value.lstrip("-").isdigit():
-            return f"{key} takes a whole number, found the text '{value}': take the quotes away"
-        return super().check(key, value)
 
 
 def vocabulary(stack: Stack) -> Vocabulary:
@@ -42,9 +27,8 @@ def vocabulary(stack: Stack) -> Vocabulary:
 
 @cache
 def _vocabulary(version: str, training: Vocabulary) -> Vocabulary:
-    words = training | Vocabulary(versioned_facts(version, __file__))
-    keys = {key: [words.type_of(key), words.default(key)] for key in sorted(words.keys())}
-    return Unconverted({"keys": keys, "memory": {key: words.meaning(key) for key in keys if words.meaning(key)}})
+    own = Vocabulary(versioned_facts(version, __file__))
+    return (training | own).unconverted(strict_facts(__file__)["strict"])
 
 
 def since(stack: Stack, *version: int) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from vramwise.trainers.arguments import Vocabulary, training_arguments, versioned_facts
 from vramwise.trainers.arguments.strange import StrangeKey
 from vramwise.trainers.arguments.strange import strange_keys as unknown
-from vramwise.trainers.arguments.vocabulary import known_versions
+from vramwise.trainers.arguments.vocabulary import known_versions, strict_facts
 from vramwise.types import RunSpec, Stack
 
 _NOT_KINDS = frozenset({"source", "keys", "launch", "memory"})
@@ -77,11 +77,15 @@ PROJECTS: Mapping[str, frozenset[str]] = {
 ALL_PROJECT_KEYS = frozenset().union(*PROJECTS.values())
 
 
+# One word of a project's alone may be a mistake in a file for TRL's own command; several make a recipe.
+_RECIPE = 2
+
+
 def project_of(values: Mapping[Any, Any]) -> str | None:
-    """The project whose recipe this is: the one with most of its own keys in it."""
+    """The project whose recipe this is: the one with most of its own keys in it, two at least."""
     counts = {name: len(keys & values.keys()) for name, keys in PROJECTS.items()}
     best = max(counts, key=lambda name: counts[name])
-    return best if counts[best] else None
+    return best if counts[best] >= _RECIPE else None
 
 
 def release_of(stack: Stack) -> str:
@@ -110,7 +114,7 @@ def _vocabulary(kind: str | None, version: str, arguments: Vocabulary) -> Vocabu
     found = versioned_facts(version, __file__)
     own = [found[name] for name in found if name not in _NOT_KINDS and kind in (None, name)]
     keys = {**found["keys"], **{key: value for one in own for key, value in one.items()}}
-    return arguments | Vocabulary({"keys": keys, "memory": found["memory"]})
+    return arguments | Vocabulary({"keys": keys, "memory": found["memory"], **strict_facts(__file__)})
 
 
 def launcher_keys(stack: Stack) -> frozenset[str]:
@@ -141,7 +145,7 @@ def strange_keys(run: RunSpec, words: Vocabulary) -> Iterator[StrangeKey]:
     project = project_of(values)
     known = COMMAND_KEYS | launcher_keys(stack) | (PROJECTS[project] if project else frozenset())
     everywhere = vocabulary(None, stack)
-    for strange in unknown(values, words, "TRL"):
+    for strange in unknown(values, words, "TRL", run.keys):
         if strange.key in known:
             continue
         gone = GONE.get(strange.key)
@@ -151,6 +155,9 @@ def strange_keys(run: RunSpec, words: Vocabulary) -> Iterator[StrangeKey]:
             kind = next(name for name in kinds(stack) if strange.key in vocabulary(name, stack))
             why = f"{strange.key} is a key of `trl {kind}`, and this file is for {run.rl or 'supervised training'}"
             yield StrangeKey(key=strange.key, why=why)
+        elif strange.key in ALL_PROJECT_KEYS:
+            owner = next(name for name, keys in PROJECTS.items() if strange.key in keys)
+            yield StrangeKey(key=strange.key, why=f"{strange.key} is a key of {owner}'s own script, none of TRL's")
         else:
             yield strange
 

@@ -33,11 +33,13 @@ _BY_KEY: tuple[tuple[str, frozenset[str]], ...] = (
     (
         "sft",
         frozenset({"packing", "packing_strategy", "eval_packing", "completion_only_loss", "assistant_only_loss"})
-        | frozenset({"dataset_text_field", "dataset_kwargs", "max_seq_length", "padding_free", "eos_token"}),
+        | frozenset({"dataset_text_field", "dataset_kwargs", "max_seq_length", "eos_token"}),
     ),
 )
 # Keys that several kinds of preference training have, and no supervised one.
-_PREFERENCE = frozenset({"beta", "max_prompt_length", "precompute_ref_log_probs", "label_smoothing", "loss_type"})
+_PREFERENCE = frozenset({"beta", "max_prompt_length", "precompute_ref_log_probs", "label_smoothing"})
+# Losses that one kind alone has; any other is of preference training.
+_LOSSES = {"sft": ("nll", "dft", "chunked_nll"), "kto": ("kto", "apo_zero_unpaired")}
 _NAMES = ("orpo", "kto", "grpo", "rloo", "cpo", "dpo", "reward", "distillation", "sft")
 # A kind stands as a word of its own: "# DPOTrainer arguments", data/zephyr-7b-dpo-full, recipes/dpo/config.yaml.
 _WORD = re.compile(rf"(?<![a-z])({'|'.join(_NAMES)})(?=trainer|config|[^a-z]|$)", re.IGNORECASE)
@@ -62,21 +64,33 @@ def kind_of(document: Document, insisted: str | None = None) -> Kind:
         return Kind(name=insisted, why=f"--trainer trl:{insisted}")
     values = document.values
     said = _said(document)
+    preference = sorted(key for key in _PREFERENCE & values.keys())
     for name, keys in _BY_KEY:
         written = sorted(key for key in keys & values.keys())
-        if written:
+        if written and not (name == "sft" and preference):
             other = next((one for one in _OTHERS.get(name, ()) if one in said), None)
             why = f"{written[0]} is a key of {name}" if other is None else f"the file calls itself {other}"
             return Kind(name=other or name, why=why, key=written[0])
     if values.get("lora_task_type") == "SEQ_CLS":
         return Kind(name="reward", why="lora_task_type SEQ_CLS is for reward models", key="lora_task_type")
-    preference = sorted(key for key in _PREFERENCE & values.keys())
+    by_loss = _of_loss(values.get("loss_type"))
+    if by_loss in _LOSSES and not preference:
+        return Kind(name=by_loss, why=f"loss_type {values['loss_type']} is one of {by_loss}", key="loss_type")
+    preference += ["loss_type"] if by_loss else []
     for name in said:
         if not preference or name != "sft":
             return Kind(name=name, why=f"the file calls itself {name}", assumed=True)
     if preference:
         return Kind(name="dpo", why=f"{preference[0]} is a key of preference training", key=preference[0], assumed=True)
     return Kind(name="sft", why="nothing speaks for another kind", assumed=True)
+
+
+def _of_loss(written: Any) -> str | None:
+    """The kind whose loss it is, "dpo" for any that no other kind has alone; None where none is written."""
+    if not isinstance(written, str | list) or not written:
+        return None
+    first = written if isinstance(written, str) else str(written[0])
+    return next((name for name, losses in _LOSSES.items() if first in losses), "dpo")
 
 
 def kind_name(run: RunSpec) -> str:

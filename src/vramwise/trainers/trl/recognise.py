@@ -46,20 +46,19 @@ _MODEL = "model_name_or_path"
 def is_training_config(values: Mapping[Any, Any]) -> bool:
     """Whether these are the values of one of TRL's configs."""
     keys = {key for key in values if isinstance(key, str)}
-    if keys & FOREIGN or _nested(values):
+    own = keys & (own_words() | ALL_PROJECT_KEYS | COMMAND_KEYS) & OWN
+    # a word of another's among many of TRL's own is a mistake in the file
+    if len(keys & FOREIGN) >= max(1, len(own)) or _nested(values):
         return False
-    known = keys & (own_words() | ALL_PROJECT_KEYS | COMMAND_KEYS)
-    model = values.get(_MODEL)
-    if model is not None and not isinstance(model, str):
+    if values.get(_MODEL) is None and "dataset_name" not in keys:
         return False
-    if model is None and "dataset_name" not in keys:
-        return False
-    return bool(keys & TRAINING) and bool(known & OWN)
+    return bool(keys & TRAINING) and bool(own)
 
 
 def _nested(values: Mapping[Any, Any]) -> bool:
-    """TRL's files are flat: other tools nest mappings under the same names."""
-    return any(isinstance(values.get(key), dict) for key in (_MODEL, "dataset_name", "optim", "learning_rate"))
+    """TRL's files are flat: other tools nest mappings and lists under the same names."""
+    named = (values.get(key) for key in (_MODEL, "dataset_name", "optim", "learning_rate"))
+    return any(isinstance(value, dict) for value in named) or isinstance(values.get(_MODEL), list)
 
 
 def might_be(keys: frozenset[str]) -> bool:

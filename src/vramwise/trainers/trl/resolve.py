@@ -20,6 +20,7 @@ from vramwise.trainers.arguments import (
 )
 from vramwise.trainers.base import SideFiles
 from vramwise.trainers.fields import Fields
+from vramwise.trainers.trl.beyond import resolve_unfollowed
 from vramwise.trainers.trl.keys import vocabulary
 from vramwise.trainers.trl.kind import kind_of
 from vramwise.trainers.trl.launching import accelerate_of, allocator_variables
@@ -46,11 +47,25 @@ def resolve_trl(document: Document, target: Target, files: SideFiles, said: str 
     _offloading(args)
     resolve_preference(args, target, kind)
     resolve_shapes(args, kind.name)
-    packed = args.value("eval_packing") if kind.name == "sft" else False
-    resolve_eval(args, packed=bool(args.values["sample_packing"] if packed is None else packed))
+    _evaluation(args, kind.name)
+    _order(args)
+    resolve_unfollowed(args)
     resolve_absent(args, target)
     added = allocator_variables(document.values)
     return resolved(args.fields, target, trainer="trl", title="TRL", added=added, whose="the file's env", block="env")
+
+
+def _evaluation(args: Arguments, kind: str) -> None:
+    """One collator for both: what flattens training batches flattens those of an evaluation, packed or not."""
+    packed = args.value("eval_packing") if kind == "sft" else False
+    resolve_eval(args, packed=bool(args.values["sample_packing"] if packed is None else packed))
+    if args.values["evaluates"] and args.values["packing_rows"] == "one" and not args.values["eval_sample_packing"]:
+        args.derive("eval_sample_packing", True, "not packed, but flattened to one row as in training")
+
+
+def _order(args: Arguments) -> None:
+    if args.value("dataset_streaming"):
+        args.derive("shuffle_seed", None, "a stream comes in its own order", key="dataset_streaming")
 
 
 def _checkpointing(args: Arguments) -> None:

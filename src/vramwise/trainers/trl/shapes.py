@@ -10,6 +10,9 @@ UNLIMITED = 32_768
 # Prompts of generated completions have no limit of their own since TRL 1.0.
 _PROMPT = 512
 _FLATTENING = ("bfd", "bfd_split", "bfd-requeue")
+_FILLS = {"bfd": "best_fit", "bfd_split": "best_fit_split", "bfd-requeue": "best_fit_split", "wrapped": "stream"}
+# `datasets.map` hands out so many samples at a time.
+_TOGETHER = 1000
 _GENERATING = ("grpo", "rloo", "distillation")
 
 
@@ -18,8 +21,10 @@ def resolve_shapes(args: Arguments, kind: str) -> None:
     length = _length(args, kind)
     packing = kind == "sft" and bool(args.value("packing"))
     args.put("sample_packing", "packing", packing)
-    _rows(args, kind, packing)
-    _padding(args, kind, length, packing)
+    flat = kind == "sft" and not packing and bool(args.value("padding_free"))
+    _rows(args, kind, packing, flat)
+    _labels(args, kind)
+    _padding(args, kind, length, packing or flat)
     why = "rows above max_length are cut" if args.value("max_length") is not None else "nothing is cut"
     args.derive("long_rows", "cut", why, key="max_length")
 
@@ -37,35 +42,57 @@ def _length(args: Arguments, kind: str) -> int:
     return args.take_count("sequence_len", "max_length")
 
 
-def _rows(args: Arguments, kind: str, packing: bool) -> None:
+def _rows(args: Arguments, kind: str, packing: bool, flat: bool) -> None:
     strategy = args.value("packing_strategy") if kind == "sft" else None
     if packing and strategy in _FLATTENING:
         args.derive("packing_rows", "one", f"{strategy} packing flattens the batch to one row", key="packing_strategy")
         name = args.values["attn_implementation"]
         apart = supports_packing(name) or name in ("sdpa", "eager")
         args.derive("samples_apart", apart, "positions begin anew with each sample", key="attn_implementation")
+    elif flat:
+        args.derive("packing_rows", "one", "padding_free flattens the batch to one row", key="padding_free")
+        args.derive("samples_apart", True, "positions begin anew with each sample", key="padding_free")
     elif packing:
         args.derive("packing_rows", "micro", f"{strategy}: rows cut to measure", key="packing_strategy")
         args.derive("samples_apart", False, "a row is one text to the model", key="packing_strategy")
+        args.derive("packed_mask", "none", "a row is one text to the model", key="packing_strategy")
     else:
         args.derive("packing_rows", "none", "packing is off", key="packing")
         args.derive("samples_apart", True, "a row holds one sample")
+    if packing:
+        fill = _FILLS.get(str(strategy), "full")
+        args.derive("packing_fill", fill, f"packing_strategy {strategy}", key="packing_strategy")
+    else:
+        why = "each sample is a part of the flattened row" if flat else "packing is off"
+        args.derive("packing_fill", "single" if flat else "full", why, key="padding_free" if flat else "packing")
+    args.derive("packed_together", _TOGETHER, "datasets hands out so many at a time")
 
 
-def _padding(args: Arguments, kind: str, length: int, packing: bool) -> None:
+def _labels(args: Arguments, kind: str) -> None:
+    """Prompts have no labels where they stand in a column of their own, unless the file says otherwise."""
+    name = "labels_on"
+    if kind == "sft" and args.value("assistant_only_loss"):
+        args.derive(name, "answers", "assistant_only_loss", key="assistant_only_loss")
+    elif kind == "sft" and args.value("completion_only_loss") is False:
+        args.derive(name, "all", "completion_only_loss is off", key="completion_only_loss")
+    elif kind == "reward":
+        args.derive(name, "all", "a reward for each row")
+    else:
+        args.derive(name, "completions", "prompts are not trained on", key="completion_only_loss")
+
+
+def _padding(args: Arguments, kind: str, length: int, packed: bool) -> None:
     written = args.value("pad_to_multiple_of")
     multiple = written if isinstance(written, int) and written > 0 else _number(written)
-    full = multiple > 1 and multiple % length == 0 and not packing and kind not in _GENERATING
+    full = multiple > 1 and multiple % length == 0 and not packed and kind not in _GENERATING
     why = f"every batch is {multiple} wide" if full else "the longest row of the batch"
     args.put("pad_multiple", "pad_to_multiple_of", max(1, multiple))
     args.put("pad_to_sequence_len", "pad_to_multiple_of", full, why=why)
-    flat = bool(args.value("padding_free")) and not packing
     wrapped = args.values["packing_rows"] == "micro"
     constant = full or wrapped
     shown = "rows of max_length tokens" if wrapped else why
     args.derive("constant_shapes", constant, shown, key="packing" if wrapped else "pad_to_multiple_of")
-    # flattened batches have no width to pad to; those of preference trainers are left as they are
-    can = not flat and args.values["packing_rows"] != "one"
+    can = args.values["packing_rows"] != "one"  # flattened batches have no width to pad to
     args.derive("can_pad", can, "text in rows" if can else "the batch is one row without padding")
 
 

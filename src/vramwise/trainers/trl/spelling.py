@@ -11,6 +11,7 @@ from vramwise.trainers.arguments import WORDS as COMMON_WORDS
 from vramwise.trainers.arguments import spell_with
 from vramwise.trainers.arguments.spelling import Speller, put
 from vramwise.trainers.base import Spelling
+from vramwise.trainers.trl.launching import SHIPPED
 from vramwise.types import Change, Edit, RunSpec
 
 _LIGER = {"rope", "rms_norm", "glu_activation"}
@@ -22,6 +23,10 @@ WORDS: dict[str, tuple[str, ...]] = {
     "quantize-base": ("use_peft: true", "load_in_4bit: true"),
     "load-in-bf16": ("dtype: bfloat16",),
     "expandable-segments": ("env:", f"  PYTORCH_ALLOC_CONF: {EXPANDABLE}"),
+    "fuse-loss": ("use_liger_kernel: true  # before TRL 1.15; since then no loss holds logits",),
+    "pad-for-fp8": ("pad_to_multiple_of: 16",),
+    "shard-with-fsdp": ("accelerate_config: fsdp2", "num_processes: the number of GPUs"),
+    "shard-with-zero": ("accelerate_config: zero2 (or zero1, zero3)", "num_processes: the number of GPUs"),
     "offload-activations": ("activation_offloading: true",),
 }
 
@@ -131,6 +136,16 @@ def _liger(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     return (put(run, "use_liger_kernel", bool(value)),)
 
 
+def _sharding(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    """One of the accelerate files that TRL ships, by its name; those are for eight processes unless it is said."""
+    against = ("accelerate_config", "config_file", "fsdp", "deepspeed")
+    taken = any(run.config.document.values.get(key) for key in against)
+    if value not in SHIPPED or taken or run.target.launcher != "cli":
+        return None
+    beside = ("model_name_or_path",)
+    return (put(run, "num_processes", run.gpus, beside=beside), put(run, "accelerate_config", value, beside=beside))
+
+
 def _nothing(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     """It follows from another field of the same change."""
     return ()
@@ -144,6 +159,7 @@ SPELLERS: dict[str, Speller] = {
     **COMMON,
     "loss_kernel": _never,  # there is one
     "liger": _liger,
+    "sharding": _sharding,
     "sample_packing": _packing,
     "lora_alpha": _alpha,
     "lora_target_modules": _targets,

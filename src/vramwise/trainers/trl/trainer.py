@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vramwise.errors import VramwiseError
 from vramwise.rules.base import Rule
@@ -11,6 +11,9 @@ from vramwise.trainers.arguments import ArgumentsTrainer, Vocabulary, side_files
 from vramwise.trainers.arguments.strange import StrangeKey
 from vramwise.trainers.base import DatasetBlock, SideFiles, Spelling
 from vramwise.types import Change, Document, RunSpec, Severity, Stack, Target
+
+if TYPE_CHECKING:
+    from vramwise.trainers.wishes import Wishes
 
 # TRL pins nothing: what was the newest when each came out.
 _INSTALLS = {"accelerate": "1.15.0", "peft": "0.21.2", "bitsandbytes": "0.50.2", "liger-kernel": "0.8.5"}
@@ -99,6 +102,14 @@ class Trl(ArgumentsTrainer):
         from vramwise.trainers.trl.spelling import WORDS
 
         return WORDS.get(change_id, ())
+
+    def compose(self, wishes: Wishes) -> Mapping[str, Any]:
+        """A config for supervised fine-tuning from a few wishes."""
+        from vramwise.trainers.trl.composing import compose
+
+        if self._kind not in (None, "sft"):
+            raise VramwiseError(f"a run without a file is supervised fine-tuning: for {self._kind} write a config")
+        return compose(wishes)
 
     def unknown_keys(self, run: RunSpec) -> tuple[Severity, str]:
         """The command hands them to `accelerate launch`, which stops; a script run as a module drops them."""

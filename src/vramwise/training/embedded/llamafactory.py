@@ -84,6 +84,7 @@ def in_engine_words(run: RunSpec) -> dict[str, Any]:
         "longest": run.sequence_len,
         "train_on_prompt": bool(config.get("train_on_prompt")),
         "last_turn_only": bool(config.get("mask_history")),
+        "thinks": config.get("enable_thinking") if "enable_thinking" in config else True,
         "first": config.get("max_samples"),
     }
     stops = list(template["stop_words"])

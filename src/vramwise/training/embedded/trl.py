@@ -19,7 +19,7 @@ _OWN = words_of(
     bnb_4bit_quant_type use_bnb_nested_quant bnb_4bit_quant_storage trust_remote_code
     dataset_name dataset_config dataset_train_split dataset_test_split datasets test_split_size dataset_text_field
     dataset_num_proc max_length truncation_mode completion_only_loss eos_token pad_token pad_to_multiple_of loss_type
-    packing packing_strategy eval_packing env
+    packing packing_strategy eval_packing env do_eval
     """
 )
 _BLOCK = ("path", "name", "data_files", "split", "columns")

@@ -160,7 +160,7 @@ class Watch:
         reading = sample.reading
         bounds = (
             ("reserved", reading.peak_reserved_bytes, predicted.peak_reserved_bytes),
-            ("allocated", reading.peak_allocated_bytes, self._predicted_allocated(predicted, sample.phase)),
+            ("allocated", reading.peak_allocated_bytes, self._predicted_allocated(predicted, sample)),
         )
         for what, measured, bound in bounds:
             if bound and measured > bound * (1 + share) and self._matters(measured - bound):
@@ -171,11 +171,12 @@ class Watch:
                     f"{gib(bound)}: what was left free on the card by prediction is less",
                 )
 
-    def _predicted_allocated(self, predicted: PredictedMemory, phase: str) -> int:
+    def _predicted_allocated(self, predicted: PredictedMemory, sample: Sample) -> int:
         """Of the phase, where peaks are measured by phase and the prediction has it; else of the run."""
-        if not self._expected.peaks_per_phase:
+        resumed = sample.phase == "load" and sample.step > 0  # a checkpoint's optimizer states are loaded too
+        if not self._expected.peaks_per_phase or resumed:
             return predicted.peak_allocated_bytes
-        names = PREDICTED_PHASES[phase]
+        names = PREDICTED_PHASES[sample.phase]
         peaks = [one.peak_allocated_bytes for one in predicted.phases if one.phase in names]
         return max(peaks, default=predicted.peak_allocated_bytes)
 

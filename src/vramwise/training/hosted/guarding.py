@@ -28,10 +28,16 @@ def guarded(plan: TrainPlan, train: Callable[[], None]) -> int:
     watched.watch_every_trainer()
     try:
         train()
+    except _Stopped:
+        pass
     except Exception as error:
         record_end(plan, error, watched.guard, watched.trainer)
         raise
     return leave_done(watched.stop.exit_code)
+
+
+class _Stopped(BaseException):
+    """A signal ended the training: what the trainer's script does afterwards is for one that was trained."""
 
 
 class Watched:
@@ -53,8 +59,33 @@ class Watched:
 
         Trainer.__init__ = __init__
 
+    def _ends_with_training(self, trainer: Any) -> None:
+        """After a signal nothing follows: no last evaluation, no half-trained model saved as if it were finished."""
+        theirs = trainer.train
+
+        def train(*arguments: Any, **words: Any) -> Any:
+            result = theirs(*arguments, **words)
+            if self.stop.exit_code:
+                raise _Stopped
+            return result
+
+        trainer.train = train
+
+    def _tells_of_evaluations(self, trainer: Any) -> None:
+        """Where memory runs out in one, its batch is what must become smaller."""
+        theirs = trainer.evaluate
+
+        def evaluate(*arguments: Any, **words: Any) -> Any:
+            if self.guard is not None:
+                self.guard.phase = "eval"
+            return theirs(*arguments, **words)
+
+        trainer.evaluate = evaluate
+
     def _join(self, trainer: Any) -> None:
         self.trainer = trainer
+        self._ends_with_training(trainer)
+        self._tells_of_evaluations(trainer)
         trainer.add_callback(self.stop)
         if self._plan.guard.enabled:
             self.guard = MemoryGuard.for_plan(self._plan)

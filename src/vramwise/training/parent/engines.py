@@ -14,6 +14,7 @@ from vramwise.training.parent.launch import worker_command
 from vramwise.training.plan import Decision, TrainPlan
 
 EMBEDDED = "transformers"
+ASKED = "asked for"
 _ATTEMPTS: Mapping[str, Callable[[TrainPlan, str, Mapping[str, str]], list[str]]] = {
     EMBEDDED: worker_command,
     "axolotl": axolotl_attempt,
@@ -32,7 +33,7 @@ def choose_engine(path: str, owner: Trainer, asked: str | None, *, random_weight
     """The engine asked for, else the file's own trainer where it is installed, else the embedded one."""
     if asked is not None:
         _refuse_strangers(path, owner, asked)
-        return _engine(asked, "asked for")
+        return _engine(asked, ASKED)
     if random_weights:
         return _engine(EMBEDDED, "--random-weights is the embedded engine's alone")
     if owner.name not in _ATTEMPTS:

@@ -51,6 +51,15 @@ def python_of(command: str) -> str:
     return next((str(one) for one in candidates if one.is_file()), sys.executable)
 
 
+def site_of(command: str) -> tuple[str, ...]:
+    """The folders of packages of the environment that a command lives in; none where that is our own."""
+    python = Path(python_of(command))
+    if python.parent == Path(sys.executable).parent:
+        return ()
+    patterns = ("lib*/python3*/site-packages", "Lib/site-packages")
+    return tuple(str(one) for pattern in patterns for one in sorted(python.parent.parent.glob(pattern)))
+
+
 def missing(modules: Iterable[str]) -> list[str]:
     """Those of the modules that are not installed."""
     return [name for name in modules if find_spec(name) is None]

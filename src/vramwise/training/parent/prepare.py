@@ -18,6 +18,7 @@ from vramwise.training.parent.engine_llamafactory import resumable, torchrun_env
 from vramwise.training.parent.engine_trl import in_env, kind_with_a_command
 from vramwise.training.parent.engines import EMBEDDED, choose_engine
 from vramwise.training.parent.expected import memory_of, predicted_decision
+from vramwise.training.parent.extras import find_command, site_of
 from vramwise.training.parent.refusing import refuse_what_the_engine_cannot
 from vramwise.training.parent.remembered import Found, with_found_batches
 from vramwise.training.parent.resuming import Wanted, decide_start, settings_of
@@ -116,7 +117,9 @@ def with_engine(path: str, options: TrainOptions) -> tuple[TrainOptions, Decisio
     """Who trains, and why."""
     owner = trainer_of(read_document(path, options.target), options.target.trainer)
     engine = choose_engine(path, owner, options.engine, random_weights=options.random_weights)
-    return replace(options, engine=engine.value), engine
+    command = None if engine.value == EMBEDDED else find_command(engine.value)
+    site = () if command is None else site_of(command)  # its versions decide, not those that are installed with us
+    return replace(options, engine=engine.value, target=replace(options.target, site=site)), engine
 
 
 def _open(path: str, options: TrainOptions) -> Subject:

@@ -10,7 +10,7 @@ from vramwise.subject import Subject, open_subject
 from vramwise.trainers.base import Trainer
 from vramwise.training.embedded.owners import unsupported
 from vramwise.training.parent.engine_trl import kind_with_a_command
-from vramwise.training.parent.engines import EMBEDDED
+from vramwise.training.parent.engines import ASKED, EMBEDDED
 from vramwise.training.parent.expected import predicted_decision
 from vramwise.training.parent.extras import COMMANDS, TRAIN, find_command, install_lines, missing, trainer_command
 from vramwise.training.parent.supported import needed_modules
@@ -37,9 +37,11 @@ def refuse_what_the_engine_cannot(
         return
     counted = [f"{len(reasons)} setting(s) that it cannot honour"] if reasons else []
     counted += [f"{len(lacking)} package(s) missing"] if lacking else []
-    lines = [f"  engine: {engine.why}", f"  memory: {_foretold(path, options, predict)}", *reasons]
+    lines = [f"  memory: {_foretold(path, options, predict)}", *reasons]
     if lacking:
         lines.append(f"  {', '.join(lacking)}: {install_lines(lacking)}")
+    if engine.why != ASKED:
+        lines.append(f"  engine: {engine.why}")
     if reasons:
         lines.append(f"  remove these settings, or let the file's own trainer train it{_instead(subject.trainer)}")
     raise VramwiseError(f"the embedded engine cannot train {path}: {', '.join(counted)}", *lines)

@@ -146,7 +146,7 @@ def would_fit(prepared: Prepared, failed: TrainPlan, candidate: TrainPlan, facts
     """Whether a restart with these batches is predicted to fit where another attempt ran out of memory.
 
     The room is what there was at that moment. Where the failed attempt had been predicted to fit in it, the prediction
-    is too low by at least the difference: a restart's is taken to be so by the same share.
+    is too low, and by how much nobody can say: it has no say about a restart either (None).
     """
     if prepared.prediction is None or prepared.model is None:
         return None
@@ -155,7 +155,7 @@ def would_fit(prepared: Prepared, failed: TrainPlan, candidate: TrainPlan, facts
     if room is None:
         return None
     needs = [predict_plan(prepared.run, prepared.model, plan).needs.peak_reserved_bytes for plan in (failed, candidate)]
-    return needs[1] * max(1.0, room / needs[0]) <= room
+    return None if needs[0] <= room else needs[1] <= room
 
 
 def _room_seen(facts: Mapping[str, Any]) -> int | None:

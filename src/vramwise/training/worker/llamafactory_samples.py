@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from vramwise.training.worker.prompts import IGNORED, Sample, sample_of
+from vramwise.training.worker.prompts import IGNORED, Sample, require_token, sample_of
 from vramwise.training.worker.rows import Row
-
-Turn = tuple[str, str]  # what is asked, and the answer
+from vramwise.training.worker.thoughts import Pair, Thoughts, Turn
 
 
 def llamafactory_samples(row: Row, block: Mapping[str, Any], tokenizer: Any) -> Iterator[Sample]:
@@ -21,7 +20,11 @@ def llamafactory_samples(row: Row, block: Mapping[str, Any], tokenizer: Any) -> 
     if not turns:
         return
     template = block["template"]
+    thoughts = Thoughts.of(block)
+    turns = turns if thoughts is None else thoughts.as_shown(turns)
     pairs = _encoded(turns, system or template["default_system"], template, tokenizer)
+    if thoughts is not None:
+        pairs = thoughts.with_empty_ones(turns, pairs, tokenizer)
     yield sample_of(*_joined(pairs, block, tokenizer))
 
 
@@ -50,13 +53,13 @@ def _from_conversation(row: Row, block: Mapping[str, Any]) -> tuple[list[Turn], 
     return [(str(one[content]), str(two[content])) for one, two in zip(asked, answers, strict=True)], system
 
 
-def _encoded(
-    turns: Sequence[Turn], system: str, template: Mapping[str, Any], tokenizer: Any
-) -> list[tuple[list[int], list[int]]]:
+def _encoded(turns: Sequence[Turn], system: str, template: Mapping[str, Any], tokenizer: Any) -> list[Pair]:
     pairs = []
     for number, (asked, answer) in enumerate(turns):
         before = list(template["prefix"]) if number == 0 else []
-        if number == 0 and system:
+        if number == 0 and system and template["system_in_user"]:
+            asked = str(_filled(template["system"], system)[0]) + asked
+        elif number == 0 and system:
             before += _filled(template["system"], system)
         source = [*before, *_filled(template["user"], asked, str(number))]
         pairs.append((_ids(source, tokenizer), _ids(_filled(template["assistant"], answer), tokenizer)))
@@ -77,6 +80,7 @@ def _ids(pieces: Sequence[Any], tokenizer: Any) -> list[int]:
         if isinstance(piece, str):
             ids += tokenizer.encode(piece, add_special_tokens=False) if piece else []
         elif "token" in piece:
+            require_token(tokenizer, piece["token"])
             ids.append(tokenizer.convert_tokens_to_ids(piece["token"]))
         else:
             special = getattr(tokenizer, f"{piece['special']}_id")
@@ -84,12 +88,10 @@ def _ids(pieces: Sequence[Any], tokenizer: Any) -> list[int]:
     return ids
 
 
-def _joined(
-    pairs: Sequence[tuple[list[int], list[int]]], block: Mapping[str, Any], tokenizer: Any
-) -> tuple[list[int], list[int]]:
+def _joined(pairs: Sequence[Pair], block: Mapping[str, Any], tokenizer: Any) -> tuple[list[int], list[int]]:
     """Turn after turn into the room there is; with `last_turn_only` the last one first, and it alone is learnt."""
     closes, last_only = block["template"]["efficient_eos"], block["last_turn_only"]
-    parts: list[tuple[list[int], list[int]]] = []
+    parts: list[Pair] = []
     used = 1 if closes else 0
     for number, (source, target) in enumerate(reversed(pairs) if last_only else pairs):
         if used >= block["longest"]:

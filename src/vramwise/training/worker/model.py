@@ -16,6 +16,7 @@ from vramwise.errors import VramwiseError
 from vramwise.facts.lora_targets import BY_MODEL
 from vramwise.facts.models import local_config
 from vramwise.training.plan import TrainPlan
+from vramwise.training.worker.prompts import require_token
 from vramwise.types import RunSpec
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
@@ -52,16 +53,12 @@ def load_tokenizer(run: RunSpec, plan: TrainPlan) -> Any:
         tokenizer.add_special_tokens({key: value for key, value in special.items() if value is not None})
     if config.get("tokens"):
         tokenizer.add_tokens(list(config.get("tokens")))
-    for word in (config.get("end_token"), *config.get("stop_words", ())):
-        _know(tokenizer, word)
+    for word in config.get("stop_words", ()):
+        require_token(tokenizer, word)
     if config.get("end_token"):
+        require_token(tokenizer, config.get("end_token"))
         tokenizer.eos_token = config.get("end_token")
     return tokenizer
-
-
-def _know(tokenizer: Any, word: str | None) -> None:
-    if word is not None and word not in tokenizer.get_vocab():
-        raise VramwiseError(f"the template's token {word} is none of the tokenizer's: take the template of this model")
 
 
 def pad_id(tokenizer: Any) -> int:

@@ -64,6 +64,12 @@ def make_sample(pieces: Sequence[tuple[Sequence[int], bool]]) -> Sample:
     return Sample(ids, labels)
 
 
+def require_token(tokenizer: Any, word: str) -> None:
+    """A token that a template cannot do without."""
+    if tokenizer.convert_tokens_to_ids(word) in (None, tokenizer.unk_token_id):
+        raise VramwiseError(f"the template's token {word} is none of the tokenizer's: take the template of this model")
+
+
 def sample_of(ids: Sequence[int], labels: Sequence[int]) -> Sample:
     """Tokens and what is learnt of them."""
     made = Sample(array("i", ids), array("i", labels))

@@ -115,7 +115,8 @@ class Book:
     def candidate_shown(self, pick: Pick) -> Candidate:
         """The same with the prediction that every other door gives: what becomes of it on the card is asked too."""
         known = self.candidate_anyway(pick)
-        if known.prediction is not None and known.prediction.fits is None:
+        found = known.prediction
+        if found is not None and found.fits is not True and found.report is found.needs:
             self._candidates[pick] = self._weighed(pick, on_card=True)
         return self._candidates[pick]
 

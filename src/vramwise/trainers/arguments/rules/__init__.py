@@ -3,6 +3,18 @@
 from __future__ import annotations
 
 from vramwise.rules.base import Rule
-from vramwise.trainers.arguments.rules.config import argument_type, unknown_argument
+from vramwise.trainers.arguments.rules.batch import size_below_one
+from vramwise.trainers.arguments.rules.config import (
+    argument_misread,
+    argument_type,
+    refused_by_transformers,
+    unknown_argument,
+)
 
-RULES: tuple[Rule, ...] = (argument_type.check, unknown_argument.check)
+RULES: tuple[Rule, ...] = (
+    size_below_one.check,
+    argument_type.check,
+    argument_misread.check,
+    unknown_argument.check,
+    refused_by_transformers.check,
+)

@@ -22,9 +22,10 @@ _STRATEGIES = ("eval_strategy", "save_strategy", "logging_strategy")
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """A value of a kind that its argument does not take.
 
-    Dataclasses check nothing themselves, but their parsers, enumerations and the code behind them do: a word that is no
-    strategy, a list where a number belongs, nothing where something must stand. The run stops when it starts, or at the
-    first use. What works all the same is not reported: numbers in quotes, one name where a list belongs.
+    Dataclasses check nothing themselves, but their parsers, enumerations and first checks do: a word that is no
+    strategy, a text that is no number, nothing where something is compared. The run stops before anything is loaded.
+    What works all the same is not reported: numbers in quotes where the parser converts them, one name where a list
+    belongs.
 
     YAML 1.1 has a say: an unquoted `no` is false, so `eval_strategy: no` is refused and `eval_strategy: "no"` is meant.
     """

@@ -29,9 +29,10 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """An option that the run never looks at.
 
     All keys of all methods stand side by side in one flat file, so much can be written that has no effect: `packing` in
-    a stage that packs nothing, a `ref_model` where no loss needs one, sizes of an adapter in a full fine-tune, options
-    of GaLore, APOLLO or BAdam without their switch, an `optim` that Adam-mini or Muon replaces. What decides memory is
-    reported as a warning; what merely stands there is a note.
+    a stage that packs nothing, a `max_length`, which limits generated texts while `cutoff_len` cuts rows, a `ref_model`
+    where no loss needs one, sizes of an adapter in a full fine-tune, options of GaLore, APOLLO or BAdam without their
+    switch, an `optim` that Adam-mini or Muon replaces. What decides memory is reported as a warning; what merely stands
+    there is a note.
     """
     config = run.config
     stage, kind = config.get("stage", "sft"), config.get("finetuning_type", "lora")
@@ -51,6 +52,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
 def _without_effect(run: RunSpec, stage: str) -> Iterator[tuple[str, str]]:
     config = run.config
+    if "max_length" in config and not config.get("predict_with_generate"):
+        yield "max_length", f"it limits generated texts; rows of training are cut at cutoff_len {run.sequence_len}"
     if config.get("packing") and stage not in ("pt", "sft"):
         yield "packing", f"stage {stage} packs nothing"
     needs_none = stage == "dpo" and config.get("pref_loss") in ("orpo", "simpo")

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, insert_key, rule, set_key, unsafe
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.llamafactory.refusals import Values
+from vramwise.trainers.arguments.refusals import Held
+from vramwise.trainers.llamafactory.words import vocabulary
 from vramwise.types import RunSpec, Severity
 
 _BASE = (
@@ -36,7 +37,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     file without the key, as the examples that LLaMA-Factory ships, loads the model and stops with `Unknown optim:
     adamw_torch_fused`. Layer-wise updates besides take no gradient accumulation.
     """
-    has = Values(run)
+    has = Held(run, vocabulary(run.target.stack))
     for name, taken in _TAKES.items():
         if not has(f"use_{name}"):
             continue

@@ -1,0 +1,30 @@
+"""Which trainers a line of a log names: by modules, folders and commands, not by versions or mere mentions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from vramwise.trainers.registry import TRAINERS
+
+# Every line of every run of transformers names it: it is told by its loop, not by its name.
+_BELOW_ALL = "transformers"
+_OTHER_NAMES = {"llamafactory": ("llama-factory", "llama_factory", "llmtuner")}
+_NAMES = {
+    name: trainer.package
+    for trainer in TRAINERS
+    if trainer.package != _BELOW_ALL
+    for name in (trainer.package, *_OTHER_NAMES.get(trainer.package, ()))
+}
+# A module, a folder or a command of it; the short name of one is a part of many words and of a hub account.
+_NAMED = {
+    name: re.compile(rf"(?<![\w\-.]){name}(?:[./\\]\w|-cli\b|\s(?:sft|dpo|kto|grpo|reward|rloo|train)\b)")
+    for name in _NAMES
+}
+TRAINER_WORDS = tuple(name.encode() for name in (*_NAMES, "LLaMA-Factory"))
+
+
+def named_trainers(text: str) -> Iterator[str]:
+    """Packages of the trainers that a line names."""
+    low = text.lower()
+    return (_NAMES[name] for name, pattern in _NAMED.items() if name in low and pattern.search(low))

@@ -1,0 +1,44 @@
+"""Whose words remedies are in: the trainer that wrote the log, where no config says it.
+
+A log names its trainer in the paths of its tracebacks, in its loggers and commands, and in the settings it prints.
+Those that stand on others come first: a run of one shows the packages below it as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from vramwise.diagnosis.evidence import Frame, LogFacts
+from vramwise.diagnosis.read.trainer_texts import named_trainers
+from vramwise.trainers.base import Trainer
+from vramwise.trainers.registry import TRAINERS, trainer_named
+
+# Settings that one trainer alone writes by this name, by its package.
+_OWN_KEYS: Mapping[str, str] = {"micro_batch_size": TRAINERS[0].package, "cutoff_len": "llamafactory"}
+# What any Trainer of transformers shows: the script around it is nobody's that we know.
+_LOOP = "/transformers/trainer.py"
+_ANYBODYS_KEY = "per_device_train_batch_size"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speaker:
+    """A trainer, and whether it is known to have written the log."""
+
+    trainer: Trainer
+    known: bool
+
+
+def speaker_of(log: LogFacts, frames: Sequence[Frame], insisted: str | None = None) -> Speaker:
+    """The trainer that somebody insists on, else the log's, else the first one, for want of a better."""
+    if insisted is not None:
+        return Speaker(trainer=trainer_named(insisted), known=True)
+    files = [frame.file.replace("\\", "/").lower() for frame in frames]
+    named = {name for file in files for name in named_trainers(file)} | log.trainers
+    named |= {package for key, package in _OWN_KEYS.items() if key in log.keys_written}
+    for trainer in TRAINERS:
+        if trainer.package in named:
+            return Speaker(trainer=trainer, known=True)
+    if any(_LOOP in file for file in files) or _ANYBODYS_KEY in log.keys_written:
+        return Speaker(trainer=TRAINERS[-1], known=True)
+    return Speaker(trainer=TRAINERS[0], known=False)

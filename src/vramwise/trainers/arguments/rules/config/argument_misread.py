@@ -1,0 +1,55 @@
+"""argument-misread"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramwise.rules.base import Hit, rule, set_key, unsafe
+from vramwise.timeline import MemoryReport
+from vramwise.trainers.arguments.parsing import NO
+from vramwise.trainers.arguments.trainer import trainer_of
+from vramwise.types import Fix, RunSpec, Severity, join_key
+
+_BASE = "model_name_or_path: Qwen/Qwen3-4B\nstage: sft\ndo_train: true\nfinetuning_type: lora\ndataset: identity\n"
+
+
+@rule(
+    id="argument-misread",
+    severity=Severity.ERROR,
+    also=(Severity.WARNING,),
+    topic="config",
+    bad=f'{_BASE}packing: "false"\n',
+    good=f"{_BASE}packing: false\n",
+    beyond_trainer="Parsers take values of any type; they come to light where they are used, or never.",
+)
+def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """A value of a type that its argument does not have, and that no parser stops at.
+
+    Dataclasses check no types. A list where a number belongs, a strategy that does not exist or a number in quotes,
+    which LLaMA-Factory does not convert, passes the parser, and the run stops where the value is used: an error where
+    the key has a say in memory, a warning elsewhere. A switch takes anything: what Python counts as true is on.
+    `packing: "false"` is a text and switches packing on in LLaMA-Factory, while TRL converts it.
+
+    Predictions leave such values out; write one of the right type.
+    """
+    trainer = trainer_of(run)
+    if trainer is None:
+        return
+    for found in trainer.vocabulary_of(run).misreadings(run.config.document.values):
+        switch = "counts as" in found.sentence
+        ends = "" if switch else ": the parser takes it, and the run stops where it is used"
+        yield Hit(
+            key=join_key((found.key,)),
+            message=f"{found.sentence}{ends}",
+            severity=None if found.grave else Severity.WARNING,
+            fix=_fix(run, found.key),
+        )
+
+
+def _fix(run: RunSpec, key: str) -> Fix | None:
+    value = run.config.document.values[key]
+    if not isinstance(value, str):
+        return None
+    if value.strip().lstrip("-").isdigit():
+        return unsafe("Take the quotes away", set_key(key, int(value)))
+    return unsafe("Take the quotes away", set_key(key, False)) if value.lower() in NO else None

@@ -1,0 +1,40 @@
+"""A run that is said in a few words, as the config of a trainer: one answer for every door."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vramwise.errors import VramwiseError
+from vramwise.trainers.registry import TRAINERS, trainer_named
+from vramwise.trainers.wishes import Composes, Wishes
+
+METHODS = ("none", "lora", "qlora")
+
+
+def composing_trainers() -> tuple[str, ...]:
+    """The names of the trainers for which a config is made in keys of their own; the first is the default."""
+    some = Wishes(model="some/model", adapter="lora")
+    found = [one for one in TRAINERS if isinstance(one, Composes) and one.recognises(one.compose(some))]
+    return tuple(one.name for one in found)
+
+
+def composed(model: str | None, wished: Mapping[str, Any], trainer: str | None = None) -> tuple[str, dict[str, Any]]:
+    """The trainer's name and the values of a config for `wished`: fields of Wishes but the model, None or absent.
+
+    A VramwiseError where they do not go together. An adapter of "none" or "" means that every weight is trained.
+    """
+    if not model:
+        raise VramwiseError("name a model, such as Qwen/Qwen3-8B")
+    name = trainer or composing_trainers()[0]
+    found = trainer_named(name)
+    if not isinstance(found, Composes):
+        known = ", ".join(composing_trainers())
+        raise VramwiseError(f"a run without a file can be made for {known}, not for {found.title}: write a config")
+    adapter = wished.get("adapter") or "none"
+    if adapter not in METHODS:
+        raise VramwiseError(f"there is no method {adapter}: choose one of {', '.join(METHODS)}")
+    if adapter == "none" and wished.get("rank") is not None:
+        raise VramwiseError("rank is an adapter's: name an adapter, lora or qlora, as well")
+    said = {**wished, "adapter": None if adapter == "none" else adapter}
+    return found.name, dict(found.compose(Wishes(model=model, **said)))

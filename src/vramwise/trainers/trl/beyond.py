@@ -1,0 +1,25 @@
+"""What a run of TRL does that no prediction follows: said with its figures, never passed over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramwise.trainers.arguments import Arguments
+from vramwise.trainers.arguments.checkpointing import KWARGS, checkpointing_kwargs, unfollowed_checkpointing
+from vramwise.types import Unfollowed
+
+
+def resolve_unfollowed(args: Arguments) -> None:
+    """Fills unfollowed. Needs checkpointing and the kind of training."""
+    found = tuple(_found(args))
+    why = "; ".join(f"{one.name}: {one.why}" for one in found) or "nothing that is known of"
+    args.derive("unfollowed", found, why)
+
+
+def _found(args: Arguments) -> Iterator[Unfollowed]:
+    if args.values["recompute"] and checkpointing_kwargs(args).get("selective"):
+        why = "what attention gives is kept; all of a block is counted as made again"
+        yield Unfollowed(name=f"{KWARGS}.selective", less=False, why=why)
+    yield from unfollowed_checkpointing(args)
+    if args.value("router_aux_loss_coef"):
+        yield Unfollowed(name="router_aux_loss_coef", less=False, why="router logits of all layers are kept")

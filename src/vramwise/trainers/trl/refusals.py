@@ -1,0 +1,117 @@
+"""What TRL's command refuses before anything is loaded: `__post_init__` of its configs, its `env:`, its launcher.
+
+Each refusal is a key to blame and a sentence. What trainers refuse later on stands in the rule refused-arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import PurePath
+from typing import Any
+
+from vramwise.trainers.arguments.refusals import Held, Refusal
+from vramwise.trainers.trl.keys import facts, vocabulary
+from vramwise.trainers.trl.kind import kind_name
+from vramwise.trainers.trl.launching import KEY, SHIPPED
+from vramwise.trainers.value_types import accepts, describe
+from vramwise.types import RunSpec
+
+_TRUNCATING = ("token_truncate", "sequence_truncate")
+_BLOCK = frozenset(["path", "name", "data_dir", "data_files", "split", "columns", "fraction"])
+
+
+def refusals(run: RunSpec) -> Iterator[Refusal]:
+    """Every refusal that the file meets."""
+    has = Held(run, vocabulary(kind_name(run), run.target.stack))
+    yield from _datasets(has)
+    yield from _method(has)
+    if run.generation_rows is not None:
+        yield from _generation(run, has)
+        yield from _sampling(has)
+    if run.target.launcher != "module":
+        yield from _launcher(run)
+
+
+def _datasets(has: Held) -> Iterator[Refusal]:
+    width = has("pad_to_multiple_of")
+    if isinstance(width, str) and width.lower() not in ("auto", "none", "null") and not width.strip().isdigit():
+        yield "pad_to_multiple_of", f"pad_to_multiple_of '{width}': it takes a whole number, auto or none"
+    for block in has("datasets") or ():
+        if not isinstance(block, Mapping):
+            continue
+        strange = sorted(set(map(str, block)) - _BLOCK)
+        if "path" not in block:
+            yield "datasets", "a block of datasets without a path"
+        elif strange:
+            yield "datasets", f"a block of datasets knows no key '{strange[0]}'"
+
+
+def _method(has: Held) -> Iterator[Refusal]:
+    if has("load_in_8bit") and has("load_in_4bit"):
+        yield "load_in_8bit", "load_in_8bit and load_in_4bit are both on: at most one can be"
+    weights, losses = has("loss_weights"), has("loss_type")
+    count = len(losses) if isinstance(losses, list) else 1
+    if isinstance(weights, list) and len(weights) != count:
+        yield "loss_weights", f"{len(weights)} loss_weights for {count} losses of loss_type"
+
+
+def _generation(run: RunSpec, has: Held) -> Iterator[Refusal]:
+    """Generations hold whole groups of completions; over all ranks."""
+    asked, steps = has("generation_batch_size"), has("steps_per_generation")
+    group, batch = int(has.number("num_generations")), run.micro_batch_size * run.data_parallel
+    if has("auto_find_batch_size"):
+        yield "auto_find_batch_size", "auto_find_batch_size would cut groups of completions apart"
+    if asked is not None and steps is not None:
+        yield "generation_batch_size", "generation_batch_size beside steps_per_generation: one of them at a time"
+    elif asked is not None and int(has.number("generation_batch_size")) % batch:
+        yield "generation_batch_size", f"generation_batch_size {asked}: it must be a multiple of the batch, {batch}"
+    if group < 2:
+        yield "num_generations", f"num_generations {group}: at least 2 completions are compared"
+        return
+    rows = int(asked) if asked is not None else (run.generation_rows or 0) * run.data_parallel
+    if rows % group:
+        yield "num_generations", f"a generation of {rows} completions is no multiple of num_generations {group}"
+    evaluated = int(has.number("num_generations_eval")) or group
+    rows = int(has.number("per_device_eval_batch_size")) * run.data_parallel
+    if run.evaluates and rows % evaluated:
+        why = f"evaluates {rows} rows at once, which is no multiple of its {evaluated} generations"
+        yield "per_device_eval_batch_size", f"per_device_eval_batch_size {why}"
+
+
+def _sampling(has: Held) -> Iterator[Refusal]:
+    if has("log_completions_hub_repo") is not None and not has("log_completions"):
+        yield "log_completions_hub_repo", "log_completions_hub_repo without log_completions"
+    low, high = has("vllm_importance_sampling_clip_min"), has("vllm_importance_sampling_clip_max")
+    high = has("vllm_importance_sampling_cap") or high
+    if isinstance(low, int | float) and isinstance(high, int | float) and low >= high:
+        key = "vllm_importance_sampling_clip_min"
+        yield key, f"{key} {low}: it must be below vllm_importance_sampling_clip_max {high}"
+    truncates = has("vllm_importance_sampling_mode") in _TRUNCATING
+    if has("vllm_importance_sampling_correction") and truncates and low is None and high is None:
+        key = "vllm_importance_sampling_mode"
+        yield key, f"{key} needs vllm_importance_sampling_clip_min or vllm_importance_sampling_clip_max"
+
+
+def _launcher(run: RunSpec) -> Iterator[Refusal]:
+    """What `accelerate launch` is given: the values as texts."""
+    values = run.config.document.values
+    if "env" in values and not isinstance(values["env"], Mapping):
+        yield "env", "env must be a mapping of variables"
+    known = vocabulary(kind_name(run), run.target.stack)
+    for key, written in facts(run.target.stack)["launch"].items():
+        if key in values and key not in known and key != "env" and not _launches(written, values[key]):
+            yield key, f"{key} is an option of `accelerate launch`, which takes {describe(written)}"
+    if KEY in values and not _file_or_shipped(values[KEY]):
+        yield KEY, f"{KEY} '{values[KEY]}' is neither a file nor one of {', '.join(SHIPPED)}"
+
+
+def _launches(written: str, value: Any) -> bool:
+    text = str(value)
+    if written in ("int", "float"):
+        return accepts(written, text) and not (written == "int" and "." in text)
+    return accepts(written, text)
+
+
+def _file_or_shipped(value: Any) -> bool:
+    """Where a file lies is not known here; a bare word is none."""
+    return isinstance(value, str) and (value in SHIPPED or bool(PurePath(value).suffix) or "/" in value)

@@ -1,0 +1,104 @@
+"""refused-later"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from vramwise.rules.base import Hit, rule
+from vramwise.timeline import MemoryReport
+from vramwise.trainers.trl.keys import project_of
+from vramwise.types import RunSpec, Severity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Refusal:
+    """What TRL's trainers or PEFT refuse once the model is there, the key to show, and why."""
+
+    key: str
+    why: str
+    holds: Callable[[RunSpec], object]
+
+
+def _packs(run: RunSpec) -> bool:
+    return run.sample_packing
+
+
+def _no_data(run: RunSpec) -> bool:
+    values = run.config.document.values
+    return not (values.get("dataset_name") or values.get("datasets") or project_of(values))
+
+
+_REFUSALS = (
+    _Refusal(key="model_name_or_path", why="no model is named", holds=lambda run: run.base_model is None),
+    _Refusal(key="dataset_name", why="neither dataset_name nor datasets says what to train on", holds=_no_data),
+    _Refusal(
+        key="load_in_4bit",
+        why="a quantised base cannot be trained itself: it needs use_peft",
+        holds=lambda run: run.quantization is not None and run.adapter is None,
+    ),
+    _Refusal(
+        key="max_length",
+        why="packing needs a max_length: rows are filled up to it",
+        holds=lambda run: _packs(run) and "max_length" in run.config and run.config.get("max_length") is None,
+    ),
+    _Refusal(
+        key="padding_free",
+        why="padding_free without packing does not enforce max_length: TRL wants packing, or max_length null",
+        holds=lambda run: (
+            run.config.get("padding_free")
+            and run.objective == "tokens"
+            and not _packs(run)
+            and not ("max_length" in run.config and run.config.get("max_length") is None)
+        ),
+    ),
+    _Refusal(
+        key="lora_target_modules",
+        why="an adapter on lm_head: the loss is taken from the head's own weight, past the adapter",
+        holds=lambda run: run.adapter and run.objective != "reward" and "lm_head" in run.lora_target_modules,
+    ),
+    _Refusal(
+        key="liger_kernel_config",
+        why="Liger's fused_linear_cross_entropy replaces the forward that TRL's own fused head stands in",
+        holds=lambda run: (
+            run.config.get("use_liger_kernel") and run.config.get("liger_kernel_config.fused_linear_cross_entropy")
+        ),
+    ),
+    _Refusal(
+        key="per_device_train_batch_size",
+        why="KTO's term for divergence needs more than one row a batch",
+        holds=lambda run: (
+            run.objective == "kto" and run.micro_batch_size == 1 and run.config.get("loss_type") != "apo_zero_unpaired"
+        ),
+    ),
+    _Refusal(
+        key="sync_ref_model",
+        why="sync_ref_model needs a reference model of its own, which a run with an adapter has not",
+        holds=lambda run: run.config.get("sync_ref_model") and run.adapter is not None,
+    ),
+)
+
+
+@rule(
+    id="refused-later",
+    severity=Severity.ERROR,
+    topic="config",
+    bad=(
+        "model_name_or_path: Qwen/Qwen3-0.6B\ndataset_name: trl-lib/tldr\nmax_steps: 100\npacking: true\n"
+        "max_length: null\n"
+    ),
+    good=(
+        "model_name_or_path: Qwen/Qwen3-0.6B\ndataset_name: trl-lib/tldr\nmax_steps: 100\npacking: true\n"
+        "max_length: 2048\n"
+    ),
+    beyond_trainer="TRL's parser takes the file, and its trainer stops once the model is loaded.",
+)
+def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
+    """Arguments that TRL's trainers refuse together, after the model is loaded.
+
+    The checks stand in the constructors of its trainers and in PEFT: the parser takes such a file, the model is fetched
+    and loaded, and then the run stops. Each finding says which two do not go together.
+    """
+    for refusal in _REFUSALS:
+        if refusal.holds(run):
+            yield Hit(key=refusal.key, near=("base_model",), message=f"{refusal.why}: TRL stops")

@@ -1,0 +1,166 @@
+"""Packed rows as trainers' own packing makes them of samples: which widths a run's batches really have.
+
+Rows that packing leaves short differ in width, and a cache without expandable segments grows with each new width. Each
+way of packing is followed sample by sample, as its source has it; only lengths are looked at.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect, insort
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from vramwise.ghost.loops.batches import BatchShape
+from vramwise.types import RunSpec
+from vramwise.variants.shuffling import permutation
+
+
+class Piece(NamedTuple):
+    """A sample, or a part of one: its tokens, and how many of them are trained on."""
+
+    tokens: int
+    labelled: int
+
+
+class Row(NamedTuple):
+    """A packed row: its tokens, those that are trained on, and the samples in it."""
+
+    tokens: int
+    labelled: int
+    samples: int
+
+
+def packed_batches(
+    run: RunSpec, tokens: Sequence[int], labelled: Sequence[int] | None, *, evaluation: bool
+) -> list[BatchShape]:
+    """The batches of the first epoch, or of an evaluation, which goes through its rows in order."""
+    counts = tokens if labelled is None else labelled
+    rows = packed_rows(run, [Piece(*pair) for pair in zip(tokens, counts, strict=True)])
+    if not evaluation and run.shuffle_seed is not None:
+        rows = [rows[number] for number in permutation(len(rows), run.shuffle_seed)]
+    size = (run.eval_batch_size if evaluation else None) or run.micro_batch_size
+    return [_batch(run, rows[start : start + size]) for start in range(0, len(rows), size)]
+
+
+def packed_rows(run: RunSpec, pieces: Sequence[Piece]) -> list[Row]:
+    """Rows in the order in which packing makes them: of so many samples at a time as it looks at together."""
+    pack = _WAYS[run.packing_fill]
+    count = _of_a_text if run.packing_fill == "stream" else _of_samples
+    groups = (pieces[start : start + run.packed_together] for start in range(0, len(pieces), run.packed_together))
+    return [count(row) for group in groups for row in pack(group, run.sequence_len)]
+
+
+def _of_samples(pieces: Sequence[Piece]) -> Row:
+    """The first token of each sample is foretold by nobody, whatever its label."""
+    labelled = sum(min(one.labelled, one.tokens - 1) for one in pieces)
+    return Row(sum(one.tokens for one in pieces), labelled, len(pieces))
+
+
+def _of_a_text(pieces: Sequence[Piece]) -> Row:
+    """The first token of the row is foretold by nobody."""
+    first = pieces[0].labelled == pieces[0].tokens
+    return Row(sum(one.tokens for one in pieces), sum(one.labelled for one in pieces) - first, len(pieces))
+
+
+def _batch(run: RunSpec, rows: Sequence[Row]) -> BatchShape:
+    labelled = sum(row.labelled for row in rows)
+    if run.packing_rows == "one":
+        width, samples = (sum(getattr(row, name) for row in rows) for name in ("tokens", "samples"))
+        return BatchShape(1, _rounded(run, width), False, labelled=labelled, samples=samples)
+    width = _rounded(run, max(row.tokens for row in rows))
+    tokens = sum(row.tokens for row in rows)
+    padded = tokens < len(rows) * width
+    return BatchShape(len(rows), width, padded, tokens if padded else None, labelled=labelled)
+
+
+def _rounded(run: RunSpec, width: int) -> int:
+    multiple = max(run.pad_multiple, 1)
+    return -(-width // multiple) * multiple
+
+
+def _cut_to(piece: Piece, longest: int) -> Piece:
+    """A sample without what is too long of it; its labels are its last tokens."""
+    over = max(0, piece.tokens - longest)
+    return Piece(piece.tokens - over, max(0, piece.labelled - over))
+
+
+def _parts(piece: Piece, longest: int) -> Iterator[Piece]:
+    """A sample in parts of full length and a rest."""
+    unlabelled = piece.tokens - piece.labelled
+    for start in range(0, piece.tokens, longest):
+        end = min(start + longest, piece.tokens)
+        yield Piece(end - start, max(0, end - max(start, unlabelled)))
+
+
+def _best_fit(pieces: Sequence[Piece], longest: int) -> list[list[Piece]]:
+    """The longest first, each into the row with the least room that takes it; of rows alike the oldest."""
+    rows: list[list[Piece]] = []
+    rooms: list[int] = []  # of rows with any room left, the least first, each room once
+    by_room: dict[int, list[int]] = {}
+    for piece in sorted(pieces, key=lambda one: -one.tokens):
+        place = bisect(rooms, piece.tokens - 1)
+        if place == len(rooms):
+            room = longest
+            rows.append([])
+            row = len(rows) - 1
+        else:
+            room = rooms[place]
+            row = by_room[room].pop(0)
+            if not by_room[room]:
+                del rooms[place], by_room[room]
+        rows[row].append(piece)
+        left = room - piece.tokens
+        if left:
+            if left not in by_room:
+                insort(rooms, left)
+            by_room.setdefault(left, []).append(row)
+    return rows
+
+
+def _best_fit_of_cut(pieces: Sequence[Piece], longest: int) -> list[list[Piece]]:
+    return _best_fit([_cut_to(piece, longest) for piece in pieces], longest)
+
+
+def _best_fit_of_parts(pieces: Sequence[Piece], longest: int) -> list[list[Piece]]:
+    return _best_fit([part for piece in pieces for part in _parts(piece, longest)], longest)
+
+
+def _stream(pieces: Sequence[Piece], longest: int) -> Iterator[list[Piece]]:
+    """One text after the other, cut where a row is full: all rows but the last are."""
+    row: list[Piece] = []
+    room = longest
+    for piece in pieces:
+        left = piece
+        while left.tokens > room:
+            tail = left.tokens - room
+            row.append(Piece(room, max(0, left.labelled - tail)))
+            yield row
+            row, left, room = [], Piece(tail, min(left.labelled, tail)), longest
+        if left.tokens:
+            row.append(left)
+            room -= left.tokens
+    if row:
+        yield row
+
+
+def _knapsacks(pieces: Sequence[Piece], longest: int) -> Iterator[list[Piece]]:
+    """One row after the other, each filled with the longest sample that still fits, until none does."""
+    ordered = sorted(_cut_to(piece, longest) for piece in pieces)
+    lengths = [piece.tokens for piece in ordered]
+    while ordered:
+        row: list[Piece] = []
+        room = longest
+        while place := bisect(lengths, room):
+            lengths.pop(place - 1)
+            row.append(ordered.pop(place - 1))
+            room -= row[-1].tokens
+        yield row
+
+
+_WAYS: dict[str, Callable[[Sequence[Piece], int], list[list[Piece]] | Iterator[list[Piece]]]] = {
+    "best_fit": _best_fit_of_cut,
+    "best_fit_split": _best_fit_of_parts,
+    "stream": _stream,
+    "knapsack": _knapsacks,
+    "single": lambda pieces, longest: ([_cut_to(piece, longest)] for piece in pieces),
+}

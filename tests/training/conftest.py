@@ -1,0 +1,15 @@
+"""Shared by the tests that train: a garbage collector that leaves alone what the other tests have left in memory."""
+
+import gc
+
+import pytest
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _collections_are_short():
+    """Every training run collects all garbage twice and more, which takes as long as there are objects in the process:
+    ten thousand collected tests, torch and transformers are a second each time."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()

@@ -12,6 +12,7 @@ from vramwise.ghost.loops.sft import ghost_run
 from vramwise.ghost.model.liger import LigerNorm
 from vramwise.ghost.ops.attention import kernel_of
 from vramwise.ghost.ops.efficient import kernel_for, workspace_bytes
+from vramwise.ghost.ops.flash import flash_attention
 from vramwise.ghost.ops.liger import rotate_in_place
 from vramwise.ghost.tape import Parameter, Tape
 from vramwise.timeline import Action
@@ -131,3 +132,23 @@ def test_ligers_norm_copies_heads_that_lie_in_the_order_of_tokens(heads, copies)
     made = [event.size_bytes for event in t.events[start:] if event.action == Action.ALLOC]
     assert made.count(query.numel * 2) == 1 + 3 * copies  # what comes in, twice what is turned
     assert not turned.heads_first
+
+
+@pytest.mark.parametrize(
+    ("rows", "heads", "width", "partial"),
+    [
+        (4, 4, 256, 2),  # 128 blocks of queries for 264 places: two parts each
+        (1, 4, 64, 2),  # 32 of them, but 512 keys are only two parts of 256
+        (8, 32, 128, 0),
+    ],
+)
+def test_flash_attention_shares_out_the_keys_of_few_rows(rows, heads, width, partial):
+    t = Tape(Hardware())
+    q, k, v = (t.new((rows, heads, 512, width), BF16) for _ in range(3))
+    before = len(t.events)
+    flash_attention(t, q, k, v)
+    asked = [event[2] for event in t.events[before:] if event[0] == Action.ALLOC]
+    assert asked.count(partial * rows * heads * 512 * width * 4) == (1 if partial else 0)
+    before = len(t.events)
+    flash_attention(t, q, k, v, sequences=rows)
+    assert len([event for event in t.events[before:] if event[0] == Action.ALLOC]) == 4

@@ -3,7 +3,7 @@
 import pytest
 
 from vramwise.ghost import optimizers
-from vramwise.ghost.dtypes import BF16
+from vramwise.ghost.dtypes import BF16, FP32
 from vramwise.ghost.hardware import Hardware
 from vramwise.ghost.optimizers.base import trained
 from vramwise.ghost.tape import Parameter, Tape
@@ -140,3 +140,23 @@ def test_schedule_free_adamw_keeps_two_states_and_one_groups_roots():
     before = len(t.events)
     optimizer.step(t)
     assert len(t.events) - before == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "basis"),
+    [
+        ("galore_adamw rank 8", FP32, 64 * 64 * 4),  # a view of the factor: all of it stays
+        ("galore_adamw rank 8", BF16, 64 * 8 * 2),
+        ("apollo_adamw rank 8", FP32, 64 * 8 * 4),
+    ],
+)
+def test_projected_moments_and_what_projects_them_stay(name, dtype, basis):
+    t = Tape(Hardware())
+    weight = Parameter(t, "layers.0.mlp.up_proj.weight", (256, 64), dtype, trainable=True)
+    weight.grad = t.new(weight.shape, dtype)
+    before = t.count
+    optimizer = optimizers.optimizer_named(name, trained([weight]))
+    optimizer.step(t)
+    gone = {event[1] for event in t.events if event[0] == Action.FREE}
+    kept = [event[2] for event in t.events if event[0] == Action.ALLOC and event[1] >= before and event[1] not in gone]
+    assert sorted(kept) == sorted([basis, *[256 * 8 * dtype.size] * 2])

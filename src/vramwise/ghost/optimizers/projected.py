@@ -15,8 +15,7 @@ from vramwise.ghost.optimizers.base import Kind, Trained
 from vramwise.ghost.optimizers.bitsandbytes import is_embedding
 from vramwise.ghost.tape import Parameter, Storage, Tape
 
-_NAME = re.compile(r"(galore|apollo)_adamw(?: rank (\d+))?")
-_USUAL_RANK = 16
+_NAME = re.compile(r"(galore|apollo)_adamw rank (\d+)")
 
 
 class Projected:
@@ -81,7 +80,7 @@ def _is_projected(parameter: Parameter) -> bool:
 def _make(name: str, trained: Trained) -> Projected:
     found = _NAME.fullmatch(name)
     assert found is not None
-    return Projected(trained, int(found[2] or _USUAL_RANK), decomposes=found[1] == "galore")
+    return Projected(trained, int(found[2]), decomposes=found[1] == "galore")
 
 
 OPTIMIZERS = (Kind(handles=lambda name: _NAME.fullmatch(name) is not None, make=_make),)

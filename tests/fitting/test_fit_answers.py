@@ -120,3 +120,8 @@ def test_the_largest_model_of_a_family():
     assert found.best.fits
     assert found.considered >= 3
     assert found.best.run.base_model.startswith("meta-llama/Llama-3")
+
+
+def test_where_weights_alone_are_too_much_nothing_is_searched(monkeypatch):
+    monkeypatch.setattr("vramwise.fitting.ways_out.search_of", lambda *_: pytest.fail("searched"))
+    assert way_out(small(LORA, 0.4)) is None

@@ -140,3 +140,11 @@ def test_what_a_file_sets_in_its_env_for_the_allocator_counts(folder):
     plan = prepared(path, random_weights=False).plan
     assert plan.allocator == "max_split_size_mb:64"
     assert plan.environment["PYTORCH_ALLOC_CONF"] == "max_split_size_mb:64"
+
+
+@pytest.mark.parametrize("name", ["trl_text", next(name for name in cases.CASES if name.startswith("llamafactory"))])
+def test_a_rate_in_the_spelling_that_yaml_takes_for_a_text(folder, name):
+    path = changed(folder, name, learning_rate=1e-05)
+    assert "1e-05" in path.read_text()
+    run = run_of(prepared(path, random_weights=False).plan)
+    assert run.config.get("arguments")["learning_rate"] == 1e-05

@@ -6,12 +6,14 @@ then, none is named, only the command that looks further.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vramwise.errors import VramwiseError
 from vramwise.facts.gpus import find_gpu
+from vramwise.facts.parameters import parameter_count
 from vramwise.fitting.fit import opens, search_of
 from vramwise.fitting.workshop import SubjectWorkshop
 from vramwise.subject import Subject
@@ -57,6 +59,8 @@ def way_out(subject: Subject, *, limit_bytes: int | None = None) -> WayOut | Non
         return None
     workshop = SubjectWorkshop(subject=subject, limit_bytes=limit_bytes)
     for allow in ((), *((word,) for word in _WORDS if opens(subject.run, word))):
+        if _weights_alone_bytes(subject, allow) > workshop.room_bytes(subject.run):
+            continue
         search = search_of(workshop, opened(allow))
         search.most = _FEW
         best = search.best()
@@ -95,3 +99,18 @@ def _called(gpu: GpuSpec) -> str:
     except VramwiseError:
         pass
     return size_word(gpu.memory_bytes)
+
+
+def _weights_alone_bytes(subject: Subject, allow: Sequence[str]) -> int:
+    """What the weights take at least, and where all are trained their gradients, whatever else a search with these
+    words changes; 0 where parts are elsewhere."""
+    run, model = subject.run, subject.model
+    whole = run.sharding == "ddp" or (run.sharding == "none" and run.gpus == 1)
+    if model is None or run.layer_offloading or not whole:
+        return 0
+    quantised = run.quantization is not None or "qlora" in allow or model.num_experts
+    adapted = run.adapter is not None or "lora" in allow
+    # some are frozen, or the optimizer may let a gradient go before the next is there
+    partly = run.unfrozen or run.trained_blocks is not None or run.unfollowed or re.search("layer|lomo", run.optimizer)
+    each = 0.5 if quantised else 2 if adapted or partly else 4
+    return int(each * parameter_count(model))

@@ -7,6 +7,7 @@ from typing import Any
 
 from vramwise.errors import ConfigError
 from vramwise.trainers.arguments import Vocabulary
+from vramwise.trainers.arguments.vocabulary import kinds_of
 from vramwise.types import Config, RunSpec
 
 
@@ -117,7 +118,7 @@ def _key(run: RunSpec, field: str) -> str:
 def passed_on(run: RunSpec, words: Vocabulary) -> dict[str, Any]:
     """What TrainingArguments get: what is written, else the trainer's own default where it has one."""
     config = run.config
-    found = {key: config.get(key, words.default(key)) for key in sorted(PASSED_ON)}
+    found = {key: _read(words, key, config.get(key, words.default(key))) for key in sorted(PASSED_ON)}
     ratio = config.get("warmup_ratio")
     if ratio and not config.get("warmup_steps"):  # newer ones have no word for it: a number of steps below 1 is a share
         found["warmup_steps"] = ratio
@@ -126,6 +127,16 @@ def passed_on(run: RunSpec, words: Vocabulary) -> dict[str, Any]:
     if not run.evaluates:
         found |= {"eval_strategy": "no", "eval_steps": None}
     return {key: value for key, value in found.items() if value is not None}
+
+
+def _read(words: Vocabulary, key: str, value: Any) -> Any:
+    """A number in the spelling that YAML 1.1 takes for a text (1e-05) is one to every trainer."""
+    if not isinstance(value, str) or "float" not in kinds_of(words.type_of(key) or ""):
+        return value
+    try:
+        return float(value)
+    except ValueError:
+        return value
 
 
 def engine_values(run: RunSpec, words: Vocabulary) -> dict[str, Any]:

@@ -148,3 +148,29 @@ def test_a_rate_in_the_spelling_that_yaml_takes_for_a_text(folder, name):
     assert "1e-05" in path.read_text()
     run = run_of(prepared(path, random_weights=False).plan)
     assert run.config.get("arguments")["learning_rate"] == 1e-05
+
+
+@pytest.mark.parametrize(
+    ("entry", "key"),
+    [
+        ({"columns": [1]}, "columns"),
+        ({"tags": 5}, "tags"),
+        ({"columns": {"prompt": ["a"]}}, "columns"),
+        ({"split": 1}, "split"),
+    ],
+)
+def test_a_table_of_datasets_from_a_stranger(folder, entry, key):
+    (folder / "odd").mkdir(exist_ok=True)
+    (folder / "odd" / "dataset_info.json").write_text(json.dumps({"odd": {"file_name": "x.json", **entry}}))
+    with pytest.raises(VramwiseError, match=rf"dataset odd: {key} of dataset_info.json: texts are expected"):
+        prepared(changed(folder, "llamafactory_alpaca", dataset="odd", dataset_dir="odd"), random_weights=False)
+
+
+@pytest.mark.parametrize("rows", [[1, 2], [{"instruction": 5, "input": [], "output": {"a": 1}}], [{}], [], {"a": 1}])
+def test_rows_of_a_stranger_are_refused_in_a_sentence(folder, rows):
+    (folder / "strange").mkdir(exist_ok=True)
+    (folder / "strange" / "x.json").write_text(json.dumps(rows))
+    (folder / "strange" / "dataset_info.json").write_text(json.dumps({"odd": {"file_name": "x.json"}}))
+    path = changed(folder, "llamafactory_alpaca", dataset="odd", dataset_dir="strange")
+    with pytest.raises(VramwiseError):
+        train_here(path, random_weights=False)

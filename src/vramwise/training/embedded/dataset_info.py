@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from vramwise.errors import VramwiseError
+from vramwise.files import read_config_bytes
 from vramwise.trainers.llamafactory.method import names
 from vramwise.training.embedded.arguments import Check
 from vramwise.training.sources import source_problems
@@ -57,6 +59,10 @@ def _problems(name: str, config: Config) -> Iterator[str]:
     if not isinstance(entry, Mapping):
         yield f"not in {folder}/{INFO}"
         return
+    misshapen = [*_misshapen(entry)]
+    if misshapen:
+        yield f"{', '.join(misshapen)} of {INFO}: texts are expected there"
+        return
     odd = [key for key, value in entry.items() if key not in _HONOURED and value is not None]
     columns = entry.get("columns") or {}
     odd += [f"columns.{key}" for key, value in columns.items() if key not in _COLUMNS and value is not None]
@@ -68,6 +74,19 @@ def _problems(name: str, config: Config) -> Iterator[str]:
         yield "it holds pairs, and only samples are trained on"
     for _, message in source_problems(_block(name, entry, config), Path(config.document.path).parent):
         yield message
+
+
+def _misshapen(entry: Mapping[str, Any]) -> Iterator[str]:
+    """Keys that hold no text, and of tables of names those that hold anything else."""
+    for key in ("file_name", "hf_hub_url", "subset", "split"):
+        if not isinstance(entry.get(key), str | None):
+            yield key
+    for key in ("columns", "tags"):
+        table = entry.get(key)
+        if table is not None and not (
+            isinstance(table, Mapping) and all(isinstance(v, str | None) for v in table.values())
+        ):
+            yield key
 
 
 def _block(name: str, entry: Mapping[str, Any], config: Config) -> dict[str, Any]:
@@ -95,8 +114,10 @@ def _folder(config: Config) -> Path:
 
 
 def _table(config: Config) -> dict[str, Any] | None:
+    path = _folder(config) / INFO
     try:
-        found = json.loads((_folder(config) / INFO).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        # no pipe: reading it could wait for ever
+        found = json.loads(read_config_bytes(str(path))) if path.is_file() else None
+    except (OSError, ValueError, RecursionError, VramwiseError):
         return None
     return found if isinstance(found, dict) else None

@@ -195,7 +195,7 @@ def snapshot_bytes(prediction: Prediction) -> bytes:
     run = prediction.run
     return write_snapshot(
         prediction.timeline,
-        parse_settings(run.allocator, run.target.torch),
+        parse_settings(run.allocator.settings, run.target.torch),
         torch=run.target.torch,
         limit_bytes=prediction.capacity_bytes,
     )

@@ -60,7 +60,7 @@ class Draft:
             return attempt
         run = self.subject.run
         if self.fields:
-            run = replace(run, **self.fields)  # type: ignore[arg-type]
+            run = run.changed(**self.fields)
         run = adjust(run, self.changes)
         return replace(attempt, document=self.subject.document, run=run)
 

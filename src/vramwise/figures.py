@@ -73,7 +73,8 @@ def _left_open(finding: Finding, subject: Subject) -> Finding:
         if rows is None:
             return finding
         message = (
-            f"with full rows of {subject.run.sequence_len} tokens {message}; it fits if no row is longer than about "
+            f"with full rows of {subject.run.shapes.sequence_len} tokens {message}; it fits if no row is longer than "
+            "about "
             f"{rows}: --data FILE reads how long they are"
         )
     return replace(finding, severity=Severity.WARNING, message=message)
@@ -81,14 +82,14 @@ def _left_open(finding: Finding, subject: Subject) -> Finding:
 
 def _can_be_figured(finding: Finding, run: RunSpec) -> bool:
     """Padding is worth nothing where segments grow: whatever the width, it comes out of the same segment."""
-    if finding.rule == "unpadded-sequences" and EXPANDABLE in run.allocator:
+    if finding.rule == "unpadded-sequences" and EXPANDABLE in run.allocator.settings:
         return False
     return finding.rule in _FIGURED
 
 
 def _varies(run: RunSpec) -> bool:
     """Whether widths follow the data and that matters: with segments that grow, the widest batch decides."""
-    return not run.constant_shapes and EXPANDABLE not in run.allocator
+    return not run.shapes.constant_shapes and EXPANDABLE not in run.allocator.settings
 
 
 def _figured(finding: Finding, subject: Subject, as_written: Callable[[], int | None]) -> Finding | None:
@@ -96,7 +97,7 @@ def _figured(finding: Finding, subject: Subject, as_written: Callable[[], int | 
     if other is None:
         return finding
     varied = _varies(subject.run)
-    now, then = as_written(), _reserved(other, varied and not other.run.constant_shapes)
+    now, then = as_written(), _reserved(other, varied and not other.run.shapes.constant_shapes)
     if now is None or then is None:
         return finding
     if now <= then * (1 + _WORTH_SAYING):
@@ -115,7 +116,7 @@ def _costless(finding: Finding) -> Finding:
 
 def _remedied(finding: Finding, subject: Subject) -> Subject | None:
     if finding.rule == "allocator-not-expandable":
-        return subject.with_run(replace(subject.run, allocator=EXPANDABLE))
+        return subject.with_run(subject.run.changed(allocator=EXPANDABLE))
     try:
         return subject.with_document(apply_edits(subject.document, finding.fix.edits)) if finding.fix else None
     except EditRefused:
@@ -133,10 +134,10 @@ def _reserved(subject: Subject, varied: bool) -> int | None:
         if not varied or subject.data.train is not None:  # with data at hand its own lengths vary
             return subject.forecast().needs.peak_reserved_bytes
         batches = max(_FEWEST_BATCHES, _LAYERS_FIGURED // model.num_hidden_layers)
-        each = min(run.gradient_accumulation_steps, max(_FEWEST_BATCHES, batches // 4))
-        run = replace(run, gradient_accumulation_steps=each)
+        each = min(run.batch.gradient_accumulation_steps, max(_FEWEST_BATCHES, batches // 4))
+        run = run.changed(gradient_accumulation_steps=each)
         steps = max(1, min(8, batches // each))
-        if steps * each * run.micro_batch_size > _MOST_SAMPLES:
+        if steps * each * run.batch.micro_batch_size > _MOST_SAMPLES:
             return None
         lengths = varied_lengths(run, steps)
         return subject.with_run(run).forecast(lengths=lengths, eval_lengths=lengths).needs.peak_reserved_bytes

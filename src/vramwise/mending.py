@@ -188,7 +188,7 @@ def _harm(before: Subject, after: Subject) -> str:
     if then is None or then.fits is not False:
         return ""
     now = forecast_for(before)[0]
-    fills_rows = after.run.constant_shapes and not before.run.constant_shapes
+    fills_rows = after.run.shapes.constant_shapes and not before.run.shapes.constant_shapes
     if now is not None and now.fits is False and not fills_rows:
         return ""
     assert then.capacity_bytes is not None

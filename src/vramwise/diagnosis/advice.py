@@ -195,8 +195,8 @@ def _commands(case: Case, cause: Cause) -> tuple[Remedy, ...]:
 def _zero_offload(case: Case, cause: Cause) -> Remedy | None:
     """Of an optimizer that DeepSpeed shards: its state may lie on the host."""
     run = case.run
-    sharded = in_zero_optimizer(case.symptom.frames) or (run is not None and run.sharding.startswith("zero"))
-    if cause.id != "optimizer-state" or not sharded or (run is not None and run.offload_optimizer):
+    sharded = in_zero_optimizer(case.symptom.frames) or (run is not None and run.sharding.kind.startswith("zero"))
+    if cause.id != "optimizer-state" or not sharded or (run is not None and run.sharding.offload_optimizer):
         return None
     return replace(_ZERO_OFFLOAD, fields={"offload_optimizer": True}) if run is not None else _ZERO_OFFLOAD
 

@@ -82,12 +82,12 @@ class Case:
     @property
     def micro_batch_size(self) -> int:
         """Rows of a training micro-batch; 0: not known."""
-        return self.run.micro_batch_size if self.run else self.number("micro_batch_size")
+        return self.run.batch.micro_batch_size if self.run else self.number("micro_batch_size")
 
     @property
     def eval_batch_size(self) -> int:
         """Rows of an evaluation's batch; 0: not known."""
-        return (self.run.eval_batch_size or 0) if self.run else self.number("eval_batch_size")
+        return (self.run.evaluation.eval_batch_size or 0) if self.run else self.number("eval_batch_size")
 
     @property
     def larger_eval_batch(self) -> bool:
@@ -106,7 +106,7 @@ class Case:
     @property
     def expandable_by_config(self) -> bool:
         """Whether the config's trainer turns them on, unless the run was started otherwise."""
-        return self.run is not None and "expandable_segments:True" in self.run.allocator
+        return self.run is not None and "expandable_segments:True" in self.run.allocator.settings
 
     @cached_property
     def factors(self) -> list[Factors]:
@@ -163,9 +163,12 @@ def _from_ghost(ghost: Ghost, *, logged_eval_rows: int) -> Dimensions:
 
     model, run = ghost.subject.model, ghost.run
     assert model is not None
-    batches = [Batch("train", run.micro_batch_size, run.sequence_len)]
-    rows = {run.eval_batch_size, logged_eval_rows} if run.evaluates else {logged_eval_rows}
-    batches += [Batch("eval", row, run.eval_sequence_len or run.sequence_len) for row in sorted(filter(None, rows))]
+    batches = [Batch("train", run.batch.micro_batch_size, run.shapes.sequence_len)]
+    rows = {run.evaluation.eval_batch_size, logged_eval_rows} if run.evaluation.evaluates else {logged_eval_rows}
+    batches += [
+        Batch("eval", row, run.evaluation.eval_sequence_len or run.shapes.sequence_len)
+        for row in sorted(filter(None, rows))
+    ]
     sizes = {parameter.numel: parameter.name for parameter in reversed(parameters(model))}
     return Dimensions(
         vocab_size=model.vocab_size,
@@ -173,7 +176,7 @@ def _from_ghost(ghost: Ghost, *, logged_eval_rows: int) -> Dimensions:
         hidden_size=model.hidden_size,
         intermediate_size=model.intermediate_size,
         parameter_sizes=tuple((name, size) for size, name in sizes.items()),
-        trainable=0 if run.adapter else parameter_count(model),
+        trainable=0 if run.adapter.kind else parameter_count(model),
         batches=tuple(batches),
     )
 

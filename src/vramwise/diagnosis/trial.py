@@ -95,7 +95,7 @@ def _judged(case: Case, remedy: Remedy) -> Remedy:
         return remedy
     if remedy.fields:
         subject = case.ghost.subject
-        changed = subject.with_run(replace(subject.run, **remedy.fields))  # type: ignore[arg-type]
+        changed = subject.with_run(subject.run.changed(**remedy.fields))
         survives, figures = survival(case.ghost, changed, case.memory)
     elif remedy.fix is not None:
         survives, figures = would_survive(case.ghost, remedy.fix.edits, case.memory)
@@ -106,5 +106,5 @@ def _judged(case: Case, remedy: Remedy) -> Remedy:
 
 def not_enough(ghost: Ghost) -> str:
     """What it takes where no change is enough."""
-    adapter = "" if ghost.run.adapter else "an adapter (lora, qlora), "
+    adapter = "" if ghost.run.adapter.kind else "an adapter (lora, qlora), "
     return f"No change of these is enough for this card: it takes {adapter}sharding over several cards, or a larger one"

@@ -16,4 +16,4 @@ NCCL_BYTES = 1 * GIB
 
 def outside_bytes(run: RunSpec) -> int:
     """What this run holds on each card beside the allocator."""
-    return CONTEXT_BYTES + (NCCL_BYTES if run.gpus > 1 else 0)
+    return CONTEXT_BYTES + (NCCL_BYTES if run.batch.gpus > 1 else 0)

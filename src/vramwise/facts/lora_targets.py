@@ -43,13 +43,13 @@ def linear_leaf_names(model: ModelSpec) -> tuple[str, ...]:
 
 def wanted_targets(run: RunSpec, model: ModelSpec) -> Sequence[str] | str:
     """The targets that PEFT is given. Experts are no modules: only "all-linear" or their old names reach them."""
-    if run.lora_target_linear and run.linear_targets_by_name:
-        return tuple(dict.fromkeys((*run.lora_target_modules, *linear_leaf_names(model))))
-    if run.lora_target_linear or not run.lora_target_modules:
+    if run.adapter.lora_target_linear and run.adapter.linear_targets_by_name:
+        return tuple(dict.fromkeys((*run.adapter.lora_target_modules, *linear_leaf_names(model))))
+    if run.adapter.lora_target_linear or not run.adapter.lora_target_modules:
         return ALL_LINEAR
-    if run.lora_target_modules == (BY_MODEL,):
+    if run.adapter.lora_target_modules == (BY_MODEL,):
         return peft_targets(model)
-    return run.lora_target_modules
+    return run.adapter.lora_target_modules
 
 
 def peft_targets(model: ModelSpec) -> Sequence[str]:

@@ -23,7 +23,7 @@ def rows_that_fit(subject: Subject, prediction: Prediction, limit_bytes: int | N
     """
     if prediction.fits is not False or not prediction.full_rows or _too_long(prediction):
         return None
-    longest, capacity = subject.run.sequence_len, prediction.capacity_bytes or 0
+    longest, capacity = subject.run.shapes.sequence_len, prediction.capacity_bytes or 0
     least = _with_rows(subject, longest // _PARTS, limit_bytes)
     if least is None or least.fits is not True:
         return None
@@ -48,7 +48,9 @@ def _with_rows(subject: Subject, width: int, limit_bytes: int | None) -> Predict
     if width < 2:
         return None
     run = subject.run
-    train, evaluation = [Lengths(tokens=_batch(width, rows)) for rows in (run.micro_batch_size, run.eval_batch_size)]
+    train, evaluation = [
+        Lengths(tokens=_batch(width, rows)) for rows in (run.batch.micro_batch_size, run.evaluation.eval_batch_size)
+    ]
     try:
         return subject.forecast(lengths=train, eval_lengths=evaluation, limit_bytes=limit_bytes)
     except VramwiseError:

@@ -105,12 +105,17 @@ def _weights_alone_bytes(subject: Subject, allow: Sequence[str]) -> int:
     """What the weights take at least, and where all are trained their gradients, whatever else a search with these
     words changes; 0 where parts are elsewhere."""
     run, model = subject.run, subject.model
-    whole = run.sharding == "ddp" or (run.sharding == "none" and run.gpus == 1)
-    if model is None or run.layer_offloading or not whole:
+    whole = run.sharding.kind == "ddp" or (run.sharding.kind == "none" and run.batch.gpus == 1)
+    if model is None or run.savings.layer_offloading or not whole:
         return 0
-    quantised = run.quantization is not None or "qlora" in allow or model.num_experts
-    adapted = run.adapter is not None or "lora" in allow
+    quantised = run.loading.quantization is not None or "qlora" in allow or model.num_experts
+    adapted = run.adapter.kind is not None or "lora" in allow
     # some are frozen, or the optimizer may let a gradient go before the next is there
-    partly = run.unfrozen or run.trained_blocks is not None or run.unfollowed or re.search("layer|lomo", run.optimizer)
+    partly = (
+        run.adapter.unfrozen
+        or run.adapter.trained_blocks is not None
+        or run.unfollowed
+        or re.search("layer|lomo", run.optimizer.name)
+    )
     each = 0.5 if quantised else 2 if adapted or partly else 4
     return int(each * parameter_count(model))

@@ -94,11 +94,14 @@ class SubjectWorkshop:
         """Which pinned setting it would alter, in a sentence."""
         assert made.run is not None
         now = self.subject.run
-        if made.run.effective_batch_size != now.effective_batch_size:
-            return f"the effective batch would be {made.run.effective_batch_size}, not {now.effective_batch_size}"
+        if made.run.batch.effective_batch_size != now.batch.effective_batch_size:
+            return (
+                f"the effective batch would be {made.run.batch.effective_batch_size}, not "
+                f"{now.batch.effective_batch_size}"
+            )
         for key in self.keep:
             if any(_same_key(edit.key, key) for edit in made.edits) or any(
-                getattr(made.run, name) != getattr(now, name) for name in _fields_of(now, key)
+                made.run.value(name) != now.value(name) for name in _fields_of(now, key)
             ):
                 return f"{key} is kept"
         return ""

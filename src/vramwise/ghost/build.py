@@ -72,10 +72,10 @@ class Builder:
             blocks=blocks,
             norm=norm,
             rotary_dim=int(model.head_dim * model.rotary_fraction),
-            attention=run.attn_implementation,
+            attention=run.kernels.attn_implementation,
             checkpoint=checkpoint,
-            input_grads=run.embeddings_want_grads
-            or (run.recompute and (run.adapter is not None or bool(run.unfrozen))),
+            input_grads=run.adapter.embeddings_want_grads
+            or (run.savings.recompute and (run.adapter.kind is not None or bool(run.adapter.unfrozen))),
             scaled_embedding=facts.scaled_embeddings == "inside",
             scaled_after=facts.scaled_embeddings == "after",
             masks_by_kind=facts.masks_by_kind,
@@ -84,21 +84,21 @@ class Builder:
             local_tables=facts.local_tables,
             wide_tables=facts.tables == "in fp32",
             half_tables=facts.tables == "half as wide",
-            tables_by_product=run.rotary_by_product,
-            packed=run.packing_rows != "none",
-            packed_eval=run.eval_sample_packing,
+            tables_by_product=run.kernels.rotary_by_product,
+            packed=run.shapes.packing_rows != "none",
+            packed_eval=run.evaluation.eval_sample_packing,
             trained=self._trained_blocks(),
-            masked=not (run.attn_implementation == "sdpa" and self._varlen()),
+            masked=not (run.kernels.attn_implementation == "sdpa" and self._varlen()),
             positions=self.weights.get(f"{self.layout.positions}.weight") if self.layout.positions else None,
             dropout=model.hidden_dropout if facts.embedding_dropout == "hidden" else model.embedding_dropout,
             drops_embeddings=facts.drops_embeddings,
             layer_inputs=self.weights.get(f"{self.embedding.rpartition('.')[0]}.embed_tokens_per_layer.weight"),
-            always_masked=facts.undeclared_groups and run.attn_implementation == "sdpa",
+            always_masked=facts.undeclared_groups and run.kernels.attn_implementation == "sdpa",
         )
 
     def _trained_blocks(self) -> tuple[bool, ...]:
         """Which blocks have parameters that are trained, where only some are meant to."""
-        if self.run.trained_blocks is None:
+        if self.run.adapter.trained_blocks is None:
             return ()
         names = [item.name for item in self.weights.trainable()]
         numbers = range(self.model.num_hidden_layers)
@@ -107,9 +107,9 @@ class Builder:
     def _checkpoint(self) -> Checkpoint | None:
         """How blocks are checkpointed, if they are."""
         run = self.run
-        if not run.recompute:
+        if not run.savings.recompute:
             return None
-        return reentrant if run.checkpointing_reentrant else non_reentrant
+        return reentrant if run.savings.checkpointing_reentrant else non_reentrant
 
     def _windows(self) -> tuple[tuple[str, ...], dict[str, int | None]]:
         """The kind of each layer, and each kind's window. A model of one kind of layer makes one mask."""
@@ -137,14 +137,14 @@ class Builder:
         weight, rms = self.weights.get(f"{name}.weight"), self.model.norm == "rms"
         if weight is None or (not rms and self.facts.norm == "stock"):
             return LayerNorm(weight, self.weights.get(f"{name}.bias"))
-        if rms and "rms_norm" in self.run.liger and not self._left_by_liger(name):
+        if rms and "rms_norm" in self.run.kernels.liger and not self._left_by_liger(name):
             return LigerNorm(weight, in_place=self.facts.liger_norm_in_place)
         return NORMS[self.facts.norm](weight)
 
     def _left_by_liger(self, name: str) -> bool:
         """Where Liger replaces the norms of a model that is built already, most heads keep theirs."""
         of_heads = name.endswith(self.facts.head_norms)
-        return of_heads and not self.run.liger_before_build and not self.facts.liger_takes_head_norms
+        return of_heads and not self.run.kernels.liger_before_build and not self.facts.liger_takes_head_norms
 
     def _norm_or_none(self, name: str) -> Norm | None:
         return self.norm(name) if self.weights.get(f"{name}.weight") is not None else None
@@ -158,30 +158,35 @@ class Builder:
         """The attention implementation of the run."""
         model = self.model
         sinks = self.weights.get(f"{start}self_attn.sinks")
-        if self.run.attn_implementation == "eager" and sinks is not None:
+        if self.run.kernels.attn_implementation == "eager" and sinks is not None:
             return SinkEager(sinks, model.attention_dropout)
-        if self.run.attn_implementation == "eager":
+        if self.run.kernels.attn_implementation == "eager":
             return Eager(model.attn_logit_softcapping, model.attention_dropout)
-        if self.run.attn_implementation == "sdpa":
+        if self.run.kernels.attn_implementation == "sdpa":
             if self._varlen():
-                return VarlenSdpa(packed_eval=self.run.eval_sample_packing)
+                return VarlenSdpa(packed_eval=self.run.evaluation.eval_sample_packing)
             return MathSdpa() if self.facts.undeclared_groups else Sdpa()
-        packed, packed_eval = self.run.packing_rows != "none", self.run.eval_sample_packing
+        packed, packed_eval = self.run.shapes.packing_rows != "none", self.run.evaluation.eval_sample_packing
         return Flash(self._window(layer), packed=packed, packed_eval=packed_eval)
 
     def _varlen(self) -> bool:
         """Whether packed rows go to the variable-length kernel: narrow heads, and no sliding window."""
         model, run = self.model, self.run
         sliding = model.sliding_window and (not model.layer_types or any("sliding" in k for k in model.layer_types))
-        return run.varlen_sdpa and run.packing_rows != "none" and model.head_dim <= VARLEN_WIDEST and not sliding
+        return (
+            run.kernels.varlen_sdpa
+            and run.shapes.packing_rows != "none"
+            and model.head_dim <= VARLEN_WIDEST
+            and not sliding
+        )
 
     def rotation(self, layer: int) -> Rotation | None:
         """How queries and keys are turned, in layers where they are."""
         if layer in self.model.nope_layers or self.model.rotary_fraction == 0:
             return None
         # attention that is rewritten for LoRA kernels keeps the rotation it had then, before Liger's was put in
-        rewritten = not {"qkv", "o"}.isdisjoint(self.run.fused_lora)
-        if "rope" in self.run.liger and self.model.rotary_fraction == 1 and not rewritten:
+        rewritten = not {"qkv", "o"}.isdisjoint(self.run.adapter.fused_lora)
+        if "rope" in self.run.kernels.liger and self.model.rotary_fraction == 1 and not rewritten:
             return rotate_in_place
         return ROTATIONS[self.facts.rotation or ("part" if self.model.rotary_fraction < 1 else "whole")]
 
@@ -263,7 +268,7 @@ class Builder:
                 *[projection(self.weights, f"{start}shared_mlp.{n}_linear") for n in ("input", "output")]
             )
         if model.fused_gate_up:
-            fused = LigerFusedGatedMlp if "glu_activation" in self.run.liger else FusedGatedMlp
+            fused = LigerFusedGatedMlp if "glu_activation" in self.run.kernels.liger else FusedGatedMlp
             return fused(*[projection(self.weights, f"{place}{name}") for name in ("gate_up_proj", "down_proj")])
         if not model.gated_mlp:
             up, down = self.facts.plain_mlp
@@ -272,15 +277,15 @@ class Builder:
         kernel = self.fused.mlp(place)
         if kernel is not None:
             return kernel
-        gated = LigerGatedMlp if "glu_activation" in self.run.liger else GatedMlp
+        gated = LigerGatedMlp if "glu_activation" in self.run.kernels.liger else GatedMlp
         return gated(*[projection(self.weights, f"{place}{part}") for part in self.facts.gated_mlp])
 
     def _tiled(self, made: Mlp, place: str) -> Mlp:
         """In pieces, where the run asks for it: not experts, and not a layer that a LoRA kernel took over."""
-        if not self.run.tiled_mlp or isinstance(made, FusedLoraMlp | MoeMlp):
+        if not self.run.savings.tiled_mlp or isinstance(made, FusedLoraMlp | MoeMlp):
             return made
         trained = [item for item in self.weights.trainable() if item.name.startswith(place)]
-        return TiledMlp(made, self.run.tiled_mlp_pieces, tuple(trained))
+        return TiledMlp(made, self.run.savings.tiled_mlp_pieces, tuple(trained))
 
     def _mixture(self, place: str) -> Mlp:
         """A mixture of experts."""
@@ -319,7 +324,7 @@ class Builder:
                 clamped=facts.clamped,
                 gate_up_lora=self.weights.adapters.get(f"{place}experts.gate_up_proj"),
                 down_lora=self.weights.adapters.get(f"{place}experts.down_proj"),
-                masks=self.run.expert_masks,
+                masks=self.run.kernels.expert_masks,
             ),
             shared=shared,
             shared_gate=projection(self.weights, f"{place}shared_expert_gate") if has_gate else None,
@@ -327,10 +332,10 @@ class Builder:
 
     def expert_weight(self, name: str) -> ExpertWeight:
         """The weight of experts, held quantised where the run does so."""
-        shape, bits = self.weights.shapes.get(name), self.run.expert_quantization
+        shape, bits = self.weights.shapes.get(name), self.run.loading.expert_quantization
         if shape is None or bits is None:
             return self.weights.by_name[name]
-        return PackedExperts(shape=shape, bits=bits, dtype=BY_NAME[self.run.weights_dtype])
+        return PackedExperts(shape=shape, bits=bits, dtype=BY_NAME[self.run.precision.weights_dtype])
 
     def block(self, layer: int) -> Block:
         """One block: with a parallel residual where the model has one and its family knows it, else in its order."""

@@ -24,22 +24,26 @@ class FusedKernels:
         if self.weights.model.qk_norm == "full":
             return None
         parts = self._parts("qkv", start, self.attention[:3])
-        return None if parts is None else FusedLoraQkv((parts[0], parts[1], parts[2]), self.run.lora_dropout)
+        return None if parts is None else FusedLoraQkv((parts[0], parts[1], parts[2]), self.run.adapter.lora_dropout)
 
     def out(self, start: str) -> FusedLoraLinear | None:
         """The output projection of attention."""
         parts = self._parts("o", start, self.attention[3:])
-        return None if parts is None else FusedLoraLinear(parts[0], self.run.lora_dropout)
+        return None if parts is None else FusedLoraLinear(parts[0], self.run.adapter.lora_dropout)
 
     def mlp(self, place: str) -> FusedLoraMlp | None:
         """A gated feed-forward layer."""
         parts = self._parts("mlp", place, _MLP)
-        return None if parts is None else FusedLoraMlp((parts[0], parts[1], parts[2]), self.run.lora_dropout)
+        return None if parts is None else FusedLoraMlp((parts[0], parts[1], parts[2]), self.run.adapter.lora_dropout)
 
     def _parts(self, kernel: str, start: str, names: tuple[str, ...]) -> list[Fused] | None:
         places = [f"{start}{name}" for name in names]
-        readable = self.run.quantization in (None, "4bit")
-        if kernel not in self.run.fused_lora or not readable or not all(p in self.weights.adapters for p in places):
+        readable = self.run.loading.quantization in (None, "4bit")
+        if (
+            kernel not in self.run.adapter.fused_lora
+            or not readable
+            or not all(p in self.weights.adapters for p in places)
+        ):
             return None
         return [self._part(place) for place in places]
 
@@ -53,10 +57,10 @@ class FusedKernels:
         return Fused(
             shape=(shape[0], shape[1]),
             weight=weight,
-            compute=BY_NAME[self.run.weights_dtype],
+            compute=BY_NAME[self.run.precision.weights_dtype],
             down=down,
             up=up,
             magnitude=weights.magnitudes.get(place),
             biased=weights.get(f"{place}.bias") is not None,
-            wide_grads=self.run.fused_lora_wide_grads,
+            wide_grads=self.run.adapter.fused_lora_wide_grads,
         )

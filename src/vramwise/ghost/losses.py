@@ -201,17 +201,17 @@ def _flat_copy(t: Tape, part: Tensor) -> Tensor:
 def make_loss(run: RunSpec, model: ModelSpec) -> Loss:
     """The loss that the run's kernel gives."""
     stock = StockLoss(softcap=model.final_logit_softcapping is not None, scaled=block_of(model).scaled_logits)
-    if run.loss_kernel == "liger_fused_linear":
+    if run.kernels.loss_kernel == "liger_fused_linear":
         return FusedLinearLoss(stock)
-    if run.loss_kernel == "liger":
+    if run.kernels.loss_kernel == "liger":
         return InPlaceLoss(stock)
-    if run.loss_kernel == "cut":
+    if run.kernels.loss_kernel == "cut":
         return CutLoss(stock)
-    if run.loss_kernel == "tiled":
+    if run.kernels.loss_kernel == "tiled":
         return TiledLoss(stock)
-    if run.loss_kernel == "chunked":
-        return ChunkedLoss(stock, run.loss_chunks)
-    return NoLoss(stock) if run.loss_kernel in WEIGHTED else stock
+    if run.kernels.loss_kernel == "chunked":
+        return ChunkedLoss(stock, run.kernels.loss_chunks)
+    return NoLoss(stock) if run.kernels.loss_kernel in WEIGHTED else stock
 
 
 def shift(t: Tape, labels: Tensor) -> tuple[Tensor, Tensor]:

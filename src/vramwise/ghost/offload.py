@@ -182,13 +182,13 @@ class Offload:
 
 def offload_of(t: Tape, run: RunSpec) -> Offload | None:
     """What takes everything that a micro-step saves, if the run has it; a full fine-tune tells weights apart."""
-    if run.activation_offloading not in ("stream", "legacy"):
+    if run.savings.activation_offloading not in ("stream", "legacy"):
         return None
-    return Offload(t, streams=run.activation_offloading == "stream", weights_stay=run.adapter is None)
+    return Offload(t, streams=run.savings.activation_offloading == "stream", weights_stay=run.adapter.kind is None)
 
 
 def inputs_offload_of(t: Tape, run: RunSpec) -> Offload | None:
     """What takes the inputs of checkpointed blocks alone, if the run has it."""
-    if run.activation_offloading != "hidden_states":
+    if run.savings.activation_offloading != "hidden_states":
         return None
     return Offload(t, in_flight=_INPUTS_IN_FLIGHT, lingers=False)

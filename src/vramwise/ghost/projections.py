@@ -25,11 +25,13 @@ def projection(weights: Weights, name: str) -> Projection:
         base = AddedBias(weights.by_name[f"{name}.weight"], bias)
     elif shape is None:
         base = Linear(weights.by_name[f"{name}.weight"], bias)
-    elif run.quantization == "8bit":
-        gated = run.int8_outliers and weights.model.gated_mlp and name.endswith("down_proj")
+    elif run.loading.quantization == "8bit":
+        gated = run.loading.int8_outliers and weights.model.gated_mlp and name.endswith("down_proj")
         base = Linear8bit((shape[0], shape[1]), weights.model.hidden_size if gated else None)
     else:
-        base = Linear4bit((shape[0], shape[1]), bias, BY_NAME[run.weights_dtype], nested=run.nested_scales)
+        base = Linear4bit(
+            (shape[0], shape[1]), bias, BY_NAME[run.precision.weights_dtype], nested=run.loading.nested_scales
+        )
     pair = weights.adapters.get(name)
     if pair is None:
         return base
@@ -37,8 +39,10 @@ def projection(weights: Weights, name: str) -> Projection:
     if magnitude is not None:
         return _dora(weights, name, base, pair, magnitude)
     if shape is not None:
-        return QuantisedLoraLinear(base, pair[0], pair[1], run.lora_dropout, clones=run.quantization == "4bit")
-    return LoraLinear(base, pair[0], pair[1], run.lora_dropout)
+        return QuantisedLoraLinear(
+            base, pair[0], pair[1], run.adapter.lora_dropout, clones=run.loading.quantization == "4bit"
+        )
+    return LoraLinear(base, pair[0], pair[1], run.adapter.lora_dropout)
 
 
 def _dora(
@@ -49,7 +53,7 @@ def _dora(
     dora = Dora(shape, pair[0], pair[1], magnitude, weights.get(f"{name}.bias"))
     if quantised is None:
         parameter = weights.by_name[f"{name}.weight"]
-        return DoraLinear(base, lambda t: parameter, dora, weights.run.lora_dropout, quantised=False)
-    compute = BY_NAME[weights.run.weights_dtype]
-    of = partial(dequantised, shape=shape, dtype=compute, nested=weights.run.nested_scales)
-    return DoraLinear(base, of, dora, weights.run.lora_dropout, quantised=True)
+        return DoraLinear(base, lambda t: parameter, dora, weights.run.adapter.lora_dropout, quantised=False)
+    compute = BY_NAME[weights.run.precision.weights_dtype]
+    of = partial(dequantised, shape=shape, dtype=compute, nested=weights.run.loading.nested_scales)
+    return DoraLinear(base, of, dora, weights.run.adapter.lora_dropout, quantised=True)

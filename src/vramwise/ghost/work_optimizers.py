@@ -53,14 +53,14 @@ def list_clipping(work: Work, parameters: Sequence[Parameter]) -> None:
 
 def list_update(work: Work, run: RunSpec, parameters: Sequence[Parameter]) -> None:
     """The kernels of a step over these parameters, of which a rank may hold a share."""
-    ranks = max(run.data_parallel, 1) if run.sharding.startswith("zero") else 1
-    on_host = run.offload_optimizer or (run.offload_params and run.sharding != "none")
+    ranks = max(run.batch.data_parallel, 1) if run.sharding.kind.startswith("zero") else 1
+    on_host = run.sharding.offload_optimizer or (run.sharding.offload_params and run.sharding.kind != "none")
     for parameter in parameters:
         elements = -(-parameter.local // ranks)
         if on_host:
             _about(work.on_host(elements, parameter.state_dtype.size), parameter)
         else:
-            _list_one(work, run.optimizer.lower(), elements, parameter)
+            _list_one(work, run.optimizer.name.lower(), elements, parameter)
     if on_host:
         work.sync()
 

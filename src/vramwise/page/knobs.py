@@ -34,8 +34,8 @@ def knobs_of(subject: Subject) -> list[dict[str, Any]]:
 def _numbers(subject: Subject) -> Iterator[dict[str, Any]]:
     run = subject.run
     for name, (label, usual) in NUMBERS.items():
-        now, key = getattr(run, name), run.keys.get(name)
-        if not isinstance(now, int) or key is None or (name == "lora_r" and run.adapter is None):
+        now, key = run.value(name), run.keys.get(name)
+        if not isinstance(now, int) or key is None or (name == "lora_r" and run.adapter.kind is None):
             continue
         yield {"name": name, "label": label, "key": key, "values": sorted({*usual, now}), "now": now}
 

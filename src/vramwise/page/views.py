@@ -61,7 +61,7 @@ def first_view(subject: Subject, prediction: Prediction) -> dict[str, Any]:
     """The same by this one prediction: whether shorter rows would fit is not asked, and so left open."""
     shown = _verdict_view(subject, prediction, prediction.verdict())
     if prediction.fits is False and prediction.full_rows:
-        rows = f"Does not fit with full rows of {prediction.run.sequence_len} tokens:"
+        rows = f"Does not fit with full rows of {prediction.run.shapes.sequence_len} tokens:"
         shown |= {"state": "open", "headline": shown["headline"].replace("Does not fit:", rows, 1)}
     return shown
 

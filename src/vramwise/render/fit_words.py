@@ -8,7 +8,7 @@ from math import ceil
 from vramwise.fitting.report import FitReport
 from vramwise.render.speed_text import seconds, speed_line, times
 from vramwise.render.verdict_text import where
-from vramwise.types import GpuSpec
+from vramwise.types import PLACES, GpuSpec
 from vramwise.units import GIB, gib, readable
 from vramwise.variants.search.result import Candidate, Fit
 from vramwise.variants.verdict import TIGHT
@@ -177,7 +177,7 @@ def ratio(original: Candidate, one: Candidate) -> float | None:
     """
     if not (original.speed and one.speed and original.run and one.run):
         return None
-    if any(getattr(original.run, name) != getattr(one.run, name) for name in _WHAT_A_STEP_SEES):
+    if any(original.run.value(name) != one.run.value(name) for name in _WHAT_A_STEP_SEES):
         return one.speed.tokens_per_second / original.speed.tokens_per_second
     return original.speed.step_seconds / one.speed.step_seconds
 
@@ -209,4 +209,4 @@ def _value(best: Candidate, key: str) -> str:
     document = best.attempt.document
     if document is not None and key in document.values:
         return str(document.values[key])
-    return str(getattr(best.run, key, "as it is"))
+    return "as it is" if best.run is None or key not in PLACES else str(best.run.value(key))

@@ -60,13 +60,15 @@ def _speed(answer: Answer | None) -> Iterator[str]:
 def describe(prediction: Prediction) -> str:
     """One line: what is trained, how, and under which allocator settings."""
     run, model = prediction.run, prediction.model
-    method = run.adapter or "full fine-tune"
-    if run.quantization:
-        method += f" on a {run.quantization} base"
-    shape = f"micro {run.micro_batch_size} × {run.sequence_len} tokens"
-    cards = f", {run.gpus} GPUs ({run.sharding})" if run.gpus > 1 else ""
-    allocator = run.allocator or "torch's defaults"
-    return f"{model.name}: {method}, {run.precision}, {shape}, {run.optimizer}{cards}; allocator: {allocator}"
+    method = run.adapter.kind or "full fine-tune"
+    if run.loading.quantization:
+        method += f" on a {run.loading.quantization} base"
+    shape = f"micro {run.batch.micro_batch_size} × {run.shapes.sequence_len} tokens"
+    cards = f", {run.batch.gpus} GPUs ({run.sharding.kind})" if run.batch.gpus > 1 else ""
+    allocator = run.allocator.settings or "torch's defaults"
+    return (
+        f"{model.name}: {method}, {run.precision.compute}, {shape}, {run.optimizer.name}{cards}; allocator: {allocator}"
+    )
 
 
 def _breakdown(prediction: Prediction) -> list[str]:

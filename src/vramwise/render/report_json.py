@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import Any
 
 from vramwise.judging import FileReport
 from vramwise.render.json_text import json_text
 from vramwise.trainers.registry import TRAINERS
-from vramwise.types import NOT_SETTINGS, Edit, Finding, Fix, RunSpec, Stack
+from vramwise.types import Edit, Finding, Fix, RunSpec, Stack
 
 VERSION = 1
 
@@ -87,7 +87,7 @@ def stack_json(stack: Stack) -> dict[str, dict[str, str]]:
 
 def resolved_json(run: RunSpec) -> dict[str, Any]:
     """The RunSpec as plain values, and the target it was resolved for."""
-    values = {field.name: getattr(run, field.name) for field in fields(run) if field.name not in NOT_SETTINGS}
+    values = dict(run.settings())
     gpu = run.target.gpu
     for name in ("zero", "trained_blocks"):
         values[name] = values[name] and asdict(values[name])

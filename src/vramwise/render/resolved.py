@@ -6,14 +6,13 @@ from dataclasses import fields
 from pathlib import PurePath
 
 from vramwise.render.outward import style
-from vramwise.types import NOT_SETTINGS, Origin, RunSpec, TrainedBlocks, Unfollowed, ZeroSettings
+from vramwise.types import Origin, RunSpec, TrainedBlocks, Unfollowed, ZeroSettings
 
 
 def render_resolved(run: RunSpec, path: str) -> list[str]:
     """One aligned line a field: name, value, origin."""
-    names_shown = [field.name for field in fields(run) if field.name not in NOT_SETTINGS]
     rows = [("gpu", *_gpu(run)), *_stack(run)]
-    rows += [(name, _shown(getattr(run, name)), _why(run.origins[name], path)) for name in names_shown]
+    rows += [(name, _shown(value), _why(run.origins[name], path)) for name, value in run.settings()]
     names = max(len(name) for name, _, _ in rows)
     values = min(44, max(len(value) for _, value, _ in rows))
     return [

@@ -49,7 +49,7 @@ def _said(prediction: Prediction, verdict: Verdict) -> tuple[str, str]:
     if verdict.kind == "not_known":
         return "Not known whether it fits", f"{on}: {_range(prediction)}"
     if verdict.rows_up_to is not None:
-        return "May not fit", f": {short} if rows are full {prediction.run.sequence_len} tokens {room}"
+        return "May not fit", f": {short} if rows are full {prediction.run.shapes.sequence_len} tokens {room}"
     return "May fit", f"{on}: {_range(prediction)}"
 
 
@@ -57,7 +57,7 @@ def where(prediction: Prediction) -> str:
     """` on RTX 4090`, ` on each of 8 × H100`, ` under the limit`."""
     if prediction.gpu is None or prediction.capacity_bytes == prediction.limit_bytes:
         return " under the limit"
-    each = f" each of {prediction.run.gpus} ×" if prediction.run.gpus > 1 else ""
+    each = f" each of {prediction.run.batch.gpus} ×" if prediction.run.batch.gpus > 1 else ""
     return f" on{each} {prediction.gpu.name}"
 
 
@@ -103,8 +103,8 @@ def reasons(prediction: Prediction, verdict: Verdict | None = None) -> Iterator[
         yield f"It stops in {at}, which asks for {readable(failure.requested_bytes)} more{what}"
     yield from (f"Rows as in the {note}" for note in prediction.assumptions if note.startswith("data: "))
     run = prediction.run
-    if run.gpus == 1 and run.sharding not in ("none", "ddp"):
-        yield f"The config shards ({run.sharding}), but one GPU is assumed: --gpus N says how many there are"
+    if run.batch.gpus == 1 and run.sharding.kind not in ("none", "ddp"):
+        yield f"The config shards ({run.sharding.kind}), but one GPU is assumed: --gpus N says how many there are"
     if verdict.within_error:
         error = prediction.expected_error
         taken = f"{100 * error.took_more:.1f} % more than predicted: so much is not spare"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from vramwise.types import Config, Origin
+from vramwise.types import PLACES, Config, Origin, RunSpec, Target, in_sections, neutral
 
 
 class Fields:
@@ -43,6 +44,33 @@ class Fields:
     def assume(self, name: str, value: Any, why: str) -> Any:
         """A value that the file and the target leave open."""
         return self.put(name, value, Origin(kind="assumed", why=why))
+
+    def neutral(self, *names: str, why: str = "") -> None:
+        """Settings of which this trainer does nothing: their sections' neutral values, for the sections' reasons."""
+        for name in names:
+            value, reason = neutral(name)
+            self.derive(name, value, why or reason)
+
+    def neutral_section(self, *sections: str) -> None:
+        """Every setting of these sections that is not filled yet."""
+        self.neutral(
+            *(name for name, (section, _) in PLACES.items() if section in sections and name not in self.values)
+        )
+
+    def run(self, target: Target, *, trainer: str, title: str, added: Mapping[str, str]) -> RunSpec:
+        """The run; a TypeError names the section and the setting that were not filled. `added`: variables it sets."""
+        return RunSpec(
+            trainer=trainer,
+            trainer_title=title,
+            config=self.config,
+            target=target,
+            origins=self.origins,
+            keys=self.keys,
+            model_type=None,
+            duplicate_keys=self.config.document.duplicates,
+            added_variables=dict(added),
+            **in_sections(self.values),
+        )
 
     def written(self, key: str) -> Origin:
         """The origin of a value that stands in the file."""

@@ -28,12 +28,12 @@ class Bounds:
 
 def unmodelled(run: RunSpec) -> Iterator[Unfollowed]:
     """The features of a run that its figures leave out."""
-    if run.torch_compile:
+    if run.kernels.torch_compile:
         why = "what it fuses is decided while compiling; the most is what the run takes without it"
         yield Unfollowed(name="torch.compile", less=True, why=why)
-    if run.rl and getattr(run, "objective", "tokens") == "tokens":
+    if run.objective.rl and run.objective.kind == "tokens":
         why = "it is predicted as supervised fine-tuning: no second model, no pairs, no generation"
-        yield Unfollowed(name=f"rl: {run.rl}", less=False, why=why)
+        yield Unfollowed(name=f"rl: {run.objective.rl}", less=False, why=why)
     yield from run.unfollowed
 
 

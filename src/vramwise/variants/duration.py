@@ -31,15 +31,15 @@ def duration(run: RunSpec, schedule: Schedule, lengths: Lengths | None, speed: S
     if schedule.max_steps is not None:
         basis = f"{schedule.max_steps:,} steps"
         return Duration(steps=schedule.max_steps, hours=schedule.max_steps * speed.step_seconds / _HOUR, basis=basis)
-    if lengths is None or run.completion_len is not None:
+    if lengths is None or run.objective.completion_len is not None:
         return None
     samples = _samples(run, lengths, schedule)
     if not samples:
         return None
-    rows = sum(samples) / run.sequence_len if run.packing_rows != "none" else len(samples)
-    steps = max(1, ceil(rows * schedule.epochs / run.effective_batch_size))
+    rows = sum(samples) / run.shapes.sequence_len if run.shapes.packing_rows != "none" else len(samples)
+    steps = max(1, ceil(rows * schedule.epochs / run.batch.effective_batch_size))
     passes = "1 epoch" if schedule.epochs == 1 else f"{schedule.epochs:g} epochs"
-    packed = ", packed without gaps" if run.packing_rows != "none" else ""
+    packed = ", packed without gaps" if run.shapes.packing_rows != "none" else ""
     return Duration(
         steps=steps,
         hours=steps * speed.step_seconds / _HOUR,
@@ -52,9 +52,9 @@ def _samples(run: RunSpec, lengths: Lengths, schedule: Schedule) -> Sequence[int
     """The length of every sample that is trained on: none that is dropped for its length, none that is held out."""
     each = 2 if lengths.pairs else 1
     longest = [max(lengths.tokens[at : at + each]) for at in range(0, len(lengths.tokens), each)]
-    if run.long_rows == "drop":
-        kept = [length for length in longest if length <= run.sequence_len]
+    if run.shapes.long_rows == "drop":
+        kept = [length for length in longest if length <= run.shapes.sequence_len]
     else:
-        kept = [min(length, run.sequence_len) for length in longest]
+        kept = [min(length, run.shapes.sequence_len) for length in longest]
     held_out = schedule.held_out * len(kept) if schedule.held_out < 1 else schedule.held_out
     return kept[: max(0, len(kept) - round(held_out))]

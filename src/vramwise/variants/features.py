@@ -12,7 +12,7 @@ from dataclasses import fields
 from functools import cache
 
 from vramwise.allocator.variables import EXPANDABLE
-from vramwise.types import NOT_SETTINGS, ModelSpec, RunSpec
+from vramwise.types import SECTIONS, ModelSpec, RunSpec, flat_name
 
 # Words and switches that decide no bytes by themselves, or only through fields that are compared.
 _NO_SAY = frozenset(
@@ -72,14 +72,15 @@ _PACKING = {"none": "rows not packed", "one": "packed into one row", "micro": "p
 def features(run: RunSpec, model: ModelSpec) -> dict[str, str]:
     """Every feature of a run, by kind; the phrase is for people."""
     found = dict(_named(run, model))
-    return found | {name: _phrase(name, getattr(run, name)) for name in _switches()}
+    return found | {name: _phrase(name, run.value(name)) for name in _switches()}
 
 
 @cache
 def _switches() -> tuple[str, ...]:
     """The fields that are compared as they are, less those that are put in words below or have no say."""
-    worded = [field for field in fields(RunSpec) if str(field.type).startswith(_WORDED)]
-    return tuple(field.name for field in worded if field.name not in NOT_SETTINGS | _NO_SAY)
+    settings = [one for module in SECTIONS.values() for one in fields(module.NEUTRAL)]
+    worded = [flat_name(one) for one in settings if str(one.type).startswith(_WORDED)]
+    return tuple(name for name in worded if name not in _NO_SAY)
 
 
 def _phrase(name: str, value: object) -> str:
@@ -97,40 +98,49 @@ def _named(run: RunSpec, model: ModelSpec) -> Iterator[tuple[str, str]]:
     if release is not None:
         yield "release", f"{run.trainer} {'.'.join(str(part) for part in release.parts[:2])}"
     yield "method", _method(run)
-    yield "trained whole", "modules trained whole" if run.lora_modules_to_save else "no modules trained whole"
-    yield "dropout", "LoRA dropout" if run.adapter and run.lora_dropout else "no LoRA dropout"
-    yield "rl", f"rl: {run.rl}" if run.rl else "supervised"
-    yield "precision", run.precision if run.autocast else f"pure {run.precision}"
-    yield "attention", f"{run.attn_implementation} attention"
-    yield "packing", _PACKING.get(run.packing_rows, run.packing_rows)
-    yield "widths", "constant widths" if run.constant_shapes else "varying widths"
-    yield "loss", _LOSSES.get(run.loss_kernel, run.loss_kernel)
-    yield "liger", "Liger kernels" if run.liger else "no Liger kernels"
+    yield "trained whole", "modules trained whole" if run.adapter.lora_modules_to_save else "no modules trained whole"
+    yield "dropout", "LoRA dropout" if run.adapter.kind and run.adapter.lora_dropout else "no LoRA dropout"
+    yield "rl", f"rl: {run.objective.rl}" if run.objective.rl else "supervised"
+    yield "precision", run.precision.compute if run.precision.autocast else f"pure {run.precision.compute}"
+    yield "attention", f"{run.kernels.attn_implementation} attention"
+    yield "packing", _PACKING.get(run.shapes.packing_rows, run.shapes.packing_rows)
+    yield "widths", "constant widths" if run.shapes.constant_shapes else "varying widths"
+    yield "loss", _LOSSES.get(run.kernels.loss_kernel, run.kernels.loss_kernel)
+    yield "liger", "Liger kernels" if run.kernels.liger else "no Liger kernels"
     yield "checkpointing", _checkpointing(run)
-    yield "optimizer", _optimizer(run.optimizer.lower())
+    yield "optimizer", _optimizer(run.optimizer.name.lower())
     yield "evaluation", _evaluation(run)
-    yield "allocator", "expandable segments" if EXPANDABLE in run.allocator else run.allocator or "default allocator"
+    yield (
+        "allocator",
+        "expandable segments"
+        if EXPANDABLE in run.allocator.settings
+        else run.allocator.settings or "default allocator",
+    )
     yield "family", f"{model.model_type} taken for llama" if model.family_assumed else f"the {model.family} family"
     yield "experts", "a mixture of experts" if model.num_experts else "dense"
     yield "tower", "a vision or audio tower" if model.tower or model.text_part else "text alone"
-    yield "cards", "several GPUs" if run.gpus > 1 else "one GPU"
-    yield "sharding", _SHARDING.get(run.sharding, run.sharding)
+    yield "cards", "several GPUs" if run.batch.gpus > 1 else "one GPU"
+    yield "sharding", _SHARDING.get(run.sharding.kind, run.sharding.kind)
     gpu = run.target.gpu
     yield "vendor", "an NVIDIA card" if gpu is None or gpu.vendor == "nvidia" else gpu.name
 
 
 def _method(run: RunSpec) -> str:
-    if run.adapter is None:
-        return "full fine-tune" + (f" of {_BASES.get(run.quantization, '')} base" if run.quantization else "")
-    name = "LoRA" if run.adapter in ("lora", "qlora") else run.adapter
-    base = f" on {_BASES.get(run.quantization, run.quantization)} base" if run.quantization else ""
-    return ("DoRA" if run.use_dora else name) + base
+    if run.adapter.kind is None:
+        return "full fine-tune" + (
+            f" of {_BASES.get(run.loading.quantization, '')} base" if run.loading.quantization else ""
+        )
+    name = "LoRA" if run.adapter.kind in ("lora", "qlora") else run.adapter.kind
+    base = (
+        f" on {_BASES.get(run.loading.quantization, run.loading.quantization)} base" if run.loading.quantization else ""
+    )
+    return ("DoRA" if run.adapter.use_dora else name) + base
 
 
 def _checkpointing(run: RunSpec) -> str:
-    if not run.recompute:
+    if not run.savings.recompute:
         return "no checkpointing"
-    return "reentrant checkpointing" if run.checkpointing_reentrant else "checkpointing"
+    return "reentrant checkpointing" if run.savings.checkpointing_reentrant else "checkpointing"
 
 
 def _optimizer(name: str) -> str:
@@ -140,7 +150,7 @@ def _optimizer(name: str) -> str:
 
 
 def _evaluation(run: RunSpec) -> str:
-    if run.eval_batch_size is None:
+    if run.evaluation.eval_batch_size is None:
         return "no evaluation"
-    same = run.eval_batch_size == run.micro_batch_size
+    same = run.evaluation.eval_batch_size == run.batch.micro_batch_size
     return "evaluation at the micro-batch" if same else "evaluation at another batch"

@@ -53,7 +53,7 @@ class Lengths:
         """How many tokens of each are trained on in this run; None where that is not known, or all are."""
         if self.labelled is not None or self.labelled_by is None:
             return self.labelled
-        return self.labelled_by.get(run.labels_on)
+        return self.labelled_by.get(run.shapes.labels_on)
 
 
 def parse_lengths(text: str, name: str) -> Lengths:
@@ -193,7 +193,7 @@ def train_shapes(run: RunSpec, lengths: Lengths | None) -> list[BatchShape]:
 
 def eval_shapes(run: RunSpec, lengths: Lengths | None) -> list[BatchShape]:
     """The batches of one evaluation, if any. Without lengths two, because the second meets what the first left."""
-    if run.eval_batch_size is None or run.eval_sequence_len is None:
+    if run.evaluation.eval_batch_size is None or run.evaluation.eval_sequence_len is None:
         return []
     if lengths is not None:
         return _batches(run, lengths, evaluation=True)
@@ -203,10 +203,10 @@ def eval_shapes(run: RunSpec, lengths: Lengths | None) -> list[BatchShape]:
 def _likely_largest(run: RunSpec, *, evaluation: bool = False) -> BatchShape:
     """The widest batch that the settings allow, with shorter rows in it as data has them: those need a mask."""
     shape = largest(run, evaluation=evaluation)
-    packed = run.eval_sample_packing if evaluation else run.packing_rows != "none"
-    if packed or run.completion_len is not None:
+    packed = run.evaluation.eval_sample_packing if evaluation else run.shapes.packing_rows != "none"
+    if packed or run.objective.completion_len is not None:
         return shape
-    return shape._replace(padded=shape.rows > 1 or run.pad_to_sequence_len)
+    return shape._replace(padded=shape.rows > 1 or run.shapes.pad_to_sequence_len)
 
 
 def first_and_widest(shapes: Sequence[BatchShape], group: int, most: int) -> list[BatchShape]:
@@ -223,13 +223,13 @@ def first_and_widest(shapes: Sequence[BatchShape], group: int, most: int) -> lis
 def _batches(run: RunSpec, lengths: Lengths, *, evaluation: bool) -> list[BatchShape]:
     if lengths.packed:
         return _packed(run, lengths, evaluation=evaluation)
-    if run.packing_fill != "full" and (run.eval_sample_packing or not evaluation):
+    if run.shapes.packing_fill != "full" and (run.evaluation.eval_sample_packing or not evaluation):
         return packed_batches(run, lengths.tokens, lengths.labels(run), evaluation=evaluation)
     lengths = lengths if evaluation else _shuffled(run, lengths)
-    are_widths = lists_widths(lengths.tokens, run.pad_multiple)
+    are_widths = lists_widths(lengths.tokens, run.shapes.pad_multiple)
     labelled = lengths.labels(run)
-    if lengths.pairs and run.objective == "kto":
-        cut = replace(run, long_rows="cut")  # so that both stay side by side
+    if lengths.pairs and run.objective.kind == "kto":
+        cut = run.changed(long_rows="cut")  # so that both stay side by side
         own, others = [
             from_lengths(
                 cut,
@@ -252,9 +252,9 @@ def _batches(run: RunSpec, lengths: Lengths, *, evaluation: bool) -> list[BatchS
 
 def _shuffled(run: RunSpec, lengths: Lengths) -> Lengths:
     """The data's samples in the order in which the sampler of the first epoch draws them."""
-    if not lengths.unshuffled or run.shuffle_seed is None or run.sample_packing:
+    if not lengths.unshuffled or run.shapes.shuffle_seed is None or run.shapes.sample_packing:
         return lengths
-    order = permutation(len(lengths.tokens), run.shuffle_seed)
+    order = permutation(len(lengths.tokens), run.shapes.shuffle_seed)
     labels = lengths.labels(run)
     return replace(
         lengths,
@@ -275,8 +275,8 @@ def _packed(run: RunSpec, lengths: Lengths, *, evaluation: bool) -> list[BatchSh
 def row_lengths(run: RunSpec, lengths: Lengths) -> Sequence[int]:
     """The length of every row: of a pair both, alike where one length is given for the pair."""
     each = rows_a_sample(run)
-    if lengths.pairs and each == 1 and run.objective != "kto":
-        kind = run.rl or "text"
+    if lengths.pairs and each == 1 and run.objective.kind != "kto":
+        kind = run.objective.rl or "text"
         raise VramwiseError(
             f"the lengths are pairs, but training on {kind} takes one row a sample: write one length a line"
         )
@@ -296,9 +296,9 @@ def varied_lengths(run: RunSpec, batches: int = 8) -> Lengths:
 
     The longest comes last: the widest batch of a real run meets a cache that narrower ones have cut up.
     """
-    longest = run.sequence_len
+    longest = run.shapes.sequence_len
     shortest = max(1, longest // 8)
-    count = batches * run.micro_batch_size * run.gradient_accumulation_steps
+    count = batches * run.batch.micro_batch_size * run.batch.gradient_accumulation_steps
     golden = 0.6180339887498949  # multiples of it, modulo 1, are the most evenly mixed sequence there is
     tokens = [shortest + round((longest - shortest) * (number * golden % 1)) for number in range(1, count)]
     return Lengths(

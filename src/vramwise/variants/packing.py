@@ -36,18 +36,21 @@ def packed_batches(
     """The batches of the first epoch, or of an evaluation, which goes through its rows in order."""
     counts = tokens if labelled is None else labelled
     rows = packed_rows(run, [Piece(*pair) for pair in zip(tokens, counts, strict=True)])
-    if not evaluation and run.shuffle_seed is not None:
-        rows = [rows[number] for number in permutation(len(rows), run.shuffle_seed)]
-    size = (run.eval_batch_size if evaluation else None) or run.micro_batch_size
+    if not evaluation and run.shapes.shuffle_seed is not None:
+        rows = [rows[number] for number in permutation(len(rows), run.shapes.shuffle_seed)]
+    size = (run.evaluation.eval_batch_size if evaluation else None) or run.batch.micro_batch_size
     return [_batch(run, rows[start : start + size]) for start in range(0, len(rows), size)]
 
 
 def packed_rows(run: RunSpec, pieces: Sequence[Piece]) -> list[Row]:
     """Rows in the order in which packing makes them: of so many samples at a time as it looks at together."""
-    pack = _WAYS[run.packing_fill]
-    count = _of_a_text if run.packing_fill == "stream" else _of_samples
-    groups = (pieces[start : start + run.packed_together] for start in range(0, len(pieces), run.packed_together))
-    return [count(row) for group in groups for row in pack(group, run.sequence_len)]
+    pack = _WAYS[run.shapes.packing_fill]
+    count = _of_a_text if run.shapes.packing_fill == "stream" else _of_samples
+    groups = (
+        pieces[start : start + run.shapes.packed_together]
+        for start in range(0, len(pieces), run.shapes.packed_together)
+    )
+    return [count(row) for group in groups for row in pack(group, run.shapes.sequence_len)]
 
 
 def _of_samples(pieces: Sequence[Piece]) -> Row:
@@ -64,7 +67,7 @@ def _of_a_text(pieces: Sequence[Piece]) -> Row:
 
 def _batch(run: RunSpec, rows: Sequence[Row]) -> BatchShape:
     labelled = sum(row.labelled for row in rows)
-    if run.packing_rows == "one":
+    if run.shapes.packing_rows == "one":
         width, samples = (sum(getattr(row, name) for row in rows) for name in ("tokens", "samples"))
         return BatchShape(1, _rounded(run, width), False, labelled=labelled, samples=samples)
     width = _rounded(run, max(row.tokens for row in rows))
@@ -74,7 +77,7 @@ def _batch(run: RunSpec, rows: Sequence[Row]) -> BatchShape:
 
 
 def _rounded(run: RunSpec, width: int) -> int:
-    multiple = max(run.pad_multiple, 1)
+    multiple = max(run.shapes.pad_multiple, 1)
     return -(-width // multiple) * multiple
 
 

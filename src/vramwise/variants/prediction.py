@@ -145,7 +145,7 @@ def predict_run(
     rehearsals = rehearsals or Rehearsals()
     shapes, evals, steps, shortened = _simulated(run, model, lengths, eval_lengths, steps)
     timeline, assumed = rehearsals.ghost(run, model, shapes, evals, steps)
-    settings = parse_settings(run.allocator, run.target.torch)
+    settings = parse_settings(run.allocator.settings, run.target.torch)
     needs = rehearsals.simulated(timeline, settings, run.target.torch, outside_bytes=outside_bytes(run))
     needs = replace(needs, experts_bytes=_experts_bytes(run, model))
     prediction = Prediction(
@@ -162,7 +162,7 @@ def predict_run(
             *needs.assumptions,
             *_unshown(timeline),
         ),
-        full_rows=lengths is None and not run.constant_shapes and not run.sample_packing,
+        full_rows=lengths is None and not run.shapes.constant_shapes and not run.shapes.sample_packing,
     )
     counted = _counted(prediction)
     return _within_capacity(counted, rehearsals) if on_card else counted
@@ -170,16 +170,16 @@ def predict_run(
 
 def _experts_bytes(run: RunSpec, model: ModelSpec) -> int:
     """What experts take that are not quantised."""
-    if not model.num_experts or run.expert_quantization is not None:
+    if not model.num_experts or run.loading.expert_quantization is not None:
         return 0
-    size = 4 if run.weights_dtype == "fp32" else 2
+    size = 4 if run.precision.weights_dtype == "fp32" else 2
     return size * sum(parameter.numel for parameter in parameters(model) if parameter.kind == "experts")
 
 
 def _refuse_absurd(run: RunSpec) -> None:
     """Numbers that no run has would only fill this machine's memory."""
     for name in _COUNTED:
-        value = getattr(run, name)
+        value = run.value(name)
         if value is not None and value > _LARGEST_NUMBER:
             shown = f"{value:,}" if value.bit_length() < 100 else "a number of more than 30 digits"
             raise VramwiseError(f"{name} is {shown}: no run has more than {_LARGEST_NUMBER:,}; write the number meant")
@@ -192,7 +192,8 @@ def _counted(prediction: Prediction) -> Prediction:
         return prediction
     run = prediction.run
     said = (
-        f"micro_batch_size {run.micro_batch_size:,} × sequence_len {run.sequence_len:,} on {prediction.model.name}: "
+        f"micro_batch_size {run.batch.micro_batch_size:,} × sequence_len {run.shapes.sequence_len:,} on "
+        f"{prediction.model.name}: "
         f"{ended.label or 'one allocation'} asks for {ended.requested_bytes // GIB:,} GiB, "
         "more than any machine has: nothing beyond that is counted"
     )
@@ -211,7 +212,7 @@ def _within_capacity(prediction: Prediction, rehearsals: Rehearsals) -> Predicti
     """Where it does not fit with all caches kept, or may not by torch's count: see whether released caches and retries
     carry it through."""
     run, capacity = prediction.run, prediction.capacity_bytes
-    settings = parse_settings(run.allocator, run.target.torch)
+    settings = parse_settings(run.allocator.settings, run.target.torch)
     if capacity is None:
         return prediction
     if prediction.needs.highest_reserved_bytes <= capacity and not _counts_whole_requests(prediction, settings):
@@ -241,7 +242,7 @@ def _simulated(
     batches and the widest, and a word about it."""
     said = []
     train, evals = train_shapes(run, lengths), eval_shapes(run, eval_lengths)
-    each, layers = run.gradient_accumulation_steps, model.num_hidden_layers
+    each, layers = run.batch.gradient_accumulation_steps, model.num_hidden_layers
     most = max(_FEWEST_BATCHES, min(_MOST_BATCHES, _LAYERS_SIMULATED // layers))
     known = len(train)
     if steps is None:
@@ -280,17 +281,17 @@ def _assumptions(run: RunSpec, model: ModelSpec, lengths: Lengths | None, eval_l
     notes.extend(taken_for_granted(run.target.gpu))
     decisive = (run.origins.get(name) for name in ("objective", "precision", "weights_dtype", "lora_r", "sequence_len"))
     notes.extend(origin.why for origin in decisive if origin is not None and origin.kind == "assumed")
-    if lengths is None and not run.sample_packing:
+    if lengths is None and not run.shapes.sample_packing:
         longest = run.keys.get("sequence_len", "sequence_len")
         notes.append(f"no --lengths: every batch as wide as {longest} allows, with shorter rows in it")
-    if lengths is None and not run.constant_shapes:
+    if lengths is None and not run.shapes.constant_shapes:
         notes.append("widths follow the data: varying ones may reserve more than this, see --lengths")
     for given in (lengths, eval_lengths):
         if given is None:
             continue
         notes.extend(given.assumptions)
         notes.extend(_labels(run, given))
-        if run.packing_fill == "full" and lists_widths(given.tokens, run.pad_multiple):
+        if run.shapes.packing_fill == "full" and lists_widths(given.tokens, run.shapes.pad_multiple):
             notes.append("the lengths are all rounded: taken for widths of batches, with shorter rows in them")
     return list(dict.fromkeys(notes))
 
@@ -298,7 +299,11 @@ def _assumptions(run: RunSpec, model: ModelSpec, lengths: Lengths | None, eval_l
 def _labels(run: RunSpec, lengths: Lengths) -> Iterator[str]:
     """How much of the data is trained on, where the loss goes by that and the data was asked."""
     counts = lengths.labels(run)
-    if lengths.labelled is None and counts is not None and "tiled" in (run.loss_kernel, run.log_probs):
+    if (
+        lengths.labelled is None
+        and counts is not None
+        and "tiled" in (run.kernels.loss_kernel, run.objective.log_probs)
+    ):
         share = sum(counts) / max(1, sum(lengths.tokens))
         yield f"labels: {share:.0%} of the data's tokens are trained on, by their share of each row's text"
 
@@ -311,7 +316,7 @@ def _version(run: RunSpec, package: str) -> str:
 def profile_of(prediction: Prediction) -> Profile:
     """The run with memory to spare as a picture needs it: the same run that the figures are of."""
     run = prediction.run
-    settings = parse_settings(run.allocator, run.target.torch)
+    settings = parse_settings(run.allocator.settings, run.target.torch)
     outside = prediction.needs.outside_bytes
     return profile_timeline(prediction.timeline, settings, torch=run.target.torch, outside_bytes=outside)
 

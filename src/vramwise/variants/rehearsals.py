@@ -7,7 +7,7 @@ rows padded to the width that was taken for granted anyway. What was worked out 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 from vramwise.allocator.quick.stretches import Stretches
 from vramwise.allocator.run import simulate
@@ -16,7 +16,7 @@ from vramwise.ghost.loops.batches import BatchShape, largest
 from vramwise.ghost.loops.sft import ghost_run
 from vramwise.ghost.tape import LIGER
 from vramwise.timeline import MemoryReport, Timeline
-from vramwise.types import ModelSpec, RunSpec
+from vramwise.types import SETTINGS, ModelSpec, RunSpec
 
 # Loading has its own transients, and its cache is emptied before the first step: its peak is told apart from the run's.
 LOADING = frozenset({"load"})
@@ -25,13 +25,13 @@ LOADING = frozenset({"load"})
 # what is idle), and what has become shapes before it begins.
 UNSEEN_BY_THE_GHOST = frozenset(
     {
-        *("trainer", "trainer_title", "config", "target", "origins", "keys", "base_model", "model_type"),
+        "base_model",
         *("effective_batch_size", "pad_to_sequence_len", "pad_multiple", "constant_shapes", "group_by_length"),
         *("packing_fill", "packed_together", "shuffle_seed", "labels_on"),
-        *("long_rows", "allocator", "added_variables", "duplicate_keys", "unfollowed"),
+        *("long_rows", "allocator", "unfollowed"),
     }
 )
-SEEN_BY_THE_GHOST = tuple(field.name for field in fields(RunSpec) if field.name not in UNSEEN_BY_THE_GHOST)
+SEEN_BY_THE_GHOST = tuple(name for name in SETTINGS if name not in UNSEEN_BY_THE_GHOST)
 
 
 @dataclass(slots=True)
@@ -50,9 +50,9 @@ class Rehearsals:
         """The run's requests, and what had to be assumed."""
         gpu = run.target.gpu
         evals = evals or [largest(run, evaluation=True)] * 2  # what a ghost run without them takes
-        values = tuple([getattr(run, name) for name in SEEN_BY_THE_GHOST])
+        values = tuple([run.value(name) for name in SEEN_BY_THE_GHOST])
         liger = run.target.stack.parts("liger-kernel") or LIGER
-        allocator = run.allocator if run.spare_model or run.reference == "model" else None
+        allocator = run.allocator.settings if run.objective.spare_model or run.objective.reference == "model" else None
         key = (values, allocator, run.target.torch, liger, gpu, model, tuple(widths), tuple(evals), steps)
         if key not in self._ghosts:
             self._ghosts[key] = ghost_run(

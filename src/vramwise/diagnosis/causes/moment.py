@@ -115,7 +115,7 @@ def saving(case: Case) -> Iterator[Cause]:
         sharded = (
             "fsdp" in files
             or "deepspeed" in files
-            or (case.run is not None and case.run.sharding not in ("none", "ddp"))
+            or (case.run is not None and case.run.sharding.kind not in ("none", "ddp"))
         )
         yield Cause(
             id="save-gather",
@@ -193,7 +193,7 @@ def long_tail(case: Case) -> Iterator[Cause]:
     if not case.in_step or symptom.step is None or symptom.step < LATE_STEP or symptom.after:
         return
     run, capacity = case.run, case.capacity
-    if run is not None and run.constant_shapes:
+    if run is not None and run.shapes.constant_shapes:
         return
     evidence = [f"{symptom.step - 1} steps passed before it"]
     confidence = 0.55

@@ -98,8 +98,8 @@ def _word(case: Case, cause: Cause) -> tuple[bool | None, str]:
     failure = report.out_of_memory
     if cause.id == "logits":
         held = needs.breakdown_bytes.get("logits", 0)
-        if ghost.run.loss_kernel in ("cut", "liger_fused_linear"):
-            return False, f"loss kernel {ghost.run.loss_kernel} never holds the logits of a whole micro-batch"
+        if ghost.run.kernels.loss_kernel in ("cut", "liger_fused_linear"):
+            return False, f"loss kernel {ghost.run.kernels.loss_kernel} never holds the logits of a whole micro-batch"
         alike = [match for match in case.matches if match.category == "logits"]
         if alike and held:
             return True, f"{readable(held)} of logits at its peak, requests of {readable(case.requested)} among them"
@@ -124,7 +124,7 @@ def _word(case: Case, cause: Cause) -> tuple[bool | None, str]:
     if cause.id == "long-tail" and failure is not None and case.requested > case.there_bytes:
         return (
             True,
-            f"batches of the full {ghost.run.sequence_len} tokens do not fit ({failure.phase}, {failure.label})",
+            f"batches of the full {ghost.run.shapes.sequence_len} tokens do not fit ({failure.phase}, {failure.label})",
         )
     if cause.id in ("fragmentation", "other-process", "leak") and ghost.prediction.fits:
         return True, f"the config alone reserves {readable(report.peak_reserved_bytes)} and would fit"

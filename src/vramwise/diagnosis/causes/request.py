@@ -51,7 +51,7 @@ def eager_attention(case: Case) -> Iterator[Cause]:
     if not frames and found is None:
         return
     confidence = 0.93 if frames and found else 0.85 if frames else 0.7
-    if case.run is not None and case.run.attn_implementation != "eager":
+    if case.run is not None and case.run.kernels.attn_implementation != "eager":
         confidence *= 0.8 if frames else 0.3
     evidence = ["the traceback ends in eager attention"] if frames else []
     evidence += case.arithmetic("scores")

@@ -24,13 +24,13 @@ _WRAPPED_BY_THE_TRAINER = ("dpo", "ipo", "kto")
 
 def load(t: Tape, model: ModelSpec, run: RunSpec, sharding: Sharding) -> Weights:
     """The weights of the model that is trained, its adapters included; the cache is handed back at the end."""
-    if run.layer_offloading and run.loads_through == "device":
+    if run.savings.layer_offloading and run.loading.loads_through == "device":
         # layers leave the card when the whole model has been on it
         _load_onto_card(t, Weights(model, run, replace(sharding, host_weights=False)))
         t.empty_cache()
-        run = replace(run, resets_load_peaks=False)
+        run = run.changed(resets_load_peaks=False)
     weights = Weights(model, run, sharding)
-    if run.loads_through == "host" and not stays_on_host(sharding):
+    if run.loading.loads_through == "host" and not stays_on_host(sharding):
         move_to_device(t, weights)
     else:
         _load_onto_card(t, weights)
@@ -52,13 +52,13 @@ def load_reference(t: Tape, model: ModelSpec, run: RunSpec, sharding: Sharding) 
 
 def _load_onto_card(t: Tape, weights: Weights) -> None:
     run = weights.run
-    _load_base(t, weights, trainable=run.adapter is None)
-    if run.adapter is None:
+    _load_base(t, weights, trainable=run.adapter.kind is None)
+    if run.adapter.kind is None:
         return
-    late = run.rl in _WRAPPED_BY_THE_TRAINER
+    late = run.objective.rl in _WRAPPED_BY_THE_TRAINER
     if not late:
         add_adapters(t, weights)
-    if run.resets_load_peaks:
+    if run.loading.resets_load_peaks:
         t.reset_peaks()
     if late:
         t.empty_cache()
@@ -68,5 +68,5 @@ def _load_onto_card(t: Tape, weights: Weights) -> None:
 def _load_base(t: Tape, weights: Weights, *, trainable: bool) -> None:
     read_weights(t, weights, trainable=trainable)
     cast_for_training(t, weights)
-    if weights.run.resets_load_peaks:
+    if weights.run.loading.resets_load_peaks:
         t.reset_peaks()

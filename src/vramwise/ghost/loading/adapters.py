@@ -16,7 +16,7 @@ Planned = dict[str, LoraTarget]
 def add_adapters(t: Tape, weights: Weights) -> None:
     """Around a base that is on the card: all matrices in the base's type first, then one after the other to fp32."""
     run = weights.run
-    base = BY_NAME[run.weights_dtype]
+    base = BY_NAME[run.precision.weights_dtype]
     targets = list(planned_adapters(weights).values())
     first: list[Parameter] = []
     for target in targets:
@@ -39,7 +39,7 @@ def add_adapters(t: Tape, weights: Weights) -> None:
     _tie_saved_head(weights)
     for name in [*weights.by_name]:
         copy_saved(t, weights, name)
-    each = 3 if run.use_dora else 2
+    each = 3 if run.adapter.use_dora else 2
     for position, target in enumerate(targets):
         _keep(weights, target, first[position * each : (position + 1) * each])
 
@@ -47,7 +47,7 @@ def add_adapters(t: Tape, weights: Weights) -> None:
 def planned_adapters(weights: Weights) -> Planned:
     """The modules that get an adapter, by name, in the model's order."""
     run = weights.run
-    if run.adapter is None:
+    if run.adapter.kind is None:
         return {}
     wanted = wanted_targets(run, weights.model)
     return {target.name: target for target in lora_targets(weights.model, wanted)}
@@ -68,7 +68,7 @@ def adapter_beside(t: Tape, weights: Weights, name: str, planned: Planned) -> No
 
 def copy_saved(t: Tape, weights: Weights, name: str) -> None:
     """PEFT's modules_to_save: a trainable copy, in the type of the original, which stays where it is."""
-    wanted = weights.run.lora_modules_to_save
+    wanted = weights.run.adapter.lora_modules_to_save
     if not wanted or not name.removesuffix(".weight").removesuffix(".bias").endswith(wanted):
         return
     original = weights.by_name[name]
@@ -83,7 +83,7 @@ def copy_saved(t: Tape, weights: Weights, name: str) -> None:
 def _tie_saved_head(weights: Weights) -> None:
     """A tied head has no weight of its own: copied, it gets one, and copying the embeddings leaves the head with the
     original."""
-    if not weights.run.lora_modules_to_save or not weights.model.tie_word_embeddings:
+    if not weights.run.adapter.lora_modules_to_save or not weights.model.tie_word_embeddings:
         return
     layout = layout_of(weights.model)
     embedding = f"{layout.inside(weights.model, layout.embedding)}.weight"
@@ -92,10 +92,10 @@ def _tie_saved_head(weights: Weights) -> None:
 
 def _matrices(weights: Weights, target: LoraTarget) -> list[tuple[str, tuple[int, ...]]]:
     run = weights.run
-    assert run.lora_r is not None
-    rank = run.lora_r * target.rank_factor * target.experts
+    assert run.adapter.lora_r is not None
+    rank = run.adapter.lora_r * target.rank_factor * target.experts
     shapes: list[tuple[str, tuple[int, ...]]] = [("A", (rank, target.in_features)), ("B", (target.out_features, rank))]
-    if run.use_dora:
+    if run.adapter.use_dora:
         shapes.append(("magnitude", (target.out_features,)))
     return shapes
 
@@ -103,7 +103,7 @@ def _matrices(weights: Weights, target: LoraTarget) -> list[tuple[str, tuple[int
 def _keep(weights: Weights, target: LoraTarget, group: list[Parameter]) -> None:
     weights.adapters[target.name] = (group[0], group[1])
     weights.targets[target.name] = target
-    if weights.run.use_dora:
+    if weights.run.adapter.use_dora:
         weights.magnitudes[target.name] = group[2]
 
 

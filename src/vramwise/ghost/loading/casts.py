@@ -21,14 +21,18 @@ _EMBEDDINGS = ("embedding", "lm_head")
 def cast_for_training(t: Tape, weights: Weights) -> None:
     """The trainer's casts, PEFT's preparation, and back to the run's type unless norms and embeddings stay in fp32."""
     run = weights.run
-    raised = {*run.upcasts_at_load}
+    raised = {*run.loading.upcasts_at_load}
     recast(t, weights, FP32, raised)
-    if run.quantization is not None and run.adapter is not None and run.quantised_base_prepared != "no":
+    if (
+        run.loading.quantization is not None
+        and run.adapter.kind is not None
+        and run.loading.quantised_base_prepared != "no"
+    ):
         raised |= _prepare_quantised(t, weights)
-    if run.fp32_embeddings:
+    if run.precision.fp32_embeddings:
         recast(t, weights, FP32, KEPT_TOGETHER)
-    elif not run.upcasts_stay:
-        recast(t, weights, BY_NAME[run.weights_dtype], KEPT_TOGETHER & raised)
+    elif not run.loading.upcasts_stay:
+        recast(t, weights, BY_NAME[run.precision.weights_dtype], KEPT_TOGETHER & raised)
 
 
 def widen_trained(t: Tape, weights: Weights) -> None:
@@ -49,7 +53,7 @@ def _prepare_quantised(t: Tape, weights: Weights) -> set[str]:
 
     Biases of quantised layers go back to the input's type at their first use and are left out.
     """
-    spared = _EMBEDDINGS if weights.run.quantised_base_prepared == "but embeddings" else ()
+    spared = _EMBEDDINGS if weights.run.loading.quantised_base_prepared == "but embeddings" else ()
     kinds = {str(parameter.kind) for parameter in parameters(weights.model)} - {"bias", *spared}
     recast(t, weights, FP32, kinds)
     t.empty_cache()

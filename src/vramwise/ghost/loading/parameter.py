@@ -46,8 +46,8 @@ def _zero_parameter(
 ) -> Parameter:
     """Whole, but for weights of the model itself under ZeRO 3; quantised models are cut later."""
     zero, run = weights.sharding.zero, weights.run
-    adapter = trainable and run.adapter is not None
-    if zero is None or zero.stage < 3 or adapter or run.quantization is not None:
+    adapter = trainable and run.adapter.kind is not None
+    if zero is None or zero.stage < 3 or adapter or run.loading.quantization is not None:
         return Parameter(t, name, shape, dtype, trainable=trainable)
     made = Parameter(t, name, shape, dtype, trainable=trainable, stored=0)
     made.storage = cut_as_loaded(t, made.numel, dtype, zero)

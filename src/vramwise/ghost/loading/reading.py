@@ -32,7 +32,7 @@ def stays_on_host(sharding: Sharding) -> bool:
 
 def read_weights(t: Tape, weights: Weights, *, trainable: bool) -> None:
     """Bring the base weights to the card in the run's way."""
-    if weights.run.loads_through == "device" and not stays_on_host(weights.sharding):
+    if weights.run.loading.loads_through == "device" and not stays_on_host(weights.sharding):
         _read_to_device(t, weights, trainable=trainable)
     else:
         _make_on_device(t, weights, trainable=trainable)
@@ -41,15 +41,15 @@ def read_weights(t: Tape, weights: Weights, *, trainable: bool) -> None:
 def bits_of(run: RunSpec, parameter: Described) -> str | None:
     """How a weight is quantised, if it is."""
     if parameter.kind == "linear":
-        return run.quantization
+        return run.loading.quantization
     apart = len(parameter.shape) == 3 and ".experts." in parameter.name
-    return run.expert_quantization if apart else None
+    return run.loading.expert_quantization if apart else None
 
 
 def _read_to_device(t: Tape, weights: Weights, *, trainable: bool) -> None:
     run, model = weights.run, weights.model
-    base = BY_NAME[run.weights_dtype]
-    if run.expert_quantization is None:
+    base = BY_NAME[run.precision.weights_dtype]
+    if run.loading.expert_quantization is None:
         warm_up(t, weights, _bytes_on_card(weights, base))
     experts: Matrices = {}
     for parameter in checkpoint_order(model):
@@ -70,7 +70,7 @@ def _read_to_device(t: Tape, weights: Weights, *, trainable: bool) -> None:
     weights.buffers += rotary_buffers(t, model, computed_on_device=False)
     if weights.block.scaled_embeddings == "inside":
         weights.buffers.append(Storage(t, base.size))  # the factor that embeddings are scaled by
-    if run.expert_quantization is not None:
+    if run.loading.expert_quantization is not None:
         t.empty_cache()
 
 
@@ -84,7 +84,7 @@ def _arrive(t: Tape, weights: Weights, parameter: Described, base: DType, expert
         if parameter.name not in experts:
             ahead = [other for other in checkpoint_order(model) if other.layer == parameter.layer]
             together = [other for other in ahead if is_merged(model, other)]
-            one_by_one = weights.run.quantization is not None
+            one_by_one = weights.run.loading.quantization is not None
             experts |= read_experts(t, parameter, base) if one_by_one else read_layer(t, together, base)
         return merge_experts(t, parameter, experts.pop(parameter.name), base)
     if bits_of(weights.run, parameter) is not None and not _packed_in_checkpoint(weights):
@@ -115,8 +115,8 @@ def _quantise(
     if bits == "8bit":
         weights.quantised[name] = quantise_8bit(t, shape)
         return
-    packed_already = _packed_in_checkpoint(weights) and weights.run.loads_through == "device"
-    nested = weights.run.nested_scales
+    packed_already = _packed_in_checkpoint(weights) and weights.run.loading.loads_through == "device"
+    nested = weights.run.loading.nested_scales
     kept = packed_4bit(t, shape) if packed_already else quantise_4bit(t, shape, base, arrived, nested=nested)
     weights.quantised[name] = kept
     sharding = weights.sharding
@@ -132,8 +132,8 @@ def _quantise(
 def _make_on_device(t: Tape, weights: Weights, *, trainable: bool) -> None:
     """As a model built from its config and moved to the device: in the model's order, the head before it is tied."""
     run, model = weights.run, weights.model
-    base = BY_NAME[run.weights_dtype]
-    computed = run.quantization is None
+    base = BY_NAME[run.precision.weights_dtype]
+    computed = run.loading.quantization is None
     buffers_due = True
     for parameter in parameters(model):
         if parameter.kind == "lm_head" and buffers_due:
@@ -160,11 +160,11 @@ def _make_on_device(t: Tape, weights: Weights, *, trainable: bool) -> None:
 def move_to_device(t: Tape, weights: Weights) -> None:
     """Move a finished model: parameters in the model's order, each module's adapter behind it, buffers last."""
     run, model = weights.run, weights.model
-    base, trainable = BY_NAME[run.weights_dtype], run.adapter is None
+    base, trainable = BY_NAME[run.precision.weights_dtype], run.adapter.kind is None
     planned = planned_adapters(weights)
     for parameter in parameters(model):
         t.mark("weights", parameter.name)
-        dtype = FP32 if run.fp32_embeddings and parameter.kind in KEPT_TOGETHER else base
+        dtype = FP32 if run.precision.fp32_embeddings and parameter.kind in KEPT_TOGETHER else base
         made = new_parameter(t, weights, parameter.name, parameter.shape, dtype, trainable=trainable)
         weights.by_name[parameter.name] = made
         del made

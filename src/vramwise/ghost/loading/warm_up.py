@@ -28,7 +28,7 @@ def warm_up(t: Tape, weights: Weights, total: int) -> None:
     several ranks the card is given, and not asked.
     """
     t.mark("weights", "warm-up of the allocator")
-    idle = 0 if t.count == 0 else _idle_bytes(t, weights.run.allocator)
+    idle = 0 if t.count == 0 else _idle_bytes(t, weights.run.allocator.settings)
     if weights.sharding.ranks == 1:
         Storage(t, _PROBE_BYTES)
         idle = idle or _SMALL_SEGMENT

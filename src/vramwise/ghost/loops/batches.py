@@ -39,7 +39,7 @@ _PAIRED = frozenset({"dpo", "orpo", "cpo", "reward", "value"})
 
 def rows_a_sample(run: RunSpec) -> int:
     """How many rows of a batch a sample becomes."""
-    return 2 if run.objective in _PAIRED else 1
+    return 2 if run.objective.kind in _PAIRED else 1
 
 
 def labels_in(shape: BatchShape) -> int | None:
@@ -52,14 +52,16 @@ def labels_in(shape: BatchShape) -> int | None:
 def largest(run: RunSpec, *, evaluation: bool = False) -> BatchShape:
     """The largest batch that the settings allow: every row full. Packed rows are as long in an evaluation."""
     rows, longest = _limits(run, evaluation=evaluation)
-    packed = run.eval_sample_packing if evaluation else run.packing_rows != "none"
-    longest = run.sequence_len if packed else longest
-    if run.completion_len is not None and run.completion_len >= longest:
-        longest += run.completion_len  # nothing is left for prompts: they are taken to be that long themselves
-    if run.packing_rows == "one" and packed:
+    packed = run.evaluation.eval_sample_packing if evaluation else run.shapes.packing_rows != "none"
+    longest = run.shapes.sequence_len if packed else longest
+    if run.objective.completion_len is not None and run.objective.completion_len >= longest:
+        longest += (
+            run.objective.completion_len
+        )  # nothing is left for prompts: they are taken to be that long themselves
+    if run.shapes.packing_rows == "one" and packed:
         return BatchShape(1, rows * longest, False)
     # Packed rows under sdpa or eager carry a block-diagonal mask, as padded ones do.
-    masked = run.packing_rows == "micro" and packed and run.packed_mask != "none"
+    masked = run.shapes.packing_rows == "micro" and packed and run.shapes.packed_mask != "none"
     return BatchShape(rows, _rounded(run, longest), masked)
 
 
@@ -77,11 +79,13 @@ def from_lengths(
     `are_widths`: the numbers are widths of batches, with shorter rows in each. `labelled`: how many tokens of each
     sample are trained on, the last ones.
     """
-    if run.eval_sample_packing if evaluation else run.packing_rows != "none":
+    if run.evaluation.eval_sample_packing if evaluation else run.shapes.packing_rows != "none":
         return [largest(run, evaluation=evaluation)]
     rows, longest = _limits(run, evaluation=evaluation)
-    if run.completion_len is not None:
-        lengths = [length + run.completion_len for length in lengths for _ in range(run.rows_per_prompt)]
+    if run.objective.completion_len is not None:
+        lengths = [
+            length + run.objective.completion_len for length in lengths for _ in range(run.objective.rows_per_prompt)
+        ]
         kept = list(lengths)
     else:
         kept = _within(run, lengths, longest)
@@ -91,7 +95,7 @@ def from_lengths(
     shapes = []
     for start in range(0, len(kept), rows):
         batch = kept[start : start + rows]
-        width = _rounded(run, longest if run.pad_to_sequence_len else max(batch))
+        width = _rounded(run, longest if run.shapes.pad_to_sequence_len else max(batch))
         padded = are_widths or min(batch) < width
         counts = padded and not are_widths and _reads_tokens(run)
         known = sum(labels[start : start + rows]) if labels else None
@@ -101,7 +105,7 @@ def from_lengths(
 
 def _reads_tokens(run: RunSpec) -> bool:
     """Whether anything goes by the real tokens of a padded batch."""
-    return "flash" in run.attn_implementation or "tiled" in (run.loss_kernel, run.log_probs)
+    return "flash" in run.kernels.attn_implementation or "tiled" in (run.kernels.loss_kernel, run.objective.log_probs)
 
 
 def _labels(run: RunSpec, lengths: Sequence[int], labelled: Sequence[int] | None, longest: int) -> list[int]:
@@ -109,7 +113,11 @@ def _labels(run: RunSpec, lengths: Sequence[int], labelled: Sequence[int] | None
 
     A row's first token follows nothing: it is never foretold.
     """
-    if labelled is None or run.long_rows != "cut" or "tiled" not in (run.loss_kernel, run.log_probs):
+    if (
+        labelled is None
+        or run.shapes.long_rows != "cut"
+        or "tiled" not in (run.kernels.loss_kernel, run.objective.log_probs)
+    ):
         return []
     pairs = zip(lengths, labelled, strict=True)
     return [max(0, min(count - max(0, length - longest), min(length, longest) - 1)) for length, count in pairs]
@@ -119,7 +127,7 @@ def as_shapes(run: RunSpec, widths: Widths | None, *, evaluation: bool = False) 
     """Widths as shapes: bare numbers are padded batches where the run's shapes vary, full ones where they do not."""
     rows, _ = _limits(run, evaluation=evaluation)
     return [
-        item if isinstance(item, BatchShape) else BatchShape(rows, item, not run.constant_shapes)
+        item if isinstance(item, BatchShape) else BatchShape(rows, item, not run.shapes.constant_shapes)
         for item in widths or ()
     ]
 
@@ -128,13 +136,15 @@ def _limits(run: RunSpec, *, evaluation: bool) -> tuple[int, int]:
     """Rows of a batch, and the longest row."""
     each = rows_a_sample(run)
     if not evaluation:
-        return each * run.micro_batch_size, run.sequence_len
-    return each * (run.eval_batch_size or run.micro_batch_size), run.eval_sequence_len or run.sequence_len
+        return each * run.batch.micro_batch_size, run.shapes.sequence_len
+    return each * (
+        run.evaluation.eval_batch_size or run.batch.micro_batch_size
+    ), run.evaluation.eval_sequence_len or run.shapes.sequence_len
 
 
 def _within(run: RunSpec, lengths: Sequence[int], longest: int) -> list[int]:
     """Samples that are too long are dropped, or cut; a pair goes with either of its rows."""
-    if run.long_rows == "cut":
+    if run.shapes.long_rows == "cut":
         return [min(length, longest) for length in lengths]
     each = rows_a_sample(run)
     samples = [lengths[start : start + each] for start in range(0, len(lengths), each)]
@@ -142,5 +152,5 @@ def _within(run: RunSpec, lengths: Sequence[int], longest: int) -> list[int]:
 
 
 def _rounded(run: RunSpec, width: int) -> int:
-    multiple = max(run.pad_multiple, 1)
+    multiple = max(run.shapes.pad_multiple, 1)
     return -(-width // multiple) * multiple

@@ -21,7 +21,7 @@ class DpoRun(PreferenceRun):
 
     def train(self, plan: Plan) -> None:
         """The reference's log-probabilities come first where they are wanted beforehand."""
-        if self.run.reference_precomputed:
+        if self.run.objective.reference_precomputed:
             self._precompute(plan)
         super().train(plan)
 
@@ -34,12 +34,12 @@ class DpoRun(PreferenceRun):
         following = shifted(t, logits)
         loss = scored(t, self.log_probs(following))
         reference: Tensor | None = None
-        if not self.run.reference_precomputed:
+        if not self.run.objective.reference_precomputed:
             with self.referring():
                 reference = self.logits(self.reference, batch, padded)
             self._score_reference(reference)
         half = following.shape[0] // 2
-        if half and self.run.chosen_cross_entropy:
+        if half and self.run.objective.chosen_cross_entropy:
             loss = add(t, loss, self._cross_entropy(rows_of(t, following, half), batch))
         if half:
             mean_of_chosen(t, rows_of(t, following, half), half)
@@ -57,7 +57,7 @@ class DpoRun(PreferenceRun):
 
     def _without_logits(self, batch: Batch, padded: bool) -> Tensor:
         loss = scored(self.t, self.chunked(self.policy, batch, padded))
-        if not self.run.reference_precomputed:
+        if not self.run.objective.reference_precomputed:
             with self.referring():
                 scored(self.t, self.chunked(self.reference, batch, padded))
         return loss

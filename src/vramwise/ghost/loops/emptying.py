@@ -37,4 +37,4 @@ class Emptying(NamedTuple):
 
 def emptying_of(run: RunSpec, evals: Container[int]) -> Emptying:
     """What the run's settings say; `evals`: the steps that an evaluation follows."""
-    return Emptying(run.empty_cache_steps, run.collect_steps, evals)
+    return Emptying(run.allocator.empty_cache_steps, run.allocator.collect_steps, evals)

@@ -37,19 +37,19 @@ class GrpoRun(PreferenceRun):
         shape = max(step.held, key=lambda held: held.width)
         t, run = self.t, self.run
         t.grad_enabled = False
-        rows = run.generation_rows or shape.rows
-        if run.engine == "policy":
+        rows = run.objective.generation_rows or shape.rows
+        if run.objective.engine == "policy":
             self._generate(shape, rows)
         self._wake()
-        if self.generator is not None and run.engine_sleeps:
+        if self.generator is not None and run.objective.engine_sleeps:
             self.generator = None
             t.empty_cache()
         batch = self._rows(BatchShape(rows, shape.width, shape.padded))
-        if run.old_log_probs or run.reference != "none":
+        if run.objective.old_log_probs or run.objective.reference != "none":
             t.phase("reference", self.step)
-        if run.old_log_probs:
+        if run.objective.old_log_probs:
             self._score(self.policy, batch, shape, rows)
-        if run.reference != "none":
+        if run.objective.reference != "none":
             self._score(self.reference, batch, shape, rows)
         del batch
         t.grad_enabled = True
@@ -57,17 +57,17 @@ class GrpoRun(PreferenceRun):
 
     def predict(self, batch: Batch, shape: BatchShape) -> Tensor:
         """Evaluation generates too, a batch at a time."""
-        if self.run.engine == "policy":
+        if self.run.objective.engine == "policy":
             self._generate(shape, shape.rows)
         self.t.phase("eval", self.step)
-        if self.run.reference != "none":
+        if self.run.objective.reference != "none":
             self._score(self.reference, self._rows(shape), shape, shape.rows)
         return super().predict(batch, shape)
 
     def batch(self, shape: BatchShape) -> Batch:
         """Prompts and completions apart."""
         self.t.mark("data", "batch")
-        completion = min(self.run.completion_len or 1, shape.width - 1) or 1
+        completion = min(self.run.objective.completion_len or 1, shape.width - 1) or 1
         widths = (shape.width - completion, shape.width - completion, completion, completion)
         return {key: self.t.new((shape.rows, width), INT64) for key, width in zip(self.keys, widths, strict=True)}
 
@@ -86,7 +86,7 @@ class GrpoRun(PreferenceRun):
         """At the sampling temperature: by a division in place, or within the kernel."""
         t = self.t
         rows, tokens, words = logits.shape
-        if self.run.log_probs == "copied":
+        if self.run.objective.log_probs == "copied":
             return self.log_probs(divide_slice_in_place(t, logits, (rows, tokens - 1, words)))
         following = shifted(t, logits)
         return self.log_probs(sliced(t, following, following.shape))
@@ -99,10 +99,10 @@ class GrpoRun(PreferenceRun):
     def _generate(self, shape: BatchShape, rows: int) -> None:
         t, model = self.t, self.model
         t.phase("generate", self.step)
-        completion = min(self.run.completion_len or 1, shape.width - 1) or 1
+        completion = min(self.run.objective.completion_len or 1, shape.width - 1) or 1
         prompt = max(1, shape.width - completion)
         batch = self._rows(BatchShape(rows, prompt, shape.padded))
-        cache = Cache(rows, model, self.amp or BY_NAME[self.run.weights_dtype], [])
+        cache = Cache(rows, model, self.amp or BY_NAME[self.run.precision.weights_dtype], [])
         t.autocast = self.amp
         prefill(t, self.policy, cache, batch["input_ids"], batch["attention_mask"], shape.padded)
         t.autocast = None
@@ -112,7 +112,7 @@ class GrpoRun(PreferenceRun):
 
     def _score(self, model: Model, batch: Batch, shape: BatchShape, rows: int) -> None:
         """Log-probabilities without a graph; the last chunk's logits stay until the next one's are there."""
-        completion = min(self.run.completion_len or 1, shape.width - 1) or 1
+        completion = min(self.run.objective.completion_len or 1, shape.width - 1) or 1
         logits: Tensor | None = None
         for _ in range(min(2, -(-rows // shape.rows))):
             part = self._rows(shape)
@@ -126,6 +126,6 @@ class GrpoRun(PreferenceRun):
     def _wake(self) -> None:
         """The engine takes its share of the card; unless it sleeps at times, it keeps that."""
         run, gpu = self.run, self.run.target.gpu
-        if run.engine == "beside" and gpu is not None and self.generator is None:
+        if run.objective.engine == "beside" and gpu is not None and self.generator is None:
             self.t.mark("engine", "inference engine")
-            self.generator = Storage(self.t, int(run.engine_share * gpu.memory_bytes))
+            self.generator = Storage(self.t, int(run.objective.engine_share * gpu.memory_bytes))

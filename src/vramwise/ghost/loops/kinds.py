@@ -29,5 +29,5 @@ _WHOLE: dict[str, type[Run]] = {"dpo": WholeDpoRun, "kto": WholeKtoRun}
 
 def loop_of(run: RunSpec) -> type[Run]:
     """The loop of that run."""
-    kinds = _LOOPS | _WHOLE if run.log_probs == "whole" else _LOOPS
-    return kinds[run.objective]
+    kinds = _LOOPS | _WHOLE if run.objective.log_probs == "whole" else _LOOPS
+    return kinds[run.objective.kind]

@@ -48,7 +48,7 @@ class KtoRun(PreferenceRun):
 
     def _without_logits(self, batch: Batch, padded: bool) -> Tensor:
         loss = scored(self.t, self.chunked(self.policy, batch, padded))
-        if not self.run.reference_precomputed:
+        if not self.run.objective.reference_precomputed:
             with self.referring():
                 self._mismatched(self.reference, batch, padded)
                 scored(self.t, self.chunked(self.reference, batch, padded))

@@ -21,7 +21,7 @@ class OddsRun(PreferenceRun):
         t = self.t
         logits = self.logits(self.policy, batch, padded)
         chosen_loss: Tensor | None = None
-        if self.run.chosen_cross_entropy:
+        if self.run.objective.chosen_cross_entropy:
             chosen_loss = self._cross_entropy(rows_of(t, logits, max(1, logits.shape[0] // 2)), batch)
         loss = scored(t, self.log_probs(shifted(t, logits)))
         if chosen_loss is not None:

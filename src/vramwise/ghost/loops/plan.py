@@ -30,9 +30,9 @@ def make_plan(
 ) -> Plan:
     """Steps and evaluations; without a number of steps, as many as the widths give or the steady state needs."""
     micro = as_shapes(run, widths) or [largest(run)]
-    each = run.gradient_accumulation_steps
+    each = run.batch.gradient_accumulation_steps
     count = steps or (max(len(micro) // each, 1) if widths else _STEADY_STEPS)
-    context = run.context_parallel_size
+    context = run.sharding.context_parallel_size
     micro = [_share(shape, context) for shape in micro]
     evals, skipped = _evals(run, eval_widths, count, layers)
     plan = Plan(micro, each, count, evals, layers, emptying_of(run, evals))
@@ -47,24 +47,28 @@ def _share(shape: BatchShape, ranks: int) -> BatchShape:
 
 def _evals(run: RunSpec, widths: Widths | None, steps: int, layers: int) -> tuple[dict[int, list[BatchShape]], int]:
     """The batches of each evaluation by its step; of very many the first ones and the last, and how many are left."""
-    if not run.evaluates or run.eval_batch_size is None:
+    if not run.evaluation.evaluates or run.evaluation.eval_batch_size is None:
         return {}, 0
     # two batches of the same shape: the second finds what the first left
     shapes = as_shapes(run, widths, evaluation=True) or [largest(run, evaluation=True)] * 2
-    shapes = [_share(shape, run.context_parallel_size) for shape in shapes]
-    every = int(run.eval_steps) if run.eval_steps and 1 <= run.eval_steps < steps else steps
+    shapes = [_share(shape, run.sharding.context_parallel_size) for shape in shapes]
+    every = (
+        int(run.evaluation.eval_steps)
+        if run.evaluation.eval_steps and 1 <= run.evaluation.eval_steps < steps
+        else steps
+    )
     most = max(_FEWEST_EVALS, _LAYERS_IN_EVALS // layers // (len(shapes) + FEWEST_DIFFERENT))
     # the trainer evaluates once more when it stops
     before_last = range(every, steps, every)
     found = dict.fromkeys((*before_last[: most - 1], steps), shapes)
-    if run.eval_on_start:
+    if run.evaluation.eval_on_start:
         found[0] = shapes
     return found, max(0, len(before_last) - most + 1)
 
 
 def local_model(run: RunSpec, model: ModelSpec) -> ModelSpec:
     """What one rank of a tensor-parallel group holds: its share of heads and feed-forward widths."""
-    ranks = run.tensor_parallel_size
+    ranks = run.sharding.tensor_parallel_size
     if ranks <= 1:
         return model
     return replace(
@@ -91,7 +95,7 @@ def assumptions(
         found.append(
             f"without data: every micro-batch is taken to be {shape.rows} × {shape.width} tokens, all rows full"
         )
-    if run.evaluates and eval_widths is None:
+    if run.evaluation.evaluates and eval_widths is None:
         shape = largest(run, evaluation=True)
         found.append(f"without data: every evaluation batch is taken to be {shape.rows} × {shape.width} tokens")
     if model.family_assumed:
@@ -103,29 +107,31 @@ def assumptions(
         found.append(f"{model.model_type}: {family.coarse}")
     if model.taken_for:
         found.append(model.taken_for)
-    if not is_known(run.optimizer):
-        found.append(f"optimizer '{run.optimizer}' is not modelled: taken for fused AdamW")
-    if run.attn_implementation not in ("eager", "sdpa") and "flash" not in run.attn_implementation:
-        found.append(f"attn_implementation '{run.attn_implementation}' is predicted as flash attention")
-    if run.loss_kernel == "liger_fused_linear" and (run.adapter is None or "lm_head" in run.lora_modules_to_save):
+    if not is_known(run.optimizer.name):
+        found.append(f"optimizer '{run.optimizer.name}' is not modelled: taken for fused AdamW")
+    if run.kernels.attn_implementation not in ("eager", "sdpa") and "flash" not in run.kernels.attn_implementation:
+        found.append(f"attn_implementation '{run.kernels.attn_implementation}' is predicted as flash attention")
+    if run.kernels.loss_kernel == "liger_fused_linear" and (
+        run.adapter.kind is None or "lm_head" in run.adapter.lora_modules_to_save
+    ):
         version = ".".join([str(part) for part in liger])
         found.append(f"liger-kernel {version} is taken; versions differ in what a trained head's gradient takes")
     if model.left_out:
         found.append(f"left out of the model: {model.left_out}")
-    if run.torch_compile:
+    if run.kernels.torch_compile:
         found.append("torch_compile: predicted as eager; compiled runs usually need less")
     found += preference_assumptions(run)
-    if run.tiled_mlp and "mlp" in run.fused_lora:
+    if run.savings.tiled_mlp and "mlp" in run.adapter.fused_lora:
         found.append("tiled_mlp has no effect where LoRA's MLP kernel takes the layer over")
-    elif run.tiled_mlp and model.num_experts:
+    elif run.savings.tiled_mlp and model.num_experts:
         found.append("tiled_mlp is not modelled for experts: they run on whole sequences")
-    if run.precision == "fp8":
+    if run.precision.compute == "fp8":
         found.append("fp8 is predicted as bf16")
-    if run.quantization == "8bit" and run.int8_outliers and model.gated_mlp:
+    if run.loading.quantization == "8bit" and run.loading.int8_outliers and model.gated_mlp:
         found.append(
             "8-bit products set outliers apart: as many are taken as weights at their initial scale give; "
             "trained weights may give fewer"
         )
-    if run.quantization == "gptq":
+    if run.loading.quantization == "gptq":
         found.append("gptq weights are predicted as 4-bit nf4")
     return tuple(found)

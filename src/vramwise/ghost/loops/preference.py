@@ -47,21 +47,21 @@ class PreferenceRun(Run):
         super().__init__(t, run, model, sharding)
         self.policy = Model(self.body, self.head, self.units)
         self.reference = built(self.reference_weights) if self.reference_weights is not None else self.policy
-        self.without_logits = run.log_probs in ("chunked", "tiled")
+        self.without_logits = run.objective.log_probs in ("chunked", "tiled")
         self.stock = StockLoss(softcap=model.final_logit_softcapping is not None, scaled=block_of(model).scaled_logits)
 
     def load_more(self, model: ModelSpec, sharding: Sharding) -> None:
         """The reference, and a model that is loaded for nothing, which goes before training starts."""
         t, run = self.t, self.run
-        spare = load_model(t, run, model, sharding, run.weights_dtype) if run.spare_model else None
-        narrow_adapters = self.casts_adapters and not run.trains_in_fp32
-        if run.quantization is not None and run.adapter is not None and narrow_adapters:
+        spare = load_model(t, run, model, sharding, run.precision.weights_dtype) if run.objective.spare_model else None
+        narrow_adapters = self.casts_adapters and not run.loading.trains_in_fp32
+        if run.loading.quantization is not None and run.adapter.kind is not None and narrow_adapters:
             adapters_in_bf16(t, self.weights)
-        if run.reference == "model":
-            self.reference_weights = load_model(t, run, model, sharding, run.reference_dtype)
-        elif run.reference == "adapter_copy":
+        if run.objective.reference == "model":
+            self.reference_weights = load_model(t, run, model, sharding, run.objective.reference_dtype)
+        elif run.objective.reference == "adapter_copy":
             self.reference_weights = with_adapter_copy(t, self.weights)
-        elif run.reference == "adapter_off":
+        elif run.objective.reference == "adapter_off":
             self.reference_weights = without_adapter(self.weights)
         del spare
         t.empty_cache()  # the training loop begins by handing back what is idle
@@ -84,7 +84,7 @@ class PreferenceRun(Run):
     def micro_step(self, batch: Batch, padded: bool, step: int, empties: bool = False) -> Tensor:
         """One micro-batch; some trainers hand the cache back after each."""
         loss = super().micro_step(batch, padded, step, empties)
-        if self.run.empties_cache_each_step:
+        if self.run.objective.empties_cache_each_step:
             self.t.empty_cache()
         return loss
 
@@ -122,7 +122,7 @@ class PreferenceRun(Run):
         """Those of the tokens that follow, one a place."""
         t = self.t
         t.mark("logits", "log-probabilities")
-        return copied_log_probs(t, logits) if self.run.log_probs == "copied" else fused_log_probs(t, logits)
+        return copied_log_probs(t, logits) if self.run.objective.log_probs == "copied" else fused_log_probs(t, logits)
 
     def chunked(self, model: Model, batch: Batch, padded: bool) -> Tensor:
         """Log-probabilities without logits, from the hidden states that count: all of them at most."""
@@ -133,7 +133,7 @@ class PreferenceRun(Run):
         chosen = labelled(t, hidden)
         weight = plain_weight(model.head)
         assert weight is not None
-        log_probs = tiled_log_probs if self.run.log_probs == "tiled" else chunked_log_probs
+        log_probs = tiled_log_probs if self.run.objective.log_probs == "tiled" else chunked_log_probs
         out = log_probs(t, chosen, weight)
         del hidden, chosen
         self.leave(model)

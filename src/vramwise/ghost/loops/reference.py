@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from vramwise.ghost.build import Builder
@@ -32,7 +32,9 @@ HalfOrFull = Literal["bf16", "fp16", "fp32"]
 
 def load_model(t: Tape, run: RunSpec, model: ModelSpec, sharding: Sharding, dtype: HalfOrFull) -> Weights:
     """A whole model beside the policy, in that type, with nothing of it trained."""
-    plain = replace(run, adapter=None, weights_dtype=dtype, fp32_embeddings=run.fp32_embeddings or dtype == "fp32")
+    plain = run.changed(
+        adapter=None, weights_dtype=dtype, fp32_embeddings=run.precision.fp32_embeddings or dtype == "fp32"
+    )
     return load_reference(t, model, plain, sharding)
 
 

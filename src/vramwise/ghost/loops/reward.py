@@ -35,10 +35,12 @@ class RewardRun(Run):
     def load_more(self, model: ModelSpec, sharding: Sharding) -> None:
         """The head, trained with or without an adapter."""
         t, run = self.t, self.run
-        if run.quantization is not None and run.adapter is not None and not run.trains_in_fp32:
+        if run.loading.quantization is not None and run.adapter.kind is not None and not run.loading.trains_in_fp32:
             adapters_in_bf16(t, self.weights)
         t.mark("weights", "score")
-        dtype = FP32 if run.adapter is not None or run.trains_in_fp32 else BY_NAME[run.weights_dtype]
+        dtype = (
+            FP32 if run.adapter.kind is not None or run.loading.trains_in_fp32 else BY_NAME[run.precision.weights_dtype]
+        )
         self.score = Parameter(t, "score.weight", (self.labels, model.hidden_size), dtype, trainable=True)
         t.empty_cache()  # the training loop begins by handing back what is idle
 

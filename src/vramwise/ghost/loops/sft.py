@@ -86,11 +86,11 @@ class Run:
         self.step = 0
         t.phase("load", 0)
         self.weights = load(t, model, run, sharding)
-        if run.unfrozen:
-            freeze_except(self.weights, run.unfrozen)
-        if run.trained_blocks is not None:
-            freeze_blocks(self.weights, run.trained_blocks)
-        if run.trains_in_fp32:
+        if run.adapter.unfrozen:
+            freeze_except(self.weights, run.adapter.unfrozen)
+        if run.adapter.trained_blocks is not None:
+            freeze_blocks(self.weights, run.adapter.trained_blocks)
+        if run.loading.trains_in_fp32:
             widen_trained(t, self.weights)
         self.load_more(model, sharding)
         builder = Builder(self.weights)
@@ -100,7 +100,7 @@ class Run:
         self.loss: Loss = make_loss(run, model)
         self.trainable = self.trained()
         if not self.trainable:
-            named = run.unfrozen or (*run.lora_target_modules, *run.lora_modules_to_save)
+            named = run.adapter.unfrozen or (*run.adapter.lora_target_modules, *run.adapter.lora_modules_to_save)
             wanted = ", ".join(named) or "lora_target_modules"
             raise VramwiseError(f"nothing would be trained: {model.name} has no module named {wanted}")
         self.buckets = reduce_buckets(t, self.weights.sharding, self.trainable)
@@ -109,9 +109,9 @@ class Run:
             self.engine.prepare(t, self.trainable)
         self.optimizer = self.engine or make_optimizer(run, self.trainable, self.weights.sharding)
         # DeepSpeed's engine has cast the model instead
-        amp = run.autocast and run.precision in ("bf16", "fp16") and self.engine is None
-        self.amp = BY_NAME[run.precision] if amp else None
-        self.compute = self.amp or BY_NAME[run.weights_dtype]
+        amp = run.precision.autocast and run.precision.compute in ("bf16", "fp16") and self.engine is None
+        self.amp = BY_NAME[run.precision.compute] if amp else None
+        self.compute = self.amp or BY_NAME[run.precision.weights_dtype]
         t.mark("temporary", "logging")
         self.total_loss = t.new((), FP32)
         self.eval_batches = EvalBatches(t)
@@ -119,7 +119,7 @@ class Run:
 
     def load_more(self, model: ModelSpec, sharding: Sharding) -> None:
         """What follows the model; other kinds of training load more."""
-        if self.run.half_adapters:
+        if self.run.adapter.half_adapters:
             adapters_in_bf16(self.t, self.weights)
             self.t.empty_cache()  # the training loop begins by handing back what is idle
 
@@ -129,7 +129,7 @@ class Run:
 
     def through_layers(self, work: Callable[[], Tensor]) -> Tensor:
         """Do this, with a layer standing for others; not where weights are gathered ahead, or copies are under way."""
-        if self.units is not None or self.engine is not None or self.run.activation_offloading != "off":
+        if self.units is not None or self.engine is not None or self.run.savings.activation_offloading != "off":
             return work()
         if self.layers is None:
             self.layers = Layers(self.t, self.bodies(), self.trainable)
@@ -168,7 +168,7 @@ class Run:
                 for position, shape in enumerate(shapes):
                     inputs = samples[step.trained[position] - len(step.held)]
                     if self.units is not None:
-                        self.units.exchanging = self.run.sync_each_batch or position == len(shapes) - 1
+                        self.units.exchanging = self.run.sharding.sync_each_batch or position == len(shapes) - 1
                     if repeats_the_last(shapes, position) and (self.units is None or self.units.repeats):
                         t.once_more(1 + step.again if position == len(shapes) - 2 else 1)
                         continue
@@ -188,7 +188,7 @@ class Run:
                 t.phase("clip", number)
                 t.mark("temporary", "gradient norm")
                 grad_norm = None
-                if self.run.max_grad_norm > 0 and self.engine is None:
+                if self.run.optimizer.max_grad_norm > 0 and self.engine is None:
                     grad_norm = clip_grad_norm(t, self.trainable)
                 self.update(number)
                 recorder.end(plan.kind(number), self._carry(samples, items, loss, grad_norm))
@@ -221,8 +221,8 @@ class Run:
     def batch(self, shape: BatchShape) -> Batch:
         """A micro-batch as the collator makes it; some make the mask of packed rows too."""
         made = _batch(self.t, shape)
-        packed = self.run.packing_rows == "micro" if self.t.training else self.run.eval_sample_packing
-        if packed and self.run.packed_mask == "batch":
+        packed = self.run.shapes.packing_rows == "micro" if self.t.training else self.run.evaluation.eval_sample_packing
+        if packed and self.run.shapes.packed_mask == "batch":
             made["attention_mask"] = self.t.new((shape.rows, 1, shape.width, shape.width), self.compute)
         return made
 
@@ -258,7 +258,7 @@ class Run:
         if self.amp is not None and logits is not None:
             t.mark("logits", "logits in fp32")
             logits = to_float(t, logits)
-        weighted = WEIGHTED.get(self.run.loss_kernel)
+        weighted = WEIGHTED.get(self.run.kernels.loss_kernel)
         if weighted is not None and logits is not None:
             loss = logits
             t.mark("logits", "the trainer's own loss of the logits")
@@ -331,7 +331,7 @@ class Run:
             self.note(shape)
             found = self._repeated(self._predicted(inputs, shape), shape.rows)
             losses = found if losses is None else t.new((losses.numel + found.numel,), FP32)
-            if self.run.eval_empties_every and number % self.run.eval_empties_every == 0:
+            if self.run.evaluation.eval_empties_every and number % self.run.evaluation.eval_empties_every == 0:
                 losses = found = inputs = None  # the data loader still holds the batch
                 t.empty_cache()
                 fetched = None

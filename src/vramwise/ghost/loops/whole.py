@@ -35,7 +35,7 @@ class WholeDpoRun(_WholeRun):
     def forward(self, batch: Batch, padded: bool) -> tuple[Tensor, Tensor | None]:
         """The loss; the policy's logits go with this call."""
         logits, loss = self._scored(self.policy, batch, padded)
-        if self.run.reference != "none":
+        if self.run.objective.reference != "none":
             with self.referring():
                 self._scored(self.reference, batch, padded)
         del logits

@@ -43,7 +43,7 @@ def make_optimizer(run: RunSpec, trainable: list[Parameter], sharding: Sharding)
     """The optimizer of a run over its parameters, those with weight decay first."""
     if sharding.host_states:
         return HostStates()
-    return optimizer_named(run.optimizer, trained(trainable))
+    return optimizer_named(run.optimizer.name, trained(trainable))
 
 
 def optimizer_named(name: str, parameters: Trained) -> Optimizer:

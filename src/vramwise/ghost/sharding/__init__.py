@@ -61,42 +61,44 @@ class Fsdp:
 
 def sharding_of(run: RunSpec) -> Sharding:
     """The sharding of a run."""
-    kind = run.sharding
+    kind = run.sharding.kind
     fsdp = kind.startswith("fsdp")
     # ranks that share a sequence hold the same weights, and shard them among themselves too
-    data_ranks = max(run.data_parallel, 1)
-    shard_ranks = min(run.shard_ranks or data_ranks, data_ranks) if fsdp else data_ranks
-    ranks = shard_ranks * run.context_parallel_size
+    data_ranks = max(run.batch.data_parallel, 1)
+    shard_ranks = min(run.sharding.shard_ranks or data_ranks, data_ranks) if fsdp else data_ranks
+    ranks = shard_ranks * run.sharding.context_parallel_size
     zero = zero_of(run, ranks)
     if zero is not None:
         return Sharding(ranks=ranks, weights=zero.stage == 3, host_weights=zero.host_weights, zero=zero)
-    if kind == "none" or (ranks == 1 and not (run.offload_params or run.offload_optimizer)):
-        return Sharding(host_weights=run.layer_offloading)
+    if kind == "none" or (ranks == 1 and not (run.sharding.offload_params or run.sharding.offload_optimizer)):
+        return Sharding(host_weights=run.savings.layer_offloading)
     return Sharding(
         ranks=ranks,
         weights=fsdp,
         grads=fsdp,
         states=fsdp,
         buckets=kind == "ddp" and ranks > 1,
-        host_weights=run.offload_params or run.layer_offloading,
-        host_states=run.offload_optimizer or (fsdp and run.offload_params),
+        host_weights=run.sharding.offload_params or run.savings.layer_offloading,
+        host_states=run.sharding.offload_optimizer or (fsdp and run.sharding.offload_params),
         fsdp=_fsdp(run, replicated=shard_ranks < data_ranks) if fsdp and ranks > 1 else None,
     )
 
 
 def _fsdp(run: RunSpec, *, replicated: bool) -> Fsdp:
     """FSDP 1 and 2 as accelerate sets them up (1.15), and FSDP 2 where a trainer puts its own in place of that."""
-    version = int(run.sharding[-1])
-    own = version == 2 and run.fsdp_one_root
+    version = int(run.sharding.kind[-1])
+    own = version == 2 and run.sharding.fsdp_one_root
     return Fsdp(
         version=version,
-        compute=BY_NAME[run.precision] if run.autocast and run.precision in ("bf16", "fp16") else None,
-        wide_shards=run.autocast and not own and not (version == 2 and run.quantization == "4bit"),
+        compute=BY_NAME[run.precision.compute]
+        if run.precision.autocast and run.precision.compute in ("bf16", "fp16")
+        else None,
+        wide_shards=run.precision.autocast and not own and not (version == 2 and run.loading.quantization == "4bit"),
         one_root=version == 1 or own,
-        drops_blocks=run.reshard_after_forward,
+        drops_blocks=run.sharding.reshard_after_forward,
         # FSDP 1 and accelerate keep what backward begins with
-        drops_root=own and run.reshard_after_forward,
-        adapters_apart=version == 2 and run.fsdp_adapters_apart and run.adapter is not None,
+        drops_root=own and run.sharding.reshard_after_forward,
+        adapters_apart=version == 2 and run.sharding.fsdp_adapters_apart and run.adapter.kind is not None,
         replicated=replicated,
     )
 

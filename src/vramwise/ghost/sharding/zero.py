@@ -57,22 +57,22 @@ class Zero:
 
 def zero_of(run: RunSpec, ranks: int) -> Zero | None:
     """The ZeRO of a run, if it has one. One rank alone has an engine too: flat weights and their copy in fp32."""
-    if not run.sharding.startswith("zero"):
+    if not run.sharding.kind.startswith("zero"):
         return None
-    stage = int(run.sharding[-1])
-    settings = run.zero or ZeroSettings(overlaps=stage == 3)
+    stage = int(run.sharding.kind[-1])
+    settings = run.sharding.zero or ZeroSettings(overlaps=stage == 3)
     release = settings.release or _LATEST
-    compute = BY_NAME[run.precision] if run.precision in ("bf16", "fp16") else FP32
-    checks = compute is not FP32 and (run.precision == "fp16" or (stage < 3 and release >= _CHECKS_SUMS))
+    compute = BY_NAME[run.precision.compute] if run.precision.compute in ("bf16", "fp16") else FP32
+    checks = compute is not FP32 and (run.precision.compute == "fp16" or (stage < 3 and release >= _CHECKS_SUMS))
     return Zero(
         stage=stage,
         ranks=ranks,
         settings=settings,
         compute=compute,
-        optimizer=_OWN.get((settings.optimizer or "").lower(), run.optimizer),
-        host_weights=run.offload_params and stage == 3,
-        host_states=run.offload_optimizer,
-        leaves_adapters=stage == 3 and run.quantization is None and release >= _LEAVES_ADAPTERS,
+        optimizer=_OWN.get((settings.optimizer or "").lower(), run.optimizer.name),
+        host_weights=run.sharding.offload_params and stage == 3,
+        host_states=run.sharding.offload_optimizer,
+        leaves_adapters=stage == 3 and run.loading.quantization is None and release >= _LEAVES_ADAPTERS,
         holds_recomputed=release >= _HOLDS_RECOMPUTED,
         checks_by_copies=checks and release < _CHECKS_WITHOUT_COPIES,
     )

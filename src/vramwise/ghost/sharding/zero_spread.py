@@ -66,7 +66,7 @@ class SpreadEngine(ZeroEngine):
                 share = None if zero.host_weights else Storage(t, zero.share(weights.packed_bytes[name]))
                 kept[0:1] = [] if share is None else [share]
         whole = [p for pair in weights.adapters.values() for p in pair] + [*weights.magnitudes.values()]
-        if weights.run.quantization is not None:
+        if weights.run.loading.quantization is not None:
             whole += {id(p): p for p in weights.by_name.values()}.values()
         for parameter in whole:
             t.mark("weights", parameter.name)

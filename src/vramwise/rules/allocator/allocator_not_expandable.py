@@ -57,7 +57,7 @@ def _verdict(run: RunSpec) -> str | None:
     """What keeps expandable segments from working, or None where they work."""
     target = run.target
     try:
-        settings = parse_settings(run.allocator, target.torch)
+        settings = parse_settings(run.allocator.settings, target.torch)
     except VramwiseError as error:
         return f"torch {_version(target)} refuses the allocator settings from {_source(run)}: {error}"
     if settings.backend != "native":
@@ -79,11 +79,11 @@ def _verdict(run: RunSpec) -> str | None:
 def _reason(run: RunSpec) -> str:
     target, kind = run.target, run.origins["allocator"].kind
     if kind == "option":
-        return f"--alloc-conf '{run.allocator}' does not turn expandable segments on"
+        return f"--alloc-conf '{run.allocator.settings}' does not turn expandable segments on"
     variable = _variable(run)
     if variable is not None:
         wins = f" and wins over what {run.trainer_title} sets" if target.launcher == "cli" else ""
-        return f"{variable}='{run.allocator}' in the environment does not turn expandable segments on{wins}"
+        return f"{variable}='{run.allocator.settings}' in the environment does not turn expandable segments on{wins}"
     if GENERIC_VARIABLE in _environment(run):
         whose = "is set" if GENERIC_VARIABLE in target.alloc_env else f"{run.trainer_title} sets for it"
         return f"torch {_version(target)} ignores {GENERIC_VARIABLE} for CUDA, the only variable that {whose}"

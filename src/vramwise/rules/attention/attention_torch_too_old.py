@@ -28,7 +28,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     in versions that do not look, the run fails where attention is first computed. Upgrade torch, or take a backend
     that this torch has.
     """
-    name = run.attn_implementation
+    name = run.kernels.attn_implementation
     oldest = _OLDEST.get(name)
     if oldest is None or run.target.torch >= oldest:
         return

@@ -41,7 +41,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     builds fail on a T4 or V100 with "FlashAttention only supports Ampere GPUs or newer". `sdpa` runs on every card,
     without holding the scores where a memory-efficient kernel applies.
     """
-    gpu, name = run.target.gpu, base_name(run.attn_implementation)
+    gpu, name = run.target.gpu, base_name(run.kernels.attn_implementation)
     if gpu is None or gpu.capability is None:
         return
     card = f"{gpu.name} is sm_{gpu.capability[0]}{gpu.capability[1]}"

@@ -33,8 +33,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     FlashAttention never hold them. Silent below a length of 2048, and for models that need eager: Gemma 2 caps its
     scores, gpt-oss and DeepSeek V4 have no sdpa path.
     """
-    length, micro = run.sequence_len, run.micro_batch_size
-    if run.attn_implementation != "eager" or length < _LONG or _NEEDS_EAGER.search(run.base_model or ""):
+    length, micro = run.shapes.sequence_len, run.batch.micro_batch_size
+    if run.kernels.attn_implementation != "eager" or length < _LONG or _NEEDS_EAGER.search(run.base_model or ""):
         return
     size = micro * length * length * 4
     yield Hit(

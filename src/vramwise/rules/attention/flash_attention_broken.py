@@ -36,11 +36,12 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     release = run.target.stack.releases.get("transformers")
     if release is None or not flash_stops(release.parts, run.model_type):
         return
-    if not uses_flash_library(run.attn_implementation):
+    if not uses_flash_library(run.kernels.attn_implementation):
         return
     severity = Severity.WARNING if release.origin.kind == "assumed" else None
     message = (
-        f"{run.keys['attn_implementation']}: {run.attn_implementation} under transformers {release.version} stops in "
+        f"{run.keys['attn_implementation']}: {run.kernels.attn_implementation} under transformers {release.version} "
+        "stops in "
         "the first layer: 'NoneType' object has no attribute 'to'"
     )
     yield Hit(field="attn_implementation", message=message, change=changes.plain_attention(run), severity=severity)

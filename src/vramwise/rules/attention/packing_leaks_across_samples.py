@@ -27,11 +27,11 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
     Nothing fails, the loss just learns from strangers' context. Name a backend; this changes what is trained.
     """
-    if not run.sample_packing or run.samples_apart:
+    if not run.shapes.sample_packing or run.shapes.samples_apart:
         return
     field = "attn_implementation"
     unset = run.origins[field].kind == "default"
-    backend = f"no {run.keys[field]}" if unset else f"{run.keys[field]} {run.attn_implementation}"
+    backend = f"no {run.keys[field]}" if unset else f"{run.keys[field]} {run.kernels.attn_implementation}"
     packing = run.keys["sample_packing"]
     yield Hit(
         field=field,

@@ -33,8 +33,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     capability = run.target.gpu.capability if run.target.gpu else None
     if capability is None or capability >= _HOPPER:
         return
-    named_sdpa = run.attn_implementation == "sdpa" and run.origins["attn_implementation"].kind != "default"
-    if not (run.sample_packing and named_sdpa and run.precision == "bf16"):
+    named_sdpa = run.kernels.attn_implementation == "sdpa" and run.origins["attn_implementation"].kind != "default"
+    if not (run.shapes.sample_packing and named_sdpa and run.precision.compute == "bf16"):
         return
     yield Hit(
         field="attn_implementation",

@@ -35,8 +35,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     change = changes.checkpoint_activations(run)
     if written or change is None:
         return
-    micro, length = run.micro_batch_size, run.sequence_len
-    default = "reentrant" if run.checkpointing_reentrant else "non-reentrant"
+    micro, length = run.batch.micro_batch_size, run.shapes.sequence_len
+    default = "reentrant" if run.savings.checkpointing_reentrant else "non-reentrant"
     yield Hit(
         field=field,
         near=_RELATED,

@@ -31,7 +31,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     Packed eval reuses the training sampler, so `eval_batch_size` has no effect there and the rule is silent. Evaluating
     at the training micro-batch gives the same eval loss.
     """
-    micro, batch = run.micro_batch_size, run.eval_batch_size
+    micro, batch = run.batch.micro_batch_size, run.evaluation.eval_batch_size
     if batch is None or batch == micro:
         return
     keys = run.keys
@@ -41,7 +41,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         "for blocks of other sizes than training left in the cache, so reserved memory jumps at the first eval and "
         "stays up"
     )
-    if not run.eval_scheduled:
+    if not run.evaluation.eval_scheduled:
         message += " (no eval is scheduled yet)"
     near = ("micro_batch_size", "evaluates")
     yield Hit(field="eval_batch_size", near=near, message=message, change=changes.equal_eval_batch(run))

@@ -36,7 +36,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     run then trains happily and fails at the first eval. Evaluate at the training micro-batch, or use a loss kernel that
     does not hold the logits.
     """
-    if memory is None or run.eval_batch_size is None:
+    if memory is None or run.evaluation.eval_batch_size is None:
         return
     evals = [peak.peak_allocated_bytes for peak in memory.phases if peak.phase == "eval"]
     training = [peak.peak_allocated_bytes for peak in memory.phases if peak.phase not in ("eval", "load")]
@@ -45,7 +45,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
             field="eval_batch_size",
             near=("evaluates",),
             message=(
-                f"evaluation at batch {run.eval_batch_size} allocates {gib(max(evals))}, training "
+                f"evaluation at batch {run.evaluation.eval_batch_size} allocates {gib(max(evals))}, training "
                 f"{gib(max(training))}: the run fits or fails by its evals"
             ),
         )

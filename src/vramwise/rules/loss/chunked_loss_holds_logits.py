@@ -27,14 +27,15 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     backward. Chunking splits only the fp32 copy that the loss is computed from, in 8 parts by default. Cut cross
     entropy (CutCrossEntropyPlugin) and Liger's fused linear cross entropy (LigerPlugin) never hold the logits at all.
     """
-    if run.loss_kernel != "chunked":
+    if run.kernels.loss_kernel != "chunked":
         return
-    micro, length = run.micro_batch_size, run.sequence_len
-    width = 4 if run.precision == "fp32" else 2
+    micro, length = run.batch.micro_batch_size, run.shapes.sequence_len
+    width = 4 if run.precision.compute == "fp32" else 2
     yield Hit(
         field="loss_kernel",
         message=(
-            f"{run.keys['loss_kernel']} splits only the fp32 copy in {run.loss_chunks}: the logits, micro {micro} × "
+            f"{run.keys['loss_kernel']} splits only the fp32 copy in {run.kernels.loss_chunks}: the logits, micro "
+            f"{micro} × "
             f"length {length} = {micro * length} tokens × vocabulary × {width} bytes, stay whole"
         ),
     )

@@ -47,7 +47,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     Fires where the run does not fit, or leaves less than a tenth of the card, and where the prediction with the fused
     loss needs less. With room to spare the logits do no harm.
     """
-    if memory is None or run.loss_kernel != "stock" or run.rl is not None or not lacks_room(memory):
+    if memory is None or run.kernels.loss_kernel != "stock" or run.objective.rl is not None or not lacks_room(memory):
         return
     logits = _added_by_the_loss(memory)
     if logits < _SHARE * memory.peak_allocated_bytes:

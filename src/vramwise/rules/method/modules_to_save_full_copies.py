@@ -28,8 +28,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
     Leave them out unless new tokens were added; for those, `peft_trainable_token_indices` trains single rows.
     """
-    saved = [name for name in run.lora_modules_to_save if name in _VOCABULARY_SIZED]
-    if run.adapter and saved and not run.added_tokens:
+    saved = [name for name in run.adapter.lora_modules_to_save if name in _VOCABULARY_SIZED]
+    if run.adapter.kind and saved and not run.adapter.added_tokens:
         yield Hit(
             field="lora_modules_to_save",
             message=(

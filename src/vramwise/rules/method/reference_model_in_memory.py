@@ -29,16 +29,18 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
     Train an adapter, use ORPO, or shard the models (FSDP, ZeRO 3).
     """
-    if run.adapter or (run.reference != "model" and not run.spare_model):
+    if run.adapter.kind or (run.objective.reference != "model" and not run.objective.spare_model):
         return
     size = {"bf16": 2, "fp16": 2, "fp32": 4}
     parts = []
-    if run.reference == "model":
-        parts.append(f"holds a second model as reference: {size[run.reference_dtype]} more bytes a parameter")
-    if run.spare_model:
-        parts.append(f"loads one that is not used: {size[run.weights_dtype]} bytes a parameter until training starts")
+    if run.objective.reference == "model":
+        parts.append(f"holds a second model as reference: {size[run.objective.reference_dtype]} more bytes a parameter")
+    if run.objective.spare_model:
+        parts.append(
+            f"loads one that is not used: {size[run.precision.weights_dtype]} bytes a parameter until training starts"
+        )
     said = ", and ".join(parts)
     yield Hit(
         field="rl",
-        message=f"{run.keys['rl']}: {run.rl} without an adapter {said}; a LoRA adapter needs neither",
+        message=f"{run.keys['rl']}: {run.objective.rl} without an adapter {said}; a LoRA adapter needs neither",
     )

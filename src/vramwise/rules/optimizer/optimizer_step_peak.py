@@ -44,7 +44,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
             field="optimizer",
             near=("base_model",),
             message=(
-                f"the step of {run.optimizer} allocates {gib(max(step))}, forward and backward {gib(max(rest))}: a "
+                f"the step of {run.optimizer.name} allocates {gib(max(step))}, forward and backward {gib(max(rest))}: "
+                "a "
                 "smaller micro-batch would save nothing"
             ),
         )

@@ -28,14 +28,15 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     ADOPT (`adopt_adamw`) uses functions that torch has from 2.5.1 on. On anything older the trainer refuses the
     file, or, in versions that do not look, the optimizer fails when it is made. Upgrade torch, or train with AdamW.
     """
-    oldest = _OLDEST.get(run.optimizer)
+    oldest = _OLDEST.get(run.optimizer.name)
     if oldest is None or run.target.torch >= oldest:
         return
     have = ".".join(str(part) for part in run.target.torch)
     yield Hit(
         field="optimizer",
         message=(
-            f"optimizer {run.optimizer} needs torch 2.5.1, the target has {have}: the run stops there at the latest"
+            f"optimizer {run.optimizer.name} needs torch 2.5.1, the target has {have}: the run stops there at the "
+            "latest"
         ),
         change=changes.fused_adamw(run),
     )

@@ -28,7 +28,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     (`bf16: auto` does that by itself).
     """
     gpu = run.target.gpu
-    if gpu is None or not gpu.bf16 or run.precision != "fp16":
+    if gpu is None or not gpu.bf16 or run.precision.compute != "fp16":
         return
     yield Hit(
         field="precision",

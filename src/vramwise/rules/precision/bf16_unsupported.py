@@ -33,7 +33,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     if gpu is None or gpu.bf16:
         return
     # Weights alone can be bf16, too: then another key than that of the precision decided, or only the checkpoint did.
-    field = next((name for name in ("precision", "weights_dtype") if getattr(run, name) == "bf16"), None)
+    field = next((name for name in ("precision", "weights_dtype") if run.value(name) == "bf16"), None)
     if field is None or (field == "weights_dtype" and run.origins[field].kind == "assumed"):
         return
     key = run.origins[field].key or run.keys[field]

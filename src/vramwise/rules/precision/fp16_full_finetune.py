@@ -44,12 +44,17 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     Ways out: bf16 on a card that has it, or a LoRA adapter (adapters are kept in fp32, so the scaler is content). Flash
     attention casts the fp32 embeddings back and cures the second error only.
     """
-    if run.precision != "fp16" or run.weights_dtype != "fp16" or run.adapter or run.sharding not in _PLAIN_SCALER:
+    if (
+        run.precision.compute != "fp16"
+        or run.precision.weights_dtype != "fp16"
+        or run.adapter.kind
+        or run.sharding.kind not in _PLAIN_SCALER
+    ):
         return
     message = _message(run)
     if message is None:
         return
-    by_card = run.autocast and run.precision_by_card
+    by_card = run.precision.autocast and run.precision.precision_by_card
     yield Hit(
         field="precision",
         near=("base_model",),
@@ -60,9 +65,9 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
 
 def _message(run: RunSpec) -> str | None:
-    if not run.autocast:
-        return _without_scaler(run) if run.fp32_embeddings else None
-    if not run.precision_by_card:
+    if not run.precision.autocast:
+        return _without_scaler(run) if run.precision.fp32_embeddings else None
+    if not run.precision.precision_by_card:
         return _under_scaler(run)
     return _from_card(run) if run.base_model else None
 
@@ -72,8 +77,8 @@ def _key(run: RunSpec) -> str:
 
 
 def _under_scaler(run: RunSpec) -> str:
-    attention = run.attn_implementation
-    if run.sample_packing and not uses_flash_library(attention):
+    attention = run.kernels.attn_implementation
+    if run.shapes.sample_packing and not uses_flash_library(attention):
         return (
             f"fp16 full fine-tune with {run.keys['sample_packing']} under {attention}, no flash attention: it stops "
             f"with {_UNSCALE} or {_MISMATCH}; use bf16 or a LoRA adapter (flash attention avoids only the second)"
@@ -86,7 +91,7 @@ def _under_scaler(run: RunSpec) -> str:
 
 def _without_scaler(run: RunSpec) -> str:
     return (
-        f"{_key(run)}: true in a full fine-tune under {run.attn_implementation} leaves fp32 embeddings and "
+        f"{_key(run)}: true in a full fine-tune under {run.kernels.attn_implementation} leaves fp32 embeddings and "
         f"norms beside fp16 linears: the first forward pass stops with {_MISMATCH}; use bf16, a LoRA adapter or "
         "flash attention"
     )

@@ -27,12 +27,12 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
     Write `bf16: auto`. Keep fp32 only where it is wanted, for example to rule out precision as the cause of a bad loss.
     """
-    wide = run.weights_dtype == "fp32" or (run.trains_in_fp32 and run.adapter is None)
-    if run.precision != "fp32" or not wide:
+    wide = run.precision.weights_dtype == "fp32" or (run.loading.trains_in_fp32 and run.adapter.kind is None)
+    if run.precision.compute != "fp32" or not wide:
         return
     if run.origins["weights_dtype"].key is not None:
         return  # another key than the precision's made them fp32, and has a rule of its own
-    if run.quantization:
+    if run.loading.quantization:
         fact = "neither bf16 nor fp16 is on: everything but the quantised base is stored and computed in fp32"
     else:
         fact = "neither bf16 nor fp16 is on: everything is in fp32, 4 bytes a parameter instead of 2"

@@ -30,17 +30,17 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     Train in bf16 on this card: remove fp8 and leave `bf16: auto`.
     """
     gpu = run.target.gpu
-    if run.precision != "fp8" or gpu is None:
+    if run.precision.compute != "fp8" or gpu is None:
         return
     change = changes.train_in_bf16(run) or changes.let_card_choose(run)
-    asked = gpu.vendor != "amd" and run.refuses_fp8_below is not None
+    asked = gpu.vendor != "amd" and run.precision.refuses_fp8_below is not None
     if not asked and not gpu.fp8:
         message = (
             f"fp8: true on {gpu.name}, which has no fp8: {run.trainer_title} lets it pass and the first fp8 matrix "
             "product fails"
         )
         yield Hit(field="precision", message=message, change=change, severity=Severity.WARNING)
-    elif asked and gpu.capability is not None and gpu.capability < (run.refuses_fp8_below or (0, 0)):
+    elif asked and gpu.capability is not None and gpu.capability < (run.precision.refuses_fp8_below or (0, 0)):
         yield Hit(field="precision", message=_refused(run, gpu, gpu.capability), change=change)
 
 

@@ -26,7 +26,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
     Set `torch_compile: true`, or drop fp8. `torch_compile: auto` counts where the torch version allows it.
     """
-    if run.precision != "fp8" or run.torch_compile:
+    if run.precision.compute != "fp8" or run.kernels.torch_compile:
         return
     message = (
         f"fp8: true without {run.keys['torch_compile']}: the casts around every linear are not fused, so fp8 runs no "

@@ -47,7 +47,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     change = changes.pad_rows(run)
     if change is None:
         return
-    if EXPANDABLE in run.allocator:
+    if EXPANDABLE in run.allocator.settings:
         message = f"{_widths(run)}: expandable segments take the changing shapes, padding would save nothing"
         yield Hit(field=_FIELD, near=_NEIGHBOURS, message=message, severity=Severity.INFO, pedantic=True)
         return
@@ -57,16 +57,16 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
 def _widths(run: RunSpec) -> str:
     key, packing = run.keys[_FIELD], run.keys["sample_packing"]
-    longest = f"{run.keys['sequence_len']} {run.sequence_len}"
-    if run.sample_packing:
+    longest = f"{run.keys['sequence_len']} {run.shapes.sequence_len}"
+    if run.shapes.sample_packing:
         return f"{key}: false with {packing} leaves packed rows at any length up to {longest}"
     off = f"{key} is false" if run.origins[_FIELD].kind == "file" else f"{key} is not set"
-    rounded = "" if run.pad_multiple == 1 else f" rounded up to {run.pad_multiple}"
+    rounded = "" if run.shapes.pad_multiple == 1 else f" rounded up to {run.shapes.pad_multiple}"
     return f"{off}, so every batch is as wide as its longest row{rounded}, up to {longest}"
 
 
 def _price(run: RunSpec) -> str:
-    if run.sample_packing:
+    if run.shapes.sample_packing:
         return "the price of padding is small, only the rest of a row"
     packing = run.keys["sample_packing"]
     return f"the price of padding: pad tokens are computed too ({packing} wastes fewer, but changes the batch)"

@@ -33,12 +33,18 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     (`accelerator_config`, `gradient_accumulation_kwargs`, `sync_each_batch: true`): more traffic between the GPUs, and
     sums that are rounded in another order. Adapters have small gradients, so the rule is silent there.
     """
-    steps = run.gradient_accumulation_steps
-    if not run.sharding.startswith("fsdp") or run.gpus < 2 or run.adapter or steps < 2 or run.sync_each_batch:
+    steps = run.batch.gradient_accumulation_steps
+    if (
+        not run.sharding.kind.startswith("fsdp")
+        or run.batch.gpus < 2
+        or run.adapter.kind
+        or steps < 2
+        or run.sharding.sync_each_batch
+    ):
         return
     field = "gradient_accumulation_steps"
     message = (
         f"{run.keys[field]} {steps} under FSDP: gradients are exchanged at the last micro-step only, so before it each "
-        f"of {run.gpus} GPUs holds those of the whole model, not its share"
+        f"of {run.batch.gpus} GPUs holds those of the whole model, not its share"
     )
     yield Hit(field=field, near=("sharding",), message=message, change=changes.exchange_each_step(run))

@@ -27,7 +27,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     its own part; the trainer merges them at the end, on the CPU. `final_state_dict_type: FULL_STATE_DICT` gathers once,
     for the final model. Adapters are small, so with one the rule is silent.
     """
-    if run.adapter or not run.sharding.startswith("fsdp") or not run.gathers_checkpoints:
+    if run.adapter.kind or not run.sharding.kind.startswith("fsdp") or not run.sharding.gathers_checkpoints:
         return
     yield Hit(
         field="gathers_checkpoints",

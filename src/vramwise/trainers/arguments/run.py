@@ -33,14 +33,4 @@ def resolved(
         key = f"{block}.{name}"
         origin = Origin(kind="file", why=f"set in the file's {block}", key=key, place=fields.config.place(key))
     fields.put("allocator", settings, origin)
-    return RunSpec(
-        trainer=trainer,
-        trainer_title=title,
-        config=fields.config,
-        target=target,
-        origins=fields.origins,
-        keys=fields.keys,
-        duplicate_keys=fields.config.document.duplicates,
-        added_variables=dict(added),
-        **fields.values,
-    )
+    return fields.run(target, trainer=trainer, title=title, added=added)

@@ -102,15 +102,15 @@ def _precision(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
 
 def _defaults_on(run: RunSpec, key: str) -> bool:
     """Whether the switch is on without being written: TRL's bf16."""
-    return run.precision == key and run.config.get(key) is None
+    return run.precision.compute == key and run.config.get(key) is None
 
 
 def _by_card(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     """No argument lets the card decide; what the card at hand has is written."""
     gpu = run.target.gpu
-    if not value or (run.precision == "fp32" and gpu is None):
+    if not value or (run.precision.compute == "fp32" and gpu is None):
         return None
-    return _precision(run, "bf16" if gpu is None or gpu.bf16 else "fp16" if run.adapter else "fp32")
+    return _precision(run, "bf16" if gpu is None or gpu.bf16 else "fp16" if run.adapter.kind else "fp32")
 
 
 def _tf32(run: RunSpec, value: Any) -> tuple[Edit, ...]:

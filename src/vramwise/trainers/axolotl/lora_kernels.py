@@ -31,19 +31,19 @@ def attention_unknown(run: RunSpec) -> bool:
 
 def model_refused(run: RunSpec) -> bool:
     """Up to 0.20 the kernels take language models only, and a reward model is none."""
-    return run.objective == "reward" and not schema_of(run).since("0.21.0")
+    return run.objective.kind == "reward" and not schema_of(run).since("0.21.0")
 
 
 def kernels_work(run: RunSpec) -> bool:
     """Whether the kernels may be asked for: Axolotl refuses them, or stops while it loads the model, elsewhere."""
-    readable = not (run.adapter == "lora" and run.config.get("load_in_8bit"))
+    readable = not (run.adapter.kind == "lora" and run.config.get("load_in_8bit"))
     own_code = run.config.get("trust_remote_code") or run.config.get("nvfp4_merge_aware")
     known = not attention_unknown(run) and not model_refused(run)
-    return readable and known and not own_code and run.sharding != "fsdp1" and not version_unseen(run)
+    return readable and known and not own_code and run.sharding.kind != "fsdp1" and not version_unseen(run)
 
 
 def version_unseen(run: RunSpec) -> bool:
     """Up to 0.19 Axolotl judges the kernels before it takes FSDP's version out of fsdp_config: 2 counts as 1."""
     if schema_of(run).since("0.20.0"):
         return False  # there is no other version to take it for
-    return run.gpus > 1 and run.sharding == "fsdp2" and not run.config.document.values.get("fsdp_version")
+    return run.batch.gpus > 1 and run.sharding.kind == "fsdp2" and not run.config.document.values.get("fsdp_version")

@@ -11,13 +11,13 @@ from vramwise.variants import changes
 
 def unsupported_sharding(run: RunSpec, why: str) -> Iterator[Hit]:
     """A hit for DeepSpeed and one for FSDP1; `why` says what the optimizer needs."""
-    optimizer = run.optimizer
+    optimizer = run.optimizer.name
     if run.config.get("deepspeed"):
         yield Hit(
             key="deepspeed",
             message=f"optimizer {optimizer} does not work with DeepSpeed: {why}, so Axolotl stops",
         )
-    if run.sharding == "fsdp1":
+    if run.sharding.kind == "fsdp1":
         yield Hit(
             key="fsdp_version",
             near=("fsdp_config", "fsdp"),

@@ -52,14 +52,4 @@ def resolve_axolotl(config: Config, target: Target, deepspeed: Mapping[str, Any]
     apart = own and not schema_in(target.stack).since("0.21.0")
     why = "Axolotl before 0.21 shards each by itself" if apart else "adapters are parts of their blocks' units"
     fields.derive("fsdp_adapters_apart", apart, why if own else "no FSDP 2")
-    return RunSpec(
-        trainer="axolotl",
-        trainer_title="Axolotl",
-        config=config,
-        target=target,
-        origins=fields.origins,
-        keys=fields.keys,
-        duplicate_keys=config.document.duplicates,
-        added_variables=added,
-        **fields.values,
-    )
+    return fields.run(target, trainer="axolotl", title="Axolotl", added=added)

@@ -6,8 +6,6 @@ does not say is assumed and told.
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.trainers.arguments import (
     Arguments,
     arguments_config,
@@ -31,45 +29,6 @@ from vramwise.types import Document, RunSpec, Target
 _TYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 _LENGTHS = ("block_size", "max_seq_length", "max_length", "model_max_length", "max_source_length")
 _LENGTH = 1024
-_PLAIN: dict[str, tuple[Any, str]] = {
-    "adapter": (None, "the plain Trainer trains what it is given; adapters are a script's business"),
-    "lora_r": (None, "no adapter"),
-    "lora_alpha": (None, "no adapter"),
-    "lora_dropout": (0.0, "no adapter"),
-    "lora_target_linear": (False, "no adapter"),
-    "lora_target_modules": ((), "no adapter"),
-    "lora_modules_to_save": ((), "no adapter"),
-    "use_dora": (False, "no adapter"),
-    "use_rslora": (False, "no adapter"),
-    "quantization": (None, "the base is not quantised"),
-    "nested_scales": (True, "no 4-bit base"),
-    "half_adapters": (False, "no adapter"),
-    "int8_outliers": (False, "no 8-bit weights"),
-    "quantised_base_prepared": ("no", "no quantised base"),
-    "embeddings_want_grads": (False, "no adapter"),
-    "activation_offloading": ("off", "the plain Trainer has none"),
-    "rl": (None, "supervised"),
-    "objective": ("tokens", "next tokens"),
-    "reference": ("none", "none is needed"),
-    "reference_dtype": ("bf16", "none is needed"),
-    "reference_precomputed": (False, "none is needed"),
-    "log_probs": ("fused", "none are worked out"),
-    "chosen_cross_entropy": (False, "no pairs"),
-    "generation_rows": (None, "nothing is generated"),
-    "completion_len": (None, "nothing is generated"),
-    "rows_per_prompt": (1, "nothing is generated"),
-    "old_log_probs": (False, "nothing is generated"),
-    "engine": ("policy", "nothing is generated"),
-    "engine_share": (0.0, "nothing is generated"),
-    "engine_sleeps": (False, "nothing is generated"),
-    "samples_apart": (True, "a row holds one sample"),
-    "long_rows": ("cut", "scripts cut what is too long"),
-    "can_pad": (False, "how rows are padded is the script's business"),
-    "pad_multiple": (1, "the longest row of the batch"),
-    "pad_to_sequence_len": (False, "the longest row of the batch"),
-    "sample_packing": (False, "no packing"),
-    "packing_rows": ("none", "no packing"),
-}
 
 
 def resolve_arguments(document: Document, target: Target, files: SideFiles) -> RunSpec:
@@ -86,8 +45,10 @@ def resolve_arguments(document: Document, target: Target, files: SideFiles) -> R
     resolve_checkpointing(args, reentrant=not modern, why=f"transformers {'5' if modern else '4'}'s default")
     resolve_optimizer(args)
     resolve_savers(args)
-    for name, (value, why) in _PLAIN.items():
-        args.derive(name, value, why)
+    # adapters, quantisation, packing and preferences are a script's business
+    args.fields.neutral_section("adapter", "objective")
+    args.fields.neutral("quantization", "nested_scales", "int8_outliers", "quantised_base_prepared")
+    args.fields.neutral("activation_offloading", why="the plain Trainer has none")
     _weights(args, modern)
     _shapes(args)
     _loss(args)
@@ -122,6 +83,9 @@ def _shapes(args: Arguments) -> None:
         args.fields.assume("sequence_len", _LENGTH, f"no key says how long rows are: {_LENGTH} assumed")
     else:
         args.derive("sequence_len", config.get(key), f"{key} is {config.get(key)}", key=key)
+    args.fields.neutral("samples_apart", "long_rows", "pad_multiple", "pad_to_sequence_len")
+    args.fields.neutral("sample_packing", "packing_rows")
+    args.derive("can_pad", False, "how rows are padded is the script's business")
     blocks = key == "block_size"
     why = "texts are joined and cut into blocks" if blocks else "widths follow the data"
     args.derive("constant_shapes", blocks, why, key=key)

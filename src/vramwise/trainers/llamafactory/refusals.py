@@ -185,8 +185,8 @@ def _model(run: RunSpec, has: Held) -> Iterator[Refusal]:
 
 
 def _spread(run: RunSpec, has: Held) -> Iterator[Refusal]:
-    zero3 = run.sharding == "zero3"
-    several = run.gpus > 1 or bool(has("deepspeed"))
+    zero3 = run.sharding.kind == "zero3"
+    several = run.batch.gpus > 1 or bool(has("deepspeed"))
     if zero3:
         for key in ("pissa_init", "pure_bf16", "use_unsloth", "use_kt", "predict_with_generate"):
             if has(key):

@@ -64,7 +64,7 @@ def resolve_llamafactory(document: Document, target: Target, files: SideFiles) -
     # torchrun is started with this variable set, whatever it was
     inherited = {name: value for name, value in target.alloc_env.items() if name not in added}
     settings, origin = settings_in_force(replace(target, alloc_env=inherited), added, COMMAND)
-    return replace(run, allocator=settings, origins={**run.origins, "allocator": origin})
+    return run.changed(allocator=settings, origins={**run.origins, "allocator": origin})
 
 
 def _order(args: Arguments) -> None:

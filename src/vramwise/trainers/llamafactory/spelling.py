@@ -57,7 +57,7 @@ def spell(run: RunSpec, change: Change) -> Spelling | None:
 def _checkpointing(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     """On where nothing is said; transformers' own switch stands beside it and turns it on as well."""
     if value:
-        return () if run.gradient_checkpointing else (put(run, _OFF, False),)
+        return () if run.savings.gradient_checkpointing else (put(run, _OFF, False),)
     edits = (put(run, _OFF, True, beside=("flash_attn", "bf16")),)
     own = (delete_key("gradient_checkpointing"),) if run.config.get("gradient_checkpointing") else ()
     return (*edits, *own)
@@ -72,7 +72,7 @@ def _reentrant(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
 
 def _loss(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     """One switch for all of Liger's kernels; a loss of LLaMA-Factory's own stands against it."""
-    if value == "liger_fused_linear" and run.loss_kernel == "stock" and run.objective == "tokens":
+    if value == "liger_fused_linear" and run.kernels.loss_kernel == "stock" and run.objective.kind == "tokens":
         return (put(run, "enable_liger_kernel", True, beside=("flash_attn", "bf16", "cutoff_len")),)
     if value == "stock" and run.config.get("enable_liger_kernel"):
         return (set_key("enable_liger_kernel", False),)
@@ -81,7 +81,7 @@ def _loss(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
 
 def _liger(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     """The one switch; where it decides the loss too, the loss is what is asked for."""
-    if run.objective == "tokens":
+    if run.objective.kind == "tokens":
         return None
     return (put(run, "enable_liger_kernel", bool(value), beside=("flash_attn", "bf16", "cutoff_len")),)
 
@@ -98,7 +98,7 @@ def _follows(run: RunSpec, value: Any) -> tuple[Edit, ...]:
 
 def _attention(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     word = _ATTENTION.get(value)
-    if word is None or (run.packing_rows == "one" and value != "flash_attention_2"):
+    if word is None or (run.shapes.packing_rows == "one" and value != "flash_attention_2"):
         return None
     return (put(run, "flash_attn", word, beside=("cutoff_len", "model_name_or_path")),)
 
@@ -134,16 +134,20 @@ def _adapter(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
 def _length(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     """Where packing is written, one token of cutoff_len is lost."""
     cutoff = run.config.get("cutoff_len", 2048)
-    lost = cutoff - run.sequence_len
+    lost = cutoff - run.shapes.sequence_len
     return (put(run, "cutoff_len", value + lost, beside=("template", "dataset")),)
 
 
 def _packing(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     """With samples kept apart, which 0.9.4 refuses and flash attention does for one row alone."""
-    if not value or run.objective != "tokens":
+    if not value or run.objective.kind != "tokens":
         return None
     apart = since(run.target.stack, 0, 9, 5) and run.config.get("stage", "sft") == "sft"
-    if apart and "flash" in run.attn_implementation and max(run.micro_batch_size, run.eval_batch_size or 1) > 1:
+    if (
+        apart
+        and "flash" in run.kernels.attn_implementation
+        and max(run.batch.micro_batch_size, run.evaluation.eval_batch_size or 1) > 1
+    ):
         return None
     edits = (put(run, "packing", True, beside=("cutoff_len", "template")),)
     return (*edits, put(run, "neat_packing", True, beside=("packing", "cutoff_len"))) if apart else edits
@@ -158,7 +162,7 @@ def _fsdp(run: RunSpec) -> tuple[Edit, ...] | None:
     against = ("use_galore", "use_apollo", "use_badam", "use_unsloth", "use_kt", "quantization_bit", "pissa_init")
     if any(run.config.get(key) for key in (*against, "fsdp", "deepspeed")) or run.target.launcher != "cli":
         return None
-    was = run.recompute and run.checkpointing_reentrant
+    was = run.savings.recompute and run.savings.checkpointing_reentrant
     reentrant = (_reentrant(run, False) or ()) if was else ()
     return (
         put(run, "fsdp_config", {"version": 2, "reshard_after_forward": True}, beside=("finetuning_type", "stage")),

@@ -47,13 +47,13 @@ def as_embedded(run: RunSpec) -> RunSpec:
     """
     plain = as_plain_trainer(run)
     kept = ("trainer", "trainer_title", "quantised_base_prepared", "evaluates", "eval_batch_size", "eval_sequence_len")
-    plain = replace(plain, eval_scheduled=run.eval_scheduled, **{name: getattr(run, name) for name in kept})
+    plain = plain.changed(eval_scheduled=run.evaluation.eval_scheduled, **{name: run.value(name) for name in kept})
     origins = {**plain.origins, **{name: run.origins[name] for name in kept if name in run.origins}}
-    if not run.loss_kernel.startswith("liger"):
-        plain = replace(plain, loss_kernel="stock")
+    if not run.kernels.loss_kernel.startswith("liger"):
+        plain = plain.changed(loss_kernel="stock")
         origins["loss_kernel"] = Origin(kind="derived", why="transformers' own loss: full logits in fp32")
     in_file = run.added_variables if run.trainer == "trl" else {}  # its `env:`, which wins over everything
     if in_file:
         settings, origins["allocator"] = settings_in_force(run.target, in_file, "the file's env")
-        plain = replace(plain, added_variables=in_file, allocator=settings)
+        plain = plain.changed(added_variables=in_file, allocator=settings)
     return replace(plain, origins=origins)

@@ -7,7 +7,6 @@ themselves, an evaluation happens only where one is scheduled, and the allocator
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from vramwise.allocator.variables import prepared_variables, settings_in_force
@@ -15,7 +14,7 @@ from vramwise.rules.base import Rule
 from vramwise.trainers.axolotl.trainer import Axolotl
 from vramwise.trainers.base import SideFiles, Spelling
 from vramwise.trainers.experts import expert_masks
-from vramwise.types import Change, Document, Origin, RunSpec, Target
+from vramwise.types import Change, Document, Origin, RunSpec, Target, neutral
 
 # Of no concern here: no fp32 embeddings are kept, and the allocator is set by `vramwise train` itself.
 MOOT = frozenset({"fp32-embeddings", "allocator-not-expandable"})
@@ -26,6 +25,27 @@ _NOT = {
     "activation_offloading": ("stream", "legacy", "hidden_states"),
     "loss_kernel": ("chunked",),
     "precision": ("fp8",),
+}
+
+
+# What Axolotl does to a run and the plain Trainer does not: the neutral value, for this reason.
+_UNTOUCHED = {
+    "upcasts_at_load": "the plain Trainer casts nothing",
+    "quantised_base_prepared": "adapters go around the base as it is",
+    "resets_load_peaks": "the peak figures begin with the process",
+    "lora_kernels": "the plain Trainer has none",
+    "fused_lora": "the plain Trainer has none",
+    "fused_lora_wide_grads": "the plain Trainer has none",
+    "linear_targets_by_name": "PEFT is given all-linear",
+    "embeddings_want_grads": "only where blocks are checkpointed",
+    "varlen_sdpa": "the plain Trainer builds a mask",
+    "liger_before_build": "Liger replaces methods of the model once it is built",
+    "eval_on_start": "the plain Trainer evaluates where it is scheduled",
+    "eval_empties_every": "the plain Trainer keeps the losses and the cache",
+    "empty_cache_steps": "not passed on",
+    "collect_steps": "not passed on",
+    "fsdp_one_root": "FSDP 2 as accelerate wraps it",
+    "fsdp_adapters_apart": "FSDP 2 as accelerate wraps it",
 }
 
 
@@ -66,61 +86,34 @@ def as_plain_trainer(run: RunSpec) -> RunSpec:
     added = prepared_variables(run.target)
     settings, origin = settings_in_force(run.target, added, "vramwise train")
     masks, masks_why = expert_masks(run.target.stack)
-    changed: dict[str, Any] = {
-        "trainer": "transformers",
-        "trainer_title": "the embedded engine",
-        "added_variables": added,
-        "fp32_embeddings": run.weights_dtype == "fp32",
-        "loads_through": _way(run),
-        "upcasts_at_load": (),
-        "quantised_base_prepared": "no",
-        "resets_load_peaks": False,
-        "lora_kernels": False,
-        "linear_targets_by_name": False,
-        "varlen_sdpa": False,
-        "expert_masks": masks,
-        "fused_lora": (),
-        "fused_lora_wide_grads": False,
-        "embeddings_want_grads": False,
-        "eval_on_start": False,
-        "eval_empties_every": None,
-        "empty_cache_steps": None,
-        "collect_steps": None,
-        "liger_before_build": False,
-        "fsdp_one_root": False,
-        "fsdp_adapters_apart": False,
-        "allocator": settings,
+    wide = run.precision.weights_dtype == "fp32"
+    changed: dict[str, tuple[Any, str]] = {
+        **{name: (neutral(name)[0], why) for name, why in _UNTOUCHED.items()},
+        "fp32_embeddings": (wide, "the plain Trainer leaves weights as they were loaded"),
+        "loads_through": (
+            _way(run),
+            "a quantised base is read onto the card; any other into host memory, to be moved when ready",
+        ),
+        "expert_masks": (masks, masks_why),
     }
-    why = {
-        "fp32_embeddings": "the plain Trainer leaves weights as they were loaded",
-        "loads_through": "a quantised base is read onto the card; any other into host memory, to be moved when ready",
-        "upcasts_at_load": "the plain Trainer casts nothing",
-        "quantised_base_prepared": "adapters go around the base as it is",
-        "resets_load_peaks": "the peak figures begin with the process",
-        "lora_kernels": "the plain Trainer has none",
-        "linear_targets_by_name": "PEFT is given all-linear",
-        "varlen_sdpa": "the plain Trainer builds a mask",
-        "expert_masks": masks_why,
-        "fused_lora": "the plain Trainer has none",
-        "fused_lora_wide_grads": "the plain Trainer has none",
-        "embeddings_want_grads": "only where blocks are checkpointed",
-        "eval_on_start": "the plain Trainer evaluates where it is scheduled",
-        "eval_empties_every": "the plain Trainer keeps the losses and the cache",
-        "empty_cache_steps": "not passed on",
-        "collect_steps": "not passed on",
-    }
-    if run.lora_target_linear:
-        changed["lora_target_modules"] = ("all-linear",)
-        why["lora_target_modules"] = "PEFT's own word for all linear layers"
-    origins = {**run.origins, "allocator": origin}
-    origins |= {name: Origin(kind="derived", why=text) for name, text in why.items()}
-    return _without_unscheduled_eval(replace(run, **changed, origins=origins))
+    if run.adapter.lora_target_linear:
+        changed["lora_target_modules"] = (("all-linear",), "PEFT's own word for all linear layers")
+    origins = {name: Origin(kind="derived", why=why) for name, (_, why) in changed.items()}
+    plain = run.changed(
+        trainer="transformers",
+        trainer_title="the embedded engine",
+        added_variables=added,
+        allocator=settings,
+        origins={**run.origins, **origins, "allocator": origin},
+        **{name: value for name, (value, _) in changed.items()},
+    )
+    return _without_unscheduled_eval(plain)
 
 
 def _way(run: RunSpec) -> str:
-    if run.quantization is not None:
+    if run.loading.quantization is not None:
         return "device"
-    return "made" if run.loads_through == "made" else "host"
+    return "made" if run.loading.loads_through == "made" else "host"
 
 
 def _without_unscheduled_eval(run: RunSpec) -> RunSpec:
@@ -128,9 +121,9 @@ def _without_unscheduled_eval(run: RunSpec) -> RunSpec:
     get = run.config.get
     strategy = get("eval_strategy", get("evaluation_strategy"))
     scheduled = get("eval_steps") or get("evals_per_epoch") or strategy not in (None, "no", False)
-    run = replace(run, eval_scheduled=bool(scheduled))
-    if not run.evaluates or scheduled:
+    run = run.changed(eval_scheduled=bool(scheduled))
+    if not run.evaluation.evaluates or scheduled:
         return run
     why = "samples are held out, but neither eval_steps, evals_per_epoch nor eval_strategy schedules an evaluation"
     origins = {**run.origins, "evaluates": Origin(kind="derived", why=why)}
-    return replace(run, evaluates=False, eval_batch_size=None, eval_sequence_len=None, origins=origins)
+    return run.changed(evaluates=False, eval_batch_size=None, eval_sequence_len=None, origins=origins)

@@ -153,7 +153,10 @@ def strange_keys(run: RunSpec, words: Vocabulary) -> Iterator[StrangeKey]:
             yield _gone(strange.key, gone, words)
         elif strange.key in everywhere:
             kind = next(name for name in kinds(stack) if strange.key in vocabulary(name, stack))
-            why = f"{strange.key} is a key of `trl {kind}`, and this file is for {run.rl or 'supervised training'}"
+            why = (
+                f"{strange.key} is a key of `trl {kind}`, and this file is for "
+                f"{run.objective.rl or 'supervised training'}"
+            )
             yield StrangeKey(key=strange.key, why=why)
         elif strange.key in ALL_PROJECT_KEYS:
             owner = next(name for name, keys in PROJECTS.items() if strange.key in keys)

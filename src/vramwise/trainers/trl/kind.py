@@ -95,7 +95,7 @@ def _of_loss(written: Any) -> str | None:
 
 def kind_name(run: RunSpec) -> str:
     """The kind of training of a run that was resolved."""
-    return run.rl or ("reward" if run.objective == "reward" else "sft")
+    return run.objective.rl or ("reward" if run.objective.kind == "reward" else "sft")
 
 
 def _said(document: Document) -> list[str]:

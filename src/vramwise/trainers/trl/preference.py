@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.trainers.arguments import Arguments
 from vramwise.trainers.trl.kind import Kind
 from vramwise.types import Target
@@ -20,8 +18,8 @@ _OBJECTIVES = {
     "rloo": "grpo",
 }
 _SUPERVISED = ("sft", "reward")
-_NO_ENGINE: dict[str, Any] = {"engine": "policy", "engine_share": 0.0, "engine_sleeps": False}
-_NOTHING = {"generation_rows": None, "completion_len": None, "rows_per_prompt": 1, "old_log_probs": False}
+_ENGINE = ("engine", "engine_share", "engine_sleeps")
+_GENERATION = ("generation_rows", "completion_len", "rows_per_prompt", "old_log_probs")
 # Since then the head is fused into the loss everywhere.
 _FUSED_HEAD = (1, 15)
 
@@ -81,8 +79,7 @@ def _kind(args: Arguments, name: str, before: bool) -> tuple[str, str]:
 
 def _generation(args: Arguments, name: str) -> None:
     if name not in ("grpo", "rloo"):
-        for field, value in (_NOTHING | _NO_ENGINE).items():
-            args.derive(field, value, "nothing is generated")
+        args.fields.neutral(*_GENERATION, *_ENGINE, why="nothing is generated")
         return
     micro, accumulation = args.values["micro_batch_size"], args.values["gradient_accumulation_steps"]
     args.take_count("completion_len", "max_completion_length")
@@ -107,8 +104,7 @@ def _generated_rows(args: Arguments, micro: int, accumulation: int) -> int:
 
 def _engine(args: Arguments) -> None:
     if not args.value("use_vllm"):
-        for field, value in _NO_ENGINE.items():
-            args.derive(field, value, "the policy generates by itself", key="use_vllm")
+        args.fields.neutral(*_ENGINE, why="the policy generates by itself")
         return
     beside = args.value("vllm_mode") == "colocate"
     args.derive("engine", "beside" if beside else "elsewhere", f"vllm_mode {args.value('vllm_mode')}", key="vllm_mode")

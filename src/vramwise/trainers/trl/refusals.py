@@ -25,7 +25,7 @@ def refusals(run: RunSpec) -> Iterator[Refusal]:
     has = Held(run, vocabulary(kind_name(run), run.target.stack))
     yield from _datasets(has)
     yield from _method(has)
-    if run.generation_rows is not None:
+    if run.objective.generation_rows is not None:
         yield from _generation(run, has)
         yield from _sampling(has)
     if run.target.launcher != "module":
@@ -58,7 +58,7 @@ def _method(has: Held) -> Iterator[Refusal]:
 def _generation(run: RunSpec, has: Held) -> Iterator[Refusal]:
     """Generations hold whole groups of completions; over all ranks."""
     asked, steps = has("generation_batch_size"), has("steps_per_generation")
-    group, batch = int(has.number("num_generations")), run.micro_batch_size * run.data_parallel
+    group, batch = int(has.number("num_generations")), run.batch.micro_batch_size * run.batch.data_parallel
     if has("auto_find_batch_size"):
         yield "auto_find_batch_size", "auto_find_batch_size would cut groups of completions apart"
     if asked is not None and steps is not None:
@@ -68,12 +68,12 @@ def _generation(run: RunSpec, has: Held) -> Iterator[Refusal]:
     if group < 2:
         yield "num_generations", f"num_generations {group}: at least 2 completions are compared"
         return
-    rows = int(asked) if asked is not None else (run.generation_rows or 0) * run.data_parallel
+    rows = int(asked) if asked is not None else (run.objective.generation_rows or 0) * run.batch.data_parallel
     if rows % group:
         yield "num_generations", f"a generation of {rows} completions is no multiple of num_generations {group}"
     evaluated = int(has.number("num_generations_eval")) or group
-    rows = int(has.number("per_device_eval_batch_size")) * run.data_parallel
-    if run.evaluates and rows % evaluated:
+    rows = int(has.number("per_device_eval_batch_size")) * run.batch.data_parallel
+    if run.evaluation.evaluates and rows % evaluated:
         why = f"evaluates {rows} rows at once, which is no multiple of its {evaluated} generations"
         yield "per_device_eval_batch_size", f"per_device_eval_batch_size {why}"
 

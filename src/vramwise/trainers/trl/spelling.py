@@ -63,14 +63,18 @@ def _weights(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
 
 def _length(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     """No key bounds a row of prompt and completion as a whole."""
-    return None if run.generation_rows is not None else (put(run, "max_length", value),)
+    return None if run.objective.generation_rows is not None else (put(run, "max_length", value),)
 
 
 def _padded(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     """Widths in multiples of the longest row are all of one width."""
-    if not value or run.sample_packing or run.config.get("max_length", run.sequence_len) != run.sequence_len:
+    if (
+        not value
+        or run.shapes.sample_packing
+        or run.config.get("max_length", run.shapes.sequence_len) != run.shapes.sequence_len
+    ):
         return None
-    return (put(run, "pad_to_multiple_of", run.sequence_len),)
+    return (put(run, "pad_to_multiple_of", run.shapes.sequence_len),)
 
 
 def _adapter(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
@@ -88,13 +92,13 @@ def _quantization(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
 
 def _offloading(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     words = {"stream": True, "off": False}
-    if value not in words or run.generation_rows is not None:
+    if value not in words or run.objective.generation_rows is not None:
         return None
     return (put(run, "activation_offloading", words[value], beside=("gradient_checkpointing",)),)
 
 
 def _eval_batch(run: RunSpec, value: Any) -> tuple[Edit, ...]:
-    return (put(run, "per_device_eval_batch_size", value),) if run.eval_batch_size is not None else ()
+    return (put(run, "per_device_eval_batch_size", value),) if run.evaluation.eval_batch_size is not None else ()
 
 
 def _attention(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
@@ -105,7 +109,11 @@ def _attention(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
 
 def _packing(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     """Supervised training alone packs; rows are filled up to max_length, which must be there."""
-    if run.objective != "tokens" or run.rl or ("max_length" in run.config and run.config.get("max_length") is None):
+    if (
+        run.objective.kind != "tokens"
+        or run.objective.rl
+        or ("max_length" in run.config and run.config.get("max_length") is None)
+    ):
         return None
     return (put(run, "packing", value, beside=("max_length",)),)
 
@@ -143,7 +151,10 @@ def _sharding(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     if value not in SHIPPED or taken or run.target.launcher != "cli":
         return None
     beside = ("model_name_or_path",)
-    return (put(run, "num_processes", run.gpus, beside=beside), put(run, "accelerate_config", value, beside=beside))
+    return (
+        put(run, "num_processes", run.batch.gpus, beside=beside),
+        put(run, "accelerate_config", value, beside=beside),
+    )
 
 
 def _nothing(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:

@@ -90,23 +90,27 @@ def value_checks(run: RunSpec) -> list[Check]:
     """What a field of the run may not be, under the trainer's own key for it."""
     schedule = run.config.get("lr_scheduler_type", "linear")
     return [
-        (_key(run, "optimizer"), run.optimizer not in _OPTIMIZERS, f"optimizer {run.optimizer} is not honoured"),
+        (
+            _key(run, "optimizer"),
+            run.optimizer.name not in _OPTIMIZERS,
+            f"optimizer {run.optimizer.name} is not honoured",
+        ),
         ("lr_scheduler_type", schedule == "greedy", f"lr_scheduler_type {schedule} is not honoured"),
         (
             _key(run, "attn_implementation"),
-            run.attn_implementation not in _ATTENTION,
-            f"attention {run.attn_implementation} is not one of {', '.join(_ATTENTION)}",
+            run.kernels.attn_implementation not in _ATTENTION,
+            f"attention {run.kernels.attn_implementation} is not one of {', '.join(_ATTENTION)}",
         ),
-        ("fp8", run.precision == "fp8", "fp8 is not honoured"),
+        ("fp8", run.precision.compute == "fp8", "fp8 is not honoured"),
         (
             _key(run, "sample_packing"),
-            run.sample_packing,
+            run.shapes.sample_packing,
             "packing is not honoured: rows would be packed otherwise than the trainer packs them",
         ),
         (
             _key(run, "sharding"),
-            run.sharding not in ("none", "ddp"),
-            f"sharding ({run.sharding}) is not honoured for these files",
+            run.sharding.kind not in ("none", "ddp"),
+            f"sharding ({run.sharding.kind}) is not honoured for these files",
         ),
     ]
 
@@ -124,7 +128,7 @@ def passed_on(run: RunSpec, words: Vocabulary) -> dict[str, Any]:
         found["warmup_steps"] = ratio
     if "report_to" not in config:  # nowhere unless asked
         found["report_to"] = "none"
-    if not run.evaluates:
+    if not run.evaluation.evaluates:
         found |= {"eval_strategy": "no", "eval_steps": None}
     return {key: value for key, value in found.items() if value is not None}
 

@@ -54,7 +54,7 @@ def in_engine_words(run: RunSpec) -> dict[str, Any]:
     return {
         **engine_values(run, training_arguments(run.target.stack)),
         "datasets": [{"path": config.get("train_file"), **row}],
-        "test_datasets": [{"path": held, **row}] if held and run.evaluates else None,
+        "test_datasets": [{"path": held, **row}] if held and run.evaluation.evaluates else None,
         "val_set_size": share,
         "held_out_first": True,
         "weights": "auto" if not (config.get("dtype") or config.get("torch_dtype")) else None,

@@ -41,8 +41,8 @@ def _checks(run: RunSpec) -> list[Check]:
     get = run.config.get
     stage, tuned, template = get("stage", "sft"), get("finetuning_type", "lora"), get("template")
     method = get("quantization_method", "bnb")
-    at_the_end = run.evaluates and get("eval_strategy", "no") in ("no", False)
-    several = run.evaluates and len(names(get("eval_dataset"))) > 1
+    at_the_end = run.evaluation.evaluates and get("eval_strategy", "no") in ("no", False)
+    several = run.evaluation.evaluates and len(names(get("eval_dataset"))) > 1
     return [
         ("stage", stage != "sft", f"stage {stage}: only sft is trained"),
         ("finetuning_type", tuned not in ("lora", "full"), f"finetuning_type {tuned} is neither lora nor full"),
@@ -52,15 +52,19 @@ def _checks(run: RunSpec) -> list[Check]:
             template is not None and template not in templates(),
             f"template {template} is not one of those made of texts alone ({', '.join(sorted(templates()))})",
         ),
-        ("quantization_bit", run.quantization == "gptq", "a checkpoint that is stored quantised is not honoured"),
+        (
+            "quantization_bit",
+            run.loading.quantization == "gptq",
+            "a checkpoint that is stored quantised is not honoured",
+        ),
         (
             "quantization_method",
-            run.quantization is not None and method != "bnb",
+            run.loading.quantization is not None and method != "bnb",
             f"quantization_method {method} is not honoured: only bnb is",
         ),
         (
             "quantization_bit",
-            run.quantization is not None and run.adapter is None,
+            run.loading.quantization is not None and run.adapter.kind is None,
             "a quantised base is trained with finetuning_type lora alone",
         ),
         ("do_eval", at_the_end, "an evaluation after training alone is not honoured: write eval_strategy"),
@@ -81,7 +85,7 @@ def in_engine_words(run: RunSpec) -> dict[str, Any]:
     row = {
         "type": "llamafactory",
         "template": {**template, "default_system": config.get("default_system", template["default_system"])},
-        "longest": run.sequence_len,
+        "longest": run.shapes.sequence_len,
         "train_on_prompt": bool(config.get("train_on_prompt")),
         "last_turn_only": bool(config.get("mask_history")),
         "thinks": config.get("enable_thinking") if "enable_thinking" in config else True,
@@ -91,13 +95,13 @@ def in_engine_words(run: RunSpec) -> dict[str, Any]:
     return {
         **engine_values(run, vocabulary(run.target.stack)),
         "datasets": _blocks(run, "dataset", row),
-        "test_datasets": _blocks(run, "eval_dataset", row) if run.evaluates else None,
+        "test_datasets": _blocks(run, "eval_dataset", row) if run.evaluation.evaluates else None,
         "val_set_size": config.get("val_size"),
         "order": "file" if config.get("disable_shuffling") else "torch",
         "weights": "auto",
         "end_token": stops.pop(0) if template["replace_eos"] else None,
         "stop_words": stops,
-        "bnb_config_kwargs": _quantised(run) if run.quantization == "4bit" else None,
+        "bnb_config_kwargs": _quantised(run) if run.loading.quantization == "4bit" else None,
     }
 
 

@@ -52,12 +52,12 @@ def _checks(run: RunSpec) -> list[Check]:
         ),
         (
             "eval_strategy",
-            run.evaluates and bool(blocks) and not get("test_split_size"),
+            run.evaluation.evaluates and bool(blocks) and not get("test_split_size"),
             "an evaluation of `datasets` needs test_split_size, which says how much is held out",
         ),
         (
             "quantization",
-            run.quantization is not None and run.adapter is None,
+            run.loading.quantization is not None and run.adapter.kind is None,
             "a quantised base is trained with use_peft alone",
         ),
     ]
@@ -86,7 +86,7 @@ def in_engine_words(run: RunSpec) -> dict[str, Any]:
         "special_tokens": {key: value(key) for key in ("eos_token", "pad_token") if value(key)},
         # TRL hands PEFT a list of one as a text
         "lora_target_modules": targets[0] if isinstance(targets, list) and len(targets) == 1 else targets,
-        "bnb_config_kwargs": _quantised(value) if run.quantization == "4bit" else None,
+        "bnb_config_kwargs": _quantised(value) if run.loading.quantization == "4bit" else None,
     }
 
 
@@ -99,7 +99,7 @@ def _datasets(run: RunSpec, row: dict[str, Any]) -> dict[str, Any]:
     block = {"path": config.get("dataset_name"), "name": config.get("dataset_config"), **row, "by_split": True}
     train = {**block, "split": config.get("dataset_train_split", "train")}
     test = {**block, "split": config.get("dataset_test_split", "test")}
-    return {"datasets": [train], "test_datasets": [test] if run.evaluates else None}
+    return {"datasets": [train], "test_datasets": [test] if run.evaluation.evaluates else None}
 
 
 def _quantised(value: Any) -> dict[str, Any]:

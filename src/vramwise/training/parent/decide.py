@@ -37,45 +37,53 @@ def decide_dtypes(run: RunSpec, *, decides: bool = True) -> tuple[RunSpec, Decis
     gpu = run.target.gpu
     origin = run.origins["precision"]
     if gpu is None and origin.kind == "assumed" and decides:
-        run = replace(run, precision="fp32", weights_dtype="fp32", autocast=False, fp32_embeddings=True)
+        run = run.changed(precision="fp32", weights_dtype="fp32", autocast=False, fp32_embeddings=True)
         return run, Decision(name="dtype", value="fp32", why="bf16 auto, and no GPU here")
-    if gpu is None and run.precision == "fp16" and run.autocast:
+    if gpu is None and run.precision.compute == "fp16" and run.precision.autocast:
         raise VramwiseError("fp16 needs a GPU, and there is none here: use bf16 or fp32")
-    value = f"{run.precision}, weights {run.weights_dtype}" + (", autocast" if run.autocast else "")
+    value = f"{run.precision.compute}, weights {run.precision.weights_dtype}" + (
+        ", autocast" if run.precision.autocast else ""
+    )
     return run, Decision(name="dtype", value=value, why=origin.why)
 
 
 def as_loaded(run: RunSpec, *, random_weights: bool) -> RunSpec:
     """The run with the way its weights come: random ones are made on the card, unless only loading quantises them."""
-    return replace(run, loads_through="made") if random_weights and run.quantization is None else run
+    return run.changed(loads_through="made") if random_weights and run.loading.quantization is None else run
 
 
 def decide_batch(run: RunSpec) -> Decision:
     """The arithmetic, written out."""
-    micro, accumulation, ranks = run.micro_batch_size, run.gradient_accumulation_steps, run.data_parallel
-    value = f"micro {micro} × accumulation {accumulation} × ranks {ranks} = {run.effective_batch_size}"
+    micro, accumulation, ranks = (
+        run.batch.micro_batch_size,
+        run.batch.gradient_accumulation_steps,
+        run.batch.data_parallel,
+    )
+    value = f"micro {micro} × accumulation {accumulation} × ranks {ranks} = {run.batch.effective_batch_size}"
     return Decision(name="batch", value=value, why="stays at every restart; only micro against accumulation may change")
 
 
 def decide_eval(run: RunSpec) -> Decision:
     """The batch of an evaluation."""
-    if run.eval_batch_size is None:
+    if run.evaluation.eval_batch_size is None:
         return Decision(name="eval", value="none", why=run.origins["evaluates"].why)
-    value = f"batch {run.eval_batch_size}"
-    if run.eval_batch_size > run.micro_batch_size:
-        return Decision(name="eval", value=value, why=f"as written; larger than micro {run.micro_batch_size}")
+    value = f"batch {run.evaluation.eval_batch_size}"
+    if run.evaluation.eval_batch_size > run.batch.micro_batch_size:
+        return Decision(name="eval", value=value, why=f"as written; larger than micro {run.batch.micro_batch_size}")
     return Decision(name="eval", value=value, why=run.origins["eval_batch_size"].why)
 
 
 def decide_shapes(run: RunSpec) -> Decision:
     """Whether every batch has the same shape."""
-    if run.constant_shapes:
-        kind = "packed rows" if run.sample_packing else "rows"
+    if run.shapes.constant_shapes:
+        kind = "packed rows" if run.shapes.sample_packing else "rows"
         length = run.keys.get("sequence_len", "sequence_len")
-        return Decision(name="shapes", value=f"constant, {kind} of {run.pad_multiple}", why=f"padded to {length}")
+        return Decision(
+            name="shapes", value=f"constant, {kind} of {run.shapes.pad_multiple}", why=f"padded to {length}"
+        )
     key = "pad_to_sequence_len"
     off = f"{key} is off: " if run.keys.get(key, key) == key else ""  # a key that not every trainer has
-    return Decision(name="shapes", value=f"vary, up to {run.sequence_len}", why=f"{off}widths follow the data")
+    return Decision(name="shapes", value=f"vary, up to {run.shapes.sequence_len}", why=f"{off}widths follow the data")
 
 
 def worker_environment(allocator: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:

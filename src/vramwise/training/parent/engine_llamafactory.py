@@ -35,7 +35,7 @@ def llamafactory_attempt(plan: TrainPlan, plan_path: str, env: Mapping[str, str]
 def torchrun_environment(run: RunSpec, environ: Mapping[str, str]) -> dict[str, str]:
     """What its command sets for torchrun beside the allocator, unless OPTIM_TORCH=0."""
     wanted = environ.get("OPTIM_TORCH", "1").lower() in ("true", "y", "1")
-    return {"TORCH_NCCL_AVOID_RECORD_STREAMS": "1"} if wanted and _several(run.gpus, run.config.document) else {}
+    return {"TORCH_NCCL_AVOID_RECORD_STREAMS": "1"} if wanted and _several(run.batch.gpus, run.config.document) else {}
 
 
 def resumable(run: RunSpec) -> bool:

@@ -61,8 +61,7 @@ def expected_report(prediction: Prediction) -> MemoryReport:
 
 def of_plan(run: RunSpec, plan: TrainPlan) -> RunSpec:
     """A run with the batches and the weights of a plan."""
-    return replace(
-        as_loaded(run, random_weights=plan.random_weights),
+    return as_loaded(run, random_weights=plan.random_weights).changed(
         micro_batch_size=plan.micro_batch_size,
         gradient_accumulation_steps=plan.gradient_accumulation_steps,
         eval_batch_size=plan.eval_batch_size,
@@ -94,7 +93,7 @@ def with_real_lengths(
 ) -> Prediction:
     """The prediction with rows as they come, in tokens: `lengths` of this rank's epoch, whole micro-batches."""
     card = plan.gpu_spec()
-    run = replace(run, target=replace(run.target, gpu=card), allocator=plan.allocator)
+    run = run.changed(target=replace(run.target, gpu=card), allocator=plan.allocator)
     model = find_model(str(run.base_model), base_dir=Path(plan.config_path).parent)
     chosen, steps = first_and_widest(lengths, plan.micro_batch_size * plan.gradient_accumulation_steps, max_steps)
     evaluated: Lengths | None = None

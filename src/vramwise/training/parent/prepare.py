@@ -98,7 +98,7 @@ def prepare(path: str, options: TrainOptions) -> Prepared:
     found = Found(allocator=settings, memory_limit_bytes=options.memory_limit_bytes)
     remembers = options.engine == EMBEDDED and _resumes(run, options)
     run, remembered = with_found_batches(subject, _output_dir(run), found) if remembers else (run, None)
-    run, dtype = decide.decide_dtypes(replace(run, allocator=settings), decides=options.engine in _DTYPES_DECIDED)
+    run, dtype = decide.decide_dtypes(run.changed(allocator=settings), decides=options.engine in _DTYPES_DECIDED)
     run = decide.as_loaded(run, random_weights=options.random_weights)
     decisions = [engine, allocator, dtype, decide.decide_batch(run), decide.decide_eval(run), decide.decide_shapes(run)]
     if remembered is not None:
@@ -168,26 +168,26 @@ def _plan(
         resumable=options.engine != "llamafactory" or resumable(run),
         settings=settings_of(run, _seed(run)),
         force=options.force,
-        micro_batch_size=run.micro_batch_size,
-        gradient_accumulation_steps=run.gradient_accumulation_steps,
-        eval_batch_size=run.eval_batch_size,
-        effective_batch_size=run.effective_batch_size,
-        gpus=run.gpus,
-        data_parallel=run.data_parallel,
-        sequence_len=run.sequence_len,
-        pad_multiple=run.pad_multiple,
-        constant_shapes=run.constant_shapes,
-        packs_anew=run.sample_packing and options.engine == "axolotl",
-        precision=run.precision,
-        weights_dtype=run.weights_dtype,
-        autocast=run.autocast,
+        micro_batch_size=run.batch.micro_batch_size,
+        gradient_accumulation_steps=run.batch.gradient_accumulation_steps,
+        eval_batch_size=run.evaluation.eval_batch_size,
+        effective_batch_size=run.batch.effective_batch_size,
+        gpus=run.batch.gpus,
+        data_parallel=run.batch.data_parallel,
+        sequence_len=run.shapes.sequence_len,
+        pad_multiple=run.shapes.pad_multiple,
+        constant_shapes=run.shapes.constant_shapes,
+        packs_anew=run.shapes.sample_packing and options.engine == "axolotl",
+        precision=run.precision.compute,
+        weights_dtype=run.precision.weights_dtype,
+        autocast=run.precision.autocast,
         environment=decide.worker_environment(environment, os.environ),
         seed=_seed(run),
         random_weights=options.random_weights,
         memory_limit_bytes=options.memory_limit_bytes,
         target=target_of(target),
         card=card_of(target.gpu),
-        allocator=run.allocator,
+        allocator=run.allocator.settings,
         predicted=None if prediction is None else memory_of(prediction),
         guard=GuardThresholds(),
         decisions=tuple(decisions),
@@ -206,7 +206,7 @@ def _wanted(run: RunSpec, options: TrainOptions) -> Wanted:
     if options.engine == "llamafactory" and _resumes(run, options) and not resumable(run):
         stage = run.config.get("stage")
         raise VramwiseError(f"LLaMA-Factory cannot go on from a checkpoint in stage {stage}: begin anew with --fresh")
-    if run.sharding.startswith("zero") and _resumes(run, options) and not (by_option or options.resume):
+    if run.sharding.kind.startswith("zero") and _resumes(run, options) and not (by_option or options.resume):
         raise VramwiseError(
             "DeepSpeed unpickles the checkpoints it resumes, which runs what is in them: a config alone does not "
             "decide that; say --resume, or --resume-from with the folder"

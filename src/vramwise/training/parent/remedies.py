@@ -6,7 +6,6 @@ The search is `fit`'s, over what keeps the result. What was decided about this s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from vramwise.attempting import Adjust
 from vramwise.fitting.fit import fit, keeping_result
@@ -30,15 +29,16 @@ def _decided(subject: Subject) -> Adjust:
     now = subject.run
 
     def adjust(run: RunSpec, changes: Sequence[Change]) -> RunSpec:
-        same = run.allocator == subject.target.alloc_conf or not any("allocator" in one.fields for one in changes)
-        return replace(
-            run,
-            allocator=now.allocator if same else run.allocator,
-            precision=now.precision,
-            weights_dtype=now.weights_dtype,
-            autocast=now.autocast,
-            sequence_len=now.sequence_len,
-            eval_sequence_len=now.eval_sequence_len if run.evaluates else None,
+        same = run.allocator.settings == subject.target.alloc_conf or not any(
+            "allocator" in one.fields for one in changes
+        )
+        return run.changed(
+            allocator=now.allocator.settings if same else run.allocator.settings,
+            precision=now.precision.compute,
+            weights_dtype=now.precision.weights_dtype,
+            autocast=now.precision.autocast,
+            sequence_len=now.shapes.sequence_len,
+            eval_sequence_len=now.evaluation.eval_sequence_len if run.evaluation.evaluates else None,
         )
 
     return adjust

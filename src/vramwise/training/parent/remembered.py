@@ -7,17 +7,17 @@ again, because a larger batch may fit now.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from vramwise.documents.document import parse_document
 from vramwise.errors import VramwiseError
 from vramwise.subject import Subject
 from vramwise.training.plan import PLAN_FILE, Decision, TrainPlan, read_plan
-from vramwise.types import RunSpec
+from vramwise.types import SETTINGS, RunSpec
 
 # Where a value was written, and for which machine, is no part of what a run needs; the card is compared by itself.
-_NOT_COMPARED = frozenset({"config", "origins", "keys", "target", "allocator"})
+_NOT_COMPARED = frozenset({"allocator"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,17 +33,16 @@ def with_found_batches(subject: Subject, output_dir: str, now: Found) -> tuple[R
     earlier, run = _earlier(output_dir), subject.run
     if earlier is None or not _smaller(earlier, run) or not _same_memory(earlier, subject, now):
         return run, None
-    eval_batch = run.eval_batch_size if earlier.eval_batch_size is None else earlier.eval_batch_size
-    found = replace(
-        run,
+    eval_batch = run.evaluation.eval_batch_size if earlier.eval_batch_size is None else earlier.eval_batch_size
+    found = run.changed(
         micro_batch_size=earlier.micro_batch_size,
         gradient_accumulation_steps=earlier.gradient_accumulation_steps,
-        eval_batch_size=eval_batch if run.eval_batch_size is not None else None,
+        eval_batch_size=eval_batch if run.evaluation.eval_batch_size is not None else None,
     )
-    written = f"micro {run.micro_batch_size} × accumulation {run.gradient_accumulation_steps}"
-    if found.eval_batch_size != run.eval_batch_size:
-        written += f", eval batch {run.eval_batch_size}"
-    value = f"micro {found.micro_batch_size} × accumulation {found.gradient_accumulation_steps}"
+    written = f"micro {run.batch.micro_batch_size} × accumulation {run.batch.gradient_accumulation_steps}"
+    if found.evaluation.eval_batch_size != run.evaluation.eval_batch_size:
+        written += f", eval batch {run.evaluation.eval_batch_size}"
+    value = f"micro {found.batch.micro_batch_size} × accumulation {found.batch.gradient_accumulation_steps}"
     return found, Decision(name="resumed", value=value, why=f"found before; {written} had run out of memory")
 
 
@@ -59,14 +58,14 @@ def _earlier(output_dir: str) -> TrainPlan | None:
 
 def _smaller(earlier: TrainPlan, run: RunSpec) -> bool:
     """Smaller batches of the same effective batch."""
-    product = run.micro_batch_size * run.gradient_accumulation_steps
+    product = run.batch.micro_batch_size * run.batch.gradient_accumulation_steps
     if earlier.micro_batch_size * earlier.gradient_accumulation_steps != product:
         return False
     evals = earlier.eval_batch_size
     if min(earlier.micro_batch_size, 1 if evals is None else evals) < 1:
         return False  # no plan of ours
-    smaller_eval = evals is not None and evals < (run.eval_batch_size or 0)
-    return earlier.micro_batch_size < run.micro_batch_size or smaller_eval
+    smaller_eval = evals is not None and evals < (run.evaluation.eval_batch_size or 0)
+    return earlier.micro_batch_size < run.batch.micro_batch_size or smaller_eval
 
 
 def _same_memory(earlier: TrainPlan, subject: Subject, now: Found) -> bool:
@@ -79,5 +78,5 @@ def _same_memory(earlier: TrainPlan, subject: Subject, now: Found) -> bool:
         before = subject.with_document(document).run
     except VramwiseError:
         return False
-    compared = [one.name for one in fields(RunSpec) if one.name not in _NOT_COMPARED]
-    return all(getattr(before, name) == getattr(run, name) for name in compared)
+    compared = [name for name in SETTINGS if name not in _NOT_COMPARED]
+    return all(before.value(name) == run.value(name) for name in compared)

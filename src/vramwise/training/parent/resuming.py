@@ -123,15 +123,15 @@ def settings_of(run: RunSpec, seed: int) -> dict[str, str]:
     values = {
         "base_model": Path(run.base_model or "").name,  # the same model may lie elsewhere
         "seed": seed,
-        "sequence_len": run.sequence_len,
-        "sample_packing": run.sample_packing,
-        "effective batch": run.effective_batch_size,
+        "sequence_len": run.shapes.sequence_len,
+        "sample_packing": run.shapes.sample_packing,
+        "effective batch": run.batch.effective_batch_size,
         "learning_rate": float(run.config.get("learning_rate", 5e-5)),
-        "optimizer": run.optimizer,
-        "adapter": run.adapter or "none",
+        "optimizer": run.optimizer.name,
+        "adapter": run.adapter.kind or "none",
     }
-    if run.adapter is not None:
-        values |= {"lora_r": run.lora_r, "lora_alpha": run.lora_alpha}
+    if run.adapter.kind is not None:
+        values |= {"lora_r": run.adapter.lora_r, "lora_alpha": run.adapter.lora_alpha}
     return {name: str(value) for name, value in values.items()}
 
 

@@ -50,22 +50,26 @@ def _width_follows_data(prepared: Prepared) -> bool:
     """Whether a run was found not to fit at widths that its data may never reach."""
     run = prepared.run
     misfit = prepared.prediction is not None and prepared.prediction.fits is False and not prepared.errors
-    return misfit and prepared.plan.engine == "transformers" and not (run.constant_shapes or run.sample_packing)
+    return (
+        misfit
+        and prepared.plan.engine == "transformers"
+        and not (run.shapes.constant_shapes or run.shapes.sample_packing)
+    )
 
 
 def with_longest_samples(prepared: Prepared, options: TrainOptions, say: Say) -> Prepared:
     """Predicted again, every batch as wide as the longest sample: no batch of this data is wider."""
     run, model = prepared.run, prepared.model
     assert model is not None
-    say(f"does not fit with rows of sequence_len {run.sequence_len}; reading how long the samples are")
+    say(f"does not fit with rows of sequence_len {run.shapes.sequence_len}; reading how long the samples are")
     try:
         longest, longest_eval = longest_samples(prepared.plan)
     except VramwiseError as error:
         say(f"the lengths are not known: {error}")
         return prepared
-    run = replace(run, sequence_len=longest)
-    if run.evaluates:
-        run = replace(run, eval_sequence_len=longest_eval)
+    run = run.changed(sequence_len=longest)
+    if run.evaluation.evaluates:
+        run = run.changed(eval_sequence_len=longest_eval)
     subject = prepared.subject.with_run(run)
     prediction = subject.forecast(limit_bytes=options.memory_limit_bytes)
     memory = predicted_decision(prediction)
@@ -110,7 +114,7 @@ def misfit_lines(prepared: Prepared, options: TrainOptions) -> list[str]:
     failed = prediction.report.out_of_memory
     where = "" if failed is None else f": {failed.label} in {failed.phase} of step {failed.step}"
     room = "" if prediction.capacity_bytes is None else f", there is room for {gib(prediction.capacity_bytes)}"
-    rows = f" with rows of {prepared.run.sequence_len} tokens"
+    rows = f" with rows of {prepared.run.shapes.sequence_len} tokens"
     head = f"does not fit{where}; needs {gib(prediction.needs.peak_reserved_bytes)} reserved{rows}{room}"
     return [head, *_remedy_lines(remedies(prepared.subject, options.memory_limit_bytes))]
 

@@ -142,13 +142,17 @@ def _value_checks(run: RunSpec) -> list[tuple[str, bool, str]]:
     model_class = str(get("type_of_model") or get("model_type") or "AutoModelForCausalLM")
     strategy = get("excess_length_strategy", "drop")
     return [
-        ("adapter", run.adapter not in (None, "lora", "qlora"), f"adapter {run.adapter} is neither lora nor qlora"),
-        ("optimizer", run.optimizer not in _OPTIMIZERS, f"optimizer {run.optimizer} is not supported"),
+        (
+            "adapter",
+            run.adapter.kind not in (None, "lora", "qlora"),
+            f"adapter {run.adapter.kind} is neither lora nor qlora",
+        ),
+        ("optimizer", run.optimizer.name not in _OPTIMIZERS, f"optimizer {run.optimizer.name} is not supported"),
         ("lr_scheduler", schedule not in _SCHEDULES, f"lr_scheduler {schedule} is not one of transformers' own"),
         (
             "attn_implementation",
-            run.attn_implementation not in _ATTENTION,
-            f"attention {run.attn_implementation} is not one of {', '.join(_ATTENTION)}",
+            run.kernels.attn_implementation not in _ATTENTION,
+            f"attention {run.kernels.attn_implementation} is not one of {', '.join(_ATTENTION)}",
         ),
         (
             "gradient_checkpointing",
@@ -157,11 +161,11 @@ def _value_checks(run: RunSpec) -> list[tuple[str, bool, str]]:
         ),
         (
             "tensor_parallel_size",
-            run.tensor_parallel_size * run.context_parallel_size > 1,
+            run.sharding.tensor_parallel_size * run.sharding.context_parallel_size > 1,
             "tensor and context parallelism are not supported",
         ),
-        ("fp8", run.precision == "fp8", "fp8 is not supported"),
-        ("gptq", run.quantization == "gptq", "gptq checkpoints are not supported"),
+        ("fp8", run.precision.compute == "fp8", "fp8 is not supported"),
+        ("gptq", run.loading.quantization == "gptq", "gptq checkpoints are not supported"),
         (
             "type_of_model",
             not model_class.endswith("ForCausalLM"),
@@ -180,7 +184,7 @@ def _value_checks(run: RunSpec) -> list[tuple[str, bool, str]]:
         ("datasets", not get("datasets"), "datasets is empty: nothing to train on"),
         (
             "fsdp_config",
-            run.sharding == "fsdp1" or str(get("fsdp_version", 2)) != "2",
+            run.sharding.kind == "fsdp1" or str(get("fsdp_version", 2)) != "2",
             "FSDP1 is not supported: set fsdp_version: 2",
         ),
         (
@@ -256,15 +260,15 @@ def _plugins(config: Config) -> Iterator[ConfigError]:
 def needed_modules(run: RunSpec) -> list[str]:
     """Modules beyond the basics that this config needs, found before anything is loaded."""
     config = run.config
-    bnb = run.optimizer not in _TORCH_OPTIMIZERS
+    bnb = run.optimizer.name not in _TORCH_OPTIMIZERS
     wants = (
-        ("peft", run.adapter is not None),
-        ("bitsandbytes", bnb or run.quantization in ("4bit", "8bit")),
-        ("liger_kernel", bool(run.liger) or run.loss_kernel.startswith("liger")),
-        ("deepspeed", run.sharding.startswith("zero")),
+        ("peft", run.adapter.kind is not None),
+        ("bitsandbytes", bnb or run.loading.quantization in ("4bit", "8bit")),
+        ("liger_kernel", bool(run.kernels.liger) or run.kernels.loss_kernel.startswith("liger")),
+        ("deepspeed", run.sharding.kind.startswith("zero")),
         ("wandb", wants_wandb(config) or "wandb" in _listed(config.get("report_to"))),
         ("tensorboard", bool(config.get("use_tensorboard")) or "tensorboard" in _listed(config.get("report_to"))),
-        ("flash_attn", run.attn_implementation == "flash_attention_2"),
+        ("flash_attn", run.kernels.attn_implementation == "flash_attention_2"),
     )
     return [name for name, wanted in wants if wanted]
 

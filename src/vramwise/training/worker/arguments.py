@@ -52,16 +52,16 @@ def _arguments(run: RunSpec, plan: TrainPlan) -> TrainingArguments:
         per_device_train_batch_size=plan.micro_batch_size,
         per_device_eval_batch_size=plan.eval_batch_size or plan.micro_batch_size,
         gradient_accumulation_steps=plan.gradient_accumulation_steps,
-        bf16=plan.precision == "bf16" and run.autocast,
-        fp16=plan.precision == "fp16" and run.autocast,
+        bf16=plan.precision == "bf16" and run.precision.autocast,
+        fp16=plan.precision == "fp16" and run.precision.autocast,
         use_cpu=not torch.cuda.is_available(),
         seed=plan.seed,
         disable_tqdm=True,  # progress.py speaks
         prediction_loss_only=True,
         remove_unused_columns=False,  # rows are made by our own collator
-        torch_compile=run.torch_compile,
-        optim=run.optimizer,
-        max_grad_norm=run.max_grad_norm,
+        torch_compile=run.kernels.torch_compile,
+        optim=run.optimizer.name,
+        max_grad_norm=run.optimizer.max_grad_norm,
         **_checkpointing(run),
         **_liger(run),
         **(_sharding(run) | _as_written(config) if config.get("arguments") else _sharding(run) | _from_keys(run)),
@@ -91,7 +91,7 @@ def _from_keys(run: RunSpec) -> dict[str, Any]:
         "logging_steps": config.get("logging_steps", 10),
         "logging_first_step": True,
         **_optimizer(run),
-        **_schedules(config, evaluates=run.evaluates),
+        **_schedules(config, evaluates=run.evaluation.evaluates),
         **_loader(config),
         **_optional(config),
     }
@@ -148,24 +148,24 @@ def _schedule(
 
 
 def _checkpointing(run: RunSpec) -> dict[str, Any]:
-    if not run.recompute or run.sharding.startswith("fsdp"):  # FSDP recomputes by its own setting
+    if not run.savings.recompute or run.sharding.kind.startswith("fsdp"):  # FSDP recomputes by its own setting
         return {"gradient_checkpointing": False}
-    kwargs = {"use_reentrant": run.checkpointing_reentrant}
+    kwargs = {"use_reentrant": run.savings.checkpointing_reentrant}
     written = run.config.get("gradient_checkpointing_kwargs", {})
     return {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": {**kwargs, **written}}
 
 
 def _liger(run: RunSpec) -> dict[str, Any]:
-    if not run.liger and not run.loss_kernel.startswith("liger"):
+    if not run.kernels.liger and not run.kernels.loss_kernel.startswith("liger"):
         return {}
     kernels = {
-        "rope": "rope" in run.liger,
-        "rms_norm": "rms_norm" in run.liger,
-        "swiglu": bool({"glu_activation", "swiglu"} & set(run.liger)),
-        "cross_entropy": run.loss_kernel == "liger",
-        "fused_linear_cross_entropy": run.loss_kernel == "liger_fused_linear",
+        "rope": "rope" in run.kernels.liger,
+        "rms_norm": "rms_norm" in run.kernels.liger,
+        "swiglu": bool({"glu_activation", "swiglu"} & set(run.kernels.liger)),
+        "cross_entropy": run.kernels.loss_kernel == "liger",
+        "fused_linear_cross_entropy": run.kernels.loss_kernel == "liger_fused_linear",
     }
-    if "layer_norm" in run.liger:
+    if "layer_norm" in run.kernels.liger:
         kernels["layer_norm"] = True
     return {"use_liger_kernel": True, "liger_kernel_config": kernels}
 
@@ -176,14 +176,14 @@ def _sharding(run: RunSpec) -> dict[str, Any]:
     for key in ("ddp_timeout", "ddp_bucket_cap_mb", "ddp_broadcast_buffers", "ddp_find_unused_parameters"):
         if config.get(key) is not None:
             chosen[key] = config.get(key)
-    if run.sharding.startswith("zero"):
+    if run.sharding.kind.startswith("zero"):
         chosen["deepspeed"] = _deepspeed_file(config)
-    elif run.sharding == "fsdp2" and run.gpus > 1:
+    elif run.sharding.kind == "fsdp2" and run.batch.gpus > 1:
         if not torch.cuda.is_available():  # accelerate would quietly replicate instead
             raise VramwiseError("FSDP needs GPUs, and there is none here: remove fsdp_config to train on the CPU")
         chosen["fsdp"] = True
         chosen["fsdp_config"] = _fsdp_config(run)
-    elif run.sharding == "ddp" and "ddp_find_unused_parameters" not in chosen:
+    elif run.sharding.kind == "ddp" and "ddp_find_unused_parameters" not in chosen:
         chosen["ddp_find_unused_parameters"] = False
     return chosen
 
@@ -205,8 +205,8 @@ def _fsdp_config(run: RunSpec) -> dict[str, Any]:
     return {
         **chosen,
         "version": 2,
-        "cpu_offload": run.offload_params,
-        "activation_checkpointing": bool(written.get("activation_checkpointing")) or run.recompute,
+        "cpu_offload": run.sharding.offload_params,
+        "activation_checkpointing": bool(written.get("activation_checkpointing")) or run.savings.recompute,
     }
 
 

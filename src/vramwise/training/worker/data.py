@@ -39,20 +39,20 @@ def load_data(run: RunSpec, tokenizer: Any, *, seed: int) -> Data:
     base = Path(config.document.path).parent
     settings = PromptSettings(
         train_on_inputs=bool(config.get("train_on_inputs", False)),
-        sequence_len=run.sequence_len,
+        sequence_len=run.shapes.sequence_len,
         chat_template=config.get("chat_template"),
         chat_template_jinja=config.get("chat_template_jinja"),
         default_system_message=config.get("default_system_message"),
     )
     notes: list[str] = []
     samples = _tokenized(config.get("datasets", ()), base, tokenizer, settings)
-    samples = _fitting(samples, run.sequence_len, run, notes, "training")
+    samples = _fitting(samples, run.shapes.sequence_len, run, notes, "training")
     tests = config.get("test_datasets", ())
     if tests:
         held = _tokenized(tests, base, tokenizer, settings)
     else:
         samples, held = _split(samples, config.get("val_set_size") or 0, seed)
-    held = _fitting(held, run.eval_sequence_len or run.sequence_len, run, notes, "evaluation")
+    held = _fitting(held, run.evaluation.eval_sequence_len or run.shapes.sequence_len, run, notes, "evaluation")
     if config.get("shuffle_merged_datasets", True):
         samples = list(samples)
         random.Random(seed).shuffle(samples)
@@ -62,7 +62,7 @@ def load_data(run: RunSpec, tokenizer: Any, *, seed: int) -> Data:
 def _checked(run: RunSpec, samples: Sequence[Sample], held: Sequence[Sample], notes: Sequence[str]) -> Data:
     if not samples:
         raise VramwiseError("no training sample is left: " + "; ".join(notes or ["the datasets are empty"]))
-    if run.evaluates and not held:
+    if run.evaluation.evaluates and not held:
         empty = bool(run.config.get("test_datasets"))
         raise VramwiseError("no evaluation sample: " + ("its data is empty" if empty else "nothing is held out"))
     return Data(train=samples, evaluation=held, notes=notes)

@@ -73,14 +73,14 @@ def make_trainer(
     set_seed(plan.seed)
     model = load_model(run, plan, tokenizer)
     filler = pad_id(tokenizer)
-    collator = Collator(pad_id=filler, pad_multiple=run.pad_multiple, packing=run.packing_rows)
+    collator = Collator(pad_id=filler, pad_multiple=run.shapes.pad_multiple, packing=run.shapes.packing_rows)
     set_seed(plan.seed)
     trainer = SameResultTrainer(
         model=model,
         args=arguments,
-        train_dataset=Rows(rows_of(data.train, run, packed=run.sample_packing), pad_id=filler),
-        eval_dataset=Rows(rows_of(data.evaluation, run, packed=run.eval_sample_packing), pad_id=filler)
-        if run.evaluates
+        train_dataset=Rows(rows_of(data.train, run, packed=run.shapes.sample_packing), pad_id=filler),
+        eval_dataset=Rows(rows_of(data.evaluation, run, packed=run.evaluation.eval_sample_packing), pad_id=filler)
+        if run.evaluation.evaluates
         else None,
         data_collator=collator,
         processing_class=tokenizer,
@@ -88,16 +88,16 @@ def make_trainer(
         progress=progress,
         shuffle=not _in_order(run),
         order_seed=run.config.get("order_seed"),
-        group_by_length=run.group_by_length and not run.sample_packing,
+        group_by_length=run.shapes.group_by_length and not run.shapes.sample_packing,
         effective_batch=plan.effective_batch_size,
         keep=_keep(run),
         run=plan.run,
         settings={**plan.settings, DATA: digest},
     )
     trainer.remove_callback(PrinterCallback)
-    if run.sample_packing and run.sharding in ("none", "ddp"):
+    if run.shapes.sample_packing and run.sharding.kind in ("none", "ddp"):
         with trainer.accelerator.autocast():  # some kernels take half precision only
-            check_isolation(trainer.model, run.attn_implementation)
+            check_isolation(trainer.model, run.kernels.attn_implementation)
     _forget_loading()
     return trainer
 
@@ -113,7 +113,7 @@ def rows_of(samples: Sequence[Sample], run: RunSpec, *, packed: bool) -> list[Se
     """One sample a row, or packed rows of sequence_len tokens."""
     if not packed:
         return [(sample,) for sample in samples]
-    bins = pack([len(sample) for sample in samples], run.sequence_len)
+    bins = pack([len(sample) for sample in samples], run.shapes.sequence_len)
     return [[samples[number] for number in numbers] for numbers in bins]
 
 

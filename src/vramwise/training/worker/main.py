@@ -47,8 +47,7 @@ def run_of(plan: TrainPlan) -> RunSpec:
     target = dict(plan.target)
     stack = make_stack(trainer.package, trainer.releases(), said=target.pop("versions", ()), look_around=False)
     subject = on_target(document, trainer, make_target(stack=stack, env={}, look_around=False, **target))
-    return replace(
-        translated(subject.run),
+    return translated(subject.run).changed(
         micro_batch_size=plan.micro_batch_size,
         gradient_accumulation_steps=plan.gradient_accumulation_steps,
         effective_batch_size=plan.effective_batch_size,
@@ -118,14 +117,14 @@ def _guard(plan: TrainPlan, run: RunSpec, trainer: Any) -> list[Any]:
 
     plan = replace(plan, predicted=_expected(plan, run, trainer))
 
-    width = run.pad_multiple * -(-run.sequence_len // run.pad_multiple)
-    rows = plan.micro_batch_size if run.packing_rows == "one" else 1
+    width = run.shapes.pad_multiple * -(-run.shapes.sequence_len // run.shapes.pad_multiple)
+    rows = plan.micro_batch_size if run.shapes.packing_rows == "one" else 1
     return [MemoryGuard.for_plan(plan, max_width=width * rows)]
 
 
 def _expected(plan: TrainPlan, run: RunSpec, trainer: Any) -> PredictedMemory | None:
     """The prediction with the rows as they are. Packed rows are full anyway: their prediction stands."""
-    if plan.predicted is None or run.sample_packing:
+    if plan.predicted is None or run.shapes.sample_packing:
         return plan.predicted
     from vramwise.training.parent import expected
     from vramwise.training.worker.progress import say

@@ -76,9 +76,9 @@ def load_model(run: RunSpec, plan: TrainPlan, tokenizer: Any) -> Any:
     if len(tokenizer) > model.get_input_embeddings().num_embeddings:
         model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
     model.config.use_cache = False
-    if run.adapter is None:
+    if run.adapter.kind is None:
         return _cast_trained(model, run)
-    if run.recompute and run.checkpointing_reentrant:
+    if run.savings.recompute and run.savings.checkpointing_reentrant:
         # Reentrant checkpointing has no gradient to pass on where no input of a block asks for one.
         model.enable_input_require_grads()
     return _cast_trained(_with_adapter(model, run), run)
@@ -86,9 +86,9 @@ def load_model(run: RunSpec, plan: TrainPlan, tokenizer: Any) -> Any:
 
 def _cast_trained(model: Any, run: RunSpec) -> Any:
     """What is trained, in the type that the file's trainer gives it."""
-    wanted = torch.float32 if run.trains_in_fp32 else torch.bfloat16 if run.half_adapters else None
+    wanted = torch.float32 if run.loading.trains_in_fp32 else torch.bfloat16 if run.adapter.half_adapters else None
     for name, parameter in model.named_parameters():
-        magnitude = run.half_adapters and "lora_magnitude_vector" in name  # too fine for bf16
+        magnitude = run.adapter.half_adapters and "lora_magnitude_vector" in name  # too fine for bf16
         if wanted is not None and parameter.requires_grad and not magnitude:
             parameter.data = parameter.data.to(wanted)
     return model
@@ -98,7 +98,7 @@ def _load_options(run: RunSpec, plan: TrainPlan) -> dict[str, Any]:
     as_stored = run.config.get("weights") == "auto" and not plan.random_weights
     return {
         "dtype": "auto" if as_stored else DTYPES[plan.weights_dtype],
-        "attn_implementation": run.attn_implementation,
+        "attn_implementation": run.kernels.attn_implementation,
         "trust_remote_code": plan.trust_remote_code,
     }
 
@@ -135,8 +135,8 @@ def _random_model(name: str, run: RunSpec, plan: TrainPlan) -> Any:
 
     config = _model_config(name, run, plan)
     torch.manual_seed(plan.seed)
-    if run.quantization is None:
-        with torch.device("cuda" if torch.cuda.is_available() and run.sharding in ("none", "ddp") else "cpu"):
+    if run.loading.quantization is None:
+        with torch.device("cuda" if torch.cuda.is_available() and run.sharding.kind in ("none", "ddp") else "cpu"):
             return AutoModelForCausalLM.from_config(config, **_load_options(run, plan))
     with TemporaryDirectory(dir=plan.output_dir, prefix=".random-weights-") as folder:
         AutoModelForCausalLM.from_config(config, **_load_options(run, plan)).save_pretrained(folder)
@@ -144,12 +144,12 @@ def _random_model(name: str, run: RunSpec, plan: TrainPlan) -> Any:
 
 
 def _quantization(run: RunSpec, plan: TrainPlan) -> dict[str, Any]:
-    if run.quantization is None:
+    if run.loading.quantization is None:
         return {}
     from transformers import BitsAndBytesConfig
 
     written: Mapping[str, Any] = run.config.get("bnb_config_kwargs", {})
-    if run.quantization == "8bit":
+    if run.loading.quantization == "8bit":
         settings: dict[str, Any] = {"load_in_8bit": True}
     else:
         settings = {
@@ -167,10 +167,10 @@ def _with_adapter(model: Any, run: RunSpec) -> Any:
     from peft import LoraConfig, get_peft_model
 
     config = run.config
-    targets: Any = list(run.lora_target_modules) or None
+    targets: Any = list(run.adapter.lora_target_modules) or None
     if isinstance(config.get("lora_target_modules"), str):  # one text is PEFT's expression over whole names
         targets = config.get("lora_target_modules")
-    if run.lora_target_linear or targets == ["all-linear"]:
+    if run.adapter.lora_target_linear or targets == ["all-linear"]:
         targets = "all-linear"
     if targets == [BY_MODEL]:
         targets = None
@@ -179,17 +179,17 @@ def _with_adapter(model: Any, run: RunSpec) -> Any:
         "rank_pattern": config.get("lora_rank_pattern"),
         "alpha_pattern": config.get("lora_alpha_pattern"),
         "init_lora_weights": config.get("peft_init_lora_weights"),
-        "modules_to_save": list(run.lora_modules_to_save) or None,
+        "modules_to_save": list(run.adapter.lora_modules_to_save) or None,
     }
     lora = LoraConfig(
         task_type="CAUSAL_LM",
-        r=run.lora_r or 8,
-        lora_alpha=run.lora_alpha or 16,
-        lora_dropout=run.lora_dropout,
+        r=run.adapter.lora_r or 8,
+        lora_alpha=run.adapter.lora_alpha or 16,
+        lora_dropout=run.adapter.lora_dropout,
         target_modules=targets,
         fan_in_fan_out=bool(config.get("lora_fan_in_fan_out", False)),
-        use_dora=run.use_dora,
-        use_rslora=run.use_rslora,
+        use_dora=run.adapter.use_dora,
+        use_rslora=run.adapter.use_rslora,
         **{name: value for name, value in optional.items() if value is not None},
     )
     return get_peft_model(model, lora, autocast_adapter_dtype=bool(config.get("peft_autocast_adapter_dtype", True)))

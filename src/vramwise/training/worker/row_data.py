@@ -34,7 +34,7 @@ def load_row_data(run: RunSpec, tokenizer: Any, *, seed: int) -> tuple[list[Samp
         rows, held = divide(rows, size, seed)
     notes: list[str] = []
     train = _encoded(rows, tokenizer, notes, "training")
-    return train, (_encoded(held, tokenizer, notes, "evaluation") if run.evaluates else []), notes
+    return train, (_encoded(held, tokenizer, notes, "evaluation") if run.evaluation.evaluates else []), notes
 
 
 def _rows(blocks: Sequence[Mapping[str, Any]], base: Path) -> Listed:

@@ -43,27 +43,27 @@ _STATES = {
 
 def checkpoint_activations(run: RunSpec) -> Change | None:
     """Recompute instead of keeping."""
-    if run.recompute or run.activation_offloading != "off":
+    if run.savings.recompute or run.savings.activation_offloading != "off":
         return None
     return turn_checkpointing_on(run)
 
 
 def turn_checkpointing_on(run: RunSpec) -> Change | None:
     """Ask for it, whatever else is on; MPT has none."""
-    if run.gradient_checkpointing or not _can_checkpoint(run):
+    if run.savings.gradient_checkpointing or not _can_checkpoint(run):
         return None
     return CHECKPOINT.to(gradient_checkpointing=True)
 
 
 def checkpointing_states(run: RunSpec) -> Iterator[Change]:
     """Recomputing and offloading: every combination but the present one."""
-    if not _can_checkpoint(run) or (run.recompute and not run.gradient_checkpointing):
+    if not _can_checkpoint(run) or (run.savings.recompute and not run.savings.gradient_checkpointing):
         return  # the sharding itself recomputes, whatever is asked for here
     for (checkpointing, offloading), kind in _STATES.items():
         fields: dict[str, Any] = {}
-        if offloading != run.activation_offloading:
+        if offloading != run.savings.activation_offloading:
             fields["activation_offloading"] = offloading
-        if checkpointing != run.gradient_checkpointing:
+        if checkpointing != run.savings.gradient_checkpointing:
             fields["gradient_checkpointing"] = checkpointing
         if fields and (offloading == "off" or _can_offload(run)):
             yield kind.to(**fields)
@@ -75,23 +75,28 @@ def _can_checkpoint(run: RunSpec) -> bool:
 
 def _can_offload(run: RunSpec) -> bool:
     """Offloaders know plain supervised steps, of whole models or LoRA, whose layers are not spread or compiled."""
-    plain = run.objective == "tokens" and run.rl is None and not run.torch_compile
-    return plain and run.sharding in ("none", "ddp") and run.adapter in (None, "lora", "qlora") and not run.unfrozen
+    plain = run.objective.kind == "tokens" and run.objective.rl is None and not run.kernels.torch_compile
+    return (
+        plain
+        and run.sharding.kind in ("none", "ddp")
+        and run.adapter.kind in (None, "lora", "qlora")
+        and not run.adapter.unfrozen
+    )
 
 
 def pad_rows(run: RunSpec) -> Change | None:
     """Constant shapes."""
-    if run.constant_shapes or run.rl or not run.can_pad:
+    if run.shapes.constant_shapes or run.objective.rl or not run.shapes.can_pad:
         return None
-    return PAD.to(f"Pad every batch to {run.sequence_len} tokens", pad_to_sequence_len=True)
+    return PAD.to(f"Pad every batch to {run.shapes.sequence_len} tokens", pad_to_sequence_len=True)
 
 
 def paddings(run: RunSpec) -> Iterator[Change]:
     """The other way to pad rows of various lengths; compiled models and packed rows keep their one shape."""
-    one_shape = run.sample_packing or run.torch_compile or run.attn_implementation == "sage"
-    if one_shape or run.objective != "tokens" or run.rl or not run.can_pad:
+    one_shape = run.shapes.sample_packing or run.kernels.torch_compile or run.kernels.attn_implementation == "sage"
+    if one_shape or run.objective.kind != "tokens" or run.objective.rl or not run.shapes.can_pad:
         return
-    if run.pad_to_sequence_len:
+    if run.shapes.pad_to_sequence_len:
         yield UNPAD.to(pad_to_sequence_len=False)
     elif (found := pad_rows(run)) is not None:
         yield found
@@ -99,13 +104,13 @@ def paddings(run: RunSpec) -> Iterator[Change]:
 
 def shorten_rows(run: RunSpec) -> Change | None:
     """The last resort: shorter rows."""
-    if run.sequence_len < _SHORTEST:
+    if run.shapes.sequence_len < _SHORTEST:
         return None
-    half = run.sequence_len // 2
+    half = run.shapes.sequence_len // 2
     return change(
         "shorten-rows",
         "changes",
-        f"Rows of {half} tokens instead of {run.sequence_len} (drops or cuts long samples)",
+        f"Rows of {half} tokens instead of {run.shapes.sequence_len} (drops or cuts long samples)",
         "samples above the new length are dropped or cut",
         sequence_len=half,
     )
@@ -113,12 +118,12 @@ def shorten_rows(run: RunSpec) -> Change | None:
 
 def reentrant_checkpointing(run: RunSpec) -> Change | None:
     """Reentrant checkpointing recomputes as forward did, and compares nothing."""
-    return None if run.checkpointing_reentrant else _reentrant(True, "Use reentrant checkpointing")
+    return None if run.savings.checkpointing_reentrant else _reentrant(True, "Use reentrant checkpointing")
 
 
 def nonreentrant_checkpointing(run: RunSpec) -> Change | None:
     """The form that trains partly frozen models and works with RL's trainers."""
-    return _reentrant(False, "Use non-reentrant checkpointing") if run.checkpointing_reentrant else None
+    return _reentrant(False, "Use non-reentrant checkpointing") if run.savings.checkpointing_reentrant else None
 
 
 def _reentrant(value: bool, title: str) -> Change:

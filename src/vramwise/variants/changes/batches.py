@@ -47,21 +47,25 @@ def micro_batches(run: RunSpec) -> Iterator[Change]:
 
     Optimizers that step inside backward leave no gradient to accumulate: with them the batch stays.
     """
-    if run.optimizer.endswith("_layerwise"):
+    if run.optimizer.name.endswith("_layerwise"):
         return
-    for micro, accumulation in sizes_of(run.micro_batch_size * run.gradient_accumulation_steps):
-        if micro != run.micro_batch_size and _holds_groups(run, micro):
+    for micro, accumulation in sizes_of(run.batch.micro_batch_size * run.batch.gradient_accumulation_steps):
+        if micro != run.batch.micro_batch_size and _holds_groups(run, micro):
             yield _micro_batch(run, micro, accumulation, eval_follows=True)
 
 
 def _holds_groups(run: RunSpec, rows: int) -> bool:
     """Whether an evaluation of so many rows on each GPU is made of whole groups of answers, where it must be."""
-    return run.objective != "grpo" or not run.evaluates or rows * run.data_parallel % run.rows_per_prompt == 0
+    return (
+        run.objective.kind != "grpo"
+        or not run.evaluation.evaluates
+        or rows * run.batch.data_parallel % run.objective.rows_per_prompt == 0
+    )
 
 
 def smaller_micro_batches(run: RunSpec) -> Iterator[Change]:
     """Every smaller micro-batch against more accumulation, the largest first."""
-    for micro, accumulation in smaller_sizes(run.micro_batch_size, run.gradient_accumulation_steps):
+    for micro, accumulation in smaller_sizes(run.batch.micro_batch_size, run.batch.gradient_accumulation_steps):
         yield _micro_batch(run, micro, accumulation)
 
 
@@ -72,27 +76,29 @@ def halve_micro_batch(run: RunSpec) -> Change | None:
 
 def one_row(run: RunSpec) -> Change | None:
     """A micro-batch of one."""
-    if run.micro_batch_size == 1:
+    if run.batch.micro_batch_size == 1:
         return None
-    return _micro_batch(run, 1, run.micro_batch_size * run.gradient_accumulation_steps)
+    return _micro_batch(run, 1, run.batch.micro_batch_size * run.batch.gradient_accumulation_steps)
 
 
 def _micro_batch(run: RunSpec, micro: int, accumulation: int, *, eval_follows: bool = False) -> Change:
     """`eval_follows`: evaluation goes to the new size too; else only where it would be the larger."""
-    before = (run.micro_batch_size, run.gradient_accumulation_steps)
+    before = (run.batch.micro_batch_size, run.batch.gradient_accumulation_steps)
     fields: dict[str, Any] = {"micro_batch_size": micro, "gradient_accumulation_steps": accumulation}
-    if run.eval_batch_size is not None and (eval_follows or run.eval_batch_size > micro):
+    if run.evaluation.eval_batch_size is not None and (eval_follows or run.evaluation.eval_batch_size > micro):
         fields["eval_batch_size"] = micro
-    kind = SMALLER if micro < run.micro_batch_size else LARGER
+    kind = SMALLER if micro < run.batch.micro_batch_size else LARGER
     title = f"Micro-batch {before[0]} → {micro}, accumulation {before[1]} → {accumulation}: same effective batch"
     return kind.to(title, **fields)
 
 
 def equal_eval_batch(run: RunSpec) -> Change | None:
     """Evaluate in the shapes of training."""
-    if run.eval_batch_size in (None, run.micro_batch_size) or not _holds_groups(run, run.micro_batch_size):
+    if run.evaluation.eval_batch_size in (None, run.batch.micro_batch_size) or not _holds_groups(
+        run, run.batch.micro_batch_size
+    ):
         return None
-    micro = run.micro_batch_size
+    micro = run.batch.micro_batch_size
     return EVAL_BATCH.to(f"{EVAL_BATCH.what}: {micro}", eval_batch_size=micro)
 
 
@@ -104,5 +110,5 @@ def no_automatic_batch(run: RunSpec) -> Change | None:
         "Set the batches yourself and evaluate at the micro-batch",
         "a batch that halves by itself does not raise the accumulation: the effective batch changes",
         automatic_batch=False,
-        eval_batch_size=run.micro_batch_size,
+        eval_batch_size=run.batch.micro_batch_size,
     )

@@ -34,39 +34,47 @@ _LORA_KERNELS = ("mlp", "qkv", "o")
 
 def fuse_loss(run: RunSpec) -> Change | None:
     """A loss that never holds tokens × vocabulary."""
-    if run.loss_kernel not in ("stock", "chunked", "liger") or run.rl:
+    if run.kernels.loss_kernel not in ("stock", "chunked", "liger") or run.objective.rl:
         return None
     return FUSE_LOSS.to(loss_kernel="liger_fused_linear")
 
 
 def losses(run: RunSpec) -> Iterator[Change]:
     """Other kernels for the same cross entropy; losses of their own (and what stands against Liger) stay."""
-    if run.objective != "tokens" or run.rl or run.loss_kernel not in (*_LOSSES, "liger"):
+    if run.objective.kind != "tokens" or run.objective.rl or run.kernels.loss_kernel not in (*_LOSSES, "liger"):
         return
     for value, kind in _LOSSES.items():
-        made = value != "liger_fused_linear" or (has_fused_loss(run.model_type) and run.tensor_parallel_size == 1)
-        if value != run.loss_kernel and made:
+        made = value != "liger_fused_linear" or (
+            has_fused_loss(run.model_type) and run.sharding.tensor_parallel_size == 1
+        )
+        if value != run.kernels.loss_kernel and made:
             yield kind.to(loss_kernel=value)
 
 
 def liger_parts(run: RunSpec) -> Iterator[Change]:
     """All of Liger's kernels that the model has, or none of them."""
     kernels = liger_kernels(run.model_type)
-    if run.tensor_parallel_size > 1 or run.tiled_mlp or not kernels:
+    if run.sharding.tensor_parallel_size > 1 or run.savings.tiled_mlp or not kernels:
         return
-    if run.liger:
+    if run.kernels.liger:
         yield LIGER_OFF.to(liger=())
-    if set(run.liger) != set(kernels):
+    if set(run.kernels.liger) != set(kernels):
         names = ", ".join(name.replace("_", " ") for name in kernels)
         yield LIGER_ON.to(f"{LIGER_ON.what}: {names}", liger=kernels)
 
 
 def lora_kernels(run: RunSpec) -> Iterator[Change]:
     """LoRA's fused kernels, on or off, where weights are readable to them."""
-    if run.adapter not in ("lora", "qlora"):
+    if run.adapter.kind not in ("lora", "qlora"):
         return
-    if run.fused_lora:
+    if run.adapter.fused_lora:
         yield LORA_KERNELS_OFF.to(fused_lora=())
-    readable = run.quantization in (None, "4bit") and run.rl is None and run.objective == "tokens"
-    if readable and not set(_LORA_KERNELS) <= set(run.fused_lora) and run.sharding not in ("fsdp1", "zero3"):
+    readable = (
+        run.loading.quantization in (None, "4bit") and run.objective.rl is None and run.objective.kind == "tokens"
+    )
+    if (
+        readable
+        and not set(_LORA_KERNELS) <= set(run.adapter.fused_lora)
+        and run.sharding.kind not in ("fsdp1", "zero3")
+    ):
         yield LORA_KERNELS_ON.to(fused_lora=_LORA_KERNELS)

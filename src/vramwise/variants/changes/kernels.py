@@ -25,14 +25,14 @@ EXPANDABLE_SEGMENTS = Kind(
 
 def fused_attention(run: RunSpec) -> Change | None:
     """Attention that never writes out its scores."""
-    if run.attn_implementation != "eager":
+    if run.kernels.attn_implementation != "eager":
         return None
     return FUSED_ATTENTION.to(attn_implementation="sdpa")
 
 
 def plain_attention(run: RunSpec) -> Change | None:
     """sdpa runs on every card and with every torch."""
-    if run.attn_implementation == "sdpa":
+    if run.kernels.attn_implementation == "sdpa":
         return None
     title = "Use sdpa, which runs on every card"
     return change("plain-attention", "rounding", title, _OTHER_KERNEL, attn_implementation="sdpa")
@@ -41,7 +41,7 @@ def plain_attention(run: RunSpec) -> Change | None:
 def flash_attention(run: RunSpec) -> Change | None:
     """FlashAttention 2, on a card that has it."""
     stops = flash_stops(run.target.stack.parts("transformers"), run.model_type)
-    if run.attn_implementation == _FLASH or _before_ampere(run) or stops:
+    if run.kernels.attn_implementation == _FLASH or _before_ampere(run) or stops:
         return None
     return FLASH.to(attn_implementation=_FLASH)
 
@@ -52,8 +52,8 @@ def attentions(run: RunSpec) -> Iterator[Change]:
     Eager is left, never chosen: it holds the scores and gains nothing. FlashAttention is neither taken up nor given up
     where it decides what type embeddings are trained in, nor where rows are packed, which it lays out in its own way.
     """
-    taken, present = same_attention(run.model_type), run.attn_implementation
-    bound = _decides_embeddings(run) or run.sample_packing
+    taken, present = same_attention(run.model_type), run.kernels.attn_implementation
+    bound = _decides_embeddings(run) or run.shapes.sample_packing
     if present not in taken or (bound and present == _FLASH):
         return
     if present != "sdpa" and "sdpa" in taken:
@@ -64,12 +64,12 @@ def attentions(run: RunSpec) -> Iterator[Change]:
 
 def _decides_embeddings(run: RunSpec) -> bool:
     """A whole model on one card: some trainers keep its embeddings in fp32 under sdpa and eager alone."""
-    return run.adapter is None and run.sharding in ("none", "ddp") and run.weights_dtype != "fp32"
+    return run.adapter.kind is None and run.sharding.kind in ("none", "ddp") and run.precision.weights_dtype != "fp32"
 
 
 def packing_attention(run: RunSpec) -> str | None:
     """A backend for packed rows that computes the same as the present one: itself, where it keeps samples apart."""
-    taken, present = same_attention(run.model_type), run.attn_implementation
+    taken, present = same_attention(run.model_type), run.kernels.attn_implementation
     if present in ("sdpa", _FLASH):
         return present
     if present not in taken:
@@ -81,13 +81,18 @@ def packing_attention(run: RunSpec) -> str | None:
 
 def _has_flash(run: RunSpec) -> bool:
     gpu = run.target.gpu
-    there = uses_flash_library(run.attn_implementation) or "flash-attn" in run.target.stack.releases
-    return there and (gpu is None or gpu.vendor == "nvidia") and run.weights_dtype != "fp32" and not _before_ampere(run)
+    there = uses_flash_library(run.kernels.attn_implementation) or "flash-attn" in run.target.stack.releases
+    return (
+        there
+        and (gpu is None or gpu.vendor == "nvidia")
+        and run.precision.weights_dtype != "fp32"
+        and not _before_ampere(run)
+    )
 
 
 def separate_samples(run: RunSpec) -> Change | None:
     """A backend that knows where packed samples begin."""
-    if run.samples_apart:
+    if run.shapes.samples_apart:
         return None
     name = "sdpa" if _before_ampere(run) else _FLASH
     why = "packed samples no longer see one another: the model learns from other contexts"
@@ -101,7 +106,7 @@ def _before_ampere(run: RunSpec) -> bool:
 
 def compile_model(run: RunSpec) -> Change | None:
     """torch.compile fuses neighbours."""
-    if run.torch_compile:
+    if run.kernels.torch_compile:
         return None
     why = "the same operations, fused: rounding alone differs, and compiling takes time"
     return change("compile-model", "rounding", "Compile the model", why, torch_compile=True)
@@ -109,7 +114,7 @@ def compile_model(run: RunSpec) -> Change | None:
 
 def expandable_segments(run: RunSpec) -> Change | None:
     """Segments that grow."""
-    if EXPANDABLE in run.allocator:
+    if EXPANDABLE in run.allocator.settings:
         return None
     return EXPANDABLE_SEGMENTS.to(allocator=EXPANDABLE)
 

@@ -45,7 +45,7 @@ PACK = Kind(
 
 def quantize_base(run: RunSpec) -> Change | None:
     """LoRA on a 4-bit base."""
-    if run.adapter != "lora" or run.quantization:
+    if run.adapter.kind != "lora" or run.loading.quantization:
         return None
     return QLORA.to(adapter="qlora", quantization="4bit")
 
@@ -59,18 +59,26 @@ def adapters(run: RunSpec) -> Iterator[Change]:
 def quantised_bases(run: RunSpec) -> Iterator[Change]:
     """QLoRA in place of LoRA or of a whole model."""
     gpu = run.target.gpu
-    if run.sharding not in ("none", "ddp") or (gpu is not None and gpu.vendor == "amd"):
+    if run.sharding.kind not in ("none", "ddp") or (gpu is not None and gpu.vendor == "amd"):
         return
     if _whole_model(run):
         title = f"{QLORA.what} of rank {_RANK}"
         yield QLORA.to(title, adapter="qlora", quantization="4bit", **_new_adapter(run))
-    elif run.adapter == "lora" and run.quantization in (None, "8bit"):
+    elif run.adapter.kind == "lora" and run.loading.quantization in (None, "8bit"):
         yield QLORA.to(adapter="qlora", quantization="4bit")
 
 
 def _whole_model(run: RunSpec) -> bool:
-    plain = run.optimizer in PLAIN_ADAM or run.optimizer.startswith(("paged_adamw", "adamw_bnb", "adamw_8bit"))
-    return run.adapter is None and plain and not run.unfrozen and run.precision != "fp8" and run.quantization is None
+    plain = run.optimizer.name in PLAIN_ADAM or run.optimizer.name.startswith(
+        ("paged_adamw", "adamw_bnb", "adamw_8bit")
+    )
+    return (
+        run.adapter.kind is None
+        and plain
+        and not run.adapter.unfrozen
+        and run.precision.compute != "fp8"
+        and run.loading.quantization is None
+    )
 
 
 def _new_adapter(run: RunSpec) -> dict[str, Any]:
@@ -83,24 +91,28 @@ def _new_adapter(run: RunSpec) -> dict[str, Any]:
 
 def shorter_rows(run: RunSpec) -> Iterator[Change]:
     """Halves of the length, down to 256 tokens."""
-    length = run.sequence_len // 2
+    length = run.shapes.sequence_len // 2
     while length >= _SHORTEST_ROW:
-        title = f"Rows of {length} tokens instead of {run.sequence_len} (drops or cuts long samples)"
-        longer_eval = run.eval_sequence_len is not None and run.eval_sequence_len > length
+        title = f"Rows of {length} tokens instead of {run.shapes.sequence_len} (drops or cuts long samples)"
+        longer_eval = run.evaluation.eval_sequence_len is not None and run.evaluation.eval_sequence_len > length
         yield SHORTER.to(title, sequence_len=length, **({"eval_sequence_len": length} if longer_eval else {}))
         length //= 2
 
 
 def lower_ranks(run: RunSpec) -> Iterator[Change]:
     """Halves of the rank, down to 4, with alpha in proportion."""
-    if run.adapter not in ("lora", "qlora") or run.lora_r is None or run.origins["lora_r"].kind == "assumed":
+    if (
+        run.adapter.kind not in ("lora", "qlora")
+        or run.adapter.lora_r is None
+        or run.origins["lora_r"].kind == "assumed"
+    ):
         return
-    rank, alpha = run.lora_r // 2, run.lora_alpha
+    rank, alpha = run.adapter.lora_r // 2, run.adapter.lora_alpha
     while rank >= _SMALLEST_RANK:
         fields: dict[str, Any] = {"lora_r": rank}
         if alpha is not None and isfinite(alpha) and run.origins["lora_alpha"].kind != "assumed":
-            fields["lora_alpha"] = _scaled(alpha, rank, run.lora_r)
-        yield LOWER_RANK.to(f"Rank {run.lora_r} → {rank}", **fields)
+            fields["lora_alpha"] = _scaled(alpha, rank, run.adapter.lora_r)
+        yield LOWER_RANK.to(f"Rank {run.adapter.lora_r} → {rank}", **fields)
         rank //= 2
 
 
@@ -113,21 +125,27 @@ def fp8_products(run: RunSpec) -> Iterator[Change]:
     """fp8 for the linears of a whole model, on cards whose fp8 trainers take."""
     gpu = run.target.gpu
     takes = gpu is not None and gpu.fp8 and gpu.capability is not None and gpu.capability >= (9, 0)
-    supervised = run.rl is None and run.objective == "tokens"
-    if not takes or not supervised or run.adapter is not None or run.precision != "bf16":
+    supervised = run.objective.rl is None and run.objective.kind == "tokens"
+    if not takes or not supervised or run.adapter.kind is not None or run.precision.compute != "bf16":
         return
     fields: dict[str, Any] = {"precision": "fp8"}
-    if not run.torch_compile:
+    if not run.kernels.torch_compile:
         fields["torch_compile"] = True  # without it fp8 is no faster
-    if run.pad_multiple % _FP8_TOKENS:
+    if run.shapes.pad_multiple % _FP8_TOKENS:
         fields["pad_to_sequence_len"] = True
     yield FP8.to(**fields)
 
 
 def packed_rows(run: RunSpec) -> Iterator[Change]:
     """Packing, under a backend that keeps samples apart."""
-    streamed = run.constant_shapes and not run.pad_to_sequence_len  # rows are full already
-    if run.sample_packing or run.objective != "tokens" or run.rl or not run.can_pad or streamed:
+    streamed = run.shapes.constant_shapes and not run.shapes.pad_to_sequence_len  # rows are full already
+    if (
+        run.shapes.sample_packing
+        or run.objective.kind != "tokens"
+        or run.objective.rl
+        or not run.shapes.can_pad
+        or streamed
+    ):
         return
     backend = packing_attention(run)
     if backend is not None:

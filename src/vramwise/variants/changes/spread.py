@@ -20,40 +20,44 @@ _ZERO_STAGES = {
 
 def fsdp_shards(run: RunSpec) -> Iterator[Change]:
     """FSDP2 over all cards."""
-    if _can_spread(run) and not run.sharding.startswith("fsdp") and run.quantization is None:
+    if _can_spread(run) and not run.sharding.kind.startswith("fsdp") and run.loading.quantization is None:
         yield FSDP.to(sharding="fsdp2", **_unpaged(run))
 
 
 def zero_shards(run: RunSpec) -> Iterator[Change]:
     """The other stages of ZeRO over all cards."""
-    if not _can_spread(run) or run.sharding.startswith("fsdp"):
+    if not _can_spread(run) or run.sharding.kind.startswith("fsdp"):
         return
     for stage, what in _ZERO_STAGES.items():
-        if stage != run.sharding and not (stage == "zero3" and run.quantization):
-            yield ZERO.to(f"Spread {what} over the {run.gpus} GPUs: ZeRO {stage[-1]}", sharding=stage, **_unpaged(run))
+        if stage != run.sharding.kind and not (stage == "zero3" and run.loading.quantization):
+            yield ZERO.to(
+                f"Spread {what} over the {run.batch.gpus} GPUs: ZeRO {stage[-1]}", sharding=stage, **_unpaged(run)
+            )
 
 
 def _can_spread(run: RunSpec) -> bool:
-    plain = run.tensor_parallel_size == run.context_parallel_size == 1 and run.objective == "tokens"
-    adam = run.optimizer in PLAIN_ADAM or run.optimizer == PAGED_ADAM
-    return run.gpus > 1 and plain and run.rl is None and adam and not run.layer_offloading
+    plain = (
+        run.sharding.tensor_parallel_size == run.sharding.context_parallel_size == 1 and run.objective.kind == "tokens"
+    )
+    adam = run.optimizer.name in PLAIN_ADAM or run.optimizer.name == PAGED_ADAM
+    return run.batch.gpus > 1 and plain and run.objective.rl is None and adam and not run.savings.layer_offloading
 
 
 def _unpaged(run: RunSpec) -> dict[str, str]:
     """Pages are for whole states: what is spread takes torch's own AdamW."""
-    return {"optimizer": "adamw_torch_fused"} if run.optimizer == PAGED_ADAM else {}
+    return {"optimizer": "adamw_torch_fused"} if run.optimizer.name == PAGED_ADAM else {}
 
 
 def second_fsdp(run: RunSpec) -> Change | None:
     """FSDP2 shards each parameter by itself, whatever its dtype."""
-    if run.sharding != "fsdp1":
+    if run.sharding.kind != "fsdp1":
         return None
     return change("second-fsdp", "changes", "Shard with FSDP2", "another sharding of the same model", sharding="fsdp2")
 
 
 def shard_checkpoints(run: RunSpec) -> Change | None:
     """Each rank writes its own part."""
-    if not run.sharding.startswith("fsdp"):
+    if not run.sharding.kind.startswith("fsdp"):
         return None
     why = "checkpoints are folders of shards: what reads them must know that"
     return change("shard-checkpoints", "changes", "Write sharded checkpoints", why, gathers_checkpoints=False)
@@ -61,7 +65,7 @@ def shard_checkpoints(run: RunSpec) -> Change | None:
 
 def exchange_each_step(run: RunSpec) -> Change | None:
     """Gradients are sharded after every micro-step."""
-    if not run.sharding.startswith("fsdp") or run.sync_each_batch:
+    if not run.sharding.kind.startswith("fsdp") or run.sharding.sync_each_batch:
         return None
     why = "the same gradients, summed in another order: rounding alone differs; more traffic between GPUs"
     title = "Exchange gradients at every micro-step"

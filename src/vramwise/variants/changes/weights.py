@@ -45,14 +45,18 @@ EXPERTS = Kind(
 
 def eight_bit_optimizer(run: RunSpec) -> Change | None:
     """States of one byte instead of two or four."""
-    if run.optimizer not in PLAIN_ADAM or run.sharding.startswith("fsdp") or run.offload_optimizer:
+    if run.optimizer.name not in PLAIN_ADAM or run.sharding.kind.startswith("fsdp") or run.sharding.offload_optimizer:
         return None
     return EIGHT_BIT.to(optimizer=_BYTES)
 
 
 def eight_bit_optimizers(run: RunSpec) -> Iterator[Change]:
     """The same with states of a byte: resident, and paged where pages are at hand."""
-    if run.optimizer not in (*PLAIN_ADAM, PAGED_ADAM) or run.tensor_parallel_size > 1 or not _takes_pages(run):
+    if (
+        run.optimizer.name not in (*PLAIN_ADAM, PAGED_ADAM)
+        or run.sharding.tensor_parallel_size > 1
+        or not _takes_pages(run)
+    ):
         return
     for name in (_BYTES, _PAGED_BYTES):
         yield EIGHT_BIT.to(f"{EIGHT_BIT.what}: {name}", optimizer=name)
@@ -60,30 +64,30 @@ def eight_bit_optimizers(run: RunSpec) -> Iterator[Change]:
 
 def same_optimizers(run: RunSpec) -> Iterator[Change]:
     """Other implementations of the optimizer at hand, with states of the same type."""
-    if run.tensor_parallel_size > 1 or (run.zero is not None and run.zero.optimizer):
+    if run.sharding.tensor_parallel_size > 1 or (run.sharding.zero is not None and run.sharding.zero.optimizer):
         return
-    if run.optimizer in (_TORCH, _FUSED, PAGED_ADAM):
+    if run.optimizer.name in (_TORCH, _FUSED, PAGED_ADAM):
         yield from _whole(run)
-    elif run.optimizer in _ONE_BYTE_NAMES and _takes_pages(run):
-        paged = run.optimizer == _PAGED_BYTES
+    elif run.optimizer.name in _ONE_BYTE_NAMES and _takes_pages(run):
+        paged = run.optimizer.name == _PAGED_BYTES
         yield UNPAGED.to(optimizer=_BYTES) if paged else PAGED.to(optimizer=_PAGED_BYTES)
 
 
 def _whole(run: RunSpec) -> Iterator[Change]:
     """bitsandbytes keeps fp32 states whatever the weights are; torch's are as wide as what is trained."""
-    wide = run.adapter is not None or run.weights_dtype == "fp32"
-    if run.optimizer == PAGED_ADAM and not (wide and _takes_pages(run)):
+    wide = run.adapter.kind is not None or run.precision.weights_dtype == "fp32"
+    if run.optimizer.name == PAGED_ADAM and not (wide and _takes_pages(run)):
         return
-    if run.optimizer != _FUSED and not run.offload_optimizer:
+    if run.optimizer.name != _FUSED and not run.sharding.offload_optimizer:
         yield FUSED_STEP.to(f"{FUSED_STEP.what}: {_FUSED}", optimizer=_FUSED)
-    if run.optimizer != _TORCH and not run.offload_optimizer:
+    if run.optimizer.name != _TORCH and not run.sharding.offload_optimizer:
         yield LOOPED_STEP.to(f"{LOOPED_STEP.what}: {_TORCH}", optimizer=_TORCH)
-    if run.optimizer != PAGED_ADAM and wide and _takes_pages(run):
+    if run.optimizer.name != PAGED_ADAM and wide and _takes_pages(run):
         yield PAGED.to(optimizer=PAGED_ADAM)
 
 
 def _takes_pages(run: RunSpec) -> bool:
-    return run.sharding in ("none", "ddp") and not _on_amd(run)
+    return run.sharding.kind in ("none", "ddp") and not _on_amd(run)
 
 
 def _on_amd(run: RunSpec) -> bool:
@@ -92,15 +96,15 @@ def _on_amd(run: RunSpec) -> bool:
 
 def unpaged_optimizer(run: RunSpec) -> Change | None:
     """The same optimizer without paging."""
-    paged = run.optimizer.startswith("paged_")
-    name = "adamw_torch_fused" if paged and "8bit" not in run.optimizer else "adamw_bnb_8bit"
+    paged = run.optimizer.name.startswith("paged_")
+    name = "adamw_torch_fused" if paged and "8bit" not in run.optimizer.name else "adamw_bnb_8bit"
     title = f"Use {name}, which does not page"
     return change("unpaged-optimizer", "changes", title, "another implementation", optimizer=name)
 
 
 def handled_optimizer(run: RunSpec) -> Change | None:
     """torchao's optimizers under the names that are handled."""
-    name = _HANDLED_NAMES.get(run.optimizer)
+    name = _HANDLED_NAMES.get(run.optimizer.name)
     if name is None:
         return None
     title = f"Use the name that the trainer handles: {name}"
@@ -110,19 +114,19 @@ def handled_optimizer(run: RunSpec) -> Change | None:
 def fused_adamw(run: RunSpec) -> Change | None:
     """The AdamW that every torch has."""
     name = "adamw_torch_fused"
-    if run.optimizer == name:
+    if run.optimizer.name == name:
         return None
     return change("fused-adamw", "changes", f"Train with AdamW: {name}", "another optimizer", optimizer=name)
 
 
 def quantize_experts(run: RunSpec) -> Change | None:
     """Experts as the rest of the base: 3-D weights, which a loader of linear layers leaves in 16 bit."""
-    linear = run.lora_target_linear
-    if run.expert_quantization or run.adapter not in ("lora", "qlora") or linear or not has_experts(run):
+    linear = run.adapter.lora_target_linear
+    if run.loading.expert_quantization or run.adapter.kind not in ("lora", "qlora") or linear or not has_experts(run):
         return None
-    if run.quantization not in ("4bit", "8bit") or _on_amd(run) or run.sharding not in ("none", "ddp"):
+    if run.loading.quantization not in ("4bit", "8bit") or _on_amd(run) or run.sharding.kind not in ("none", "ddp"):
         return None
-    return EXPERTS.to(expert_quantization=run.quantization)
+    return EXPERTS.to(expert_quantization=run.loading.quantization)
 
 
 def has_experts(run: RunSpec) -> bool:

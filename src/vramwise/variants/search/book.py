@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from math import log
 
-from vramwise.types import NOT_SETTINGS, RunSpec
+from vramwise.types import RunSpec
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.search.estimates import Key
 from vramwise.variants.search.fitness import OF_MEMORY, TOO_LARGE, weighed
@@ -17,7 +17,6 @@ from vramwise.variants.speed import Speed
 
 # Steps of speed: nothing finer is claimed, so nothing finer decides.
 _STEP = log(1.01)
-_SETTINGS = tuple(one.name for one in fields(RunSpec) if one.name not in NOT_SETTINGS)
 
 UNWRITTEN = "cannot be written in this file"
 REFUSED = "are refused by the trainer"
@@ -39,7 +38,7 @@ def grade_of(speed: Speed | None) -> int:
 
 def settings_of(run: RunSpec) -> Hashable:
     """What a run is, whatever file it came from."""
-    return tuple(repr(getattr(run, name)) for name in _SETTINGS)
+    return tuple(repr(value) for _, value in run.settings())
 
 
 @dataclass(slots=True, kw_only=True)

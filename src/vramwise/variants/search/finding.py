@@ -231,7 +231,7 @@ class Search:
 
     def _batches(self, pick: Pick) -> tuple[int, int]:
         run = self.book.entry(pick).attempt.run
-        return (0, 0) if run is None else (run.micro_batch_size, run.gradient_accumulation_steps)
+        return (0, 0) if run is None else (run.batch.micro_batch_size, run.batch.gradient_accumulation_steps)
 
     def _beside_batches(self, pick: Pick) -> Pick:
         axes = self.book.space.axes

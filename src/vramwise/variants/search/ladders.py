@@ -32,33 +32,35 @@ Ladder = Callable[[RunSpec, ModelSpec], Iterator[Change]]
 
 def _batches(run: RunSpec, _: ModelSpec) -> Iterator[Change]:
     """Micro-batches; the effective batch stays where it divides, else the accumulation does."""
-    product = run.micro_batch_size * run.gradient_accumulation_steps
+    product = run.batch.micro_batch_size * run.batch.gradient_accumulation_steps
     for micro in range(1, _MOST_ROWS + 1):
         fields: dict[str, Any] = {"micro_batch_size": micro}
         kept = product % micro == 0
         if kept:
             fields["gradient_accumulation_steps"] = product // micro
-        each = fields.get("gradient_accumulation_steps", run.gradient_accumulation_steps)
-        effective = micro * each * run.data_parallel
-        batch = "the same effective batch" if kept else f"effective batch {run.effective_batch_size} → {effective}"
-        yield BATCH.to(f"Micro-batch {run.micro_batch_size} → {micro} × accumulation {each}: {batch}", **fields)
+        each = fields.get("gradient_accumulation_steps", run.batch.gradient_accumulation_steps)
+        effective = micro * each * run.batch.data_parallel
+        batch = (
+            "the same effective batch" if kept else f"effective batch {run.batch.effective_batch_size} → {effective}"
+        )
+        yield BATCH.to(f"Micro-batch {run.batch.micro_batch_size} → {micro} × accumulation {each}: {batch}", **fields)
 
 
 def _lengths(run: RunSpec, model: ModelSpec) -> Iterator[Change]:
-    most = max(model.max_position_embeddings, run.sequence_len)
-    for length in sorted({*range(_ROWS_STEP, most + 1, _ROWS_STEP), run.sequence_len}):
-        yield LENGTH.to(f"Rows of {run.sequence_len} → {length} tokens", sequence_len=length)
+    most = max(model.max_position_embeddings, run.shapes.sequence_len)
+    for length in sorted({*range(_ROWS_STEP, most + 1, _ROWS_STEP), run.shapes.sequence_len}):
+        yield LENGTH.to(f"Rows of {run.shapes.sequence_len} → {length} tokens", sequence_len=length)
 
 
 def _ranks(run: RunSpec, _: ModelSpec) -> Iterator[Change]:
-    if run.adapter is None or run.lora_r is None:
+    if run.adapter.kind is None or run.adapter.lora_r is None:
         return
-    for rank in sorted({*(2**power for power in range(_HIGHEST_RANK.bit_length())), run.lora_r}):
+    for rank in sorted({*(2**power for power in range(_HIGHEST_RANK.bit_length())), run.adapter.lora_r}):
         fields: dict[str, Any] = {"lora_r": rank}
-        if run.lora_alpha is not None:
-            alpha = run.lora_alpha * rank / run.lora_r
+        if run.adapter.lora_alpha is not None:
+            alpha = run.adapter.lora_alpha * rank / run.adapter.lora_r
             fields["lora_alpha"] = int(alpha) if alpha == int(alpha) else alpha
-        yield RANK.to(f"Rank {run.lora_r} → {rank}", **fields)
+        yield RANK.to(f"Rank {run.adapter.lora_r} → {rank}", **fields)
 
 
 def _models(run: RunSpec, model: ModelSpec) -> Iterator[Change]:
@@ -99,4 +101,4 @@ def ladder(run: RunSpec, model: ModelSpec, field: str) -> Sequence[Change]:
 
 def is_present(run: RunSpec, change: Change) -> bool:
     """Whether a change is what the run has."""
-    return all(getattr(run, name) == value for name, value in change.fields.items())
+    return all(run.value(name) == value for name, value in change.fields.items())

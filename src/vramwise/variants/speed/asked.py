@@ -17,7 +17,7 @@ class Asked:
 
     def __init__(self, run: RunSpec, model: ModelSpec, *more: Hashable) -> None:
         self.run, self.model, self.more = run, model, more
-        values = tuple([getattr(run, name) for name in SEEN_BY_THE_GHOST])
+        values = tuple([run.value(name) for name in SEEN_BY_THE_GHOST])
         versions = [run.target.stack.parts(name) for name in _PACKAGES]
         self._key = (values, *versions, run.target.gpu, model, more)
 

@@ -8,7 +8,6 @@ itself is asked as it is.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import cast
 
@@ -40,9 +39,9 @@ def lower_bound_bytes(
     first, second, turns = depths or (model, model, 0)
     train = max(shapes or train_shapes(run, None), key=_size)
     found = evals or eval_shapes(run, None)
-    few = replace(run, gradient_accumulation_steps=min(run.gradient_accumulation_steps, 2))
+    few = run.changed(gradient_accumulation_steps=min(run.batch.gradient_accumulation_steps, 2))
     if not found:
-        few = replace(few, evaluates=False, eval_batch_size=None)
+        few = few.changed(evaluates=False, eval_batch_size=None)
     wide = max(found, key=_size) if found else None
     low, high = (_peaks(Asked(few, small, train, wide)) for small in (first, second))
     # each phase has a line of its own

@@ -32,12 +32,12 @@ def shallow(run: RunSpec, model: ModelSpec) -> Shallow:
 
 def _reaches_beside(run: RunSpec) -> bool:
     """Whether something is gathered or copied beside the layer at work, for its neighbours."""
-    return run.sharding != "none" or run.activation_offloading != "off" or run.layer_offloading
+    return run.sharding.kind != "none" or run.savings.activation_offloading != "off" or run.savings.layer_offloading
 
 
 def _alike(run: RunSpec) -> bool:
     """Whether what is trained does not depend on a layer's number."""
-    return not any(digit in pattern for pattern in run.unfrozen for digit in "0123456789")
+    return not any(digit in pattern for pattern in run.adapter.unfrozen for digit in "0123456789")
 
 
 def _whole(model: ModelSpec) -> Shallow:
@@ -64,7 +64,7 @@ def two_depths(run: RunSpec, model: ModelSpec) -> tuple[ModelSpec, ModelSpec, in
     What is gathered or copied beside the layer at work reaches to its neighbours: such runs begin with two turns more.
     ZeRO 3 gathers a number of weights ahead, over however many layers that is: no depth is enough.
     """
-    if not _alike(run) or run.sharding == "zero3":
+    if not _alike(run) or run.sharding.kind == "zero3":
         return None
     return _two_depths(model, 3 if _reaches_beside(run) else 1)
 

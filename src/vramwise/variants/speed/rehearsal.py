@@ -48,26 +48,25 @@ class StepWork:
 
 def samples_apart(run: RunSpec) -> bool:
     """Whether rows hold several samples that do not attend to one another."""
-    return run.packing_rows != "none" and run.samples_apart
+    return run.shapes.packing_rows != "none" and run.shapes.samples_apart
 
 
 def usual_sample(run: RunSpec) -> int:
     """How long a sample of a packed row is taken to be where nothing is known of the data."""
-    return max(1, run.sequence_len // _SAMPLES_A_ROW)
+    return max(1, run.shapes.sequence_len // _SAMPLES_A_ROW)
 
 
 def rehearse(run: RunSpec, model: ModelSpec, shape: BatchShape, sample_tokens: int | None = None) -> StepWork:
     """The kernels of one step with micro-batches of that shape; worked out once for runs that are alike in it."""
     sample = (sample_tokens or usual_sample(run)) if samples_apart(run) else None
-    most = _MICRO_STEPS if run.sharding == "none" and run.data_parallel == 1 else _MICRO_STEPS_SHARDED
-    run = replace(
-        run,
-        gradient_accumulation_steps=min(run.gradient_accumulation_steps, most),
+    most = _MICRO_STEPS if run.sharding.kind == "none" and run.batch.data_parallel == 1 else _MICRO_STEPS_SHARDED
+    run = run.changed(
+        gradient_accumulation_steps=min(run.batch.gradient_accumulation_steps, most),
         effective_batch_size=1,
         evaluates=False,
         eval_batch_size=None,
         micro_batch_size=1,
-        sequence_len=run.sequence_len if run.rl else 1,
+        sequence_len=run.shapes.sequence_len if run.objective.rl else 1,
     )
     return _listed(Asked(run, model, shape, sample))
 
@@ -77,9 +76,12 @@ def _listed(asked: Asked) -> StepWork:
     run, model, (shape, sample) = asked.run, asked.model, cast("tuple[BatchShape, int | None]", asked.more)
     few = shallow(run, model)
     # cards that hold the whole model exchange gradients in the last micro-step alone, which is like the others else
-    sums, wanted = run.sharding in ("none", "ddp") and run.data_parallel > 1, run.gradient_accumulation_steps
+    sums, wanted = (
+        run.sharding.kind in ("none", "ddp") and run.batch.data_parallel > 1,
+        run.batch.gradient_accumulation_steps,
+    )
     if sums:
-        run = replace(run, gradient_accumulation_steps=min(wanted, _MICRO_STEPS))
+        run = run.changed(gradient_accumulation_steps=min(wanted, _MICRO_STEPS))
     plan = make_plan(run, [shape], None, 1, few.model.num_hidden_layers)
     collecting = gc.isenabled()
     gc.disable()
@@ -87,9 +89,9 @@ def _listed(asked: Asked) -> StepWork:
         liger = run.target.stack.parts("liger-kernel") or LIGER
         t = WorkTape(hardware_of(run.target.gpu, run.target.torch), liger)
         t.work.sample = sample
-        t.work.ranks = max(run.data_parallel, 1)
+        t.work.ranks = max(run.batch.data_parallel, 1)
         if sums:
-            t.work.sums_gradients = run.gradient_accumulation_steps
+            t.work.sums_gradients = run.batch.gradient_accumulation_steps
         t.work.told_samples = sample is None or run.target.stack.parts("transformers") >= _TELLS_SAMPLES
         under_way = loop_of(run)(t, run, local_model(run, few.model), sharding_of(run))
         under_way.train(plan)

@@ -25,7 +25,7 @@ def no_speed(run: RunSpec) -> str:
         return "no speed: name a card with --gpu"
     if rates_of(run.target.gpu) is None:
         return f"no speed: the rates of {run.target.gpu.name} are not known"
-    if run.generation_rows is not None:
+    if run.objective.generation_rows is not None:
         return "no speed: how long generating completions takes is not modelled"
     return ""
 
@@ -48,10 +48,10 @@ def speed_of(
     total = sum([count for _, count in steps])
     seconds = on_grid(sum([step.seconds * count for step, count in steps]) / total)
     families = sorted({family for step, _ in steps for family in step.parts})
-    tokens = sum([shape.rows * shape.width for shape in found]) / len(found) * run.gradient_accumulation_steps
+    tokens = sum([shape.rows * shape.width for shape in found]) / len(found) * run.batch.gradient_accumulation_steps
     return Speed(
         step_seconds=seconds,
-        tokens_per_second=tokens * run.data_parallel / seconds,
+        tokens_per_second=tokens * run.batch.data_parallel / seconds,
         parts={name: sum([step.parts.get(name, 0.0) * count for step, count in steps]) / total for name in families},
         assumptions=_assumptions(run, rates, sample_tokens),
         error=SpeedError(**measured_error()),
@@ -75,7 +75,7 @@ def timed(
     sample_tokens: int | None = None,
 ) -> Timed:
     """A step with micro-batches of this shape."""
-    return priced(rehearse(run, model, shape, sample_tokens), run.gradient_accumulation_steps, rates, costs)
+    return priced(rehearse(run, model, shape, sample_tokens), run.batch.gradient_accumulation_steps, rates, costs)
 
 
 def priced(work: StepWork, micro_steps: int, rates: Rates, costs: Efficiency) -> Timed:
@@ -114,6 +114,6 @@ def _assumptions(run: RunSpec, rates: Rates, sample_tokens: int | None) -> tuple
     said = [f"peak rates of {rates.name} as published, not measured; {efficiency_basis()}"]
     if sample_tokens is None and samples_apart(run):
         said.append(f"packed rows hold samples of {usual_sample(run):,} tokens, half of sequence_len")
-    if run.torch_compile:
+    if run.kernels.torch_compile:
         said.append("torch_compile: timed as eager; compiled runs are usually faster")
     return tuple(said)

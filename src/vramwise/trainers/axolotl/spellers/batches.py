@@ -13,7 +13,7 @@ from vramwise.types import Edit, RunSpec
 
 def _micro_batch(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     """Ring attention takes packed rows one at a time, up to 0.19."""
-    ring = run.context_parallel_size > 1 and run.sample_packing and not schema_of(run).since("0.20.0")
+    ring = run.sharding.context_parallel_size > 1 and run.shapes.sample_packing and not schema_of(run).since("0.20.0")
     return None if ring and value > 1 else (put(run, "micro_batch_size", value),)
 
 
@@ -28,7 +28,7 @@ def _eval_batch(run: RunSpec, value: Any) -> tuple[Edit, ...]:
 
 
 def _automatic_batch(run: RunSpec, value: Any) -> tuple[Edit, ...]:
-    return (delete_key("auto_find_batch_size"), put(run, "eval_batch_size", run.micro_batch_size))
+    return (delete_key("auto_find_batch_size"), put(run, "eval_batch_size", run.batch.micro_batch_size))
 
 
 def _eval_length(run: RunSpec, value: Any) -> tuple[Edit, ...]:

@@ -81,7 +81,7 @@ def _attention(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
 def _bound_to_flash(run: RunSpec) -> bool:
     """Gemma 4's hybrid and flattened batches do not run on sdpa, nor does context parallelism up to 0.19."""
     flattened = run.config.get("batch_flattening") is True
-    ring = run.context_parallel_size > 1 and not schema_of(run).since("0.20.0")
+    ring = run.sharding.context_parallel_size > 1 and not schema_of(run).since("0.20.0")
     return ring or bool(run.config.get("gemma4_hybrid_attn_impl")) or flattened
 
 

@@ -22,9 +22,9 @@ _WHOLE_MODEL_ONLY = (
 def _adapter(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     """A new adapter brings the fused kernels along: they are left off where they do not know the model."""
     edits = (put(run, "adapter", value),)
-    if run.adapter is not None:
+    if run.adapter.kind is not None:
         return edits
-    if any(run.config.get(key) for key in _WHOLE_MODEL_ONLY) or run.added_tokens:
+    if any(run.config.get(key) for key in _WHOLE_MODEL_ONLY) or run.adapter.added_tokens:
         return None
     if attention_unknown(run) or model_refused(run):
         return (*edits, *(insert_key(key, False, beside="adapter") for key in reversed(LINEAR_KERNELS)))
@@ -42,7 +42,11 @@ def _of_adapter(name: str, beside: str) -> Speller:
 
 
 def _quantization(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    reentrant_rl = run.rl is not None and run.gpus > 1 and run.config.get("gradient_checkpointing_kwargs.use_reentrant")
+    reentrant_rl = (
+        run.objective.rl is not None
+        and run.batch.gpus > 1
+        and run.config.get("gradient_checkpointing_kwargs.use_reentrant")
+    )
     if value != "4bit" or reentrant_rl or any(run.config.get(key) for key in _QUANTISED_OTHERWISE):
         return None
     other = (set_key("load_in_8bit", False),) if run.config.get("load_in_8bit") else ()
@@ -62,7 +66,7 @@ def _precision(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     if value == "bf16":
         keys = [key for key in ("fp16", "float16") if key in run.config]
         dropped = tuple(delete_key(key) for key in (*keys, *_FP8) if key in run.config)
-        if run.precision == "fp8" and run.weights_dtype == "bf16":
+        if run.precision.compute == "fp8" and run.precision.weights_dtype == "bf16":
             return dropped  # bf16 is on already, below fp8
         return (insert_key("bf16", "auto", beside=keys[0] if keys else "base_model"), *dropped)
     edits = [insert_key("bf16", False, beside="base_model")]

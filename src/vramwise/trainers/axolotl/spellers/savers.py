@@ -33,7 +33,7 @@ def _offloading(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
 
 def _reentrant(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     """Partly frozen models and distributed RL with QLoRA refuse the reentrant form."""
-    distributed_rl = run.rl is not None and run.quantization == "4bit" and run.gpus > 1
+    distributed_rl = run.objective.rl is not None and run.loading.quantization == "4bit" and run.batch.gpus > 1
     if value and (distributed_rl or run.config.get("unfrozen_parameters")):
         return None
     return (choose_reentrant(run, value),)

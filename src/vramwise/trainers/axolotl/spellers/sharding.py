@@ -31,7 +31,7 @@ def _sharding(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
 def _fsdp2(run: RunSpec) -> tuple[Edit, ...] | None:
     """FSDP2; None where it is refused: preference training on a quantised base."""
     quantised = run.config.get("load_in_4bit") or run.config.get("load_in_8bit")
-    if quantised and run.rl in PREFERENCE_TRAINING:
+    if quantised and run.objective.rl in PREFERENCE_TRAINING:
         return None
     if run.config.get("fsdp_config") or run.config.get("fsdp"):
         return (choose_fsdp_version(run, 2),)

@@ -32,6 +32,6 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """
     for field in _SIZES:
         key = run.keys.get(field)
-        value = run.config.get(key) if key is not None and getattr(run, field) is not None else None
+        value = run.config.get(key) if key is not None and run.value(field) is not None else None
         if isinstance(value, int | float) and value < 1:
             yield Hit(key=key, message=f"{key} is {value}: it must be at least 1")

@@ -42,9 +42,10 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
             "file"
         )
         yield Hit(key=_KEY, message=message, fix=fix)
-    if run.adapter:
+    if run.adapter.kind:
         message = (
-            f"{_KEY} with adapter: {run.adapter}: BetterTransformer swaps out the modules the adapter is attached to"
+            f"{_KEY} with adapter: {run.adapter.kind}: BetterTransformer swaps out the modules the adapter is "
+            "attached to"
         )
         yield Hit(key=_KEY, message=message, fix=fix, severity=Severity.WARNING)
     if run.config.get("float16") is not True and run.config.get("bfloat16") is not True:

@@ -22,7 +22,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     SageAttention quantises attention block by block. On unpacked rows that are padded only to the longest of the batch,
     Axolotl's authors have seen the loss explode. Rows padded to `sequence_len`, or packed ones, train normally.
     """
-    if run.attn_implementation != "sage" or run.sample_packing or run.pad_to_sequence_len:
+    if run.kernels.attn_implementation != "sage" or run.shapes.sample_packing or run.shapes.pad_to_sequence_len:
         return
     key = run.origins["attn_implementation"].key or "attn_implementation"
     beside = "sequence_len" if "sequence_len" in run.config else key

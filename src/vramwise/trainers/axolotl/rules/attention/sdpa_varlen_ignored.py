@@ -33,9 +33,12 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         return
     major, minor = run.target.torch
     reasons = (
-        (not run.sample_packing, "it only affects packed rows, and sample_packing is off"),
+        (not run.shapes.sample_packing, "it only affects packed rows, and sample_packing is off"),
         (run.target.torch < (2, 10), f"it needs torch 2.10, and this is torch {major}.{minor}"),
-        (run.attn_implementation != "sdpa", f"it needs sdpa, and attention is {run.attn_implementation}"),
+        (
+            run.kernels.attn_implementation != "sdpa",
+            f"it needs sdpa, and attention is {run.kernels.attn_implementation}",
+        ),
     )
     why = "; ".join(reason for applies, reason in reasons if applies)
     if why:

@@ -30,14 +30,14 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """
     if not run.config.get(_KEY):
         return
-    if run.rl is not None:
+    if run.objective.rl is not None:
         yield Hit(
             key=_KEY,
-            message=f"{_KEY} has no effect with rl {run.rl}: Axolotl does not pass it on",
+            message=f"{_KEY} has no effect with rl {run.objective.rl}: Axolotl does not pass it on",
             fix=safe(f"Remove {_KEY}, which is not passed on", delete_key(_KEY)),
         )
         return
-    refused = run.sharding == "zero3"
+    refused = run.sharding.kind == "zero3"
     yield Hit(
         key=_KEY,
         severity=Severity.ERROR if refused else Severity.WARNING,
@@ -47,7 +47,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
 
 def _shrinks(run: RunSpec) -> str:
-    micro, steps, ranks = run.micro_batch_size, run.gradient_accumulation_steps, run.data_parallel
+    micro, steps, ranks = run.batch.micro_batch_size, run.batch.gradient_accumulation_steps, run.batch.data_parallel
     smaller = int(micro * 0.9)
     if smaller == 0:
         return f"{_KEY} with micro_batch_size {micro}: there is no smaller batch, an out-of-memory ends the run anyway"

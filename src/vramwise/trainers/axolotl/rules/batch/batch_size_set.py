@@ -45,16 +45,16 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         yield Hit(key="batch_size", message=_alone(run, batch), severity=Severity.ERROR, fix=_fix(run, batch))
     else:
         message = _divided(run, batch) if _ACCUMULATION in run.config else _undivided(run, batch)
-        as_meant = batch == run.effective_batch_size
+        as_meant = batch == run.batch.effective_batch_size
         severity = Severity.INFO if as_meant else None
         yield Hit(key="batch_size", message=message, severity=severity, fix=_fix(run, batch))
 
 
 def _both_set(run: RunSpec, batch: int, accumulation: int) -> Hit:
-    total = run.micro_batch_size * accumulation * run.data_parallel
+    total = run.batch.micro_batch_size * accumulation * run.batch.data_parallel
     sign = "=" if total == batch else "≠"
     drop = safe if total == batch else unsafe
-    product = f"micro {run.micro_batch_size} × accumulation {accumulation} × {_ranks(run)} = {total}"
+    product = f"micro {run.batch.micro_batch_size} × accumulation {accumulation} × {_ranks(run)} = {total}"
     return Hit(
         key="batch_size",
         message=(f"{product} {sign} batch_size {batch}: Axolotl refuses {_ACCUMULATION} and batch_size together"),
@@ -69,11 +69,11 @@ def _alone(run: RunSpec, batch: int) -> str:
 
 
 def _undivided(run: RunSpec, batch: int) -> str:
-    ranks = run.data_parallel
-    step = run.micro_batch_size * ranks
-    taken = f"micro {run.micro_batch_size} × {_ranks(run)} = {step}"
+    ranks = run.batch.data_parallel
+    step = run.batch.micro_batch_size * ranks
+    taken = f"micro {run.batch.micro_batch_size} × {_ranks(run)} = {step}"
     planned = str(batch) if ranks == 1 else f"{batch} × {ranks} = {batch * ranks}"
-    share = Fraction(run.micro_batch_size, batch)
+    share = Fraction(run.batch.micro_batch_size, batch)
     but = f" but the steps are planned for {planned}" if share != 1 else ""
     length = f", so the run ends after {share} of the data" if share < 1 and _length_is_planned(run) else ""
     return (
@@ -83,10 +83,11 @@ def _undivided(run: RunSpec, batch: int) -> str:
 
 
 def _divided(run: RunSpec, batch: int) -> str:
-    accumulation = run.gradient_accumulation_steps
+    accumulation = run.batch.gradient_accumulation_steps
     return (
-        f"batch_size {batch} with {_ACCUMULATION} null gives accumulation {batch} // micro {run.micro_batch_size} = "
-        f"{accumulation} on each rank: effective batch {run.effective_batch_size}; {_arithmetic(run, batch)}"
+        f"batch_size {batch} with {_ACCUMULATION} null gives accumulation {batch} // micro "
+        f"{run.batch.micro_batch_size} = "
+        f"{accumulation} on each rank: effective batch {run.batch.effective_batch_size}; {_arithmetic(run, batch)}"
     )
 
 
@@ -96,7 +97,7 @@ def _length_is_planned(run: RunSpec) -> bool:
 
 def _arithmetic(run: RunSpec, batch: int) -> str:
     """`accumulation for 32 is 32 / micro 2 / gpus 2 = 8`"""
-    micro, ranks = run.micro_batch_size, run.data_parallel
+    micro, ranks = run.batch.micro_batch_size, run.batch.data_parallel
     wanted = Fraction(batch, micro * ranks)
     sum_up = f"accumulation for {batch} is {batch} / micro {micro} / {_ranks(run)} = "
     if wanted.denominator == 1:
@@ -111,18 +112,18 @@ def _neighbours(wanted: Fraction) -> list[int]:
 
 
 def _ranks(run: RunSpec) -> str:
-    if run.data_parallel == run.gpus:
-        return f"gpus {run.gpus}"
-    return f"data-parallel ranks {run.data_parallel} (of {run.gpus} gpus)"
+    if run.batch.data_parallel == run.batch.gpus:
+        return f"gpus {run.batch.gpus}"
+    return f"data-parallel ranks {run.batch.data_parallel} (of {run.batch.gpus} gpus)"
 
 
 def _fix(run: RunSpec, batch: int) -> Fix:
-    wanted = Fraction(batch, run.micro_batch_size * run.data_parallel)
+    wanted = Fraction(batch, run.batch.micro_batch_size * run.batch.data_parallel)
     count = min(_neighbours(wanted), key=lambda near: abs(near - wanted))
-    total = count * run.micro_batch_size * run.data_parallel
+    total = count * run.batch.micro_batch_size * run.batch.data_parallel
     title = f"Write {_ACCUMULATION} {count} instead: effective batch {total}"
     # An explicit null really runs at batch_size on every rank: with several, the batch named here is another one.
-    as_asked = wanted == count and (_ACCUMULATION not in run.config or run.data_parallel == 1)
+    as_asked = wanted == count and (_ACCUMULATION not in run.config or run.batch.data_parallel == 1)
     return (safe if as_asked else unsafe)(title, *_edits(run, count))
 
 
@@ -132,7 +133,7 @@ def _edits(run: RunSpec, accumulation: int) -> Iterator[Edit]:
     else:
         yield insert_key(_ACCUMULATION, accumulation, beside="batch_size")
     if "micro_batch_size" not in run.config:
-        yield insert_key("micro_batch_size", run.micro_batch_size, beside="batch_size")
+        yield insert_key("micro_batch_size", run.batch.micro_batch_size, beside="batch_size")
     elif run.config.get("micro_batch_size") is None:
-        yield set_key("micro_batch_size", run.micro_batch_size)
+        yield set_key("micro_batch_size", run.batch.micro_batch_size)
     yield delete_key("batch_size")

@@ -33,19 +33,20 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     The fix raises the accumulation to the next value that works. This changes the effective batch.
     """
     size = run.config.get(_GENERATIONS)
-    if run.rl != "grpo" or not isinstance(size, int) or isinstance(size, bool):
+    if run.objective.rl != "grpo" or not isinstance(size, int) or isinstance(size, bool):
         return
     if size < 2:
         message = f"{_GENERATIONS} {size}: fewer than 2 answers give nothing to compare; Axolotl refuses it"
         yield Hit(key=_GENERATIONS, message=message)
         return
     batch, words = _generation_batch(run)
-    least = size * run.gpus if run.gpus > 1 else size
+    least = size * run.batch.gpus if run.batch.gpus > 1 else size
     if batch % size:
         message = f"{words} is no multiple of num_generations {size} (remainder {batch % size}): groups would break"
     elif batch < least:
         message = (
-            f"{words} < num_generations {size} × gpus {run.gpus} = {least}: Axolotl wants one whole group for each GPU"
+            f"{words} < num_generations {size} × gpus {run.batch.gpus} = {least}: Axolotl wants one whole group for "
+            "each GPU"
         )
     else:
         return
@@ -56,23 +57,23 @@ def _generation_batch(run: RunSpec) -> tuple[int, str]:
     explicit = run.config.get(_EXPLICIT)
     if isinstance(explicit, int):
         return explicit, f"{_EXPLICIT} {explicit}"
-    micro, accumulation, gpus = run.micro_batch_size, run.gradient_accumulation_steps, _counted_gpus(run)
+    micro, accumulation, gpus = run.batch.micro_batch_size, run.batch.gradient_accumulation_steps, _counted_gpus(run)
     batch, words = micro * accumulation * gpus, f"micro {micro} × accumulation {accumulation}"
     return batch, f"{words}{f' × gpus {gpus}' if gpus > 1 else ''} = {batch}"
 
 
 def _counted_gpus(run: RunSpec) -> int:
     """Up to 0.20 Axolotl leaves the number of processes out of its reckoning, which TRL multiplies by."""
-    return run.gpus if schema_of(run).since("0.21.0") else 1
+    return run.batch.gpus if schema_of(run).since("0.21.0") else 1
 
 
 def _fix(run: RunSpec, size: int, least: int) -> Fix:
     if isinstance(run.config.get(_EXPLICIT), int):
         batch = max(least, -(-int(run.config.get(_EXPLICIT)) // size) * size)
         return unsafe(f"Generate {batch} answers at a time", set_key(_EXPLICIT, batch))
-    micro = run.micro_batch_size * _counted_gpus(run)
+    micro = run.batch.micro_batch_size * _counted_gpus(run)
     stride = size // gcd(size, micro)  # the smallest accumulation that makes whole groups
-    wanted = max(run.gradient_accumulation_steps, -(-least // micro))
+    wanted = max(run.batch.gradient_accumulation_steps, -(-least // micro))
     accumulation = -(-wanted // stride) * stride
     beside = "micro_batch_size" if "micro_batch_size" in run.config else "rl"
     return unsafe(

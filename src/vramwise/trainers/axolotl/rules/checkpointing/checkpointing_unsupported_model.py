@@ -22,7 +22,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     MPT's model code does not support it and Axolotl stops, going by `mpt` in the name of the base model. Without
     checkpointing activations take more memory: lower the micro-batch or the length.
     """
-    if run.gradient_checkpointing and "mpt" in (run.base_model or "").lower():
+    if run.savings.gradient_checkpointing and "mpt" in (run.base_model or "").lower():
         yield Hit(
             key="gradient_checkpointing",
             message=f"gradient_checkpointing with {run.base_model}: MPT models do not support it, Axolotl stops",

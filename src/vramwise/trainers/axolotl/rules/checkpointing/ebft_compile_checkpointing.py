@@ -31,10 +31,10 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     recompiles at every new length. Under flex attention the checkpointing has to be reentrant (Axolotl changes it by
     itself) and `activation_offloading: true` is refused.
     """
-    if run.rl != "ebft" or run.config.get("ebft.mode") != "strided":
+    if run.objective.rl != "ebft" or run.config.get("ebft.mode") != "strided":
         return
     if run.config.get("torch_compile") is True:
-        stops = run.gradient_checkpointing
+        stops = run.savings.gradient_checkpointing
         why = "ends in a CheckpointError, Axolotl stops" if stops else "recompiles at every new length"
         yield Hit(
             severity=Severity.ERROR if stops else Severity.WARNING,
@@ -42,12 +42,12 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
             message=f"torch_compile in strided EBFT {'with gradient_checkpointing ' if stops else ''}{why}",
             fix=unsafe("Leave compiling to flex attention: remove torch_compile", delete_key("torch_compile")),
         )
-    if run.attn_implementation == "flex_attention":
+    if run.kernels.attn_implementation == "flex_attention":
         yield from _flex(run)
 
 
 def _flex(run: RunSpec) -> Iterator[Hit]:
-    if run.gradient_checkpointing and not run.config.get(_REENTRANT):
+    if run.savings.gradient_checkpointing and not run.config.get(_REENTRANT):
         refused = run.config.get(_REENTRANT) is False
         yield Hit(
             severity=Severity.WARNING if refused else Severity.INFO,

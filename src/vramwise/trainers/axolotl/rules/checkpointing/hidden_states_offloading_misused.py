@@ -30,7 +30,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     model (`unfrozen_parameters`): Axolotl stops. (With an adapter Axolotl warns that `true` may be faster, because it
     skips recomputation: it does not, see `offloading-of-recomputed`.)
     """
-    if run.activation_offloading != "hidden_states":
+    if run.savings.activation_offloading != "hidden_states":
         return
     reentrant = "gradient_checkpointing_kwargs.use_reentrant"
     if run.config.get(reentrant) and run.config.get("unfrozen_parameters"):

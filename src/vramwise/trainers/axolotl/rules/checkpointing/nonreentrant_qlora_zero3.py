@@ -34,7 +34,12 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     other metadata than the first time, and non-reentrant checkpointing compares them: the run ends in a
     CheckpointError about recomputed values. Reentrant checkpointing does not compare.
     """
-    if run.adapter != "qlora" or run.sharding != "zero3" or not run.recompute or run.checkpointing_reentrant:
+    if (
+        run.adapter.kind != "qlora"
+        or run.sharding.kind != "zero3"
+        or not run.savings.recompute
+        or run.savings.checkpointing_reentrant
+    ):
         return
     how = "use_reentrant: false" if _KEY in run.config else "non-reentrant checkpointing (the default here)"
     yield Hit(

@@ -27,16 +27,16 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     alone. Non-reentrant checkpointing (the default since 0.21) or `activation_offloading: hidden_states` send the
     layers' inputs only.
     """
-    if not (run.adapter and run.recompute and run.checkpointing_reentrant):
+    if not (run.adapter.kind and run.savings.recompute and run.savings.checkpointing_reentrant):
         return
-    if run.activation_offloading not in ("stream", "legacy"):
+    if run.savings.activation_offloading not in ("stream", "legacy"):
         return
     value = str(run.config.get("activation_offloading", "true")).lower()
     yield Hit(
         key="activation_offloading",
         near=("gradient_checkpointing",),
         message=(
-            f"adapter {run.adapter} with activation_offloading {value} and reentrant checkpointing: blocks are "
+            f"adapter {run.adapter.kind} with activation_offloading {value} and reentrant checkpointing: blocks are "
             "recomputed, and what that saves goes to host memory and back"
         ),
     )

@@ -24,7 +24,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     fine-tune it moves what checkpointing keeps. Turning checkpointing on gives the same training result.
     """
     written = run.config.get("activation_offloading")
-    if not written or run.gradient_checkpointing:
+    if not written or run.savings.gradient_checkpointing:
         return
     value = str(written).lower()
     yield Hit(

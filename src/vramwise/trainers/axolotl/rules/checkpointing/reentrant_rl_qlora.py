@@ -32,11 +32,14 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     TRL's trainers do not work with reentrant checkpointing there, and Axolotl stops. The non-reentrant form is the
     default in RL and gives the same result. On one GPU the pair is accepted.
     """
-    if run.rl is None or run.quantization != "4bit" or run.gpus < 2:
+    if run.objective.rl is None or run.loading.quantization != "4bit" or run.batch.gpus < 2:
         return
-    if run.gradient_checkpointing and run.config.get(_KEY):
+    if run.savings.gradient_checkpointing and run.config.get(_KEY):
         yield Hit(
             key=_KEY,
-            message=f"use_reentrant: true in rl {run.rl} with QLoRA on {run.gpus} GPUs is not supported: Axolotl stops",
+            message=(
+                f"use_reentrant: true in rl {run.objective.rl} with QLoRA on {run.batch.gpus} GPUs is not "
+                "supported: Axolotl stops"
+            ),
             change=changes.nonreentrant_checkpointing(run),
         )

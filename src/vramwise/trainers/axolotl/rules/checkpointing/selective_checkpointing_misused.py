@@ -33,7 +33,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """
     if not run.config.get(_KEY):
         return
-    if not run.gradient_checkpointing:
+    if not run.savings.gradient_checkpointing:
         yield Hit(
             key=_KEY,
             message="selective_checkpointing while gradient_checkpointing is off: Axolotl stops",
@@ -47,7 +47,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         )
     yield from _offloading(run)
     yield from _saved_matmuls(run)
-    if run.torch_compile:
+    if run.kernels.torch_compile:
         yield Hit(
             severity=Severity.WARNING,
             key="torch_compile",
@@ -57,7 +57,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
 
 def _offloading(run: RunSpec) -> Iterator[Hit]:
-    if run.activation_offloading not in ("stream", "legacy"):
+    if run.savings.activation_offloading not in ("stream", "legacy"):
         return
     edit = insert_key("activation_offloading", "hidden_states", beside=_KEY)
     written = str(run.config.get("activation_offloading", "true")).lower()
@@ -74,12 +74,12 @@ def _offloading(run: RunSpec) -> Iterator[Hit]:
 def _saved_matmuls(run: RunSpec) -> Iterator[Hit]:
     saved = run.config.get(f"{_KEY}.save")
     by_kernels = schema_of(run).since("0.20.0")
-    if not isinstance(saved, list) or not (run.lora_kernels if by_kernels else run.adapter):
+    if not isinstance(saved, list) or not (run.adapter.lora_kernels if by_kernels else run.adapter.kind):
         return
     bad = [str(name) for name in saved if name != "attention" and any(str(name) in op for op in _MATMULS)]
     if not bad:
         return
-    who = "the fused LoRA kernels change" if by_kernels else f"adapter {run.adapter} changes"
+    who = "the fused LoRA kernels change" if by_kernels else f"adapter {run.adapter.kind} changes"
     kept = [name for name in saved if str(name) not in bad] or ["attention"]
     yield Hit(
         key=f"{_KEY}.save",

@@ -219,7 +219,7 @@ def _others(run: RunSpec) -> Iterator[Hit]:
         edits = (insert_key("large_head_attention", "auto", beside="flash_attn_d512"), delete_key("flash_attn_d512"))
         message = "flash_attn_d512 is an old spelling of large_head_attention: auto"
         yield Hit(key="flash_attn_d512", message=message, fix=safe("Write large_head_attention auto", *edits))
-    if run.rl == "ipo":
+    if run.objective.rl == "ipo":
         yield Hit(key="rl", message="rl: ipo is on its way out; its successor is rl: dpo with dpo_loss_type: [ipo]")
     if run.config.get("pretraining_dataset") and not run.config.get("streaming"):
         yield Hit(

@@ -44,7 +44,7 @@ def _any(run: RunSpec, *keys: str) -> bool:
 
 
 def _own_loss(key: str) -> Callable[[RunSpec], bool]:
-    return lambda run: bool(_on(run, key)) and (_any(run, *_RL, *_FUSED) or run.context_parallel_size > 1)
+    return lambda run: bool(_on(run, key)) and (_any(run, *_RL, *_FUSED) or run.sharding.context_parallel_size > 1)
 
 
 def _reads_weights(run: RunSpec) -> bool:
@@ -56,7 +56,7 @@ def _staged(run: RunSpec) -> bool:
     if _on(run, "nf4_backend") == "torchao":
         return True
     efficient = _on(run, "fsdp_config.cpu_ram_efficient_loading")
-    wanted = run.config.get("qlora_sharded_model_loading", run.adapter == "qlora")
+    wanted = run.config.get("qlora_sharded_model_loading", run.adapter.kind == "qlora")
     return bool(efficient and wanted and _on(run, "load_in_4bit"))
 
 
@@ -64,17 +64,17 @@ def _cannot_be_staged(run: RunSpec) -> bool:
     if not _staged(run):
         return False
     torchao = _on(run, "nf4_backend") == "torchao"
-    spread = _on(run, "deepspeed") or run.tensor_parallel_size > 1 or run.context_parallel_size > 1
+    spread = _on(run, "deepspeed") or run.sharding.tensor_parallel_size > 1 or run.sharding.context_parallel_size > 1
     blocks = torchao and (
         run.config.get("bnb_config_kwargs.blocksize", 64) != 64
         or run.config.get("bnb_config_kwargs.bnb_4bit_use_double_quant", True) is not True
     )
     unstaged = _on(run, "fsdp_config") and not (
         _on(run, "fsdp_config.cpu_ram_efficient_loading")
-        and run.config.get("qlora_sharded_model_loading", run.adapter == "qlora")
+        and run.config.get("qlora_sharded_model_loading", run.adapter.kind == "qlora")
     )
     return bool(
-        run.adapter != "qlora"
+        run.adapter.kind != "qlora"
         or not _on(run, "load_in_4bit")
         or _on(run, "load_in_8bit")
         or unstaged
@@ -92,7 +92,7 @@ def _colocated(run: RunSpec) -> bool:
 
 
 def _unbalanced(run: RunSpec) -> bool:
-    fixed = not run.sample_packing and _any(run, *_WHOLE_DATA)
+    fixed = not run.shapes.sample_packing and _any(run, *_WHOLE_DATA)
     return bool(_on(run, "balance_labels")) and (fixed or _any(run, *_SEQUENTIAL))
 
 
@@ -108,7 +108,7 @@ _REFUSALS = (
     Refusal(
         "0.20.0",
         "lora_fp32_gradients",
-        lambda run: _on(run, "lora_fp32_gradients") and run.adapter not in ("lora", "qlora", "multilora"),
+        lambda run: _on(run, "lora_fp32_gradients") and run.adapter.kind not in ("lora", "qlora", "multilora"),
         "without a LoRA adapter",
     ),
     Refusal(
@@ -147,13 +147,15 @@ _REFUSALS = (
     Refusal(
         "0.21.0",
         "torch_compile_regional",
-        lambda run: run.torch_compile and _on(run, "torch_compile_regional") and run.gradient_checkpointing,
+        lambda run: (
+            run.kernels.torch_compile and _on(run, "torch_compile_regional") and run.savings.gradient_checkpointing
+        ),
         "with gradient_checkpointing: the recomputation may run other compiled code than forward",
     ),
     Refusal(
         "0.21.0",
         "trl.vllm_mode",
-        lambda run: _colocated(run) and run.context_parallel_size > 1,
+        lambda run: _colocated(run) and run.sharding.context_parallel_size > 1,
         "colocate with context_parallel_size above 1",
     ),
     Refusal(
@@ -165,7 +167,7 @@ _REFUSALS = (
     Refusal(
         "0.21.0",
         "trl.vllm_mode",
-        lambda run: _colocated(run) and run.adapter and _any(run, "trl.async_prefetch", "trl.use_data_producer"),
+        lambda run: _colocated(run) and run.adapter.kind and _any(run, "trl.async_prefetch", "trl.use_data_producer"),
         "colocate with an adapter and async_prefetch or use_data_producer",
     ),
     Refusal("0.21.0", "balance_labels", _unbalanced, "with RL, a stream, or an order of samples that is fixed"),

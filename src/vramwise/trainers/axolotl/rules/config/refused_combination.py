@@ -61,24 +61,24 @@ def _single_cases(run: RunSpec) -> Iterator[tuple[str, str]]:
     config = run.config
     cases = (
         (
-            run.rl == "simpo" and config.get("warmup_ratio"),
+            run.objective.rl == "simpo" and config.get("warmup_ratio"),
             "warmup_ratio",
             "warmup_ratio with rl: simpo is refused: its trainer takes warmup_steps only",
         ),
         (
-            run.rl == "ebft" and not config.get("ebft"),
+            run.objective.rl == "ebft" and not config.get("ebft"),
             "rl",
             "rl: ebft without an ebft section is refused: at least ebft.mode must be said",
         ),
         (
-            run.rl == "gdpo" and config.get("trl.multi_objective_aggregation") == "sum_then_normalize",
+            run.objective.rl == "gdpo" and config.get("trl.multi_objective_aggregation") == "sum_then_normalize",
             "trl.multi_objective_aggregation",
             "multi_objective_aggregation sum_then_normalize with rl: gdpo is refused: that would be GRPO",
         ),
         (
-            config.get("scaling_softmax") and run.attn_implementation != "flex_attention",
+            config.get("scaling_softmax") and run.kernels.attn_implementation != "flex_attention",
             "scaling_softmax",
-            f"scaling_softmax under {run.attn_implementation} attention is refused: it needs flex_attention",
+            f"scaling_softmax under {run.kernels.attn_implementation} attention is refused: it needs flex_attention",
         ),
         (
             config.get("chat_template") == "jinja" and not config.get("chat_template_jinja"),
@@ -101,7 +101,7 @@ def _at_most_zero(value: Any) -> bool:
 
 def _dpo_losses(run: RunSpec) -> Iterator[tuple[str, str]]:
     types, weights = run.config.get("dpo_loss_type"), run.config.get("dpo_loss_weights")
-    if run.rl == "dpo":
+    if run.objective.rl == "dpo":
         if weights is not None and types is None:
             yield "dpo_loss_weights", "dpo_loss_weights without dpo_loss_type is refused: there is nothing to weigh"
         elif weights is not None and len(types) != len(weights):
@@ -110,7 +110,11 @@ def _dpo_losses(run: RunSpec) -> Iterator[tuple[str, str]]:
         return
     for key, value in (("dpo_loss_type", types), ("dpo_loss_weights", weights)):
         if value is not None:
-            yield key, f"{key} with {f'rl: {run.rl}' if run.rl else 'no rl'} is refused: it belongs to rl: dpo"
+            yield (
+                key,
+                f"{key} with {f'rl: {run.objective.rl}' if run.objective.rl else 'no rl'} is refused: it belongs to "
+                "rl: dpo",
+            )
 
 
 def _mistral_common(run: RunSpec) -> Iterator[Hit]:

@@ -28,12 +28,13 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         return
     for key in ("pretraining_dataset", "streaming"):
         if run.config.get(key):
-            tokens = run.sequence_len * run.effective_batch_size
+            tokens = run.shapes.sequence_len * run.batch.effective_batch_size
             yield Hit(
                 key=key,
                 message=(
                     f"{key} without max_steps: a stream has no length, Axolotl refuses it; a step takes up to "
-                    f"sequence_len {run.sequence_len} × effective batch {run.effective_batch_size} = {tokens:,} tokens"
+                    f"sequence_len {run.shapes.sequence_len} × effective batch {run.batch.effective_batch_size} = "
+                    f"{tokens:,} tokens"
                 ),
             )
             return

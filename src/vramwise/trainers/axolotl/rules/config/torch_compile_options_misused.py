@@ -52,7 +52,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
                 message=f"{_KEY} has {name!r}, not one of the {len(_ALLOWED)} flags that Axolotl takes: it stops",
                 fix=unsafe(f"Remove {name}", delete_key(key)),
             )
-    if run.torch_compile:
+    if run.kernels.torch_compile:
         return
     if run.config.get("torch_compile") == "auto":
         yield Hit(

@@ -29,7 +29,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     `evals_per_epoch` is turned into a fraction of the run, 1 / (evals_per_epoch × num_epochs), and only a fraction
     below 1 is used: one evaluation in a run of one epoch schedules nothing. Write `eval_strategy: epoch` there.
     """
-    if not run.evaluates or any(run.config.get(key) for key in _SCHEDULES):
+    if not run.evaluation.evaluates or any(run.config.get(key) for key in _SCHEDULES):
         return
     source = "test_datasets" if run.config.get("test_datasets") else "val_set_size"
     count = run.config.get("evals_per_epoch")

@@ -29,7 +29,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     Unpacked evaluation uses `eval_batch_size` rows of their own shapes, and Axolotl then drops the last incomplete
     training batch of an epoch: that is why the fix counts as unsafe.
     """
-    if run.sample_packing and run.config.get("eval_table_size") and run.config.get(_KEY) is not False:
+    if run.shapes.sample_packing and run.config.get("eval_table_size") and run.config.get(_KEY) is not False:
         yield _packed(run, f"eval_table_size {run.config.get('eval_table_size')}")
     if run.config.get("do_causal_lm_eval") and _packs(run):
         yield _packed(run, "do_causal_lm_eval")
@@ -42,7 +42,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
 
 def _packs(run: RunSpec) -> bool:
-    return run.eval_sample_packing or bool(run.config.get(_KEY))
+    return run.evaluation.eval_sample_packing or bool(run.config.get(_KEY))
 
 
 def _packed(run: RunSpec, feature: str) -> Hit:

@@ -26,7 +26,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     Train an adapter to use it. For a full fine-tune, offload with FSDP (`offload_params`) or DeepSpeed, or save
     activations with gradient checkpointing and `activation_offloading`.
     """
-    if run.layer_offloading and not run.adapter and not run.config.get("unfrozen_parameters"):
+    if run.savings.layer_offloading and not run.adapter.kind and not run.config.get("unfrozen_parameters"):
         yield Hit(
             key="layer_offloading",
             message="layer_offloading moves only frozen weights, and a full fine-tune has none: nothing is offloaded",

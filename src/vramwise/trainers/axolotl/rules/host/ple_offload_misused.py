@@ -35,15 +35,16 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         if run.config.get(key) is not None:
             message = f"{_KEY} with {key}: it places every parameter itself, Axolotl refuses the file"
             yield Hit(key=_KEY, message=message, fix=fix)
-    quantised = (run.adapter == "qlora" and run.config.get("load_in_4bit")) or (
-        run.adapter == "lora" and run.config.get("load_in_8bit")
+    quantised = (run.adapter.kind == "qlora" and run.config.get("load_in_4bit")) or (
+        run.adapter.kind == "lora" and run.config.get("load_in_8bit")
     )
     if not quantised:
         message = f"{_KEY} needs qlora with load_in_4bit or lora with load_in_8bit: Axolotl refuses the file"
         yield Hit(key=_KEY, message=message, fix=fix)
-    elif run.sharding == "ddp":
+    elif run.sharding.kind == "ddp":
         message = (
-            f"{_KEY} on {run.gpus} GPUs: every process keeps its own table, {run.gpus} copies in host memory; untested "
+            f"{_KEY} on {run.batch.gpus} GPUs: every process keeps its own table, {run.batch.gpus} copies in host "
+            "memory; untested "
             "there"
         )
         yield Hit(key=_KEY, message=message, severity=Severity.WARNING)

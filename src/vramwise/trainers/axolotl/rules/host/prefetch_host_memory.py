@@ -49,20 +49,24 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     Setting any of the three keys turns all three defaults off. A few batches ahead are enough; the data and its order
     stay the same. Reckoned as if all GPUs were on one host.
     """
-    if run.rl or any(run.config.get(key) is not None for key in _KEYS):
+    if run.objective.rl or any(run.config.get(key) is not None for key in _KEYS):
         return
-    batches = run.gpus * run.gpus * _PREFETCH
-    ahead = f"gpus {run.gpus} × workers {run.gpus} × prefetch {_PREFETCH} = {batches:,} batches"
+    batches = run.batch.gpus * run.batch.gpus * _PREFETCH
+    ahead = f"gpus {run.batch.gpus} × workers {run.batch.gpus} × prefetch {_PREFETCH} = {batches:,} batches"
     if run.config.get("processor_type"):
         held = "sounds" if _AUDIO.search(f"{run.base_model} {run.config.get('processor_type')}") else "images"
-        message = f"{ahead} of micro {run.micro_batch_size} wait in host memory with all their {held}, however large"
+        message = (
+            f"{ahead} of micro {run.batch.micro_batch_size} wait in host memory with all their {held}, however large"
+        )
         yield _hit(run, message, Severity.INFO)
         return
-    size_bytes = batches * run.micro_batch_size * run.sequence_len * _TENSORS * _INT64
+    size_bytes = batches * run.batch.micro_batch_size * run.shapes.sequence_len * _TENSORS * _INT64
     if size_bytes > GIB:
-        per_batch = f"micro {run.micro_batch_size} × sequence_len {run.sequence_len} × {_TENSORS} × {_INT64} bytes"
+        per_batch = (
+            f"micro {run.batch.micro_batch_size} × sequence_len {run.shapes.sequence_len} × {_TENSORS} × {_INT64} bytes"
+        )
         message = f"{ahead} of {per_batch} = {gib(size_bytes)} of host memory, by the data loader's defaults"
-        yield _hit(run, message, None if size_bytes * _SHARE > _HOST_BYTES * run.gpus else Severity.INFO)
+        yield _hit(run, message, None if size_bytes * _SHARE > _HOST_BYTES * run.batch.gpus else Severity.INFO)
 
 
 def _hit(run: RunSpec, message: str, severity: Severity | None) -> Hit:

@@ -24,7 +24,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
     Leave `group_by_length` out; concatenated pretraining rows are full anyway. The order of the samples changes.
     """
-    if run.config.get("pretraining_dataset") and run.group_by_length:
+    if run.config.get("pretraining_dataset") and run.shapes.group_by_length:
         yield Hit(
             key="group_by_length",
             message="group_by_length with pretraining_dataset: the stream is downloaded whole before the first step",

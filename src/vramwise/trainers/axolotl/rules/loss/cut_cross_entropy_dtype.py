@@ -47,7 +47,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
             message=f"cut_cross_entropy: true needs half precision and {what}: Axolotl stops",
             fix=safe("Write the default: bf16 auto", edit) if unset else unsafe("Train in bf16: bf16 auto", edit),
         )
-    elif run.loss_kernel == "cut" and run.precision == "fp32":
+    elif run.kernels.loss_kernel == "cut" and run.precision.compute == "fp32":
         yield Hit(
             severity=Severity.WARNING,
             key="bf16",

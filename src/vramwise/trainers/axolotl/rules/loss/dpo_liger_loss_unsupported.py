@@ -35,7 +35,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         return
     types = run.config.get("dpo_loss_type", ())
     types = list(types) if isinstance(types, list | tuple) else [types]
-    if run.rl == "ipo" or (types and types[0] == "ipo"):
+    if run.objective.rl == "ipo" or (types and types[0] == "ipo"):
         message = f"{_KEY} with the ipo loss, which Liger does not have: Axolotl refuses the file"
         yield Hit(key=_KEY, message=message, fix=safe("Compute the loss without Liger", delete_key(_KEY)))
     elif len(types) > 1:

@@ -27,7 +27,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     GPUs.
     """
     size = run.config.get("context_parallel_size", 1)
-    if run.rl == "grpo" and run.config.get("trl.use_liger_loss") and size > 1:
+    if run.objective.rl == "grpo" and run.config.get("trl.use_liger_loss") and size > 1:
         message = (
             f"trl.use_liger_loss with context_parallel_size {size}: Liger's GRPO loss needs whole sequences, Axolotl "
             "refuses the file"

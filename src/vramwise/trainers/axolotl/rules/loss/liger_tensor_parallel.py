@@ -30,7 +30,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     Tensor parallelism splits weights and activations across GPUs as distributed tensors; these two kernels take plain
     ones. Axolotl stops. Without them the model's own norm and loss are used: the same mathematics, more memory.
     """
-    size = run.tensor_parallel_size
+    size = run.sharding.tensor_parallel_size
     if size <= 1 or LIGER not in listed_plugins(run):
         return
     for key in ("liger_rms_norm", "liger_fused_linear_cross_entropy"):

@@ -42,6 +42,6 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
 
 def _fix(run: RunSpec) -> Fix:
-    if run.loss_kernel != "stock" or run.tensor_parallel_size > 1:  # the kernel would be refused
+    if run.kernels.loss_kernel != "stock" or run.sharding.tensor_parallel_size > 1:  # the kernel would be refused
         return unsafe(f"Remove {_KEY}", delete_key(_KEY))
     return unsafe(f"Turn {_LOSS} on", insert_key(_LOSS, True, beside=_KEY))

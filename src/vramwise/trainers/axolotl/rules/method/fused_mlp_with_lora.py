@@ -24,9 +24,10 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
     Remove the key: the MLP computes the same, and LoRA has kernels of its own (`lora_mlp_kernel`).
     """
-    if run.adapter in ("lora", "qlora") and run.config.get("flash_attn_fuse_mlp"):
+    if run.adapter.kind in ("lora", "qlora") and run.config.get("flash_attn_fuse_mlp"):
         message = (
-            f"flash_attn_fuse_mlp with adapter: {run.adapter}: the linears to adapt are fused away, Axolotl refuses "
+            f"flash_attn_fuse_mlp with adapter: {run.adapter.kind}: the linears to adapt are fused away, Axolotl "
+            "refuses "
             "the file"
         )
         yield Hit(

@@ -24,7 +24,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     written (`skip_prepare_dataset: true` brings it along).
     """
     kept = run.config.get("remove_unused_columns", not run.config.get("skip_prepare_dataset")) is False
-    if run.rl == "kto" and not kept:
+    if run.objective.rl == "kto" and not kept:
         yield Hit(
             key="remove_unused_columns",
             near=("rl",),

@@ -36,10 +36,18 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     Write `adapter: qlora`. A checkpoint that is itself quantised (bnb-4bit) and `quantize_moe_experts` are not
     affected.
     """
-    if run.adapter != "lora" or run.config.get("load_in_4bit") is not True or _quantised_otherwise(run):
+    if run.adapter.kind != "lora" or run.config.get("load_in_4bit") is not True or _quantised_otherwise(run):
         return
-    cost = "upcasts the base to fp32, 4 bytes" if run.weights_dtype == "fp32" else "keeps the base in 16 bit, 2 bytes"
-    stops = run.lora_kernels and run.weights_dtype == "fp32" and run.target.stack.parts("axolotl") >= _KERNELS_ADD
+    cost = (
+        "upcasts the base to fp32, 4 bytes"
+        if run.precision.weights_dtype == "fp32"
+        else "keeps the base in 16 bit, 2 bytes"
+    )
+    stops = (
+        run.adapter.lora_kernels
+        and run.precision.weights_dtype == "fp32"
+        and run.target.stack.parts("axolotl") >= _KERNELS_ADD
+    )
     ends = ", and its LoRA kernels stop in the first backward (self and mat2 must have the same dtype)" if stops else ""
     yield Hit(
         key="adapter",
@@ -54,4 +62,4 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 def _quantised_otherwise(run: RunSpec) -> bool:
     """The checkpoint is itself quantised, or its experts are."""
     prequantised = "bnb-4bit" in str(run.base_model).lower()
-    return prequantised or run.quantization is not None or bool(run.config.get("quantize_moe_experts"))
+    return prequantised or run.loading.quantization is not None or bool(run.config.get("quantize_moe_experts"))

@@ -25,9 +25,10 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
     Set `lora_dropout: 0`. That also saves a mask and a masked copy of the input at every LoRA layer.
     """
-    if run.config.get("lora_target_parameters") and run.lora_dropout:
+    if run.config.get("lora_target_parameters") and run.adapter.lora_dropout:
         message = (
-            f"lora_dropout {run.lora_dropout:g} with lora_target_parameters: parameters take no dropout, Axolotl "
+            f"lora_dropout {run.adapter.lora_dropout:g} with lora_target_parameters: parameters take no dropout, "
+            "Axolotl "
             "refuses the file"
         )
         fix = unsafe("Train without LoRA dropout", set_key("lora_dropout", 0))

@@ -46,7 +46,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
 def _stops(run: RunSpec, kernels: tuple[str, ...], why: str, shown: str = "") -> Iterator[Hit]:
     """Those of the kernels that are on stop the run."""
-    on = [kernel for kernel in kernels if kernel.split("_")[1] in run.fused_lora]
+    on = [kernel for kernel in kernels if kernel.split("_")[1] in run.adapter.fused_lora]
     if not on:
         return
     written = [kernel for kernel in on if run.config.get(kernel)]

@@ -39,12 +39,12 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
 
 def _conflicts(run: RunSpec) -> Iterator[tuple[tuple[str, ...], str]]:
-    if run.adapter == "lora" and run.config.get("load_in_8bit"):
+    if run.adapter.kind == "lora" and run.config.get("load_in_8bit"):
         yield LINEAR_KERNELS, "load_in_8bit: the kernels cannot read 8-bit weights"
     if run.config.get("trust_remote_code") and not _brings_kernels(run):
         yield LINEAR_KERNELS, "trust_remote_code: the kernels do not know the model's own layers"
-    if run.gpus > 1 and run.sharding == "fsdp1" and run.config.get("fsdp_config") is not None:
-        yield KERNELS, f"FSDP1 on {run.gpus} GPUs: the kernels cannot reach flattened parameters"
+    if run.batch.gpus > 1 and run.sharding.kind == "fsdp1" and run.config.get("fsdp_config") is not None:
+        yield KERNELS, f"FSDP1 on {run.batch.gpus} GPUs: the kernels cannot reach flattened parameters"
 
 
 def _brings_kernels(run: RunSpec) -> bool:

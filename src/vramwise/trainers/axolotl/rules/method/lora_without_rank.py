@@ -30,7 +30,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     Write all three. 16 and 32 on all linear layers is a common start; memory grows with rank × targets. Nothing is
     needed where `lora_model_dir` loads an existing adapter: its own settings count.
     """
-    if run.adapter not in ("lora", "qlora") or run.config.get("lora_model_dir"):
+    if run.adapter.kind not in ("lora", "qlora") or run.config.get("lora_model_dir"):
         return
     rank, alpha = run.config.get("lora_r"), run.config.get("lora_alpha")
     if not rank and not run.config.get("lora_rank_pattern"):
@@ -49,6 +49,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
 def _message(run: RunSpec, found: str, wanted: str) -> str:
     return (
-        f"adapter: {run.adapter} with {found}: Axolotl has no default for {wanted} and PEFT fails once the model is "
+        f"adapter: {run.adapter.kind} with {found}: Axolotl has no default for {wanted} and PEFT fails once the model "
+        "is "
         "loaded"
     )

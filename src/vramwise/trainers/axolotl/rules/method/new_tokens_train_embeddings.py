@@ -28,14 +28,15 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
     `peft_trainable_token_indices` trains only the rows of the new tokens: list their ids instead.
     """
-    if not run.adapter or run.config.get("peft_trainable_token_indices"):
+    if not run.adapter.kind or run.config.get("peft_trainable_token_indices"):
         return
-    saved = [name for name in run.lora_modules_to_save if name in ("embed_tokens", "lm_head")]
-    if run.added_tokens and saved:
+    saved = [name for name in run.adapter.lora_modules_to_save if name in ("embed_tokens", "lm_head")]
+    if run.adapter.added_tokens and saved:
         yield Hit(
             key="lora_modules_to_save",
             message=(
-                f"{run.added_tokens} new token(s) train full copies of {' and '.join(saved)}, with gradients and "
+                f"{run.adapter.added_tokens} new token(s) train full copies of {' and '.join(saved)}, with gradients "
+                "and "
                 "optimizer states; peft_trainable_token_indices trains only the new rows"
             ),
         )

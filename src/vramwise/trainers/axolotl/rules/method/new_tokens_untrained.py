@@ -27,10 +27,10 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     `lora_modules_to_save: [embed_tokens, lm_head]` trains all rows, at 8 bytes a parameter with Adam in bf16. Tokens
     that the tokenizer knows already need neither.
     """
-    if not run.adapter or run.config.get("peft_trainable_token_indices") or run.lora_modules_to_save:
+    if not run.adapter.kind or run.config.get("peft_trainable_token_indices") or run.adapter.lora_modules_to_save:
         return
-    if run.added_tokens:
+    if run.adapter.added_tokens:
         key = "tokens" if run.config.get("tokens") else "special_tokens.additional_special_tokens"
-        count = run.added_tokens
+        count = run.adapter.added_tokens
         message = f"{count} token(s) are added, but LoRA freezes the embeddings: rows that are new are never trained"
         yield Hit(key=key, message=message)

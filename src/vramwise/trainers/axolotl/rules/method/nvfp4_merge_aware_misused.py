@@ -47,7 +47,7 @@ def _since_021(run: RunSpec) -> Iterator[Hit]:
     scatter = run.config.get("use_scattermoe") or str(run.config.get("expert_backend")).lower() == "scattermoe"
     if run.config.get(_KEY) and scatter:
         yield Hit(key=_KEY, message=f"{_KEY} does not work with ScatterMoE, only with sonicmoe: Axolotl stops")
-    if run.config.get(_KEY) is False or (run.config.get(_KEY) and run.adapter not in ("lora", "multilora")):
+    if run.config.get(_KEY) is False or (run.config.get(_KEY) and run.adapter.kind not in ("lora", "multilora")):
         return
     yield from _start_step(run)
 
@@ -56,9 +56,10 @@ def _switched_on(run: RunSpec) -> Iterator[Hit]:
     sonic = run.config.get("use_sonicmoe") or str(run.config.get("expert_backend")).lower() == "sonicmoe"
     if not sonic:
         yield Hit(key=_KEY, message=f"{_KEY} needs expert_backend: sonicmoe: Axolotl refuses the file")
-    if run.adapter != "lora":
+    if run.adapter.kind != "lora":
         yield Hit(
-            key=_KEY, message=f"{_KEY} needs adapter: lora, found {run.adapter or 'none'}: Axolotl refuses the file"
+            key=_KEY,
+            message=f"{_KEY} needs adapter: lora, found {run.adapter.kind or 'none'}: Axolotl refuses the file",
         )
     fused = [key for key in _FUSED if run.config.get(key) is True]
     if fused:

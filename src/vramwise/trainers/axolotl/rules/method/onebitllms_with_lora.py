@@ -24,9 +24,10 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
     Fine-tune all weights, or train an adapter on a plain checkpoint.
     """
-    if run.config.get("use_onebitllms") and run.adapter in ("lora", "qlora"):
+    if run.config.get("use_onebitllms") and run.adapter.kind in ("lora", "qlora"):
         message = (
-            f"use_onebitllms with adapter: {run.adapter}: 1-bit linears train their own weights, Axolotl refuses the "
+            f"use_onebitllms with adapter: {run.adapter.kind}: 1-bit linears train their own weights, Axolotl refuses "
+            "the "
             "file"
         )
         yield Hit(key="use_onebitllms", message=message, fix=unsafe("Fine-tune all weights", *_full(run)))

@@ -25,15 +25,17 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     Turn packing off. The micro-batch then counts rows, not packed rows: with short samples a step holds fewer tokens
     than before, so it may be raised.
     """
-    if not run.rl:
+    if not run.objective.rl:
         return
     keys = ["sample_packing"]
-    if run.rl == "kto":
+    if run.objective.rl == "kto":
         keys.append("eval_sample_packing")
     for key in keys:
         if run.config.get(key):
             yield Hit(
                 key=key,
-                message=f"{key} with rl: {run.rl} is refused: RL rows hold one answer each and cannot be packed",
+                message=(
+                    f"{key} with rl: {run.objective.rl} is refused: RL rows hold one answer each and cannot be packed"
+                ),
                 fix=unsafe(f"Set {key} to false", set_key(key, False)),
             )

@@ -33,6 +33,6 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
                 "file"
             )
             edits = [set_key(key, False)]
-            if run.adapter == "qlora":  # which means bitsandbytes and is refused without it
+            if run.adapter.kind == "qlora":  # which means bitsandbytes and is refused without it
                 edits.append(set_key("adapter", "lora"))
             yield Hit(key=key, message=message, fix=unsafe("Keep the checkpoint's own format", *edits))

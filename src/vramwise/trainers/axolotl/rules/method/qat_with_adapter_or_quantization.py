@@ -37,9 +37,9 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     if run.config.get("peft"):
         fix = unsafe("Train without QAT", delete_key("qat"))
         yield Hit(key="peft", message="qat with a peft block: Axolotl refuses the file", fix=fix)
-    elif run.adapter:
+    elif run.adapter.kind:
         message = (
-            f"qat with adapter: {run.adapter}: the weights that QAT rounds are frozen, only the adapter is trained"
+            f"qat with adapter: {run.adapter.kind}: the weights that QAT rounds are frozen, only the adapter is trained"
         )
         fix = unsafe("Train without QAT", delete_key("qat"))
         yield Hit(key="qat", message=message, fix=fix, severity=Severity.WARNING)

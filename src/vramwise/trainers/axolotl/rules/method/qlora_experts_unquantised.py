@@ -44,10 +44,10 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     `quantize_moe_experts: true` quantises them while they load. It needs target modules by name
     (`lora_target_linear` is refused with it).
     """
-    if memory is None or run.quantization not in ("4bit", "8bit") or memory.experts_bytes < _WORTH_SAYING:
+    if memory is None or run.loading.quantization not in ("4bit", "8bit") or memory.experts_bytes < _WORTH_SAYING:
         return
     weights = memory.experts_bytes / 2
-    packed = weights * (_PACKED if run.quantization == "4bit" else 1.0)
+    packed = weights * (_PACKED if run.loading.quantization == "4bit" else 1.0)
     version = run.target.stack.releases.get("transformers")
     shown = "transformers 5" if version is None else f"transformers {version.version}"
     yield Hit(

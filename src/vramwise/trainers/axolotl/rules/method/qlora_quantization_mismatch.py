@@ -24,7 +24,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
     For 4 bit write `load_in_4bit: true` (about 0.5 byte a parameter). For an 8-bit or a GPTQ base use `adapter: lora`.
     """
-    if run.adapter != "qlora" or run.config.get("merge_lora"):
+    if run.adapter.kind != "qlora" or run.config.get("merge_lora"):
         return
     eight, gptq, four = (bool(run.config.get(key)) for key in ("load_in_8bit", "gptq", "load_in_4bit"))
     quantise = insert_key("load_in_4bit", True, beside="adapter")

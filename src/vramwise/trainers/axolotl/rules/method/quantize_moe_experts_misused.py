@@ -40,9 +40,9 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
             "instead"
         )
         yield Hit(key="lora_target_linear", message=message, fix=fix)
-    if run.adapter not in ("lora", "qlora"):
+    if run.adapter.kind not in ("lora", "qlora"):
         message = (
-            f"{_KEY} with adapter {run.adapter or 'unset'}: quantised experts need adapter lora or qlora, Axolotl "
+            f"{_KEY} with adapter {run.adapter.kind or 'unset'}: quantised experts need adapter lora or qlora, Axolotl "
             "refuses the file"
         )
         yield Hit(key=_KEY, near=("adapter",), message=message)

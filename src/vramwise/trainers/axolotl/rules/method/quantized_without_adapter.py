@@ -28,7 +28,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     Add an adapter (`qlora` for 4 bit, `lora` for 8 bit or GPTQ), or load in 16 bit for a full fine-tune, which needs
     about 8 bytes a parameter with Adam in bf16 instead of 0.5 to 1.
     """
-    if run.adapter or run.config.get("inference"):
+    if run.adapter.kind or run.config.get("inference"):
         return
     for key, adapter in _ADAPTERS.items():
         if run.config.get(key):
@@ -38,6 +38,6 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
 
 def _fix(run: RunSpec, key: str, adapter: str) -> Fix:
-    if run.lora_r or key == "gptq":
+    if run.adapter.lora_r or key == "gptq":
         return unsafe(f"Train an adapter: {adapter}", insert_key("adapter", adapter, beside=key))
     return unsafe("Fine-tune all weights in 16 bit", set_key(key, False))

@@ -29,8 +29,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     if not run.config.get("jagged_restart_steps"):
         message = "relora without jagged_restart_steps: there is no step at which to merge, Axolotl refuses the file"
         yield Hit(key="relora", message=message)
-    if run.adapter not in ("lora", "qlora", "mora") and not (run.adapter and lists_foreign_plugin(run)):
-        message = f"relora with adapter {run.adapter or 'unset'}: it needs lora or qlora, Axolotl refuses the file"
+    if run.adapter.kind not in ("lora", "qlora", "mora") and not (run.adapter.kind and lists_foreign_plugin(run)):
+        message = f"relora with adapter {run.adapter.kind or 'unset'}: it needs lora or qlora, Axolotl refuses the file"
         yield Hit(key="adapter", near=("relora",), message=message)
     for key in ("fsdp", "fsdp_config", "deepspeed"):
         if run.config.get(key):

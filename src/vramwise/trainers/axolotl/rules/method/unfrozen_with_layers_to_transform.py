@@ -26,7 +26,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     Use one of the two; whole modules can be trained beside LoRA with `lora_modules_to_save`.
     """
     layers = run.config.get("peft_layers_to_transform")
-    if run.adapter and layers and run.config.get("unfrozen_parameters"):
+    if run.adapter.kind and layers and run.config.get("unfrozen_parameters"):
         message = (
             "unfrozen_parameters with peft_layers_to_transform: one freezes what the other adds, Axolotl refuses the "
             "file"

@@ -29,7 +29,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
     The rule is silent where a plugin from elsewhere is listed: it may bring the adapter.
     """
-    adapter, schema = run.adapter, schema_of(run)
+    adapter, schema = run.adapter.kind, schema_of(run)
     if not adapter or adapter in schema.adapters() or lists_foreign_plugin(run):
         return
     plugin = schema.plugin_adapters().get(adapter)

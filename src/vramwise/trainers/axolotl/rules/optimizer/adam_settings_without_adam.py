@@ -48,7 +48,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     Muon, AdEMAMix and a few others read some of them for moments of their own, where AdamW's usual values may not
     fit: that is only pointed out.
     """
-    name = run.optimizer
+    name = run.optimizer.name
     if name not in schema_of(run).optimizers():
         return
     for key in _SETTINGS:

@@ -29,5 +29,5 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     DeepSpeed's ZeRO and FSDP1 replace the parameters by flat shards of many; Axolotl refuses both (FSDP1 is gone since
     0.20). Use DDP or FSDP2.
     """
-    if run.optimizer in schema_of(run).optimizer_group("flash"):
+    if run.optimizer.name in schema_of(run).optimizer_group("flash"):
         yield from unsupported_sharding(run, "the flash optimizers run on DDP or FSDP2 only")

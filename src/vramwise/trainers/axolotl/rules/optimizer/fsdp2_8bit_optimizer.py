@@ -39,8 +39,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     handles distributed tensors). Axolotl refuses two of the names and lets the paged and the Lion variants through.
     torchao's `adamw_torch_8bit` supports FSDP2 and keeps its state in 8 bits as well.
     """
-    name = run.optimizer
-    if run.sharding != "fsdp2" or name not in schema_of(run).optimizer_group("bitsandbytes_8bit"):
+    name = run.optimizer.name
+    if run.sharding.kind != "fsdp2" or name not in schema_of(run).optimizer_group("bitsandbytes_8bit"):
         return
     refused = name in _REFUSED
     end = "Axolotl stops" if refused else "an illegal memory access is likely at the first step"

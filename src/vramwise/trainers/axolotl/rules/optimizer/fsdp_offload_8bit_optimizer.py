@@ -24,10 +24,10 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     Axolotl stops for every optimizer with `8bit` in its name. The state lies in host memory anyway: a plain AdamW
     costs no GPU memory there. FSDP1 ends with Axolotl 0.19; FSDP2 offloads with torchao's 8-bit optimizers too.
     """
-    if run.sharding != "fsdp1" or not run.offload_params or "8bit" not in run.optimizer:
+    if run.sharding.kind != "fsdp1" or not run.sharding.offload_params or "8bit" not in run.optimizer.name:
         return
     yield Hit(
         key="optimizer",
-        message=f"optimizer {run.optimizer} with FSDP1 offload: it would step on the CPU, which Axolotl refuses",
+        message=f"optimizer {run.optimizer.name} with FSDP1 offload: it would step on the CPU, which Axolotl refuses",
         fix=unsafe("Step on the CPU with AdamW: adamw_torch", set_key("optimizer", "adamw_torch")),
     )

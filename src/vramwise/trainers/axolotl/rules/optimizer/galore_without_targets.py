@@ -25,13 +25,15 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     transformers has no default for the choice and stops while it builds the optimizer. `[attn, mlp]` picks the linear
     layers of attention and MLP by parts of their names, as in GaLore's own examples; `all_linear` picks every one.
     """
-    if run.optimizer not in schema_of(run).optimizer_group("needs_target_modules"):
+    if run.optimizer.name not in schema_of(run).optimizer_group("needs_target_modules"):
         return
     if run.config.get("optim_target_modules") is not None:
         return
     yield Hit(
         key="optimizer",
-        message=f"optimizer {run.optimizer} without optim_target_modules: transformers stops after the model loaded",
+        message=(
+            f"optimizer {run.optimizer.name} without optim_target_modules: transformers stops after the model loaded"
+        ),
         fix=unsafe(
             "Project attention and MLP: optim_target_modules [attn, mlp]",
             insert_key("optim_target_modules", ["attn", "mlp"], beside="optimizer"),

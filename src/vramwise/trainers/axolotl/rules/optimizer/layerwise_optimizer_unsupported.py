@@ -31,15 +31,15 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     gradient is left to accumulate or to reduce across GPUs. transformers stops when either is asked for. The variants
     without `_layerwise` keep gradients and take both.
     """
-    name = run.optimizer
+    name = run.optimizer.name
     if not name.endswith("_layerwise") or name not in schema_of(run).optimizer_group("needs_target_modules"):
         return
-    steps, whole = run.gradient_accumulation_steps, name.removesuffix("_layerwise")
+    steps, whole = run.batch.gradient_accumulation_steps, name.removesuffix("_layerwise")
     fix = unsafe(f"Keep the gradients: {whole}", set_key("optimizer", whole))
     if steps != 1:
         yield _hit(name, f"gradient_accumulation_steps {steps}", "gradient_accumulation_steps", fix)
-    if run.gpus > 1:
-        yield _hit(name, f"{run.gpus} GPUs", "optimizer", fix)
+    if run.batch.gpus > 1:
+        yield _hit(name, f"{run.batch.gpus} GPUs", "optimizer", fix)
 
 
 def _hit(name: str, what: str, key: str, fix: Fix) -> Hit:

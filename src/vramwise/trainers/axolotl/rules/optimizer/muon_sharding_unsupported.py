@@ -25,5 +25,5 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     there are no matrices left, so Axolotl refuses both, for `muon_8bit` (since 0.21) too. It works on one GPU, with
     DDP, and with FSDP2, which keeps every parameter a matrix of its own.
     """
-    if run.optimizer in ("muon", "muon_8bit"):
+    if run.optimizer.name in ("muon", "muon_8bit"):
         yield from unsupported_sharding(run, "it updates whole matrices and runs on DDP or FSDP2 only")

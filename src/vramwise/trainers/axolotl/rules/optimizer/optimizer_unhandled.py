@@ -26,7 +26,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     no longer handles them: it raises "Unhandled optimizer" after the model has loaded. transformers has the same
     torchao optimizers under the names `adamw_torch_4bit` and `adamw_torch_8bit`.
     """
-    name = run.optimizer
+    name = run.optimizer.name
     if name not in schema_of(run).optimizer_group("raises_later"):
         return
     yield Hit(

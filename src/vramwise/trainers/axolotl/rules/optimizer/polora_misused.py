@@ -37,17 +37,19 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     it needs whole factors, so DeepSpeed, tensor parallelism and FSDP1 are out. Axolotl stops in each case. Weight decay
     is ignored.
     """
-    if run.optimizer != "polora":
+    if run.optimizer.name != "polora":
         return
-    if run.adapter not in ("lora", "qlora"):
+    if run.adapter.kind not in ("lora", "qlora"):
         yield Hit(
             key="adapter",
             near=("optimizer",),
-            message=f"optimizer polora trains LoRA factors only, adapter is {run.adapter or 'not set'}: Axolotl stops",
+            message=(
+                f"optimizer polora trains LoRA factors only, adapter is {run.adapter.kind or 'not set'}: Axolotl stops"
+            ),
         )
     yield from unsupported_sharding(run, "polora needs whole factors (one GPU, DDP or FSDP2)")
-    if run.tensor_parallel_size > 1:
-        size = run.tensor_parallel_size
+    if run.sharding.tensor_parallel_size > 1:
+        size = run.sharding.tensor_parallel_size
         yield Hit(
             key="tensor_parallel_size",
             message=f"optimizer polora with tensor_parallel_size {size}: it needs whole factors, Axolotl stops",

@@ -38,15 +38,17 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     to Axolotl 0.19. Axolotl stops in each case. In fp32 the run works, but most of the memory that was saved is spent
     on the weights.
     """
-    if run.optimizer != _NAME:
+    if run.optimizer.name != _NAME:
         return
-    if run.adapter:
+    if run.adapter.kind:
         yield Hit(
             key="adapter",
-            message=f"optimizer {_NAME} trains full weight matrices, adapter {run.adapter} leaves none: Axolotl stops",
+            message=(
+                f"optimizer {_NAME} trains full weight matrices, adapter {run.adapter.kind} leaves none: Axolotl stops"
+            ),
         )
     yield from unsupported_sharding(run, "its projections need whole matrices (DDP or FSDP2)")
-    needs_orig_params = run.sharding == "fsdp2" and not schema_of(run).since("0.20.0")
+    needs_orig_params = run.sharding.kind == "fsdp2" and not schema_of(run).since("0.20.0")
     if needs_orig_params and run.config.get(_ORIG_PARAMS) is not True:
         key = written_key(run, _ORIG_PARAMS)
         yield Hit(
@@ -55,7 +57,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
             message=f"optimizer {_NAME} under FSDP2 needs use_orig_params: true: Axolotl stops",
             fix=unsafe("Keep the original parameters", insert_key(key, True, beside=_beside(run))),
         )
-    if run.precision == "fp32":
+    if run.precision.compute == "fp32":
         yield Hit(
             severity=Severity.WARNING,
             key="bf16",

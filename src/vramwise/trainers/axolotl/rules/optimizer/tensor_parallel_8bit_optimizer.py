@@ -30,7 +30,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     its check is not in use, so nothing is said before the run fails. torchao's `adamw_torch_8bit` handles distributed
     tensors.
     """
-    name, size = run.optimizer, run.tensor_parallel_size
+    name, size = run.optimizer.name, run.sharding.tensor_parallel_size
     if size <= 1 or name not in schema_of(run).optimizer_group("bitsandbytes_8bit"):
         return
     refused = schema_of(run).since("0.20.0") and name in _REFUSED

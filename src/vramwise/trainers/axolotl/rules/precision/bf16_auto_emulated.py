@@ -45,7 +45,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         "may take that and crawl"
     )
     fix = None
-    if run.adapter:
+    if run.adapter.kind:
         beside = "bf16" if "bf16" in run.config else "adapter"
         edits = (insert_key("bf16", False, beside=beside), insert_key("fp16", True, beside="bf16"))
         fix = unsafe("Choose fp16 outright", *edits)

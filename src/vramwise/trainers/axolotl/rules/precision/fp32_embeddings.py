@@ -35,7 +35,12 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     Use flash attention where the card has it (sm_80 and newer) and the model attends at all, or the cut cross entropy
     plugin. DeepSpeed casts the whole model itself, so the rule is silent there.
     """
-    if run.adapter or not run.fp32_embeddings or run.weights_dtype != "bf16" or run.sharding not in ("none", "ddp"):
+    if (
+        run.adapter.kind
+        or not run.precision.fp32_embeddings
+        or run.precision.weights_dtype != "bf16"
+        or run.sharding.kind not in ("none", "ddp")
+    ):
         return
     if not run.base_model:
         return  # no training config
@@ -55,7 +60,7 @@ def _attends(run: RunSpec) -> bool:
 
 
 def _under(run: RunSpec) -> str:
-    return f"under {run.attn_implementation}" if _attends(run) else "of a model without attention"
+    return f"under {run.kernels.attn_implementation}" if _attends(run) else "of a model without attention"
 
 
 def _fix(run: RunSpec) -> Fix | None:

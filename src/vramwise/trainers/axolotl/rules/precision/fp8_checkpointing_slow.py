@@ -26,7 +26,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
     Turn FSDP's activation checkpointing off if the activations fit, or train in bf16.
     """
-    if run.precision != "fp8" or run.config.get(_KEY) is not True:
+    if run.precision.compute != "fp8" or run.config.get(_KEY) is not True:
         return
     yield Hit(
         key=_KEY,

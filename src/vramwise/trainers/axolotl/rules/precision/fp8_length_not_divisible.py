@@ -28,15 +28,15 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     `pad_to_multiple_of` does not. The recipe `rowwise_with_gw_hp` computes that gradient in bf16 and is not affected.
     """
     recipe = str(run.config.get("fp8_config.recipe", "tensorwise"))
-    if run.precision != "fp8" or recipe == "rowwise_with_gw_hp":
+    if run.precision.compute != "fp8" or recipe == "rowwise_with_gw_hp":
         return
     divisor = 32 if recipe.startswith("mxfp8") else 16
-    rows = 1 if run.packing_rows == "one" else run.micro_batch_size
-    if rows * run.pad_multiple % divisor == 0:
+    rows = 1 if run.shapes.packing_rows == "one" else run.batch.micro_batch_size
+    if rows * run.shapes.pad_multiple % divisor == 0:
         return
-    widths = f"multiples of {run.pad_multiple}" if run.pad_multiple > 1 else "any length"
+    widths = f"multiples of {run.shapes.pad_multiple}" if run.shapes.pad_multiple > 1 else "any length"
     yield Hit(
-        key="pad_to_sequence_len" if run.pad_multiple == 1 else "pad_to_multiple_of",
+        key="pad_to_sequence_len" if run.shapes.pad_multiple == 1 else "pad_to_multiple_of",
         near=("sequence_len", "fp8"),
         message=(
             f"fp8 needs token counts that divide by {divisor}, but a micro-batch is {rows} row(s) of {widths}: the "

@@ -30,11 +30,11 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     if not run.config.get(_KEY):
         return
     if schema_of(run).since("0.20.0"):
-        if run.quantization is None:
+        if run.loading.quantization is None:
             message = f"{_KEY} has no effect on a base that is not quantised"
             yield Hit(key=_KEY, message=message, fix=safe("Remove what nobody reads", delete_key(_KEY)))
         return
-    fsdp = run.sharding.startswith("fsdp")
+    fsdp = run.sharding.kind.startswith("fsdp")
     if run.config.get("load_in_4bit") and not fsdp:
         return
     why = "under FSDP" if fsdp else "without load_in_4bit"

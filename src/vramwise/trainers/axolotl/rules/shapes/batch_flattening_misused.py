@@ -39,7 +39,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
 
 def _explicit(run: RunSpec) -> Iterator[Hit]:
-    attention = run.attn_implementation
+    attention = run.kernels.attn_implementation
     cases = (
         (
             not supports_packing(attention),
@@ -47,12 +47,12 @@ def _explicit(run: RunSpec) -> Iterator[Hit]:
             f"{_KEY}: true under {attention} attention is refused: the backend cannot tell joined rows apart",
         ),
         (
-            run.sample_packing,
+            run.shapes.sample_packing,
             Severity.ERROR,
             f"{_KEY}: true with sample_packing: true is refused: packed rows are joined already",
         ),
         (
-            run.micro_batch_size == 1,
+            run.batch.micro_batch_size == 1,
             Severity.WARNING,
             f"{_KEY}: true with micro_batch_size 1 has no effect: there is one row, nothing to join",
         ),

@@ -27,7 +27,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
     Turn the graphs off (compilation itself stays, results are the same), or train unpacked and padded.
     """
-    if run.sample_packing and run.torch_compile and run.config.get(_KEY):
+    if run.shapes.sample_packing and run.kernels.torch_compile and run.config.get(_KEY):
         yield Hit(
             key=_KEY,
             near=("torch_compile_options",),

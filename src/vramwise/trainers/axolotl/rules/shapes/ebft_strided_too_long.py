@@ -26,7 +26,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     step holds far more tokens than `sequence_len` says. Axolotl warns above 20,000 token-samples, its bound for a 1B
     model on 24 GB. Lower sequence_len or n_samples_per_prompt, or use a larger stride.
     """
-    if run.rl != "ebft" or run.config.get("ebft.mode") != "strided":
+    if run.objective.rl != "ebft" or run.config.get("ebft.mode") != "strided":
         return
     samples, generated, stride, context = (
         _whole(run, key, default)
@@ -34,14 +34,15 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     )
     if stride < 1:
         return
-    blocks = (run.sequence_len - generated - context) // stride + 1
-    tokens = run.sequence_len + blocks * generated
+    blocks = (run.shapes.sequence_len - generated - context) // stride + 1
+    tokens = run.shapes.sequence_len + blocks * generated
     if tokens * samples > _TOKEN_SAMPLES:
         yield Hit(
             key="sequence_len",
             near=("ebft",),
             message=(
-                f"strided EBFT: (length {run.sequence_len} + {blocks} blocks × {generated}) × {samples} samples = "
+                f"strided EBFT: (length {run.shapes.sequence_len} + {blocks} blocks × {generated}) × {samples} "
+                "samples = "
                 f"{tokens * samples} token-samples a step, above {_TOKEN_SAMPLES}: a 1B model needs more than 24 GB"
             ),
         )

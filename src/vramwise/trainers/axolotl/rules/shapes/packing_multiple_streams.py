@@ -30,7 +30,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     constant).
     """
     count = len(run.config.get("datasets", ()))
-    if run.config.get("streaming") and run.sample_packing and count > 1:
+    if run.config.get("streaming") and run.shapes.sample_packing and count > 1:
         yield Hit(
             key="sample_packing",
             message=f"sample_packing with streaming over {count} datasets: Axolotl packs one stream only",

@@ -28,7 +28,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     0.20 every attention but `eager` works, with several packed rows too; GLM's own sparse-attention kernels take no
     packed rows. Under DeepSpeed (since 0.21) it is for SFT only. Axolotl stops otherwise.
     """
-    size, schema = run.context_parallel_size, schema_of(run)
+    size, schema = run.sharding.context_parallel_size, schema_of(run)
     if size <= 1:
         return
     if schema.since("0.20.0"):
@@ -36,13 +36,13 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         return
     if run.config.get("use_glm_dsa_kernels"):
         return  # they bring a way of their own
-    if base_name(run.attn_implementation) != "flash_attention_2":
+    if base_name(run.kernels.attn_implementation) != "flash_attention_2":
         yield Hit(
             key="attn_implementation",
             near=("context_parallel_size", "sequence_parallel_degree"),
             message=(
                 f"context_parallel_size {size} runs ring attention on flash_attention_2 only, attention is "
-                f"{run.attn_implementation}: Axolotl stops"
+                f"{run.kernels.attn_implementation}: Axolotl stops"
             ),
             change=changes.flash_attention(run),
         )
@@ -50,30 +50,30 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
 
 def _by_plugin(run: RunSpec, schema: Schema) -> Iterator[Hit]:
-    size, own_kernels = run.context_parallel_size, bool(run.config.get("use_glm_dsa_kernels"))
-    if run.attn_implementation == "eager" and not own_kernels:
+    size, own_kernels = run.sharding.context_parallel_size, bool(run.config.get("use_glm_dsa_kernels"))
+    if run.kernels.attn_implementation == "eager" and not own_kernels:
         yield Hit(
             key=run.origins["attn_implementation"].key or "attn_implementation",
             message=f"context_parallel_size {size} does not work with eager attention: Axolotl stops",
             change=changes.fused_attention(run),
         )
-    if own_kernels and (run.sample_packing or run.config.get("batch_flattening")):
+    if own_kernels and (run.shapes.sample_packing or run.config.get("batch_flattening")):
         message = f"use_glm_dsa_kernels with context_parallel_size {size} takes no packed rows: Axolotl stops"
         yield Hit(key="use_glm_dsa_kernels", message=message)
-    if run.config.get("deepspeed") and schema.since("0.21.0") and (run.rl or own_kernels):
-        what = f"rl {run.rl}" if run.rl else "use_glm_dsa_kernels"
+    if run.config.get("deepspeed") and schema.since("0.21.0") and (run.objective.rl or own_kernels):
+        what = f"rl {run.objective.rl}" if run.objective.rl else "use_glm_dsa_kernels"
         message = f"{what} with context_parallel_size {size} does not work under DeepSpeed: Axolotl stops; use FSDP2"
         yield Hit(key="deepspeed", message=message)
 
 
 def _packed_rows(run: RunSpec) -> Iterator[Hit]:
-    micro = run.micro_batch_size
-    if not run.sample_packing or micro == 1:
+    micro = run.batch.micro_batch_size
+    if not run.shapes.sample_packing or micro == 1:
         return
     yield Hit(
         key="micro_batch_size",
         message=(
-            f"context_parallel_size {run.context_parallel_size} with sample_packing takes one row at a time, "
+            f"context_parallel_size {run.sharding.context_parallel_size} with sample_packing takes one row at a time, "
             f"micro_batch_size is {micro}: Axolotl stops"
         ),
         change=changes.one_row(run),

@@ -35,11 +35,11 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     after the model has loaded. In RL the DeepSpeed file is not passed on, so FSDP runs and DeepSpeed is ignored.
     Remove one.
     """
-    if not run.config.get("deepspeed") or not run.sharding.startswith("fsdp"):
+    if not run.config.get("deepspeed") or not run.sharding.kind.startswith("fsdp"):
         return
     key = "fsdp" if run.config.get("fsdp") else "fsdp_config"
     stops = key == "fsdp" or schema_of(run).since("0.20.0")
-    ignored = not stops and run.rl is not None
+    ignored = not stops and run.objective.rl is not None
     end = "Axolotl stops" if stops else "Axolotl accepts it, transformers stops after the model has loaded"
     yield Hit(
         key="deepspeed",

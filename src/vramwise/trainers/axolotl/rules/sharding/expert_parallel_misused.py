@@ -49,16 +49,16 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         yield Hit(key=_KEY, message=f"{_KEY} {size} needs FSDP2, and there is no fsdp_config: Axolotl stops")
     else:
         yield from _state_dict(run, size)
-    if run.optimizer in _OPTIMIZERS:
+    if run.optimizer.name in _OPTIMIZERS:
         yield Hit(
             key="optimizer",
-            message=f"optimizer {run.optimizer} with {_KEY} {size}: its state cannot be saved, Axolotl stops",
+            message=f"optimizer {run.optimizer.name} with {_KEY} {size}: its state cannot be saved, Axolotl stops",
             fix=unsafe("Use adamw_torch_8bit", set_key("optimizer", "adamw_torch_8bit")),
         )
-    if run.tensor_parallel_size > 1:
-        tensor = f"tensor_parallel_size {run.tensor_parallel_size}"
+    if run.sharding.tensor_parallel_size > 1:
+        tensor = f"tensor_parallel_size {run.sharding.tensor_parallel_size}"
         yield Hit(key=_KEY, message=f"{_KEY} {size} with {tensor}: Axolotl takes one of them and stops")
-    if run.config.get("expert_parallel_backend") == "torch" and run.gradient_checkpointing:
+    if run.config.get("expert_parallel_backend") == "torch" and run.savings.gradient_checkpointing:
         yield from _checkpointing(run)
 
 

@@ -35,7 +35,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
                 message="fp32_norms is an option of FSDP2, and there is no fsdp_config: Axolotl stops",
                 fix=unsafe("Remove fp32_norms", delete_key("fp32_norms")),
             )
-        elif run.sharding == "fsdp1":
+        elif run.sharding.kind == "fsdp1":
             yield Hit(
                 key="fp32_norms",
                 message="fp32_norms under FSDP1, which needs one dtype for norms and layers: Axolotl stops",

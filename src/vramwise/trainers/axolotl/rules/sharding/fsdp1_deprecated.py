@@ -31,7 +31,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     if schema_of(run).since("0.20.0"):
         yield from _refused(run)
         return
-    if run.sharding != "fsdp1" or not run.config.get("fsdp_config"):
+    if run.sharding.kind != "fsdp1" or not run.config.get("fsdp_config"):
         return
     written = run.config.get("fsdp_version")
     how = f"fsdp_version is {written}" if written else "fsdp_version is not written, which means 1"

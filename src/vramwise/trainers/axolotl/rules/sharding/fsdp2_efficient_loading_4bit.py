@@ -37,7 +37,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     Since 0.20 rank 0 quantises on its CPU (`qlora_sharded_model_loading`, on by itself with `adapter: qlora`), which
     works; without it Axolotl stops as before.
     """
-    if not (run.sharding == "fsdp2" and run.config.get(_KEY) and run.config.get("load_in_4bit")):
+    if not (run.sharding.kind == "fsdp2" and run.config.get(_KEY) and run.config.get("load_in_4bit")):
         return
     if not _staged_on_the_cpu(run):
         yield Hit(
@@ -50,4 +50,4 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 def _staged_on_the_cpu(run: RunSpec) -> bool:
     if not schema_of(run).since("0.20.0"):
         return False
-    return bool(run.config.get("qlora_sharded_model_loading", run.adapter == "qlora"))
+    return bool(run.config.get("qlora_sharded_model_loading", run.adapter.kind == "qlora"))

@@ -34,12 +34,12 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     first_is_gone = schema_of(run).since("0.20.0")
     # Up to 0.19 Axolotl looks at the version alone, even where no fsdp_config makes use of it.
     asked = run.config.get("fsdp_config") if first_is_gone else run.config.get("fsdp_version") == 2
-    if not asked or run.rl not in PREFERENCE_TRAINING:
+    if not asked or run.objective.rl not in PREFERENCE_TRAINING:
         return
     for key in ("load_in_4bit", "load_in_8bit"):
         if run.config.get(key):
             yield Hit(
                 key=key,
-                message=f"{key} with rl {run.rl} under FSDP2 is not supported: Axolotl stops",
+                message=f"{key} with rl {run.objective.rl} under FSDP2 is not supported: Axolotl stops",
                 fix=None if first_is_gone else unsafe("Shard with FSDP1: fsdp_version 1", choose_fsdp_version(run, 1)),
             )

@@ -25,7 +25,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     Axolotl relies on the `fully_shard` of torch 2.7 for FSDP2. Up to 0.20 it refuses anything older; since then it
     installs with newer versions only and does not look: sharding fails when the model is wrapped. Upgrade torch.
     """
-    if run.sharding == "fsdp2" and run.config.get("fsdp_config") and run.target.torch < (2, 7):
+    if run.sharding.kind == "fsdp2" and run.config.get("fsdp_config") and run.target.torch < (2, 7):
         have = ".".join(str(part) for part in run.target.torch)
         fails = "sharding fails when the model is wrapped" if schema_of(run).since("0.21.0") else "Axolotl stops"
         yield Hit(

@@ -35,7 +35,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """
     if run.config.get(_KEY) is not False:
         return
-    if run.sharding == "fsdp1":
+    if run.sharding.kind == "fsdp1":
         why = "FSDP1 always pins offloaded parameters"
     elif not run.config.get("fsdp_config.offload_params"):
         why = "offload_params is not on, so nothing is offloaded"

@@ -31,7 +31,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     `use_reentrant_gc` and `use_unsloth_gc` only while checkpointing is on.
     """
     config = run.config
-    if config.get(_KEY) is False and run.recompute and not config.get(_OWN):
+    if config.get(_KEY) is False and run.savings.recompute and not config.get(_OWN):
         edits = (insert_key(_OWN, True, beside=_KEY), delete_key(_KEY))
         yield Hit(
             key=_KEY,
@@ -41,7 +41,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     if config.get(f"{_KEY}_kwargs") and not config.get(_KEY):
         message = f"{_KEY}_kwargs has no effect without {_KEY}: true; use_reentrant_gc decides"
         yield Hit(key=f"{_KEY}_kwargs", message=message)
-    if not run.recompute:
+    if not run.savings.recompute:
         for key in ("use_reentrant_gc", "use_unsloth_gc"):
             if config.get(key):
                 message = f"{key} has no effect: checkpointing is off"

@@ -39,7 +39,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     finding is a warning: `--with transformers==…` or `--stack FILE` tells them.
     """
     stack = run.target.stack
-    if run.rl != "dpo" or stack.parts("transformers") < (5,) or not () < stack.parts("trl") <= (0, 24, 0):
+    if run.objective.rl != "dpo" or stack.parts("transformers") < (5,) or not () < stack.parts("trl") <= (0, 24, 0):
         return
     releases = [stack.releases[name] for name in ("transformers", "trl")]
     known = all(release.origin.kind != "assumed" for release in releases)

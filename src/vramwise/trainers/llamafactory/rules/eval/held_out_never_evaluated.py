@@ -29,7 +29,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """
     held = run.config.get("val_size")
     key = "val_size" if held else "eval_dataset" if run.config.get("eval_dataset") else None
-    if key is None or run.evaluates or run.config.get("do_predict") or not run.config.get("do_train"):
+    if key is None or run.evaluation.evaluates or run.config.get("do_predict") or not run.config.get("do_train"):
         return
     lost = f"{key} {held} is held out" if key == "val_size" else f"{key} is prepared"
     yield Hit(key=key, message=f"{lost}, but neither eval_strategy nor do_eval ever evaluates on it")

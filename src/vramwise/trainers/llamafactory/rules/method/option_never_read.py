@@ -53,7 +53,10 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 def _without_effect(run: RunSpec, stage: str) -> Iterator[tuple[str, str]]:
     config = run.config
     if "max_length" in config and not config.get("predict_with_generate"):
-        yield "max_length", f"it limits generated texts; rows of training are cut at cutoff_len {run.sequence_len}"
+        yield (
+            "max_length",
+            f"it limits generated texts; rows of training are cut at cutoff_len {run.shapes.sequence_len}",
+        )
     if config.get("packing") and stage not in ("pt", "sft"):
         yield "packing", f"stage {stage} packs nothing"
     needs_none = stage == "dpo" and config.get("pref_loss") in ("orpo", "simpo")

@@ -34,7 +34,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     bits, method = run.config.get(_KEY), run.config.get(_METHOD, "bnb")
     if bits is None:
         return
-    if run.quantization == "gptq":
+    if run.loading.quantization == "gptq":
         message = f"{_KEY} {bits} has no effect: the checkpoint is stored quantised, as its name says"
         yield Hit(key=_KEY, message=message, severity=Severity.WARNING, fix=unsafe("Delete it", delete_key(_KEY)))
     elif method not in ON_THE_FLY:
@@ -43,7 +43,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     elif bits not in _BITS[method]:
         taken = ", ".join(map(str, _BITS[method]))
         yield Hit(key=_KEY, message=f"{_KEY} {bits}: {method} takes {taken} bits, and LLaMA-Factory stops")
-    elif bits != 4 and run.sharding in ("fsdp1", "fsdp2", "zero3"):
+    elif bits != 4 and run.sharding.kind in ("fsdp1", "fsdp2", "zero3"):
         yield Hit(
-            key=_KEY, message=f"{_KEY} {bits} under {run.sharding}: only 4 bits are taken, and LLaMA-Factory stops"
+            key=_KEY, message=f"{_KEY} {bits} under {run.sharding.kind}: only 4 bits are taken, and LLaMA-Factory stops"
         )

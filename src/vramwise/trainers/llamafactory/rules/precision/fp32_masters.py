@@ -33,9 +33,9 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
     Not reported under ZeRO and FSDP, which spread the copies over the cards, nor for adapters, whose fp32 is small.
     """
-    if run.adapter is not None or not run.trains_in_fp32 or run.sharding not in ("none", "ddp"):
+    if run.adapter.kind is not None or not run.loading.trains_in_fp32 or run.sharding.kind not in ("none", "ddp"):
         return
-    if run.precision not in ("bf16", "fp16", "fp8"):
+    if run.precision.compute not in ("bf16", "fp16", "fp8"):
         return
     what = "some blocks" if run.config.get("finetuning_type") == "freeze" else "everything"
     message = (
@@ -47,7 +47,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
 def _fix(run: RunSpec) -> Fix | None:
     gpu = run.target.gpu
-    if run.precision != "bf16" or (gpu is not None and not gpu.bf16):
+    if run.precision.compute != "bf16" or (gpu is not None and not gpu.bf16):
         return None
     edits = (insert_key("pure_bf16", True, beside="bf16"), delete_key("bf16"))
     return unsafe("Train in bf16 alone: pure_bf16", *edits)

@@ -34,7 +34,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
     Write `bf16: true`, or `pure_bf16: true` to leave everything in bf16.
     """
-    if run.config.get("finetuning_type") != "freeze" or run.autocast or not run.trains_in_fp32:
+    if run.config.get("finetuning_type") != "freeze" or run.precision.autocast or not run.loading.trains_in_fp32:
         return
     message = (
         "finetuning_type freeze without bf16 or fp16: trained blocks are in fp32, frozen ones in the checkpoint's "

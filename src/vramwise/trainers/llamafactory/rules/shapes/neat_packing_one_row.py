@@ -30,13 +30,13 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     A packed row is as long as `cutoff_len`: raise that for larger batches, or the accumulation. 0.9.4 and older refuse
     neat_packing with newer versions of transformers.
     """
-    if not run.config.get("neat_packing") or "flash" not in run.attn_implementation:
+    if not run.config.get("neat_packing") or "flash" not in run.kernels.attn_implementation:
         return
     why = "neat_packing under flash attention takes one row a batch, and LLaMA-Factory stops at a larger one"
-    if run.micro_batch_size > 1:
-        message = f"{run.keys['micro_batch_size']} {run.micro_batch_size}: {why}"
+    if run.batch.micro_batch_size > 1:
+        message = f"{run.keys['micro_batch_size']} {run.batch.micro_batch_size}: {why}"
         yield Hit(field="micro_batch_size", near=("packing_rows",), message=message, change=changes.one_row(run))
-    elif (run.eval_batch_size or 1) > 1:
-        message = f"{run.keys['eval_batch_size']} {run.eval_batch_size}: {why}, here the first evaluation"
+    elif (run.evaluation.eval_batch_size or 1) > 1:
+        message = f"{run.keys['eval_batch_size']} {run.evaluation.eval_batch_size}: {why}, here the first evaluation"
         change = changes.equal_eval_batch(run)
         yield Hit(field="eval_batch_size", near=("evaluates",), message=message, change=change)

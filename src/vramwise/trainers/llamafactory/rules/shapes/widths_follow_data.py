@@ -34,10 +34,16 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     Where expandable segments are on, which `llamafactory-cli` sees to under torchrun alone, changing widths cost
     nothing: `export PYTORCH_ALLOC_CONF=expandable_segments:True` is the cheaper remedy, and the rule is silent then.
     """
-    if run.constant_shapes or run.sample_packing or run.objective != "tokens" or EXPANDABLE in run.allocator:
+    if (
+        run.shapes.constant_shapes
+        or run.shapes.sample_packing
+        or run.objective.kind != "tokens"
+        or EXPANDABLE in run.allocator.settings
+    ):
         return
     message = (
-        f"every batch is as wide as its longest row, up to {run.keys['sequence_len']} {run.sequence_len}: the cached "
+        f"every batch is as wide as its longest row, up to {run.keys['sequence_len']} {run.shapes.sequence_len}: the "
+        "cached "
         "blocks do not fit and reserved memory creeps up; packing fills rows to one width"
     )
     yield Hit(field="sequence_len", near=("micro_batch_size",), message=message, change=_fill_rows(run))

@@ -30,7 +30,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     `FORCE_TORCHRUN=1 llamafactory-cli train file.yaml`; under torchrun the command also switches expandable segments
     on.
     """
-    if run.config.get("deepspeed") and run.gpus == 1 and run.target.launcher == "cli":
+    if run.config.get("deepspeed") and run.batch.gpus == 1 and run.target.launcher == "cli":
         message = (
             "deepspeed on one card is refused unless torchrun starts the run: FORCE_TORCHRUN=1 llamafactory-cli train …"
         )

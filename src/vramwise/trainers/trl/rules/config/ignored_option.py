@@ -23,46 +23,50 @@ _IGNORED = (
     _Ignored(
         key="use_liger_kernel",
         why="Liger's loss stays off, because TRL has a fused head of its own: only the layers change",
-        holds=lambda run: run.config.get("use_liger_kernel") and run.loss_kernel == "tiled",
+        holds=lambda run: run.config.get("use_liger_kernel") and run.kernels.loss_kernel == "tiled",
     ),
     _Ignored(
         key="packing_strategy",
         why="packing is off, so no strategy is used",
-        holds=lambda run: run.objective == "tokens" and not run.sample_packing,
+        holds=lambda run: run.objective.kind == "tokens" and not run.shapes.sample_packing,
     ),
     _Ignored(
         key="per_device_eval_batch_size",
         why="eval_strategy is no, so nothing is evaluated",
-        holds=lambda run: not run.evaluates,
+        holds=lambda run: not run.evaluation.evaluates,
     ),
-    _Ignored(key="eval_steps", why="eval_strategy is no, so nothing is evaluated", holds=lambda run: not run.evaluates),
+    _Ignored(
+        key="eval_steps",
+        why="eval_strategy is no, so nothing is evaluated",
+        holds=lambda run: not run.evaluation.evaluates,
+    ),
     _Ignored(
         key="do_eval",
         why="do_eval alone evaluates nothing: eval_strategy decides",
-        holds=lambda run: run.config.get("do_eval") and not run.evaluates,
+        holds=lambda run: run.config.get("do_eval") and not run.evaluation.evaluates,
     ),
     _Ignored(
         key="gradient_checkpointing_kwargs",
         why="gradient_checkpointing is off",
-        holds=lambda run: not run.gradient_checkpointing,
+        holds=lambda run: not run.savings.gradient_checkpointing,
     ),
     _Ignored(
         key="use_bnb_nested_quant",
         why="load_in_4bit is off, so there are no scales to pack",
-        holds=lambda run: run.config.get("use_bnb_nested_quant") and run.quantization != "4bit",
+        holds=lambda run: run.config.get("use_bnb_nested_quant") and run.loading.quantization != "4bit",
     ),
     _Ignored(
         key="vllm_gpu_memory_utilization",
         why="use_vllm is off, so the policy generates by itself",
-        holds=lambda run: run.generation_rows is not None and run.engine == "policy",
+        holds=lambda run: run.objective.generation_rows is not None and run.objective.engine == "policy",
     ),
     _Ignored(
         key="gradient_checkpointing_kwargs.use_reentrant",
         why="LoRA under ZeRO 3 is checkpointed reentrantly whatever is written",
         holds=lambda run: (
             run.config.get("gradient_checkpointing_kwargs.use_reentrant") is False
-            and run.adapter is not None
-            and run.sharding == "zero3"
+            and run.adapter.kind is not None
+            and run.sharding.kind == "zero3"
         ),
     ),
 )

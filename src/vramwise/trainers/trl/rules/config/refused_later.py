@@ -21,7 +21,7 @@ class _Refusal:
 
 
 def _packs(run: RunSpec) -> bool:
-    return run.sample_packing
+    return run.shapes.sample_packing
 
 
 def _no_data(run: RunSpec) -> bool:
@@ -35,7 +35,7 @@ _REFUSALS = (
     _Refusal(
         key="load_in_4bit",
         why="a quantised base cannot be trained itself: it needs use_peft",
-        holds=lambda run: run.quantization is not None and run.adapter is None,
+        holds=lambda run: run.loading.quantization is not None and run.adapter.kind is None,
     ),
     _Refusal(
         key="max_length",
@@ -47,7 +47,7 @@ _REFUSALS = (
         why="padding_free without packing does not enforce max_length: TRL wants packing, or max_length null",
         holds=lambda run: (
             run.config.get("padding_free")
-            and run.objective == "tokens"
+            and run.objective.kind == "tokens"
             and not _packs(run)
             and not ("max_length" in run.config and run.config.get("max_length") is None)
         ),
@@ -55,7 +55,9 @@ _REFUSALS = (
     _Refusal(
         key="lora_target_modules",
         why="an adapter on lm_head: the loss is taken from the head's own weight, past the adapter",
-        holds=lambda run: run.adapter and run.objective != "reward" and "lm_head" in run.lora_target_modules,
+        holds=lambda run: (
+            run.adapter.kind and run.objective.kind != "reward" and "lm_head" in run.adapter.lora_target_modules
+        ),
     ),
     _Refusal(
         key="liger_kernel_config",
@@ -68,13 +70,15 @@ _REFUSALS = (
         key="per_device_train_batch_size",
         why="KTO's term for divergence needs more than one row a batch",
         holds=lambda run: (
-            run.objective == "kto" and run.micro_batch_size == 1 and run.config.get("loss_type") != "apo_zero_unpaired"
+            run.objective.kind == "kto"
+            and run.batch.micro_batch_size == 1
+            and run.config.get("loss_type") != "apo_zero_unpaired"
         ),
     ),
     _Refusal(
         key="sync_ref_model",
         why="sync_ref_model needs a reference model of its own, which a run with an adapter has not",
-        holds=lambda run: run.config.get("sync_ref_model") and run.adapter is not None,
+        holds=lambda run: run.config.get("sync_ref_model") and run.adapter.kind is not None,
     ),
 )
 

@@ -37,7 +37,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     an adapter.
     """
     written = [key for key in _LORA if run.config.get(key) is not None]
-    if run.adapter is not None or not written:
+    if run.adapter.kind is not None or not written:
         return
     edit = set_key("use_peft", True) if "use_peft" in run.config else insert_key("use_peft", True, beside=written[0])
     yield Hit(

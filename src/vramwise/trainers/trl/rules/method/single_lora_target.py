@@ -36,7 +36,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """
     names = run.config.get(_KEY)
     names = [names] if isinstance(names, str) else names
-    if run.adapter is None or not isinstance(names, list) or len(names) != 1 or not isinstance(names[0], str):
+    if run.adapter.kind is None or not isinstance(names, list) or len(names) != 1 or not isinstance(names[0], str):
         return
     name = names[0]
     if name == "all-linear" or any(sign in name for sign in _EXPRESSION):

@@ -42,13 +42,13 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         near=("base_model", "adapter"),
         message=_message(run),
         change=change,
-        severity=None if run.adapter else Severity.INFO,
+        severity=None if run.adapter.kind else Severity.INFO,
     )
 
 
 def _message(run: RunSpec) -> str:
-    if run.quantization == "4bit":
+    if run.loading.quantization == "4bit":
         return "dtype is not set, so it is float32: 4-bit weights are unpacked to fp32, and all others are fp32"
-    if run.adapter:
+    if run.adapter.kind:
         return "dtype is not set, so it is float32: the frozen base takes 4 bytes a parameter, although bf16 is on"
     return "dtype is not set, so it is float32: weights of 4 bytes and fp32 gradients under bf16 autocast"

@@ -23,10 +23,12 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     Chats and documents are often longer, and what is cut is their end, the answer: memory looks fine, the model learns
     from stumps. Write the length that is wanted, 1024 too if it is.
     """
-    if "max_length" in run.config or run.generation_rows is not None or run.rl == "distillation":
+    if "max_length" in run.config or run.objective.generation_rows is not None or run.objective.rl == "distillation":
         return
     yield Hit(
         field="sequence_len",
         near=("sample_packing", "micro_batch_size", "base_model"),
-        message=f"max_length is not set, so it is {run.sequence_len}: longer samples lose their end without a word",
+        message=(
+            f"max_length is not set, so it is {run.shapes.sequence_len}: longer samples lose their end without a word"
+        ),
     )

@@ -24,12 +24,16 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     that covers nearly all samples; with data on this machine `vramwise predict` shows what its lengths need, and
     without it counts with 32,768 tokens.
     """
-    if "max_length" not in run.config or run.config.get("max_length") is not None or run.generation_rows is not None:
+    if (
+        "max_length" not in run.config
+        or run.config.get("max_length") is not None
+        or run.objective.generation_rows is not None
+    ):
         return
     yield Hit(
         field="sequence_len",
         message=(
             "max_length is null: no sample is cut, so the longest one decides whether the run fits "
-            f"(counted with {run.sequence_len:,} tokens where the data is not known)"
+            f"(counted with {run.shapes.sequence_len:,} tokens where the data is not known)"
         ),
     )

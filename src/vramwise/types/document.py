@@ -1,0 +1,134 @@
+"""What the user wrote: the text, its values, where each stands, and reading by dotted key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+# A path to a value in a config: mapping keys are str, list positions int. ("datasets", 0, "path")
+KeyPath = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A span of a text. Lines and columns count from 1, columns in characters; the end is exclusive."""
+
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+
+START = Place(line=1, column=1, end_line=1, end_column=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Where one key and its value stand in the text: character offsets, end exclusive. List items have no key."""
+
+    key_start: int
+    key_end: int
+    value_start: int
+    value_end: int
+    # True where the value is written elsewhere: an alias (`*x`) or merged in by `<<`. What others share stays.
+    shared: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DuplicateKey:
+    """A key that stands twice in one mapping: the last one counts."""
+
+    key: str
+    first: Place
+    last: Place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """A config's text (BOM and line endings as they were), its values, and the span of every key."""
+
+    path: str
+    text: str
+    values: dict[str, Any]
+    spans: Mapping[KeyPath, Span]
+    duplicates: tuple[DuplicateKey, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a resolved value came from, and why it is what it is."""
+
+    kind: Literal["file", "default", "derived", "option", "environment", "assumed"]
+    why: str
+    key: str | None = None
+    place: Place | None = None
+
+
+class Config:
+    """What was written in the file, by dotted key: `config.get("fsdp_config.offload_params")`, `config.place("bf16")`.
+
+    `values` is the file after the trainer's own coercions and renaming of old spellings (prefixes); `sources` says
+    under which key of the file a renamed value stands, so that places and edits point at what the user wrote.
+    """
+
+    __slots__ = ("_sources", "document", "values")
+
+    def __init__(self, document: Document, values: Mapping[str, Any], sources: Mapping[str, str]) -> None:
+        self.document = document
+        self.values = values
+        self._sources = sources
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value of a dotted key, or the default where it is absent or null."""
+        found: Any = self.values
+        for part in split_key(key):
+            try:
+                found = found[part]
+            except (KeyError, IndexError, TypeError):
+                return default
+        return default if found is None else found
+
+    def __contains__(self, key: str) -> bool:
+        """Whether the key is written, null included."""
+        return self.path(key) in self.document.spans
+
+    def path(self, key: str) -> KeyPath:
+        """The path in the file of a dotted key: under the spelling that the file uses."""
+        return split_key(self._sources.get(key, key))
+
+    def place(self, key: str) -> Place | None:
+        """Where the key stands, or None."""
+        span = self.document.spans.get(self.path(key))
+        return None if span is None else place_of(self.document.text, span.key_start, span.value_end)
+
+
+def place_of(text: str, start: int, end: int) -> Place:
+    """Line and column of a span of the text."""
+    line, column = _line_and_column(text, start)
+    end_line, end_column = _line_and_column(text, end)
+    return Place(line=line, column=column, end_line=end_line, end_column=end_column)
+
+
+def _line_and_column(text: str, offset: int) -> tuple[int, int]:
+    head = text[:offset].replace("\r\n", "\n").replace("\r", "\n")
+    bom = 1 if head.startswith("\ufeff") and "\n" not in head else 0
+    return head.count("\n") + 1, len(head) - (head.rfind("\n") + 1) + 1 - bom
+
+
+@lru_cache(maxsize=4096)
+def split_key(key: str) -> KeyPath:
+    r"""Split a dotted key. Digits are list positions; `\.` is a dot inside a key: `options.triton\.cudagraphs`."""
+    parts = key.replace("\\.", "\0").split(".")
+    return tuple(int(part) if _is_position(part) else part.replace("\0", ".") for part in parts)
+
+
+def _is_position(part: str) -> bool:
+    # No list is longer than that, and Python refuses to read integers of thousands of digits.
+    return part.isascii() and part.isdigit() and len(part) < 10
+
+
+def join_key(path: KeyPath) -> str:
+    """The inverse of `split_key`."""
+    return ".".join(str(part).replace(".", "\\.") for part in path)

@@ -1,0 +1,82 @@
+"""Where a run happens: the card, the versions installed, allocator variables, how it is launched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from vramwise.types.document import Origin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSpec:
+    """A card: what decides memory and dtypes. `capability` is CUDA's (major, minor); None where there is none (AMD)."""
+
+    name: str
+    vendor: Literal["nvidia", "amd"]
+    memory_bytes: int
+    capability: tuple[int, int] | None
+    bf16: bool
+    fp8: bool
+    known: bool = True  # False for a bare size such as "24GB": capability-dependent rules are skipped
+    multiprocessors: int | None = None  # AMD: compute units; None where they are not known
+    taken_for: str = ""  # what a name that fits several cards was taken for, as a sentence; "" where it fits one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """One package's version, as text, and how it is known."""
+
+    version: str
+    origin: Origin
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """The leading numbers: (2, 11, 0) of `2.11.0+cu130`."""
+        numbers: list[int] = []
+        for part in self.version.split("+")[0].split("."):
+            digits = part[: len(part) - len(part.lstrip("0123456789"))]
+            if not digits:
+                break
+            numbers.append(int(digits))
+            if digits != part:
+                break
+        return tuple(numbers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """The versions that run: trainer, torch, transformers, peft… by package name, each with its origin."""
+
+    releases: Mapping[str, Release]
+
+    def parts(self, package: str) -> tuple[int, ...]:
+        """A package's version as numbers; empty where it is not known."""
+        release = self.releases.get(package)
+        return () if release is None else release.parts
+
+    @property
+    def torch(self) -> tuple[int, int]:
+        """torch's major and minor version, which decide what its allocator does."""
+        parts = self.parts("torch")
+        return (parts[0], parts[1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The machine the run is meant for: card, how many, what is installed, allocator variables, how it is launched."""
+
+    gpu: GpuSpec | None
+    gpus: int
+    stack: Stack
+    # The PYTORCH_*ALLOC_CONF variables that the training process inherits (absent = unset; "" = set and empty).
+    alloc_env: Mapping[str, str]
+    # Settings forced by --alloc-conf: effective whatever trainer and environment say. None = not forced.
+    alloc_conf: str | None = None
+    launcher: Literal["cli", "module"] = "cli"
+
+    @property
+    def torch(self) -> tuple[int, int]:
+        """torch's version."""
+        return self.stack.torch

@@ -1,0 +1,76 @@
+"""The dimensions of a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSpec:
+    """The dimensions of a model, under the names of transformers' config.json; what a family implies is spelled out.
+
+    `family` names the block the ghost run builds; `family_assumed` is True where the config's model_type is not known
+    and its llama-like fields were taken at face value.
+    """
+
+    name: str
+    source: str  # where the facts came from: a path, "catalogue", "hub cache"…
+    model_type: str
+    family: str
+    family_assumed: bool = False
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    vocab_size: int
+    tie_word_embeddings: bool
+    max_position_embeddings: int
+    # block details
+    qkv_bias: bool = False
+    attention_out_bias: bool = False
+    mlp_bias: bool = False
+    lm_head_bias: bool = False
+    fused_qkv: bool = False
+    fused_gate_up: bool = False
+    gated_mlp: bool = True
+    activation: str = "silu"
+    norm: Literal["rms", "layer", "layer_no_affine"] = "rms"
+    norms_per_block: int = 2
+    qk_norm: Literal["none", "head", "full"] = "none"
+    parallel_residual: bool = False
+    rotary_fraction: float = 1.0
+    sliding_window: int | None = None
+    layer_types: tuple[str, ...] = ()
+    attn_logit_softcapping: float | None = None
+    final_logit_softcapping: float | None = None
+    attention_dropout: float = 0.0
+    # mixture of experts; num_experts 0 = dense
+    num_experts: int = 0
+    num_experts_per_tok: int = 0
+    moe_intermediate_size: int = 0
+    shared_expert_intermediate_size: int = 0
+    dense_layers: tuple[int, ...] = ()  # layers of an MoE model that have an ordinary MLP
+    # what else changes the tensors of a block
+    hidden_dropout: float = 0.0  # on the outputs of attention and MLP
+    embedding_dropout: float = 0.0
+    nope_layers: tuple[int, ...] = ()  # layers whose attention applies no rotary embedding
+    # how the checkpoint is stored: the quant_method of its config (gptq, mxfp4, bitsandbytes_4bit…), None = plain
+    checkpoint_quantization: str | None = None
+    # sizes that only this family's blocks have, by their names in config.json: heads of a delta rule, ranks of latents
+    sizes: tuple[tuple[str, int], ...] = ()
+    # a multimodal model: the name its text model has inside it ("" = it is the text model; a dot first: the whole text
+    # model stands under that name), (name, shape, kind) of the parameters before the text model (vision tower,
+    # projector), and what is known to be missing there ("" = nothing)
+    text_part: str = ""
+    tower: tuple[tuple[str, tuple[int, ...], str], ...] = ()
+    after_text: tuple[tuple[str, tuple[int, ...], str], ...] = ()  # the same, of those that come after the text model
+    left_out: str = ""
+    # the known model whose shape was taken because the name says so, and the words that say it ("" = the model itself)
+    taken_for: str = ""
+
+    def size(self, name: str) -> int:
+        """One of `sizes`; 0 where it is not set."""
+        return dict(self.sizes).get(name, 0)

@@ -1,0 +1,156 @@
+"""RunSpec: the run as it will really happen, trainer-neutral and fully resolved, in sections.
+
+A setting has one flat name, which JSON, origins, `keys` and changes use, and one attribute in its section:
+`run.sharding.kind` is `sharding`. `value` and `changed` go by flat names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import Field, dataclass, fields, replace
+from typing import Any
+
+from vramwise.types.document import Config, DuplicateKey, Origin
+from vramwise.types.machine import Target
+from vramwise.types.sections import (
+    adapter,
+    allocator,
+    batch,
+    evaluation,
+    kernels,
+    loading,
+    objective,
+    optimizer,
+    precision,
+    savings,
+    shapes,
+    sharding,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """How long a config trains: passes over the data, unless steps are counted. `held_out`: a share or a number."""
+
+    epochs: float = 1.0
+    max_steps: int | None = None
+    held_out: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unfollowed:
+    """What no prediction follows. `less`: the run as it is predicted takes at least what the real one does."""
+
+    name: str
+    less: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSpec:
+    """What a config does on its target; None means "there is none", never "a default".
+
+    `origins` says where each setting came from. `config` is what was written (rules about the file itself use it);
+    `target` is the machine.
+    """
+
+    trainer: str
+    trainer_title: str
+    config: Config
+    target: Target
+    origins: Mapping[str, Origin]
+    keys: Mapping[str, str]  # setting → the trainer's own key for it, written or not
+    model_type: str | None  # transformers' word for the base model's architecture; None where it is not known
+    duplicate_keys: tuple[DuplicateKey, ...]  # keys that appear twice in the file
+    added_variables: Mapping[str, str]  # allocator variables that the trainer itself sets
+    base_model: str | None
+    batch: batch.Batch
+    shapes: shapes.Shapes
+    evaluation: evaluation.Evaluation
+    precision: precision.Precision
+    loading: loading.Loading
+    adapter: adapter.Adapter
+    objective: objective.Objective
+    optimizer: optimizer.Optimizer
+    savings: savings.Savings
+    kernels: kernels.Kernels
+    sharding: sharding.Sharding
+    allocator: allocator.Allocator
+    unfollowed: tuple[Unfollowed, ...]  # what the trainer does besides, and no prediction follows
+
+    def value(self, name: str) -> Any:
+        """The setting with this flat name; KeyError where there is none."""
+        section, attribute = PLACES[name]
+        return getattr(getattr(self, section) if section else self, attribute)
+
+    def settings(self) -> Iterator[tuple[str, Any]]:
+        """Every setting by its flat name, in reading order."""
+        return ((name, self.value(name)) for name in SETTINGS)
+
+    def changed(self, **values: Any) -> RunSpec:
+        """The run with other values for settings (flat names) or for its other fields (origins, target…)."""
+        direct: dict[str, Any] = {}
+        in_sections: dict[str, dict[str, Any]] = {}
+        for name, value in values.items():
+            section, attribute = PLACES.get(name, ("", name))
+            if section:
+                in_sections.setdefault(section, {})[attribute] = value
+            else:
+                direct[attribute] = value
+        made = {section: replace(getattr(self, section), **part) for section, part in in_sections.items()}
+        return replace(self, **direct, **made)
+
+
+# Sections by their attribute, in reading order: the module has the type's NEUTRAL value.
+SECTIONS = {
+    "batch": batch,
+    "shapes": shapes,
+    "evaluation": evaluation,
+    "precision": precision,
+    "loading": loading,
+    "adapter": adapter,
+    "objective": objective,
+    "optimizer": optimizer,
+    "savings": savings,
+    "kernels": kernels,
+    "sharding": sharding,
+    "allocator": allocator,
+}
+
+
+def flat_name(field: Field[Any]) -> str:
+    """The name of a section's field outside of its section."""
+    return str(field.metadata.get("flat", field.name))
+
+
+def _places() -> Iterator[tuple[str, tuple[str, str]]]:
+    yield "base_model", ("", "base_model")
+    for section, module in SECTIONS.items():
+        for one in fields(module.NEUTRAL):
+            yield flat_name(one), (section, one.name)
+    yield "unfollowed", ("", "unfollowed")
+
+
+# Flat name of a setting → its section ("" for the run itself) and attribute.
+PLACES: Mapping[str, tuple[str, str]] = dict(_places())
+SETTINGS = tuple(PLACES)
+
+
+def in_sections(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a run by flat name as the arguments of RunSpec; a TypeError where one is missing."""
+    unknown = values.keys() - PLACES.keys()
+    if unknown:
+        raise TypeError(f"a run has no setting {', '.join(sorted(unknown))}")
+    parts: dict[str, dict[str, Any]] = {section: {} for section in ("", *SECTIONS)}
+    for name, value in values.items():
+        section, attribute = PLACES[name]
+        parts[section][attribute] = value
+    direct = parts.pop("")
+    return direct | {section: type(SECTIONS[section].NEUTRAL)(**part) for section, part in parts.items()}
+
+
+def neutral(name: str) -> tuple[Any, str]:
+    """The value of a setting in a run that does nothing of the kind, and the reason for a person."""
+    section, attribute = PLACES[name]
+    module = SECTIONS[section]
+    return getattr(module.NEUTRAL, attribute), module.NEUTRAL_WHY

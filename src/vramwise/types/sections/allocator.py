@@ -1,0 +1,20 @@
+"""The CUDA allocator's settings, and when its cache is emptied."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocator:
+    """`settings`: the string that the CUDA allocator really gets; "" for torch's defaults."""
+
+    # The cache is emptied every so many steps, before their backward; and around evaluations and every so many steps
+    # after them (-1: around evaluations alone). None: never.
+    empty_cache_steps: int | None
+    collect_steps: int | None
+    settings: str = field(metadata={"flat": "allocator"})
+
+
+NEUTRAL = Allocator(empty_cache_steps=None, collect_steps=None, settings="")
+NEUTRAL_WHY = "torch's defaults"

@@ -1,0 +1,40 @@
+"""How the weights reach the card, and in which form: read, cast, quantised."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loading:
+    """What happens between the checkpoint and the first step."""
+
+    # "device": read from the files onto the card; "host": prepared in host memory, then moved; "made": built there
+    loads_through: Literal["device", "host", "made"]
+    upcasts_at_load: tuple[str, ...]  # kinds of weights that the trainer casts to fp32 when they are loaded
+    upcasts_stay: bool  # they are not cast back
+    trains_in_fp32: bool  # trained weights are cast to fp32 after loading, whatever dtype they came in
+    # What PEFT's preparation casts to fp32 of a quantised base
+    quantised_base_prepared: Literal["no", "all", "but embeddings"]
+    resets_load_peaks: bool  # torch's peak figures are reset once the model is loaded
+    quantization: Literal["4bit", "8bit", "gptq"] | None
+    nested_scales: bool  # the scales of a 4-bit base are themselves quantised to 8 bits
+    # 8-bit products keep outlier columns apart: as many as weights at their initial scale give; False: none
+    int8_outliers: bool
+    expert_quantization: Literal["4bit", "8bit"] | None  # of experts' 3-D weights, which `quantization` leaves out
+
+
+NEUTRAL = Loading(
+    loads_through="made",
+    upcasts_at_load=(),
+    upcasts_stay=False,
+    trains_in_fp32=False,
+    quantised_base_prepared="no",
+    resets_load_peaks=False,
+    quantization=None,
+    nested_scales=True,
+    int8_outliers=False,
+    expert_quantization=None,
+)
+NEUTRAL_WHY = "weights stay as they are built"

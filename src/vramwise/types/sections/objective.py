@@ -1,0 +1,54 @@
+"""What is learnt: next tokens, preferences or rewards; the reference model; who generates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """`rl` is the trainer's own word, `kind` what the loss is made of."""
+
+    rl: str | None
+    # "value": rewards by a head of one number beside that of the vocabulary
+    kind: Literal["tokens", "dpo", "kto", "orpo", "cpo", "reward", "value", "process_reward", "grpo"] = field(
+        metadata={"flat": "objective"}
+    )
+    reference: Literal["none", "model", "adapter_off", "adapter_copy"]
+    reference_dtype: Literal["bf16", "fp16", "fp32"]
+    reference_precomputed: bool  # its log-probabilities are computed before the first step
+    spare_model: bool  # a second model is loaded for the trainer, which does not use it
+    # How logits become log-probabilities; "whole": through the log-softmax of all of them
+    log_probs: Literal["copied", "fused", "chunked", "tiled", "whole"]
+    chosen_cross_entropy: bool  # the chosen rows of pairs also get a cross-entropy loss
+    empties_cache_each_step: bool
+    # Generation: rows made at once and the length of completions; None where nothing is generated
+    generation_rows: int | None
+    completion_len: int | None
+    rows_per_prompt: int
+    old_log_probs: bool  # a pass for the policy's own log-probabilities before the update
+    engine: Literal["policy", "beside", "elsewhere"]  # who generates; "beside": an engine on the same card
+    engine_share: float  # of the card
+    engine_sleeps: bool  # the engine frees its memory while the policy is trained
+
+
+NEUTRAL = Objective(
+    rl=None,
+    kind="tokens",
+    reference="none",
+    reference_dtype="bf16",
+    reference_precomputed=False,
+    spare_model=False,
+    log_probs="fused",
+    chosen_cross_entropy=False,
+    empties_cache_each_step=False,
+    generation_rows=None,
+    completion_len=None,
+    rows_per_prompt=1,
+    old_log_probs=False,
+    engine="policy",
+    engine_share=0.0,
+    engine_sleeps=False,
+)
+NEUTRAL_WHY = "supervised: next tokens, nothing is generated"

@@ -1,0 +1,17 @@
+"""The optimizer, and clipping."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimizer:
+    """`name`: as transformers or the trainer calls it."""
+
+    name: str = field(metadata={"flat": "optimizer"})
+    max_grad_norm: float
+
+
+NEUTRAL = Optimizer(name="adamw_torch", max_grad_norm=1.0)
+NEUTRAL_WHY = "transformers' default"

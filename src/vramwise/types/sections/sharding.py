@@ -1,0 +1,58 @@
+"""How a run is spread over several GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZeroSettings:
+    """DeepSpeed's own settings, as far as memory depends on them. Sizes are in elements; None: by the model's width."""
+
+    optimizer: str | None = None  # one that DeepSpeed makes itself, in place of the trainer's
+    reduce_bucket: int | None = 500_000_000  # gradients are exchanged so many at a time
+    overlaps: bool = False  # exchanges run beside backward, which takes a second bucket
+    contiguous: bool = True  # gradients are copied into the bucket
+    prefetch: int | None = 50_000_000  # ZeRO 3 gathers so many ahead
+    keeps_under: int | None = 100_000  # ZeRO 3 leaves smaller weights gathered
+    most_live: int = 1_000_000_000  # ZeRO 3 gathers nothing ahead beyond so many
+    reuse_distance: int = 1_000_000_000  # ZeRO 3 keeps weights that are used again within so many
+    sub_group: int = 1_000_000_000  # ZeRO 3 steps so many at a time
+    wide_sums: bool = False  # gradients accumulate in fp32
+    release: tuple[int, ...] = ()  # of DeepSpeed; empty: the newest that is known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharding:
+    """`kind`: who divides what among the ranks."""
+
+    kind: Literal["none", "ddp", "fsdp1", "fsdp2", "zero1", "zero2", "zero3"] = field(metadata={"flat": "sharding"})
+    offload_params: bool
+    offload_optimizer: bool
+    shard_ranks: int | None  # FSDP shards weights over so many of the data-parallel ranks; None: all
+    reshard_after_forward: bool  # FSDP: gathered weights are freed after forward
+    sync_each_batch: bool  # gradients are exchanged at every micro-step, not only at the last
+    gathers_checkpoints: bool  # each checkpoint collects all shards in one rank's host memory
+    zero: ZeroSettings | None  # only under DeepSpeed's ZeRO
+    fsdp_one_root: bool  # FSDP 2: shards keep their dtype, and everything outside of blocks is one unit
+    fsdp_adapters_apart: bool  # FSDP 2: each adapter matrix is a unit, not a part of its block's
+    tensor_parallel_size: int
+    context_parallel_size: int
+
+
+NEUTRAL = Sharding(
+    kind="none",
+    offload_params=False,
+    offload_optimizer=False,
+    shard_ranks=None,
+    reshard_after_forward=True,
+    sync_each_batch=False,
+    gathers_checkpoints=False,
+    zero=None,
+    fsdp_one_root=False,
+    fsdp_adapters_apart=False,
+    tensor_parallel_size=1,
+    context_parallel_size=1,
+)
+NEUTRAL_WHY = "one GPU"

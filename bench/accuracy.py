@@ -105,14 +105,16 @@ def line(case: Case) -> tuple[float, float, str]:
     timeline = predict(case)
     ghost_s = time.process_time() - started
     started = time.process_time()
-    report = simulate(timeline, parse_settings(case.run.allocator, case.run.target.torch), torch=case.run.target.torch)
+    report = simulate(
+        timeline, parse_settings(case.run.allocator.settings, case.run.target.torch), torch=case.run.target.torch
+    )
     allocator_s = time.process_time() - started
     allocated, reserved = peaks_after_load(report)
     measured = case.measured
     allocated_error = allocated / measured["peak_allocated_mib"] - 1
     reserved_error = reserved / measured["peak_reserved_mib"] - 1
     aligned = "     —"
-    if case.trace_path is not None and not case.run.evaluates:
+    if case.trace_path is not None and not case.run.evaluation.evaluates:
         aligned = f"{100 * alignment(last_step(timeline), recorded_sizes(case.trace_path)):6.1f}"
     text = (
         f"{case.name:42s} {allocated:9.1f} {measured['peak_allocated_mib']:9.1f} {100 * allocated_error:+6.2f} "

@@ -72,7 +72,11 @@ def machine_for(path: Path, ladder: tuple[str, ...]) -> tuple[str, int, bool | N
 
 def _shards(path: Path) -> bool:
     run = open_subject(str(path), Options(gpu="h100", gpus=2)).run
-    return run.sharding not in ("none", "ddp") or run.tensor_parallel_size > 1 or run.context_parallel_size > 1
+    return (
+        run.sharding.kind not in ("none", "ddp")
+        or run.sharding.tensor_parallel_size > 1
+        or run.sharding.context_parallel_size > 1
+    )
 
 
 def main() -> int:

@@ -184,7 +184,7 @@ def all_cases() -> list[dict[str, Any]]:
 def predicted(case: Case) -> dict[str, Any]:
     """What is predicted of a case, in MiB."""
     torch = case.run.target.torch
-    report = simulate(predict(case), parse_settings(case.run.allocator, torch), torch=torch)
+    report = simulate(predict(case), parse_settings(case.run.allocator.settings, torch), torch=torch)
     return {
         "name": case.name,
         "allocated_mib": report.peak_allocated_bytes / MIB,

@@ -53,7 +53,6 @@ def cpu_seconds(command: list[str]) -> float | None:
 
 def warm_seconds() -> dict[str, float]:
     """Median CPU time of a prediction in this process, and of a further one with one value changed, by change."""
-    from dataclasses import replace
 
     from vramwise.foreseeing import changed
     from vramwise.options import Options, PredictOptions, Text
@@ -71,7 +70,7 @@ def warm_seconds() -> dict[str, float]:
             changed(subject, options, PredictOptions(), [words]).forecast()
             times.setdefault(words, []).append(time.process_time() - start)
         start = time.process_time()
-        subject.with_run(replace(subject.run, allocator=ALLOCATOR)).forecast()
+        subject.with_run(subject.run.changed(allocator=ALLOCATOR)).forecast()
         times.setdefault(ALLOCATOR, []).append(time.process_time() - start)
     return {name: statistics.median(found) for name, found in times.items()}
 

@@ -33,8 +33,7 @@ def described(case: dict[str, Any]) -> tuple[RunSpec, ModelSpec]:
     offloaded = bool(case.get("offload"))
     # DDP has its buckets even where its one rank is alone
     ranks = 2 if case["kind"] == "ddp" else case["ranks"]
-    run = replace(
-        base.run,
+    run = base.run.changed(
         sharding=kind,
         zero=zero_settings(section) if section else None,
         gpus=ranks,

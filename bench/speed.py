@@ -82,9 +82,9 @@ def case_of(row: dict[str, Any], sample: int | None) -> Case:
     assert model is not None
     assert rates is not None
     shapes = train_shapes(run, lengths_of(row["widths"], row["config"]))
-    sample = None if sample is None else min(sample, run.sequence_len)
-    if run.pad_to_sequence_len and run.packing_rows == "none":
-        filled = None if sample is None or "flash" not in run.attn_implementation else sample
+    sample = None if sample is None else min(sample, run.shapes.sequence_len)
+    if run.shapes.pad_to_sequence_len and run.shapes.packing_rows == "none":
+        filled = None if sample is None or "flash" not in run.kernels.attn_implementation else sample
         shapes = [shape._replace(padded=True, tokens=filled and filled * shape.rows) for shape in shapes]
     work = tuple((rehearse(run, model, shape, sample), count) for shape, count in standing_for(shapes))
     kernels = tuple((name, count, us) for name, count, us in row.get("kernels", ()))
@@ -92,7 +92,7 @@ def case_of(row: dict[str, Any], sample: int | None) -> Case:
     name = f"{row['name']}"
     workload = row.get("workload", "")
     foretold = row.get("foretold", {}).get("step_seconds")
-    return Case(name, workload, rates, run.gradient_accumulation_steps, work, seconds, kernels, foretold)
+    return Case(name, workload, rates, run.batch.gradient_accumulation_steps, work, seconds, kernels, foretold)
 
 
 def cases(files: Sequence[Path], only: str = "") -> list[Case]:

@@ -33,7 +33,7 @@ def candidate(subject: Subject, *wanted: Change, fell: str = "", factor: float =
     """One variant; a step of the file takes a second, and of a variant so many times as long."""
     tried = attempt(subject, *wanted) if wanted else _as_it_is(subject)
     assert tried.prediction is not None, tried.refused
-    tokens = tried.run.sequence_len * tried.run.effective_batch_size
+    tokens = tried.run.shapes.sequence_len * tried.run.batch.effective_batch_size
     speed = Speed(step_seconds=factor, tokens_per_second=tokens / factor)
     spare = (tried.prediction.capacity_bytes or 0) - tried.prediction.needs.highest_reserved_bytes
     return Candidate(attempt=tried, speed=speed, spare_bytes=spare, fell=fell)
@@ -44,7 +44,7 @@ def _as_it_is(subject: Subject) -> Attempt:
 
 
 def batches(subject: Subject, micro: int) -> Change:
-    product = subject.run.micro_batch_size * subject.run.gradient_accumulation_steps
+    product = subject.run.batch.micro_batch_size * subject.run.batch.gradient_accumulation_steps
     return changes.change(
         "micro-batch",
         "same",

@@ -248,6 +248,6 @@ def test_of_many_files_no_events_are_kept(tmp_path):
 
 def test_what_was_decided_beyond_the_config_does_not_outlive_it():
     subject = opened(BIG, "a100-80gb")
-    larger = subject.with_run(replace(subject.run, micro_batch_size=4))
+    larger = subject.with_run(subject.run.changed(micro_batch_size=4))
     assert larger.forecast().needs != subject.forecast().needs
     assert larger.with_document(subject.document).forecast().needs == subject.forecast().needs

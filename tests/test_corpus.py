@@ -98,15 +98,17 @@ def test_resolved_values_agree_with_axolotl(version, card):
             continue
         run, theirs = reports(version, card)[verdict["file"]].run, verdict["resolved"]
         ours = {
-            "pad_to_sequence_len": run.pad_to_sequence_len,
-            "gradient_checkpointing": run.gradient_checkpointing,
-            "optimizer": run.optimizer,
-            "attn_implementation": run.attn_implementation,
+            "pad_to_sequence_len": run.shapes.pad_to_sequence_len,
+            "gradient_checkpointing": run.savings.gradient_checkpointing,
+            "optimizer": run.optimizer.name,
+            "attn_implementation": run.kernels.attn_implementation,
         }
-        if run.sharding.startswith("fsdp"):  # the schema's default is there without FSDP too
-            ours["fsdp_version"] = run.sharding.removeprefix("fsdp")
-        if run.adapter and not any(key.startswith("lora_") and key.endswith("_kernel") for key in run.config.values):
-            ours["lora_mlp_kernel"] = run.lora_kernels
+        if run.sharding.kind.startswith("fsdp"):  # the schema's default is there without FSDP too
+            ours["fsdp_version"] = run.sharding.kind.removeprefix("fsdp")
+        if run.adapter.kind and not any(
+            key.startswith("lora_") and key.endswith("_kernel") for key in run.config.values
+        ):
+            ours["lora_mlp_kernel"] = run.adapter.lora_kernels
         for name, value in ours.items():
             expected = theirs.get(name)
             if expected == "None":  # unset in the schema: our value is what the libraries then do

@@ -51,7 +51,7 @@ def test_an_adapter_without_a_rank_is_predicted_with_pefts_own(text, rank, rule)
     report = check_document(document(text), CARD, predicts=True)
     assert "internal-error" not in rules_of(report)
     assert rule is None or rule in rules_of(report)
-    assert report.run.lora_r == rank
+    assert report.run.adapter.lora_r == rank
     assert report.run.origins["lora_r"].kind == "assumed"
 
 

@@ -115,7 +115,7 @@ def test_predict_goes_on_where_a_rank_or_a_step_is_missing(key, tmp_path):
     path = tmp_path / "odd.yml"
     path.write_text("\n".join([*kept, key, ""]))
     prediction = predict(path, Options(gpu="rtx-4090", torch="2.8"), PredictOptions(steps=1))
-    assert prediction.run.lora_r == 8
+    assert prediction.run.adapter.lora_r == 8
 
 
 @pytest.mark.parametrize(

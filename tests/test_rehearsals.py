@@ -1,6 +1,6 @@
 """Predictions that are not made twice, and figures that are not made at all where they cannot tell anything."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +12,7 @@ from vramwise.documents.document import parse_document
 from vramwise.ghost.loops.batches import largest
 from vramwise.ghost.loops.sft import ghost_run
 from vramwise.render.text import summary
-from vramwise.types import RunSpec
+from vramwise.types import SETTINGS
 from vramwise.variants import rehearsals
 from vramwise.variants.rehearsals import UNSEEN_BY_THE_GHOST
 
@@ -73,7 +73,7 @@ def runs(monkeypatch):
 @pytest.mark.parametrize("gpus", [1, 4])
 def test_a_ghost_run_never_looks_at_what_does_not_decide_it(more, gpus):
     subject = subject_of_text(VARYING.replace("val_set_size: 0\n", "") + more, make_target(gpu="h100", gpus=gpus))
-    blind = replace(subject.run, **dict.fromkeys(UNSEEN_BY_THE_GHOST, Untouchable()))
+    blind = subject.run.changed(**dict.fromkeys(UNSEEN_BY_THE_GHOST, Untouchable()))
     blind = replace(blind, target=SimpleNamespace(torch=subject.run.target.torch))
     evals = [largest(subject.run, evaluation=True)]
     words = {"widths": [largest(subject.run)], "eval_widths": evals, "steps": 2, "gpu": subject.target.gpu}
@@ -81,13 +81,13 @@ def test_a_ghost_run_never_looks_at_what_does_not_decide_it(more, gpus):
 
 
 def test_what_the_ghost_does_not_see_is_part_of_a_run():
-    assert {field.name for field in fields(RunSpec)} >= UNSEEN_BY_THE_GHOST
+    assert set(SETTINGS) >= UNSEEN_BY_THE_GHOST
 
 
 def test_another_allocator_makes_no_other_requests(ghosts, runs):
     subject = subject_of_text(VARYING, make_target(gpu="h100", alloc_conf=""))
     plain = subject.forecast()
-    grown = subject.with_run(replace(subject.run, allocator=EXPANDABLE)).forecast()
+    grown = subject.with_run(subject.run.changed(allocator=EXPANDABLE)).forecast()
     assert len(ghosts) == 1
     assert runs == ["", EXPANDABLE]
     assert grown.short_timeline is plain.short_timeline
@@ -98,7 +98,7 @@ def test_another_allocator_makes_no_other_requests(ghosts, runs):
 def test_another_card_and_another_batch_are_predicted_anew(ghosts):
     subject = subject_of_text(VARYING, make_target(gpu="h100"))
     subject.forecast()
-    subject.with_run(replace(subject.run, micro_batch_size=1)).forecast()
+    subject.with_run(subject.run.changed(micro_batch_size=1)).forecast()
     subject.on_card(make_target(gpu="rtx-4090").gpu).forecast()
     assert len(ghosts) == 3
 

@@ -30,7 +30,7 @@ def config(tmp_path, monkeypatch):
 def test_nothing_is_read_where_the_text_is_alone(config, alone):
     subject = open_subject(Text(config), Options(text_alone=alone, gpus=2)).with_data()
     assert (subject.model is None) == alone
-    assert subject.run.sharding == ("zero2" if alone else "zero3")
+    assert subject.run.sharding.kind == ("zero2" if alone else "zero3")
     assert (subject.target.gpu is None) == alone
     assert (subject.data == NO_DATA) == alone
 
@@ -38,7 +38,7 @@ def test_nothing_is_read_where_the_text_is_alone(config, alone):
 def test_nor_is_it_after_a_change(config):
     subject = open_subject(Text(config), Options(text_alone=True, gpus=2))
     again = subject.with_document(open_subject(Text(config + "num_epochs: 2\n"), Options(text_alone=True)).document)
-    assert again.run.sharding == "zero2"
+    assert again.run.sharding.kind == "zero2"
     assert again.model is None
 
 

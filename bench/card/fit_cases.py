@@ -64,7 +64,7 @@ def case(path: Path, model: str, card: str) -> dict[str, Any] | None:
         "workload": f"{path.stem} on {card}",
         "limit_mib": capacity >> 20,
         "config": {**config, "max_steps": 6, "num_epochs": 4, "val_set_size": 0},
-        "alloc": best.attempt.prediction.run.allocator,
+        "alloc": best.attempt.prediction.run.allocator.settings,
         "foretold": {
             "reserved_mib": here.needs.highest_reserved_bytes >> 20,
             "step_seconds": None if speed is None else speed.step_seconds,

@@ -1,7 +1,5 @@
 """The expected error: of runs like this one, by their features; what no run had is outside it."""
 
-from dataclasses import replace
-
 import pytest
 
 from opened import make_target
@@ -95,10 +93,10 @@ def test_every_switch_of_a_run_is_a_feature_or_has_no_say():
     subject = opened()
     plain = features(subject.run, subject.model)
     for field in ("tiled_mlp", "layer_offloading", "torch_compile", "fp32_embeddings"):
-        other = features(replace(subject.run, **{field: not getattr(subject.run, field)}), subject.model)
+        other = features(subject.run.changed(**{field: not subject.run.value(field)}), subject.model)
         assert other != plain, field
-    assert features(replace(subject.run, unfrozen=("head",)), subject.model) != plain
-    sizes = replace(subject.run, micro_batch_size=7, sequence_len=99, lora_r=3, effective_batch_size=7)
+    assert features(subject.run.changed(unfrozen=("head",)), subject.model) != plain
+    sizes = subject.run.changed(micro_batch_size=7, sequence_len=99, lora_r=3, effective_batch_size=7)
     assert features(sizes, subject.model) == plain
 
 
@@ -116,7 +114,7 @@ def test_every_switch_of_a_run_is_a_feature_or_has_no_say():
 )
 def test_features_read_as_people_call_them(change, phrase):
     subject = opened()
-    assert phrase in features(replace(subject.run, **change), subject.model).values()
+    assert phrase in features(subject.run.changed(**change), subject.model).values()
 
 
 def test_a_compiled_run_lies_between_what_stands_and_the_uncompiled_one():
@@ -132,7 +130,7 @@ def test_a_compiled_run_lies_between_what_stands_and_the_uncompiled_one():
 
 def test_what_has_no_upper_bound_is_not_known():
     subject = opened()
-    run: RunSpec = replace(subject.run, rl="grpo")
+    run: RunSpec = subject.run.changed(rl="grpo")
     between = bounds(run, subject.forecast().needs)
     assert between is not None
     assert between.upper_bytes is None

@@ -1,7 +1,5 @@
 """Which targets PEFT is given for `lora_target_linear`: Axolotl's names of linear modules, or PEFT's own word."""
 
-from dataclasses import replace
-
 from opened import make_target, resolve
 from vramwise.documents.document import parse_document
 from vramwise.facts.lora_targets import ALL_LINEAR, lora_targets, wanted_targets
@@ -32,5 +30,5 @@ def test_peft_itself_reaches_them():
 def test_named_targets_are_added_to_them():
     run, model = opened("Qwen/Qwen3-30B-A3B", "lora_target_modules: [gate_proj]\n")
     assert "gate_proj" in wanted_targets(run, model)
-    run = replace(run, lora_target_linear=False)
+    run = run.changed(lora_target_linear=False)
     assert wanted_targets(run, model) == ("gate_proj",)

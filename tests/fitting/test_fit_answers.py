@@ -36,7 +36,7 @@ def test_where_nothing_fits_words_that_would_help_are_predicted(nothing_fits):
     ((word, candidate),) = nothing_fits.opened
     assert word == "qlora"
     assert candidate.fits
-    assert candidate.run.quantization == "4bit"
+    assert candidate.run.loading.quantization == "4bit"
 
 
 def test_a_run_that_does_not_fit_is_told_what_fit_would_write():

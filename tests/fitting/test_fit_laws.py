@@ -29,8 +29,8 @@ def results(found):
 def test_every_result_keeps_the_effective_batch(answered):
     subject, found = answered
     assert found.best is not None
-    assert {one.run.effective_batch_size for one in results(found)} == {subject.run.effective_batch_size}
-    assert {one.run.sequence_len for one in results(found)} == {subject.run.sequence_len}
+    assert {one.run.batch.effective_batch_size for one in results(found)} == {subject.run.batch.effective_batch_size}
+    assert {one.run.shapes.sequence_len for one in results(found)} == {subject.run.shapes.sequence_len}
 
 
 def test_every_result_passes_check_and_is_predicted_to_fit(answered):
@@ -48,9 +48,9 @@ def test_every_result_passes_check_and_is_predicted_to_fit(answered):
 def test_what_is_written_is_what_was_predicted(answered):
     subject, found = answered
     again = subject.with_document(found.best.attempt.document)
-    assert replace(again.run, allocator=found.best.run.allocator, origins={}, config=found.best.run.config) == replace(
-        found.best.run, origins={}
-    )
+    assert again.run.changed(
+        allocator=found.best.run.allocator.settings, origins={}, config=found.best.run.config
+    ) == replace(found.best.run, origins={})
 
 
 def test_the_answer_fitted_again_stays(answered):
@@ -87,7 +87,7 @@ def test_a_pinned_key_never_changes(text, gib, key):
     assert found.best is None or results(found)
     for one in results(found):
         assert one.attempt.document.values[key] == subject.document.values[key]
-        assert getattr(one.run, key) == getattr(subject.run, key)
+        assert one.run.value(key) == subject.run.value(key)
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_micro_steps_seen_before_are_as_if_run_again(run, kind, widths):
 @settings(**COMMON)
 @given(run=runs(), kind=KINDS, widths=WIDTHS)
 def test_evaluation_batches_seen_before_are_as_if_run_again(run, kind, widths):
-    model, evaluated = small_model(kind), replace(run, evaluates=True, eval_batch_size=2, eval_on_start=True)
+    model, evaluated = small_model(kind), run.changed(evaluates=True, eval_batch_size=2, eval_on_start=True)
     quick = timeline_of(evaluated, model, widths)
     result, EvalBatches.result = EvalBatches.result, lambda _self, _shape, predict: predict()
     try:
@@ -62,7 +62,7 @@ def test_evaluation_batches_seen_before_are_as_if_run_again(run, kind, widths):
 @settings(**COMMON)
 @given(run=runs(), kind=KINDS, widths=WIDTHS)
 def test_stretches_said_to_be_alike_are(run, kind, widths):
-    timeline = timeline_of(replace(run, eval_on_start=True), small_model(kind), widths)
+    timeline = timeline_of(run.changed(eval_on_start=True), small_model(kind), widths)
     if timeline is None:
         return
     ends = dict(pairwise(timeline.cuts))
@@ -81,7 +81,7 @@ def test_layers_played_as_a_whole_leave_the_same_figures(run, kind, widths, shar
     if timeline is None:
         return
     torch = run.target.torch
-    allocator = parse_settings(run.allocator, torch)
+    allocator = parse_settings(run.allocator.settings, torch)
     needs = simulate(timeline, allocator, torch=torch)
     assert needs == simulate(timeline, allocator, torch=torch, plainly=True)
     if share is not None:

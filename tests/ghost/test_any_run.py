@@ -1,7 +1,5 @@
 """Any run of any family goes through: a timeline and a report, or an error in the product's own words."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -16,7 +14,7 @@ from vramwise.families import all_model_types
 from vramwise.ghost.loops.sft import ghost_run
 from vramwise.timeline import Action
 
-RUN = next(case.run for case in cases(BUNDLED) if case.run.adapter == "lora")
+RUN = next(case.run for case in cases(BUNDLED) if case.run.adapter.kind == "lora")
 SMALL = {
     "hidden_size": 256,
     "n_embd": 256,
@@ -57,8 +55,7 @@ def runs(draw):
     evaluates = draw(st.booleans())
     ranks = draw(st.sampled_from([1, 1, 2, 4]))
     precision = draw(st.sampled_from(["bf16", "fp16", "fp32", "fp8"]))
-    return replace(
-        RUN,
+    return RUN.changed(
         trainer=draw(st.sampled_from(["axolotl", "transformers"])),
         micro_batch_size=rows,
         gradient_accumulation_steps=draw(st.integers(1, 4)),
@@ -128,7 +125,7 @@ def goes_through(run, model, **options):
             live.add(event.tensor)
         elif event.action == Action.FREE:
             live.remove(event.tensor)
-    report = simulate(timeline, parse_settings(run.allocator, run.target.torch), torch=run.target.torch)
+    report = simulate(timeline, parse_settings(run.allocator.settings, run.target.torch), torch=run.target.torch)
     assert 0 < report.peak_allocated_bytes <= report.peak_reserved_bytes
     assert sum(report.breakdown_bytes.values()) <= report.peak_allocated_bytes
 
@@ -146,12 +143,12 @@ def goes_through(run, model, **options):
 def test_any_run_goes_through(run, model_type, tied, kv, card, own, widths):
     model = small_model(model_type, tie_word_embeddings=tied, num_key_value_heads=kv, num_kv_heads=kv)
     gpu = None if card is None else find_gpu(card)
-    run = replace(run, fsdp_one_root=own, fsdp_adapters_apart=own, liger_before_build=own)
+    run = run.changed(fsdp_one_root=own, fsdp_adapters_apart=own, liger_before_build=own)
     goes_through(run, model, widths=widths, eval_widths=widths, gpu=gpu)
 
 
 @pytest.mark.parametrize("model_type", sorted(all_model_types()))
 @pytest.mark.parametrize("adapter", [None, "lora"])
 def test_every_model_type_trains(model_type, adapter):
-    timeline, _ = ghost_run(replace(RUN, adapter=adapter, sequence_len=64), small_model(model_type), steps=2)
+    timeline, _ = ghost_run(RUN.changed(adapter=adapter, sequence_len=64), small_model(model_type), steps=2)
     assert {phase.name for phase in timeline.phases} >= {"load", "forward", "loss", "backward", "clip", "optimizer"}

@@ -1,7 +1,5 @@
 """Shapes of batches from the lengths of samples."""
 
-from dataclasses import replace
-
 import pytest
 
 from truth import BUNDLED, cases
@@ -17,9 +15,8 @@ from vramwise.variants.lengths import (
     varied_lengths,
 )
 
-PLAIN = next(case.run for case in cases(BUNDLED) if case.run.adapter == "lora")
-RUN = replace(
-    PLAIN,
+PLAIN = next(case.run for case in cases(BUNDLED) if case.run.adapter.kind == "lora")
+RUN = PLAIN.changed(
     micro_batch_size=2,
     sequence_len=1024,
     constant_shapes=False,
@@ -44,7 +41,7 @@ def test_the_last_batch_may_be_smaller():
 
 
 def test_what_is_too_long_is_dropped_or_cut():
-    drops, cut = replace(RUN, long_rows="drop"), replace(RUN, long_rows="cut")
+    drops, cut = RUN.changed(long_rows="drop"), RUN.changed(long_rows="cut")
     assert train_shapes(drops, lengths(5000, 65, 128)) == [BatchShape(2, 128, True)]
     assert train_shapes(cut, lengths(5000, 65, 128)) == [BatchShape(2, 1024, True), BatchShape(1, 128, False)]
     assert train_shapes(RUN, lengths(5000, 65, 128))[0].width == 1024
@@ -52,11 +49,11 @@ def test_what_is_too_long_is_dropped_or_cut():
 
 def test_nothing_left_is_an_error():
     with pytest.raises(VramwiseError, match="longer than sequence_len 1024"):
-        train_shapes(replace(RUN, long_rows="drop"), lengths(5000, 6000))
+        train_shapes(RUN.changed(long_rows="drop"), lengths(5000, 6000))
 
 
 def test_padding_to_sequence_len_pads_short_rows_too():
-    run = replace(RUN, pad_to_sequence_len=True)
+    run = RUN.changed(pad_to_sequence_len=True)
     assert train_shapes(run, lengths(100, 200)) == [BatchShape(2, 1024, True)]
 
 
@@ -68,15 +65,15 @@ def test_rounded_lengths_are_widths_with_shorter_rows_in_them():
 def test_evaluation_has_its_own_rows_and_lengths():
     assert eval_shapes(RUN, lengths(100, 200, 300)) == [BatchShape(3, 320, True)]
     assert eval_shapes(RUN, None) == [BatchShape(3, 512, True)] * 2  # with shorter rows beside the widest
-    assert eval_shapes(replace(RUN, eval_batch_size=None), None) == []
+    assert eval_shapes(RUN.changed(eval_batch_size=None), None) == []
 
 
 def test_packed_rows_are_full_whatever_the_lengths():
-    one = replace(RUN, sample_packing=True, packing_rows="one", eval_sample_packing=True)
+    one = RUN.changed(sample_packing=True, packing_rows="one", eval_sample_packing=True)
     assert train_shapes(one, lengths(3, 4, 5)) == [BatchShape(1, 2048, False)]
     assert eval_shapes(one, lengths(3, 4, 5)) == [BatchShape(1, 3072, False)]  # its own batch size, rows as long
-    assert largest(replace(one, packing_rows="micro")) == BatchShape(2, 1024, True)  # a block-diagonal mask
-    assert eval_shapes(replace(one, eval_sample_packing=False), None) == [BatchShape(3, 512, True)] * 2
+    assert largest(one.changed(packing_rows="micro")) == BatchShape(2, 1024, True)  # a block-diagonal mask
+    assert eval_shapes(one.changed(eval_sample_packing=False), None) == [BatchShape(3, 512, True)] * 2
 
 
 def test_made_up_lengths_reach_the_longest_and_vary():
@@ -132,7 +129,7 @@ def test_a_length_of_thousands_of_digits_and_a_file_of_millions_of_lines_are_ref
 
 
 def test_losses_that_take_labelled_tokens_are_told_how_many():
-    tiled = replace(RUN, loss_kernel="tiled", long_rows="cut")
+    tiled = RUN.changed(loss_kernel="tiled", long_rows="cut")
     told = Lengths(tokens=[100, 200, 1500, 60], labelled=[90, 180, 1400, 0])
     first, second = train_shapes(tiled, told)
     assert (first.tokens, labels_in(first)) == (300, 270)
@@ -143,7 +140,7 @@ def test_losses_that_take_labelled_tokens_are_told_how_many():
 
 
 def test_widths_of_packed_batches_are_taken_as_they_are():
-    one = replace(RUN, sample_packing=True, packing_rows="one")
+    one = RUN.changed(sample_packing=True, packing_rows="one")
     given = Lengths(tokens=[2040, 1999], labelled=[1900, 1800], packed=True)
     assert [(shape.rows, shape.width, shape.labelled) for shape in train_shapes(one, given)] == [
         (1, 2040, 1900),

@@ -14,7 +14,7 @@ from vramwise.ghost.model.block import ParallelBlock
 from vramwise.ghost.sharding import sharding_of
 from vramwise.ghost.tape import Tape
 
-FULL = replace(RUN, adapter=None, lora_r=None, sequence_len=64, attn_implementation="sdpa")
+FULL = RUN.changed(adapter=None, lora_r=None, sequence_len=64, attn_implementation="sdpa")
 
 
 def builder(model):

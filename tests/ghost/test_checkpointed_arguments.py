@@ -15,8 +15,7 @@ MODEL = replace(FULL.model, num_hidden_layers=2)
 
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_without_reentry_the_mask_goes_before_the_embeddings_gradient_comes(reentrant):
-    run = replace(
-        FULL.run,
+    run = FULL.run.changed(
         recompute=True,
         gradient_checkpointing=True,
         checkpointing_reentrant=reentrant,

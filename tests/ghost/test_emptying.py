@@ -19,7 +19,7 @@ EVAL = {"evaluates": True, "eval_batch_size": 2, "eval_sequence_len": 64, "eval_
 
 def places(steps=4, **changes) -> list[tuple[str, int]]:
     """The phase in which each emptying happens, loading apart."""
-    run = replace(LORA.run, sequence_len=64, **changes)
+    run = LORA.run.changed(sequence_len=64, **changes)
     found, phase = [], None
     timeline = unroll(ghost_run(run, MODEL, gpu=H200, steps=steps)[0])
     for event in timeline.events:
@@ -67,7 +67,7 @@ def test_emptying_lowers_what_an_evaluation_leaves_reserved():
     """Batches of many widths: without emptying, the blocks of each stay."""
 
     def reserved(every):
-        run = replace(LORA.run, sequence_len=64, **{**EVAL, "eval_sequence_len": 2048}, eval_empties_every=every)
+        run = LORA.run.changed(sequence_len=64, **{**EVAL, "eval_sequence_len": 2048}, eval_empties_every=every)
         timeline, _ = ghost_run(run, MODEL, gpu=H200, eval_widths=[700, 1100, 1500, 1900])
         return simulate(timeline, parse_settings("", (2, 11))).peak_reserved_bytes
 

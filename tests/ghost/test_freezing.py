@@ -15,7 +15,7 @@ LORA = next(case for case in cases(BUNDLED) if case.name == "lora_llama8b_s1024_
 
 
 def gradients(case, **changes) -> set[str]:
-    run, model = replace(case.run, sequence_len=64, **changes), replace(case.model, num_hidden_layers=3)
+    run, model = case.run.changed(sequence_len=64, **changes), replace(case.model, num_hidden_layers=3)
     timeline = unroll(ghost_run(run, model, gpu=H200, steps=1)[0])
     tags = {timeline.tags[event.tag] for event in timeline.events if event.action == Action.ALLOC}
     return {tag.label for tag in tags if tag.category == "gradients"}

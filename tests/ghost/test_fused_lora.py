@@ -106,19 +106,19 @@ def built(run):
 
 
 def test_each_part_has_a_kernel_of_its_own():
-    run = replace(LORA.run, lora_target_linear=True, fused_lora=("mlp",))
+    run = LORA.run.changed(lora_target_linear=True, fused_lora=("mlp",))
     block = built(run)
     assert isinstance(block.mlp, FusedLoraMlp)
     assert block.attention.qkv is None
     assert isinstance(block.attention.o, LoraLinear)
-    block = built(replace(run, fused_lora=ALL))
+    block = built(run.changed(fused_lora=ALL))
     assert isinstance(block.attention.qkv, FusedLoraQkv)
     assert isinstance(block.attention.o, FusedLoraLinear)
 
 
 def test_a_kernel_needs_an_adapter_on_every_projection():
-    run = replace(LORA.run, lora_target_linear=False, fused_lora=ALL)
-    block = built(replace(run, lora_target_modules=("q_proj", "v_proj", "o_proj", "up_proj")))
+    run = LORA.run.changed(lora_target_linear=False, fused_lora=ALL)
+    block = built(run.changed(lora_target_modules=("q_proj", "v_proj", "o_proj", "up_proj")))
     assert block.attention.qkv is None
     assert isinstance(block.attention.o, FusedLoraLinear)
     assert isinstance(block.mlp, GatedMlp)
@@ -139,16 +139,16 @@ def peak_of(run, width=512):
 @pytest.mark.parametrize("change", [{}, {"lora_dropout": 0.1}, {"use_dora": True}, {"quantization": "4bit"}])
 @pytest.mark.parametrize("checkpointing", [None, True, False])
 def test_whole_runs_take_less_with_them(change, checkpointing):
-    run = replace(LORA.run, lora_target_linear=True, **change)
+    run = LORA.run.changed(lora_target_linear=True, **change)
     if checkpointing is not None:
-        run = replace(run, recompute=True, checkpointing_reentrant=checkpointing)
-    assert peak_of(replace(run, fused_lora=ALL)) <= peak_of(run)
+        run = run.changed(recompute=True, checkpointing_reentrant=checkpointing)
+    assert peak_of(run.changed(fused_lora=ALL)) <= peak_of(run)
 
 
 def test_embeddings_that_want_gradients_make_the_first_block_keep_its_input():
     """Its norm keeps the input in fp32, and the graph keeps the embeddings."""
-    run = replace(LORA.run, recompute=False)
-    more = peak_of(replace(run, embeddings_want_grads=True), 2048) - peak_of(run, 2048)
+    run = LORA.run.changed(recompute=False)
+    more = peak_of(run.changed(embeddings_want_grads=True), 2048) - peak_of(run, 2048)
     rows = 2048 * MODEL.hidden_size
     assert more == pytest.approx(rows * (4 + 2), rel=0.01)
 

@@ -66,7 +66,7 @@ def test_desktop_cards_stage_keys_and_values_of_wide_heads_too():
 
 
 def run_of(**changes):
-    return ghost_run(replace(LORA.run, **changes), MODEL, gpu=H200)[0]
+    return ghost_run(LORA.run.changed(**changes), MODEL, gpu=H200)[0]
 
 
 def bytes_of(timeline, category, phase="load"):
@@ -84,8 +84,8 @@ def bytes_of(timeline, category, phase="load"):
 @pytest.mark.parametrize("tied", [True, False])
 def test_each_saved_module_gets_a_trainable_copy_of_its_own_tied_or_not(saved, copies, tied):
     model = replace(MODEL, tie_word_embeddings=tied)
-    run = replace(LORA.run, recompute=True, lora_modules_to_save=saved)
-    plain = ghost_run(replace(run, lora_modules_to_save=()), model, gpu=H200)[0]
+    run = LORA.run.changed(recompute=True, lora_modules_to_save=saved)
+    plain = ghost_run(run.changed(lora_modules_to_save=()), model, gpu=H200)[0]
     timeline = ghost_run(run, model, gpu=H200)[0]
     table = model.vocab_size * model.hidden_size * 2
     assert bytes_of(timeline, "weights") - bytes_of(plain, "weights") == copies * table
@@ -112,10 +112,10 @@ def test_dropout_of_a_models_own_config_keeps_masks(family):
 
     plain = replace(small_model(family), hidden_dropout=0.0, embedding_dropout=0.0)
     dropping = replace(plain, hidden_dropout=0.1)
-    run = replace(LORA.run, sequence_len=256, lora_target_linear=True)
+    run = LORA.run.changed(sequence_len=256, lora_target_linear=True)
     without = ghost_run(run, plain, gpu=H200)[0]
     assert len(ghost_run(run, dropping, gpu=H200)[0].events) > len(without.events)
-    evaluated = replace(run, evaluates=True, eval_batch_size=1)
+    evaluated = run.changed(evaluates=True, eval_batch_size=1)
     figures = [bytes_of(ghost_run(evaluated, model, gpu=H200)[0], "activations", "eval") for model in (plain, dropping)]
     assert figures[0] == figures[1]
 

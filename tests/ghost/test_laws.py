@@ -1,7 +1,5 @@
 """Laws that any prediction obeys, whatever the family and the method: more of it needs more, a limit is a limit."""
 
-from dataclasses import replace
-
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -9,7 +7,7 @@ from truth import BUNDLED, cases
 from vramwise.facts.model_config import model_from_config
 from vramwise.variants.prediction import Prediction, predict_run
 
-RUN = next(case.run for case in cases(BUNDLED) if case.run.adapter == "lora")
+RUN = next(case.run for case in cases(BUNDLED) if case.run.adapter.kind == "lora")
 FAMILIES = [
     "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "phi", "mixtral", "qwen3_moe",
     "olmo2", "olmoe", "gpt_neox", "falcon", "starcoder2", "granite", "smollm3",
@@ -34,8 +32,7 @@ NEARLY = 1.001
 @st.composite
 def runs(draw):
     adapter = draw(st.sampled_from([None, "lora", "qlora"]))
-    return replace(
-        RUN,
+    return RUN.changed(
         adapter=adapter,
         quantization="4bit" if adapter == "qlora" else None,
         lora_r=8 if adapter else None,
@@ -78,18 +75,18 @@ def law(test):
 def test_more_of_anything_never_needs_less(run, family):
     need = allocated(run, family)
     assert need <= allocated(run, family, vocab=40000) * NEARLY
-    larger = [{"micro_batch_size": run.micro_batch_size + 1}, {"sequence_len": run.sequence_len * 2}]
-    if run.adapter:
+    larger = [{"micro_batch_size": run.batch.micro_batch_size + 1}, {"sequence_len": run.shapes.sequence_len * 2}]
+    if run.adapter.kind:
         larger.append({"lora_r": 32})
     for change in larger:
-        assert need <= allocated(replace(run, **change), family) * NEARLY, change
+        assert need <= allocated(run.changed(**change), family) * NEARLY, change
 
 
 @law
 def test_fewer_bits_hold_smaller_weights(run, family):
-    lora = replace(run, adapter="lora", lora_r=8, quantization=None)
+    lora = run.changed(adapter="lora", lora_r=8, quantization=None)
     four, eight, sixteen = (
-        predicted(replace(lora, quantization=bits), family).needs.breakdown_bytes["weights"]
+        predicted(lora.changed(quantization=bits), family).needs.breakdown_bytes["weights"]
         for bits in ("4bit", "8bit", None)
     )
     assert four < eight < sixteen
@@ -98,7 +95,7 @@ def test_fewer_bits_hold_smaller_weights(run, family):
 @law
 def test_what_is_predicted_to_be_reserved_is_enough_and_a_third_is_not(run, family):
     # Against a limit torch counts an expandable segment's request in full, though less is missing: not enough then.
-    run = replace(run, allocator="")
+    run = run.changed(allocator="")
     needs = predicted(run, family).needs
     assert needs.peak_allocated_bytes <= needs.peak_reserved_bytes
     enough = predicted(run, family, limit_bytes=needs.highest_reserved_bytes)
@@ -113,13 +110,13 @@ def test_what_is_predicted_to_be_reserved_is_enough_and_a_third_is_not(run, fami
 @law
 def test_accumulation_keeps_gradients_longer_and_nothing_else(run, family):
     once, twice, often = (
-        predicted(replace(run, gradient_accumulation_steps=count), family).needs for count in (1, 2, 6)
+        predicted(run.changed(gradient_accumulation_steps=count), family).needs for count in (1, 2, 6)
     )
     held = once.breakdown_bytes["weights"] * 2  # gradients are as large as weights, or twice that in fp32
     assert once.peak_allocated_bytes <= twice.peak_allocated_bytes <= once.peak_allocated_bytes + held
     # The inputs of all micro-batches of a step are on the card at once: three tensors of 64-bit numbers each.
-    width = run.sequence_len + run.pad_multiple
-    inputs = 4 * 3 * run.micro_batch_size * width * 8
+    width = run.shapes.sequence_len + run.shapes.pad_multiple
+    inputs = 4 * 3 * run.batch.micro_batch_size * width * 8
     assert twice.peak_allocated_bytes <= often.peak_allocated_bytes <= twice.peak_allocated_bytes + inputs
 
 

@@ -19,17 +19,17 @@ from vramwise.timeline import Action
 from vramwise.types import TrainedBlocks
 
 CASES = {case.name: case for case in cases(BUNDLED)}
-LORA = replace(CASES["lora_llama8b_s1024_b1_nogc"].run, evaluates=True, eval_batch_size=1, eval_on_start=True)
+LORA = CASES["lora_llama8b_s1024_b1_nogc"].run.changed(evaluates=True, eval_batch_size=1, eval_on_start=True)
 MODEL = replace(CASES["lora_llama8b_s1024_b1_nogc"].model, num_hidden_layers=9)
 CHECKPOINTED = {"recompute": True, "gradient_checkpointing": True}
 RUNS = {
     "lora": LORA,
-    "checkpointed": replace(LORA, **CHECKPOINTED),
-    "reentrant, casts until the end": replace(LORA, **CHECKPOINTED, checkpointing_reentrant=True, autocast=True),
-    "8 bit, held by the graph": replace(LORA, quantization="8bit", weights_dtype="fp16"),
-    "full": replace(LORA, adapter=None, optimizer="adamw_torch", gradient_accumulation_steps=3),
-    "the last blocks trained": replace(LORA, adapter=None, trained_blocks=TrainedBlocks(count=8), **CHECKPOINTED),
-    "a reference beside it": replace(LORA, objective="dpo", reference="adapter_off", **CHECKPOINTED),
+    "checkpointed": LORA.changed(**CHECKPOINTED),
+    "reentrant, casts until the end": LORA.changed(**CHECKPOINTED, checkpointing_reentrant=True, autocast=True),
+    "8 bit, held by the graph": LORA.changed(quantization="8bit", weights_dtype="fp16"),
+    "full": LORA.changed(adapter=None, optimizer="adamw_torch", gradient_accumulation_steps=3),
+    "the last blocks trained": LORA.changed(adapter=None, trained_blocks=TrainedBlocks(count=8), **CHECKPOINTED),
+    "a reference beside it": LORA.changed(objective="dpo", reference="adapter_off", **CHECKPOINTED),
 }
 
 

@@ -20,8 +20,8 @@ LORA = CASES["lora_llama8b_s1024_b1_nogc"]
 UNTIED = replace(LORA.model, num_hidden_layers=2)
 TIED = replace(CASES["full_qwen05_s1024_b2_ga2"].model, num_hidden_layers=2)
 MOE = replace(CASES["lora_olmoe_s1024_b2_gc_attn"].model, num_hidden_layers=2)
-READ = replace(LORA.run, loads_through="device", upcasts_at_load=(), resets_load_peaks=False)
-QLORA = replace(READ, adapter="qlora", quantization="4bit", quantised_base_prepared="no")
+READ = LORA.run.changed(loads_through="device", upcasts_at_load=(), resets_load_peaks=False)
+QLORA = READ.changed(adapter="qlora", quantization="4bit", quantised_base_prepared="no")
 MIB = 1024**2
 EMBEDDINGS = ("norm", "router", "embedding", "lm_head")
 
@@ -74,7 +74,7 @@ class TestReadingOntoTheCard:
     def test_a_number_comes_before_it_and_leaves_the_segment_that_is_taken_off(self):
         t, _weights = loading()
         assert [(event.action, event.size_bytes) for event in t.events[1:3]] == [(Action.ALLOC, 8), (Action.FREE, 8)]
-        t, _weights = loading(replace(READ, sharding="ddp", gpus=2, data_parallel=2))
+        t, _weights = loading(READ.changed(sharding="ddp", gpus=2, data_parallel=2))
         assert t.events[1].size_bytes == total(UNTIED)
 
     def test_tied_weights_count_once_in_it(self):
@@ -86,7 +86,7 @@ class TestReadingOntoTheCard:
         linear = sum(p.numel for p in parameters(UNTIED) if p.kind == "linear")
         t, _weights = loading(QLORA)
         assert warm_up(t) == rest + linear // 2
-        t, _weights = loading(replace(QLORA, quantization="8bit"))
+        t, _weights = loading(QLORA.changed(quantization="8bit"))
         assert warm_up(t) == rest + linear
 
     def test_it_leaves_a_part_of_the_card_alone(self):
@@ -95,7 +95,7 @@ class TestReadingOntoTheCard:
         assert warm_up(t) - 2 * MIB == (H200.memory_bytes - int(1.2 * 1024**3)) // 2 * 2
 
     def test_there_is_none_where_experts_are_quantised_on_the_way(self):
-        run = replace(QLORA, expert_quantization="4bit")
+        run = QLORA.changed(expert_quantization="4bit")
         t, _weights = loading(run, MOE)
         assert all(label != "warm-up of the allocator" for _, label in requests(t))
 
@@ -111,7 +111,7 @@ class TestReadingOntoTheCard:
         assert [label for size, label in requests(t) if size == embedding(TIED) * 2] == ["model.embed_tokens.weight"]
 
     def test_an_8_bit_weight_is_there_in_both_types_while_it_is_quantised(self):
-        t, weights = loading(replace(QLORA, quantization="8bit"))
+        t, weights = loading(QLORA.changed(quantization="8bit"))
         name = "model.layers.0.mlp.up_proj.weight"
         numel = weights.shapes[name][0] * weights.shapes[name][1]
         assert [size for size, label in requests(t) if label == name] == [
@@ -143,7 +143,7 @@ class TestExperts:
         assert sizes[start : start + MOE.num_experts + 1] == [each] * MOE.num_experts + [self.DOWN.numel * 2]
 
     def test_quantised_on_the_way_each_leaves_no_cache_behind(self):
-        t, _weights = loading(replace(QLORA, expert_quantization="4bit"), MOE)
+        t, _weights = loading(QLORA.changed(expert_quantization="4bit"), MOE)
         emptied = [event.action for event in t.events].count(Action.EMPTY_CACHE)
         # two weights a layer, once when all are there, and before the first step
         assert emptied == 2 * MOE.num_hidden_layers + 2
@@ -163,32 +163,32 @@ class TestExperts:
 
 class TestCasts:
     def test_embeddings_go_to_fp32_and_back_one_after_the_other(self):
-        t, weights = loading(replace(READ, upcasts_at_load=EMBEDDINGS))
+        t, weights = loading(READ.changed(upcasts_at_load=EMBEDDINGS))
         large = [size for size, _ in requests(t) if size >= embedding(UNTIED) * 2][1:]
         narrow, wide = embedding(UNTIED) * 2, embedding(UNTIED) * 4
         assert large == [narrow, narrow, wide, wide, narrow, narrow]
         assert weights.by_name["lm_head.weight"].dtype is BF16
 
     def test_where_they_stay_they_are_cast_once(self):
-        t, weights = loading(replace(READ, adapter=None, upcasts_at_load=EMBEDDINGS, fp32_embeddings=True))
+        t, weights = loading(READ.changed(adapter=None, upcasts_at_load=EMBEDDINGS, fp32_embeddings=True))
         assert sum(size == embedding(UNTIED) * 4 for size, _ in requests(t)) == 2
         assert weights.by_name["lm_head.weight"].dtype is FP32
         assert weights.by_name["model.norm.weight"].dtype is FP32
 
     def test_routers_stay_in_fp32(self):
-        _t, weights = loading(replace(READ, upcasts_at_load=EMBEDDINGS), MOE)
+        _t, weights = loading(READ.changed(upcasts_at_load=EMBEDDINGS), MOE)
         router = next(p.name for p in parameters(MOE) if p.kind == "router")
         assert weights.by_name[router].dtype is FP32
 
     @pytest.mark.parametrize(("prepared", "wide"), [("no", 0), ("but embeddings", 0), ("all", 2)])
     def test_pefts_preparation_casts_what_it_does_not_spare(self, prepared, wide):
-        t, weights = loading(replace(QLORA, quantised_base_prepared=prepared))
+        t, weights = loading(QLORA.changed(quantised_base_prepared=prepared))
         assert sum(size == embedding(UNTIED) * 4 for size, _ in requests(t)) == wide
         assert weights.by_name["model.norm.weight"].dtype is BF16
 
     def test_experts_that_are_not_quantised_stay_in_fp32_after_it(self):
         experts = next(p.name for p in parameters(MOE) if p.kind == "experts")
-        _t, weights = loading(replace(QLORA, quantised_base_prepared="all"), MOE)
+        _t, weights = loading(QLORA.changed(quantised_base_prepared="all"), MOE)
         assert weights.by_name[experts].dtype is FP32
         _t, weights = loading(QLORA, MOE)
         assert weights.by_name[experts].dtype is BF16
@@ -196,15 +196,15 @@ class TestCasts:
 
 class TestPeaks:
     def test_they_begin_anew_when_the_base_is_ready_and_when_adapters_are(self):
-        run = replace(READ, resets_load_peaks=True)
+        run = READ.changed(resets_load_peaks=True)
         t, _weights = loading(run)
         kinds = [event.action for event in t.events if event.action in (Action.RESET_PEAKS, Action.EMPTY_CACHE)]
         assert kinds == [Action.RESET_PEAKS, Action.RESET_PEAKS, Action.EMPTY_CACHE]
-        t, _weights = loading(replace(run, adapter=None))
+        t, _weights = loading(run.changed(adapter=None))
         assert [event.action for event in t.events].count(Action.RESET_PEAKS) == 1
 
     def test_adapters_that_the_trainer_adds_come_after_the_cache_is_emptied(self):
-        t, _weights = loading(replace(READ, rl="dpo"))
+        t, _weights = loading(READ.changed(rl="dpo"))
         emptied = next(index for index, event in enumerate(t.events) if event.action == Action.EMPTY_CACHE)
         labels = {t.tags[event.tag].label for event in t.events[emptied:] if event.action == Action.ALLOC}
         assert labels
@@ -212,7 +212,7 @@ class TestPeaks:
 
 
 class TestByWayOfTheHost:
-    RUN = replace(READ, loads_through="host", upcasts_at_load=EMBEDDINGS)
+    RUN = READ.changed(loads_through="host", upcasts_at_load=EMBEDDINGS)
 
     def test_nothing_passes_by(self):
         t, weights = loading(self.RUN)
@@ -228,17 +228,17 @@ class TestByWayOfTheHost:
         assert labels[at + 1 : at + 3] == [f"model.layers.0.self_attn.q_proj.lora_{letter}" for letter in "AB"]
 
     def test_embeddings_arrive_in_the_type_they_stay_in(self):
-        _t, weights = loading(replace(self.RUN, adapter=None, fp32_embeddings=True))
+        _t, weights = loading(self.RUN.changed(adapter=None, fp32_embeddings=True))
         assert weights.by_name["model.embed_tokens.weight"].dtype is FP32
         assert weights.by_name["model.layers.0.mlp.up_proj.weight"].dtype is BF16
 
     def test_saved_modules_come_too(self):
-        run = replace(self.RUN, lora_modules_to_save=("embed_tokens",))
-        assert held(run) == held(replace(run, loads_through="device")) > held(self.RUN)
+        run = self.RUN.changed(lora_modules_to_save=("embed_tokens",))
+        assert held(run) == held(run.changed(loads_through="device")) > held(self.RUN)
 
 
 def test_layers_leave_the_card_when_the_whole_model_has_been_on_it():
-    run = replace(READ, layer_offloading=True, resets_load_peaks=True)
+    run = READ.changed(layer_offloading=True, resets_load_peaks=True)
     t, weights = loading(run)
     assert max(levels(t)) >= total(UNTIED)
     assert levels(t)[-1] < total(UNTIED) // 4
@@ -258,7 +258,7 @@ def test_a_checkpoint_that_is_packed_already_passes_nothing_by():
 
 
 def test_a_reference_model_is_read_and_cast_like_the_trained_one():
-    run = replace(READ, upcasts_at_load=EMBEDDINGS, resets_load_peaks=True)
+    run = READ.changed(upcasts_at_load=EMBEDDINGS, resets_load_peaks=True)
     t, reference = loading(run, loader=load_reference)
     assert not reference.adapters
     assert levels(t)[-1] >= total(UNTIED)
@@ -268,7 +268,7 @@ def test_a_reference_model_is_read_and_cast_like_the_trained_one():
 @pytest.mark.parametrize(("sharding", "kept"), [("none", True), ("fsdp2", False)])
 def test_nobody_marks_a_reference_model_as_frozen(sharding, kept):
     """So that autocast keeps its copies of weights in fp32 until the pass ends; what is sharded is cast elsewhere."""
-    run = replace(READ, sharding=sharding, **({} if sharding == "none" else {"gpus": 2, "data_parallel": 2}))
+    run = READ.changed(sharding=sharding, **({} if sharding == "none" else {"gpus": 2, "data_parallel": 2}))
     _t, reference = loading(run, loader=load_reference)
     assert all((parameter.node is not None) is kept for parameter in reference.by_name.values())
 
@@ -276,7 +276,7 @@ def test_nobody_marks_a_reference_model_as_frozen(sharding, kept):
 @pytest.mark.parametrize(("settings", "hole"), [("", True), ("expandable_segments:True", False)])
 def test_a_second_model_asks_for_less_by_what_the_first_left_idle(settings, hole):
     """Embeddings cast to fp32 leave a hole in the first segment, which cannot be handed back; pages of its own can."""
-    run = replace(READ, adapter=None, upcasts_at_load=("embedding",), fp32_embeddings=True, allocator=settings)
+    run = READ.changed(adapter=None, upcasts_at_load=("embedding",), fp32_embeddings=True, allocator=settings)
     model = replace(TIED, num_hidden_layers=24)
     t, first = loading(run, model)
     load_reference(t, model, run, sharding_of(run))

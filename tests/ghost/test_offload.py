@@ -95,7 +95,7 @@ def test_what_came_back_goes_when_the_next_step_is_done(nested, held):
 
 
 def peak(layers=6, **changes) -> int:
-    run = replace(LORA.run, sequence_len=512, micro_batch_size=4, **changes)
+    run = LORA.run.changed(sequence_len=512, micro_batch_size=4, **changes)
     timeline = unroll(ghost_run(run, replace(LORA.model, num_hidden_layers=layers), gpu=H200, steps=2)[0])
     level = highest = 0
     seen = False
@@ -119,7 +119,7 @@ def test_inputs_of_checkpointed_blocks_leave_the_card(mode, reentrant):
 
 
 def test_each_micro_step_begins_with_an_emptied_cache():
-    run = replace(LORA.run, sequence_len=64, activation_offloading="stream", gradient_accumulation_steps=2)
+    run = LORA.run.changed(sequence_len=64, activation_offloading="stream", gradient_accumulation_steps=2)
     timeline = unroll(ghost_run(run, replace(LORA.model, num_hidden_layers=2), gpu=H200, steps=3)[0])
     start = next(i for i, e in enumerate(timeline.events) if e.action == Action.PHASE and timeline.phases[e.tag].step)
     assert sum(event.action == Action.EMPTY_CACHE for event in timeline.events[start:]) == 6

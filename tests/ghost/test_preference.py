@@ -18,8 +18,7 @@ from vramwise.variants.lengths import Lengths, parse_lengths, train_shapes
 CASES = {case.name: case for case in cases(BUNDLED)}
 LORA = CASES["lora_llama8b_s1024_b1_nogc"]
 SMALL = replace(LORA.model, num_hidden_layers=2, vocab_size=50_000)
-RUN = replace(
-    LORA.run,
+RUN = LORA.run.changed(
     micro_batch_size=2,
     sequence_len=256,
     gradient_accumulation_steps=1,
@@ -30,10 +29,9 @@ RUN = replace(
     recompute=True,
     gradient_checkpointing=True,
 )
-DPO = replace(RUN, rl="dpo", objective="dpo", reference="adapter_off", log_probs="copied")
-KTO = replace(RUN, rl="kto", objective="kto", reference="adapter_off")
-GRPO = replace(
-    RUN,
+DPO = RUN.changed(rl="dpo", objective="dpo", reference="adapter_off", log_probs="copied")
+KTO = RUN.changed(rl="kto", objective="kto", reference="adapter_off")
+GRPO = RUN.changed(
     rl="grpo",
     objective="grpo",
     reference="adapter_copy",
@@ -79,7 +77,7 @@ def weights(timeline: Timeline) -> int:
 
 
 def test_pairs_double_the_rows():
-    assert [rows_a_sample(replace(RUN, objective=name)) for name in ("dpo", "orpo", "cpo", "reward", "kto")] == [
+    assert [rows_a_sample(RUN.changed(objective=name)) for name in ("dpo", "orpo", "cpo", "reward", "kto")] == [
         2,
         2,
         2,
@@ -94,21 +92,21 @@ def test_pairs_double_the_rows():
 
 def test_a_pair_goes_with_either_of_its_rows():
     lengths = Lengths(tokens=[100, 600, 50, 60], pairs=True)
-    assert train_shapes(replace(DPO, long_rows="drop"), lengths) == [BatchShape(2, 60, True)]
-    assert train_shapes(replace(DPO, long_rows="cut"), lengths) == [BatchShape(4, 256, True)]
+    assert train_shapes(DPO.changed(long_rows="drop"), lengths) == [BatchShape(2, 60, True)]
+    assert train_shapes(DPO.changed(long_rows="cut"), lengths) == [BatchShape(4, 256, True)]
 
 
 def test_lengths_of_pairs_are_no_lengths_of_samples():
     with pytest.raises(VramwiseError, match="the lengths are pairs, but training on text takes one row a sample"):
-        train_shapes(replace(KTO, objective="tokens", rl=None), Lengths(tokens=[10, 20], pairs=True))
+        train_shapes(KTO.changed(objective="tokens", rl=None), Lengths(tokens=[10, 20], pairs=True))
 
 
 def test_prompts_become_rows_of_prompt_and_completion():
-    run = replace(GRPO, rows_per_prompt=2, micro_batch_size=4)
+    run = GRPO.changed(rows_per_prompt=2, micro_batch_size=4)
     assert train_shapes(run, Lengths(tokens=[100, 40])) == [BatchShape(4, 132, True)]
     assert train_shapes(run, Lengths(tokens=[40, 40])) == [BatchShape(4, 72, False)]
     assert largest(run).width == 256
-    assert largest(replace(run, completion_len=512)).width == 768
+    assert largest(run.changed(completion_len=512)).width == 768
 
 
 def test_dpo_holds_both_models_logits_and_a_copy_of_each():
@@ -122,44 +120,44 @@ def test_dpo_holds_both_models_logits_and_a_copy_of_each():
 
 
 def test_dpo_may_learn_the_chosen_rows_besides():
-    besides = ghost(replace(DPO, chosen_cross_entropy=True))
+    besides = ghost(DPO.changed(chosen_cross_entropy=True))
     half = 2 * 255 * 50_000 * 4
     assert [size for size in sizes(besides, "log-softmax of the chosen rows") if size > 2**20] == [half, half]
     assert peak(besides) > peak(ghost(DPO))
 
 
 def test_a_fused_kernel_copies_nothing():
-    copied, fused = ghost(DPO), ghost(replace(DPO, log_probs="fused"))
+    copied, fused = ghost(DPO), ghost(DPO.changed(log_probs="fused"))
     assert max(sizes(fused, "log-probabilities")) == 4 * 255 * 4
     assert peak(copied) - peak(fused) > 4 * 255 * 50_000 * 4
 
 
 def test_chunks_need_no_logits_at_all():
-    timeline = ghost(replace(DPO, log_probs="chunked"))
+    timeline = ghost(DPO.changed(log_probs="chunked"))
     assert sizes(timeline, "logits in fp32") == []
-    assert peak(timeline) < peak(ghost(replace(DPO, log_probs="fused")))
-    assert peak(ghost(replace(DPO, log_probs="chunked", **FULL))) > peak(timeline)
+    assert peak(timeline) < peak(ghost(DPO.changed(log_probs="fused")))
+    assert peak(ghost(DPO.changed(log_probs="chunked", **FULL))) > peak(timeline)
 
 
 def test_the_reference_has_its_own_phase_unless_it_was_asked_before():
     assert phases(ghost(DPO), 2).count("reference") == 1
-    before = ghost(replace(DPO, reference_precomputed=True))
+    before = ghost(DPO.changed(reference_precomputed=True))
     assert "reference" in phases(before, 0)
     assert "reference" not in phases(before, 2)
     assert peak(before) < peak(ghost(DPO))
 
 
 def test_a_reference_model_is_a_second_model_in_its_own_type():
-    alone = weights(ghost(replace(DPO, **FULL | {"reference": "none"})))
-    in_half = weights(ghost(replace(DPO, **FULL)))
-    in_full = weights(ghost(replace(DPO, **FULL, reference_dtype="fp32")))
+    alone = weights(ghost(DPO.changed(**FULL | {"reference": "none"})))
+    in_half = weights(ghost(DPO.changed(**FULL)))
+    in_full = weights(ghost(DPO.changed(**FULL, reference_dtype="fp32")))
     assert in_half == pytest.approx(2 * alone, rel=1e-3)
     assert in_full == pytest.approx(3 * alone, rel=1e-3)
-    assert weights(ghost(replace(DPO, **FULL, spare_model=True))) == in_half  # it is gone before the first step
+    assert weights(ghost(DPO.changed(**FULL, spare_model=True))) == in_half  # it is gone before the first step
 
 
 def test_an_adapter_switched_off_costs_nothing_a_copy_costs_the_adapter():
-    copied = ghost(replace(DPO, reference="adapter_copy"))
+    copied = ghost(DPO.changed(reference="adapter_copy"))
     labels = [tag.label for tag in copied.tags]
     copies = [event for event in copied.events if "of the reference" in labels[event.tag] and event.action == 0]
     assert weights(ghost(DPO)) == weights(ghost(RUN))
@@ -168,13 +166,13 @@ def test_an_adapter_switched_off_costs_nothing_a_copy_costs_the_adapter():
 
 def test_a_quantised_base_has_its_adapter_in_bf16():
     quantised = {"quantization": "4bit", "adapter": "qlora"}
-    wide = weights(ghost(replace(RUN, **quantised)))
-    assert weights(ghost(replace(DPO, **quantised))) < wide
-    assert weights(ghost(replace(RUN, **quantised, objective="orpo"))) == wide
+    wide = weights(ghost(RUN.changed(**quantised)))
+    assert weights(ghost(DPO.changed(**quantised))) < wide
+    assert weights(ghost(RUN.changed(**quantised, objective="orpo"))) == wide
 
 
 def test_the_cache_is_emptied_after_every_micro_step_where_the_trainer_does_so():
-    run = replace(DPO, empties_cache_each_step=True, gradient_accumulation_steps=3)
+    run = DPO.changed(empties_cache_each_step=True, gradient_accumulation_steps=3)
     timeline = unroll(ghost_run(run, SMALL, gpu=H200, steps=4)[0])
     first = next(i for i, e in enumerate(timeline.events) if e.action == Action.PHASE and timeline.phases[e.tag].step)
     assert sum(event.action == Action.EMPTY_CACHE for event in timeline.events[first:]) == 3 * 4
@@ -183,9 +181,9 @@ def test_the_cache_is_emptied_after_every_micro_step_where_the_trainer_does_so()
 @pytest.mark.parametrize(
     "run",
     [
-        replace(DPO, empties_cache_each_step=True, gradient_accumulation_steps=3),
+        DPO.changed(empties_cache_each_step=True, gradient_accumulation_steps=3),
         KTO,
-        replace(GRPO, gradient_accumulation_steps=2, engine="beside", engine_share=0.3, engine_sleeps=True),
+        GRPO.changed(gradient_accumulation_steps=2, engine="beside", engine_share=0.3, engine_sleeps=True),
     ],
     ids=["dpo", "kto", "grpo"],
 )
@@ -210,26 +208,26 @@ def test_kto_passes_four_times_and_copies_the_logits_by_label():
 
 
 def test_odds_ratios_need_no_reference_but_a_cross_entropy_of_the_chosen():
-    run = replace(RUN, rl="orpo", objective="orpo", log_probs="copied", chosen_cross_entropy=True)
+    run = RUN.changed(rl="orpo", objective="orpo", log_probs="copied", chosen_cross_entropy=True)
     timeline = ghost(run)
     assert "reference" not in phases(timeline, 2)
     # the two chosen rows are joined, and their log-softmax is kept
     assert [size for size in sizes(timeline, "log-softmax of the chosen rows") if size > 2**20] == [
         2 * 255 * 50_000 * 4
     ] * 2
-    assert sizes(ghost(replace(run, chosen_cross_entropy=False)), "log-softmax of the chosen rows") == []
-    one = ghost(replace(run, micro_batch_size=1))
+    assert sizes(ghost(run.changed(chosen_cross_entropy=False)), "log-softmax of the chosen rows") == []
+    one = ghost(run.changed(micro_batch_size=1))
     assert len([size for size in sizes(one, "log-softmax of the chosen rows") if size > 2**20]) == 1
 
 
 def test_a_reward_model_has_no_logits_over_the_vocabulary():
-    run = replace(RUN, **FULL | {"reference": "none"}, objective="reward")
+    run = RUN.changed(**FULL | {"reference": "none"}, objective="reward")
     timeline = ghost(run)
     rows, width = largest(run)[:2]
     assert max(sizes(timeline, "scores")) == rows * width * 2
     assert not sizes(timeline, "logits")
     assert any("score.weight" in tag.label for tag in timeline.tags if tag.category == "optimizer")
-    labels = ghost(replace(run, objective="process_reward"))
+    labels = ghost(run.changed(objective="process_reward"))
     assert 2 * 256 * 2 * 2 in sizes(labels, "scores")
 
 
@@ -240,28 +238,28 @@ def test_generation_comes_first_and_only_completions_have_logits():
     assert set(sizes(timeline, "logits in fp32")) == {2 * 33 * 50_000 * 4}
     cache = sizes(timeline, "keys and values of what is generated")
     assert max(cache) == 2 * SMALL.num_key_value_heads * 256 * SMALL.head_dim * 2
-    assert "generate" not in phases(ghost(replace(GRPO, engine="elsewhere")), 2)
+    assert "generate" not in phases(ghost(GRPO.changed(engine="elsewhere")), 2)
 
 
 def test_an_in_place_division_doubles_the_gradient_of_the_logits():
-    copied, fused = ghost(replace(GRPO, log_probs="copied")), ghost(replace(GRPO, log_probs="fused"))
+    copied, fused = ghost(GRPO.changed(log_probs="copied")), ghost(GRPO.changed(log_probs="fused"))
     whole, part = 2 * 33 * 50_000 * 4, 2 * 32 * 50_000 * 4
     assert sizes(copied, "logits in fp32: backward")[:4] == [whole, whole, part, part]
     assert max(sizes(fused, "log-probabilities: backward")) == part
 
 
 def test_all_rows_of_a_step_are_generated_at_once_and_scored_in_turns():
-    run = replace(GRPO, gradient_accumulation_steps=4, generation_rows=8)
+    run = GRPO.changed(gradient_accumulation_steps=4, generation_rows=8)
     cache = sizes(ghost(run), "keys and values of what is generated")
     assert max(cache) == 8 * SMALL.num_key_value_heads * 256 * SMALL.head_dim * 2
     assert set(sizes(ghost(run), "logits in fp32")) == {2 * 33 * 50_000 * 4}
 
 
 def test_an_engine_beside_the_policy_takes_its_share_of_the_card():
-    beside = replace(GRPO, engine="beside", engine_share=0.3, target=replace(GRPO.target, gpu=H200))
+    beside = GRPO.changed(engine="beside", engine_share=0.3, target=replace(GRPO.target, gpu=H200))
     share = int(0.3 * H200.memory_bytes)
-    assert peak(ghost(beside)) - peak(ghost(replace(GRPO, engine="elsewhere"))) == pytest.approx(share, abs=512)
-    asleep = peak(ghost(replace(beside, engine_sleeps=True)))
+    assert peak(ghost(beside)) - peak(ghost(GRPO.changed(engine="elsewhere"))) == pytest.approx(share, abs=512)
+    asleep = peak(ghost(beside.changed(engine_sleeps=True)))
     assert share < asleep < peak(ghost(beside))
     _, said = ghost_run(beside, SMALL, gpu=H200)
     assert any("vLLM is counted as 30%" in sentence for sentence in said)
@@ -269,18 +267,21 @@ def test_an_engine_beside_the_policy_takes_its_share_of_the_card():
 
 @pytest.mark.parametrize("objective", ["dpo", "kto", "orpo", "reward", "process_reward", "grpo"])
 def test_evaluation_leaves_no_graph(objective):
-    run = replace(
-        GRPO if objective == "grpo" else replace(DPO, objective=objective, reference="none"),
-        evaluates=True,
-        eval_batch_size=2,
-        eval_sequence_len=256,
+    run = (
+        GRPO
+        if objective == "grpo"
+        else DPO.changed(objective=objective, reference="none").changed(
+            valuates=True,
+            eval_batch_size=2,
+            eval_sequence_len=256,
+        )
     )
     timeline = ghost(run)
     assert "eval" in phases(timeline, 2)
 
 
 def test_what_a_model_loaded_in_vain_leaves_is_handed_back_before_training():
-    timeline = ghost(replace(DPO, objective="cpo", rl="simpo", reference="none", spare_model=True))
+    timeline = ghost(DPO.changed(objective="cpo", rl="simpo", reference="none", spare_model=True))
     loading = [event.action for event in timeline.events]
     loading = loading[: loading.index(Action.PHASE, 1)]
     assert Action.FREE not in loading[-loading[::-1].index(Action.EMPTY_CACHE) :]

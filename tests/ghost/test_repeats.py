@@ -14,17 +14,17 @@ from vramwise.ghost.loops.repeated_steps import Recorder
 from vramwise.timeline import Action, MemoryReport, Repeat, Timeline
 
 CASES = {case.name: case for case in cases(BUNDLED)}
-LORA = replace(CASES["lora_llama8b_s1024_b1_nogc"].run, gradient_accumulation_steps=5)
+LORA = CASES["lora_llama8b_s1024_b1_nogc"].run.changed(gradient_accumulation_steps=5)
 MODEL = replace(CASES["lora_llama8b_s1024_b1_nogc"].model, num_hidden_layers=2)
 TORCH = (2, 11)
 RUNS = {
     "lora": (LORA, None),
-    "checkpointed": (replace(LORA, recompute=True, gradient_checkpointing=True, gradient_accumulation_steps=8), None),
-    "full": (replace(LORA, adapter=None, optimizer="adamw_torch"), None),
-    "qlora": (replace(LORA, adapter="qlora", quantization="4bit", optimizer="paged_adamw_8bit"), None),
-    "eval": (replace(LORA, evaluates=True, eval_batch_size=2, eval_steps=2), None),
-    "widths": (replace(LORA, constant_shapes=False), [512, 256, 256, 256, 768, 512, 512, 512, 640, 640]),
-    "offloaded": (replace(LORA, activation_offloading="stream"), None),
+    "checkpointed": (LORA.changed(recompute=True, gradient_checkpointing=True, gradient_accumulation_steps=8), None),
+    "full": (LORA.changed(adapter=None, optimizer="adamw_torch"), None),
+    "qlora": (LORA.changed(adapter="qlora", quantization="4bit", optimizer="paged_adamw_8bit"), None),
+    "eval": (LORA.changed(evaluates=True, eval_batch_size=2, eval_steps=2), None),
+    "widths": (LORA.changed(constant_shapes=False), [512, 256, 256, 256, 768, 512, 512, 512, 640, 640]),
+    "offloaded": (LORA.changed(activation_offloading="stream"), None),
 }
 
 
@@ -87,7 +87,7 @@ def test_also_where_memory_runs_short(settings, monkeypatch):
 
 
 def test_most_turns_of_a_repeat_are_not_played(monkeypatch):
-    run = replace(LORA, gradient_accumulation_steps=64)
+    run = LORA.changed(gradient_accumulation_steps=64)
     timeline = trainer.ghost_run(run, MODEL, gpu=H200, steps=2)[0]
     assert [repeat.times for repeat in timeline.repeats] == [62, 62]
     played = 0
@@ -131,25 +131,25 @@ def test_steps_that_repeat_are_counted_and_reach_the_same_marks():
 
 @pytest.mark.parametrize("accumulation", [2_000, 10**6, 2**31 - 1])
 def test_accumulation_takes_memory_but_no_time(accumulation):
-    run = replace(LORA, gradient_accumulation_steps=accumulation)
+    run = LORA.changed(gradient_accumulation_steps=accumulation)
     timeline, said = trainer.ghost_run(run, MODEL, gpu=H200)
     assert len(timeline.events) < 60_000
     assert any(f"gradient_accumulation_steps {accumulation:,}" in note for note in said)
     report = simulate(timeline, parse_settings("", TORCH), torch=TORCH)
-    assert report.peak_allocated_bytes > accumulation * 3 * 8 * run.sequence_len * run.micro_batch_size
+    assert report.peak_allocated_bytes > accumulation * 3 * 8 * run.shapes.sequence_len * run.batch.micro_batch_size
 
 
 def test_of_many_different_micro_steps_the_first_the_widest_and_the_last_run():
     widths = [64 + number % 700 for number in range(900)]
     widths[800] = 1024
-    run = replace(LORA, gradient_accumulation_steps=900, constant_shapes=False)
+    run = LORA.changed(gradient_accumulation_steps=900, constant_shapes=False)
     _, said = trainer.ghost_run(run, MODEL, gpu=H200, widths=widths, steps=2)
     assert any("64 of a step's 900 micro-steps are simulated" in note for note in said)
 
 
 def test_states_that_never_come_back_are_given_up_in_a_sentence(monkeypatch):
     monkeypatch.setattr("vramwise.allocator.player._PATIENCE", 20_000)
-    run = replace(LORA, gradient_accumulation_steps=10**6)
+    run = LORA.changed(gradient_accumulation_steps=10**6)
     timeline = trainer.ghost_run(run, MODEL, gpu=H200)[0]
     settings = parse_settings("garbage_collection_threshold:0.6", TORCH)
     report = simulate(timeline, settings, torch=TORCH, limit_bytes=10**15)

@@ -49,7 +49,7 @@ def loaded(timeline: Timeline) -> int:
 
 @cache
 def peak(**changes) -> int:
-    timeline = ghost(replace(LORA.run, **changes))
+    timeline = ghost(LORA.run.changed(**changes))
     return max(levels(timeline)[loaded(timeline) :])
 
 
@@ -86,7 +86,7 @@ def test_the_phases_of_a_step():
 
 
 def test_a_replayed_step_is_the_step_run_again(monkeypatch):
-    run = replace(LORA.run, gradient_accumulation_steps=2)
+    run = LORA.run.changed(gradient_accumulation_steps=2)
     fast = ghost(run, steps=5)
     monkeypatch.setattr(replay.Recorder, "replay", lambda *_: False)
     slow = ghost(run, steps=5)
@@ -95,7 +95,7 @@ def test_a_replayed_step_is_the_step_run_again(monkeypatch):
 
 
 def test_replay_mixes_with_evaluations_and_other_shapes(monkeypatch):
-    run = replace(LORA.run, evaluates=True, eval_batch_size=2, eval_steps=2, constant_shapes=False)
+    run = LORA.run.changed(evaluates=True, eval_batch_size=2, eval_steps=2, constant_shapes=False)
     widths = [512, 1024, 512, 768, 512, 1024]
     fast = ghost(run, widths=widths)
     monkeypatch.setattr(replay.Recorder, "replay", lambda *_: False)
@@ -153,8 +153,8 @@ def test_quantised_experts_are_opened_layer_by_layer(bits, held_bytes, opened_by
     experts = sum(parameter.numel for parameter in parameters(moe.model) if ".experts." in parameter.name)
     opened = experts * opened_bytes / moe.model.num_hidden_layers
     for recompute, least, most in ((True, 0, 1.5), (False, 0.9 * moe.model.num_hidden_layers, math.inf)):
-        run = replace(moe.run, recompute=recompute)
-        packed, plain = (ghost(replace(run, expert_quantization=kind), moe.model) for kind in (bits, None))
+        run = moe.run.changed(recompute=recompute)
+        packed, plain = (ghost(run.changed(expert_quantization=kind), moe.model) for kind in (bits, None))
         saved = levels(plain)[loaded(plain)] - levels(packed)[loaded(packed)]
         assert 0.97 < saved / (experts * (2 - held_bytes)) < 1  # scales take the rest
         more = max(levels(packed)[loaded(packed) :]) + saved - max(levels(plain)[loaded(plain) :])
@@ -163,9 +163,9 @@ def test_quantised_experts_are_opened_layer_by_layer(bits, held_bytes, opened_by
 
 def test_ranks_that_share_a_sequence_shard_the_weights_too():
     sharded = {"adapter": None, "sharding": "fsdp2", "gpus": 4}
-    apart = ghost(replace(LORA.run, **sharded, data_parallel=4))
-    together = ghost(replace(LORA.run, **sharded, data_parallel=2, context_parallel_size=2))
-    assert weights(apart) == weights(together) < weights(ghost(replace(LORA.run, adapter=None)))
+    apart = ghost(LORA.run.changed(**sharded, data_parallel=4))
+    together = ghost(LORA.run.changed(**sharded, data_parallel=2, context_parallel_size=2))
+    assert weights(apart) == weights(together) < weights(ghost(LORA.run.changed(adapter=None)))
 
 
 def weights(timeline: Timeline) -> int:
@@ -180,20 +180,20 @@ def test_without_data_the_largest_batch_is_assumed_and_said():
 
 
 def test_batches_from_lengths():
-    run = replace(LORA.run, micro_batch_size=2, constant_shapes=False, pad_to_sequence_len=False, pad_multiple=64)
+    run = LORA.run.changed(micro_batch_size=2, constant_shapes=False, pad_to_sequence_len=False, pad_multiple=64)
     assert from_lengths(run, [100, 200, 64, 64, 5000]) == [
         BatchShape(2, 256, True),
         BatchShape(2, 64, False),
         BatchShape(1, 1024, False),
     ]
-    packed = replace(run, sample_packing=True, packing_rows="one")
+    packed = run.changed(sample_packing=True, packing_rows="one")
     assert largest(packed) == BatchShape(1, 2048, False)
 
 
 def test_fp32_embeddings_take_their_bytes():
     model = replace(FULL.model, num_hidden_layers=2)
-    wide, _ = ghost_run(replace(FULL.run, fp32_embeddings=True), model, gpu=H200)
-    plain, _ = ghost_run(replace(FULL.run, fp32_embeddings=False), model, gpu=H200)
+    wide, _ = ghost_run(FULL.run.changed(fp32_embeddings=True), model, gpu=H200)
+    plain, _ = ghost_run(FULL.run.changed(fp32_embeddings=False), model, gpu=H200)
     assert max(levels(plain)) < max(levels(wide))
 
 

@@ -54,7 +54,7 @@ def ghost(engine: str = "transformers", *, tied: bool = False, **changes: object
         "max_grad_norm": 0.0,
     }
     model = replace(MODEL, tie_word_embeddings=tied)
-    return ghost_run(replace(LORA.run, **(settings | changes)), model, gpu=H200, steps=2)[0]
+    return ghost_run(LORA.run.changed(**(settings | changes)), model, gpu=H200, steps=2)[0]
 
 
 def peaks(timeline: Timeline, kind) -> dict[str, int]:

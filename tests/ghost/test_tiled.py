@@ -1,7 +1,5 @@
 """The head in tiles, plain 4-bit scales and bf16 adapters: sizes worked out by hand."""
 
-from dataclasses import replace
-
 from opened import make_target, subject_of_text
 from vramwise.ghost.dtypes import BF16, FP32
 from vramwise.ghost.engine import backward
@@ -116,7 +114,7 @@ def allocated(run, model):
 
 def test_no_logits_are_ever_held():
     run, model = run_of("dtype: bfloat16\n")
-    tiled, stock = allocated(run, model), allocated(replace(run, loss_kernel="stock"), model)
+    tiled, stock = allocated(run, model), allocated(run.changed(loss_kernel="stock"), model)
     logits = 512 * model.vocab_size * 4
     tile = 511 * WORDS * 2
     assert stock - tiled > logits - tile
@@ -133,14 +131,14 @@ def test_fp32_weights_double_the_base():
 
 def test_adapters_on_a_quantised_base_are_halved():
     run, model = run_of("load_in_4bit: true\ndtype: bfloat16\n")
-    assert run.half_adapters
-    assert allocated(replace(run, half_adapters=False), model) > allocated(run, model)
+    assert run.adapter.half_adapters
+    assert allocated(run.changed(half_adapters=False), model) > allocated(run, model)
 
 
 def test_preference_training_takes_the_same_tiles():
     run, model = run_of("dtype: bfloat16\nld_alpha: 1.0\n")
-    assert (run.objective, run.log_probs) == ("dpo", "tiled")
-    assert allocated(run, model) < allocated(replace(run, log_probs="fused"), model)
+    assert (run.objective.kind, run.objective.log_probs) == ("dpo", "tiled")
+    assert allocated(run, model) < allocated(run.changed(log_probs="fused"), model)
 
 
 def test_precomputing_takes_the_batch_of_an_evaluation():

@@ -66,14 +66,14 @@ def peak_of(run, model, width=1024):
 
 
 def test_more_pieces_take_less():
-    run = replace(FULL.run, tiled_mlp=True)
-    whole, two, eight = [peak_of(replace(run, tiled_mlp_pieces=pieces), FULL.model) for pieces in (1, 2, 8)]
+    run = FULL.run.changed(tiled_mlp=True)
+    whole, two, eight = [peak_of(run.changed(tiled_mlp_pieces=pieces), FULL.model) for pieces in (1, 2, 8)]
     assert eight < two < whole
-    assert peak_of(replace(run, tiled_mlp_pieces=None), FULL.model) == whole
+    assert peak_of(run.changed(tiled_mlp_pieces=None), FULL.model) == whole
 
 
 def test_a_lora_kernel_takes_its_place():
-    run = replace(LORA.run, lora_target_linear=True, fused_lora=("mlp",))
-    tiled = replace(run, tiled_mlp=True, tiled_mlp_pieces=8)
+    run = LORA.run.changed(lora_target_linear=True, fused_lora=("mlp",))
+    tiled = run.changed(tiled_mlp=True, tiled_mlp_pieces=8)
     assert peak_of(tiled, LORA.model) == peak_of(run, LORA.model)
     assert any("tiled_mlp has no effect" in sentence for sentence in assumptions(tiled, LORA.model, [8], None))

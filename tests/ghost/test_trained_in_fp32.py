@@ -76,7 +76,7 @@ def _forward(*lines):
 def test_norms_can_be_wide_alone():
     run = run_of("finetuning_type: lora", "upcast_layernorm: true")
     norms = sum(one.numel for one in parameters(MODEL) if one.kind == "norm")
-    plain = predict_run(replace(run, upcasts_at_load=()), MODEL).needs.breakdown_bytes["weights"]
+    plain = predict_run(run.changed(upcasts_at_load=()), MODEL).needs.breakdown_bytes["weights"]
     wide = predict_run(run, MODEL).needs.breakdown_bytes["weights"]
     assert 0 < wide - plain <= norms * 2 + 512 * MODEL.num_hidden_layers * 3
 

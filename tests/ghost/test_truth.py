@@ -24,7 +24,7 @@ def predicted(name: str) -> tuple[Timeline, MemoryReport]:
     case: Case = CASES[name]
     timeline = predict(case)
     torch = case.run.target.torch
-    return timeline, simulate(timeline, parse_settings(case.run.allocator, torch), torch=torch)
+    return timeline, simulate(timeline, parse_settings(case.run.allocator.settings, torch), torch=torch)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -68,7 +68,7 @@ LOOSE = {"llama_8bit_lora", "llama_8bit_lora_gc"}
 def peaks(name: str) -> tuple[float, float]:
     case = MORE[name]
     torch = case.run.target.torch
-    return peaks_after_load(simulate(predict(case), parse_settings(case.run.allocator, torch), torch=torch))
+    return peaks_after_load(simulate(predict(case), parse_settings(case.run.allocator.settings, torch), torch=torch))
 
 
 @pytest.mark.parametrize("name", MORE)

@@ -18,15 +18,15 @@ from vramwise.timeline import Action
 
 LORA = next(case for case in cases(BUNDLED) if case.name == "lora_llama8b_s1024_b1_nogc")
 MODEL = replace(LORA.model, num_hidden_layers=1)
-PACKED = replace(LORA.run, sample_packing=True, packing_rows="micro", micro_batch_size=2, varlen_sdpa=True)
+PACKED = LORA.run.changed(sample_packing=True, packing_rows="micro", micro_batch_size=2, varlen_sdpa=True)
 
 
 @pytest.mark.parametrize(
     ("run", "model", "kernel"),
     [
         (PACKED, MODEL, VarlenSdpa),
-        (replace(PACKED, varlen_sdpa=False), MODEL, Sdpa),
-        (replace(PACKED, packing_rows="none"), MODEL, Sdpa),
+        (PACKED.changed(varlen_sdpa=False), MODEL, Sdpa),
+        (PACKED.changed(packing_rows="none"), MODEL, Sdpa),
         (PACKED, replace(MODEL, sliding_window=512, layer_types=()), Sdpa),
         (PACKED, replace(MODEL, head_dim=512), Sdpa),
     ],
@@ -43,7 +43,7 @@ def labels_of(run):
 
 def test_it_needs_no_mask():
     assert "attention mask" not in labels_of(PACKED)
-    assert "attention mask" in labels_of(replace(PACKED, varlen_sdpa=False))
+    assert "attention mask" in labels_of(PACKED.changed(varlen_sdpa=False))
 
 
 @pytest.mark.parametrize(("dtype", "masks"), [(BF16, 0), (FP32, 1)])

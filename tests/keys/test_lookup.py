@@ -1,14 +1,12 @@
 """Keys looked up: types and defaults by version, what they do to memory, the rules about them."""
 
-import dataclasses
-
 import pytest
 
 from vramwise.errors import VramwiseError
 from vramwise.keys.lookup import listing_trainers, look_up, memory_note, newest, notes
 from vramwise.trainers.registry import trainer_named
 from vramwise.trainers.vocabulary import closed_blocks_of, key_facts_of
-from vramwise.types import RunSpec
+from vramwise.types import SETTINGS
 
 
 def page(key):
@@ -17,7 +15,7 @@ def page(key):
 
 
 def test_every_note_is_about_a_field_of_a_run():
-    fields = {field.name for field in dataclasses.fields(RunSpec)}
+    fields = set(SETTINGS)
     assert set(notes()) <= fields
 
 
@@ -76,7 +74,7 @@ def test_a_misspelt_key_gets_a_hint():
 
 
 def test_every_field_that_a_vocabulary_names_is_one():
-    fields = {field.name for field in dataclasses.fields(RunSpec)}
+    fields = set(SETTINGS)
     for trainer in listing_trainers():
         for key, fact in key_facts_of(trainer, newest(trainer)).items():
             assert memory_note(trainer, key, fact)[0] in {*fields, ""}, key

@@ -147,7 +147,7 @@ def test_changes_in_few_words():
     run = subject.run
     assert in_few_words(()) == "your file as it is"
     assert in_few_words([batches(subject, 2)]) == "micro 2 × accumulation 8"
-    assert in_few_words([changes.expandable_segments(replace(run, allocator=""))]) == "expandable segments"
+    assert in_few_words([changes.expandable_segments(run.changed(allocator=""))]) == "expandable segments"
     offload = changes.change("x", "same", "Title", "why", gradient_checkpointing=True, activation_offloading="stream")
     assert in_few_words([offload]) == "checkpointing with activations offloaded"
     strange = changes.change("x", "same", "Use a new thing", "why", no_such_field=1)

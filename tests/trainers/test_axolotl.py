@@ -4,7 +4,7 @@ import pytest
 
 from opened import make_target, resolve
 from vramwise.documents.document import parse_document
-from vramwise.types import NOT_SETTINGS
+from vramwise.types import SETTINGS
 
 
 def run_of(text: str, **target):
@@ -14,21 +14,25 @@ def run_of(text: str, **target):
 
 def test_defaults_of_an_empty_run():
     run = run_of("base_model: x\n")
-    assert (run.micro_batch_size, run.gradient_accumulation_steps, run.effective_batch_size) == (1, 1, 1)
-    assert run.sequence_len == 512
-    assert run.optimizer == "adamw_torch_fused"
-    assert run.attn_implementation == "sdpa"
-    assert run.evaluates is False
-    assert run.eval_batch_size is None
-    assert run.gradient_checkpointing is False
+    assert (run.batch.micro_batch_size, run.batch.gradient_accumulation_steps, run.batch.effective_batch_size) == (
+        1,
+        1,
+        1,
+    )
+    assert run.shapes.sequence_len == 512
+    assert run.optimizer.name == "adamw_torch_fused"
+    assert run.kernels.attn_implementation == "sdpa"
+    assert run.evaluation.evaluates is False
+    assert run.evaluation.eval_batch_size is None
+    assert run.savings.gradient_checkpointing is False
     assert run.origins["sequence_len"].kind == "default"
 
 
 def test_effective_batch_counts_data_parallel_ranks():
     text = "micro_batch_size: 2\ngradient_accumulation_steps: 4\ntensor_parallel_size: 2\n"
     run = run_of(text, gpus=8)
-    assert run.data_parallel == 4
-    assert run.effective_batch_size == 2 * 4 * 4
+    assert run.batch.data_parallel == 4
+    assert run.batch.effective_batch_size == 2 * 4 * 4
 
 
 @pytest.mark.parametrize(
@@ -63,9 +67,9 @@ ALL_KERNELS = ("mlp", "qkv", "o", "embedding")
 )
 def test_which_lora_kernels_are_on(text, fused):
     run = run_of(text)
-    assert run.fused_lora == fused
-    assert run.lora_kernels is bool(fused)
-    assert run.embeddings_want_grads is (run.adapter is not None)
+    assert run.adapter.fused_lora == fused
+    assert run.adapter.lora_kernels is bool(fused)
+    assert run.adapter.embeddings_want_grads is (run.adapter.kind is not None)
 
 
 @pytest.mark.parametrize(
@@ -91,13 +95,13 @@ def test_packing_under_sdpa_takes_the_kernel_for_rows_of_any_length(text, on):
 
 def test_batch_size_does_not_change_accumulation():
     run = run_of("batch_size: 8\nmicro_batch_size: 1\n")
-    assert run.gradient_accumulation_steps == 1
-    assert run.effective_batch_size == 1
+    assert run.batch.gradient_accumulation_steps == 1
+    assert run.batch.effective_batch_size == 1
 
 
 def test_an_explicit_null_accumulation_divides_and_floors():
     run = run_of("batch_size: 9\nmicro_batch_size: 2\ngradient_accumulation_steps: null\n")
-    assert run.gradient_accumulation_steps == 4
+    assert run.batch.gradient_accumulation_steps == 4
 
 
 @pytest.mark.parametrize(
@@ -114,7 +118,11 @@ def test_an_explicit_null_accumulation_divides_and_floors():
 )
 def test_padding(text, padded, multiple, constant):
     run = run_of(text)
-    assert (run.pad_to_sequence_len, run.pad_multiple, run.constant_shapes) == (padded, multiple, constant)
+    assert (run.shapes.pad_to_sequence_len, run.shapes.pad_multiple, run.shapes.constant_shapes) == (
+        padded,
+        multiple,
+        constant,
+    )
 
 
 @pytest.mark.parametrize(
@@ -148,12 +156,12 @@ def test_packing_rows_follow_the_attention_backend(attention, rows):
 )
 def test_precision(text, gpu, precision, weights):
     run = run_of(text, gpu=gpu)
-    assert (run.precision, run.weights_dtype) == (precision, weights)
+    assert (run.precision.compute, run.precision.weights_dtype) == (precision, weights)
 
 
 def test_auto_without_a_card_is_an_assumption():
     run = run_of("bf16: auto\n")
-    assert run.precision == "bf16"
+    assert run.precision.compute == "bf16"
     assert run.origins["precision"].kind == "assumed"
 
 
@@ -174,8 +182,8 @@ def test_fp32_embeddings(text, fp32):
 
 def test_lora_with_4bit_is_an_fp32_base():
     run = run_of("adapter: lora\nload_in_4bit: true\nbf16: true\n")
-    assert run.quantization is None
-    assert run.weights_dtype == "fp32"
+    assert run.loading.quantization is None
+    assert run.precision.weights_dtype == "fp32"
     assert run_of("adapter: qlora\nload_in_4bit: true\nbf16: true\n").quantization == "4bit"
     prequantised = run_of("base_model: unsloth/llama-3-8b-bnb-4bit\nadapter: lora\nload_in_4bit: true\nbf16: true\n")
     assert prequantised.weights_dtype == "bf16"
@@ -203,9 +211,9 @@ def test_eval_batch(text, batch):
 def test_up_to_0_20_strategy_no_evaluates_once():
     text = "micro_batch_size: 4\nval_set_size: 0.1\neval_batch_size: 8\neval_strategy: 'no'\n"
     run = run_of(text, versions=("axolotl==0.20.0",))
-    assert (run.eval_batch_size, run.eval_on_start) == (8, True)
+    assert (run.evaluation.eval_batch_size, run.evaluation.eval_on_start) == (8, True)
     run = run_of(text)
-    assert (run.evaluates, run.eval_on_start) == (False, False)
+    assert (run.evaluation.evaluates, run.evaluation.eval_on_start) == (False, False)
     assert "0.21" in run.origins["evaluates"].why
 
 
@@ -234,7 +242,7 @@ def test_eval_on_start_is_a_key_since_0_21(version, written, starts):
 )
 def test_sharding(text, kind, params, optimizer):
     run = run_of(text, gpus=4)
-    assert (run.sharding, run.offload_params, run.offload_optimizer) == (kind, params, optimizer)
+    assert (run.sharding.kind, run.sharding.offload_params, run.sharding.offload_optimizer) == (kind, params, optimizer)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +256,7 @@ def test_sharding(text, kind, params, optimizer):
 )
 def test_what_fsdp_means_in_a_version(version, text, kind, why):
     run = run_of(text, gpus=2, versions=(f"axolotl=={version}",))
-    assert run.sharding == kind
+    assert run.sharding.kind == kind
     assert why in run.origins["sharding"].why
 
 
@@ -256,7 +264,7 @@ def test_a_deepspeed_file_that_exists_is_read(tmp_path, monkeypatch):
     (tmp_path / "own.json").write_text('{"zero_optimization": {"stage": 3}}')
     monkeypatch.chdir(tmp_path)
     run = run_of("deepspeed: own.json\n", gpus=2)
-    assert run.sharding == "zero3"
+    assert run.sharding.kind == "zero3"
     assert "own.json" in run.origins["sharding"].why
 
 
@@ -309,10 +317,10 @@ def test_loss_kernel(text, loss):
 )
 def test_checkpointing(text, asked, recompute, reentrant, offload):
     run = run_of(text, versions=("axolotl==0.20.0",))
-    assert run.gradient_checkpointing is asked
-    assert run.recompute is recompute
-    assert run.checkpointing_reentrant is reentrant
-    assert run.activation_offloading == offload
+    assert run.savings.gradient_checkpointing is asked
+    assert run.savings.recompute is recompute
+    assert run.savings.checkpointing_reentrant is reentrant
+    assert run.savings.activation_offloading == offload
 
 
 @pytest.mark.parametrize(
@@ -357,8 +365,8 @@ def test_the_reason_names_the_version():
 )
 def test_embeddings_go_to_fp32_for_a_moment(version, text, upcast):
     run = run_of(text, gpus=2, versions=(f"axolotl=={version}",))
-    touched = {"embedding", "lm_head"} & {*run.upcasts_at_load}
-    assert (bool(touched) or run.quantised_base_prepared == "all") is upcast
+    touched = {"embedding", "lm_head"} & {*run.loading.upcasts_at_load}
+    assert (bool(touched) or run.loading.quantised_base_prepared == "all") is upcast
 
 
 @pytest.mark.parametrize(
@@ -389,8 +397,8 @@ def test_what_axolotl_takes_to_fp32_while_loading(version, text, kinds):
 )
 def test_by_which_way_axolotls_weights_come(text, way):
     run = run_of(text, gpus=2)
-    assert run.loads_through == way
-    assert run.resets_load_peaks
+    assert run.loading.loads_through == way
+    assert run.loading.resets_load_peaks
 
 
 @pytest.mark.parametrize(
@@ -410,7 +418,11 @@ def test_the_plain_engine_loads_by_way_of_the_host_and_quantised_bases_onto_the_
     target = make_target()
     for text, way in ((b"adapter: lora\n", "host"), (b"adapter: qlora\nload_in_4bit: true\n", "device")):
         run = resolve(parse_document("config.yml", text), target, "transformers")
-        assert (run.loads_through, run.upcasts_at_load, run.resets_load_peaks) == (way, (), False)
+        assert (run.loading.loads_through, run.loading.upcasts_at_load, run.loading.resets_load_peaks) == (
+            way,
+            (),
+            False,
+        )
 
 
 def test_context_parallelism_by_its_block():
@@ -450,10 +462,10 @@ def test_numbers_in_quotes_count_as_the_schema_reads_them():
     run = run_of(
         "micro_batch_size: '4'\nsequence_len: 2048.0\nbf16: 'true'\nsample_packing: 'yes'\nlora_dropout: '5e-2'\n"
     )
-    assert (run.micro_batch_size, run.sequence_len) == (4, 2048)
-    assert run.precision == "bf16"
-    assert run.sample_packing is True
-    assert run.lora_dropout == 0.05
+    assert (run.batch.micro_batch_size, run.shapes.sequence_len) == (4, 2048)
+    assert run.precision.compute == "bf16"
+    assert run.shapes.sample_packing is True
+    assert run.adapter.lora_dropout == 0.05
 
 
 @pytest.mark.parametrize(
@@ -479,12 +491,12 @@ def test_padding_that_does_not_hold():
 
 def test_nonsense_counts_do_not_break_the_arithmetic():
     run = run_of("micro_batch_size: 0\ngradient_accumulation_steps: -3\nsequence_len: 0\n")
-    assert run.effective_batch_size == 1
+    assert run.batch.effective_batch_size == 1
 
 
 def test_every_field_has_an_origin():
     run = run_of("base_model: x\nadapter: qlora\nload_in_4bit: true\nval_set_size: 0.1\n", gpu="t4")
-    names = {name for name in run.__dataclass_fields__ if name not in NOT_SETTINGS}
+    names = set(SETTINGS)
     assert names == set(run.origins)
 
 
@@ -500,7 +512,7 @@ def test_origins_point_at_the_line():
 )
 def test_steps_are_counts_or_shares(written, steps):
     run = run_of(f"eval_steps: {written}\n")
-    assert (run.eval_steps, type(run.eval_steps)) == (steps, type(steps))
+    assert (run.evaluation.eval_steps, type(run.evaluation.eval_steps)) == (steps, type(steps))
 
 
 def test_an_empty_learning_rate_is_read():
@@ -510,7 +522,7 @@ def test_an_empty_learning_rate_is_read():
 def test_texts_in_blocks_count_as_the_schema_reads_them():
     run = run_of("fsdp_version: 2\nfsdp_config:\n  offload_params: 'false'\n  state_dict_type: FULL_STATE_DICT\n")
     assert run.config.get("fsdp_config.offload_params") is False
-    assert run.offload_params is False
+    assert run.sharding.offload_params is False
 
 
 def test_the_plain_engine_does_without_pefts_preparation():
@@ -541,7 +553,7 @@ def test_evaluation_empties_the_cache_as_often_as_gradients_are_accumulated():
 )
 def test_keys_that_empty_the_cache(text, within, around):
     run = run_of(text)
-    assert (run.empty_cache_steps, run.collect_steps) == (within, around)
+    assert (run.allocator.empty_cache_steps, run.allocator.collect_steps) == (within, around)
 
 
 @pytest.mark.parametrize(
@@ -555,7 +567,7 @@ def test_keys_that_empty_the_cache(text, within, around):
 )
 def test_unfrozen_parameters_as_regular_expressions(written, patterns, wanted):
     run = run_of(f"unfrozen_parameters: {written}\n")
-    assert (run.unfrozen, run.embeddings_want_grads) == (patterns, wanted)
+    assert (run.adapter.unfrozen, run.adapter.embeddings_want_grads) == (patterns, wanted)
 
 
 @pytest.mark.parametrize(

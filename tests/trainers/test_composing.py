@@ -75,12 +75,24 @@ def test_every_wish_has_its_key(trainer):
 def test_the_run_is_the_one_that_was_wished(trainer, adapter):
     wished = {**FULL, "adapter": adapter, "rank": None if adapter == "none" else 4, "eval_batch": 2}
     run = open_subject(composed("Qwen/Qwen2.5-0.5B", wished, trainer)[1], Options(text_alone=True)).run
-    assert (run.trainer, run.objective, run.adapter) == (trainer, "tokens", None if adapter == "none" else adapter)
-    assert (run.micro_batch_size, run.gradient_accumulation_steps, run.eval_batch_size) == (2, 3, 2)
-    assert (run.optimizer, run.recompute, run.attn_implementation) == ("adamw_bnb_8bit", False, "sdpa")
-    assert (run.sample_packing, run.evaluates) == (True, True)
-    assert run.loss_kernel != "stock"
-    assert run.lora_r == wished["rank"]
+    assert (run.trainer, run.objective.kind, run.adapter.kind) == (
+        trainer,
+        "tokens",
+        None if adapter == "none" else adapter,
+    )
+    assert (run.batch.micro_batch_size, run.batch.gradient_accumulation_steps, run.evaluation.eval_batch_size) == (
+        2,
+        3,
+        2,
+    )
+    assert (run.optimizer.name, run.savings.recompute, run.kernels.attn_implementation) == (
+        "adamw_bnb_8bit",
+        False,
+        "sdpa",
+    )
+    assert (run.shapes.sample_packing, run.evaluation.evaluates) == (True, True)
+    assert run.kernels.loss_kernel != "stock"
+    assert run.adapter.lora_r == wished["rank"]
 
 
 @pytest.mark.parametrize("trainer", KEYS)

@@ -46,9 +46,17 @@ def test_what_says_too_little_or_something_else_is_not(values):
 
 def test_what_it_comes_to():
     run = run_of()
-    assert (run.micro_batch_size, run.gradient_accumulation_steps, run.eval_batch_size) == (2, 4, 8)
-    assert (run.precision, run.optimizer, run.sequence_len) == ("bf16", "adamw_torch", 512)
-    assert (run.gradient_checkpointing, run.loss_kernel, run.constant_shapes) == (False, "stock", True)
+    assert (run.batch.micro_batch_size, run.batch.gradient_accumulation_steps, run.evaluation.eval_batch_size) == (
+        2,
+        4,
+        8,
+    )
+    assert (run.precision.compute, run.optimizer.name, run.shapes.sequence_len) == ("bf16", "adamw_torch", 512)
+    assert (run.savings.gradient_checkpointing, run.kernels.loss_kernel, run.shapes.constant_shapes) == (
+        False,
+        "stock",
+        True,
+    )
     assert run.origins["weights_dtype"].kind == "assumed"
     assert run_of(use_liger_kernel=True).loss_kernel == "liger_fused_linear"
     assert run_of(torch_dtype="float16").weights_dtype == "fp16"

@@ -65,7 +65,7 @@ CASES = {
 def test_what_is_spelt_is_what_was_meant(name):
     text, fields = CASES[name]
     _, run = applied(text, one(**fields))
-    assert {key: getattr(run, key) for key in fields} == fields
+    assert {key: run.value(key) for key in fields} == fields
 
 
 def test_samples_are_kept_apart_by_neat_packing():
@@ -73,14 +73,18 @@ def test_samples_are_kept_apart_by_neat_packing():
     wanted = changes.separate_samples(opened(text)[1])
     changed, run = applied(text, wanted)
     assert "neat_packing: true" in changed
-    assert run.samples_apart
-    assert run.packing_rows == "micro"
+    assert run.shapes.samples_apart
+    assert run.shapes.packing_rows == "micro"
 
 
 @pytest.mark.parametrize("text", [LORA, FULL])
 def test_fsdp_is_written_into_the_file_and_loads_into_host_memory(text):
     changed, run = applied(text, one(sharding="fsdp2"), gpus=2)
-    assert (run.sharding, run.loads_through, run.checkpointing_reentrant) == ("fsdp2", "host", False)
+    assert (run.sharding.kind, run.loading.loads_through, run.savings.checkpointing_reentrant) == (
+        "fsdp2",
+        "host",
+        False,
+    )
     assert not [found.name for found in run.unfollowed]
     assert "fsdp: full_shard auto_wrap\n" in changed
     _, bare = opened(changed.replace("low_cpu_mem_usage: false\n", "").replace("use_reentrant_gc: false\n", ""), gpus=2)
@@ -91,8 +95,8 @@ def test_fsdp_is_written_into_the_file_and_loads_into_host_memory(text):
 @pytest.mark.parametrize("stage", [1, 2, 3])
 def test_zero_is_written_into_the_file(stage):
     _, run = applied(FULL, one(sharding=f"zero{stage}"), gpus=2)
-    assert run.sharding == f"zero{stage}"
-    assert (run.offload_params, run.offload_optimizer) == (False, False)
+    assert run.sharding.kind == f"zero{stage}"
+    assert (run.sharding.offload_params, run.sharding.offload_optimizer) == (False, False)
 
 
 SEARCHED = {
@@ -164,4 +168,4 @@ def test_the_allocator_is_a_shell_line():
 )
 def test_expandable_segments_come_with_torchrun_alone(words, text, expandable):
     run = opened(text, **words)[1]
-    assert ("expandable_segments:True" in run.allocator) is expandable
+    assert ("expandable_segments:True" in run.allocator.settings) is expandable

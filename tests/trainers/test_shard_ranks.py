@@ -30,8 +30,8 @@ def run_of(text: str, gpus: int = 8, versions=()):
 )
 def test_ranks_that_spread_weights(text, ranks):
     run = run_of(text)
-    assert run.shard_ranks == ranks
-    assert run.effective_batch_size == run.data_parallel
+    assert run.sharding.shard_ranks == ranks
+    assert run.batch.effective_batch_size == run.batch.data_parallel
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_gathered_weights_go_after_forward(text, goes):
 
 def test_fsdp1_knows_neither():
     run = run_of("fsdp_config: {reshard_after_forward: false}\ndp_shard_size: 4\n", versions=("axolotl==0.19.0",))
-    assert (run.shard_ranks, run.reshard_after_forward) == (8, True)
+    assert (run.sharding.shard_ranks, run.sharding.reshard_after_forward) == (8, True)
 
 
 @pytest.mark.parametrize(("version", "apart"), [("0.19.0", True), ("0.20.0", True), ("0.21.0", False)])
@@ -68,8 +68,8 @@ def test_fsdp_1_is_gone_since_axolotl_0_20(version, kind):
 def test_zeros_settings_reach_the_run():
     inline = "deepspeed: {zero_optimization: {stage: 3, reduce_bucket_size: auto, max_live_parameters: 0}}\n"
     run = run_of(inline)
-    assert run.sharding == "zero3"
-    assert run.zero is not None
-    assert (run.zero.reduce_bucket, run.zero.most_live, run.zero.overlaps) == (None, 0, True)
+    assert run.sharding.kind == "zero3"
+    assert run.sharding.zero is not None
+    assert (run.sharding.zero.reduce_bucket, run.sharding.zero.most_live, run.sharding.zero.overlaps) == (None, 0, True)
     assert run_of("deepspeed: {zero_optimization: {stage: 0}}\n").zero is None
     assert run_of(FSDP2).zero is None

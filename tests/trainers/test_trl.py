@@ -75,17 +75,21 @@ def test_other_files_are_not_trls(text):
 
 def test_defaults_that_surprise():
     run = run_of("use_peft: true\neval_strategy: epoch\n")
-    assert (run.micro_batch_size, run.eval_batch_size, run.sequence_len) == (8, 8, 1024)
-    assert (run.precision, run.weights_dtype, run.autocast) == ("bf16", "fp32", True)
-    assert (run.lora_r, run.lora_alpha, run.lora_dropout) == (16, 32.0, 0.05)
-    assert (run.recompute, run.checkpointing_reentrant) == (True, False)
-    assert (run.loss_kernel, run.quantised_base_prepared, run.loads_through) == ("tiled", "no", "device")
-    assert run.allocator == ""
+    assert (run.batch.micro_batch_size, run.evaluation.eval_batch_size, run.shapes.sequence_len) == (8, 8, 1024)
+    assert (run.precision.compute, run.precision.weights_dtype, run.precision.autocast) == ("bf16", "fp32", True)
+    assert (run.adapter.lora_r, run.adapter.lora_alpha, run.adapter.lora_dropout) == (16, 32.0, 0.05)
+    assert (run.savings.recompute, run.savings.checkpointing_reentrant) == (True, False)
+    assert (run.kernels.loss_kernel, run.loading.quantised_base_prepared, run.loading.loads_through) == (
+        "tiled",
+        "no",
+        "device",
+    )
+    assert run.allocator.settings == ""
 
 
 def test_bf16_is_taken_whatever_the_card():
     run = run_of("", gpu="t4")
-    assert run.precision == "bf16"
+    assert run.precision.compute == "bf16"
     rules = {
         found.rule
         for found in judge(
@@ -97,14 +101,14 @@ def test_bf16_is_taken_whatever_the_card():
 
 def test_a_quantised_base():
     run = run_of("use_peft: true\nload_in_4bit: true\n")
-    assert (run.adapter, run.quantization) == ("qlora", "4bit")
-    assert (run.nested_scales, run.half_adapters, run.weights_dtype) == (False, True, "fp32")
+    assert (run.adapter.kind, run.loading.quantization) == ("qlora", "4bit")
+    assert (run.loading.nested_scales, run.adapter.half_adapters, run.precision.weights_dtype) == (False, True, "fp32")
     assert run_of("use_peft: true\nload_in_4bit: true\nuse_bnb_nested_quant: true\n").nested_scales
 
 
 def test_model_init_kwargs_win():
     run = run_of("model_init_kwargs:\n  dtype: bfloat16\n  attn_implementation: eager\n")
-    assert (run.weights_dtype, run.attn_implementation) == ("bf16", "eager")
+    assert (run.precision.weights_dtype, run.kernels.attn_implementation) == ("bf16", "eager")
 
 
 @pytest.mark.parametrize(
@@ -118,7 +122,7 @@ def test_model_init_kwargs_win():
 )
 def test_shapes(text, rows, constant, apart):
     run = run_of(text)
-    assert (run.packing_rows, run.constant_shapes, run.samples_apart) == (rows, constant, apart)
+    assert (run.shapes.packing_rows, run.shapes.constant_shapes, run.shapes.samples_apart) == (rows, constant, apart)
 
 
 def test_references():
@@ -137,14 +141,19 @@ def test_generation():
     run = run_of(
         "reward_funcs: [a]\nper_device_train_batch_size: 4\nsteps_per_generation: 2\nuse_vllm: true\nbeta: 0.1\n"
     )
-    assert (run.objective, run.generation_rows, run.completion_len, run.rows_per_prompt) == ("grpo", 8, 512, 8)
-    assert (run.engine, run.engine_share, run.reference) == ("beside", 0.3, "model")
+    assert (
+        run.objective.kind,
+        run.objective.generation_rows,
+        run.objective.completion_len,
+        run.objective.rows_per_prompt,
+    ) == ("grpo", 8, 512, 8)
+    assert (run.objective.engine, run.objective.engine_share, run.objective.reference) == ("beside", 0.3, "model")
     assert run_of("reward_funcs: [a]\n", versions=("trl==1.9.0",)).completion_len == 256
 
 
 def test_the_env_map_is_the_allocators():
     run = run_of("env:\n  PYTORCH_ALLOC_CONF: expandable_segments:True\n", env={"PYTORCH_ALLOC_CONF": "backend:native"})
-    assert run.allocator == "expandable_segments:True"
+    assert run.allocator.settings == "expandable_segments:True"
     assert run.origins["allocator"].key == "env.PYTORCH_ALLOC_CONF"
     assert run.origins["allocator"].place.line == 5
     old = run_of("env:\n  PYTORCH_ALLOC_CONF: expandable_segments:True\n", torch="2.9")
@@ -165,7 +174,7 @@ def test_the_allocators_rule_is_mended_in_the_file():
 )
 def test_accelerates_files_by_trls_names(name, sharding):
     run = run_of(f"accelerate_config: {name}\n", gpus=4)
-    assert (run.sharding, run.data_parallel) == (sharding, 4)
+    assert (run.sharding.kind, run.batch.data_parallel) == (sharding, 4)
 
 
 def test_lora_under_zero_3_is_reentrant_whatever_is_written():
@@ -188,7 +197,7 @@ def test_an_accelerate_file_is_read(tmp_path):
     text = BASE + "accelerate_config: acc.yaml\ngradient_checkpointing: false\n"
     document = parse_document(str(tmp_path / "x.yaml"), text.encode())
     run = on_target(document, trainer_named("trl"), make_target(trainer="trl", gpus=2)).run
-    assert (run.sharding, run.offload_params, run.recompute) == ("fsdp2", True, True)
+    assert (run.sharding.kind, run.sharding.offload_params, run.savings.recompute) == ("fsdp2", True, True)
     missing = on_target(
         parse_document("x.yaml", text.encode()), trainer_named("trl"), make_target(trainer="trl", gpus=2)
     ).run
@@ -225,7 +234,7 @@ def test_what_is_spelt_is_what_is_resolved(name, more):
     wanted = Change(id=name, title=name, effect="same", why="", fields=ROUND_TRIP[name])
     spelt = subject.trainer.spell(subject.run, wanted)
     run = subject.with_document(apply_edits(subject.document, spelt.edits)).run
-    assert {field: getattr(run, field) for field in wanted.fields} == wanted.fields
+    assert {field: run.value(field) for field in wanted.fields} == wanted.fields
 
 
 def test_an_unknown_key_by_how_the_run_is_started():
@@ -279,12 +288,12 @@ def test_bf16_weights_are_offered_where_they_are_computed_in_bf16():
     assert changes.load_in_bf16(run).effect == "rounding"
     assert changes.load_in_bf16(run_of("")).effect == "changes"
     assert changes.load_in_bf16(run_of("dtype: bfloat16\n")) is None
-    assert changes.load_in_bf16(replace(run, precision="fp16")) is None
+    assert changes.load_in_bf16(run.changed(precision="fp16")) is None
 
 
 def test_somebody_may_say_the_kind():
     subject = subject_of_text(BASE + "precompute_ref_batch_size: 4\n", trainer="trl:dpo")
-    assert (subject.run.objective, subject.run.trainer) == ("dpo", "trl")
+    assert (subject.run.objective.kind, subject.run.trainer) == ("dpo", "trl")
     assert "unknown-argument" not in {found.rule for found in judge(subject, Policy()).findings}
     with pytest.raises(VramwiseError, match="choose one of sft, dpo"):
         trainer_named("trl:pretraining")

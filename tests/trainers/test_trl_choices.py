@@ -34,10 +34,10 @@ def test_what_is_written_is_what_is_meant(name):
             if spelt is None:
                 continue
             after = before.with_document(apply_edits(before.document, spelt.edits))
-            held = {field: getattr(after.run, field) for field in change.fields}
+            held = {field: after.run.value(field) for field in change.fields}
             assert held == dict(change.fields), change.id
             assert errors(after) <= already, change.id
-            assert after.run.effective_batch_size == before.run.effective_batch_size, change.id
+            assert after.run.batch.effective_batch_size == before.run.batch.effective_batch_size, change.id
             written.add(axis.name)
     assert {"allocator", "batches", "checkpointing", "optimizer"} <= written
 
@@ -63,6 +63,6 @@ def test_what_spreads_a_run_is_one_of_trls_own_accelerate_files(sharding):
     spelt = before.trainer.spell(before.run, change)
     after = before.with_document(apply_edits(before.document, spelt.edits))
     assert after.document.values.items() >= {"accelerate_config": sharding, "num_processes": 4}.items()
-    assert (after.run.sharding, after.run.loads_through) == (sharding, "host")
+    assert (after.run.sharding.kind, after.run.loading.loads_through) == (sharding, "host")
     assert errors(after) == errors(before)
     assert before.trainer.spell(after.run, change) is None  # there is one already

@@ -81,7 +81,7 @@ def test_every_value_is_what_trl_got(name):
         **lora(values),
         **generation(values),
     }
-    assert {field: getattr(run, field) for field in expected} == expected
+    assert {field: run.value(field) for field in expected} == expected
 
 
 def length(values):

@@ -203,7 +203,7 @@ def test_remedies_are_predicted_not_promised(folder):
     assert found
     for one in found:
         assert one.fits == (one.prediction.report.out_of_memory is None)
-        assert one.prediction.run.effective_batch_size == ready.run.effective_batch_size
+        assert one.prediction.run.batch.effective_batch_size == ready.run.batch.effective_batch_size
         assert one.prediction.needs.peak_allocated_bytes <= ready.prediction.needs.peak_allocated_bytes
 
 

@@ -66,7 +66,7 @@ def test_deepspeed_resumes_only_on_the_users_word(folder):
     from vramwise.subject import open_subject
 
     run = open_subject(write_config(folder, **settings), Options(gpus=2, torch="2.13"), engine="transformers").run
-    assert run.sharding == "zero2"
+    assert run.sharding.kind == "zero2"
     with pytest.raises(VramwiseError, match="--resume-from"):
         _wanted(run, TrainOptions(target=Options()))
     assert _wanted(run, TrainOptions(resume=True)).last

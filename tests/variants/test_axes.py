@@ -48,10 +48,10 @@ def test_a_choice_holds_is_taken_and_leads_nowhere_new(name, data):
         assert varied.held(run, fields) == wanted, step.change.id
         assert varied.errors(step.after) <= refused, step.change.id
         if step.change.effect != "changes":
-            moved = {field for field in RESULT if getattr(run, field) != getattr(before.run, field)}
+            moved = {field for field in RESULT if run.value(field) != before.run.value(field)}
             assert not moved, f"{step.change.id} is said to keep the training"
         if step.axis.name == "batches":
-            assert run.eval_batch_size in (None, run.micro_batch_size)
+            assert run.evaluation.eval_batch_size in (None, run.batch.micro_batch_size)
         earlier = axes[: 1 + next(place for place, axis in enumerate(axes) if axis.name == step.axis.name)]
         for axis in earlier:
             assert varied.reach(step.after, axis) <= could[axis.name], f"{step.change.id} opens more of {axis.name}"
@@ -82,7 +82,7 @@ def test_choices_on_all_axes_hold_together(turn, allow):
                 wanted |= {field: varied.plain(field, value) for field, value in change.fields.items()}
         assert varied.held(after.run, wanted) == wanted, name
         assert varied.errors(after) <= varied.errors(before), name
-        assert after.run.effective_batch_size == before.run.effective_batch_size
+        assert after.run.batch.effective_batch_size == before.run.batch.effective_batch_size
 
 
 @pytest.mark.parametrize("version", varied.VERSIONS)

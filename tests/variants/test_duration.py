@@ -1,7 +1,5 @@
 """How long a training takes: steps by the schedule and the data."""
 
-from dataclasses import replace
-
 import pytest
 
 from fits import subject_on
@@ -51,11 +49,11 @@ def test_what_is_held_out_or_too_long_is_not_trained_on(run):
     assert of(run, Schedule(), lengths).steps == 9
     assert of(run, Schedule(held_out=0.5), lengths).basis == "1 epoch of 45 samples"
     assert of(run, Schedule(held_out=20), lengths).basis == "1 epoch of 70 samples"
-    assert of(replace(run, long_rows="cut"), Schedule(), lengths).steps == 10
+    assert of(run.changed(long_rows="cut"), Schedule(), lengths).steps == 10
 
 
 def test_packed_rows_hold_several_samples(run):
-    packed = replace(run, packing_rows="one")
+    packed = run.changed(packing_rows="one")
     assert of(packed, Schedule(), Lengths(tokens=[100] * 1000)).steps == 10
 
 

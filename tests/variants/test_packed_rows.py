@@ -1,7 +1,6 @@
 """Packed batches against those that TRL's and LLaMA-Factory's own code made of the same lengths, batch by batch."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -71,11 +70,11 @@ def test_no_token_is_lost_and_no_row_too_long():
     pieces = [Piece(7 * number % 90 + 1, 1) for number in range(700)]
     run = trl_run({**TRL[0], "longest": 64, "strategy": "bfd_split"})
     for fill, tokens in (("best_fit_split", sum), ("stream", sum)):
-        rows = packed_rows(replace(run, packing_fill=fill), pieces)
+        rows = packed_rows(run.changed(packing_fill=fill), pieces)
         assert sum(row.tokens for row in rows) == tokens(piece.tokens for piece in pieces)
         assert max(row.tokens for row in rows) <= 64
     for fill in ("best_fit", "knapsack", "single"):
-        rows = packed_rows(replace(run, packing_fill=fill), pieces)
+        rows = packed_rows(run.changed(packing_fill=fill), pieces)
         assert sum(row.tokens for row in rows) == sum(min(64, piece.tokens) for piece in pieces)
         assert sum(row.samples for row in rows) == len(pieces)
 
@@ -93,7 +92,7 @@ def test_samples_of_data_come_in_the_order_of_the_seed_and_listed_ones_as_they_a
     listed, data = Lengths(tokens=tokens), Lengths(tokens=tokens, unshuffled=True)
     assert [shape.width for shape in train_shapes(run, listed)] == tokens
     assert [shape.width for shape in train_shapes(run, data)] == [13, 17, 12, 19, 15, 16, 11, 20, 14, 18]
-    assert [shape.width for shape in eval_shapes(replace(run, eval_batch_size=1), data)] == tokens
+    assert [shape.width for shape in eval_shapes(run.changed(eval_batch_size=1), data)] == tokens
     for other in ({"train_sampling_strategy": "sequential"}, {"dataset_streaming": True}):
         still = trl_run(TRL[0], packing=False, per_device_train_batch_size=1, max_length=128, seed=42, **other)
         assert [shape.width for shape in train_shapes(still, data)] == tokens

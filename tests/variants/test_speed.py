@@ -221,7 +221,7 @@ def test_the_bound_never_exceeds_the_prediction(extra, model):
 
 def test_layers_without_a_pattern_have_no_bound():
     opened = subject()
-    odd = replace(opened.run, unfrozen=("model.layers.7.*",))
+    odd = opened.run.changed(unfrozen=("model.layers.7.*",))
     assert lower_bound_bytes(odd, opened.model) == 0
 
 

@@ -53,9 +53,8 @@ def test_a_card_of_that_size_counts_what_is_missing(subject):
 
 
 def test_plain_segments_are_counted_alike_by_both(row, subject):
-    from dataclasses import replace
 
-    plain = subject.with_run(replace(subject.run, allocator=""))
+    plain = subject.with_run(subject.run.changed(allocator=""))
     needs = plain.forecast().needs.highest_reserved_bytes
     assert plain.forecast(limit_bytes=needs).report.retries == 0
     assert plain.forecast(limit_bytes=needs - MIB).report.retries > 0

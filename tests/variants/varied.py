@@ -1,7 +1,7 @@
 """Configs that differ in what the axes of a search vary, and a walk over everything that may be chosen about one."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from opened import make_target
@@ -90,7 +90,7 @@ def made(before: Subject, change: Change) -> Subject | None:
     if spelling is None:
         return None
     after = before.with_document(apply_edits(before.document, spelling.edits)) if spelling.edits else before
-    return after.with_run(replace(after.run, **change.fields)) if spelling.command else after
+    return after.with_run(after.run.changed(**change.fields)) if spelling.command else after
 
 
 def errors(subject: Subject) -> set[str]:
@@ -101,7 +101,7 @@ def errors(subject: Subject) -> set[str]:
 
 def held(run: RunSpec, fields) -> dict[str, object]:
     """What the run has in these fields, under one name for what is one thing."""
-    return {name: plain(name, getattr(run, name)) for name in fields}
+    return {name: plain(name, run.value(name)) for name in fields}
 
 
 def plain(name: str, value: object) -> object:

@@ -22,11 +22,11 @@ sys.path.insert(0, str(ROOT / "src"))
 
 from vramwise.errors import VramwiseError  # noqa: E402
 from vramwise.facts.gpus import find_gpu  # noqa: E402
-from vramwise.judging import FileReport, check_source  # noqa: E402
 from vramwise.options import Options  # noqa: E402
 from vramwise.subject import open_subject  # noqa: E402
 from vramwise.types import Finding  # noqa: E402
 from vramwise.variants.prediction import on_card  # noqa: E402
+from vramwise.verbs.check import FileReport, check_source  # noqa: E402
 
 DEFAULT = ROOT.parent / "shared" / "corpus" / "axolotl"
 VERDICTS = ROOT / "tests" / "data" / "axolotl-0.21-verdicts-sm90-1gpu.json"

@@ -46,8 +46,8 @@ def _environment() -> dict[str, str]:
 
 def warm(path: Path, gpu: str) -> float:
     """Seconds of CPU of the same in this process."""
-    from vramwise.judging import check
     from vramwise.options import Options
+    from vramwise.verbs.check import check
 
     start = time.process_time()
     list(check([str(path)], Options(gpu=gpu)))

@@ -11,10 +11,10 @@ import time
 from pathlib import Path
 
 from vramwise.errors import VramwiseError
-from vramwise.fitting import fit
 from vramwise.options import Options
 from vramwise.subject import open_subject
 from vramwise.units import gib
+from vramwise.verbs.fitting import fit
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"

@@ -54,9 +54,9 @@ def cpu_seconds(command: list[str]) -> float | None:
 def warm_seconds() -> dict[str, float]:
     """Median CPU time of a prediction in this process, and of a further one with one value changed, by change."""
 
-    from vramwise.foreseeing import changed
     from vramwise.options import Options, PredictOptions, Text
     from vramwise.subject import open_subject
+    from vramwise.verbs.predict import changed
 
     times: dict[str, list[float]] = {}
     options = Options(gpu="rtx-4090")

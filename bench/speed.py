@@ -31,8 +31,8 @@ from axolotl import lengths_of, subject_of  # noqa: E402
 from vramwise.errors import VramwiseError  # noqa: E402
 from vramwise.facts.rates import Efficiency, Rates, efficiency, rates_of  # noqa: E402
 from vramwise.variants.lengths import train_shapes  # noqa: E402
-from vramwise.variants.speed.rehearsal import StepWork, rehearse  # noqa: E402
 from vramwise.variants.speed.step import priced, standing_for  # noqa: E402
+from vramwise.variants.speed.timed_step import StepWork, rehearse  # noqa: E402
 
 RUNS = HERE.parent / "tests" / "data" / "truth"
 RECORD = HERE.parent / "src" / "vramwise" / "facts" / "speed_accuracy.json"

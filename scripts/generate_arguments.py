@@ -1,4 +1,4 @@
-"""Write trainers/arguments/facts/*.json from transformers' wheels: the newest in full, older ones as differences.
+"""Write trainers/arguments/schema/*.json from transformers' wheels: the newest in full, older ones as differences.
 
     pip download --no-deps --only-binary=:all: --python-version 3.12 -d wheels transformers==5.22.2    # and older ones
     python scripts/generate_arguments.py wheels/transformers-*.whl
@@ -19,7 +19,7 @@ from typing import Any
 from argument_meanings import MEANINGS
 from argument_schema import Modules, difference, fields_of
 
-TARGET = Path(__file__).parents[1] / "src/vramwise/trainers/arguments/facts"
+TARGET = Path(__file__).parents[1] / "src/vramwise/trainers/arguments/schema"
 FILES = ("trainer_utils.py", "debug_utils.py", "training_args.py")
 # What the parsers take beyond the annotation: `fsdp: true`, and lists for what was joined by blanks.
 TAKEN = {"fsdp": "bool|str|list[str]?"}

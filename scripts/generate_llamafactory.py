@@ -1,4 +1,4 @@
-"""Write trainers/llamafactory/facts/*.json from LLaMA-Factory's wheels: the newest in full, older ones as differences.
+"""Write trainers/llamafactory/schema/*.json from LLaMA-Factory's wheels: the newest in full, older ones as differences.
 
     pip download --no-deps --only-binary=:all: --python-version 3.12 -d wheels llamafactory==0.9.5    # and older ones
     python scripts/generate_llamafactory.py wheels/llamafactory-*.whl
@@ -22,7 +22,7 @@ from argument_schema import Modules, fields_of
 from generate_arguments import modules_in, version_of, write_versions
 from llamafactory_meanings import MEANINGS
 
-TARGET = Path(__file__).parents[1] / "src/vramwise/trainers/llamafactory/facts"
+TARGET = Path(__file__).parents[1] / "src/vramwise/trainers/llamafactory/schema"
 DATACLASSES = ("ModelArguments", "DataArguments", "TrainingArguments", "FinetuningArguments", "GeneratingArguments")
 # Seq2SeqTrainingArguments, between LLaMA-Factory's own and transformers' TrainingArguments.
 SEQ2SEQ = {

@@ -1,4 +1,4 @@
-"""Write trainers/trl/facts/*.json from TRL's wheels: the newest in full, older ones as differences.
+"""Write trainers/trl/schema/*.json from TRL's wheels: the newest in full, older ones as differences.
 
     pip download --no-deps --only-binary=:all: --python-version 3.12 -d wheels trl==1.16.0 accelerate==1.15.0
     python scripts/generate_trl_facts.py wheels/accelerate-*.whl wheels/trl-*.whl
@@ -21,7 +21,7 @@ from argument_schema import Modules, fields_of
 from generate_arguments import modules_in, version_of, write_versions
 from trl_meanings import MEANINGS
 
-TARGET = Path(__file__).parents[1] / "src/vramwise/trainers/trl/facts"
+TARGET = Path(__file__).parents[1] / "src/vramwise/trainers/trl/schema"
 # kind → its config, and where the script's own arguments stand; ORPO and CPO have no command
 KINDS = {
     "sft": ("trainer/sft_config.py", "SFTConfig", None),

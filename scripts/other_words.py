@@ -1,4 +1,4 @@
-"""Write trainers/arguments/facts/words.json: trainers' keys, and the field of a run that each decides.
+"""Write trainers/arguments/schema/words.json: trainers' keys, and the field of a run that each decides.
 
     python scripts/other_words.py
 
@@ -19,7 +19,7 @@ from vramwise.trainers.registry import trainer_named
 from vramwise.trainers.trl.keys import GONE
 from vramwise.types import Target
 
-TARGET = Path(__file__).parents[1] / "src/vramwise/trainers/arguments/facts/words.json"
+TARGET = Path(__file__).parents[1] / "src/vramwise/trainers/arguments/schema/words.json"
 # What people set by hand, and would look for under another name.
 FIELDS = (
     *("base_model", "micro_batch_size", "eval_batch_size", "gradient_accumulation_steps", "sequence_len"),

@@ -1,4 +1,4 @@
-"""Write facts/strict.json: which arguments stop at a value of another type, and at which, found by trying.
+"""Write schema/strict.json: which arguments stop at a value of another type, and at which, found by trying.
 
     python scripts/strict_arguments.py trl             (with trl installed: trainers/arguments and trainers/trl)
     python scripts/strict_arguments.py llamafactory    (with llamafactory installed: trainers/llamafactory)
@@ -66,7 +66,7 @@ def write(folder: str, source: str, keys: Strict) -> None:
     """The list, as facts beside the others."""
     lines = ",\n".join(f"    {json.dumps(key)}: {json.dumps(keys[key])}" for key in sorted(keys))
     text = f'{{\n  "source": {json.dumps(source)},\n  "strict": {{\n{lines}\n  }}\n}}\n'
-    (TRAINERS / folder / "facts" / "strict.json").write_text(text, encoding="utf-8")
+    (TRAINERS / folder / "schema" / "strict.json").write_text(text, encoding="utf-8")
 
 
 def of_trl() -> None:

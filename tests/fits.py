@@ -2,7 +2,6 @@
 
 from functools import cache
 
-from vramwise.attempting import attempt
 from vramwise.facts.gpus import find_gpu
 from vramwise.options import Options, Text
 from vramwise.subject import Subject, open_subject
@@ -11,6 +10,7 @@ from vramwise.variants import changes
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.search.result import Candidate, Fit
 from vramwise.variants.speed import Speed
+from vramwise.verbs.drafts import attempt
 
 CONFIG = """\
 base_model: Qwen/Qwen2.5-0.5B   # small

@@ -1,13 +1,13 @@
 """Targets and verdicts for tests, without a look at the machine they run on."""
 
 from vramwise.documents.document import parse_document
-from vramwise.judging import Policy, judge
 from vramwise.rules.base import Rule
 from vramwise.stacks import make_stack
 from vramwise.subject import on_target
 from vramwise.targets import make_target as build_target
 from vramwise.trainers.recognise import Foreign, recognise
 from vramwise.trainers.registry import trainer_named
+from vramwise.verbs.check import Policy, judge
 
 
 def make_target(*, torch=None, versions=(), env=None, look_around=False, trainer="axolotl", **words):

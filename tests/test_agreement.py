@@ -13,8 +13,6 @@ import vramwise
 from opened import check_document, make_target
 from vramwise import Options, PredictOptions
 from vramwise.documents.document import parse_document
-from vramwise.judging import Policy, judge
-from vramwise.mending import mend
 from vramwise.render.outward import unstyle
 from vramwise.render.prediction_html import prediction_page
 from vramwise.render.prediction_json import prediction_json
@@ -24,6 +22,8 @@ from vramwise.subject import on_target, open_subject
 from vramwise.trainers.registry import trainer_named
 from vramwise.units import readable
 from vramwise.variants.prediction import profile_of
+from vramwise.verbs.check import Policy, judge
+from vramwise.verbs.fix import mend
 
 ROOT = Path(__file__).parent.parent
 CORPUS = ROOT.parent / "shared" / "corpus" / "axolotl"

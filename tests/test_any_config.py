@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from opened import check_document, make_target
 from vramwise.documents.document import parse_document
 from vramwise.errors import ConfigError
-from vramwise.mending import mend
 from vramwise.render.report_json import file_json
 from vramwise.render.resolved import render_resolved
 from vramwise.render.text import render_text
 from vramwise.subject import on_target
 from vramwise.trainers.axolotl.schema import schema_of_version
 from vramwise.trainers.registry import trainer_named
+from vramwise.verbs.fix import mend
 
 TARGETS = [
     make_target(env={}, look_around=False, gpu=gpu, gpus=gpus, torch=torch)

@@ -8,10 +8,10 @@ import jsonschema
 import pytest
 
 from fits import a_fit, already_best, nothing_fits
-from vramwise.fitting.report import FitReport
 from vramwise.render.fit_json import fit_json
 from vramwise.render.json_text import json_text
 from vramwise.types import SETTINGS, RunSpec
+from vramwise.verbs.fitting.report import FitReport
 
 ROOT = Path(__file__).parent.parent
 SCHEMAS = ROOT / "docs" / "schemas"

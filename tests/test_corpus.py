@@ -176,8 +176,8 @@ def _value(document, key):
 
 @pytest.mark.parametrize("version", RECORDED)
 def test_fix_twice_is_once(version):
-    from vramwise.mending import mend
     from vramwise.subject import open_subject
+    from vramwise.verbs.fix import mend
 
     for path in sorted((CORPUS / "axolotl").glob("*.y*ml")):
         if path.name in NOT_TRAINING:

@@ -9,12 +9,12 @@ import vramwise
 from opened import check_document, make_target, subject_of_text
 from vramwise.documents.document import parse_document
 from vramwise.errors import InternalError, VramwiseError
-from vramwise.judging import FileReport
-from vramwise.mending import mend
 from vramwise.render.sarif import render_sarif
 from vramwise.rules import RULES
 from vramwise.rules.judge import judge
 from vramwise.trainers.axolotl.trainer import Axolotl
+from vramwise.verbs.check import FileReport
+from vramwise.verbs.fix import mend
 
 CARD = make_target(env={}, look_around=False, gpu="rtx-4090")
 LORA = "base_model: meta-llama/Llama-3.2-1B\nadapter: lora\nlora_target_linear: true\nmicro_batch_size: 1\n"

@@ -13,7 +13,6 @@ from vramwise.documents.change import with_changes
 from vramwise.documents.document import parse_document
 from vramwise.documents.edit import diff
 from vramwise.errors import INTERNAL_ERROR, VramwiseError
-from vramwise.mending import mend
 from vramwise.options import Options
 from vramwise.render.github import render_github
 from vramwise.render.report_json import render_json
@@ -23,6 +22,7 @@ from vramwise.render.text import render_text, summary
 from vramwise.subject import on_target
 from vramwise.trainers.axolotl.schema import schema_of_version
 from vramwise.trainers.registry import trainer_named
+from vramwise.verbs.fix import mend
 
 NO_CARD = make_target(env={}, look_around=False)
 CARD = make_target(env={}, look_around=False, gpu="rtx-4090", gpus=2)

@@ -6,15 +6,15 @@ from types import SimpleNamespace
 import pytest
 
 from opened import check_document, make_target, subject_of_text
-from vramwise import figures
 from vramwise.allocator.variables import EXPANDABLE
 from vramwise.documents.document import parse_document
 from vramwise.ghost.loops.batches import largest
 from vramwise.ghost.loops.sft import ghost_run
 from vramwise.render.text import summary
 from vramwise.types import SETTINGS
-from vramwise.variants import rehearsals
-from vramwise.variants.rehearsals import UNSEEN_BY_THE_GHOST
+from vramwise.variants import simulations as rehearsals
+from vramwise.variants.simulations import UNSEEN_BY_THE_GHOST
+from vramwise.verbs import finding_figures as figures
 
 VARYING = """\
 base_model: meta-llama/Llama-3.2-1B

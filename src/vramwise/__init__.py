@@ -24,9 +24,9 @@ if TYPE_CHECKING:
         train,
     )
     from vramwise.errors import ConfigError, VramwiseError
-    from vramwise.judging import FileReport
-    from vramwise.mending import FixReport
     from vramwise.types import Finding, Severity
+    from vramwise.verbs.check import FileReport
+    from vramwise.verbs.fix import FixReport
 
 __version__ = "0.5.0"
 
@@ -55,9 +55,9 @@ __all__ = [
 
 _ELSEWHERE = {
     "ConfigError": "vramwise.errors",
-    "FileReport": "vramwise.judging",
+    "FileReport": "vramwise.verbs.check",
     "Finding": "vramwise.types",
-    "FixReport": "vramwise.mending",
+    "FixReport": "vramwise.verbs.fix",
     "Severity": "vramwise.types",
     "TrainOptions": "vramwise.training.parent.prepare",
     "VramwiseError": "vramwise.errors",

@@ -13,13 +13,13 @@ from vramwise.options import FitOptions, Options, PredictOptions, Text
 
 if TYPE_CHECKING:
     from vramwise.diagnosis.evidence import Diagnosis
-    from vramwise.judging import FileReport
-    from vramwise.mending import FixReport
     from vramwise.recordings.replay import ReplayResult
     from vramwise.rules.base import Rule
     from vramwise.training.parent.prepare import TrainOptions as TrainOptions
     from vramwise.variants.prediction import Prediction
     from vramwise.variants.search.result import Fit
+    from vramwise.verbs.check import FileReport
+    from vramwise.verbs.fix import FixReport
 
 __all__ = [
     "FitOptions",
@@ -47,7 +47,7 @@ def check(paths: Source | Sequence[PathLike], options: Options | None = None) ->
 
     A text of several lines or a mapping is judged as a config itself.
     """
-    from vramwise import judging
+    from vramwise.verbs import check as judging
 
     if isinstance(paths, Mapping | str):
         paths = _source(paths)
@@ -69,7 +69,7 @@ def fix(
 
     A text of several lines or a mapping is mended as a config itself: `after` holds the text.
     """
-    from vramwise import mending
+    from vramwise.verbs import fix as mending
 
     if isinstance(paths, Mapping | str):
         paths = _source(paths)
@@ -110,7 +110,7 @@ def predict(
     source: Source, options: Options | None = None, ask: PredictOptions | None = None, *, changes: Sequence[str] = ()
 ) -> Prediction:
     """What the run will allocate and reserve; `changes` are key=value words, or versions, applied to it first."""
-    from vramwise.foreseeing import foresee, opened
+    from vramwise.verbs.predict import foresee, opened
 
     ask = ask or PredictOptions()
     try:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vramwise.fitting.fit import fit
-from vramwise.fitting.report import FitReport
-from vramwise.foreseeing import opened
-from vramwise.judging import Policy, judge
 from vramwise.options import FitOptions, Options, PredictOptions
 from vramwise.subject import Source
 from vramwise.types import Severity
+from vramwise.verbs.check import Policy, judge
+from vramwise.verbs.fit import fit
+from vramwise.verbs.fitting.report import FitReport
+from vramwise.verbs.predict import opened
 
 
 def answered(

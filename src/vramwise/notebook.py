@@ -14,13 +14,13 @@ _TALL, _LOW = 900, 420
 def shown(result: Any) -> str | None:
     """The frame for a result of a verb; None where there is nothing to show."""
     from vramwise.diagnosis.evidence import Diagnosis
-    from vramwise.fitting.report import FitReport
-    from vramwise.judging import FileReport
-    from vramwise.mending import FixReport
     from vramwise.render import notebook_html as pages
     from vramwise.render.fit_html import fit_page
     from vramwise.variants.prediction import Prediction
     from vramwise.variants.search.result import Fit
+    from vramwise.verbs.check import FileReport
+    from vramwise.verbs.fitting.report import FitReport
+    from vramwise.verbs.fix import FixReport
 
     results = result if isinstance(result, list) else [result]
     if len(results) == 1 and isinstance(results[0], Prediction):

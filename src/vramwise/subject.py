@@ -29,7 +29,7 @@ from vramwise.types import Document, GpuSpec, ModelSpec, RunSpec, Target
 from vramwise.variants.duration import Duration, duration
 from vramwise.variants.lengths import Lengths, train_shapes
 from vramwise.variants.prediction import Prediction, predict_run
-from vramwise.variants.rehearsals import Rehearsals
+from vramwise.variants.simulations import Rehearsals
 from vramwise.variants.speed import Speed, speed_of
 
 TEXT = "<text>"

@@ -116,7 +116,7 @@ def test_the_largest_that_fits(vramwise, config):
 
 
 def test_where_nothing_fits_it_says_by_how_much_and_writes_nothing(vramwise, config, monkeypatch):
-    monkeypatch.setattr(sys.modules["vramwise.fitting.fit"], "ALLOW", {})  # what words would give is a search for each
+    monkeypatch.setattr(sys.modules["vramwise.verbs.fit"], "ALLOW", {})  # what words would give is a search for each
     result = fit(vramwise, config, "--write", "--margin", "23GiB", "--keep", "sequence_len", "--keep", "optimizer")
     assert result.exit_code == 1
     first = result.stdout.splitlines()[0]

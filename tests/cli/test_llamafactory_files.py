@@ -6,10 +6,10 @@ import pytest
 import yaml
 
 from vramwise.documents.document import parse_document
-from vramwise.judging import judge
 from vramwise.options import Options
 from vramwise.subject import open_subject, subject_of
 from vramwise.trainers.registry import trainer_named
+from vramwise.verbs.check import judge
 
 TEXT = """\
 model_name_or_path: Qwen/Qwen2.5-0.5B-Instruct

@@ -4,8 +4,8 @@ from dataclasses import replace
 from functools import cache
 
 from opened import make_target, subject_of_text
-from vramwise.fitting import fit
 from vramwise.units import GIB
+from vramwise.verbs.fitting import fit
 
 LORA = """\
 base_model: meta-llama/Llama-3.2-1B

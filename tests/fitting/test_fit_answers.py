@@ -6,13 +6,13 @@ import pytest
 from small_runs import FULL, LORA, fitted, small
 
 from vramwise.errors import VramwiseError
-from vramwise.fitting import fit, way_out
-from vramwise.fitting.fit import search_of
-from vramwise.fitting.ways_out import fit_command
-from vramwise.fitting.workshop import SubjectWorkshop
 from vramwise.training.parent.remedies import remedies
 from vramwise.variants.axes import AXES
 from vramwise.variants.search.book import REFUSED
+from vramwise.verbs.fit import search_of
+from vramwise.verbs.fitting import fit, way_out
+from vramwise.verbs.fitting.ways_out import fit_command
+from vramwise.verbs.fitting.workshop import SubjectWorkshop
 
 # What saves too little to make it fit.
 AXES_OF_TWO = tuple(axis for axis in AXES if axis.name in ("optimizer", "allocator") and not axis.allow)
@@ -73,7 +73,7 @@ def test_a_refused_variant_still_stands_for_those_that_need_more(monkeypatch):
 
 
 def test_what_is_not_certain_in_a_few_tries_is_not_named(monkeypatch):
-    monkeypatch.setattr("vramwise.fitting.ways_out._FEW", 1)
+    monkeypatch.setattr("vramwise.verbs.fitting.ways_out._FEW", 1)
     out = way_out(small(LORA, 1.9))
     assert out.attempt is None
     assert out.command.startswith("vramwise fit ")
@@ -123,5 +123,5 @@ def test_the_largest_model_of_a_family():
 
 
 def test_where_weights_alone_are_too_much_nothing_is_searched(monkeypatch):
-    monkeypatch.setattr("vramwise.fitting.ways_out.search_of", lambda *_: pytest.fail("searched"))
+    monkeypatch.setattr("vramwise.verbs.fitting.ways_out.search_of", lambda *_: pytest.fail("searched"))
     assert way_out(small(LORA, 0.4)) is None

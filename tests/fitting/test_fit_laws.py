@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 from small_runs import FULL, LORA, fitted, small, written
 
-from vramwise.fitting import fit
-from vramwise.fitting.fit import search_of
-from vramwise.fitting.workshop import SubjectWorkshop
-from vramwise.judging import Policy, judge
 from vramwise.types import Severity
 from vramwise.units import GIB
 from vramwise.variants.axes import AXES
 from vramwise.variants.search.fitness import weighed
+from vramwise.verbs.check import Policy, judge
+from vramwise.verbs.fit import search_of
+from vramwise.verbs.fitting import fit
+from vramwise.verbs.fitting.workshop import SubjectWorkshop
 
 CASES = [(LORA, 2.2), (FULL, 5.0)]
 

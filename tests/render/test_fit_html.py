@@ -7,9 +7,9 @@ import pytest
 from test_html import Outline
 
 from fits import CONFIG, a_fit, already_best, candidate, nothing_fits, subject_on
-from vramwise.fitting.report import FitReport
 from vramwise.render.fit_html import fit_page
 from vramwise.variants.search.result import Fit
+from vramwise.verbs.fitting.report import FitReport
 
 
 def page(fit):

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from fits import a_fit, already_best, batches, candidate, nothing_fits, subject_on
-from vramwise.fitting.report import FitReport
 from vramwise.render.fit_text import render_fit
 from vramwise.render.outward import unstyle
 from vramwise.render.speed_text import hours, seconds, speed_line, times, two_digits
@@ -14,6 +13,7 @@ from vramwise.variants.changes.words import in_few_words
 from vramwise.variants.duration import Duration
 from vramwise.variants.search.result import Fit
 from vramwise.variants.speed import Speed, SpeedError
+from vramwise.verbs.fitting.report import FitReport
 
 COMMAND = "vramwise fit config.yml --gpu rtx-4090"
 

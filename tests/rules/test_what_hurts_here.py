@@ -12,9 +12,9 @@ from opened import check_document, make_target, subject_of_text
 from vramwise import Options, check, explain
 from vramwise.documents.document import parse_document
 from vramwise.documents.edit import apply_edits
-from vramwise.figures import reserved_as_written
 from vramwise.trainers.rulebook import ALL_RULES
 from vramwise.types import Severity
+from vramwise.verbs.finding_figures import reserved_as_written
 
 SMALL = (
     "base_model: meta-llama/Llama-3.2-1B\nsequence_len: 2048\nmicro_batch_size: 4\nbf16: true\nadapter: lora\n"

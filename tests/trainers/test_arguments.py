@@ -13,7 +13,7 @@ from vramwise.trainers.arguments import (
     side_files,
     training_arguments,
 )
-from vramwise.trainers.arguments.accelerate import read_accelerate
+from vramwise.trainers.arguments.resolve.accelerate import read_accelerate
 from vramwise.trainers.arguments.vocabulary import UNUSABLE, argument_versions, nearest
 from vramwise.trainers.fields import Fields
 

@@ -6,7 +6,7 @@ import pytest
 
 from opened import make_target, subject_of_text, trainer_name
 from vramwise.documents.document import parse_document
-from vramwise.judging import Policy, judge
+from vramwise.verbs.check import Policy, judge
 
 ARGUMENTS = {
     "model_name_or_path": "Qwen/Qwen2.5-0.5B",

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from vramwise import Options, check, predict, rules
-from vramwise.judging import judge
 from vramwise.subject import open_subject
 from vramwise.trainers.recognise import Foreign, recognise
 from vramwise.trainers.registry import trainer_named
 from vramwise.types import SETTINGS, Severity
+from vramwise.verbs.check import judge
 
 DATA = Path(__file__).parent.parent / "data"
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus" / "llamafactory"

@@ -12,11 +12,11 @@ import pytest
 from opened import make_target
 from vramwise import rules
 from vramwise.documents.document import parse_document
-from vramwise.judging import Policy, judge
 from vramwise.subject import on_target
-from vramwise.trainers.arguments.strange import other_words
+from vramwise.trainers.arguments.unknown_keys import other_words
 from vramwise.trainers.registry import trainer_named
 from vramwise.types import SETTINGS, Severity
+from vramwise.verbs.check import Policy, judge
 
 DATA = Path(__file__).parents[1] / "data"
 VERSIONS = {"trl": "1.16.0", "llamafactory": "0.9.5"}

@@ -9,7 +9,6 @@ from opened import make_target, subject_of_text
 from vramwise.documents.document import parse_document
 from vramwise.documents.edit import apply_edits
 from vramwise.errors import VramwiseError
-from vramwise.judging import Policy, judge
 from vramwise.sidecar import read_side_files
 from vramwise.subject import on_target
 from vramwise.trainers.recognise import Foreign, recognise
@@ -20,6 +19,7 @@ from vramwise.trainers.trl.kind import kind_of
 from vramwise.types import Change, Severity
 from vramwise.variants import changes
 from vramwise.variants.bounds import unmodelled
+from vramwise.verbs.check import Policy, judge
 
 BASE = "model_name_or_path: Qwen/Qwen2.5-0.5B\ndataset_name: trl-lib/Capybara\nmax_steps: 10\n"
 

@@ -4,9 +4,9 @@ import pytest
 
 from opened import make_target, subject_of_text
 from vramwise.documents.edit import apply_edits
-from vramwise.judging import Policy, judge
 from vramwise.types import Severity
 from vramwise.variants.axes import ALLOW, opened
+from vramwise.verbs.check import Policy, judge
 
 BASE = "model_name_or_path: Qwen/Qwen2.5-0.5B\ndataset_name: d\nmax_steps: 10\n"
 TEXTS = {

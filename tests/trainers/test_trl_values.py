@@ -12,13 +12,13 @@ import pytest
 from opened import make_target, trainer_name
 from vramwise.documents.document import parse_document
 from vramwise.facts.lora_targets import BY_MODEL
-from vramwise.judging import Policy, judge
 from vramwise.subject import on_target
 from vramwise.trainers.recognise import Foreign, recognise
 from vramwise.trainers.registry import trainer_named
 from vramwise.trainers.trl.kind import kind_of
-from vramwise.trainers.trl.shapes import UNLIMITED
+from vramwise.trainers.trl.resolve.shapes import UNLIMITED
 from vramwise.types import Severity
+from vramwise.verbs.check import Policy, judge
 
 DATA = Path(__file__).parent.parent / "data"
 CORPUS = Path(__file__).parent.parent.parent.parent / "shared" / "corpus" / "trl"

@@ -17,8 +17,8 @@ from vramwise.ghost.sharding import sharding_of
 from vramwise.ghost.work_tape import WorkTape
 from vramwise.variants.speed import lower_bound_bytes, no_speed, speed_of
 from vramwise.variants.speed.depth import shallow
-from vramwise.variants.speed.rehearsal import rehearse
 from vramwise.variants.speed.step import timed
+from vramwise.variants.speed.timed_step import rehearse
 
 BASE = """
 base_model: {model}

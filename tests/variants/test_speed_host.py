@@ -10,7 +10,7 @@ from vramwise.facts.rates import efficiency, rates_of
 from vramwise.ghost.kernel import Kernel
 from vramwise.ghost.loops.batches import BatchShape
 from vramwise.variants.speed.prices import on_card, on_host
-from vramwise.variants.speed.rehearsal import rehearse
+from vramwise.variants.speed.timed_step import rehearse
 
 BASE = """
 base_model: meta-llama/Llama-3.2-1B

@@ -7,11 +7,11 @@ from pathlib import Path
 from opened import make_target
 from vramwise.documents.document import parse_document
 from vramwise.documents.edit import apply_edits
-from vramwise.judging import Policy, judge
 from vramwise.subject import Subject, on_target
 from vramwise.trainers.registry import trainer_named
 from vramwise.types import Change, Document, RunSpec, Severity
 from vramwise.variants.axes import Axis, opened
+from vramwise.verbs.check import Policy, judge
 
 ROOT = Path(__file__).parent.parent.parent
 CORPUS = ROOT.parent / "shared" / "corpus" / "axolotl"

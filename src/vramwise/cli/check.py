@@ -10,11 +10,11 @@ import click
 
 from vramwise.cli.options import FORMATS, data_option, rule_options, target_options, terminal_width
 from vramwise.cli.writing import say_all, say_prose
-from vramwise.judging import FileReport
-from vramwise.judging import check as check_paths
-from vramwise.mending import FixReport
-from vramwise.mending import fix as fix_paths
 from vramwise.options import Options
+from vramwise.verbs.check import FileReport
+from vramwise.verbs.check import check as check_paths
+from vramwise.verbs.fix import FixReport
+from vramwise.verbs.fix import fix as fix_paths
 
 
 @click.command("check")

@@ -16,9 +16,9 @@ from vramwise.cli.options import TARGET_OPTIONS, data_option, model_options, tar
 from vramwise.cli.writing import Status, pass_on, say, say_all
 from vramwise.errors import VramwiseError
 from vramwise.files import STDIN, write_atomic, write_new
-from vramwise.fitting.report import FitReport
 from vramwise.render.fit_text import render_fit
 from vramwise.units import parse_size
+from vramwise.verbs.fitting.report import FitReport
 
 
 @click.command("fit")

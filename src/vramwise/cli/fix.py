@@ -11,9 +11,9 @@ import click
 from vramwise.cli.check import exit_code
 from vramwise.cli.options import data_option, rule_options, target_options, terminal_width
 from vramwise.cli.writing import in_ci, pass_on, say, say_all
-from vramwise.mending import FixReport
-from vramwise.mending import fix as fix_paths
 from vramwise.options import Options
+from vramwise.verbs.fix import FixReport
+from vramwise.verbs.fix import fix as fix_paths
 
 
 @click.command("fix")

@@ -15,12 +15,12 @@ from vramwise.cli.options import TARGET_OPTIONS, data_option, model_options, tar
 from vramwise.cli.wishes import as_words, composed_run, refuse_with_a_file, taken, wish_options
 from vramwise.cli.writing import say, say_all, say_prose
 from vramwise.files import write_new
-from vramwise.foreseeing import Answer, WhatIf, answer, on_cards, opened, scenarios
-from vramwise.foreseeing import what_if as what_changes
 from vramwise.subject import TEXT, Source, Subject
 from vramwise.trainers.registry import TRAINERS
 from vramwise.units import parse_size
 from vramwise.variants.prediction import Prediction
+from vramwise.verbs.predict import Answer, WhatIf, answer, on_cards, opened, scenarios
+from vramwise.verbs.predict import what_if as what_changes
 
 
 @click.command("predict")
@@ -137,9 +137,9 @@ def _write_json(found: Answer, changed: Sequence[WhatIf], by_card: list[tuple[st
 def _write_files(subject: Subject, found: Answer, html: str | None, snapshot: str | None) -> None:
     prediction = found.prediction
     if html is not None:
-        from vramwise.judging import Policy, judge
         from vramwise.render.prediction_html import prediction_page
         from vramwise.variants.prediction import profile_of
+        from vramwise.verbs.check import Policy, judge
 
         findings = judge(subject, Policy(predicts=True)).findings
         name = prediction.model.name if subject.document.path == TEXT else subject.document.path

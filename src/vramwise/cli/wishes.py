@@ -10,7 +10,7 @@ import click
 
 from vramwise.cli.options import Decorated
 from vramwise.errors import VramwiseError
-from vramwise.trainers.composing import METHODS, composed
+from vramwise.trainers.compose import METHODS, composed
 from vramwise.trainers.wishes import Wishes
 
 _COUNT = click.IntRange(min=1)

@@ -14,9 +14,9 @@ from vramwise.diagnosis.case import Case
 from vramwise.diagnosis.evidence import Remedy
 from vramwise.diagnosis.witness import Ghost, survival, would_survive
 from vramwise.documents.edit import EditRefused, apply_edits, diff
-from vramwise.fitting import way_out
 from vramwise.types import Fix
 from vramwise.units import gib
+from vramwise.verbs.fitting import way_out
 
 
 class Trial(NamedTuple):

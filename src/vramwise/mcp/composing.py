@@ -11,7 +11,7 @@ from vramwise.errors import VramwiseError
 from vramwise.mcp.arguments import next_call
 from vramwise.options import Options, Text
 from vramwise.subject import Source
-from vramwise.trainers.composing import composed, composing_trainers
+from vramwise.trainers.compose import composed, composing_trainers
 
 _COUNT = Annotated[int | None, Field(ge=1)]
 

@@ -9,13 +9,9 @@ from pydantic import Field
 
 from vramwise.documents.edit import diff
 from vramwise.errors import VramwiseError
-from vramwise.foreseeing import WhatIf, answer, opened
-from vramwise.foreseeing import what_if as what_changes
-from vramwise.judging import FileReport, check_source
 from vramwise.mcp.arguments import Config, Gpu, Gpus, TrainerName, Versions, known_model, next_call, options_of, plain
 from vramwise.mcp.composing import OptionalConfig, WishedRun, predicted_source
 from vramwise.mcp.results import Checked, Diagnosed, Mended, Predicted
-from vramwise.mending import fix_source
 from vramwise.options import Options, PredictOptions, Text
 from vramwise.render.diagnosis_json import diagnosis_json
 from vramwise.render.outward import unstyle
@@ -24,6 +20,10 @@ from vramwise.render.report_json import file_json, finding_json
 from vramwise.render.text import summary
 from vramwise.subject import NotOurs, Subject
 from vramwise.units import GIB
+from vramwise.verbs.check import FileReport, check_source
+from vramwise.verbs.fix import fix_source
+from vramwise.verbs.predict import WhatIf, answer, opened
+from vramwise.verbs.predict import what_if as what_changes
 
 
 class Verbs:

@@ -15,9 +15,6 @@ from vramwise import __version__
 from vramwise.asking import answered
 from vramwise.documents.edit import EditRefused, apply_edits
 from vramwise.errors import ConfigError, VramwiseError, describe_internal_error
-from vramwise.foreseeing import answer as foreseen
-from vramwise.judging import Policy
-from vramwise.mending import mend
 from vramwise.options import FitOptions, PredictOptions, Text
 from vramwise.page import views
 from vramwise.page.desk import Desk, Request, options_of
@@ -31,6 +28,9 @@ from vramwise.render.fit_words import reasons as fit_reasons
 from vramwise.render.json_text import json_text
 from vramwise.render.prediction_html import prediction_page
 from vramwise.variants.prediction import profile_of
+from vramwise.verbs.check import Policy
+from vramwise.verbs.fix import mend
+from vramwise.verbs.predict import answer as foreseen
 
 Progress = Callable[[int, int], None]
 _FIT_STATES = {"fits": "good", "tight": "open", "does_not_fit": "bad"}

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from vramwise.errors import VramwiseError
-from vramwise.foreseeing import opened
-from vramwise.judging import FileReport, Policy, judge
 from vramwise.options import Options, PredictOptions, Text
 from vramwise.page.knobs import turned
 from vramwise.subject import Subject
+from vramwise.verbs.check import FileReport, Policy, judge
+from vramwise.verbs.predict import opened
 
 Request = Mapping[str, Any]
 _Kept = TypeVar("_Kept")

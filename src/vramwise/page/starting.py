@@ -8,7 +8,7 @@ from typing import Any
 from vramwise.errors import VramwiseError
 from vramwise.options import Options
 from vramwise.subject import read_document
-from vramwise.trainers.composing import composed
+from vramwise.trainers.compose import composed
 
 # What a page may wish, by how it is read.
 _COUNTS = ("rank", "sequence_len", "micro_batch", "accumulation", "eval_batch")

@@ -12,9 +12,6 @@ from typing import Any
 from vramwise.errors import VramwiseError
 from vramwise.facts.gpus import all_gpus
 from vramwise.facts.models import catalogue_ids
-from vramwise.fitting import rows_that_fit, way_out
-from vramwise.foreseeing import on_cards
-from vramwise.judging import FileReport
 from vramwise.render.effects import effect_words
 from vramwise.render.html import at_a_glance, picture
 from vramwise.render.html.data import page_data
@@ -26,13 +23,16 @@ from vramwise.render.report_json import finding_json
 from vramwise.render.speed_text import speed_figures
 from vramwise.render.verdict_text import EFFECTS, effect, error_lines, headline, reasons
 from vramwise.subject import Subject
-from vramwise.trainers.composing import composing_trainers
+from vramwise.trainers.compose import composing_trainers
 from vramwise.trainers.registry import TRAINERS
 from vramwise.types import Finding
 from vramwise.units import gib
 from vramwise.variants.axes import ALLOW
 from vramwise.variants.prediction import Prediction, profile_of
 from vramwise.variants.verdict import Verdict
+from vramwise.verbs.check import FileReport
+from vramwise.verbs.fitting import rows_that_fit, way_out
+from vramwise.verbs.predict import on_cards
 
 _STATES = {"fits": "good", "tight": "open", "does_not_fit": "bad"}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
-from vramwise.fitting.report import FitReport
 from vramwise.render import fit_words as words
 from vramwise.render.fit_text import diff_lines, next_lines, price, rests_on, variants
 from vramwise.render.frontier import STYLE as _DRAWING
@@ -18,6 +17,7 @@ from vramwise.render.verdict_text import EFFECTS
 from vramwise.units import gib, readable
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.search.result import Candidate, Fit
+from vramwise.verbs.fitting.report import FitReport
 
 STYLE = (
     _DRAWING

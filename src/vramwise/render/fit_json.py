@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramwise.fitting.report import FitReport
 from vramwise.render import fit_words as words
 from vramwise.render.speed_text import speed_json
 from vramwise.types import GpuSpec
 from vramwise.variants.search.result import Candidate
+from vramwise.verbs.fitting.report import FitReport
 
 VERSION = 1
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.fitting.report import FitReport
 from vramwise.render import fit_words as words
 from vramwise.render.folding import fold, fold_all
 from vramwise.render.outward import style
@@ -13,6 +12,7 @@ from vramwise.render.verdict_text import EFFECTS, SIGNS, error_lines
 from vramwise.units import gib, readable
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.search.result import Candidate, Fit
+from vramwise.verbs.fitting.report import FitReport
 
 # A column of words is never narrower, whatever the terminal.
 _NARROWEST = 24

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil
 
-from vramwise.fitting.report import FitReport
 from vramwise.render.speed_text import seconds, speed_line, times
 from vramwise.render.verdict_text import where
 from vramwise.types import PLACES, GpuSpec
 from vramwise.units import GIB, gib, readable
 from vramwise.variants.search.result import Candidate, Fit
 from vramwise.variants.verdict import TIGHT
+from vramwise.verbs.fitting.report import FitReport
 
 # Less than this is no difference in speed that anybody would notice, or that the figures could tell.
 _SAME_SPEED = 0.015

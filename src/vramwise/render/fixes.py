@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.mending import FixReport
 from vramwise.render.fit_words import answer
 from vramwise.render.outward import style
+from vramwise.verbs.fix import FixReport
 
 
 def describe_fix(report: FixReport, *, written: bool = True) -> list[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from vramwise.judging import FileReport
 from vramwise.types import Finding
+from vramwise.verbs.check import FileReport
 
 _LEVELS = {"error": "error", "warning": "warning", "info": "notice"}
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vramwise.diagnosis.evidence import Diagnosis
-from vramwise.judging import FileReport
-from vramwise.mending import FixReport
 from vramwise.render.diagnosis_html import advice
 from vramwise.render.html.markup import Child, Markup, element, together
 from vramwise.render.html.plain import plain_page
 from vramwise.render.html.sections import card, findings_list, header
 from vramwise.render.outward import unstyle
 from vramwise.render.text import summary
+from vramwise.verbs.check import FileReport
+from vramwise.verbs.fix import FixReport
 
 
 def reports_page(reports: Sequence[FileReport]) -> str:

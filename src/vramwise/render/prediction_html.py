@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vramwise.allocator.profile import Profile
-from vramwise.foreseeing import Answer
 from vramwise.render.html import render_html
 from vramwise.render.outward import unstyle
 from vramwise.render.prediction_text import describe, speed_notes
@@ -14,6 +13,7 @@ from vramwise.render.speed_text import speed_figures
 from vramwise.render.verdict_text import error_lines, headline, reasons, ways_out
 from vramwise.types import Finding
 from vramwise.variants.prediction import Prediction
+from vramwise.verbs.predict import Answer
 
 
 def prediction_page(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from vramwise.foreseeing import Answer, WhatIf
 from vramwise.render.outward import unstyle
 from vramwise.render.prediction_text import breakdown_rows
 from vramwise.render.report_json import finding_json, stack_json
@@ -13,6 +12,7 @@ from vramwise.render.speed_text import speed_json
 from vramwise.render.verdict_text import as_options, effect, fit_command, headline, reasons
 from vramwise.timeline import MemoryReport
 from vramwise.variants.prediction import Prediction
+from vramwise.verbs.predict import Answer, WhatIf
 
 VERSION = 1
 

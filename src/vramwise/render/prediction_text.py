@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from vramwise.foreseeing import Answer
 from vramwise.render.outward import style
 from vramwise.render.speed_text import error_line, speed_line
 from vramwise.render.verdict_text import error_lines, headline, reasons, ways_out
 from vramwise.timeline import MemoryReport
 from vramwise.units import GIB, readable
 from vramwise.variants.prediction import Prediction
+from vramwise.verbs.predict import Answer
 
 _ORDER = ("weights", "gradients", "optimizer", "activations", "logits", "temporary", "workspace", "data")
 _BAR = 30

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from vramwise.judging import FileReport
 from vramwise.render.json_text import json_text
 from vramwise.trainers.registry import TRAINERS
 from vramwise.types import Edit, Finding, Fix, RunSpec, Stack
+from vramwise.verbs.check import FileReport
 
 VERSION = 1
 

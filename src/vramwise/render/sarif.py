@@ -8,12 +8,12 @@ from typing import Any
 from urllib.parse import quote
 
 from vramwise import __version__
-from vramwise.judging import FileReport
 from vramwise.render.json_text import json_text
 from vramwise.render.outward import visible
 from vramwise.rules.base import Rule
 from vramwise.trainers.rulebook import ALL_RULES
 from vramwise.types import Finding
+from vramwise.verbs.check import FileReport
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _LEVELS = {"error": "error", "warning": "warning", "info": "note"}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from vramwise.judging import FileReport
 from vramwise.render.effects import effect_words
 from vramwise.render.folding import fold
 from vramwise.render.outward import style, visible
 from vramwise.types import Finding, Severity
 from vramwise.units import gib
+from vramwise.verbs.check import FileReport
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 _MAX_SOURCE = 100

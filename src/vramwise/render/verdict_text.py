@@ -5,14 +5,14 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
-from vramwise.fitting import WayOut
-from vramwise.foreseeing import Answer
 from vramwise.render.outward import style
 from vramwise.types import Edit
 from vramwise.units import gib, largest, readable
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.prediction import Prediction
 from vramwise.variants.verdict import Verdict
+from vramwise.verbs.fitting import WayOut
+from vramwise.verbs.predict import Answer
 
 SIGNS = {
     "fits": ("✓", "green"),

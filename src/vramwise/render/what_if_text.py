@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vramwise.foreseeing import Answer, WhatIf
 from vramwise.render.outward import style
 from vramwise.render.prediction_text import judgement
 from vramwise.render.speed_text import seconds, times
 from vramwise.render.verdict_text import headline
 from vramwise.units import gib, gib_change
 from vramwise.variants.speed import Speed
+from vramwise.verbs.predict import Answer, WhatIf
 
 
 def render_change(before: Answer, changed: WhatIf) -> list[str]:

@@ -24,7 +24,7 @@ from vramwise.units import GIB
 from vramwise.variants.bounds import Bounds, bounds, unmodelled
 from vramwise.variants.features import features
 from vramwise.variants.lengths import Lengths, eval_shapes, first_and_widest, lists_widths, train_shapes
-from vramwise.variants.rehearsals import Rehearsals
+from vramwise.variants.simulations import Rehearsals
 from vramwise.variants.verdict import Verdict, verdict_of
 
 # Batches of --lengths to simulate unless told how many: enough for every width to come, and seconds at most.

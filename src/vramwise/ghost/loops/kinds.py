@@ -5,11 +5,11 @@ from __future__ import annotations
 from vramwise.ghost.loops.dpo import DpoRun
 from vramwise.ghost.loops.grpo import GrpoRun
 from vramwise.ghost.loops.kto import KtoRun
-from vramwise.ghost.loops.odds import OddsRun
+from vramwise.ghost.loops.orpo import OddsRun
 from vramwise.ghost.loops.reward import ProcessRewardRun, RewardRun
 from vramwise.ghost.loops.sft import Run
 from vramwise.ghost.loops.value_head import ValueHeadRun
-from vramwise.ghost.loops.whole import WholeDpoRun, WholeKtoRun
+from vramwise.ghost.loops.whole_log_softmax import WholeDpoRun, WholeKtoRun
 from vramwise.types import RunSpec
 
 _LOOPS: dict[str, type[Run]] = {

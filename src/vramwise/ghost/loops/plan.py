@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from vramwise.families import family_of
+from vramwise.ghost.loops.assumptions import preference_assumptions
 from vramwise.ghost.loops.batches import BatchShape, Widths, as_shapes, largest
 from vramwise.ghost.loops.emptying import emptying_of
-from vramwise.ghost.loops.said import preference_assumptions
 from vramwise.ghost.loops.steps import FEWEST_DIFFERENT, Plan
 from vramwise.ghost.optimizers import is_known
 from vramwise.ghost.tape import LIGER

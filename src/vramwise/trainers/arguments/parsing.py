@@ -2,7 +2,7 @@
 
 Files reach the dataclasses by one of two ways. As defaults of argparse (TRL): texts are converted to the field's type,
 and what is no text passes as it is. As a mapping (LLaMA-Factory, JSON): nothing is converted. Types are checked in
-neither; only fields whose own code stops at another type (facts/strict.json) refuse one.
+neither; only fields whose own code stops at another type (schema/strict.json) refuse one.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _single(kind: str, text: str) -> Any:
 
 
 def class_of(value: Any) -> str:
-    """The sort of a value, as facts/strict.json names it."""
+    """The sort of a value, as schema/strict.json names it."""
     if value is None:
         return "null"
     for name, kind in _CLASSES.items():

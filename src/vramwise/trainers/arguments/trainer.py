@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from vramwise.trainers.arguments.strange import StrangeKey, strange_keys
+from vramwise.trainers.arguments.unknown_keys import StrangeKey, strange_keys
 from vramwise.trainers.arguments.vocabulary import Vocabulary, training_arguments, unknown_key
 from vramwise.types import Document, RunSpec, Schedule, Severity, Stack
 

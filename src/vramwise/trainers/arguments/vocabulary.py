@@ -180,7 +180,7 @@ def versioned_facts(version: str, beside: str) -> Mapping[str, Any]:
     """
     versions = known_versions(beside)
     version = nearest(version, versions)
-    written = cast(dict[str, Any], bundled_json(f"facts/{version}.json", beside))
+    written = cast(dict[str, Any], bundled_json(f"schema/{version}.json", beside))
     newer = versions[versions.index(version) + 1 :]
     return cast(dict[str, Any], patched(versioned_facts(newer[0], beside), written)) if newer else written
 
@@ -188,13 +188,13 @@ def versioned_facts(version: str, beside: str) -> Mapping[str, Any]:
 @cache
 def strict_facts(beside: str) -> Mapping[str, Any]:
     """{"strict": {key: classes of values that it stops at}}, from the folder `facts` beside a module (`__file__`)."""
-    return {"strict": bundled_json("facts/strict.json", beside)["strict"]}
+    return {"strict": bundled_json("schema/strict.json", beside)["strict"]}
 
 
 @cache
 def known_versions(beside: str) -> tuple[str, ...]:
     """The versions whose facts are there, the oldest first."""
-    return tuple(bundled_json("facts/versions.json", beside))
+    return tuple(bundled_json("schema/versions.json", beside))
 
 
 def nearest(version: str, known: tuple[str, ...]) -> str:

@@ -61,7 +61,7 @@ class Axolotl:
 
     def spell(self, run: RunSpec, change: Change) -> Spelling | None:
         """The change as edits of the file."""
-        from vramwise.trainers.axolotl.spelling import spell
+        from vramwise.trainers.axolotl.spell import spell
 
         return spell(run, change)
 
@@ -112,7 +112,7 @@ class Axolotl:
 
     def compose(self, wishes: Wishes) -> Mapping[str, Any]:
         """A config from a few wishes."""
-        from vramwise.trainers.axolotl.composing import compose
+        from vramwise.trainers.axolotl.compose import compose
 
         return compose(wishes)
 

@@ -20,8 +20,8 @@ from vramwise.trainers.arguments import (
     resolved,
     training_arguments,
 )
-from vramwise.trainers.arguments.checkpointing import unfollowed_checkpointing
-from vramwise.trainers.arguments.savers import liger_loss
+from vramwise.trainers.arguments.resolve.checkpointing import unfollowed_checkpointing
+from vramwise.trainers.arguments.resolve.savings import liger_loss
 from vramwise.trainers.base import SideFiles
 from vramwise.trainers.fields import Fields
 from vramwise.types import Document, RunSpec, Target

@@ -15,7 +15,7 @@ from vramwise.trainers.arguments import (
     spell_with,
     training_arguments,
 )
-from vramwise.trainers.arguments.strange import StrangeKey
+from vramwise.trainers.arguments.unknown_keys import StrangeKey
 from vramwise.trainers.base import DatasetBlock, SideFiles, Spelling
 from vramwise.types import Change, Document, RunSpec, Severity, Stack, Target
 

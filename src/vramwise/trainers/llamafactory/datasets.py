@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from vramwise.trainers.base import DatasetBlock
-from vramwise.trainers.llamafactory.method import names
+from vramwise.trainers.llamafactory.resolve.adapter import names
 
 _ENDINGS = (".json", ".jsonl", ".csv", ".parquet", ".txt", ".arrow")
 

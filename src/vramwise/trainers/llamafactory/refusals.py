@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from vramwise.trainers.arguments.refusals import Held, Refusal
-from vramwise.trainers.llamafactory.method import names
+from vramwise.trainers.llamafactory.resolve.adapter import names
 from vramwise.trainers.llamafactory.words import since, vocabulary
 from vramwise.types import RunSpec
 

@@ -58,19 +58,19 @@ class LlamaFactory(ArgumentsTrainer):
 
     def spell(self, run: RunSpec, change: Change) -> Spelling | None:
         """The change as edits of the file."""
-        from vramwise.trainers.llamafactory.spelling import spell
+        from vramwise.trainers.llamafactory.spell import spell
 
         return spell(run, change)
 
     def words(self, change_id: str) -> tuple[str, ...]:
         """The lines to write for a change."""
-        from vramwise.trainers.llamafactory.spelling import WORDS
+        from vramwise.trainers.llamafactory.spell import WORDS
 
         return WORDS.get(change_id, ())
 
     def compose(self, wishes: Wishes) -> Mapping[str, Any]:
         """A config for supervised fine-tuning from a few wishes."""
-        from vramwise.trainers.llamafactory.composing import compose
+        from vramwise.trainers.llamafactory.compose import compose
 
         return compose(wishes)
 

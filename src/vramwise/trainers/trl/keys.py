@@ -8,8 +8,8 @@ from functools import cache
 from typing import Any
 
 from vramwise.trainers.arguments import Vocabulary, training_arguments, versioned_facts
-from vramwise.trainers.arguments.strange import StrangeKey
-from vramwise.trainers.arguments.strange import strange_keys as unknown
+from vramwise.trainers.arguments.unknown_keys import StrangeKey
+from vramwise.trainers.arguments.unknown_keys import strange_keys as unknown
 from vramwise.trainers.arguments.vocabulary import known_versions, strict_facts
 from vramwise.types import RunSpec, Stack
 

@@ -12,7 +12,7 @@ from typing import Any
 from vramwise.trainers.arguments.refusals import Held, Refusal
 from vramwise.trainers.trl.keys import facts, vocabulary
 from vramwise.trainers.trl.kind import kind_name
-from vramwise.trainers.trl.launching import KEY, SHIPPED
+from vramwise.trainers.trl.resolve.allocator import KEY, SHIPPED
 from vramwise.trainers.value_types import accepts, describe
 from vramwise.types import RunSpec
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from vramwise.errors import VramwiseError
 from vramwise.rules.base import Rule
 from vramwise.trainers.arguments import ArgumentsTrainer, Vocabulary, side_files
-from vramwise.trainers.arguments.strange import StrangeKey
+from vramwise.trainers.arguments.unknown_keys import StrangeKey
 from vramwise.trainers.base import DatasetBlock, SideFiles, Spelling
 from vramwise.types import Change, Document, RunSpec, Severity, Stack, Target
 
@@ -93,19 +93,19 @@ class Trl(ArgumentsTrainer):
 
     def spell(self, run: RunSpec, change: Change) -> Spelling | None:
         """The change as edits of the file."""
-        from vramwise.trainers.trl.spelling import spell
+        from vramwise.trainers.trl.spell import spell
 
         return spell(run, change)
 
     def words(self, change_id: str) -> tuple[str, ...]:
         """The lines to write for a change."""
-        from vramwise.trainers.trl.spelling import WORDS
+        from vramwise.trainers.trl.spell import WORDS
 
         return WORDS.get(change_id, ())
 
     def compose(self, wishes: Wishes) -> Mapping[str, Any]:
         """A config for supervised fine-tuning from a few wishes."""
-        from vramwise.trainers.trl.composing import compose
+        from vramwise.trainers.trl.compose import compose
 
         if self._kind not in (None, "sft"):
             raise VramwiseError(f"a run without a file is supervised fine-tuning: for {self._kind} write a config")

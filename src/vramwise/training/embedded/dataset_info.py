@@ -9,7 +9,7 @@ from typing import Any
 
 from vramwise.errors import VramwiseError
 from vramwise.files import read_config_bytes
-from vramwise.trainers.llamafactory.method import names
+from vramwise.trainers.llamafactory.resolve.adapter import names
 from vramwise.training.embedded.arguments import Check
 from vramwise.training.sources import source_problems
 from vramwise.types import Config, RunSpec

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from vramwise.allocator.variables import VARIABLES
 from vramwise.errors import VramwiseError
 from vramwise.trainers.trl.kind import kind_name
-from vramwise.trainers.trl.launching import allocator_variables
+from vramwise.trainers.trl.resolve.allocator import allocator_variables
 from vramwise.training.hosted.entries import SCRIPT
 from vramwise.training.parent.extras import python_of, trainer_command
 from vramwise.training.parent.handed_over import arguments_of, config_of, hand_over

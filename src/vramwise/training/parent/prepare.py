@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from vramwise.errors import VramwiseError
-from vramwise.judging import judge, policy_for
 from vramwise.options import Options
 from vramwise.subject import Subject, open_subject, read_document, trainer_of
 from vramwise.trainers.trl.kind import kind_name
@@ -26,6 +25,7 @@ from vramwise.training.parent.trust import trusted
 from vramwise.training.plan import Decision, GuardThresholds, TrainPlan, card_of, target_of
 from vramwise.types import Document, Finding, ModelSpec, RunSpec, Severity
 from vramwise.variants.prediction import Prediction
+from vramwise.verbs.check import judge, policy_for
 
 # Engines that take the dtype which is decided here; the others read it from their file alone.
 _DTYPES_DECIDED = (EMBEDDED, "axolotl")

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vramwise.attempting import Adjust
-from vramwise.fitting.fit import fit, keeping_result
 from vramwise.subject import Subject
 from vramwise.types import Change, RunSpec
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.axes import opened
+from vramwise.verbs.drafts import Adjust
+from vramwise.verbs.fit import fit, keeping_result
 
 
 def remedies(subject: Subject, limit_bytes: int | None = None) -> list[Attempt]:

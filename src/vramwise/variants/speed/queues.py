@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from vramwise.facts.rates import Efficiency, Rates
 from vramwise.ghost.kernel import Kernel
 from vramwise.variants.speed.prices import TRANSFERS, on_card, on_host
-from vramwise.variants.speed.rehearsal import Stretch
+from vramwise.variants.speed.timed_step import Stretch
 
 Clocks = tuple[float, float, float]  # host, card, copies
 _NEVER = float("-inf")

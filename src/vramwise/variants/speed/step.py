@@ -12,8 +12,8 @@ from vramwise.ghost.loops.batches import BatchShape
 from vramwise.types import ModelSpec, RunSpec
 from vramwise.variants.lengths import train_shapes
 from vramwise.variants.speed.queues import Queues
-from vramwise.variants.speed.rehearsal import StepWork, rehearse, samples_apart, usual_sample
 from vramwise.variants.speed.result import Speed, SpeedError, on_grid
+from vramwise.variants.speed.timed_step import StepWork, rehearse, samples_apart, usual_sample
 
 # Of batches of many widths so many stand for all.
 _MOST_SHAPES = 4

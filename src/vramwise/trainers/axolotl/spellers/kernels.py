@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from vramwise.rules.base import delete_key, insert_key, set_key
-from vramwise.trainers.axolotl.attention import LEGACY_FLAGS
-from vramwise.trainers.axolotl.lora_kernels import KERNELS, LINEAR_KERNELS, kernels_work
 from vramwise.trainers.axolotl.plugins import CUT_CROSS_ENTROPY, LIGER, list_plugin, listed_plugins
 from vramwise.trainers.axolotl.remedies import put
+from vramwise.trainers.axolotl.resolve.kernels import LEGACY_FLAGS
+from vramwise.trainers.axolotl.resolve.lora_kernels import KERNELS, LINEAR_KERNELS, kernels_work
 from vramwise.trainers.axolotl.schema import schema_of
 from vramwise.trainers.axolotl.spellers.base import Speller
 from vramwise.types import Edit, RunSpec

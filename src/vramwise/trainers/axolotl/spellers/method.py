@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from vramwise.rules.base import delete_key, insert_key, set_key
-from vramwise.trainers.axolotl.lora_kernels import LINEAR_KERNELS, attention_unknown, model_refused
 from vramwise.trainers.axolotl.remedies import put
+from vramwise.trainers.axolotl.resolve.lora_kernels import LINEAR_KERNELS, attention_unknown, model_refused
 from vramwise.trainers.axolotl.spellers.base import Speller, by_key
 from vramwise.types import Edit, RunSpec
 

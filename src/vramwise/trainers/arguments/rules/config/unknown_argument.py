@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, delete_key, insert_key, rule, safe, unsafe
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.arguments.strange import StrangeKey
 from vramwise.trainers.arguments.trainer import trainer_of
+from vramwise.trainers.arguments.unknown_keys import StrangeKey
 from vramwise.types import Fix, RunSpec, Severity, join_key
 
 

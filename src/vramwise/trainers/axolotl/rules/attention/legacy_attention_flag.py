@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, delete_key, insert_key, rule, safe, unsafe
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl.attention import LEGACY_FLAGS
+from vramwise.trainers.axolotl.resolve.kernels import LEGACY_FLAGS
 from vramwise.types import RunSpec, Severity
 
 

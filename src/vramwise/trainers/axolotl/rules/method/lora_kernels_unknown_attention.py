@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, insert_key, rule, safe, set_key
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl.lora_kernels import attention_unknown, model_refused
+from vramwise.trainers.axolotl.resolve.lora_kernels import attention_unknown, model_refused
 from vramwise.types import Edit, RunSpec, Severity
 
 _ATTENTION_KERNELS = ("lora_qkv_kernel", "lora_o_kernel")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, insert_key, rule, safe, set_key
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl.lora_kernels import KERNELS, LINEAR_KERNELS, version_unseen
+from vramwise.trainers.axolotl.resolve.lora_kernels import KERNELS, LINEAR_KERNELS, version_unseen
 from vramwise.trainers.axolotl.schema import schema_of
 from vramwise.types import RunSpec, Severity
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, insert_key, rule, unsafe
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl.method import PEFT_RANK
+from vramwise.trainers.axolotl.resolve.adapter import PEFT_RANK
 from vramwise.types import RunSpec, Severity
 
 _TARGETS = ("lora_target_linear", "lora_target_modules", "lora_target_parameters", "peft_trainable_token_indices")

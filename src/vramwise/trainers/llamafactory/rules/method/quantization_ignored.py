@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, delete_key, rule, unsafe
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.llamafactory.method import ON_THE_FLY
+from vramwise.trainers.llamafactory.resolve.adapter import ON_THE_FLY
 from vramwise.types import RunSpec, Severity
 
 _BASE = "stage: sft\ndo_train: true\nfinetuning_type: lora\ndataset: identity\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from vramwise.facts.attention import supports_packing
-from vramwise.trainers.axolotl.attention import isolates_packed_samples
+from vramwise.trainers.axolotl.resolve.kernels import isolates_packed_samples
 from vramwise.trainers.axolotl.schema import Schema
 from vramwise.trainers.fields import Fields
 from vramwise.types import Target

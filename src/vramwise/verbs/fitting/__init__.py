@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from vramwise.fitting.fit import fit
-from vramwise.fitting.rows import rows_that_fit
-from vramwise.fitting.ways_out import WayOut, way_out
+from vramwise.verbs.fit import fit
+from vramwise.verbs.fitting.shorter_rows import rows_that_fit
+from vramwise.verbs.fitting.ways_out import WayOut, way_out
 
 __all__ = ["WayOut", "fit", "rows_that_fit", "way_out"]

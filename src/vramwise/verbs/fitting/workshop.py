@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from vramwise.attempting import Adjust, Draft, as_it_is
 from vramwise.errors import VramwiseError
 from vramwise.facts.context import outside_bytes
 from vramwise.rules import RULES as COMMON_RULES
@@ -16,6 +15,7 @@ from vramwise.variants.attempt import Attempt
 from vramwise.variants.lengths import eval_shapes, train_shapes
 from vramwise.variants.search.book import settings_of
 from vramwise.variants.speed import Speed, lower_bound_bytes
+from vramwise.verbs.drafts import Adjust, Draft, as_it_is
 
 
 @dataclass(slots=True, kw_only=True)

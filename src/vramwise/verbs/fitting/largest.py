@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from vramwise.attempting import Draft
 from vramwise.documents.edit import apply_edits
 from vramwise.errors import VramwiseError
-from vramwise.fitting.workshop import SubjectWorkshop
 from vramwise.rules.base import set_key
 from vramwise.subject import Subject
 from vramwise.types import Change, join_key
@@ -16,6 +14,8 @@ from vramwise.variants.search.book import REFUSED, UNWRITTEN
 from vramwise.variants.search.fitness import TOO_LARGE, weighed
 from vramwise.variants.search.ladders import LADDERS, is_present, ladder
 from vramwise.variants.search.result import Candidate, Fit
+from vramwise.verbs.drafts import Draft
+from vramwise.verbs.fitting.workshop import SubjectWorkshop
 
 Progress = Callable[[int, int], None]
 

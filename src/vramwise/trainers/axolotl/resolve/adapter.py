@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from vramwise.trainers.axolotl.attention import LEGACY_FLAGS
-from vramwise.trainers.axolotl.lora_kernels import KERNELS
+from vramwise.trainers.axolotl.resolve.kernels import LEGACY_FLAGS
+from vramwise.trainers.axolotl.resolve.lora_kernels import KERNELS
 from vramwise.trainers.axolotl.schema import Schema, schema_in
 from vramwise.trainers.experts import expert_masks
 from vramwise.trainers.fields import Fields

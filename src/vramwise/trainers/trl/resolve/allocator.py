@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramwise.allocator.variables import VARIABLES
-from vramwise.trainers.arguments.accelerate import Accelerate, read_accelerate
+from vramwise.trainers.arguments.resolve.accelerate import Accelerate, read_accelerate
 from vramwise.trainers.base import SideFiles
 
 KEY = "accelerate_config"

@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramwise.allocator.variables import settings_in_force
-from vramwise.trainers.axolotl.attention import resolve_varlen
-from vramwise.trainers.axolotl.batch import resolve_batch, resolve_eval, resolve_shapes
-from vramwise.trainers.axolotl.dtypes import resolve_dtypes
-from vramwise.trainers.axolotl.environment import added_variables
-from vramwise.trainers.axolotl.method import resolve_method
-from vramwise.trainers.axolotl.preference import resolve_preference
-from vramwise.trainers.axolotl.savers import resolve_memory_savers
+from vramwise.trainers.axolotl.resolve.adapter import resolve_method
+from vramwise.trainers.axolotl.resolve.allocator import added_variables
+from vramwise.trainers.axolotl.resolve.batch import resolve_batch, resolve_eval, resolve_shapes
+from vramwise.trainers.axolotl.resolve.kernels import resolve_varlen
+from vramwise.trainers.axolotl.resolve.objective import resolve_preference
+from vramwise.trainers.axolotl.resolve.precision import resolve_dtypes
+from vramwise.trainers.axolotl.resolve.savings import resolve_memory_savers
+from vramwise.trainers.axolotl.resolve.sharding import resolve_sharding
 from vramwise.trainers.axolotl.schema import schema_in
-from vramwise.trainers.axolotl.sharding import resolve_sharding
 from vramwise.trainers.fields import Fields
 from vramwise.types import Config, RunSpec, Target
 

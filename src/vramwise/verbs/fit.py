@@ -6,11 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 
-from vramwise.attempting import Adjust, as_it_is
 from vramwise.errors import VramwiseError
 from vramwise.facts.gpus import all_gpus
-from vramwise.fitting.largest import largest_of
-from vramwise.fitting.workshop import SubjectWorkshop
 from vramwise.subject import Subject
 from vramwise.types import GpuSpec, RunSpec
 from vramwise.variants.axes import ALLOW, AXES, Axis, Choices
@@ -20,6 +17,9 @@ from vramwise.variants.search.book import Book
 from vramwise.variants.search.finding import Progress, Search
 from vramwise.variants.search.result import Candidate, Fit
 from vramwise.variants.search.space import Pick, Space
+from vramwise.verbs.drafts import Adjust, as_it_is
+from vramwise.verbs.fitting.largest import largest_of
+from vramwise.verbs.fitting.workshop import SubjectWorkshop
 
 # Simulations that each further word of --allow may take where nothing fits without it.
 _MOST_EACH = 12

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from vramwise.errors import VramwiseError
 from vramwise.facts.gpus import find_gpu
 from vramwise.facts.parameters import parameter_count
-from vramwise.fitting.fit import opens, search_of
-from vramwise.fitting.workshop import SubjectWorkshop
 from vramwise.subject import Subject
 from vramwise.types import GpuSpec
 from vramwise.units import size_word
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.axes import opened
 from vramwise.variants.search.result import Candidate
+from vramwise.verbs.fit import opens, search_of
+from vramwise.verbs.fitting.workshop import SubjectWorkshop
 
 # Simulations that the answer may take here.
 _FEW = 12

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramwise.trainers.arguments import Arguments
-from vramwise.trainers.arguments.checkpointing import KWARGS, checkpointing_kwargs, unfollowed_checkpointing
+from vramwise.trainers.arguments.resolve.checkpointing import KWARGS, checkpointing_kwargs, unfollowed_checkpointing
 from vramwise.types import Unfollowed
 
 

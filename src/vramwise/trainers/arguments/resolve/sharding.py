@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from vramwise.trainers.arguments.accelerate import Accelerate
+from vramwise.trainers.arguments.resolve.accelerate import Accelerate
 from vramwise.trainers.arguments.values import Arguments
 from vramwise.trainers.base import SideFiles
 from vramwise.trainers.deepspeed import read_deepspeed

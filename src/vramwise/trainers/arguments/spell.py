@@ -10,7 +10,7 @@ from typing import Any
 
 from vramwise.allocator.variables import export_line
 from vramwise.rules.base import delete_key, insert_key, set_key
-from vramwise.trainers.arguments.checkpointing import KWARGS
+from vramwise.trainers.arguments.resolve.checkpointing import KWARGS
 from vramwise.trainers.arguments.vocabulary import training_arguments
 from vramwise.trainers.base import Spelling
 from vramwise.types import Change, Edit, RunSpec, join_key

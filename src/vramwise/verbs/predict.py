@@ -11,8 +11,6 @@ from pathlib import Path
 from vramwise.documents.change import with_changes
 from vramwise.errors import ConfigError, VramwiseError
 from vramwise.facts.gpus import find_gpu
-from vramwise.fitting import WayOut, rows_that_fit, way_out
-from vramwise.judging import Policy, judge
 from vramwise.options import Options, PredictOptions
 from vramwise.stacks import said_release
 from vramwise.subject import Source, Subject, on_target, open_subject, target_for
@@ -23,6 +21,8 @@ from vramwise.variants.lengths import Lengths, parse_lengths
 from vramwise.variants.prediction import Prediction, on_card
 from vramwise.variants.speed import Speed, no_speed
 from vramwise.variants.verdict import Verdict
+from vramwise.verbs.check import Policy, judge
+from vramwise.verbs.fitting import WayOut, rows_that_fit, way_out
 
 _LENGTHS_LIMIT_BYTES = 128 * 1024 * 1024
 

@@ -50,4 +50,4 @@ def strange_keys(
 @cache
 def other_words() -> Mapping[str, str]:
     """Keys of all trainers, with the field of a run that each decides (scripts/other_words.py)."""
-    return cast(Mapping[str, str], bundled_json("facts/words.json", __file__))
+    return cast(Mapping[str, str], bundled_json("schema/words.json", __file__))

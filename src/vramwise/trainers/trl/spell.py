@@ -9,9 +9,9 @@ from vramwise.rules.base import delete_key, insert_key, set_key
 from vramwise.trainers.arguments import SPELLERS as COMMON
 from vramwise.trainers.arguments import WORDS as COMMON_WORDS
 from vramwise.trainers.arguments import spell_with
-from vramwise.trainers.arguments.spelling import Speller, put
+from vramwise.trainers.arguments.spell import Speller, put
 from vramwise.trainers.base import Spelling
-from vramwise.trainers.trl.launching import SHIPPED
+from vramwise.trainers.trl.resolve.allocator import SHIPPED
 from vramwise.types import Change, Edit, RunSpec
 
 _LIGER = {"rope", "rms_norm", "glu_activation"}

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from vramwise.displayed import Displayed
 from vramwise.errors import INTERNAL_ERROR, ConfigError, VramwiseError, describe_internal_error
 from vramwise.files import config_files
-from vramwise.fitting.ways_out import way_out
 from vramwise.options import Options
 from vramwise.rules import RULES as COMMON_RULES
 from vramwise.rules.base import Rule, by_topic
@@ -24,7 +23,8 @@ from vramwise.trainers.registry import TRAINERS, trainer_named
 from vramwise.trainers.rulebook import ALL_RULES
 from vramwise.types import START, Document, Finding, RunSpec, Severity, Skipped
 from vramwise.variants.prediction import Prediction
-from vramwise.weighing import weighed
+from vramwise.verbs.finding_severity import weighed
+from vramwise.verbs.fitting.ways_out import way_out
 
 WRONG_TYPES = ("wrong-type", "argument-type")
 # Not a rule, because nothing in a config can be judged by it: it says what could not be done.
@@ -220,7 +220,7 @@ def _predicted(subject: Subject) -> tuple[Prediction | None, str, list[Finding]]
 
 def _with_figures(findings: list[Finding], subject: Subject) -> tuple[list[Finding], tuple[str, ...]]:
     """The findings with figures where a prediction gives them, and as grave as they are on this card."""
-    from vramwise.figures import reserved_as_written, with_figures
+    from vramwise.verbs.finding_figures import reserved_as_written, with_figures
 
     try:
         figured, without = with_figures(findings, subject)

@@ -15,8 +15,12 @@ from vramwise.displayed import Displayed
 from vramwise.documents.edit import EditRefused, apply_edits
 from vramwise.errors import ConfigError, VramwiseError, describe_internal_error
 from vramwise.files import write_atomic
-from vramwise.fitting.fit import fit as fit_to_card
-from vramwise.judging import (
+from vramwise.options import Options
+from vramwise.subject import TEXT, NotOurs, Source, Subject, path_of, read_document, subject_of
+from vramwise.types import Document, Edit, Finding, Fix
+from vramwise.units import gib
+from vramwise.variants.search.result import Fit
+from vramwise.verbs.check import (
     FileReport,
     Policy,
     forecast_for,
@@ -27,11 +31,7 @@ from vramwise.judging import (
     with_its_data,
     with_way_out,
 )
-from vramwise.options import Options
-from vramwise.subject import TEXT, NotOurs, Source, Subject, path_of, read_document, subject_of
-from vramwise.types import Document, Edit, Finding, Fix
-from vramwise.units import gib
-from vramwise.variants.search.result import Fit
+from vramwise.verbs.fit import fit as fit_to_card
 
 # More rounds than any chain of fixes needs; stops two rules that undo each other.
 _MAX_ROUNDS = 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vramwise.errors import VramwiseError
-from vramwise.trainers.llamafactory.savers import ATTENTION
+from vramwise.trainers.llamafactory.resolve.savings import ATTENTION
 from vramwise.trainers.wishes import Wishes
 
 # To be replaced: with `do_train` LLaMA-Factory insists on one.

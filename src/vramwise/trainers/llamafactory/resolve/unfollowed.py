@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramwise.trainers.arguments import Arguments
-from vramwise.trainers.llamafactory.method import projects
+from vramwise.trainers.llamafactory.resolve.adapter import projects
 from vramwise.types import Unfollowed
 
 # Key that is on → name, whether the run as predicted takes at least as much, and why.

@@ -20,13 +20,13 @@ from vramwise.trainers.arguments import (
 )
 from vramwise.trainers.base import SideFiles
 from vramwise.trainers.fields import Fields
-from vramwise.trainers.trl.beyond import resolve_unfollowed
 from vramwise.trainers.trl.keys import vocabulary
 from vramwise.trainers.trl.kind import kind_of
-from vramwise.trainers.trl.launching import accelerate_of, allocator_variables
-from vramwise.trainers.trl.method import resolve_method
-from vramwise.trainers.trl.preference import resolve_preference
-from vramwise.trainers.trl.shapes import resolve_shapes
+from vramwise.trainers.trl.resolve.adapter import resolve_method
+from vramwise.trainers.trl.resolve.allocator import accelerate_of, allocator_variables
+from vramwise.trainers.trl.resolve.objective import resolve_preference
+from vramwise.trainers.trl.resolve.shapes import resolve_shapes
+from vramwise.trainers.trl.resolve.unfollowed import resolve_unfollowed
 from vramwise.types import Document, RunSpec, Target
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from vramwise.trainers.axolotl.attention import keeps_embeddings_fp32
-from vramwise.trainers.axolotl.loading import resolve_loading
+from vramwise.trainers.axolotl.resolve.kernels import keeps_embeddings_fp32
+from vramwise.trainers.axolotl.resolve.loading import resolve_loading
 from vramwise.trainers.axolotl.schema import schema_in
 from vramwise.trainers.fields import Fields
 from vramwise.types import Target

@@ -9,12 +9,12 @@ from functools import cache
 from vramwise.allocator.variables import EXPANDABLE
 from vramwise.documents.edit import EditRefused, apply_edits
 from vramwise.errors import VramwiseError
-from vramwise.fitting import rows_that_fit
 from vramwise.subject import Subject
 from vramwise.types import Finding, RunSpec, Severity
 from vramwise.units import gib
 from vramwise.variants.lengths import varied_lengths
-from vramwise.weighing import lighter
+from vramwise.verbs.finding_severity import lighter
+from vramwise.verbs.fitting import rows_that_fit
 
 # Differences below this are not worth a word.
 _WORTH_SAYING = 0.03

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramwise.trainers.arguments import Arguments, resolve_savers
-from vramwise.trainers.arguments.checkpointing import KWARGS, checkpointing_kwargs
+from vramwise.trainers.arguments.resolve.checkpointing import KWARGS, checkpointing_kwargs
 
 ATTENTION = {"disabled": "eager", "sdpa": "sdpa", "fa2": "flash_attention_2", "fa3": "flash_attention_3"}
 LIGER = ("rope", "rms_norm", "glu_activation")

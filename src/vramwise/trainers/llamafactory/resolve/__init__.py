@@ -18,14 +18,14 @@ from vramwise.trainers.arguments import (
 )
 from vramwise.trainers.base import SideFiles
 from vramwise.trainers.fields import Fields
-from vramwise.trainers.llamafactory.beyond import resolve_unfollowed
-from vramwise.trainers.llamafactory.dtypes import resolve_dtypes
-from vramwise.trainers.llamafactory.evaluation import resolve_evaluation
-from vramwise.trainers.llamafactory.method import resolve_method
-from vramwise.trainers.llamafactory.preference import resolve_preference
-from vramwise.trainers.llamafactory.savers import resolve_attention, resolve_loss, resolve_memory_savers
-from vramwise.trainers.llamafactory.shapes import resolve_shapes
-from vramwise.trainers.llamafactory.spread import added_variables, with_shipped
+from vramwise.trainers.llamafactory.resolve.adapter import resolve_method
+from vramwise.trainers.llamafactory.resolve.evaluation import resolve_evaluation
+from vramwise.trainers.llamafactory.resolve.objective import resolve_preference
+from vramwise.trainers.llamafactory.resolve.precision import resolve_dtypes
+from vramwise.trainers.llamafactory.resolve.savings import resolve_attention, resolve_loss, resolve_memory_savers
+from vramwise.trainers.llamafactory.resolve.shapes import resolve_shapes
+from vramwise.trainers.llamafactory.resolve.sharding import added_variables, with_shipped
+from vramwise.trainers.llamafactory.resolve.unfollowed import resolve_unfollowed
 from vramwise.trainers.llamafactory.words import facts, vocabulary
 from vramwise.types import Document, RunSpec, Target
 

@@ -61,7 +61,7 @@ def machine_for(path: Path, ladder: tuple[str, ...]) -> tuple[str, int, bool | N
     """The card, how many, and whether it fits; None: not known."""
     try:
         gpus = SHARDED if _shards(path) else 1
-        prediction = open_subject(str(path), Options(gpu=ladder[-1], gpus=gpus)).forecast()
+        prediction = open_subject(str(path), Options(gpu=ladder[-1], gpus=gpus)).prediction()
     except VramwiseError:
         return LARGE[0], 1, None
     for card in ladder:

@@ -98,7 +98,7 @@ def predicted(row: dict[str, Any]) -> tuple[Figures, dict[str, str]]:
     """The same figures, foretold; and the features of the run."""
     with tempfile.TemporaryDirectory() as folder:
         subject = subject_of(row, Path(folder))
-        prediction = subject.forecast(
+        prediction = subject.prediction(
             lengths=lengths_of(row["widths"], row["config"]),
             eval_lengths=lengths_of(row["eval_widths"], {}),
             steps=len(row["steps"]),

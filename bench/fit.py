@@ -14,7 +14,7 @@ from vramwise.errors import VramwiseError
 from vramwise.options import Options
 from vramwise.subject import open_subject
 from vramwise.units import gib
-from vramwise.verbs.fitting import fit
+from vramwise.verbs.fit import fit
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"

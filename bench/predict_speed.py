@@ -63,14 +63,14 @@ def warm_seconds() -> dict[str, float]:
     for _ in range(ROUNDS):
         subject = open_subject(Text(CONFIG), options)
         start = time.process_time()
-        subject.forecast()
+        subject.prediction()
         times.setdefault("as it is", []).append(time.process_time() - start)
         for words in CHANGES:
             start = time.process_time()
-            changed(subject, options, PredictOptions(), [words]).forecast()
+            changed(subject, options, PredictOptions(), [words]).prediction()
             times.setdefault(words, []).append(time.process_time() - start)
         start = time.process_time()
-        subject.with_run(subject.run.changed(allocator=ALLOCATOR)).forecast()
+        subject.with_run(subject.run.changed(allocator=ALLOCATOR)).prediction()
         times.setdefault(ALLOCATOR, []).append(time.process_time() - start)
     return {name: statistics.median(found) for name, found in times.items()}
 

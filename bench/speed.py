@@ -32,7 +32,7 @@ from vramwise.errors import VramwiseError  # noqa: E402
 from vramwise.facts.rates import Efficiency, Rates, efficiency, rates_of  # noqa: E402
 from vramwise.variants.lengths import train_shapes  # noqa: E402
 from vramwise.variants.speed.step import priced, standing_for  # noqa: E402
-from vramwise.variants.speed.timed_step import StepWork, rehearse  # noqa: E402
+from vramwise.variants.speed.timed_step import StepWork, list_step  # noqa: E402
 
 RUNS = HERE.parent / "tests" / "data" / "truth"
 RECORD = HERE.parent / "src" / "vramwise" / "facts" / "speed_accuracy.json"
@@ -86,7 +86,7 @@ def case_of(row: dict[str, Any], sample: int | None) -> Case:
     if run.shapes.pad_to_sequence_len and run.shapes.packing_rows == "none":
         filled = None if sample is None or "flash" not in run.kernels.attn_implementation else sample
         shapes = [shape._replace(padded=True, tokens=filled and filled * shape.rows) for shape in shapes]
-    work = tuple((rehearse(run, model, shape, sample), count) for shape, count in standing_for(shapes))
+    work = tuple((list_step(run, model, shape, sample), count) for shape, count in standing_for(shapes))
     kernels = tuple((name, count, us) for name, count, us in row.get("kernels", ()))
     seconds = median(row["step_seconds"])
     name = f"{row['name']}"

@@ -82,7 +82,7 @@ def predicted(row: dict[str, Any], seed: int = _SEEDS[0]) -> tuple[Figures, dict
     """The same figures, foretold; and the features of the run."""
     with tempfile.TemporaryDirectory() as folder:
         subject = subject_of(row, Path(folder))
-        prediction = subject.forecast(
+        prediction = subject.prediction(
             lengths=lengths_of(row["widths"], row, seed),
             eval_lengths=lengths_of(_one_evaluation(row), row, seed),
             steps=len(row["steps"]),

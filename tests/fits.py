@@ -40,7 +40,7 @@ def candidate(subject: Subject, *wanted: Change, fell: str = "", factor: float =
 
 
 def _as_it_is(subject: Subject) -> Attempt:
-    return Attempt(changes=(), document=subject.document, run=subject.run, prediction=subject.forecast())
+    return Attempt(changes=(), document=subject.document, run=subject.run, prediction=subject.prediction())
 
 
 def batches(subject: Subject, micro: int) -> Change:

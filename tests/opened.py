@@ -7,7 +7,7 @@ from vramwise.subject import on_target
 from vramwise.targets import make_target as build_target
 from vramwise.trainers.recognise import Foreign, recognise
 from vramwise.trainers.registry import trainer_named
-from vramwise.verbs.check import Policy, judge
+from vramwise.verbs.check import Policy, check_subject
 
 
 def make_target(*, torch=None, versions=(), env=None, look_around=False, trainer="axolotl", **words):
@@ -30,7 +30,7 @@ def subject_of_text(text, target=None, trainer="axolotl"):
 def check_document(document, target, rules: list[Rule] | None = None, *, predicts=False):
     """What some rules (all, where none is named) say of a document."""
     policy = Policy(select=tuple(rule.id for rule in rules or ()), predicts=predicts)
-    return judge(on_target(document, trainer_named(trainer_name(document)), target), policy)
+    return check_subject(on_target(document, trainer_named(trainer_name(document)), target), policy)
 
 
 def trainer_name(document):

@@ -22,8 +22,8 @@ from vramwise.subject import on_target, open_subject
 from vramwise.trainers.registry import trainer_named
 from vramwise.units import readable
 from vramwise.variants.prediction import profile_of
-from vramwise.verbs.check import Policy, judge
-from vramwise.verbs.fix import mend
+from vramwise.verbs.check import Policy, check_subject
+from vramwise.verbs.fix import fix_subject
 
 ROOT = Path(__file__).parent.parent
 CORPUS = ROOT.parent / "shared" / "corpus" / "axolotl"
@@ -71,20 +71,20 @@ def said(report):
 def test_every_verb_says_the_same(text, card):
     subject = opened(text, card)
     policy = Policy(predicts=True)
-    report = judge(subject, policy)
+    report = check_subject(subject, policy)
     rules = {found.rule for found in report.findings}
     if report.prediction is not None:
         fits = report.prediction.fits
         assert ("does-not-fit" in rules) == (report.prediction.report.out_of_memory is not None)
         assert fits is not False or "does-not-fit" in rules
-        assert subject.forecast() == report.prediction
+        assert subject.prediction() == report.prediction
         _same_in_every_format(report.prediction, report.findings)
-    mended = mend(subject, policy)
-    assert said(mended.remaining) == said(judge(mended.subject, policy))
+    mended = fix_subject(subject, policy)
+    assert said(mended.remaining) == said(check_subject(mended.subject, policy))
     if report.prediction is not None and report.prediction.fits:
-        then = judge(mended.subject, policy).prediction
+        then = check_subject(mended.subject, policy).prediction
         assert then is None or then.fits, "a safe fix broke the run"
-    again = mend(mended.subject, policy)
+    again = fix_subject(mended.subject, policy)
     assert again.subject.document.text == mended.subject.document.text
 
 
@@ -180,7 +180,7 @@ def test_a_change_has_one_effect_wherever_it_is_offered():
     assert remedies.fuse_loss(subject, subject.trainer).fix.safe is fuse.safe
     searched = [one for axis in opened_axes() for one in axis.choices(subject.run) if one.id == fuse.id]
     assert [one.effect for one in searched] == [fuse.effect]
-    report = judge(subject, Policy(predicts=True))
+    report = check_subject(subject, Policy(predicts=True))
     offered = [found.fix for found in report.findings if found.rule == "logits-dominate" and found.fix]
     assert all(fix.safe is fuse.safe for fix in offered)
 
@@ -229,9 +229,9 @@ def test_opening_reads_a_file_once(tmp_path):
     path.write_text(BIG)
     subject = open_subject(path, Options(gpu="rtx-4090"))
     path.unlink()
-    judge(subject, Policy(predicts=True))
-    mend(subject)
-    subject.forecast()
+    check_subject(subject, Policy(predicts=True))
+    fix_subject(subject)
+    subject.prediction()
 
 
 def test_of_many_files_no_events_are_kept(tmp_path):
@@ -249,5 +249,5 @@ def test_of_many_files_no_events_are_kept(tmp_path):
 def test_what_was_decided_beyond_the_config_does_not_outlive_it():
     subject = opened(BIG, "a100-80gb")
     larger = subject.with_run(subject.run.changed(micro_batch_size=4))
-    assert larger.forecast().needs != subject.forecast().needs
-    assert larger.with_document(subject.document).forecast().needs == subject.forecast().needs
+    assert larger.prediction().needs != subject.prediction().needs
+    assert larger.with_document(subject.document).prediction().needs == subject.prediction().needs

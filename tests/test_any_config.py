@@ -13,7 +13,7 @@ from vramwise.render.text import render_text
 from vramwise.subject import on_target
 from vramwise.trainers.axolotl.schema import schema_of_version
 from vramwise.trainers.registry import trainer_named
-from vramwise.verbs.fix import mend
+from vramwise.verbs.fix import fix_subject
 
 TARGETS = [
     make_target(env={}, look_around=False, gpu=gpu, gpus=gpus, torch=torch)
@@ -75,6 +75,6 @@ def test_any_config_can_be_judged_and_mended(values, target):
     assert file_json(report)["resolved"]
     render_text(report)
     render_resolved(report.run, "any.yml")
-    mended = mend(on_target(document, trainer_named("axolotl"), target), unsafe=True).subject.document
+    mended = fix_subject(on_target(document, trainer_named("axolotl"), target), unsafe=True).subject.document
     again = parse_document("any.yml", mended.text.encode())
     assert repr(again.values) == repr(mended.values)

@@ -177,10 +177,10 @@ def _value(document, key):
 @pytest.mark.parametrize("version", RECORDED)
 def test_fix_twice_is_once(version):
     from vramwise.subject import open_subject
-    from vramwise.verbs.fix import mend
+    from vramwise.verbs.fix import fix_subject
 
     for path in sorted((CORPUS / "axolotl").glob("*.y*ml")):
         if path.name in NOT_TRAINING:
             continue
-        once = mend(open_subject(path, options(version, "sm90-1gpu")), unsafe=True).subject
-        assert mend(once, unsafe=True).subject.document.text == once.document.text, path.name
+        once = fix_subject(open_subject(path, options(version, "sm90-1gpu")), unsafe=True).subject
+        assert fix_subject(once, unsafe=True).subject.document.text == once.document.text, path.name

@@ -14,7 +14,7 @@ from vramwise.rules import RULES
 from vramwise.rules.judge import judge
 from vramwise.trainers.axolotl.trainer import Axolotl
 from vramwise.verbs.check import FileReport
-from vramwise.verbs.fix import mend
+from vramwise.verbs.fix import fix_subject
 
 CARD = make_target(env={}, look_around=False, gpu="rtx-4090")
 LORA = "base_model: meta-llama/Llama-3.2-1B\nadapter: lora\nlora_target_linear: true\nmicro_batch_size: 1\n"
@@ -152,9 +152,9 @@ def test_a_folder_is_searched_for_training_configs(tmp_path):
 @pytest.mark.parametrize("plugins", ["[{a: 1}]", "[x.Y, {a: 1}]", "{a: 1}", "axolotl", "[]", "null"])
 def test_a_plugin_is_listed_once(plugins):
     text = f"base_model: m\nmicro_batch_size: 1\nplugins: {plugins}\nliger_rope: true\n"
-    mended = mend(subject_of_text(text, CARD), unsafe=True).subject
+    mended = fix_subject(subject_of_text(text, CARD), unsafe=True).subject
     once = mended.document
-    assert mend(mended, unsafe=True).subject.document.text == once.text
+    assert fix_subject(mended, unsafe=True).subject.document.text == once.text
     assert once.text.count("LigerPlugin") <= 1
     written = yaml.safe_load(plugins)
     if isinstance(written, dict):

@@ -22,7 +22,7 @@ from vramwise.render.text import render_text, summary
 from vramwise.subject import on_target
 from vramwise.trainers.axolotl.schema import schema_of_version
 from vramwise.trainers.registry import trainer_named
-from vramwise.verbs.fix import mend
+from vramwise.verbs.fix import fix_subject
 
 NO_CARD = make_target(env={}, look_around=False)
 CARD = make_target(env={}, look_around=False, gpu="rtx-4090", gpus=2)
@@ -94,8 +94,8 @@ def test_mending_odd_values_twice_is_mending_them_once():
     for key, value in sampled(itertools.product(KEYS, ODD), 307, 3):
         document = judged(f"{'' if key == 'base_model' else MODEL}{key}: {value}\n", CARD)
         for unsafe in (False, True) if document else ():
-            once = mend(on_target(document, trainer_named("axolotl"), CARD), unsafe=unsafe).subject
-            twice = mend(once, unsafe=unsafe).subject
+            once = fix_subject(on_target(document, trainer_named("axolotl"), CARD), unsafe=unsafe).subject
+            twice = fix_subject(once, unsafe=unsafe).subject
             assert once.document.text == twice.document.text, (key, value[:80])
             diff(document, once.document)
 

@@ -12,7 +12,7 @@ from vramwise.ghost.loops.batches import largest
 from vramwise.ghost.loops.sft import ghost_run
 from vramwise.render.text import summary
 from vramwise.types import SETTINGS
-from vramwise.variants import simulations as rehearsals
+from vramwise.variants import simulations as simulations
 from vramwise.variants.simulations import UNSEEN_BY_THE_GHOST
 from vramwise.verbs import finding_figures as figures
 
@@ -51,7 +51,7 @@ def ghosts(monkeypatch):
         made.append(words["widths"])
         return ghost_run(run, model, **words)
 
-    monkeypatch.setattr(rehearsals, "ghost_run", counted)
+    monkeypatch.setattr(simulations, "ghost_run", counted)
     return made
 
 
@@ -59,13 +59,13 @@ def ghosts(monkeypatch):
 def runs(monkeypatch):
     """The settings of every allocator run."""
     made = []
-    simulate = rehearsals.simulate
+    simulate = simulations.simulate
 
     def counted(timeline, settings, **words):
         made.append(settings.text)
         return simulate(timeline, settings, **words)
 
-    monkeypatch.setattr(rehearsals, "simulate", counted)
+    monkeypatch.setattr(simulations, "simulate", counted)
     return made
 
 
@@ -86,20 +86,20 @@ def test_what_the_ghost_does_not_see_is_part_of_a_run():
 
 def test_another_allocator_makes_no_other_requests(ghosts, runs):
     subject = subject_of_text(VARYING, make_target(gpu="h100", alloc_conf=""))
-    plain = subject.forecast()
-    grown = subject.with_run(subject.run.changed(allocator=EXPANDABLE)).forecast()
+    plain = subject.prediction()
+    grown = subject.with_run(subject.run.changed(allocator=EXPANDABLE)).prediction()
     assert len(ghosts) == 1
     assert runs == ["", EXPANDABLE]
     assert grown.short_timeline is plain.short_timeline
-    alone = subject_of_text(VARYING, make_target(gpu="h100", alloc_conf=EXPANDABLE)).forecast()
+    alone = subject_of_text(VARYING, make_target(gpu="h100", alloc_conf=EXPANDABLE)).prediction()
     assert alone.needs == grown.needs
 
 
 def test_another_card_and_another_batch_are_predicted_anew(ghosts):
     subject = subject_of_text(VARYING, make_target(gpu="h100"))
-    subject.forecast()
-    subject.with_run(subject.run.changed(micro_batch_size=1)).forecast()
-    subject.on_card(make_target(gpu="rtx-4090").gpu).forecast()
+    subject.prediction()
+    subject.with_run(subject.run.changed(micro_batch_size=1)).prediction()
+    subject.on_card(make_target(gpu="rtx-4090").gpu).prediction()
     assert len(ghosts) == 3
 
 

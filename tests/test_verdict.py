@@ -43,8 +43,8 @@ def off_by(monkeypatch):
 
 
 def verdict(subject, spare_bytes):
-    needs = subject.forecast().needs.highest_reserved_bytes
-    return subject.forecast(limit_bytes=needs + spare_bytes).verdict()
+    needs = subject.prediction().needs.highest_reserved_bytes
+    return subject.prediction(limit_bytes=needs + spare_bytes).verdict()
 
 
 def test_kinds_and_figures(subject):

@@ -18,7 +18,7 @@ sys.path[:0] = [str(HERE.parent.parent / "src")]
 from vramwise.options import Options  # noqa: E402
 from vramwise.subject import open_subject  # noqa: E402
 from vramwise.variants.speed import speed_of  # noqa: E402
-from vramwise.verbs.fitting import fit  # noqa: E402
+from vramwise.verbs.fit import fit  # noqa: E402
 
 RUNS_ON = "h200"
 SMALL, LARGE = ("rtx-3060-12gb", "rtx-4090", "a100-40gb"), ("rtx-4090", "a100-40gb", "h100-80gb")
@@ -56,7 +56,7 @@ def case(path: Path, model: str, card: str) -> dict[str, Any] | None:
     config = {key: value for key, value in values.items() if key not in _LEFT_OUT and not key.startswith("wandb")}
     config = {key: value for key, value in config.items() if value is not None}
     speed = speed_of(there.run, there.model)
-    here, capacity = there.forecast(), best.attempt.prediction.capacity_bytes
+    here, capacity = there.prediction(), best.attempt.prediction.capacity_bytes
     assert capacity is not None
     return {
         "model": model,

@@ -47,14 +47,14 @@ def check(paths: Source | Sequence[PathLike], options: Options | None = None) ->
 
     A text of several lines or a mapping is judged as a config itself.
     """
-    from vramwise.verbs import check as judging
+    from vramwise.verbs import check as verb
 
     if isinstance(paths, Mapping | str):
         paths = _source(paths)
         if isinstance(paths, Mapping | Text):
-            return Several([judging.check_source(paths, options or Options(), alone=True)])
+            return Several([verb.check_source(paths, options or Options(), alone=True)])
     assert not isinstance(paths, Mapping)
-    return Several(judging.check(_names(paths), options))
+    return Several(verb.check(_names(paths), options))
 
 
 def fix(
@@ -65,18 +65,18 @@ def fix(
     write: bool = True,
     fits: bool = False,
 ) -> list[FixReport]:
-    """Mend every config under the paths; `write=False` leaves the files alone; `fits`: then fit each to its card.
+    """Fix every config under the paths; `write=False` leaves the files alone; `fits`: then fit each to its card.
 
-    A text of several lines or a mapping is mended as a config itself: `after` holds the text.
+    A text of several lines or a mapping is fixed as a config itself: `after` holds the text.
     """
-    from vramwise.verbs import fix as mending
+    from vramwise.verbs import fix as verb
 
     if isinstance(paths, Mapping | str):
         paths = _source(paths)
         if isinstance(paths, Mapping | Text):
-            return Several([mending.fix_source(paths, options or Options(), unsafe=unsafe, fits=fits)])
+            return Several([verb.fix_source(paths, options or Options(), unsafe=unsafe, fits=fits)])
     assert not isinstance(paths, Mapping)
-    return Several(mending.fix(_names(paths), options, unsafe=unsafe, write=write, fits=fits))
+    return Several(verb.fix(_names(paths), options, unsafe=unsafe, write=write, fits=fits))
 
 
 def _source(source: Source) -> Source:
@@ -110,11 +110,12 @@ def predict(
     source: Source, options: Options | None = None, ask: PredictOptions | None = None, *, changes: Sequence[str] = ()
 ) -> Prediction:
     """What the run will allocate and reserve; `changes` are key=value words, or versions, applied to it first."""
-    from vramwise.verbs.predict import foresee, opened
+    from vramwise.verbs.predict import opened
 
     ask = ask or PredictOptions()
     try:
-        return foresee(opened(_source(source), options or Options(), ask, changes), ask)
+        subject = opened(_source(source), options or Options(), ask, changes)
+        return subject.prediction(steps=ask.steps, limit_bytes=ask.limit_bytes)
     except VramwiseError:
         raise
     except Exception as error:
@@ -132,10 +133,10 @@ def fit(
 
     `progress` is told how many predictions were made, and of how many it takes about.
     """
-    from vramwise.asking import answered
+    from vramwise.verbs.fit import fit_source
 
     try:
-        return answered(_source(source), options or Options(), ask or FitOptions(), progress).fit
+        return fit_source(_source(source), options or Options(), ask or FitOptions(), progress).fit
     except VramwiseError:
         raise
     except Exception as error:

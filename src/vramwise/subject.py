@@ -29,7 +29,7 @@ from vramwise.types import Document, GpuSpec, ModelSpec, RunSpec, Target
 from vramwise.variants.duration import Duration, duration
 from vramwise.variants.lengths import Lengths, train_shapes
 from vramwise.variants.prediction import Prediction, predict_run
-from vramwise.variants.simulations import Rehearsals
+from vramwise.variants.simulations import Simulations
 from vramwise.variants.speed import Speed, speed_of
 
 TEXT = "<text>"
@@ -66,7 +66,7 @@ class Subject:
     # Predictions that were made of this very run, by question.
     _memo: dict[tuple[object, ...], tuple[Prediction, object]] = field(default_factory=dict, repr=False, compare=False)
     # What their parts have in common: shared by all variants whatever they differ in.
-    _rehearsals: Rehearsals = field(default_factory=Rehearsals, repr=False, compare=False)
+    _simulations: Simulations = field(default_factory=Simulations, repr=False, compare=False)
 
     def with_document(self, document: Document) -> Subject:
         """The same subject with another text: read and resolved anew."""
@@ -79,9 +79,9 @@ class Subject:
 
     def apart(self) -> Subject:
         """The same subject, keeping what it works out to itself: for who keeps few of many variants."""
-        return replace(self, _memo={}, _rehearsals=Rehearsals())
+        return replace(self, _memo={}, _simulations=Simulations())
 
-    def forecast(
+    def prediction(
         self,
         *,
         lengths: Lengths | None = None,
@@ -107,7 +107,7 @@ class Subject:
                 eval_lengths=eval_lengths,
                 steps=steps,
                 limit_bytes=limit_bytes,
-                rehearsals=self._rehearsals,
+                simulations=self._simulations,
                 on_card=on_card,
             )
             if self.data.notes:

@@ -9,7 +9,7 @@ from vramwise.documents.document import parse_document
 from vramwise.options import Options
 from vramwise.subject import open_subject, subject_of
 from vramwise.trainers.registry import trainer_named
-from vramwise.verbs.check import judge
+from vramwise.verbs.check import check_subject
 
 TEXT = """\
 model_name_or_path: Qwen/Qwen2.5-0.5B-Instruct
@@ -120,5 +120,5 @@ def test_no_value_breaks_it(value):
     keys = sorted(trainer_named("llamafactory").vocabulary(None, target.stack).keys())
     for key in keys[ODD.index(value) % 7 :: 7]:
         text = yaml.safe_dump(yaml.safe_load(TEXT) | {key: value})
-        report = judge(subject_of(parse_document("x.yml", text.encode()), options))
+        report = check_subject(subject_of(parse_document("x.yml", text.encode()), options))
         assert "this is a bug" not in str(report.error)

@@ -120,18 +120,18 @@ def test_features_read_as_people_call_them(change, phrase):
 def test_a_compiled_run_lies_between_what_stands_and_the_uncompiled_one():
     """Measured for LoRA on a 1B shape: 9,938 MiB allocated where the uncompiled run took 13,505."""
     subject = opened("torch_compile: true\n")
-    prediction = subject.forecast()
+    prediction = subject.prediction()
     between = prediction.bounds
     assert between is not None
     assert between.upper_bytes == prediction.needs.highest_reserved_bytes
     assert 2.3 * 2**30 < between.lower_bytes < 9938 * 2**20
-    assert opened().forecast().bounds is None
+    assert opened().prediction().bounds is None
 
 
 def test_what_has_no_upper_bound_is_not_known():
     subject = opened()
     run: RunSpec = subject.run.changed(rl="grpo")
-    between = bounds(run, subject.forecast().needs)
+    between = bounds(run, subject.prediction().needs)
     assert between is not None
     assert between.upper_bytes is None
-    assert subject.with_run(run).forecast().fits is None
+    assert subject.with_run(run).prediction().fits is None

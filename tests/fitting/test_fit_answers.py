@@ -9,9 +9,8 @@ from vramwise.errors import VramwiseError
 from vramwise.training.parent.remedies import remedies
 from vramwise.variants.axes import AXES
 from vramwise.variants.search.book import REFUSED
-from vramwise.verbs.fit import search_of
-from vramwise.verbs.fitting import fit, way_out
-from vramwise.verbs.fitting.ways_out import fit_command
+from vramwise.verbs.fit import fit, search_of
+from vramwise.verbs.fitting.ways_out import fit_command, way_out
 from vramwise.verbs.fitting.workshop import SubjectWorkshop
 
 # What saves too little to make it fit.
@@ -58,7 +57,7 @@ def test_what_becomes_of_a_run_on_the_card_is_open_until_asked():
     """Unless its tensors alone are too much: no cache that is given back makes room for them."""
     for gib, expected in ((5, (None, True)), (4, (False, False))):
         subject = small(LORA, gib)
-        roughly, asked = subject.forecast(on_card=False), subject.forecast()
+        roughly, asked = subject.prediction(on_card=False), subject.prediction()
         assert (roughly.fits, asked.fits) == expected
         assert roughly.needs == asked.needs
 
@@ -109,7 +108,7 @@ def fits_with(subject, key, value):
     text = subject.document.text
     line = next(line for line in text.splitlines() if line.startswith(f"{key}:"))
     changed = small(text.replace(line, f"{key}: {value}"), 6)
-    prediction = changed.forecast()
+    prediction = changed.prediction()
     margin = prediction.needs.highest_reserved_bytes * prediction.expected_error.took_more
     return prediction.needs.highest_reserved_bytes + margin <= prediction.capacity_bytes
 

@@ -9,9 +9,8 @@ from vramwise.types import Severity
 from vramwise.units import GIB
 from vramwise.variants.axes import AXES
 from vramwise.variants.search.fitness import weighed
-from vramwise.verbs.check import Policy, judge
-from vramwise.verbs.fit import search_of
-from vramwise.verbs.fitting import fit
+from vramwise.verbs.check import Policy, check_subject
+from vramwise.verbs.fit import fit, search_of
 from vramwise.verbs.fitting.workshop import SubjectWorkshop
 
 CASES = [(LORA, 2.2), (FULL, 5.0)]
@@ -35,9 +34,9 @@ def test_every_result_keeps_the_effective_batch(answered):
 
 def test_every_result_passes_check_and_is_predicted_to_fit(answered):
     subject, found = answered
-    known = {one.rule for one in judge(subject, Policy()).findings if one.severity is Severity.ERROR}
+    known = {one.rule for one in check_subject(subject, Policy()).findings if one.severity is Severity.ERROR}
     for one in results(found):
-        report = judge(subject.with_document(one.attempt.document).with_run(one.run), Policy(predicts=True))
+        report = check_subject(subject.with_document(one.attempt.document).with_run(one.run), Policy(predicts=True))
         errors = {finding.rule for finding in report.findings if finding.severity is Severity.ERROR}
         assert errors <= known
         assert report.prediction.fits is True

@@ -36,7 +36,7 @@ ONE_SEGMENT_MORE = ("03_dropout_qwen3_4b9", "08_chunked_qwen3_4b9")
 
 @cache
 def loaded(key: str, folder: Any) -> dict[str, float]:
-    prediction = bench.subject_of(ROWS[key], folder).forecast(steps=1)
+    prediction = bench.subject_of(ROWS[key], folder).prediction(steps=1)
     timeline, torch = prediction.short_timeline, prediction.run.target.torch
     allocator = CachingAllocator(parse_settings(prediction.run.allocator.settings, torch), torch=torch)
     steps = (

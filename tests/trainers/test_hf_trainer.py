@@ -6,7 +6,7 @@ import pytest
 
 from opened import make_target, subject_of_text, trainer_name
 from vramwise.documents.document import parse_document
-from vramwise.verbs.check import Policy, judge
+from vramwise.verbs.check import Policy, check_subject
 
 ARGUMENTS = {
     "model_name_or_path": "Qwen/Qwen2.5-0.5B",
@@ -73,10 +73,10 @@ def test_a_scripts_own_keys_are_left_alone():
     subject = subject_of_text(
         json.dumps({**ARGUMENTS, "my_own_key": 1, "gradient_acumulation_steps": 1}), trainer="hf-trainer"
     )
-    found = [one.key for one in judge(subject, Policy()).findings if one.rule == "unknown-argument"]
+    found = [one.key for one in check_subject(subject, Policy()).findings if one.rule == "unknown-argument"]
     assert found == []  # the argument itself is written
     del (values := dict(ARGUMENTS))["gradient_accumulation_steps"]
     subject = subject_of_text(json.dumps({**values, "gradient_acumulation_steps": 1}), trainer="hf-trainer")
-    assert [one.key for one in judge(subject, Policy()).findings if one.rule == "unknown-argument"] == [
+    assert [one.key for one in check_subject(subject, Policy()).findings if one.rule == "unknown-argument"] == [
         "gradient_acumulation_steps"
     ]

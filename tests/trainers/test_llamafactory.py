@@ -11,7 +11,7 @@ from vramwise.subject import open_subject
 from vramwise.trainers.recognise import Foreign, recognise
 from vramwise.trainers.registry import trainer_named
 from vramwise.types import SETTINGS, Severity
-from vramwise.verbs.check import judge
+from vramwise.verbs.check import check_subject
 
 DATA = Path(__file__).parent.parent / "data"
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus" / "llamafactory"
@@ -42,7 +42,7 @@ def options(gpus):
 
 @cache
 def report(name, gpus):
-    return judge(open_subject(RECORDED["cases"][name]["config"], options(gpus)))
+    return check_subject(open_subject(RECORDED["cases"][name]["config"], options(gpus)))
 
 
 def errors(found):

@@ -16,7 +16,7 @@ from vramwise.subject import on_target
 from vramwise.trainers.arguments.unknown_keys import other_words
 from vramwise.trainers.registry import trainer_named
 from vramwise.types import SETTINGS, Severity
-from vramwise.verbs.check import Policy, judge
+from vramwise.verbs.check import Policy, check_subject
 
 DATA = Path(__file__).parents[1] / "data"
 VERSIONS = {"trl": "1.16.0", "llamafactory": "0.9.5"}
@@ -47,7 +47,7 @@ def errors(trainer, case):
     document = parse_document("config.yaml", json.dumps(values).encode())
     named = trainer_named(f"trl:{case['kind']}" if trainer == "trl" else trainer)
     target = make_target(trainer=trainer, gpu="h100", versions=(f"{trainer}=={VERSIONS[trainer]}",))
-    findings = judge(on_target(document, named, target), Policy(predicts=False)).findings
+    findings = check_subject(on_target(document, named, target), Policy(predicts=False)).findings
     return {found.rule for found in findings if found.severity is Severity.ERROR}
 
 
@@ -66,7 +66,9 @@ def test_we_refuse_what_the_parser_refuses_and_nothing_else(trainer):
 def test_other_trainers_words_are_told_by_the_name_they_have_here():
     text = "model_name_or_path: a\ndataset_name: b\nuse_peft: true\nmax_steps: 1\ncutoff_len: 1\nmicro_batch_size: 1\n"
     document = parse_document("config.yaml", text.encode())
-    report = judge(on_target(document, trainer_named("trl"), make_target(trainer="trl")), Policy(predicts=False))
+    report = check_subject(
+        on_target(document, trainer_named("trl"), make_target(trainer="trl")), Policy(predicts=False)
+    )
     told = {found.key: found.message for found in report.findings if found.rule == "unknown-argument"}
     assert "max_length" in told["cutoff_len"]
     assert "per_device_train_batch_size" in told["micro_batch_size"]

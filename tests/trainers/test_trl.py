@@ -19,7 +19,7 @@ from vramwise.trainers.trl.kind import kind_of
 from vramwise.types import Change, Severity
 from vramwise.variants import changes
 from vramwise.variants.bounds import unmodelled
-from vramwise.verbs.check import Policy, judge
+from vramwise.verbs.check import Policy, check_subject
 
 BASE = "model_name_or_path: Qwen/Qwen2.5-0.5B\ndataset_name: trl-lib/Capybara\nmax_steps: 10\n"
 
@@ -92,7 +92,7 @@ def test_bf16_is_taken_whatever_the_card():
     assert run.precision.compute == "bf16"
     rules = {
         found.rule
-        for found in judge(
+        for found in check_subject(
             subject_of_text(BASE, make_target(trainer="trl", gpu="t4"), trainer="trl"), Policy()
         ).findings
     }
@@ -162,11 +162,11 @@ def test_the_env_map_is_the_allocators():
 
 def test_the_allocators_rule_is_mended_in_the_file():
     subject = subject_of_text(BASE, trainer="trl")
-    (found,) = [one for one in judge(subject, Policy()).findings if one.rule == "allocator-not-expandable"]
+    (found,) = [one for one in check_subject(subject, Policy()).findings if one.rule == "allocator-not-expandable"]
     after = apply_edits(subject.document, found.fix.edits)
     assert after.values["env"] == {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
     again = subject.with_document(after)
-    assert "allocator-not-expandable" not in {one.rule for one in judge(again, Policy()).findings}
+    assert "allocator-not-expandable" not in {one.rule for one in check_subject(again, Policy()).findings}
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_lora_under_zero_3_is_reentrant_whatever_is_written():
     assert run_of(text, gpus=2).checkpointing_reentrant
     rules = [
         found.key
-        for found in judge(
+        for found in check_subject(
             subject_of_text(BASE + text, make_target(trainer="trl", gpus=2), trainer="trl"), Policy()
         ).findings
     ]
@@ -242,7 +242,7 @@ def test_an_unknown_key_by_how_the_run_is_started():
 
     def found(**words):
         subject = subject_of_text(BASE + text, make_target(trainer="trl", **words), trainer="trl")
-        return {one.key: one for one in judge(subject, Policy()).findings if one.rule == "unknown-argument"}
+        return {one.key: one for one in check_subject(subject, Policy()).findings if one.rule == "unknown-argument"}
 
     command = found()
     assert set(command) == {"lora_rank", "torch_dtype"}  # benchmarks and wandb_entity are open-r1's own
@@ -254,14 +254,14 @@ def test_an_unknown_key_by_how_the_run_is_started():
 
 def test_one_word_of_a_project_makes_no_recipe():
     subject = subject_of_text(BASE + "use_flash_attention_2: true\n", trainer="trl")
-    (found,) = [one for one in judge(subject, Policy()).findings if one.rule == "unknown-argument"]
+    (found,) = [one for one in check_subject(subject, Policy()).findings if one.rule == "unknown-argument"]
     assert "alignment-handbook's own script" in found.message
     assert found.severity is Severity.ERROR
 
 
 def test_renaming_moves_the_value():
     subject = subject_of_text(BASE + "torch_dtype: bfloat16 # as the checkpoint\n", trainer="trl")
-    (found,) = [one for one in judge(subject, Policy()).findings if one.rule == "unknown-argument"]
+    (found,) = [one for one in check_subject(subject, Policy()).findings if one.rule == "unknown-argument"]
     after = apply_edits(subject.document, found.fix.edits)
     assert "dtype: bfloat16 # as the checkpoint" in after.text
     assert subject.with_document(after).run.weights_dtype == "bf16"
@@ -269,7 +269,7 @@ def test_renaming_moves_the_value():
 
 def test_a_key_of_another_kind_says_whose_it_is():
     subject = subject_of_text(BASE + "packing: true\nprecompute_ref_batch_size: 4\n", trainer="trl")
-    (found,) = [one for one in judge(subject, Policy()).findings if one.rule == "unknown-argument"]
+    (found,) = [one for one in check_subject(subject, Policy()).findings if one.rule == "unknown-argument"]
     assert "`trl dpo`" in found.message
 
 
@@ -294,7 +294,7 @@ def test_bf16_weights_are_offered_where_they_are_computed_in_bf16():
 def test_somebody_may_say_the_kind():
     subject = subject_of_text(BASE + "precompute_ref_batch_size: 4\n", trainer="trl:dpo")
     assert (subject.run.objective.kind, subject.run.trainer) == ("dpo", "trl")
-    assert "unknown-argument" not in {found.rule for found in judge(subject, Policy()).findings}
+    assert "unknown-argument" not in {found.rule for found in check_subject(subject, Policy()).findings}
     with pytest.raises(VramwiseError, match="choose one of sft, dpo"):
         trainer_named("trl:pretraining")
     with pytest.raises(VramwiseError, match="has no kinds"):
@@ -315,7 +315,7 @@ def test_odd_values_stop_nothing(kind):
         for value in ODD:
             text = yaml.safe_dump({"dataset_name": "d", "max_steps": 1, "use_peft": True, key: value})
             subject = on_target(parse_document("x.yaml", text.encode()), trainer, target)
-            found = {one.rule for one in judge(subject, Policy()).findings}
+            found = {one.rule for one in check_subject(subject, Policy()).findings}
             assert "internal-error" not in found, (key, value)
 
 

@@ -6,7 +6,7 @@ from opened import make_target, subject_of_text
 from vramwise.documents.edit import apply_edits
 from vramwise.types import Severity
 from vramwise.variants.axes import ALLOW, opened
-from vramwise.verbs.check import Policy, judge
+from vramwise.verbs.check import Policy, check_subject
 
 BASE = "model_name_or_path: Qwen/Qwen2.5-0.5B\ndataset_name: d\nmax_steps: 10\n"
 TEXTS = {
@@ -21,7 +21,7 @@ TEXTS = {
 
 
 def errors(subject):
-    return {found.rule for found in judge(subject, Policy()).findings if found.severity is Severity.ERROR}
+    return {found.rule for found in check_subject(subject, Policy()).findings if found.severity is Severity.ERROR}
 
 
 @pytest.mark.parametrize("name", TEXTS)

@@ -18,7 +18,7 @@ from vramwise.trainers.registry import trainer_named
 from vramwise.trainers.trl.kind import kind_of
 from vramwise.trainers.trl.resolve.shapes import UNLIMITED
 from vramwise.types import Severity
-from vramwise.verbs.check import Policy, judge
+from vramwise.verbs.check import Policy, check_subject
 
 DATA = Path(__file__).parent.parent / "data"
 CORPUS = Path(__file__).parent.parent.parent.parent / "shared" / "corpus" / "trl"
@@ -130,7 +130,7 @@ def generation(values):
 def test_the_verdict_is_trls(name):
     """Where its parser or `accelerate launch` refuses, so do we; where they take the file, we have no error."""
     said = RECORD[name]
-    report = judge(opened(name), Policy())
+    report = check_subject(opened(name), Policy())
     errors = {found.rule for found in report.findings if found.severity is Severity.ERROR}
     refused = "refused" in said or not said["launches"]
     assert bool(errors) == refused, errors
@@ -142,4 +142,4 @@ def test_the_verdict_is_trls(name):
 
 @pytest.mark.parametrize("name", TRAINING)
 def test_the_rule_about_batch_size_is_never_asked(name):
-    assert "batch-size-set" not in {found.rule for found in judge(opened(name), Policy()).findings}
+    assert "batch-size-set" not in {found.rule for found in check_subject(opened(name), Policy()).findings}

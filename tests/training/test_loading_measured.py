@@ -30,7 +30,7 @@ def test_loading_takes_what_it_took(name, tmp_path):
     options = Options(gpu="h200", versions=("torch==2.11.0",), alloc_conf=case.allocator)
     subject = open_subject(config, options, engine="transformers")
     subject = subject.with_run(as_loaded(subject.run, random_weights=True))
-    (load,) = [phase for phase in subject.forecast(steps=1).needs.phases if phase.phase == "load"]
+    (load,) = [phase for phase in subject.prediction(steps=1).needs.phases if phase.phase == "load"]
     measured = MEASURED[name]["attempts"][0]["phases"][0]["measured"]
     assert load.peak_allocated_bytes == pytest.approx(measured["allocated_bytes"], rel=0.001)
     assert load.peak_reserved_bytes == pytest.approx(measured["reserved_bytes"], rel=0.001)

@@ -18,7 +18,7 @@ from vramwise.ghost.work_tape import WorkTape
 from vramwise.variants.speed import lower_bound_bytes, no_speed, speed_of
 from vramwise.variants.speed.depth import shallow
 from vramwise.variants.speed.step import timed
-from vramwise.variants.speed.timed_step import rehearse
+from vramwise.variants.speed.timed_step import list_step
 
 BASE = """
 base_model: {model}
@@ -60,13 +60,13 @@ def totals(work):
 
 def whole_depth(run, model, shape, monkeypatch):
     """The same listed at full depth."""
-    from vramwise.variants.speed import depth, rehearsal
+    from vramwise.variants.speed import depth, timed_step
 
-    monkeypatch.setattr(rehearsal, "shallow", lambda run, model: depth._whole(model))
-    rehearsal._listed.cache_clear()
-    found = rehearse(run, model, shape)
+    monkeypatch.setattr(timed_step, "shallow", lambda run, model: depth._whole(model))
+    timed_step._listed.cache_clear()
+    found = list_step(run, model, shape)
     monkeypatch.undo()
-    rehearsal._listed.cache_clear()
+    timed_step._listed.cache_clear()
     return found
 
 
@@ -82,14 +82,14 @@ def whole_depth(run, model, shape, monkeypatch):
 def test_few_layers_list_the_work_of_all(extra, model, monkeypatch):
     opened = subject(extra, model=model, each=2)
     shape = BatchShape(1, 512, False)
-    few = totals(rehearse(opened.run, opened.model, shape))
+    few = totals(list_step(opened.run, opened.model, shape))
     assert few == pytest.approx(totals(whole_depth(opened.run, opened.model, shape, monkeypatch)), rel=1e-3)
     assert shallow(opened.run, opened.model).model.num_hidden_layers < opened.model.num_hidden_layers
 
 
 def test_a_full_fine_tune_does_six_operations_a_weight_and_token():
     opened = subject()
-    flops, _ = totals(rehearse(opened.run, opened.model, BatchShape(1, 1024, False)))
+    flops, _ = totals(list_step(opened.run, opened.model, BatchShape(1, 1024, False)))
     weights = 1_235_814_400  # the embedding is tied: it is the head's product
     attention = 16 * (4 + 10) / 2 * 32 * 1024 * 1024 * 64
     assert flops == pytest.approx(6 * weights * 1024 + attention, rel=0.01)
@@ -184,7 +184,7 @@ def test_the_bound_is_below_the_prediction_and_close(name):
     from vramwise.subject import open_subject
 
     opened = open_subject(Path(__file__).parents[2] / "examples" / name, Options(gpu="rtx-4090"))
-    peak = opened.forecast().needs.peak_allocated_bytes
+    peak = opened.prediction().needs.peak_allocated_bytes
     assert 0.98 * peak < lower_bound_bytes(opened.run, opened.model) <= peak
 
 
@@ -192,7 +192,7 @@ def test_the_bound_is_below_the_prediction_and_close(name):
 def test_a_model_of_few_layers_has_a_bound_too(layers):
     opened = subject(QLORA + "activation_offloading: true\n" + CHECKPOINTED)
     opened = replace(opened, model=replace(opened.model, num_hidden_layers=layers))
-    peak = opened.forecast().needs.peak_allocated_bytes
+    peak = opened.prediction().needs.peak_allocated_bytes
     assert 0.9 * peak < lower_bound_bytes(opened.run, opened.model) <= peak
 
 
@@ -215,7 +215,7 @@ def test_the_bound_never_exceeds_the_prediction(extra, model):
     if "fsdp" in extra:
         target = replace(opened.run.target, gpus=2)
         opened = subject_of_text(opened.document.text, target)
-    peak = opened.forecast().needs.peak_allocated_bytes
+    peak = opened.prediction().needs.peak_allocated_bytes
     assert lower_bound_bytes(opened.run, opened.model) <= peak
 
 

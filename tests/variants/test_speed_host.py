@@ -10,7 +10,7 @@ from vramwise.facts.rates import efficiency, rates_of
 from vramwise.ghost.kernel import Kernel
 from vramwise.ghost.loops.batches import BatchShape
 from vramwise.variants.speed.prices import on_card, on_host
-from vramwise.variants.speed.timed_step import rehearse
+from vramwise.variants.speed.timed_step import list_step
 
 BASE = """
 base_model: meta-llama/Llama-3.2-1B
@@ -35,7 +35,7 @@ LAYERS, LINEAR = 16, 7
 def counted(extra, what):
     """The sum of something over all kernels of a micro-step."""
     opened = subject_of_text(BASE + extra, make_target(gpu="h200"))
-    work = rehearse(opened.run, opened.model, BatchShape(1, 512, padded=False))
+    work = list_step(opened.run, opened.model, BatchShape(1, 512, padded=False))
     return sum(what(kernel) * stretch.times for stretch in work.micro_steps[0] for kernel in stretch.kernels)
 
 

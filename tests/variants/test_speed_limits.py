@@ -31,7 +31,7 @@ def subject(row):
 
 
 def test_the_limited_run_retries_as_often_as_measured(row, subject):
-    prediction = subject.forecast(steps=len(row["steps"]), limit_bytes=row["limit_mib"] * MIB)
+    prediction = subject.prediction(steps=len(row["steps"]), limit_bytes=row["limit_mib"] * MIB)
     assert prediction.needs.highest_reserved_bytes < row["limit_mib"] * MIB
     assert prediction.shown.retries == row["retries"] == 5
     ends = [phase.peak_reserved_bytes / MIB for phase in prediction.report.phases if phase.phase == "optimizer"]
@@ -41,13 +41,13 @@ def test_the_limited_run_retries_as_often_as_measured(row, subject):
 def test_no_answer_of_a_search_retries(row, subject):
     class Attempt:
         refused = ""
-        prediction = subject.forecast(limit_bytes=row["limit_mib"] * MIB)
+        prediction = subject.prediction(limit_bytes=row["limit_mib"] * MIB)
 
     assert weighed(Attempt, None, None).fell == RETRIES
 
 
 def test_a_card_of_that_size_counts_what_is_missing(subject):
-    there = subject.on_card(find_gpu("rtx-4090")).forecast()
+    there = subject.on_card(find_gpu("rtx-4090")).prediction()
     assert there.fits
     assert there.report.retries == 0
 
@@ -55,6 +55,6 @@ def test_a_card_of_that_size_counts_what_is_missing(subject):
 def test_plain_segments_are_counted_alike_by_both(row, subject):
 
     plain = subject.with_run(subject.run.changed(allocator=""))
-    needs = plain.forecast().needs.highest_reserved_bytes
-    assert plain.forecast(limit_bytes=needs).report.retries == 0
-    assert plain.forecast(limit_bytes=needs - MIB).report.retries > 0
+    needs = plain.prediction().needs.highest_reserved_bytes
+    assert plain.prediction(limit_bytes=needs).report.retries == 0
+    assert plain.prediction(limit_bytes=needs - MIB).report.retries > 0

@@ -11,7 +11,7 @@ from vramwise.subject import Subject, on_target
 from vramwise.trainers.registry import trainer_named
 from vramwise.types import Change, Document, RunSpec, Severity
 from vramwise.variants.axes import Axis, opened
-from vramwise.verbs.check import Policy, judge
+from vramwise.verbs.check import Policy, check_subject
 
 ROOT = Path(__file__).parent.parent.parent
 CORPUS = ROOT.parent / "shared" / "corpus" / "axolotl"
@@ -95,7 +95,7 @@ def made(before: Subject, change: Change) -> Subject | None:
 
 def errors(subject: Subject) -> set[str]:
     """The rules that call the file an error."""
-    found = judge(subject, Policy()).findings
+    found = check_subject(subject, Policy()).findings
     return {finding.rule for finding in found if finding.severity is Severity.ERROR}
 
 

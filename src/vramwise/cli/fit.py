@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from vramwise.api import FitOptions, Options
-from vramwise.asking import answered
 from vramwise.cli.again import command_again
 from vramwise.cli.completion import complete_allowed
 from vramwise.cli.options import TARGET_OPTIONS, data_option, model_options, target_options, terminal_width
@@ -18,6 +17,7 @@ from vramwise.errors import VramwiseError
 from vramwise.files import STDIN, write_atomic, write_new
 from vramwise.render.fit_text import render_fit
 from vramwise.units import parse_size
+from vramwise.verbs.fit import fit_source
 from vramwise.verbs.fitting.report import FitReport
 
 
@@ -69,7 +69,7 @@ def command(
     sizes = [None if size is None else parse_size(size) for size in (margin, memory_limit)]
     ask = FitOptions(**asked, margin_bytes=sizes[0], limit_bytes=sizes[1])
     with Status() as status:
-        report = answered(path, options, ask, lambda done, of: status.show(f"{done} of about {of} predictions"))
+        report = fit_source(path, options, ask, lambda done, of: status.show(f"{done} of about {of} predictions"))
     again = {"allow": ask.allow, "keep": ask.keep, "margin": margin, "max": ask.maximise}
     again |= {"memory_limit": memory_limit, "model": ask.model}
     line = command_again("fit", path, options, again, online=ask.online)

@@ -19,7 +19,7 @@ from vramwise.subject import TEXT, Source, Subject
 from vramwise.trainers.registry import TRAINERS
 from vramwise.units import parse_size
 from vramwise.variants.prediction import Prediction
-from vramwise.verbs.predict import Answer, WhatIf, answer, on_cards, opened, scenarios
+from vramwise.verbs.predict import Answer, WhatIf, on_cards, opened, predict, scenarios
 from vramwise.verbs.predict import what_if as what_changes
 
 
@@ -83,7 +83,7 @@ def command(
         refuse_with_a_file(wished)
         source, again = path, _fit_command(path, options, ask, memory_limit)
     subject = opened(source, options, ask)
-    found = answer(subject, ask, again)
+    found = predict(subject, ask, again)
     prediction = found.prediction
     changed = [what_changes(subject, options, ask, changes) for changes in tried]
     by_card = on_cards(prediction) if cards else []
@@ -139,9 +139,9 @@ def _write_files(subject: Subject, found: Answer, html: str | None, snapshot: st
     if html is not None:
         from vramwise.render.prediction_html import prediction_page
         from vramwise.variants.prediction import profile_of
-        from vramwise.verbs.check import Policy, judge
+        from vramwise.verbs.check import Policy, check_subject
 
-        findings = judge(subject, Policy(predicts=True)).findings
+        findings = check_subject(subject, Policy(predicts=True)).findings
         name = prediction.model.name if subject.document.path == TEXT else subject.document.path
         page = prediction_page(prediction, profile_of(prediction), name, findings, found)
         _write(html, page.encode("utf-8"))

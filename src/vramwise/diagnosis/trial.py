@@ -16,7 +16,7 @@ from vramwise.diagnosis.witness import Ghost, survival, would_survive
 from vramwise.documents.edit import EditRefused, apply_edits, diff
 from vramwise.types import Fix
 from vramwise.units import gib
-from vramwise.verbs.fitting import way_out
+from vramwise.verbs.fitting.ways_out import way_out
 
 
 class Trial(NamedTuple):

@@ -139,7 +139,7 @@ def _fault(error: Exception) -> str:
 
 
 def _predict(subject: Subject, memory: MemoryText | None) -> Prediction:
-    return subject.forecast(limit_bytes=memory.allowed_bytes if memory else None)
+    return subject.prediction(limit_bytes=memory.allowed_bytes if memory else None)
 
 
 def _on_the_card(subject: Subject, memory: MemoryText | None, *, named_gpu: bool) -> Subject:

@@ -7,13 +7,13 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from vramwise.asking import answered
 from vramwise.errors import ConfigError, VramwiseError
 from vramwise.mcp.arguments import Config, Gpus, TrainerName, Versions, next_call, options_of, plain
 from vramwise.mcp.results import Fitted
 from vramwise.options import FitOptions, Text
 from vramwise.render.fit_json import fit_json
 from vramwise.variants.axes import ALLOW
+from vramwise.verbs.fit import fit_source
 
 # What an agent needs of a variant that is not the answer: the rest follows from its edits.
 _LEFT_OUT = ("diff", "commands", "changes", "margin_bytes")
@@ -44,7 +44,7 @@ def fit_config(
     """
     ask = FitOptions(allow=tuple(allow), keep=tuple(keep), maximise=maximise or None, online=False)
     try:
-        report = answered(Text(config), options_of(gpu, gpus, versions, trainer), ask)
+        report = fit_source(Text(config), options_of(gpu, gpus, versions, trainer), ask)
     except ConfigError:
         raise
     except VramwiseError as error:

@@ -22,7 +22,8 @@ from vramwise.subject import NotOurs, Subject
 from vramwise.units import GIB
 from vramwise.verbs.check import FileReport, check_source
 from vramwise.verbs.fix import fix_source
-from vramwise.verbs.predict import WhatIf, answer, opened
+from vramwise.verbs.predict import WhatIf, opened
+from vramwise.verbs.predict import predict as predict_subject
 from vramwise.verbs.predict import what_if as what_changes
 
 
@@ -126,7 +127,7 @@ class Verbs:
         source, options = predicted_source(config, model, run, options)
         subject = opened(source, options, ask)
         known_model(subject)
-        found = answer(subject, ask)
+        found = predict_subject(subject, ask)
         changed = _changed(subject, options, ask, changes) if changes else None
         shown = changed.prediction if changed else found.prediction
         capacity = shown.capacity_bytes

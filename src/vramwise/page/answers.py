@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any
 
 from vramwise import __version__
-from vramwise.asking import answered
 from vramwise.documents.edit import EditRefused, apply_edits
 from vramwise.errors import ConfigError, VramwiseError, describe_internal_error
 from vramwise.options import FitOptions, PredictOptions, Text
@@ -29,8 +28,9 @@ from vramwise.render.json_text import json_text
 from vramwise.render.prediction_html import prediction_page
 from vramwise.variants.prediction import profile_of
 from vramwise.verbs.check import Policy
-from vramwise.verbs.fix import mend
-from vramwise.verbs.predict import answer as foreseen
+from vramwise.verbs.fit import fit_source
+from vramwise.verbs.fix import fix_subject
+from vramwise.verbs.predict import predict as predict_subject
 
 Progress = Callable[[int, int], None]
 _FIT_STATES = {"fits": "good", "tight": "open", "does_not_fit": "bad"}
@@ -100,9 +100,9 @@ class Answers:
     def _drag(self, request: Request) -> dict[str, Any]:
         """The verdict alone: for a slider that is still moving."""
         subject = self._desk.subject(request)
-        prediction = subject.forecast(on_card=False)
+        prediction = subject.prediction(on_card=False)
         if prediction.fits is None:  # then what becomes of it on the card decides
-            prediction = subject.forecast()
+            prediction = subject.prediction()
         return {**views.first_view(subject, prediction), "text": subject.document.text}
 
     def _fix(self, request: Request) -> dict[str, Any]:
@@ -114,18 +114,18 @@ class Answers:
 
     def _fix_all(self, request: Request) -> dict[str, Any]:
         """The text with every safe fix made; with `unsafe` the others too."""
-        mending = mend(self._desk.subject(request), Policy(predicts=True), unsafe=bool(request.get("unsafe")))
+        fixed = fix_subject(self._desk.subject(request), Policy(predicts=True), unsafe=bool(request.get("unsafe")))
         return {
-            "text": mending.subject.document.text,
-            "applied": [found.fix.title for found in mending.applied if found.fix is not None],
-            "refused": [f"{found.rule}: {why}" for found, why in mending.refused],
+            "text": fixed.subject.document.text,
+            "applied": [found.fix.title for found in fixed.applied if found.fix is not None],
+            "refused": [f"{found.rule}: {why}" for found, why in fixed.refused],
         }
 
     def _fit(self, request: Request, progress: Progress | None) -> dict[str, Any]:
         """The fastest variant that fits: its text, its diff, the frontier."""
         source = Text(self._desk.subject(request).document.text)
         ask = FitOptions(allow=tuple(request.get("allow") or ()), online=False)
-        report = answered(source, options_of(request.get("settings") or {}), ask, progress)
+        report = fit_source(source, options_of(request.get("settings") or {}), ask, progress)
         best = report.fit.best
         after = best.attempt.document if best is not None else None
         return {
@@ -143,7 +143,7 @@ class Answers:
         """The whole report as one HTML file, as `predict --html` writes it."""
         report, subject = self._desk.report(request, weighed=True), self._desk.subject(request)
         views.predicted(report)
-        found = foreseen(subject, PredictOptions(online=False))
+        found = predict_subject(subject, PredictOptions(online=False))
         name = str(request.get("name") or found.prediction.model.name)
         shown = replace(found, command="")
         page = prediction_page(found.prediction, profile_of(found.prediction), name, report.findings, shown)

@@ -10,7 +10,7 @@ from vramwise.errors import VramwiseError
 from vramwise.options import Options, PredictOptions, Text
 from vramwise.page.knobs import turned
 from vramwise.subject import Subject
-from vramwise.verbs.check import FileReport, Policy, judge
+from vramwise.verbs.check import FileReport, Policy, check_subject
 from vramwise.verbs.predict import opened
 
 Request = Mapping[str, Any]
@@ -64,7 +64,7 @@ class Desk:
         return _kept(
             self._weighed if weighed else self._reports,
             _key(request, request.get("knobs") or {}),
-            lambda: judge(self.subject(request), Policy(predicts=True, figures=weighed)),
+            lambda: check_subject(self.subject(request), Policy(predicts=True, figures=weighed)),
         )
 
 

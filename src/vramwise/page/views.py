@@ -31,7 +31,8 @@ from vramwise.variants.axes import ALLOW
 from vramwise.variants.prediction import Prediction, profile_of
 from vramwise.variants.verdict import Verdict
 from vramwise.verbs.check import FileReport
-from vramwise.verbs.fitting import rows_that_fit, way_out
+from vramwise.verbs.fitting.shorter_rows import rows_that_fit
+from vramwise.verbs.fitting.ways_out import way_out
 from vramwise.verbs.predict import on_cards
 
 _STATES = {"fits": "good", "tight": "open", "does_not_fit": "bad"}

@@ -11,7 +11,7 @@ from vramwise.units import gib, largest, readable
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.prediction import Prediction
 from vramwise.variants.verdict import Verdict
-from vramwise.verbs.fitting import WayOut
+from vramwise.verbs.fitting.ways_out import WayOut
 from vramwise.verbs.predict import Answer
 
 SIGNS = {

@@ -24,7 +24,7 @@ from vramwise.units import GIB
 from vramwise.variants.bounds import Bounds, bounds, unmodelled
 from vramwise.variants.features import features
 from vramwise.variants.lengths import Lengths, eval_shapes, first_and_widest, lists_widths, train_shapes
-from vramwise.variants.simulations import Rehearsals
+from vramwise.variants.simulations import Simulations
 from vramwise.variants.verdict import Verdict, verdict_of
 
 # Batches of --lengths to simulate unless told how many: enough for every width to come, and seconds at most.
@@ -133,20 +133,20 @@ def predict_run(
     eval_lengths: Lengths | None = None,
     steps: int | None = None,
     limit_bytes: int | None = None,
-    rehearsals: Rehearsals | None = None,
+    simulations: Simulations | None = None,
     on_card: bool = True,
 ) -> Prediction:
-    """Ghost run and allocator for one resolved config; what `rehearsals` of its variants have in common is reused.
+    """Ghost run and allocator for one resolved config; what `simulations` of its variants have in common is reused.
 
     Without `on_card` a run that would reserve more than there is is not asked what becomes of it: `fits` stays open
     unless its tensors alone are too much.
     """
     _refuse_absurd(run)
-    rehearsals = rehearsals or Rehearsals()
+    simulations = simulations or Simulations()
     shapes, evals, steps, shortened = _simulated(run, model, lengths, eval_lengths, steps)
-    timeline, assumed = rehearsals.ghost(run, model, shapes, evals, steps)
+    timeline, assumed = simulations.ghost(run, model, shapes, evals, steps)
     settings = parse_settings(run.allocator.settings, run.target.torch)
-    needs = rehearsals.simulated(timeline, settings, run.target.torch, outside_bytes=outside_bytes(run))
+    needs = simulations.simulated(timeline, settings, run.target.torch, outside_bytes=outside_bytes(run))
     needs = replace(needs, experts_bytes=_experts_bytes(run, model))
     prediction = Prediction(
         run=run,
@@ -165,7 +165,7 @@ def predict_run(
         full_rows=lengths is None and not run.shapes.constant_shapes and not run.shapes.sample_packing,
     )
     counted = _counted(prediction)
-    return _within_capacity(counted, rehearsals) if on_card else counted
+    return _within_capacity(counted, simulations) if on_card else counted
 
 
 def _experts_bytes(run: RunSpec, model: ModelSpec) -> int:
@@ -208,7 +208,7 @@ def _unshown(timeline: Timeline) -> Iterator[str]:
         yield f"the run has {total:,} events: pictures and snapshots of it leave out repeated steps and micro-steps"
 
 
-def _within_capacity(prediction: Prediction, rehearsals: Rehearsals) -> Prediction:
+def _within_capacity(prediction: Prediction, simulations: Simulations) -> Prediction:
     """Where it does not fit with all caches kept, or may not by torch's count: see whether released caches and retries
     carry it through."""
     run, capacity = prediction.run, prediction.capacity_bytes
@@ -217,7 +217,7 @@ def _within_capacity(prediction: Prediction, rehearsals: Rehearsals) -> Predicti
         return prediction
     if prediction.needs.highest_reserved_bytes <= capacity and not _counts_whole_requests(prediction, settings):
         return prediction
-    report = rehearsals.simulated(
+    report = simulations.simulated(
         prediction.short_timeline,
         settings,
         run.target.torch,
@@ -325,4 +325,4 @@ def on_card(prediction: Prediction, gpu: GpuSpec) -> Prediction:
     """The same run on another card: the same requests (card-dependent workspaces aside), another capacity."""
     run = replace(prediction.run, target=replace(prediction.run.target, gpu=gpu))
     moved = replace(prediction, run=run, report=prediction.needs)
-    return _within_capacity(moved, Rehearsals())
+    return _within_capacity(moved, Simulations())

@@ -35,7 +35,7 @@ SEEN_BY_THE_GHOST = tuple(name for name in SETTINGS if name not in UNSEEN_BY_THE
 
 
 @dataclass(slots=True)
-class Rehearsals:
+class Simulations:
     """What was worked out so far, for one subject and all its variants."""
 
     _ghosts: dict[Hashable, tuple[Timeline, tuple[str, ...]]] = field(default_factory=dict)

@@ -11,8 +11,7 @@ from vramwise.files import config_files
 from vramwise.options import Options
 from vramwise.rules import RULES as COMMON_RULES
 from vramwise.rules.base import Rule, by_topic
-from vramwise.rules.judge import internal_error
-from vramwise.rules.judge import judge as judge_rules
+from vramwise.rules.judge import internal_error, judge
 from vramwise.rules.selection import select_rules
 from vramwise.rules.suppress import drop_suppressed
 from vramwise.subject import NotOurs, Source, Subject, path_of, project_for, read_document, subject_of, target_for
@@ -125,7 +124,7 @@ def check_source(source: Source, options: Options, *, alone: bool) -> FileReport
     policy = policy_for(path, options, predicts=alone)
     try:
         subject = with_its_data(subject_of(read_document(source, options), options), options, policy)
-        return with_way_out(judge(subject, policy), subject)
+        return with_way_out(check_subject(subject, policy), subject)
     except NotOurs as error:
         return FileReport(path=path, foreign=error.foreign)
     except ConfigError as error:
@@ -143,12 +142,12 @@ def with_its_data(subject: Subject, options: Options, policy: Policy) -> Subject
     return subject.with_data(options.data)
 
 
-def judge(subject: Subject, policy: Policy | None = None) -> FileReport:
+def check_subject(subject: Subject, policy: Policy | None = None) -> FileReport:
     """Every finding about a subject."""
     policy = policy or Policy()
     prediction, why, notices = _predicted(subject) if policy.predicts else (None, "nobody asked", [])
     lacking = "model" if policy.predicts and subject.target.gpu is not None and not notices else "memory"
-    findings, skipped = judge_rules(
+    findings, skipped = judge(
         subject.run,
         _memory(prediction),
         policy.rules(subject.trainer),
@@ -187,14 +186,14 @@ def with_way_out(report: FileReport, subject: Subject) -> FileReport:
     return replace(report, findings=said)
 
 
-def forecast_for(subject: Subject) -> tuple[Prediction | None, str]:
+def prediction_for(subject: Subject) -> tuple[Prediction | None, str]:
     """The prediction behind a verdict, or why there is none. The same for `check`, `fix` and `predict`."""
     if subject.target.gpu is None:
         return None, "no card is named"
     if subject.model is None:
         return None, subject.model_missing
     try:
-        return subject.forecast(), ""
+        return subject.prediction(), ""
     except VramwiseError as error:
         return None, str(error)
 
@@ -202,7 +201,7 @@ def forecast_for(subject: Subject) -> tuple[Prediction | None, str]:
 def _predicted(subject: Subject) -> tuple[Prediction | None, str, list[Finding]]:
     """The prediction, or why there is none: what the rules find in the file is worth saying without it."""
     try:
-        prediction, why = forecast_for(subject)
+        prediction, why = prediction_for(subject)
     except Exception as error:
         return None, "it failed", [internal_error("the prediction", error)]
     if prediction is not None or subject.target.gpu is None or subject.model is None:
@@ -224,7 +223,7 @@ def _with_figures(findings: list[Finding], subject: Subject) -> tuple[list[Findi
 
     try:
         figured, without = with_figures(findings, subject)
-        capacity = subject.forecast().capacity_bytes
+        capacity = subject.prediction().capacity_bytes
         return weighed(figured, ALL_RULES, lambda: reserved_as_written(subject), capacity), without
     except Exception as error:
         return [internal_error("the prediction of a remedy", error), *findings], ()

@@ -69,7 +69,7 @@ class Draft:
         if attempt.run is None:
             return attempt
         try:
-            prediction = self.subject.with_run(attempt.run).forecast(limit_bytes=limit_bytes, on_card=on_card)
+            prediction = self.subject.with_run(attempt.run).prediction(limit_bytes=limit_bytes, on_card=on_card)
         except VramwiseError as error:
             return replace(attempt, document=None, run=None, refused=str(error))
         return replace(attempt, prediction=prediction)

@@ -14,7 +14,7 @@ from vramwise.types import Finding, RunSpec, Severity
 from vramwise.units import gib
 from vramwise.variants.lengths import varied_lengths
 from vramwise.verbs.finding_severity import lighter
-from vramwise.verbs.fitting import rows_that_fit
+from vramwise.verbs.fitting.shorter_rows import rows_that_fit
 
 # Differences below this are not worth a word.
 _WORTH_SAYING = 0.03
@@ -46,7 +46,7 @@ def with_figures(findings: Sequence[Finding], subject: Subject) -> tuple[list[Fi
     wanted = [finding for finding in findings if _can_be_figured(finding, subject.run)]
     if not wanted or subject.model is None:
         return list(findings), ()
-    if len(subject.forecast().short_timeline.events) > _MOST_EVENTS:
+    if len(subject.prediction().short_timeline.events) > _MOST_EVENTS:
         return list(findings), tuple(dict.fromkeys([finding.rule for finding in wanted]))
     as_written = cache(lambda: reserved_as_written(subject))
     figured = [_figured(finding, subject, as_written) if finding in wanted else finding for finding in findings]
@@ -57,14 +57,14 @@ def reserved_as_written(subject: Subject) -> int | None:
     """Peak reserved of the run as it is, over widths that vary where they do and it matters; None: not predicted."""
     if not _varies(subject.run):
         return _reserved(subject, varied=False)
-    if len(subject.forecast().short_timeline.events) > _MOST_EVENTS:
+    if len(subject.prediction().short_timeline.events) > _MOST_EVENTS:
         return None
     return _reserved(subject, varied=True)
 
 
 def _left_open(finding: Finding, subject: Subject) -> Finding:
     """A run that may fit after all is worth a warning: rows are shorter than assumed, or a range leaves it open."""
-    prediction = subject.forecast()
+    prediction = subject.prediction()
     message = finding.message
     if prediction.fits is None and prediction.bounds is not None:
         message += f"; it may fit all the same: {prediction.bounds.why}"
@@ -132,7 +132,7 @@ def _reserved(subject: Subject, varied: bool) -> int | None:
     assert model is not None
     try:
         if not varied or subject.data.train is not None:  # with data at hand its own lengths vary
-            return subject.forecast().needs.peak_reserved_bytes
+            return subject.prediction().needs.peak_reserved_bytes
         batches = max(_FEWEST_BATCHES, _LAYERS_FIGURED // model.num_hidden_layers)
         each = min(run.batch.gradient_accumulation_steps, max(_FEWEST_BATCHES, batches // 4))
         run = run.changed(gradient_accumulation_steps=each)
@@ -140,6 +140,6 @@ def _reserved(subject: Subject, varied: bool) -> int | None:
         if steps * each * run.batch.micro_batch_size > _MOST_SAMPLES:
             return None
         lengths = varied_lengths(run, steps)
-        return subject.with_run(run).forecast(lengths=lengths, eval_lengths=lengths).needs.peak_reserved_bytes
+        return subject.with_run(run).prediction(lengths=lengths, eval_lengths=lengths).needs.peak_reserved_bytes
     except VramwiseError:
         return None

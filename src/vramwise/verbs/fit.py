@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 
 from vramwise.errors import VramwiseError
 from vramwise.facts.gpus import all_gpus
-from vramwise.subject import Subject
-from vramwise.types import GpuSpec, RunSpec
+from vramwise.options import FitOptions, Options, PredictOptions
+from vramwise.subject import Source, Subject
+from vramwise.types import GpuSpec, RunSpec, Severity
 from vramwise.variants.axes import ALLOW, AXES, Axis, Choices
 from vramwise.variants.axes import opened as opened_axes
 from vramwise.variants.search.beyond import closest, considered, fallen, others
@@ -17,9 +18,12 @@ from vramwise.variants.search.book import Book
 from vramwise.variants.search.finding import Progress, Search
 from vramwise.variants.search.result import Candidate, Fit
 from vramwise.variants.search.space import Pick, Space
+from vramwise.verbs.check import Policy, check_subject
 from vramwise.verbs.drafts import Adjust, as_it_is
 from vramwise.verbs.fitting.largest import largest_of
+from vramwise.verbs.fitting.report import FitReport
 from vramwise.verbs.fitting.workshop import SubjectWorkshop
+from vramwise.verbs.predict import opened
 
 # Simulations that each further word of --allow may take where nothing fits without it.
 _MOST_EACH = 12
@@ -65,6 +69,27 @@ def fit(
         considered=total,
         simulated=book.simulated,
     )
+
+
+def fit_source(
+    source: Source, options: Options, ask: FitOptions, progress: Callable[[int, int], None] | None = None
+) -> FitReport:
+    """Open a config and fit it to its card.
+
+    `progress` is told how many predictions were made, and of how many it takes about.
+    """
+    subject = opened(source, options, PredictOptions(model=ask.model, online=ask.online))
+    found = fit(
+        subject,
+        allow=ask.allow,
+        keep=ask.keep,
+        margin_bytes=ask.margin_bytes,
+        limit_bytes=ask.limit_bytes,
+        maximise=ask.maximise,
+        progress=progress,
+    )
+    errors = [one.rule for one in check_subject(subject, Policy()).findings if one.severity is Severity.ERROR]
+    return FitReport(fit=found, asked=ask.maximise, errors=tuple(dict.fromkeys(errors)))
 
 
 def search_of(workshop: SubjectWorkshop, axes: tuple[Axis, ...], margin_bytes: int | None = None) -> Search:

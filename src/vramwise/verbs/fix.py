@@ -1,9 +1,9 @@
-"""`fix`: apply fixes to a Subject until nothing more can be mended.
+"""`fix`: apply fixes to a Subject until nothing more can be fixed.
 
 Each round judges, applies the fixes that may be applied and do not touch a key twice, and judges again, because one
 fix can make another unneeded. A fix whose edit is refused is remembered and not tried again; so is one that is called
 safe but after which the run is predicted not to fit its card any more. `--fit` comes last: the fastest variant of
-what is mended by then.
+what is fixed by then.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from vramwise.variants.search.result import Fit
 from vramwise.verbs.check import (
     FileReport,
     Policy,
-    forecast_for,
-    judge,
+    check_subject,
     named_files,
     policy_for,
+    prediction_for,
     refuse_mistakes,
     with_its_data,
     with_way_out,
@@ -39,7 +39,7 @@ _MAX_ROUNDS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FixReport(Displayed):
-    """What `fix` did to one file: the text before and after, what was mended, refused, and what remains."""
+    """What `fix` did to one file: the text before and after, what was fixed, refused, and what remains."""
 
     path: str
     before: Document | None
@@ -47,7 +47,7 @@ class FixReport(Displayed):
     applied: Sequence[Finding]
     refused: Sequence[tuple[Finding, str]]
     remaining: FileReport
-    # The fastest variant of the mended config that fits its card, where that was asked for.
+    # The fastest variant of the fixed config that fits its card, where that was asked for.
     fit: Fit | None = None
 
     @property
@@ -57,8 +57,8 @@ class FixReport(Displayed):
 
 
 @dataclass(slots=True, kw_only=True)
-class Mending:
-    """What was changed: the subject after it, the findings mended, and the fixes refused, with the reason."""
+class Fixed:
+    """What was changed: the subject after it, the findings fixed, and the fixes refused, with the reason."""
 
     subject: Subject
     remaining: FileReport
@@ -75,7 +75,7 @@ def fix(
     write: bool = True,
     fits: bool = False,
 ) -> Iterator[FixReport]:
-    """Mend every config under the paths; `write=False` leaves the files alone (standard input is never written).
+    """Fix every config under the paths; `write=False` leaves the files alone (standard input is never written).
 
     `fits`: then make of each the fastest variant that fits its card.
     """
@@ -100,12 +100,12 @@ def fix_source(
     try:
         document = read_document(source, options)
         subject = with_its_data(subject_of(document, options), options, policy)
-        mending = mend(subject, policy, unsafe=unsafe)
+        fixed = fix_subject(subject, policy, unsafe=unsafe)
         if fits:
-            refit(mending, policy)
+            refit(fixed, policy)
         else:
-            mending.remaining = with_way_out(mending.remaining, mending.subject)
-        after = mending.subject.document
+            fixed.remaining = with_way_out(fixed.remaining, fixed.subject)
+        after = fixed.subject.document
         if write and path not in ("-", TEXT) and after.text != document.text:
             write_atomic(path, after.text.encode("utf-8"), expected=document.text.encode("utf-8"))
     except NotOurs as error:
@@ -121,10 +121,10 @@ def fix_source(
         path=path,
         before=document,
         after=after,
-        applied=mending.applied,
-        refused=mending.refused,
-        remaining=mending.remaining if alone else mending.remaining.lean(),
-        fit=mending.fit,
+        applied=fixed.applied,
+        refused=fixed.refused,
+        remaining=fixed.remaining if alone else fixed.remaining.lean(),
+        fit=fixed.fit,
     )
 
 
@@ -132,47 +132,47 @@ def _untouched(path: str, remaining: FileReport, document: Document | None = Non
     return FixReport(path=path, before=document, after=document, applied=(), refused=(), remaining=remaining)
 
 
-def mend(subject: Subject, policy: Policy | None = None, *, unsafe: bool = False) -> Mending:
+def fix_subject(subject: Subject, policy: Policy | None = None, *, unsafe: bool = False) -> Fixed:
     """Apply safe fixes (all fixes with `unsafe`) to a subject."""
     policy = policy or Policy()
-    mending = Mending(subject=subject, remaining=judge(subject, policy))
+    fixed = Fixed(subject=subject, remaining=check_subject(subject, policy))
     tried: set[tuple[Edit, ...]] = set()
     for _ in range(_MAX_ROUNDS):
-        if not _round(mending, tried, policy, unsafe=unsafe):
+        if not _round(fixed, tried, policy, unsafe=unsafe):
             break
-        mending.remaining = judge(mending.subject, policy)
-    return mending
+        fixed.remaining = check_subject(fixed.subject, policy)
+    return fixed
 
 
-def refit(mending: Mending, policy: Policy) -> None:
-    """Take the fastest variant that fits in place of the mended config; where nothing fits, it stays."""
-    mending.fit = fit_to_card(mending.subject)
-    best = mending.fit.best
+def refit(fixed: Fixed, policy: Policy) -> None:
+    """Take the fastest variant that fits in place of the fixed config; where nothing fits, it stays."""
+    fixed.fit = fit_to_card(fixed.subject)
+    best = fixed.fit.best
     if best is not None and best.attempt.document is not None and best.attempt.changes:
-        mending.subject = mending.subject.with_document(best.attempt.document)
-        mending.remaining = judge(mending.subject, policy)
+        fixed.subject = fixed.subject.with_document(best.attempt.document)
+        fixed.remaining = check_subject(fixed.subject, policy)
 
 
-def _round(mending: Mending, tried: set[tuple[Edit, ...]], policy: Policy, *, unsafe: bool) -> bool:
+def _round(fixed: Fixed, tried: set[tuple[Edit, ...]], policy: Policy, *, unsafe: bool) -> bool:
     """One pass over the findings; whether anything changed."""
     touched: set[str] = set()
     changed = False
-    for finding in mending.remaining.findings:
+    for finding in fixed.remaining.findings:
         fix = finding.fix
         if fix is None or not (fix.safe or unsafe) or _signature(fix) in tried or touched & _keys(fix):
             continue
         tried.add(_signature(fix))
         try:
-            subject = mending.subject.with_document(apply_edits(mending.subject.document, fix.edits))
+            subject = fixed.subject.with_document(apply_edits(fixed.subject.document, fix.edits))
         except EditRefused as error:
-            mending.refused.append((finding, str(error)))
+            fixed.refused.append((finding, str(error)))
             continue
-        harm = _harm(mending.subject, subject) if policy.predicts and fix.safe else ""
+        harm = _harm(fixed.subject, subject) if policy.predicts and fix.safe else ""
         if harm:
-            mending.refused.append((finding, harm))
+            fixed.refused.append((finding, harm))
             continue
-        mending.subject = subject
-        mending.applied.append(finding)
+        fixed.subject = subject
+        fixed.applied.append(finding)
         touched |= _keys(fix)
         changed = True
     return changed
@@ -184,10 +184,10 @@ def _harm(before: Subject, after: Subject) -> str:
     Where widths followed the data, the run was predicted with full rows although its samples may be shorter: a fix that
     makes them full may break it all the same.
     """
-    then = forecast_for(after)[0]
+    then = prediction_for(after)[0]
     if then is None or then.fits is not False:
         return ""
-    now = forecast_for(before)[0]
+    now = prediction_for(before)[0]
     fills_rows = after.run.shapes.constant_shapes and not before.run.shapes.constant_shapes
     if now is not None and now.fits is False and not fills_rows:
         return ""

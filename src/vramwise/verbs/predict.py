@@ -21,8 +21,9 @@ from vramwise.variants.lengths import Lengths, parse_lengths
 from vramwise.variants.prediction import Prediction, on_card
 from vramwise.variants.speed import Speed, no_speed
 from vramwise.variants.verdict import Verdict
-from vramwise.verbs.check import Policy, judge
-from vramwise.verbs.fitting import WayOut, rows_that_fit, way_out
+from vramwise.verbs.check import Policy, check_subject
+from vramwise.verbs.fitting.shorter_rows import rows_that_fit
+from vramwise.verbs.fitting.ways_out import WayOut, way_out
 
 _LENGTHS_LIMIT_BYTES = 128 * 1024 * 1024
 
@@ -115,14 +116,9 @@ def _with_versions(options: Options, versions: Sequence[str]) -> Options:
     return replace(options, versions=(*kept, *versions), torch=torch)
 
 
-def foresee(subject: Subject, ask: PredictOptions) -> Prediction:
-    """The prediction that was asked for."""
-    return subject.forecast(steps=ask.steps, limit_bytes=ask.limit_bytes)
-
-
-def answer(subject: Subject, ask: PredictOptions, command: str = "") -> Answer:
+def predict(subject: Subject, ask: PredictOptions, command: str = "") -> Answer:
     """The prediction that was asked for, and what follows from it."""
-    prediction = foresee(subject, ask)
+    prediction = subject.prediction(steps=ask.steps, limit_bytes=ask.limit_bytes)
     rows = rows_that_fit(subject, prediction, ask.limit_bytes)
     speed = subject.speed()
     return Answer(
@@ -155,11 +151,11 @@ def scenarios(changes: Sequence[str]) -> list[tuple[str, ...]]:
 def what_if(before: Subject, options: Options, ask: PredictOptions, changes: Sequence[str]) -> WhatIf:
     """What the changes would do, in bytes and in findings."""
     after = changed(before, options, ask, changes)
-    now, then = [judge(subject, Policy(predicts=True)).findings for subject in (before, after)]
+    now, then = [check_subject(subject, Policy(predicts=True)).findings for subject in (before, after)]
     known, still = [{(found.rule, found.key) for found in findings} for findings in (now, then)]
     return WhatIf(
         changes=tuple(changes),
-        prediction=foresee(after, ask),
+        prediction=after.prediction(steps=ask.steps, limit_bytes=ask.limit_bytes),
         speed=after.speed(),
         new=tuple(found for found in then if (found.rule, found.key) not in known),
         gone=tuple(found for found in now if (found.rule, found.key) not in still),

@@ -25,7 +25,7 @@ from vramwise.training.parent.trust import trusted
 from vramwise.training.plan import Decision, GuardThresholds, TrainPlan, card_of, target_of
 from vramwise.types import Document, Finding, ModelSpec, RunSpec, Severity
 from vramwise.variants.prediction import Prediction
-from vramwise.verbs.check import judge, policy_for
+from vramwise.verbs.check import check_subject, policy_for
 
 # Engines that take the dtype which is decided here; the others read it from their file alone.
 _DTYPES_DECIDED = (EMBEDDED, "axolotl")
@@ -83,7 +83,7 @@ def prepare(path: str, options: TrainOptions) -> Prepared:
     """Read, check, decide and predict. What the engine cannot do at all raises; findings and misfits are given back."""
     options, engine = with_engine(path, options)
     subject = _open(path, options)
-    report = judge(subject, policy_for(path, options.target, predicts=False))
+    report = check_subject(subject, policy_for(path, options.target, predicts=False))
     if report.error is not None:
         raise report.error
     run = subject.run
@@ -137,7 +137,7 @@ def _launch_environment(run: RunSpec, options: TrainOptions) -> dict[str, str]:
 def _predict(subject: Subject, options: TrainOptions) -> Prediction | None:
     if subject.model is None or (subject.target.gpu is None and options.memory_limit_bytes is None):
         return None
-    return subject.forecast(limit_bytes=options.memory_limit_bytes)
+    return subject.prediction(limit_bytes=options.memory_limit_bytes)
 
 
 def _memory_decision(subject: Subject, prediction: Prediction | None) -> Decision:

@@ -13,7 +13,7 @@ from vramwise.types import ModelSpec, RunSpec
 from vramwise.variants.lengths import train_shapes
 from vramwise.variants.speed.queues import Queues
 from vramwise.variants.speed.result import Speed, SpeedError, on_grid
-from vramwise.variants.speed.timed_step import StepWork, rehearse, samples_apart, usual_sample
+from vramwise.variants.speed.timed_step import StepWork, list_step, samples_apart, usual_sample
 
 # Of batches of many widths so many stand for all.
 _MOST_SHAPES = 4
@@ -75,7 +75,7 @@ def timed(
     sample_tokens: int | None = None,
 ) -> Timed:
     """A step with micro-batches of this shape."""
-    return priced(rehearse(run, model, shape, sample_tokens), run.batch.gradient_accumulation_steps, rates, costs)
+    return priced(list_step(run, model, shape, sample_tokens), run.batch.gradient_accumulation_steps, rates, costs)
 
 
 def priced(work: StepWork, micro_steps: int, rates: Rates, costs: Efficiency) -> Timed:

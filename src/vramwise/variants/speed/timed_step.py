@@ -56,7 +56,7 @@ def usual_sample(run: RunSpec) -> int:
     return max(1, run.shapes.sequence_len // _SAMPLES_A_ROW)
 
 
-def rehearse(run: RunSpec, model: ModelSpec, shape: BatchShape, sample_tokens: int | None = None) -> StepWork:
+def list_step(run: RunSpec, model: ModelSpec, shape: BatchShape, sample_tokens: int | None = None) -> StepWork:
     """The kernels of one step with micro-batches of that shape; worked out once for runs that are alike in it."""
     sample = (sample_tokens or usual_sample(run)) if samples_apart(run) else None
     most = _MICRO_STEPS if run.sharding.kind == "none" and run.batch.data_parallel == 1 else _MICRO_STEPS_SHARDED

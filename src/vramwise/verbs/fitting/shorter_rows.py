@@ -52,7 +52,7 @@ def _with_rows(subject: Subject, width: int, limit_bytes: int | None) -> Predict
         Lengths(tokens=_batch(width, rows)) for rows in (run.batch.micro_batch_size, run.evaluation.eval_batch_size)
     ]
     try:
-        return subject.forecast(lengths=train, eval_lengths=evaluation, limit_bytes=limit_bytes)
+        return subject.prediction(lengths=train, eval_lengths=evaluation, limit_bytes=limit_bytes)
     except VramwiseError:
         return None
 

@@ -14,7 +14,7 @@ from vramwise.errors import VramwiseError
 from vramwise.options import Options
 from vramwise.subject import open_subject
 from vramwise.units import gib
-from vramwise.verbs.fit import fit
+from vramwise.verbs.fitting.fastest import fit_subject as fit
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"

@@ -10,7 +10,7 @@ import pytest
 from fits import a_fit, already_best, nothing_fits
 from vramwise.render.fit_json import fit_json
 from vramwise.render.json_text import json_text
-from vramwise.types import SETTINGS, RunSpec
+from vramwise.types import PLACES, SECTIONS
 from vramwise.verbs.fitting.report import FitReport
 
 ROOT = Path(__file__).parent.parent
@@ -98,11 +98,11 @@ def test_the_golden_files_fit(name, golden):
 
 def test_every_value_of_a_run_is_described_as_it_is_typed():
     described = schema("check")["$defs"]["resolved"]["properties"]
-    hints = typing.get_type_hints(RunSpec)
-    fields = set(SETTINGS)
+    hints = {section: typing.get_type_hints(type(module.NEUTRAL)) for section, module in SECTIONS.items()}
     for name, part in described.items():
-        if "enum" in part and name in fields:
-            assert set(part["enum"]) == set(_literals(hints[name])), name
+        section, attribute = PLACES.get(name, ("", ""))
+        if "enum" in part and section:
+            assert set(part["enum"]) == set(_literals(hints[section][attribute])), name
 
 
 def _literals(hint):

@@ -18,7 +18,7 @@ sys.path[:0] = [str(HERE.parent.parent / "src")]
 from vramwise.options import Options  # noqa: E402
 from vramwise.subject import open_subject  # noqa: E402
 from vramwise.variants.speed import speed_of  # noqa: E402
-from vramwise.verbs.fit import fit  # noqa: E402
+from vramwise.verbs.fitting.fastest import fit_subject as fit  # noqa: E402
 
 RUNS_ON = "h200"
 SMALL, LARGE = ("rtx-3060-12gb", "rtx-4090", "a100-40gb"), ("rtx-4090", "a100-40gb", "h100-80gb")

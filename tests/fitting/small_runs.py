@@ -5,7 +5,7 @@ from functools import cache
 
 from opened import make_target, subject_of_text
 from vramwise.units import GIB
-from vramwise.verbs.fit import fit
+from vramwise.verbs.fitting.fastest import fit_subject as fit
 
 LORA = """\
 base_model: meta-llama/Llama-3.2-1B

@@ -9,7 +9,8 @@ from vramwise.errors import VramwiseError
 from vramwise.training.parent.remedies import remedies
 from vramwise.variants.axes import AXES
 from vramwise.variants.search.book import REFUSED
-from vramwise.verbs.fit import fit, search_of
+from vramwise.verbs.fitting.fastest import fit_subject as fit
+from vramwise.verbs.fitting.fastest import search_of
 from vramwise.verbs.fitting.ways_out import fit_command, way_out
 from vramwise.verbs.fitting.workshop import SubjectWorkshop
 

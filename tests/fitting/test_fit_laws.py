@@ -10,7 +10,8 @@ from vramwise.units import GIB
 from vramwise.variants.axes import AXES
 from vramwise.variants.search.fitness import weighed
 from vramwise.verbs.check import Policy, check_subject
-from vramwise.verbs.fit import fit, search_of
+from vramwise.verbs.fitting.fastest import fit_subject as fit
+from vramwise.verbs.fitting.fastest import search_of
 from vramwise.verbs.fitting.workshop import SubjectWorkshop
 
 CASES = [(LORA, 2.2), (FULL, 5.0)]

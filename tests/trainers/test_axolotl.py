@@ -44,7 +44,7 @@ def test_effective_batch_counts_data_parallel_ranks():
     ],
 )
 def test_experts_are_quantised_only_if_asked(text, bits):
-    assert run_of(text).expert_quantization == bits
+    assert run_of(text).loading.expert_quantization == bits
 
 
 ALL_KERNELS = ("mlp", "qkv", "o", "embedding")
@@ -76,7 +76,7 @@ def test_which_lora_kernels_are_on(text, fused):
     ("version", "wide"), [("0.18.0", False), ("0.19.0", False), ("0.20.0", True), ("0.21.0", True)]
 )
 def test_since_0_20_the_kernels_make_fp32_gradients(version, wide):
-    assert run_of("adapter: lora\n", versions=(f"axolotl=={version}",)).fused_lora_wide_grads is wide
+    assert run_of("adapter: lora\n", versions=(f"axolotl=={version}",)).adapter.fused_lora_wide_grads is wide
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_since_0_20_the_kernels_make_fp32_gradients(version, wide):
     ],
 )
 def test_packing_under_sdpa_takes_the_kernel_for_rows_of_any_length(text, on):
-    assert run_of(text).varlen_sdpa is on
+    assert run_of(text).kernels.varlen_sdpa is on
 
 
 def test_batch_size_does_not_change_accumulation():
@@ -135,7 +135,7 @@ def test_padding(text, padded, multiple, constant):
     ],
 )
 def test_packing_rows_follow_the_attention_backend(attention, rows):
-    assert run_of(f"sample_packing: true\nattn_implementation: {attention}\n").packing_rows == rows
+    assert run_of(f"sample_packing: true\nattn_implementation: {attention}\n").shapes.packing_rows == rows
 
 
 @pytest.mark.parametrize(
@@ -177,16 +177,16 @@ def test_auto_without_a_card_is_an_assumption():
     ],
 )
 def test_fp32_embeddings(text, fp32):
-    assert run_of(text).fp32_embeddings is fp32
+    assert run_of(text).precision.fp32_embeddings is fp32
 
 
 def test_lora_with_4bit_is_an_fp32_base():
     run = run_of("adapter: lora\nload_in_4bit: true\nbf16: true\n")
     assert run.loading.quantization is None
     assert run.precision.weights_dtype == "fp32"
-    assert run_of("adapter: qlora\nload_in_4bit: true\nbf16: true\n").quantization == "4bit"
+    assert run_of("adapter: qlora\nload_in_4bit: true\nbf16: true\n").loading.quantization == "4bit"
     prequantised = run_of("base_model: unsloth/llama-3-8b-bnb-4bit\nadapter: lora\nload_in_4bit: true\nbf16: true\n")
-    assert prequantised.weights_dtype == "bf16"
+    assert prequantised.precision.weights_dtype == "bf16"
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_lora_with_4bit_is_an_fp32_base():
     ],
 )
 def test_eval_batch(text, batch):
-    assert run_of(text).eval_batch_size == batch
+    assert run_of(text).evaluation.eval_batch_size == batch
 
 
 def test_up_to_0_20_strategy_no_evaluates_once():
@@ -223,7 +223,7 @@ def test_up_to_0_20_strategy_no_evaluates_once():
 )
 def test_eval_on_start_is_a_key_since_0_21(version, written, starts):
     text = f"val_set_size: 0.1\neval_steps: 10\neval_on_start: {written}\n"
-    assert run_of(text, versions=(f"axolotl=={version}",)).eval_on_start is starts
+    assert run_of(text, versions=(f"axolotl=={version}",)).evaluation.eval_on_start is starts
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_a_deepspeed_file_that_exists_is_read(tmp_path, monkeypatch):
 def test_a_broken_deepspeed_file_does_not_stop_the_check(content, tmp_path, monkeypatch):
     (tmp_path / "own.json").write_text(content)
     monkeypatch.chdir(tmp_path)
-    assert run_of("deepspeed: own.json\n", gpus=2).sharding in ("zero2", "ddp")
+    assert run_of("deepspeed: own.json\n", gpus=2).sharding.kind in ("zero2", "ddp")
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_a_broken_deepspeed_file_does_not_stop_the_check(content, tmp_path, monk
     ],
 )
 def test_loss_kernel(text, loss):
-    assert run_of(text).loss_kernel == loss
+    assert run_of(text).kernels.loss_kernel == loss
 
 
 @pytest.mark.parametrize(
@@ -341,7 +341,7 @@ def test_checkpointing(text, asked, recompute, reentrant, offload):
     ],
 )
 def test_since_0_21_checkpointing_is_non_reentrant(text, reentrant):
-    assert run_of(text, gpus=2).checkpointing_reentrant is reentrant
+    assert run_of(text, gpus=2).savings.checkpointing_reentrant is reentrant
 
 
 def test_the_reason_names_the_version():
@@ -382,7 +382,7 @@ def test_embeddings_go_to_fp32_for_a_moment(version, text, upcast):
     ],
 )
 def test_what_axolotl_takes_to_fp32_while_loading(version, text, kinds):
-    assert run_of(text, gpus=2, versions=(f"axolotl=={version}",)).upcasts_at_load == kinds
+    assert run_of(text, gpus=2, versions=(f"axolotl=={version}",)).loading.upcasts_at_load == kinds
 
 
 @pytest.mark.parametrize(
@@ -411,7 +411,7 @@ def test_by_which_way_axolotls_weights_come(text, way):
     ],
 )
 def test_when_peft_prepares_the_base(text, prepared):
-    assert run_of(text).quantised_base_prepared == prepared
+    assert run_of(text).loading.quantised_base_prepared == prepared
 
 
 def test_the_plain_engine_loads_by_way_of_the_host_and_quantised_bases_onto_the_card():
@@ -427,8 +427,8 @@ def test_the_plain_engine_loads_by_way_of_the_host_and_quantised_bases_onto_the_
 
 def test_context_parallelism_by_its_block():
     text = "context_parallel:\n  size: 2\n"
-    assert run_of(text, gpus=4).context_parallel_size == 2
-    assert run_of(text, gpus=4, versions=("axolotl==0.19.0",)).context_parallel_size == 1
+    assert run_of(text, gpus=4).sharding.context_parallel_size == 2
+    assert run_of(text, gpus=4, versions=("axolotl==0.19.0",)).sharding.context_parallel_size == 1
 
 
 @pytest.mark.parametrize(
@@ -450,12 +450,12 @@ def test_context_parallelism_by_its_block():
     ],
 )
 def test_effective_allocator(torch, env, launcher, allocator):
-    assert run_of("base_model: x\n", torch=torch, env=env, launcher=launcher).allocator == allocator
+    assert run_of("base_model: x\n", torch=torch, env=env, launcher=launcher).allocator.settings == allocator
 
 
 def test_alloc_conf_wins_over_everything():
     env = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
-    assert run_of("base_model: x\n", env=env, alloc_conf="").allocator == ""
+    assert run_of("base_model: x\n", env=env, alloc_conf="").allocator.settings == ""
 
 
 def test_numbers_in_quotes_count_as_the_schema_reads_them():
@@ -480,13 +480,13 @@ def test_numbers_in_quotes_count_as_the_schema_reads_them():
     ],
 )
 def test_an_eval_schedule_brings_an_eval_on_start(text, start):
-    assert run_of(text).eval_on_start is start
+    assert run_of(text).evaluation.eval_on_start is start
 
 
 def test_padding_that_does_not_hold():
-    assert run_of("pad_to_sequence_len: true\nprocessor_type: AutoProcessor\n").constant_shapes is False
-    assert run_of("sample_packing: true\nprocessor_type: AutoProcessor\n").constant_shapes is True
-    assert run_of("pad_to_sequence_len: true\nbatch_flattening: true\n").constant_shapes is False
+    assert run_of("pad_to_sequence_len: true\nprocessor_type: AutoProcessor\n").shapes.constant_shapes is False
+    assert run_of("sample_packing: true\nprocessor_type: AutoProcessor\n").shapes.constant_shapes is True
+    assert run_of("pad_to_sequence_len: true\nbatch_flattening: true\n").shapes.constant_shapes is False
 
 
 def test_nonsense_counts_do_not_break_the_arithmetic():
@@ -528,15 +528,15 @@ def test_texts_in_blocks_count_as_the_schema_reads_them():
 def test_the_plain_engine_does_without_pefts_preparation():
     document = parse_document("config.yml", b"adapter: qlora\nload_in_4bit: true\n")
     target = make_target()
-    assert resolve(document, target).quantised_base_prepared == "but embeddings"
-    assert resolve(document, target, "transformers").quantised_base_prepared == "no"
+    assert resolve(document, target).loading.quantised_base_prepared == "but embeddings"
+    assert resolve(document, target, "transformers").loading.quantised_base_prepared == "no"
 
 
 def test_evaluation_empties_the_cache_as_often_as_gradients_are_accumulated():
     text = "val_set_size: 0.1\neval_steps: 10\ngradient_accumulation_steps: 4\n"
-    assert run_of(text).eval_empties_every == 4
-    assert run_of(f"{text}rl: dpo\n").eval_empties_every is None
-    assert run_of("gradient_accumulation_steps: 4\n").eval_empties_every is None
+    assert run_of(text).evaluation.eval_empties_every == 4
+    assert run_of(f"{text}rl: dpo\n").evaluation.eval_empties_every is None
+    assert run_of("gradient_accumulation_steps: 4\n").evaluation.eval_empties_every is None
 
 
 @pytest.mark.parametrize(
@@ -575,4 +575,4 @@ def test_unfrozen_parameters_as_regular_expressions(written, patterns, wanted):
     [("use_dft", "0.21.0", "dft"), ("use_eaft", "0.19.0", "eaft"), ("use_dft", "0.19.0", "stock")],
 )
 def test_losses_of_the_trainers_own(key, version, loss):
-    assert run_of(f"{key}: true\n", versions=(f"axolotl=={version}",)).loss_kernel == loss
+    assert run_of(f"{key}: true\n", versions=(f"axolotl=={version}",)).kernels.loss_kernel == loss

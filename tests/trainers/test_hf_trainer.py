@@ -58,15 +58,15 @@ def test_what_it_comes_to():
         True,
     )
     assert run.origins["weights_dtype"].kind == "assumed"
-    assert run_of(use_liger_kernel=True).loss_kernel == "liger_fused_linear"
-    assert run_of(torch_dtype="float16").weights_dtype == "fp16"
+    assert run_of(use_liger_kernel=True).kernels.loss_kernel == "liger_fused_linear"
+    assert run_of(torch_dtype="float16").precision.weights_dtype == "fp16"
 
 
 def test_versions_of_transformers_differ():
-    assert run_of("4.57.6").checkpointing_reentrant
-    assert not run_of().checkpointing_reentrant
-    assert run_of("4.57.6", group_by_length=True).group_by_length
-    assert run_of("4.57.6").weights_dtype == "fp32"
+    assert run_of("4.57.6").savings.checkpointing_reentrant
+    assert not run_of().savings.checkpointing_reentrant
+    assert run_of("4.57.6", group_by_length=True).shapes.group_by_length
+    assert run_of("4.57.6").precision.weights_dtype == "fp32"
 
 
 def test_a_scripts_own_keys_are_left_alone():

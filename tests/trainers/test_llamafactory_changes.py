@@ -88,7 +88,7 @@ def test_fsdp_is_written_into_the_file_and_loads_into_host_memory(text):
     assert not [found.name for found in run.unfollowed]
     assert "fsdp: full_shard auto_wrap\n" in changed
     _, bare = opened(changed.replace("low_cpu_mem_usage: false\n", "").replace("use_reentrant_gc: false\n", ""), gpus=2)
-    assert (bare.loads_through, bare.checkpointing_reentrant) == ("device", True)
+    assert (bare.loading.loads_through, bare.savings.checkpointing_reentrant) == ("device", True)
     assert [found.name for found in bare.unfollowed] == ["loading under FSDP"]
 
 
@@ -123,7 +123,7 @@ def test_every_choice_of_a_search_is_what_was_meant_or_has_no_word(name, gpus):
             continue
         spelt += 1
         _, found = applied(SEARCHED[name], wanted, **words)
-        assert {key: getattr(found, key) for key in wanted.fields} == dict(wanted.fields)
+        assert {key: found.value(key) for key in wanted.fields} == dict(wanted.fields)
     assert spelt >= 3
 
 

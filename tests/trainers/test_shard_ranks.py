@@ -43,7 +43,7 @@ def test_ranks_that_spread_weights(text, ranks):
     ],
 )
 def test_gathered_weights_go_after_forward(text, goes):
-    assert run_of(text).reshard_after_forward is goes
+    assert run_of(text).sharding.reshard_after_forward is goes
 
 
 def test_fsdp1_knows_neither():
@@ -62,7 +62,7 @@ def test_adapters_are_parts_of_their_blocks_units_since_axolotl_0_21(version, ap
 
 @pytest.mark.parametrize(("version", "kind"), [("0.19.0", "fsdp1"), ("0.20.0", "fsdp2"), ("0.21.0", "fsdp2")])
 def test_fsdp_1_is_gone_since_axolotl_0_20(version, kind):
-    assert run_of("fsdp_config: {offload_params: false}\n", versions=(f"axolotl=={version}",)).sharding == kind
+    assert run_of("fsdp_config: {offload_params: false}\n", versions=(f"axolotl=={version}",)).sharding.kind == kind
 
 
 def test_zeros_settings_reach_the_run():
@@ -71,5 +71,5 @@ def test_zeros_settings_reach_the_run():
     assert run.sharding.kind == "zero3"
     assert run.sharding.zero is not None
     assert (run.sharding.zero.reduce_bucket, run.sharding.zero.most_live, run.sharding.zero.overlaps) == (None, 0, True)
-    assert run_of("deepspeed: {zero_optimization: {stage: 0}}\n").zero is None
-    assert run_of(FSDP2).zero is None
+    assert run_of("deepspeed: {zero_optimization: {stage: 0}}\n").sharding.zero is None
+    assert run_of(FSDP2).sharding.zero is None

@@ -103,7 +103,7 @@ def test_a_quantised_base():
     run = run_of("use_peft: true\nload_in_4bit: true\n")
     assert (run.adapter.kind, run.loading.quantization) == ("qlora", "4bit")
     assert (run.loading.nested_scales, run.adapter.half_adapters, run.precision.weights_dtype) == (False, True, "fp32")
-    assert run_of("use_peft: true\nload_in_4bit: true\nuse_bnb_nested_quant: true\n").nested_scales
+    assert run_of("use_peft: true\nload_in_4bit: true\nuse_bnb_nested_quant: true\n").loading.nested_scales
 
 
 def test_model_init_kwargs_win():
@@ -131,10 +131,10 @@ def test_references():
         text: subject_of_text(dpo + text, trainer="trl").run
         for text in ("", "use_peft: true\n", "precompute_ref_log_probs: true\n", "dtype: bfloat16\n")
     }
-    assert [found[text].reference for text in found] == ["model", "adapter_off", "none", "model"]
-    assert [found[text].reference_dtype for text in ("", "dtype: bfloat16\n")] == ["fp32", "bf16"]
-    assert found["precompute_ref_log_probs: true\n"].reference_precomputed
-    assert found[""].log_probs == "tiled"
+    assert [found[text].objective.reference for text in found] == ["model", "adapter_off", "none", "model"]
+    assert [found[text].objective.reference_dtype for text in ("", "dtype: bfloat16\n")] == ["fp32", "bf16"]
+    assert found["precompute_ref_log_probs: true\n"].objective.reference_precomputed
+    assert found[""].objective.log_probs == "tiled"
 
 
 def test_generation():
@@ -148,7 +148,7 @@ def test_generation():
         run.objective.rows_per_prompt,
     ) == ("grpo", 8, 512, 8)
     assert (run.objective.engine, run.objective.engine_share, run.objective.reference) == ("beside", 0.3, "model")
-    assert run_of("reward_funcs: [a]\n", versions=("trl==1.9.0",)).completion_len == 256
+    assert run_of("reward_funcs: [a]\n", versions=("trl==1.9.0",)).objective.completion_len == 256
 
 
 def test_the_env_map_is_the_allocators():
@@ -157,7 +157,7 @@ def test_the_env_map_is_the_allocators():
     assert run.origins["allocator"].key == "env.PYTORCH_ALLOC_CONF"
     assert run.origins["allocator"].place.line == 5
     old = run_of("env:\n  PYTORCH_ALLOC_CONF: expandable_segments:True\n", torch="2.9")
-    assert old.allocator == ""  # that torch reads the other variable
+    assert old.allocator.settings == ""  # that torch reads the other variable
 
 
 def test_the_allocators_rule_is_mended_in_the_file():
@@ -179,7 +179,7 @@ def test_accelerates_files_by_trls_names(name, sharding):
 
 def test_lora_under_zero_3_is_reentrant_whatever_is_written():
     text = "accelerate_config: zero3\nuse_peft: true\ngradient_checkpointing_kwargs:\n  use_reentrant: false\n"
-    assert run_of(text, gpus=2).checkpointing_reentrant
+    assert run_of(text, gpus=2).savings.checkpointing_reentrant
     rules = [
         found.key
         for found in check_subject(
@@ -264,7 +264,7 @@ def test_renaming_moves_the_value():
     (found,) = [one for one in check_subject(subject, Policy()).findings if one.rule == "unknown-argument"]
     after = apply_edits(subject.document, found.fix.edits)
     assert "dtype: bfloat16 # as the checkpoint" in after.text
-    assert subject.with_document(after).run.weights_dtype == "bf16"
+    assert subject.with_document(after).run.precision.weights_dtype == "bf16"
 
 
 def test_a_key_of_another_kind_says_whose_it_is():

@@ -108,7 +108,7 @@ def test_padding_free_joins_the_rows_of_a_batch_in_training_and_in_evaluation():
     assert (first.rows, first.padded, first.labelled) == (1, False, first.width - 2)
     assert [shape.width for shape in eval_shapes(run, Lengths(tokens=tokens))] == [30, 70]
     preference = trl_run(TRL[0], packing=False, padding_free=True, beta=0.1, label_smoothing=0.0)
-    assert (preference.objective, preference.packing_rows) == ("dpo", "none")  # TRL falls back to padding
+    assert (preference.objective.kind, preference.shapes.packing_rows) == ("dpo", "none")  # TRL falls back to padding
 
 
 def test_flash_attention_is_told_how_many_samples_stand_in_a_row():

@@ -31,7 +31,7 @@ from vramwise.verbs.check import (
     with_its_data,
     with_way_out,
 )
-from vramwise.verbs.fit import fit as fit_to_card
+from vramwise.verbs.fitting.fastest import fit_subject
 
 # More rounds than any chain of fixes needs; stops two rules that undo each other.
 _MAX_ROUNDS = 8
@@ -146,7 +146,7 @@ def fix_subject(subject: Subject, policy: Policy | None = None, *, unsafe: bool 
 
 def refit(fixed: Fixed, policy: Policy) -> None:
     """Take the fastest variant that fits in place of the fixed config; where nothing fits, it stays."""
-    fixed.fit = fit_to_card(fixed.subject)
+    fixed.fit = fit_subject(fixed.subject)
     best = fixed.fit.best
     if best is not None and best.attempt.document is not None and best.attempt.changes:
         fixed.subject = fixed.subject.with_document(best.attempt.document)

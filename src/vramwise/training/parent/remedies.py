@@ -12,12 +12,12 @@ from vramwise.types import Change, RunSpec
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.axes import opened
 from vramwise.verbs.drafts import Adjust
-from vramwise.verbs.fit import fit, keeping_result
+from vramwise.verbs.fitting.fastest import fit_subject, keeping_result
 
 
 def remedies(subject: Subject, limit_bytes: int | None = None) -> list[Attempt]:
     """The fastest that fits, then slower ones that need less; where nothing fits, what comes closest."""
-    found = fit(subject, limit_bytes=limit_bytes, adjust=_decided(subject), axes=keeping_result(opened()))
+    found = fit_subject(subject, limit_bytes=limit_bytes, adjust=_decided(subject), axes=keeping_result(opened()))
     if found.best is not None:
         return [one.attempt for one in (found.best, *found.alternatives)]
     nearer = found.closest is not None and found.closest.attempt.changes

@@ -20,7 +20,7 @@ from vramwise.units import size_word
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.axes import opened
 from vramwise.variants.search.result import Candidate
-from vramwise.verbs.fit import opens, search_of
+from vramwise.verbs.fitting.fastest import opens, search_of
 from vramwise.verbs.fitting.workshop import SubjectWorkshop
 
 # Simulations that the answer may take here.

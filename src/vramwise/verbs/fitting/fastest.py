@@ -1,0 +1,161 @@
+"""`fit`: the fastest variant of a config that fits its card."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+
+from vramwise.errors import VramwiseError
+from vramwise.facts.gpus import all_gpus
+from vramwise.subject import Subject
+from vramwise.types import GpuSpec, RunSpec
+from vramwise.variants.axes import ALLOW, AXES, Axis, Choices
+from vramwise.variants.axes import opened as opened_axes
+from vramwise.variants.search.beyond import closest, considered, fallen, others
+from vramwise.variants.search.book import Book
+from vramwise.variants.search.finding import Progress, Search
+from vramwise.variants.search.result import Candidate, Fit
+from vramwise.variants.search.space import Pick, Space
+from vramwise.verbs.drafts import Adjust, as_it_is
+from vramwise.verbs.fitting.largest import largest_of
+from vramwise.verbs.fitting.workshop import SubjectWorkshop
+
+# Simulations that each further word of --allow may take where nothing fits without it.
+_MOST_EACH = 12
+
+
+def fit_subject(
+    subject: Subject,
+    *,
+    allow: Sequence[str] = (),
+    keep: Sequence[str] = (),
+    margin_bytes: int | None = None,
+    limit_bytes: int | None = None,
+    maximise: str | None = None,
+    progress: Progress | None = None,
+    adjust: Adjust = as_it_is,
+    axes: tuple[Axis, ...] | None = None,
+) -> Fit:
+    """The fastest variant that fits. `allow`: words that open more than keeps the training result; `keep`: keys that
+    stay. `margin_bytes` must stay free, else what the prediction itself may be off by. `maximise`: the key whose
+    largest value is asked for instead, all else as it is. `adjust`: what the caller decides beyond the config;
+    `axes`: what may vary, where that is not left to the words."""
+    _refuse_mistakes(subject, allow, keep, limit_bytes)
+    if maximise is not None:
+        found = largest_of(subject, maximise, margin_bytes=margin_bytes, limit_bytes=limit_bytes, progress=progress)
+        return replace(found, smallest_card=smallest_card(found.original))
+    workshop = SubjectWorkshop(subject=subject, limit_bytes=limit_bytes, keep=keep, adjust=adjust)
+    search = search_of(workshop, opened_axes(allow) if axes is None else axes, margin_bytes)
+    search.progress = progress
+    book = search.book
+    original = book.candidate_shown(book.space.start)
+    if original.prediction is None:
+        raise VramwiseError(original.fell)
+    best, nearest = _answer(search)
+    total = considered(search)
+    return Fit(
+        original=original,
+        best=None if best is None else book.candidate(best),
+        alternatives=() if best is None else tuple(book.candidate(pick) for pick in others(search, best)),
+        closest=None if nearest is None else book.candidate_shown(nearest),
+        opened=() if best is not None or axes is not None else tuple(_opened(workshop, allow, margin_bytes)),
+        fallen=fallen(search, best, total),
+        smallest_card=smallest_card(original),
+        considered=total,
+        simulated=book.simulated,
+    )
+
+
+def search_of(workshop: SubjectWorkshop, axes: tuple[Axis, ...], margin_bytes: int | None = None) -> Search:
+    """A search over what some axes offer to the workshop's subject."""
+    space = Space(axes=axes, resolved=lambda changes: workshop.made(changes).run)
+    return Search(book=Book(space=space, workshop=workshop, margin_bytes=margin_bytes))
+
+
+def _answer(search: Search) -> tuple[Pick | None, Pick | None]:
+    """The best; or else the closest, which is the answer where simulations ran out before it was come to."""
+    best = search.best()
+    if best is not None:
+        return best, None
+    nearest = closest(search)
+    return (nearest, None) if nearest is not None and search.book.candidate(nearest).fits else (None, nearest)
+
+
+def keeping_result(axes: Iterable[Axis]) -> tuple[Axis, ...]:
+    """The axes without what changes the training."""
+
+    def kept(choices: Choices) -> Choices:
+        return lambda run: [change for change in choices(run) if change.effect != "changes"]
+
+    return tuple(replace(axis, choices=kept(axis.choices)) for axis in axes)
+
+
+def _opened(
+    workshop: SubjectWorkshop, allow: Sequence[str], margin_bytes: int | None
+) -> Iterator[tuple[str, Candidate]]:
+    """What other words would give: each alone; where none alone is enough, as few as are together."""
+
+    def with_words(words: Sequence[str]) -> Candidate | None:
+        search = search_of(workshop, opened_axes([*allow, *words]), margin_bytes)
+        search.most = _MOST_EACH
+        best = search.best()
+        if best is None and search.ended_early:
+            best, _ = _answer(search)
+        return None if best is None else search.book.candidate(best)
+
+    closed = [word for word in ALLOW if word not in allow and opens(workshop.subject.run, word)]
+    alone = [(word, found) for word in closed if (found := with_words([word])) is not None]
+    if alone or len(closed) < 2:
+        yield from alone
+        return
+    together = with_words(closed)
+    for word in closed if together is not None else ():
+        fewer = [other for other in closed if other != word]
+        found = with_words(fewer)
+        if found is not None:
+            closed, together = fewer, found
+    if together is not None:
+        yield " ".join(closed), together
+
+
+def opens(run: RunSpec, word: str) -> bool:
+    """Whether a word of --allow opens anything to the run as it is."""
+    return any(axis.choices(run) for axis in AXES if axis.allow == word)
+
+
+def smallest_card(candidate: Candidate) -> GpuSpec | None:
+    """The smallest card of the catalogue that has room for a run with its margin, of those that do what this one does.
+
+    Cards of another maker, and of an older kind than the one at hand, may run it otherwise.
+    """
+    prediction = candidate.prediction
+    gpu = None if prediction is None else prediction.gpu
+    if prediction is None or gpu is None:
+        return None
+    needed = prediction.needs.highest_reserved_bytes + prediction.needs.outside_bytes + candidate.margin_bytes
+    enough = [card for card in all_gpus() if card.memory_bytes >= needed and _alike(card, gpu)]
+    return min(enough, key=lambda card: card.memory_bytes, default=None)
+
+
+def _alike(card: GpuSpec, gpu: GpuSpec) -> bool:
+    return card.vendor == gpu.vendor and (card.bf16 or not gpu.bf16) and (card.fp8 or not gpu.fp8 or gpu.known is False)
+
+
+def _refuse_mistakes(subject: Subject, allow: Sequence[str], keep: Sequence[str], limit_bytes: int | None) -> None:
+    if subject.model is None:
+        raise VramwiseError(subject.model_missing)
+    if subject.target.gpu is None and limit_bytes is None:
+        raise VramwiseError(
+            "no card is named, and this machine has none: say with --gpu what it must fit, such as --gpu rtx-4090 or "
+            "--gpu 24GB; `vramwise gpus` lists the cards"
+        )
+    for word in allow:
+        if word not in ALLOW:
+            close = get_close_matches(word.lower(), ALLOW, n=2)
+            hint = f"did you mean {' or '.join(close)}?" if close else f"the words are {', '.join(ALLOW)}"
+            raise VramwiseError(f"--allow {word}: there is no such word: {hint}")
+    for key in keep:
+        unknown = subject.trainer.key_unknown(key, subject.target.stack)
+        if unknown:
+            raise VramwiseError(f"--keep {key}: {unknown}")

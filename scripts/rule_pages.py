@@ -8,7 +8,7 @@ from pathlib import Path
 from vramwise.files import write_new
 from vramwise.render.rule_text import rule_page
 from vramwise.rules.base import TOPICS
-from vramwise.trainers.rulebook import ALL_RULES
+from vramwise.trainers.rulebook import all_rules
 
 FOLDER = Path(__file__).parent.parent / "docs" / "rules"
 
@@ -17,15 +17,15 @@ def index() -> str:
     """The list of all rules, by topic."""
     parts = [
         "# Rules",
-        f"{len(ALL_RULES)} rules. Generated from the rules by `make docs`; `vramwise explain ID` prints a page.",
+        f"{len(all_rules())} rules. Generated from the rules by `make docs`; `vramwise explain ID` prints a page.",
     ]
     for topic in TOPICS:
-        rows = [rule for rule in ALL_RULES if rule.topic == topic]
+        rows = [rule for rule in all_rules() if rule.topic == topic]
         if rows:
             table = ["| rule | severity | finds |", "|---|---|---|"]
             table += [f"| [{rule.id}]({rule.id}.md) | {rule.shown_severity} | {rule.title} |" for rule in rows]
             parts += [f"## {topic.capitalize()}", "\n".join(table)]
-    beyond = [rule for rule in ALL_RULES if rule.beyond_trainer]
+    beyond = [rule for rule in all_rules() if rule.beyond_trainer]
     parts.append("## Beyond the trainer")
     parts.append("What the trainer accepts and these rules report all the same, with the reason:")
     parts.append("\n".join(f"- [{rule.id}]({rule.id}.md): {rule.beyond_trainer}" for rule in beyond))
@@ -34,7 +34,7 @@ def index() -> str:
 
 def main() -> int:
     """Write the pages, or with --check compare them."""
-    wanted = {f"{rule.id}.md": rule_page(rule) for rule in ALL_RULES} | {"README.md": index()}
+    wanted = {f"{rule.id}.md": rule_page(rule) for rule in all_rules()} | {"README.md": index()}
     there = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")} if FOLDER.is_dir() else {}
     if "--check" in sys.argv:
         stale = sorted(name for name in wanted.keys() | there.keys() if wanted.get(name) != there.get(name))

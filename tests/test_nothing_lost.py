@@ -10,7 +10,6 @@ from opened import check_document, make_target, subject_of_text
 from vramwise.documents.document import parse_document
 from vramwise.errors import InternalError, VramwiseError
 from vramwise.render.sarif import render_sarif
-from vramwise.rules import RULES
 from vramwise.rules.judge import judge
 from vramwise.trainers.axolotl.trainer import Axolotl
 from vramwise.verbs.check import FileReport
@@ -68,7 +67,7 @@ def test_a_rule_that_fails_is_one_finding_among_the_others():
         yield
 
     subject = subject_of_text(LORA, CARD)
-    one, *others = (*RULES, *subject.trainer.rules())
+    one, *others = (*common_rules(), *subject.trainer.rules())
     findings, _ = judge(subject.run, None, [replace(one, run=broken), *others], subject.trainer.spell)
     assert "lora-without-rank" in [found.rule for found in findings]
     (fault,) = [found for found in findings if found.rule == "internal-error"]

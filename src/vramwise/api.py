@@ -93,17 +93,17 @@ def _names(paths: PathLike | Sequence[PathLike]) -> list[str]:
 
 def rules() -> tuple[Rule, ...]:
     """All rules, in reading order."""
-    from vramwise.trainers.rulebook import ALL_RULES
+    from vramwise.trainers.rulebook import all_rules
 
-    return ALL_RULES
+    return all_rules()
 
 
 def explain(rule_id: str) -> Rule:
     """One rule with its documentation and examples."""
     from vramwise.rules.selection import find_rule
-    from vramwise.trainers.rulebook import ALL_RULES
+    from vramwise.trainers.rulebook import all_rules
 
-    return find_rule(ALL_RULES, rule_id)
+    return find_rule(all_rules(), rule_id)
 
 
 def predict(

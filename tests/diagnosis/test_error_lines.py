@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import vramwise
-from vramwise.trainers.rulebook import ALL_RULES
+from vramwise.trainers.rulebook import all_rules
 
 LINES = [
     json.loads(line)
@@ -45,7 +45,7 @@ def test_every_rule_a_cause_names_exists():
     from vramwise.diagnosis.causes import request as request_causes
     from vramwise.diagnosis.causes import room as room_causes
 
-    ids = {rule.id for rule in ALL_RULES}
+    ids = {rule.id for rule in all_rules()}
     named = {known.rule for known in known_causes.KNOWN.values() if known.rule}
     source = "".join(inspect.getsource(module) for module in (moment_causes, request_causes, room_causes))
     named |= {part.split('"')[0] for part in source.split('rule="')[1:]}

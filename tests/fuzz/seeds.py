@@ -24,10 +24,10 @@ def corpus(target):
 @cache
 def config_texts():
     """Configs: examples, every rule's bad and good text, real ones."""
-    from vramwise.trainers.rulebook import ALL_RULES
+    from vramwise.trainers.rulebook import all_rules
 
     texts = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "examples").rglob("*.yml"))]
-    texts += [text for rule in ALL_RULES for text in (rule.bad, rule.good)]
+    texts += [text for rule in all_rules() for text in (rule.bad, rule.good)]
     found = sorted((SHARED / "corpus").rglob("*.y*ml")) if SHARED.is_dir() else []
     texts += [path.read_text(encoding="utf-8", errors="replace") for path in found]
     return [text for text in texts if len(text) < _LONGEST]

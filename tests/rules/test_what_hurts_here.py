@@ -12,7 +12,7 @@ from opened import check_document, make_target, subject_of_text
 from vramwise import Options, check, explain
 from vramwise.documents.document import parse_document
 from vramwise.documents.edit import apply_edits
-from vramwise.trainers.rulebook import ALL_RULES
+from vramwise.trainers.rulebook import all_rules
 from vramwise.types import Severity
 from vramwise.verbs.finding_figures import reserved_as_written
 
@@ -106,7 +106,7 @@ def test_a_memory_rule_alone_is_weighed():
     assert findings["removed-key"].severity is Severity.ERROR
 
 
-@pytest.mark.parametrize("rule", ALL_RULES, ids=lambda rule: rule.id)
+@pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.id)
 def test_a_rule_lists_every_severity_that_it_fires_with(rule):
     [path] = [
         path

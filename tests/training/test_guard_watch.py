@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from vramwise.trainers.rulebook import ALL_RULES
+from vramwise.trainers.rulebook import all_rules
 from vramwise.training.guard.growth import Growth
 from vramwise.training.guard.samples import Reading, Sample
 from vramwise.training.guard.watch import PATTERNS, Expected, judge
@@ -49,7 +49,7 @@ def test_a_steady_run_is_left_in_peace():
 
 
 def test_every_pattern_points_at_rules_that_exist():
-    known = {rule.id for rule in ALL_RULES}
+    known = {rule.id for rule in all_rules()}
     assert {rule for rules_ in PATTERNS.values() for rule in rules_} <= known
 
 

@@ -15,10 +15,10 @@ _MOST = 200
 
 def complete_rules(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Rule ids, with their titles; the last of a list that is separated by commas."""
-    from vramwise.trainers.rulebook import ALL_RULES
+    from vramwise.trainers.rulebook import all_rules
 
     before, comma, last = incomplete.rpartition(",")
-    found = [rule for rule in ALL_RULES if rule.id.startswith(last.strip())]
+    found = [rule for rule in all_rules() if rule.id.startswith(last.strip())]
     return [CompletionItem(f"{before}{comma}{rule.id}", help=rule.title) for rule in found]
 
 

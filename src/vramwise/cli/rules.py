@@ -14,7 +14,7 @@ from vramwise.render.outward import style
 from vramwise.render.practice_json import found_json
 from vramwise.render.rule_text import rule_json
 from vramwise.rules.base import TOPICS
-from vramwise.trainers.rulebook import ALL_RULES
+from vramwise.trainers.rulebook import all_rules
 
 
 @click.command("rules")
@@ -34,21 +34,21 @@ def command(question: str | None, output_format: str) -> None:
         say_all(_found_json(found) if output_format == "json" else _found_lines(found, question))
         sys.exit(0 if found else 1)
     if output_format == "json":
-        say_all(json_text({"version": 1, "rules": [rule_json(rule) for rule in ALL_RULES]}, indent=2).split("\n"))
+        say_all(json_text({"version": 1, "rules": [rule_json(rule) for rule in all_rules()]}, indent=2).split("\n"))
     else:
         say_all(_lines())
 
 
 def _lines() -> Iterator[str]:
-    width = max(len(rule.id) for rule in ALL_RULES)
-    grades = max(len(rule.shown_severity) for rule in ALL_RULES)
+    width = max(len(rule.id) for rule in all_rules())
+    grades = max(len(rule.shown_severity) for rule in all_rules())
     for topic in TOPICS:
-        listed = [rule for rule in ALL_RULES if rule.topic == topic]
+        listed = [rule for rule in all_rules() if rule.topic == topic]
         if listed:
             yield style(topic, bold=True)
             for rule in listed:
                 yield f"  {rule.id.ljust(width)}  {rule.shown_severity.ljust(grades)}  {rule.title}"
-    yield f"{len(ALL_RULES)} rules"
+    yield f"{len(all_rules())} rules"
 
 
 def _found_lines(found: Sequence[Found], question: str) -> Iterator[str]:
@@ -62,7 +62,7 @@ def _found_lines(found: Sequence[Found], question: str) -> Iterator[str]:
 
 
 def _found_json(found: Sequence[Found]) -> list[str]:
-    by_id = {rule.id: rule for rule in ALL_RULES}
+    by_id = {rule.id: rule for rule in all_rules()}
     rules = [rule_json(by_id[one.entry.name]) for one in found if one.entry.kind == "rule"]
     document = {"version": 1, "rules": rules, "found": [found_json(one) for one in found]}
     return json_text(document, indent=2).split("\n")

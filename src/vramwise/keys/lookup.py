@@ -14,8 +14,8 @@ from vramwise.documents.document import parse_document
 from vramwise.errors import VramwiseError
 from vramwise.facts.bundled import bundled_json
 from vramwise.facts.gpus import find_gpu
-from vramwise.rules import RULES as COMMON
 from vramwise.rules.base import Rule
+from vramwise.rules.discovery import common_rules
 from vramwise.stacks import make_stack
 from vramwise.trainers.base import Trainer
 from vramwise.trainers.registry import TRAINERS, trainer_named
@@ -151,7 +151,9 @@ def rules_about(trainer: Trainer, key: str, field: str = "") -> Sequence[Rule]:
     if block:
         named = re.compile(rf"`(\S+[.: ])?{re.escape(name)}\b")
         speaking = [rule for rule in speaking if named.search(f"{rule.title}\n{rule.documentation}")]
-    shared = [rule for rule in _speaking(trainer.name).get(field, ()) if rule in COMMON and rule not in speaking]
+    shared = [
+        rule for rule in _speaking(trainer.name).get(field, ()) if rule in common_rules() and rule not in speaking
+    ]
     return [*speaking, *shared][:_MOST_RULES]
 
 
@@ -159,7 +161,7 @@ def rules_about(trainer: Trainer, key: str, field: str = "") -> Sequence[Rule]:
 def _speaking(trainer: str) -> Mapping[str, Sequence[Rule]]:
     """Word → the rules that hold it, first those that hold it in their bad example."""
     found: dict[str, list[Rule]] = {}
-    every = (*COMMON, *trainer_named(trainer).rules())
+    every = (*common_rules(), *trainer_named(trainer).rules())
     shown = [frozenset(_WORD.findall(rule.bad)) for rule in every]
     for rule, words in zip(every, shown, strict=True):
         for word in words:

@@ -14,7 +14,7 @@ from typing import Literal
 
 from vramwise.keys.lookup import listing_trainers, memory_note, newest
 from vramwise.trainers.base import Trainer
-from vramwise.trainers.rulebook import ALL_RULES
+from vramwise.trainers.rulebook import all_rules
 from vramwise.trainers.vocabulary import key_facts_of
 
 Kind = Literal["rule", "key", "page"]
@@ -41,7 +41,7 @@ def entries() -> tuple[Entry, ...]:
 
 
 def _rules() -> Iterator[Entry]:
-    for rule in ALL_RULES:
+    for rule in all_rules():
         text = f"{rule.documentation}\n\n{rule.beyond_trainer}".strip()
         yield Entry(kind="rule", name=rule.id, title=rule.title, text=text, see=f"vramwise explain {rule.id}")
 

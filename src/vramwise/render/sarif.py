@@ -11,7 +11,7 @@ from vramwise import __version__
 from vramwise.render.json_text import json_text
 from vramwise.render.outward import visible
 from vramwise.rules.base import Rule
-from vramwise.trainers.rulebook import ALL_RULES
+from vramwise.trainers.rulebook import all_rules
 from vramwise.types import Finding
 from vramwise.verbs.check import FileReport
 
@@ -23,7 +23,7 @@ def render_sarif(reports: Iterable[FileReport]) -> str:
     """All reports as one SARIF run."""
     reports = list(reports)
     used = {found.rule for report in reports for found in report.findings}
-    rules = [rule for rule in ALL_RULES if rule.id in used]
+    rules = [rule for rule in all_rules() if rule.id in used]
     run = {
         "tool": {"driver": {"name": "vramwise", "version": __version__, "rules": [_rule(rule) for rule in rules]}},
         "columnKind": "unicodeCodePoints",

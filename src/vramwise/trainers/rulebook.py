@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from vramwise.rules import RULES as COMMON
+from functools import cache
+
 from vramwise.rules.base import Rule, by_topic
+from vramwise.rules.discovery import common_rules
+from vramwise.trainers.base import Trainer
 from vramwise.trainers.registry import TRAINERS
 
 
-def _all() -> tuple[Rule, ...]:
-    listed = {rule.id: rule for rule in COMMON}
+@cache
+def all_rules() -> tuple[Rule, ...]:
+    """Every rule in reading order: topic by topic, the common ones first. Loads the rules of all trainers."""
+    listed = {rule.id: rule for rule in common_rules()}
     for trainer in TRAINERS:
         listed |= {rule.id: rule for rule in trainer.rules()}
     return tuple(by_topic(listed.values()))
 
 
-# In reading order: topic by topic, the common ones first.
-ALL_RULES: tuple[Rule, ...] = _all()
+def rules_for(trainer: Trainer) -> tuple[Rule, ...]:
+    """The rules that judge a trainer's file, in the same order."""
+    listed = {rule.id: rule for rule in (*common_rules(), *trainer.rules())}
+    return tuple(by_topic(listed.values()))

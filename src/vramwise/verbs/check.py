@@ -9,8 +9,7 @@ from vramwise.displayed import Displayed
 from vramwise.errors import INTERNAL_ERROR, ConfigError, VramwiseError, describe_internal_error
 from vramwise.files import config_files
 from vramwise.options import Options
-from vramwise.rules import RULES as COMMON_RULES
-from vramwise.rules.base import Rule, by_topic
+from vramwise.rules.base import Rule
 from vramwise.rules.judge import internal_error, judge
 from vramwise.rules.selection import select_rules
 from vramwise.rules.suppress import drop_suppressed
@@ -19,7 +18,7 @@ from vramwise.timeline import MemoryReport
 from vramwise.trainers.base import Trainer
 from vramwise.trainers.recognise import Foreign
 from vramwise.trainers.registry import TRAINERS, trainer_named
-from vramwise.trainers.rulebook import ALL_RULES
+from vramwise.trainers.rulebook import all_rules, rules_for
 from vramwise.types import START, Document, Finding, RunSpec, Severity, Skipped
 from vramwise.variants.prediction import Prediction
 from vramwise.verbs.finding_severity import weighed
@@ -75,16 +74,18 @@ class Policy:
     pedantic: bool = False
 
     def asked_in_full(self) -> frozenset[str]:
-        """The rules that also say what nothing comes of: all for the pedantic, else those that are named."""
+        """The rules that also report harmless issues: all for the pedantic, else those that are named."""
         if self.pedantic or self.select:
-            return frozenset(rule.id for rule in select_rules(ALL_RULES, select=self.select))
+            return frozenset(rule.id for rule in select_rules(all_rules(), select=self.select))
         return frozenset()
 
     def rules(self, trainer: Trainer) -> list[Rule]:
         """The rules for a trainer's file."""
-        mine = {rule.id for rule in (*COMMON_RULES, *trainer.rules())}
-        wanted = select_rules(ALL_RULES, select=self.select, ignore=self.ignore)
-        return by_topic(rule for rule in wanted if rule.id in mine)
+        mine = rules_for(trainer)
+        if not self.select and not self.ignore:
+            return list(mine)
+        wanted = {rule.id for rule in select_rules(all_rules(), select=self.select, ignore=self.ignore)}
+        return [rule for rule in mine if rule.id in wanted]
 
 
 def policy_for(path: str, options: Options, *, predicts: bool) -> Policy:
@@ -114,7 +115,8 @@ def check(paths: Sequence[str], options: Options | None = None) -> Iterator[File
 
 def refuse_mistakes(options: Options) -> None:
     """A card, version or rule that does not exist is said at once, whatever the files are."""
-    select_rules(ALL_RULES, select=options.select, ignore=options.ignore)
+    if options.select or options.ignore:
+        select_rules(all_rules(), select=options.select, ignore=options.ignore)
     target_for(".", options, trainer_named(options.trainer) if options.trainer else TRAINERS[0])
 
 
@@ -224,7 +226,7 @@ def _with_figures(findings: list[Finding], subject: Subject) -> tuple[list[Findi
     try:
         figured, without = with_figures(findings, subject)
         capacity = subject.prediction().capacity_bytes
-        return weighed(figured, ALL_RULES, lambda: reserved_as_written(subject), capacity), without
+        return weighed(figured, rules_for(subject.trainer), lambda: reserved_as_written(subject), capacity), without
     except Exception as error:
         return [internal_error("the prediction of a remedy", error), *findings], ()
 

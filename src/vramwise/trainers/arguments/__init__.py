@@ -22,7 +22,7 @@ What a trainer that stands on TrainingArguments uses from here, and nothing else
     WORDS                              change id → lines to write where no config is at hand
     unknown_key(key, words, …)         why a key is none of a trainer's, with "did you mean"
 
-Rules about arguments that every such trainer shares are in `arguments/rules` (`RULES`).
+Rules about arguments that every such trainer shares are in `arguments/rules` (`ARGUMENT_RULES`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,11 @@ from vramwise.trainers.arguments.trainer import ArgumentsTrainer
 from vramwise.trainers.arguments.values import Arguments, arguments_config
 from vramwise.trainers.arguments.vocabulary import Vocabulary, training_arguments, unknown_key, versioned_facts
 
+# The package of the rules that all of them share.
+ARGUMENT_RULES = "vramwise.trainers.arguments.rules"
+
 __all__ = [
+    "ARGUMENT_RULES",
     "SPELLERS",
     "WORDS",
     "Arguments",

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vramwise.rules.base import Rule
+from vramwise.rules.discovery import rules_below
 from vramwise.trainers.base import DatasetBlock, SideFiles, Spelling
 from vramwise.types import Change, Document, RunSpec, Schedule, Stack, Target
 
@@ -118,6 +119,4 @@ class Axolotl:
 
     def rules(self) -> Sequence[Rule]:
         """Rules about Axolotl's own keys."""
-        from vramwise.trainers.axolotl.rules import RULES
-
-        return RULES
+        return rules_below("vramwise.trainers.axolotl.rules")

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from vramwise.rules.base import Rule
+from vramwise.rules.discovery import rules_below
 from vramwise.trainers.arguments import (
+    ARGUMENT_RULES,
     SPELLERS,
     WORDS,
     ArgumentsTrainer,
@@ -84,6 +86,4 @@ class HfTrainer(ArgumentsTrainer):
 
     def rules(self) -> Sequence[Rule]:
         """Those that all arguments share."""
-        from vramwise.trainers.arguments.rules import RULES
-
-        return RULES
+        return rules_below(ARGUMENT_RULES)

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vramwise.rules.base import Rule
-from vramwise.trainers.arguments import ArgumentsTrainer, Vocabulary, side_files
+from vramwise.rules.discovery import rules_below
+from vramwise.trainers.arguments import ARGUMENT_RULES, ArgumentsTrainer, Vocabulary, side_files
 from vramwise.trainers.base import DatasetBlock, SideFiles, Spelling
 from vramwise.types import Change, Document, RunSpec, Stack, Target
 
@@ -82,6 +83,4 @@ class LlamaFactory(ArgumentsTrainer):
 
     def rules(self) -> Sequence[Rule]:
         """Rules about its own keys."""
-        from vramwise.trainers.llamafactory.rules import RULES
-
-        return RULES
+        return (*rules_below("vramwise.trainers.llamafactory.rules"), *rules_below(ARGUMENT_RULES))

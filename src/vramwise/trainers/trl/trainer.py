@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from vramwise.errors import VramwiseError
 from vramwise.rules.base import Rule
-from vramwise.trainers.arguments import ArgumentsTrainer, Vocabulary, side_files
+from vramwise.rules.discovery import rules_below
+from vramwise.trainers.arguments import ARGUMENT_RULES, ArgumentsTrainer, Vocabulary, side_files
 from vramwise.trainers.arguments.unknown_keys import StrangeKey
 from vramwise.trainers.base import DatasetBlock, SideFiles, Spelling
 from vramwise.types import Change, Document, RunSpec, Severity, Stack, Target
@@ -132,6 +133,4 @@ class Trl(ArgumentsTrainer):
 
     def rules(self) -> Sequence[Rule]:
         """Rules about TRL's own keys, and those that all arguments share."""
-        from vramwise.trainers.trl.rules import RULES
-
-        return RULES
+        return (*rules_below("vramwise.trainers.trl.rules"), *rules_below(ARGUMENT_RULES))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from vramwise.errors import VramwiseError
 from vramwise.facts.context import outside_bytes
-from vramwise.rules import RULES as COMMON_RULES
+from vramwise.rules.discovery import common_rules
 from vramwise.rules.judge import judge
 from vramwise.subject import Subject
 from vramwise.types import Change, RunSpec, Severity
@@ -121,6 +121,6 @@ def _signature(change: Change) -> Hashable:
 
 def _errors(subject: Subject, run: RunSpec) -> list[tuple[str, str | None, str]]:
     """What the rules that `check` goes by call an error in a run, memory apart."""
-    rules = (*COMMON_RULES, *subject.trainer.rules())
+    rules = (*common_rules(), *subject.trainer.rules())
     findings, _ = judge(run, None, rules, subject.trainer.spell)
     return [(found.rule, found.key, found.message) for found in findings if found.severity is Severity.ERROR]

@@ -10,13 +10,13 @@ from typing import Any
 import click
 
 from vramwise.cli.completion import complete_cards, complete_models, complete_rules
-from vramwise.trainers.registry import TRAINERS
+from vramwise.trainers.registry import TRAINER_NAMES
 
 Decorated = Callable[..., Any]
 
 FORMATS = ("text", "json", "sarif", "github")
 SEVERITIES = ("error", "warning", "info")
-_TRAINERS = ", ".join(trainer.name for trainer in TRAINERS)
+_TRAINERS = ", ".join(TRAINER_NAMES)
 # The parameters that `target_options` adds to a command.
 TARGET_OPTIONS = ("gpu", "gpus", "torch", "versions", "stack", "trainer", "alloc_conf", "launcher")
 

@@ -16,7 +16,7 @@ from vramwise.cli.wishes import as_words, composed_run, refuse_with_a_file, take
 from vramwise.cli.writing import say, say_all, say_prose
 from vramwise.files import write_new
 from vramwise.subject import TEXT, Source, Subject
-from vramwise.trainers.registry import TRAINERS
+from vramwise.trainers.registry import TRAINER_NAMES
 from vramwise.units import parse_size
 from vramwise.variants.prediction import Prediction
 from vramwise.verbs.predict import Answer, WhatIf, on_cards, opened, predict, scenarios
@@ -29,7 +29,7 @@ from vramwise.verbs.predict import what_if as what_changes
 @wish_options
 @click.option(
     "--engine",
-    type=click.Choice([trainer.name for trainer in TRAINERS]),
+    type=click.Choice(TRAINER_NAMES),
     help="What trains; transformers is the embedded engine (default: the trainer that the file is for).",
 )
 @model_options

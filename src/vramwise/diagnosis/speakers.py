@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from vramwise.diagnosis.evidence import Frame, LogFacts
 from vramwise.diagnosis.read.trainer_texts import named_trainers
 from vramwise.trainers.base import Trainer
-from vramwise.trainers.registry import TRAINERS, trainer_named
+from vramwise.trainers.registry import DEFAULT, TRAINER_NAMES, all_trainers, trainer_named
 
 # Settings that one trainer alone writes by this name, by its package.
-_OWN_KEYS: Mapping[str, str] = {"micro_batch_size": TRAINERS[0].package, "cutoff_len": "llamafactory"}
+_OWN_KEYS: Mapping[str, str] = {"micro_batch_size": trainer_named(DEFAULT).package, "cutoff_len": "llamafactory"}
 # What any Trainer of transformers shows: the script around it is nobody's that we know.
 _LOOP = "/transformers/trainer.py"
 _ANYBODYS_KEY = "per_device_train_batch_size"
@@ -36,9 +36,9 @@ def speaker_of(log: LogFacts, frames: Sequence[Frame], insisted: str | None = No
     files = [frame.file.replace("\\", "/").lower() for frame in frames]
     named = {name for file in files for name in named_trainers(file)} | log.trainers
     named |= {package for key, package in _OWN_KEYS.items() if key in log.keys_written}
-    for trainer in TRAINERS:
+    for trainer in all_trainers():
         if trainer.package in named:
             return Speaker(trainer=trainer, known=True)
     if any(_LOOP in file for file in files) or _ANYBODYS_KEY in log.keys_written:
-        return Speaker(trainer=TRAINERS[-1], known=True)
-    return Speaker(trainer=TRAINERS[0], known=False)
+        return Speaker(trainer=trainer_named(TRAINER_NAMES[-1]), known=True)
+    return Speaker(trainer=trainer_named(DEFAULT), known=False)

@@ -18,7 +18,7 @@ from vramwise.rules.base import Rule
 from vramwise.rules.discovery import common_rules
 from vramwise.stacks import make_stack
 from vramwise.trainers.base import Trainer
-from vramwise.trainers.registry import TRAINERS, trainer_named
+from vramwise.trainers.registry import all_trainers, trainer_named
 from vramwise.trainers.value_types import describe, parse_type
 from vramwise.trainers.vocabulary import KeyFact, key_facts_of
 from vramwise.types import Target
@@ -65,7 +65,7 @@ def look_up(key: str, trainer: str | None = None) -> list[KeyPage]:
 def listing_trainers() -> list[Trainer]:
     """Trainers that list their keys, each vocabulary once: an engine that reads another's files adds none."""
     found: dict[str, Trainer] = {}
-    for trainer in TRAINERS:
+    for trainer in all_trainers():
         if key_facts_of(trainer, newest(trainer)):
             found.setdefault(trainer.package, trainer)
     return list(found.values())

@@ -17,7 +17,7 @@ from vramwise.options import Options
 from vramwise.render.json_text import json_text
 from vramwise.stacks import said_release
 from vramwise.subject import NotOurs, Subject
-from vramwise.trainers.registry import TRAINERS, trainer_named
+from vramwise.trainers.registry import TRAINER_NAMES, trainer_named
 
 Config = Annotated[
     str,
@@ -41,7 +41,7 @@ Versions = Annotated[
     ),
 ]
 TrainerName = Annotated[
-    str, Field(description="Whose config it is, where it is not recognised: " + ", ".join(one.name for one in TRAINERS))
+    str, Field(description="Whose config it is, where it is not recognised: " + ", ".join(TRAINER_NAMES))
 ]
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -76,7 +76,7 @@ def tool_errors(tool: Callable[_P, _R]) -> Callable[_P, _R]:
             with _TURN:
                 return tool(*args, **kwargs)
         except NotOurs as error:
-            names = ", ".join(one.name for one in TRAINERS)
+            names = ", ".join(TRAINER_NAMES)
             raise next_call(error, f"call again with trainer set to one of {names}, if it is one") from error
         except ConfigError as error:
             raise next_call(error, "mend that place of the text and call again") from error

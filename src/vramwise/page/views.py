@@ -24,7 +24,7 @@ from vramwise.render.speed_text import speed_figures
 from vramwise.render.verdict_text import EFFECTS, effect, error_lines, headline, reasons
 from vramwise.subject import Subject
 from vramwise.trainers.compose import composing_trainers
-from vramwise.trainers.registry import TRAINERS
+from vramwise.trainers.registry import all_trainers
 from vramwise.types import Finding
 from vramwise.units import gib
 from vramwise.variants.axes import ALLOW
@@ -47,7 +47,7 @@ def catalogue(version: str) -> dict[str, Any]:
         "trainers": [
             # `composes`: `start` makes a config for it
             {"name": trainer.name, "title": trainer.title, "composes": trainer.name in composing_trainers()}
-            for trainer in TRAINERS
+            for trainer in all_trainers()
         ],
         "allow": [{"word": word, "meaning": meaning} for word, meaning in ALLOW.items()],
     }

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from vramwise.render.json_text import json_text
-from vramwise.trainers.registry import TRAINERS
+from vramwise.trainers.registry import DEFAULT
 from vramwise.types import Edit, Finding, Fix, RunSpec, Stack
 from vramwise.verbs.check import FileReport
 
@@ -42,7 +42,7 @@ def _trainer(report: FileReport) -> str | None:
     """Whose file it is; one that cannot be read is taken for the first trainer's, as it always was."""
     if report.foreign is not None:
         return None
-    return TRAINERS[0].name if report.run is None else report.run.trainer
+    return DEFAULT if report.run is None else report.run.trainer
 
 
 def finding_json(found: Finding) -> dict[str, Any]:

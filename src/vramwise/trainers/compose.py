@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramwise.errors import VramwiseError
-from vramwise.trainers.registry import TRAINERS, trainer_named
+from vramwise.trainers.registry import all_trainers, trainer_named
 from vramwise.trainers.wishes import Composes, Wishes
 
 METHODS = ("none", "lora", "qlora")
@@ -15,7 +15,7 @@ METHODS = ("none", "lora", "qlora")
 def composing_trainers() -> tuple[str, ...]:
     """The names of the trainers for which a config is made in keys of their own; the first is the default."""
     some = Wishes(model="some/model", adapter="lora")
-    found = [one for one in TRAINERS if isinstance(one, Composes) and one.recognises(one.compose(some))]
+    found = [one for one in all_trainers() if isinstance(one, Composes) and one.recognises(one.compose(some))]
     return tuple(one.name for one in found)
 
 

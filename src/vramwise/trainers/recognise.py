@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vramwise.trainers.base import Trainer
-from vramwise.trainers.registry import TRAINERS
+from vramwise.trainers.registry import all_trainers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ def unreadable_as(text: str) -> Foreign | None:
     Other tools' YAML has tags, several documents or keys that no config has: that is their business, not a mistake.
     """
     keys = frozenset(_KEY.findall(text))
-    return None if any(trainer.might_be(keys) for trainer in TRAINERS) else _sign_of(set(keys))
+    return None if any(trainer.might_be(keys) for trainer in all_trainers()) else _sign_of(set(keys))
 
 
 def recognise(values: Mapping[Any, Any]) -> Trainer | Foreign:
@@ -115,7 +115,7 @@ def recognise(values: Mapping[Any, Any]) -> Trainer | Foreign:
     keys = {key for key in values if isinstance(key, str)}
     # YAML 1.1 reads the key `on` of a workflow as true
     keys |= {"on"} if True in values else set()
-    for trainer in TRAINERS:
+    for trainer in all_trainers():
         if trainer.recognises(values):
             return trainer
     return _sign_of(keys)

@@ -2,40 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 
 from vramwise.errors import VramwiseError
-from vramwise.trainers.axolotl.trainer import Axolotl
 from vramwise.trainers.base import Trainer
-from vramwise.trainers.huggingface.trainer import HfTrainer
-from vramwise.trainers.llamafactory.trainer import LlamaFactory
-from vramwise.trainers.transformers.embedded import embedded_on
-from vramwise.trainers.transformers.trainer import PlainTransformers
-from vramwise.trainers.trl.trainer import Trl
 
-# In the order in which they are asked whether a file is theirs.
-TRAINERS: tuple[Trainer, ...] = (Axolotl(), LlamaFactory(), PlainTransformers(), Trl(), HfTrainer())
+# Name → its class, in the order in which they are asked whether a file is theirs. A trainer is imported when it is
+# asked: most files are recognised by the first.
+_CLASSES = {
+    "axolotl": "axolotl.trainer:Axolotl",
+    "llamafactory": "llamafactory.trainer:LlamaFactory",
+    "transformers": "transformers.trainer:PlainTransformers",
+    "trl": "trl.trainer:Trl",
+    "hf-trainer": "huggingface.trainer:HfTrainer",
+}
+TRAINER_NAMES = tuple(_CLASSES)
+# Whose keys a file is taken to have where nothing tells; and the engine that runs other trainers' files.
+DEFAULT = TRAINER_NAMES[0]
+EMBEDDED = "transformers"
+
+
+def all_trainers() -> Iterator[Trainer]:
+    """Every trainer, in the order in which they are asked."""
+    return map(_trainer, TRAINER_NAMES)
+
+
+@cache
+def _trainer(name: str) -> Trainer:
+    module, _, kind = _CLASSES[name].partition(":")
+    made: Trainer = getattr(import_module(f"vramwise.trainers.{module}"), kind)()
+    return made
 
 
 @cache
 def trainer_named(name: str) -> Trainer:
     """The trainer of that name; one whose files do not say what they are for may be given the kind: `trl:dpo`."""
     first, _, kind = name.partition(":")
-    for trainer in TRAINERS:
-        if trainer.name == first:
-            return trainer.of_kind(kind) if kind and isinstance(trainer, Trl) else _plain(trainer, kind)
-    known = ", ".join(trainer.name for trainer in TRAINERS)
-    raise VramwiseError(f"there is no trainer '{name}': choose one of {known}")
+    if first not in _CLASSES:
+        raise VramwiseError(f"there is no trainer '{name}': choose one of {', '.join(TRAINER_NAMES)}")
+    trainer = _trainer(first)
+    if not kind:
+        return trainer
+    of_kind = getattr(trainer, "of_kind", None)
+    if of_kind is None:
+        raise VramwiseError(f"trainer {trainer.name} has no kinds: leave out ':{kind}'")
+    made: Trainer = of_kind(kind)
+    return made
 
 
 def running(owner: Trainer, engine: str) -> Trainer:
     """A trainer that runs another one's files in its place: the embedded engine reads them by their own keys."""
     found = trainer_named(engine)
-    foreign = isinstance(found, PlainTransformers) and not isinstance(owner, Axolotl)
-    return embedded_on(owner) if foreign else found
+    if found.name != EMBEDDED or owner.name in (DEFAULT, EMBEDDED):
+        return found
+    from vramwise.trainers.transformers.embedded import embedded_on  # only `train` and --engine need it
 
-
-def _plain(trainer: Trainer, kind: str) -> Trainer:
-    if kind:
-        raise VramwiseError(f"trainer {trainer.name} has no kinds: leave out ':{kind}'")
-    return trainer
+    return embedded_on(owner)

@@ -7,14 +7,14 @@ from functools import cache
 from vramwise.rules.base import Rule, by_topic
 from vramwise.rules.discovery import common_rules
 from vramwise.trainers.base import Trainer
-from vramwise.trainers.registry import TRAINERS
+from vramwise.trainers.registry import all_trainers
 
 
 @cache
 def all_rules() -> tuple[Rule, ...]:
     """Every rule in reading order: topic by topic, the common ones first. Loads the rules of all trainers."""
     listed = {rule.id: rule for rule in common_rules()}
-    for trainer in TRAINERS:
+    for trainer in all_trainers():
         listed |= {rule.id: rule for rule in trainer.rules()}
     return tuple(by_topic(listed.values()))
 

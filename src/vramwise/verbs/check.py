@@ -17,7 +17,7 @@ from vramwise.subject import NotOurs, Source, Subject, path_of, project_for, rea
 from vramwise.timeline import MemoryReport
 from vramwise.trainers.base import Trainer
 from vramwise.trainers.recognise import Foreign
-from vramwise.trainers.registry import TRAINERS, trainer_named
+from vramwise.trainers.registry import DEFAULT, trainer_named
 from vramwise.trainers.rulebook import all_rules, rules_for
 from vramwise.types import START, Document, Finding, RunSpec, Severity, Skipped
 from vramwise.variants.prediction import Prediction
@@ -117,7 +117,7 @@ def refuse_mistakes(options: Options) -> None:
     """A card, version or rule that does not exist is said at once, whatever the files are."""
     if options.select or options.ignore:
         select_rules(all_rules(), select=options.select, ignore=options.ignore)
-    target_for(".", options, trainer_named(options.trainer) if options.trainer else TRAINERS[0])
+    target_for(".", options, trainer_named(options.trainer or DEFAULT))
 
 
 def check_source(source: Source, options: Options, *, alone: bool) -> FileReport:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from vramwise.trainers.registry import TRAINERS
+from vramwise.trainers.registry import all_trainers
 
 # Every line of every run of transformers names it: it is told by its loop, not by its name.
 _BELOW_ALL = "transformers"
 _OTHER_NAMES = {"llamafactory": ("llama-factory", "llama_factory", "llmtuner")}
 _NAMES = {
     name: trainer.package
-    for trainer in TRAINERS
+    for trainer in all_trainers()
     if trainer.package != _BELOW_ALL
     for name in (trainer.package, *_OTHER_NAMES.get(trainer.package, ()))
 }

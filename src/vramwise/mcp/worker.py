@@ -17,6 +17,7 @@ from queue import SimpleQueue
 from typing import Any, BinaryIO, Literal
 
 from vramwise.mcp.arguments import Refusal, run_tool
+from vramwise.mcp.tools import titled_tools
 from vramwise.units import GIB
 
 MEMORY_BYTES = 3 * GIB  # of address space: the largest answers take about 1 GiB
@@ -92,8 +93,6 @@ def _send(answers: BinaryIO, message: Any) -> None:
 
 
 def _answer(call: Call) -> Answer:
-    from vramwise.mcp.tools import titled_tools
-
     tools = {tool.__name__: tool for tool in titled_tools(online=call.online)}
     # A thread of C code: it also ends a computation that never lets another Python thread run.
     faulthandler.dump_traceback_later(call.seconds + _GRACE_SECONDS, exit=True)

@@ -6,12 +6,14 @@ allocates without end. `explain_rule` has a bug.
 
 import os
 import sys
+from pathlib import Path
 
 
 def list_gpus(words):
-    with open(os.environ["ENDLESS_PID"] + ".new", "w") as file:
-        file.write(str(os.getpid()))
-    os.replace(file.name, os.environ["ENDLESS_PID"])
+    named = Path(os.environ["ENDLESS_PID"])
+    written = named.with_suffix(".new")
+    written.write_text(str(os.getpid()))
+    written.replace(named)
     while True:
         pass
 

@@ -8,6 +8,7 @@ import http.client
 import json
 import os
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -18,10 +19,12 @@ import pytest
 pytest.importorskip("mcp")
 
 import anyio
-from agent_sessions import TOKEN, http_server, over_stdio, talk
+from agent_sessions import TOKEN, environment, http_server, over_stdio, talk
 
 ENDLESS = (str(Path(__file__).with_name("endless_server.py")),)
-PATIENCE = 300  # seconds until a test gives up: what it waits for takes one
+ABOUT = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+CALL = {"id": 7, "method": "tools/call", "params": {"name": "list_gpus", "arguments": {}}}
+PATIENCE = 120  # seconds until a test gives up: what it waits for takes one
 
 
 @pytest.fixture(scope="module")
@@ -123,8 +126,7 @@ class Handshake:
 
     def __init__(self, port):
         self.port, self.session = port, {}
-        about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
-        response = self.post({"id": 0, "method": "initialize", "params": about})
+        response = self.post({"id": 0, "method": "initialize", "params": ABOUT})
         self.session = {"Mcp-Session-Id": response.headers["Mcp-Session-Id"]}
 
     def post(self, message):
@@ -141,9 +143,8 @@ class Handshake:
         return response
 
     def call(self, answers):
-        message = {"id": 7, "method": "tools/call", "params": {"name": "list_gpus", "arguments": {}}}
         with contextlib.suppress(OSError, http.client.HTTPException):
-            answers.append(self.post(message).text)
+            answers.append(self.post(CALL).text)
 
     def cancel(self, request):
         return self.post({"method": "notifications/cancelled", "params": {"requestId": request}}).status
@@ -166,8 +167,7 @@ def test_a_client_cancels_its_own_call_by_a_notification_alone(server):
 
 
 def test_the_call_of_a_client_that_is_gone_is_killed(server):
-    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "list_gpus", "arguments": {}}}
-    body = json.dumps(call)
+    body = json.dumps({"jsonrpc": "2.0", **CALL})
     lines = [
         f"POST /mcp?token={TOKEN} HTTP/1.1",
         f"Host: 127.0.0.1:{server.port}",
@@ -182,14 +182,21 @@ def test_the_call_of_a_client_that_is_gone_is_killed(server):
     assert ended(pid)
 
 
-def test_a_computation_ends_with_its_server(pid_file):
-    with endless(pid_file) as server:
-        calling = threading.Thread(target=Handshake(server.port).call, args=([],))
-        calling.start()
+@pytest.mark.parametrize("leave", ["close", "kill"])
+def test_a_computation_ends_with_its_client_or_its_server(pid_file, leave):
+    command = [sys.executable, *ENDLESS, "mcp"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, env={**environment(), "ENDLESS_PID": str(pid_file)}, **pipes) as process:
+        for message in ({"id": 0, "method": "initialize", "params": ABOUT}, CALL):
+            process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+            process.stdin.flush()
+            if message is not CALL:
+                process.stdout.readline()
         pid = started(pid_file)
-        server.process.kill()
+        assert alive(pid)
+        process.stdin.close() if leave == "close" else process.kill()
         assert ended(pid)
-        calling.join(PATIENCE)
+        process.wait(PATIENCE)
 
 
 async def fails(client):

@@ -9,7 +9,8 @@ from click.core import ParameterSource
 
 from vramwise.cli.writing import say, say_all
 from vramwise.errors import VramwiseError
-from vramwise.mcp.clients import CLIENTS, PORT, TOKEN_VARIABLE, add, server_url
+from vramwise.mcp.clients import CLIENTS, add
+from vramwise.mcp.defaults import PORT, TIME_LIMIT, TOKEN_VARIABLE, server_url
 
 _EXTRA = "the server needs the extra of that name: pip install 'vramwise[mcp]'"
 
@@ -31,7 +32,7 @@ _TOKEN = click.option(
     "--time-limit",
     type=click.IntRange(1, 86400),
     metavar="SECONDS",
-    default=60,
+    default=TIME_LIMIT,
     show_default=True,
     help="Stop a call that takes longer.",
 )

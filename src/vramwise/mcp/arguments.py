@@ -42,14 +42,14 @@ TrainerName = Annotated[
 ]
 
 
-class Refusal(Exception):
+class RefusedError(Exception):
     """A user error as the agent reads it. Raised where tools run, which is a process without the SDK."""
 
 
-def next_call(error: VramwiseError, then: str) -> Refusal:
+def next_call(error: VramwiseError, then: str) -> RefusedError:
     """A mistake as agents read it: what is wrong, and the call to make next."""
     said = str(error)
-    return Refusal(f"{said}{'' if said.endswith(('.', '?')) else '.'} Next: {then}.")
+    return RefusedError(f"{said}{'' if said.endswith(('.', '?')) else '.'} Next: {then}.")
 
 
 def plain(document: Any) -> Any:
@@ -65,7 +65,7 @@ def known_model(subject: Subject) -> None:
 
 
 def run_tool(tool: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-    """The tool's result; a Refusal that names the next call where the user made a mistake."""
+    """The tool's result; a RefusedError that names the next call where the user made a mistake."""
     try:
         return tool(**arguments)
     except NotOurs as error:
@@ -74,11 +74,11 @@ def run_tool(tool: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     except ConfigError as error:
         raise next_call(error, "mend that place of the text and call again") from error
     except VramwiseError as error:
-        raise Refusal(str(error)) from error
+        raise RefusedError(str(error)) from error
 
 
 def options_of(gpu: str, gpus: int, versions: list[str], trainer: str) -> Options:
-    """The machine that is meant; a Refusal that names the call to make next where a word is not known."""
+    """The machine that is meant; a RefusedError that names the call to make next where a word is not known."""
     if gpu:
         _known(lambda: find_gpu(gpu), "call list_gpus with a part of the name, or give a size such as 24GB")
     if trainer:

@@ -16,11 +16,9 @@ from typing import Any
 
 from vramwise.errors import VramwiseError
 from vramwise.files import write_atomic, write_new
+from vramwise.mcp.defaults import TOKEN_VARIABLE, server_url
 
 NAME = "vramwise"
-HOST = "127.0.0.1"
-PORT = 8765
-TOKEN_VARIABLE = "VRAMWISE_MCP_TOKEN"
 _LARGEST_BYTES = 16 * 1024 * 1024
 
 
@@ -39,7 +37,9 @@ class Client:
 CLIENTS = {
     client.name: client
     for client in (
-        Client(name="claude", project=".mcp.json", user=".claude.json", table="mcpServers", typed=True, variable="${%s}"),
+        Client(
+            name="claude", project=".mcp.json", user=".claude.json", table="mcpServers", typed=True, variable="${%s}"
+        ),
         Client(
             name="cursor",
             project=".cursor/mcp.json",
@@ -64,11 +64,6 @@ class Added:
 def server_command() -> list[str]:
     """What starts the server from anywhere: this very Python, whatever the client's PATH is."""
     return [sys.executable, "-m", "vramwise", "mcp"]
-
-
-def server_url(port: int) -> str:
-    """Where the server answers over HTTP."""
-    return f"http://{HOST}:{port}/mcp"
 
 
 def add(client: Client, folder: Path, *, user: bool = False, port: int | None = None) -> Added:

@@ -20,7 +20,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vramwise.errors import VramwiseError
-from vramwise.mcp.clients import HOST, TOKEN_VARIABLE, server_url
+from vramwise.mcp.defaults import HOST, TOKEN_VARIABLE, server_url
 from vramwise.mcp.log import log_visibly
 from vramwise.mcp.server import make_server
 from vramwise.mcp.worker_process import Worker
@@ -34,7 +34,7 @@ _REFUSED = (
     "This server needs its token: send the header 'Authorization: Bearer TOKEN', or add ?token=TOKEN to the URL. "
     f"The server printed it when it started, or took it from --token or {TOKEN_VARIABLE}.\n"
 )
-# What the header may carry (RFC 6750), of which all but + and = stay as they are in a URL.
+# What a header may carry as a token (RFC 6750), without + and =, which mean something else in a URL.
 _TOKEN = re.compile(r"[A-Za-z0-9._~/-]+")
 
 

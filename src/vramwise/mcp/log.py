@@ -11,11 +11,11 @@ from vramwise.render.outward import outward
 class VisibleFormatter(logging.Formatter):
     """Formats a record with every control character escaped: the message on one line, tracebacks line by line."""
 
-    def formatMessage(self, record: logging.LogRecord) -> str:
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         """The message, on one line."""
         return outward(super().formatMessage(record))
 
-    def formatException(self, ei: Any) -> str:
+    def formatException(self, ei: Any) -> str:  # noqa: N802
         """The traceback, whose lines stay lines."""
         return "\n".join(map(outward, super().formatException(ei).split("\n")))
 

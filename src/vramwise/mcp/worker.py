@@ -13,10 +13,11 @@ import signal
 import threading
 import traceback
 from dataclasses import dataclass
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, BinaryIO, Literal
 
-from vramwise.mcp.arguments import Refusal, run_tool
+from vramwise.mcp.arguments import RefusedError, run_tool
 from vramwise.mcp.tools import titled_tools
 from vramwise.units import GIB
 
@@ -60,7 +61,7 @@ def main() -> None:
 def _claim_streams() -> tuple[BinaryIO, BinaryIO]:
     """The server's pipes. The tools get an empty standard input, and print to standard error."""
     calls, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    with open(os.devnull, "rb") as nothing:
+    with Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
     return calls, answers
@@ -98,7 +99,7 @@ def _answer(call: Call) -> Answer:
     faulthandler.dump_traceback_later(call.seconds + _GRACE_SECONDS, exit=True)
     try:
         return Answer(kind="result", value=run_tool(tools[call.tool], call.arguments))
-    except Refusal as error:
+    except RefusedError as error:
         return Answer(kind="refusal", value=str(error))
     except MemoryError:
         os._exit(OUT_OF_MEMORY)

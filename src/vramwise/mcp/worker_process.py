@@ -10,17 +10,18 @@ import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
 from mcp.server.mcpserver.exceptions import ToolError
 
+from vramwise.mcp.defaults import TIME_LIMIT
 from vramwise.mcp.worker import MEMORY_BYTES, OUT_OF_MEMORY, READY, Answer, Call
 from vramwise.units import GIB
 
-SECONDS = 60
 _START_SECONDS = 120  # imports take one; a busy machine may take many
-# -P: a file of the current folder is not imported in place of a library's.
+# -P: packages come from the server's own path (see _start), not from the current folder.
 COMMAND = (sys.executable, "-P", "-c", "from vramwise.mcp.worker import main; main()")
 _R = TypeVar("_R")
 
@@ -31,7 +32,7 @@ class Worker:
     Calls wait for their turn: a prediction takes a core and some hundred megabytes, and agents ask for many at once.
     """
 
-    def __init__(self, seconds: int = SECONDS) -> None:
+    def __init__(self, seconds: int = TIME_LIMIT) -> None:
         self._seconds = seconds
         self._turn = anyio.Lock()
         self._process: subprocess.Popen[bytes] | None = None
@@ -66,7 +67,8 @@ class Worker:
         """What `work` gives, in a thread. If it is given up, the process is killed, which ends the thread."""
         try:
             with anyio.fail_after(seconds):
-                return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+                done: _R = await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+                return done
         except TimeoutError as error:
             self.stop()
             raise ToolError(expired) from error
@@ -88,7 +90,7 @@ class Worker:
 
 def _start() -> subprocess.Popen[bytes]:
     # The server's own path, so that the process finds the same packages.
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(str(Path(path).absolute()) for path in sys.path)}
     return subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from vramwise.cli.writing import say, say_all
+from vramwise.cli.writing import say, say_all, say_note
 from vramwise.errors import VramwiseError
 from vramwise.mcp.clients import CLIENTS, add
 
@@ -47,8 +47,9 @@ def add_command(client: str, user: bool) -> None:
     """Write the server's entry for CLIENT into its file in this folder; what is there stays."""
     done = add(CLIENTS[client], Path.home() if user else Path.cwd(), user=user)
     say(f"wrote {done.path}" if done.written else f"{done.path} has it already")
+    say_note(done.note)
     if not _has_sdk():
-        say(f"note: {_EXTRA}", err=True)
+        say_note(_EXTRA)
 
 
 @command.command("doctor")

@@ -49,6 +49,7 @@ class Added:
 
     path: Path
     written: bool
+    note: str = ""
 
 
 def server_command() -> list[str]:
@@ -69,11 +70,12 @@ def add(client: Client, folder: Path, *, user: bool = False) -> Added:
     after = (_in_toml if path.suffix == ".toml" else _in_json)(path, before, client.table, entry)
     if after is None:
         return Added(path=path, written=False)
+    note = ""
     if path.exists():
-        write_atomic(str(path), after.encode("utf-8"), expected=before.encode("utf-8"))
+        note = write_atomic(str(path), after.encode("utf-8"), expected=before.encode("utf-8"))
     else:
         write_new(path, after.encode("utf-8"), make_folder=True)
-    return Added(path=path, written=True)
+    return Added(path=path, written=True, note=note)
 
 
 def _read(path: Path) -> str:

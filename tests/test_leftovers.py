@@ -18,7 +18,9 @@ from vramwise.files import clear_leftovers, put_whole, write_atomic
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals and locks")
 
 SOURCE = str(Path(__file__).parent.parent / "src")
-CONFIG = "base_model: meta-llama/Llama-3.2-1B\nmicro_batch_size: 2\neval_batch_size: 16\nval_set_size: 0.1\nbf16: auto\n"
+CONFIG = (
+    "base_model: meta-llama/Llama-3.2-1B\nmicro_batch_size: 2\neval_batch_size: 16\nval_set_size: 0.1\nbf16: auto\n"
+)
 # The real command line, killed or held up when its sibling is written but not yet renamed.
 KILLED = "import os, signal; os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)"
 HELD = "import os; os.fsync = lambda _: (print('writing', flush=True), input())"

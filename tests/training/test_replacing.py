@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import stand_ins
@@ -17,8 +18,10 @@ from tiny_runs import CONFIG, make_folder, prepared, write_config
 from vramwise.errors import VramwiseError
 from vramwise.training.parent.own_files import LIST, own_files, recorded
 from vramwise.training.parent.replacing import refuse_replacing, replaced_files
+from vramwise.training.parent.written_names import files_of, matches
 
 AXOLOTL = {**CONFIG, "adapter": "lora", "lora_r": 4, "lora_alpha": 8, "lora_target_linear": True, "save_strategy": "no"}
+SOURCE = str(Path(__file__).parent.parent.parent / "src")
 FILES = {"trl": TRL, "llamafactory": LLAMAFACTORY}
 
 
@@ -286,3 +289,34 @@ def test_an_adapter_that_is_trained_on_is_never_replaced(hosted, vramwise):
         said = refused(vramwise, config, *words)
         assert "adapter_config.json belongs to the weights that adapter_name_or_path names" in said
     assert vramwise("train", write(hosted, "llamafactory", adapter_name_or_path=str(hosted / "first"))).exit_code == 0
+
+
+# Real runs of the embedded engine
+
+
+@pytest.mark.parametrize("adapter", [None, "lora"])
+def test_every_file_of_a_real_run_is_known_and_may_be_replaced_by_the_next(tmp_path, adapter):
+    pytest.importorskip("torch", reason="training needs torch: pip install 'vramwise[train]'")
+    pytest.importorskip("peft", reason="LoRA needs peft: pip install 'vramwise[train]'")
+    folder = make_folder(tmp_path, samples=8)
+    config = write_config(folder, **{**(AXOLOTL if adapter else CONFIG), "max_steps": 1})
+    out = folder / "out"
+
+    def train(*words):
+        command = [sys.executable, "-m", "vramwise", "train", str(config), "--random-weights", *words]
+        environment = {**os.environ, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+        return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+
+    done = train()
+    assert done.returncode == 0, done.stdout + done.stderr
+    patterns = files_of("transformers", adapter=adapter is not None, custom_code=False)
+    written = {path.name for path in out.iterdir() if path.is_file() and not path.name.startswith(".")}
+    assert {name for name in written if not matches(name, patterns)} == {"memory.jsonl"}  # only appended to
+    assert train("--fresh").returncode == 0
+    name = "README.md" if adapter else "config.json"
+    (out / name).write_text("the user's own")
+    before = state(out)
+    done = train("--fresh")
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert f"holds {name}, which this run did not write and would replace" in done.stderr
+    assert state(out) == before

@@ -457,6 +457,12 @@ class RunSpec:
     added_variables: Mapping[str, str] = field(default_factory=dict)  # allocator variables that the trainer itself sets
     unfollowed: tuple[Unfollowed, ...] = ()  # what the trainer does besides, and no prediction follows
 
+    @property
+    def output_dir(self) -> str | None:
+        """The folder that the file names for what the run writes: a key that all trainers spell alike."""
+        written = self.config.get("output_dir")
+        return written if isinstance(written, str) and written.strip() else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from vramwise.cli.writing import say, say_all
+from vramwise.cli.writing import say, say_all, say_note
 from vramwise.errors import VramwiseError
 from vramwise.mcp.clients import CLIENTS, add
 from vramwise.mcp.defaults import PORT, TIME_LIMIT, TOKEN_VARIABLE, server_url
@@ -97,10 +97,11 @@ def add_command(client: str, user: bool, http: bool, port: int) -> None:
     """
     done = add(CLIENTS[client], Path.home() if user else Path.cwd(), user=user, port=port if http else None)
     say(f"wrote {done.path}" if done.written else f"{done.path} has it already")
+    say_note(done.note)
     if http:
-        say(f"note: set {TOKEN_VARIABLE} to the same token for {client} and for `vramwise mcp --http`", err=True)
+        say_note(f"set {TOKEN_VARIABLE} to the same token for {client} and for `vramwise mcp --http`")
     if not _has_sdk():
-        say(f"note: {_EXTRA}", err=True)
+        say_note(_EXTRA)
 
 
 @command.command("doctor")

@@ -59,6 +59,7 @@ class Added:
 
     path: Path
     written: bool
+    note: str = ""
 
 
 def server_command() -> list[str]:
@@ -79,11 +80,12 @@ def add(client: Client, folder: Path, *, user: bool = False, port: int | None = 
     after = (_in_toml if path.suffix == ".toml" else _in_json)(path, before, client.table, entry)
     if after is None:
         return Added(path=path, written=False)
+    note = ""
     if path.exists():
-        write_atomic(str(path), after.encode("utf-8"), expected=before.encode("utf-8"))
+        note = write_atomic(str(path), after.encode("utf-8"), expected=before.encode("utf-8"))
     else:
         write_new(path, after.encode("utf-8"), make_folder=True)
-    return Added(path=path, written=True)
+    return Added(path=path, written=True, note=note)
 
 
 def _started(client: Client) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from vramwise.rules.attention import (
 )
 from vramwise.rules.base import Rule
 from vramwise.rules.checkpointing import checkpointing_unset
-from vramwise.rules.config import duplicate_key
+from vramwise.rules.config import duplicate_key, output_in_model_folder
 from vramwise.rules.eval import eval_batch_differs, eval_peak
 from vramwise.rules.loss import chunked_loss_holds_logits, logits_dominate
 from vramwise.rules.method import modules_to_save_full_copies, reference_model_in_memory
@@ -76,6 +76,7 @@ RULES: tuple[Rule, ...] = (
     tight_fit.check,
     # config
     duplicate_key.check,
+    output_in_model_folder.check,
 )
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vramwise.units import GIB, MIB, a_step, gib, gib_change, largest, mib, parse_size, readable
+from vramwise.units import GIB, MIB, a_step, gib, gib_change, largest, mib, parse_size, readable, whole_number
 
 
 @pytest.mark.parametrize(
@@ -39,3 +39,12 @@ def test_the_largest_come_first_and_crumbs_are_left_out():
 @pytest.mark.parametrize("size_bytes", [MIB, 640 * MIB, GIB, 80 * GIB])
 def test_what_is_shown_can_be_read_again(size_bytes):
     assert parse_size(readable(size_bytes)) == size_bytes
+
+
+@pytest.mark.parametrize("text", ["", "²", "٣", "-1", "+1", " 1", "1_0", "1.0", "9" * 12, "9" * 5000])
+def test_a_text_that_is_no_number_of_ours(text):
+    assert whole_number(text) is None
+
+
+def test_a_whole_number():
+    assert [whole_number(text) for text in ("0", "007", "99999999999")] == [0, 7, 99999999999]

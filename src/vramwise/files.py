@@ -2,7 +2,8 @@
 
 The mechanics of a write (a sibling, made durable, renamed over the target) stand here and nowhere else. `write_atomic`
 replaces a user's file, `write_new` writes one that is ours, `put_whole` is `write_new` for who handles an OSError
-itself. Knows nothing of YAML.
+itself. A process that is killed leaves its sibling behind; the next write of the same file removes it. Knows nothing
+of YAML.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import secrets
 import stat
 import sys
@@ -20,6 +22,11 @@ from typing import BinaryIO
 from vramwise.documents.limits import MAX_BYTES, too_large
 from vramwise.errors import ConfigError, VramwiseError
 
+try:
+    import fcntl
+except ImportError:  # Windows: siblings are not locked, and none is removed
+    fcntl = None  # type: ignore[assignment]
+
 STDIN = "-"
 _SUFFIXES = (".yml", ".yaml")
 _FOREIGN_FOLDERS = {
@@ -29,7 +36,8 @@ _FOREIGN_FOLDERS = {
     "venv",
 }  # hidden folders (.venv, .git) are skipped too
 # Of a name at its longest the sibling's name would be too long.
-_LONGEST_IN_SIBLING = 60
+_LONGEST_IN_SIBLING = 40
+_SIBLING_END = re.compile(r"[0-9a-f]{12}\.tmp")
 # Systems and file systems that cannot sync a folder say so with these.
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)
 
@@ -103,10 +111,11 @@ class WriteRefused(ConfigError):  # noqa: N818 (it reads as what happened)
     """A file that was left as it is, and why."""
 
 
-def write_atomic(path: str, data: bytes, *, expected: bytes) -> None:
+def write_atomic(path: str, data: bytes, *, expected: bytes) -> str:
     """Replace a file's content, all or nothing. `expected`: what it held when it was read; if that changed, refuse.
 
-    Mode stays, owner where permitted; of a symlink the target is written and the link stays.
+    Mode stays, owner where permitted; of a symlink the target is written and the link stays. Other hard links keep the
+    old content, because a rename cannot reach them: the sentence that says so is returned, "" where there are none.
     """
     target = Path(os.path.realpath(path))  # unlike Path.resolve, it never raises
     try:
@@ -115,10 +124,15 @@ def write_atomic(path: str, data: bytes, *, expected: bytes) -> None:
         _refuse_if_changed(target, expected)
         if not os.access(target, os.W_OK):  # a rename would succeed on a read-only file; its owner said no
             raise PermissionError(errno.EACCES, "permission denied: the file is read-only")
+        others = target.stat().st_nlink - 1
         _put(target, data, expected)
     except OSError as error:
         reason = error.strerror or str(error)
         raise WriteRefused(f"this could not be written and is as it was: {reason[:1].lower()}{reason[1:]}") from error
+    if others < 1:
+        return ""
+    names = "1 other name still has" if others == 1 else f"{others} other names still have"
+    return f"{path} was hard-linked: {names} the old content"
 
 
 def write_new(path: str | Path, data: bytes, *, make_folder: bool = False) -> None:
@@ -159,25 +173,81 @@ def sync_folder(folder: Path) -> None:
 def _put(target: Path, data: bytes, expected: bytes | None = None) -> None:
     """Write a sibling, make it durable, rename it over the target. `expected`: what the target still has to hold."""
     before = target.stat() if target.exists() else None
-    temporary = target.with_name(f".{target.name[:_LONGEST_IN_SIBLING]}.{secrets.token_hex(6)}.tmp")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    clear_leftovers(target)
     # A new file gets the mode of all new files; what may be private is so until it has its own mode.
-    descriptor = os.open(temporary, flags, 0o666 if before is None else 0o600)
+    temporary, descriptor = _open_sibling(target, 0o666 if before is None else 0o600)
+    file = os.fdopen(descriptor, "wb")
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            if before is not None:
-                _take_over(temporary, before)
-            os.fsync(file.fileno())
+        file.write(data)
+        file.flush()
+        if before is not None:
+            _take_over(temporary, before)
+        os.fsync(file.fileno())
+        if fcntl is None:  # Windows renames no open file; elsewhere the lock lasts until the sibling is gone
+            file.close()
         if expected is not None:
             _refuse_if_changed(target, expected)
         temporary.replace(target)
     except BaseException:
+        with contextlib.suppress(OSError):
+            file.close()
         temporary.unlink(missing_ok=True)
         raise
+    finally:
+        file.close()
     with contextlib.suppress(OSError):  # the file is in its place; who has to know more syncs the folder too
         sync_folder(target.parent)
+
+
+def _open_sibling(target: Path, mode: int) -> tuple[Path, int]:
+    """A new file beside the target, locked for as long as this process has it open."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    while True:
+        temporary = target.with_name(f"{_sibling_start(target)}{secrets.token_hex(6)}.tmp")
+        descriptor = os.open(temporary, flags, mode)
+        with contextlib.suppress(BlockingIOError):
+            if not _lock(descriptor) or os.fstat(descriptor).st_nlink:
+                return temporary, descriptor
+        os.close(descriptor)  # another process took it for a leftover before it was locked
+
+
+def clear_leftovers(path: str | Path) -> None:
+    """Remove the siblings that killed processes left when they wrote this file; one that is being written stays."""
+    target = Path(os.path.realpath(path))
+    start = _sibling_start(target)
+    with contextlib.suppress(OSError), os.scandir(target.parent) as entries:
+        for entry in entries:
+            name = entry.name
+            if name.startswith(start) and _SIBLING_END.fullmatch(name, len(start)):
+                _remove_if_abandoned(entry.path)
+
+
+def _sibling_start(target: Path) -> str:
+    return f".{target.name[:_LONGEST_IN_SIBLING]}.vramwise-"
+
+
+def _remove_if_abandoned(path: str) -> None:
+    flags = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, flags)
+        try:
+            if stat.S_ISREG(os.fstat(descriptor).st_mode) and _lock(descriptor):
+                os.unlink(path)  # noqa: PTH108 (the path as the system gave it)
+        finally:
+            os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    """Lock an open file until it is closed, by a kill too; False where there are no locks. Raises BlockingIOError."""
+    if fcntl is None:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:  # a file system without locks
+        return False
+    return True
 
 
 def _take_over(temporary: Path, before: os.stat_result) -> None:

@@ -16,8 +16,17 @@ GIB = 1024**3
 # An exbibyte: no machine has so much.
 _LARGEST = 1 << 60
 _LONGEST_SHOWN = 40
+_MOST_DIGITS = 12
 _UNITS = {"b": 1, "k": 1024, "m": MIB, "g": GIB, "t": 1024**4}
 _SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?b)?\s*$", re.IGNORECASE)
+
+
+def whole_number(text: str) -> int | None:
+    """The number that ASCII digits write; None for any other text, and for more digits than any setting has.
+
+    `str.isdigit` is no such test: it accepts "²", which `int` refuses, as it refuses thousands of digits.
+    """
+    return int(text) if text.isascii() and text.isdigit() and len(text) < _MOST_DIGITS else None
 
 
 def gib(size_bytes: int) -> str:

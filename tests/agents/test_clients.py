@@ -40,6 +40,32 @@ def test_a_new_file_holds_the_entry_and_a_second_time_changes_nothing(vramwise, 
     assert (folder / name).read_bytes() == before
 
 
+URL = "http://127.0.0.1:9000/mcp"
+HEADERS = {
+    "claude": {"Authorization": "Bearer ${VRAMWISE_MCP_TOKEN}"},
+    "cursor": {"Authorization": "Bearer ${env:VRAMWISE_MCP_TOKEN}"},
+    "vscode": {"Authorization": "Bearer ${env:VRAMWISE_MCP_TOKEN}"},
+}
+
+
+@pytest.mark.parametrize("client", FILES)
+def test_an_entry_for_http_names_the_variable_of_the_token_and_never_the_token(vramwise, folder, monkeypatch, client):
+    monkeypatch.setenv("VRAMWISE_MCP_TOKEN", "secret")
+    name, table = FILES[client]
+    done = vramwise("mcp", "add", client, "--http", "--port", "9000")
+    assert done.exit_code == 0
+    assert "set VRAMWISE_MCP_TOKEN to the same token" in done.stderr
+    entry = content(folder / name)[table]["vramwise"]
+    assert entry.pop("type", None) == ("http" if client in ("claude", "vscode") else None)
+    if client == "codex":
+        assert entry == {"url": URL, "bearer_token_env_var": "VRAMWISE_MCP_TOKEN"}
+    else:
+        assert entry == {"url": URL, "headers": HEADERS[client]}
+    assert "secret" not in (folder / name).read_text("utf-8")
+    # The entry that starts the server is another: it is not written over this one.
+    assert vramwise("mcp", "add", client).exit_code == 2
+
+
 @pytest.mark.parametrize("client", ["claude", "cursor", "vscode"])
 def test_json_keeps_what_is_there(vramwise, folder, client):
     name, table = FILES[client]

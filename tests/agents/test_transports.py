@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("mcp")
 
-from agent_sessions import ROOT, http_server, over_stdio, talk
+from agent_sessions import ROOT, TOKEN, http_server, over_stdio, talk
 from mcp.shared.exceptions import MCPError
 
 SMALL = "base_model: HuggingFaceTB/SmolLM2-135M\nadapter: lora\nlora_r: 8\nlora_alpha: 16\nsequence_len: 512\n"
@@ -35,20 +35,26 @@ def test_over_standard_streams():
 
 
 @pytest.fixture(scope="module")
-def port():
+def server():
     """A server with clients that began a request and never go on: they hold up no other, nor its end."""
-    with contextlib.ExitStack() as clients, http_server() as port:
+    with contextlib.ExitStack() as clients, http_server() as server:
+        start = f"POST /mcp?token={TOKEN} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nContent-Length: 9\r\n\r\n{{"
         for _ in range(100):
-            silent = clients.enter_context(socket.create_connection(("127.0.0.1", port)))
-            silent.sendall(f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: 9\r\n\r\n{{".encode())
-        yield port
+            silent = clients.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+            silent.sendall(start.encode())
+        yield server
 
 
-def test_over_http(port):
-    hold(*talk(f"http://127.0.0.1:{port}/mcp", conversation))
+@pytest.fixture(scope="module")
+def port(server):
+    return server.port
 
 
-def posted(port, *, content="application/json", path="/mcp", body=None, **headers):
+def test_over_http(server):
+    hold(*talk(server.url(), conversation))
+
+
+def posted(port, *, content="application/json", path=f"/mcp?token={TOKEN}", body=None, **headers):
     """The status of a request as a browser or a script could send it."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"} if body is None else body
@@ -76,14 +82,14 @@ def test_others_hosts_and_origins_are_refused(port, headers, status):
 
 def test_a_form_of_a_web_page_is_no_request(port):
     assert posted(port, content="text/plain") == 400
-    assert posted(port, path="/") == 404
+    assert posted(port, path=f"/?token={TOKEN}") == 404
 
 
 def test_a_request_beyond_all_measure_is_refused(port):
     assert posted(port, body={"padding": "x" * (5 * 1024 * 1024)}) == 413
 
 
-def test_a_path_is_a_text_like_any_other(port):
+def test_a_path_is_a_text_like_any_other(server):
     """Over HTTP nothing of this machine is read, whatever a text or an address names."""
 
     async def asked(client):
@@ -93,7 +99,7 @@ def test_a_path_is_a_text_like_any_other(port):
             await client.read_resource("file:///etc/hostname")
         return named, log
 
-    named, log = talk(f"http://127.0.0.1:{port}/mcp", asked)
+    named, log = talk(server.url(), asked)
     assert "holds a single value" in named.content[0].text
     assert log.structured_content["failed"] is False
 
@@ -114,7 +120,7 @@ def test_a_port_that_is_taken_is_one_sentence(port, vramwise):
 
 
 def test_it_listens_on_loopback_alone():
-    from vramwise.mcp.server import security
+    from vramwise.mcp.http import security
 
     allowed = security(8765)
     assert allowed.enable_dns_rebinding_protection

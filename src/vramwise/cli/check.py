@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from vramwise.cli.options import FORMATS, data_option, rule_options, target_options, terminal_width
-from vramwise.cli.writing import say_all, say_prose
+from vramwise.cli.writing import say_all, say_note, say_prose
 from vramwise.options import Options
 from vramwise.verbs.check import FileReport
 from vramwise.verbs.check import check as check_paths
@@ -62,6 +62,7 @@ def _mended(fixes: Iterator[FixReport]) -> Iterator[FileReport]:
 
     for report in fixes:
         say_all(describe_fix(report), err=True)
+        say_note(report.note)
         yield report.remaining
 
 

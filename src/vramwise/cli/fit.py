@@ -12,7 +12,7 @@ from vramwise.api import FitOptions, Options
 from vramwise.cli.again import command_again
 from vramwise.cli.completion import complete_allowed
 from vramwise.cli.options import TARGET_OPTIONS, data_option, model_options, target_options, terminal_width
-from vramwise.cli.writing import Status, pass_on, say, say_all
+from vramwise.cli.writing import Status, pass_on, say, say_all, say_note
 from vramwise.errors import VramwiseError
 from vramwise.files import STDIN, write_atomic, write_new
 from vramwise.render.fit_text import render_fit
@@ -101,7 +101,7 @@ def _write_config(report: FitReport, target: str | None) -> str:
     elif target != before.path:
         write_new(target, after.text.encode("utf-8"))
     elif after.text != before.text:
-        write_atomic(target, after.text.encode("utf-8"), expected=before.text.encode("utf-8"))
+        say_note(write_atomic(target, after.text.encode("utf-8"), expected=before.text.encode("utf-8")))
     else:
         return ""
     return target

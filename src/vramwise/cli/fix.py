@@ -10,7 +10,7 @@ import click
 
 from vramwise.cli.check import exit_code
 from vramwise.cli.options import data_option, rule_options, target_options, terminal_width
-from vramwise.cli.writing import in_ci, pass_on, say, say_all
+from vramwise.cli.writing import in_ci, pass_on, say, say_all, say_note
 from vramwise.options import Options
 from vramwise.verbs.fix import FixReport
 from vramwise.verbs.fix import fix as fix_paths
@@ -50,6 +50,7 @@ def _tell(report: FixReport, *, show_diff: bool) -> None:
 
     stdin = report.path == "-"
     say_all(describe_fix(report, written=not show_diff), err=stdin or show_diff)
+    say_note(report.note)
     if show_diff and report.before and report.after:
         # The lines are the user's; the file's name in front of them is somebody's.
         name = visible(report.path)

@@ -28,6 +28,12 @@ def say_all(lines: Iterable[str], *, err: bool = False, commands: bool = False, 
         click.echo(text, nl=False, err=err, color=color)
 
 
+def say_note(note: str) -> None:
+    """Write what the user should know beside the result, if there is anything."""
+    if note:
+        say(f"note: {note}", err=True)
+
+
 def say_prose(lines: Iterable[str]) -> None:
     """Write prose and figures; on a terminal long lines break between words. Not for code: that is copied."""
     from vramwise.cli.options import terminal_width

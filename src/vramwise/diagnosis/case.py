@@ -9,11 +9,10 @@ from vramwise.diagnosis.evidence import Frame, LogFacts, MemoryText, Quote, Symp
 from vramwise.diagnosis.read.factor import Batch, Dimensions, Factors, factor
 from vramwise.diagnosis.read.phases import phase_of
 from vramwise.diagnosis.read.snapshot import SnapshotFacts
-from vramwise.diagnosis.read.texts import whole_number
 from vramwise.diagnosis.speakers import Speaker, speaker_of
 from vramwise.diagnosis.witness import Ghost, Match
 from vramwise.types import RunSpec
-from vramwise.units import readable
+from vramwise.units import readable, whole_number
 
 # From this step on, what a step needs had been there before.
 LATE_STEP = 5

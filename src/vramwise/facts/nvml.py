@@ -12,6 +12,7 @@ from typing import Any
 
 from vramwise.facts.gpus import multiprocessors_of, nvidia_spec
 from vramwise.types import GpuSpec
+from vramwise.units import whole_number
 
 _SUCCESS = 0
 _NAME_BYTES = 96
@@ -71,8 +72,9 @@ def _chosen(visible: str | None, uuids: list[str]) -> list[int]:
 
 
 def _position(word: str, uuids: list[str]) -> int | None:
-    if word.isdecimal():
-        return int(word) if int(word) < len(uuids) else None
+    number = whole_number(word)
+    if number is not None:
+        return number if number < len(uuids) else None
     matches = [index for index, uuid in enumerate(uuids) if word and uuid.startswith(word)]
     return matches[0] if len(matches) == 1 else None
 

@@ -11,6 +11,7 @@ from vramwise.ghost.dtypes import DType
 from vramwise.ghost.hardware import Hardware
 from vramwise.ghost.tape import LIGER, Backward, Node, Tape, Tensor
 from vramwise.ghost.work import Work
+from vramwise.units import whole_number
 
 # Marks that say nothing about where in the model the run is: what they stand for belongs to what was before.
 _IN_PASSING = ("autocast copies of weights", "brought back from the host", "matrix multiplication workspace")
@@ -76,5 +77,4 @@ class WorkTape(Tape):
         if label.endswith((*_IN_PASSING, *_EXCHANGED)):
             return -1
         part = label.partition(":")[0]
-        digits = part.rpartition(".")[2]
-        return int(digits) if part != label and digits.isdigit() else None
+        return whole_number(part.rpartition(".")[2]) if part != label else None

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from functools import wraps
-from threading import Lock
-from typing import Annotated, Any, ParamSpec, TypeVar
+from typing import Annotated, Any
 
-from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
 
 from vramwise.errors import ConfigError, VramwiseError
@@ -43,16 +40,16 @@ Versions = Annotated[
 TrainerName = Annotated[
     str, Field(description="Whose config it is, where it is not recognised: " + ", ".join(TRAINER_NAMES))
 ]
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
-# One at a time: a prediction takes a core and some hundred megabytes, and agents ask for many at once.
-_TURN = Lock()
 
 
-def next_call(error: VramwiseError, then: str) -> ToolError:
+class RefusedError(Exception):
+    """A user error as the agent reads it. Raised where tools run, which is a process without the SDK."""
+
+
+def next_call(error: VramwiseError, then: str) -> RefusedError:
     """A mistake as agents read it: what is wrong, and the call to make next."""
     said = str(error)
-    return ToolError(f"{said}{'' if said.endswith(('.', '?')) else '.'} Next: {then}.")
+    return RefusedError(f"{said}{'' if said.endswith(('.', '?')) else '.'} Next: {then}.")
 
 
 def plain(document: Any) -> Any:
@@ -67,27 +64,21 @@ def known_model(subject: Subject) -> None:
         raise next_call(VramwiseError(subject.model_missing), then)
 
 
-def tool_errors(tool: Callable[_P, _R]) -> Callable[_P, _R]:
-    """The tool with its mistakes told to the agent, each with the call to make next."""
-
-    @wraps(tool)
-    def told(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        try:
-            with _TURN:
-                return tool(*args, **kwargs)
-        except NotOurs as error:
-            names = ", ".join(TRAINER_NAMES)
-            raise next_call(error, f"call again with trainer set to one of {names}, if it is one") from error
-        except ConfigError as error:
-            raise next_call(error, "mend that place of the text and call again") from error
-        except VramwiseError as error:
-            raise ToolError(str(error)) from error
-
-    return told
+def run_tool(tool: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    """The tool's result; a RefusedError that names the next call where the user made a mistake."""
+    try:
+        return tool(**arguments)
+    except NotOurs as error:
+        names = ", ".join(TRAINER_NAMES)
+        raise next_call(error, f"call again with trainer set to one of {names}, if it is one") from error
+    except ConfigError as error:
+        raise next_call(error, "mend that place of the text and call again") from error
+    except VramwiseError as error:
+        raise RefusedError(str(error)) from error
 
 
 def options_of(gpu: str, gpus: int, versions: list[str], trainer: str) -> Options:
-    """The machine that is meant; a ToolError that names the call to make next where a word is not known."""
+    """The machine that is meant; a RefusedError that names the call to make next where a word is not known."""
     if gpu:
         _known(lambda: find_gpu(gpu), "call list_gpus with a part of the name, or give a size such as 24GB")
     if trainer:

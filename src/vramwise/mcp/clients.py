@@ -16,6 +16,7 @@ from typing import Any
 
 from vramwise.errors import VramwiseError
 from vramwise.files import write_atomic, write_new
+from vramwise.mcp.defaults import TOKEN_VARIABLE, server_url
 
 NAME = "vramwise"
 _LARGEST_BYTES = 16 * 1024 * 1024
@@ -29,16 +30,25 @@ class Client:
     project: str
     user: str
     table: str
-    typed: bool = False  # entries say that they are stdio
+    typed: bool = False  # entries name their transport
+    variable: str = ""  # how a header refers to an environment variable; "": by a key of its own
 
 
 CLIENTS = {
     client.name: client
     for client in (
-        Client(name="claude", project=".mcp.json", user=".claude.json", table="mcpServers", typed=True),
-        Client(name="cursor", project=".cursor/mcp.json", user=".cursor/mcp.json", table="mcpServers"),
+        Client(
+            name="claude", project=".mcp.json", user=".claude.json", table="mcpServers", typed=True, variable="${%s}"
+        ),
+        Client(
+            name="cursor",
+            project=".cursor/mcp.json",
+            user=".cursor/mcp.json",
+            table="mcpServers",
+            variable="${env:%s}",
+        ),
         Client(name="codex", project=".codex/config.toml", user=".codex/config.toml", table="mcp_servers"),
-        Client(name="vscode", project=".vscode/mcp.json", user="", table="servers", typed=True),
+        Client(name="vscode", project=".vscode/mcp.json", user="", table="servers", typed=True, variable="${env:%s}"),
     )
 }
 
@@ -49,6 +59,7 @@ class Added:
 
     path: Path
     written: bool
+    note: str = ""
 
 
 def server_command() -> list[str]:
@@ -56,24 +67,39 @@ def server_command() -> list[str]:
     return [sys.executable, "-m", "vramwise", "mcp"]
 
 
-def add(client: Client, folder: Path, *, user: bool = False) -> Added:
-    """Write our entry into the client's file in a project's folder, or with `user` in that user's home."""
+def add(client: Client, folder: Path, *, user: bool = False, port: int | None = None) -> Added:
+    """Write our entry into the client's file in a project's folder, or with `user` in that user's home.
+
+    `port`: the entry is for a server that runs there over HTTP; otherwise the client starts the server.
+    """
     if user and not client.user:
         raise VramwiseError(f"{client.name} keeps its user's servers where its own settings are: add it to a project")
     path = folder / (client.user if user else client.project)
     before = _read(path)
-    command, *arguments = server_command()
-    entry: dict[str, Any] = {"command": command, "args": arguments}
-    if client.typed:
-        entry = {"type": "stdio", **entry}
+    entry = _started(client) if port is None else _over_http(client, port)
     after = (_in_toml if path.suffix == ".toml" else _in_json)(path, before, client.table, entry)
     if after is None:
         return Added(path=path, written=False)
+    note = ""
     if path.exists():
-        write_atomic(str(path), after.encode("utf-8"), expected=before.encode("utf-8"))
+        note = write_atomic(str(path), after.encode("utf-8"), expected=before.encode("utf-8"))
     else:
         write_new(path, after.encode("utf-8"), make_folder=True)
-    return Added(path=path, written=True)
+    return Added(path=path, written=True, note=note)
+
+
+def _started(client: Client) -> dict[str, Any]:
+    """The entry of a server that the client starts."""
+    command, *arguments = server_command()
+    return {**({"type": "stdio"} if client.typed else {}), "command": command, "args": arguments}
+
+
+def _over_http(client: Client, port: int) -> dict[str, Any]:
+    """The entry of a running server. It names the variable that holds the token: files of a project are shared."""
+    entry = {**({"type": "http"} if client.typed else {}), "url": server_url(port)}
+    if not client.variable:
+        return {**entry, "bearer_token_env_var": TOKEN_VARIABLE}
+    return {**entry, "headers": {"Authorization": f"Bearer {client.variable % TOKEN_VARIABLE}"}}
 
 
 def _read(path: Path) -> str:

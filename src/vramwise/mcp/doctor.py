@@ -1,10 +1,12 @@
-"""`vramwise mcp doctor`: start the server as a client would, list its tools, and call one."""
+"""`vramwise mcp doctor`: ask the server as a client would: list its tools, and call one."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
 
 import anyio
 from mcp.client import Client
@@ -23,44 +25,51 @@ class Checkup:
 
     server: str
     version: str
+    transport: str
     tools: tuple[str, ...]
     answer: str
 
     def lines(self) -> Iterator[str]:
         """As one reads it."""
-        yield f"{self.server} {self.version} answers over standard input and output"
+        yield f"{self.server} {self.version} answers over {self.transport}"
         yield f"{len(self.tools)} tools: {', '.join(self.tools)}"
         yield f"check_config: {self.answer}"
 
 
-def examine() -> Checkup:
-    """Start the server by the command that `add` writes, and ask it; a VramwiseError says what failed."""
+def examine(url: str | None = None, token: str | None = None) -> Checkup:
+    """Start the server by the command that `add` writes, and ask it; with `url`, ask the one that runs there.
+
+    VramwiseError: it does not answer, or not rightly.
+    """
     try:
-        found: Checkup = anyio.run(_ask)
+        found: Checkup = anyio.run(_ask, url, token)
         return found
     except VramwiseError:
         raise
-    except BaseExceptionGroup as error:
-        raise VramwiseError(f"the server does not answer: {_first(error)}") from error
     except Exception as error:
-        raise VramwiseError(f"the server does not answer: {error or type(error).__name__}") from error
+        why = _first(error)
+        asked = f"; does `vramwise mcp --http` run on {url}, with this token?" if url else ""
+        raise VramwiseError(f"the server does not answer: {str(why) or type(why).__name__}{asked}") from error
 
 
-async def _ask() -> Checkup:
-    command, *arguments = server_command()
+async def _ask(url: str | None, token: str | None) -> Checkup:
     with anyio.fail_after(_SECONDS):
-        # With all variables, as clients start servers; the SDK's own default passes few of them on.
-        started = StdioServerParameters(command=command, args=arguments, env=dict(os.environ))
-        async with Client(stdio_client(started)) as client:
+        async with Client(_started() if url is None else f"{url}?{urlencode({'token': token or ''})}") as client:
             tools = tuple(tool.name for tool in (await client.list_tools()).tools)
             result = await client.call_tool("check_config", {"config": _CONFIG, "gpu": "rtx-4090"})
             if result.is_error or result.structured_content is None:
                 raise VramwiseError("the server answers, but check_config fails: run `vramwise check` on a config")
             info = client.server_info
             answer = str(result.structured_content["summary"])
-            return Checkup(server=info.name, version=info.version, tools=tools, answer=answer)
+            transport = "standard input and output" if url is None else f"HTTP on {url}"
+            return Checkup(server=info.name, version=info.version, transport=transport, tools=tools, answer=answer)
 
 
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    inner = group.exceptions[0]
-    return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner
+def _started() -> Any:
+    command, *arguments = server_command()
+    # With all variables, as clients start servers; the SDK's own default passes few of them on.
+    return stdio_client(StdioServerParameters(command=command, args=arguments, env=dict(os.environ)))
+
+
+def _first(error: BaseException) -> BaseException:
+    return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error

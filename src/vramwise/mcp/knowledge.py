@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
 
 from vramwise.api import explain
@@ -12,7 +11,7 @@ from vramwise.errors import VramwiseError
 from vramwise.facts.gpus import all_gpus, matching_gpus
 from vramwise.facts.models import catalogue_ids
 from vramwise.keys.lookup import look_up
-from vramwise.mcp.arguments import next_call
+from vramwise.mcp.arguments import RefusedError, next_call
 from vramwise.mcp.results import Explained, Keys, Listed, Practice
 from vramwise.practice.search import search
 from vramwise.render.gpu_json import gpu_json
@@ -43,7 +42,7 @@ def search_practice(
     """Search what is known about GPU memory in fine-tuning: rules, trainers' keys and documentation, ranked."""
     found = search(question, limit=limit, kinds=tuple(kinds))
     if not found:
-        raise ToolError(f"nothing fits '{question[:200]}'. Next: call again with other or fewer words.")
+        raise RefusedError(f"nothing fits '{question[:200]}'. Next: call again with other or fewer words.")
     first = found[0].entry
     then = {
         "rule": f"call explain_rule with '{first.name}'",

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ResourceNotFoundError
-from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import ToolAnnotations
 
 from vramwise import __version__
 from vramwise.api import explain, rules
 from vramwise.errors import VramwiseError
-from vramwise.mcp import knowledge
-from vramwise.mcp.arguments import tool_errors
-from vramwise.mcp.fitting import fit_config
-from vramwise.mcp.verbs import Verbs
+from vramwise.mcp.log import log_visibly
+from vramwise.mcp.tools import titled_tools
+from vramwise.mcp.worker_process import Worker
 from vramwise.practice.entries import pages
 from vramwise.render.rule_text import rule_page
 
@@ -28,39 +26,34 @@ INSTRUCTIONS = (
     "diagnose_failure reads a failed run's log. Answers are computed here without a GPU; nothing is written."
 )
 _MARKDOWN = "text/markdown"
-HOST = "127.0.0.1"
-# Seconds that calls have to end when the server is stopped: a client that never finishes its request must not hold it.
-_LAST_WORDS = 2
-LOOPBACK = (HOST, "localhost", "[::1]")
 
 
-def make_server(*, online: bool = False) -> MCPServer[Any]:
-    """The server with all tools. `online`: predict_memory may ask the hub for a model's config.json."""
+def make_server(*, online: bool = False, worker: Worker | None = None) -> MCPServer[Any]:
+    """The server with all tools, which `worker` runs. `online`: predict_memory may ask the hub for a config.json."""
     server: MCPServer[Any] = MCPServer(
         "vramwise", title="vramwise", instructions=INSTRUCTIONS, version=__version__, log_level="WARNING"
     )
-    verbs = Verbs(online=online)
-    titles: dict[Callable[..., Any], str] = {
-        verbs.check_config: "Check a training config for GPU memory",
-        verbs.fix_config: "Mend a training config",
-        verbs.predict_memory: "Predict a run's GPU memory",
-        fit_config: "Fit a config to a card",
-        verbs.diagnose_failure: "Explain a failed run from its log",
-        knowledge.explain_rule: "Explain a rule",
-        knowledge.search_practice: "Search rules, keys and documentation",
-        knowledge.lookup_key: "Look up a config key",
-        knowledge.list_gpus: "List known cards",
-        knowledge.list_models: "List known models",
-    }
-    for tool, title in titles.items():
-        asks_hub = online and tool == verbs.predict_memory
-        server.add_tool(tool_errors(tool), title=title, annotations=_harmless(title, open_world=asks_hub))
+    worker = worker or Worker()
+    for tool, title in titled_tools(online=online).items():
+        asks_hub = online and tool.__name__ == "predict_memory"
+        annotations = _harmless(title, open_world=asks_hub)
+        server.add_tool(_run_by(worker, tool, online=online), title=title, annotations=annotations)
     server.resource("vramwise://rules/{rule}", name="rule", title="A rule's page", mime_type=_MARKDOWN)(_rule_resource)
     server.resource("vramwise://pages/{page}", name="page", title="A page of the documentation", mime_type=_MARKDOWN)(
         _page_resource
     )
     server.resource("vramwise://rules", name="rules", title="All rules", mime_type=_MARKDOWN)(_rules_resource)
     return server
+
+
+def _run_by(worker: Worker, tool: Callable[..., Any], *, online: bool) -> Callable[..., Any]:
+    """The tool as the SDK sees it: its name, arguments and result; the worker runs it."""
+
+    @wraps(tool)
+    async def run(**arguments: Any) -> Any:
+        return await worker.call(tool.__name__, arguments, online=online)
+
+    return run
 
 
 def _harmless(title: str, *, open_world: bool) -> ToolAnnotations:
@@ -92,42 +85,11 @@ def _rules_resource() -> str:
     return "# Rules\n\n" + "\n".join(lines) + "\n"
 
 
-def security(port: int) -> TransportSecuritySettings:
-    """Only requests to this machine's own names, and of web pages only our own: another site's page must not ask."""
-    hosts = [f"{name}:{port}" for name in LOOPBACK]
-    return TransportSecuritySettings(
-        enable_dns_rebinding_protection=True, allowed_hosts=hosts, allowed_origins=[f"http://{host}" for host in hosts]
-    )
-
-
-def serve_http(port: int, *, online: bool = False, ready: Callable[[str], None]) -> None:
-    """Serve streamable HTTP on loopback until stopped; `ready` is told the address."""
-    import uvicorn
-
-    _refuse_taken(port)
-    ready(f"http://{HOST}:{port}/mcp")
-    app = make_server(online=online).streamable_http_app(
-        host=HOST, stateless_http=True, transport_security=security(port)
-    )
-    config = uvicorn.Config(app, host=HOST, port=port, log_level="warning", timeout_graceful_shutdown=_LAST_WORDS)
-    uvicorn.Server(config).run()
-
-
-def _refuse_taken(port: int) -> None:
-    """A port that another program has is said in a sentence, before the server starts."""
-    with socket.socket() as tried:
-        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            tried.bind((HOST, port))
-        except OSError as error:
-            reason = error.strerror or error
-            raise VramwiseError(f"port {port} cannot be used: {reason}; name another with --port") from error
-
-
-def serve_stdio(*, online: bool = False) -> None:
-    """Serve standard input and output until it is closed."""
+def serve_stdio(*, online: bool = False, seconds: int) -> None:
+    """Serve standard input and output until it is closed. `seconds`: the time limit of a call."""
+    log_visibly()
     try:
-        make_server(online=online).run("stdio")
+        make_server(online=online, worker=Worker(seconds)).run("stdio")
     except BaseExceptionGroup as group:
         unread, other = group.split(OSError)
         if other is not None:

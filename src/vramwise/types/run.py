@@ -78,6 +78,12 @@ class RunSpec:
     allocator: allocator.Allocator
     unfollowed: tuple[Unfollowed, ...]  # what the trainer does besides, and no prediction follows
 
+    @property
+    def output_dir(self) -> str | None:
+        """The folder that the file names for what the run writes: a key that all trainers spell alike."""
+        written = self.config.get("output_dir")
+        return written if isinstance(written, str) and written.strip() else None
+
     def value(self, name: str) -> Any:
         """The setting with this flat name; KeyError where there is none."""
         section, attribute = PLACES[name]

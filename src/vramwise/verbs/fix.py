@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from vramwise.displayed import Displayed
 from vramwise.documents.edit import EditRefused, apply_edits
 from vramwise.errors import ConfigError, VramwiseError, describe_internal_error
-from vramwise.files import write_atomic
+from vramwise.files import clear_leftovers, write_atomic
 from vramwise.options import Options
 from vramwise.subject import TEXT, NotOurs, Source, Subject, path_of, read_document, subject_of
 from vramwise.types import Document, Edit, Finding, Fix
@@ -49,6 +49,8 @@ class FixReport(Displayed):
     remaining: FileReport
     # The fastest variant of the fixed config that fits its card, where that was asked for.
     fit: Fit | None = None
+    # What else the user has to know of the write, e.g. that other hard links keep the old content.
+    note: str = ""
 
     @property
     def changed(self) -> bool:
@@ -96,7 +98,8 @@ def fix_source(
     """Mend one config: a path, or a text or mapping, which is never written."""
     path = path_of(source)
     policy = policy_for(path, options, predicts=alone)
-    document = None
+    document, note = None, ""
+    write = write and path not in ("-", TEXT)
     try:
         document = read_document(source, options)
         subject = with_its_data(subject_of(document, options), options, policy)
@@ -106,8 +109,10 @@ def fix_source(
         else:
             fixed.remaining = with_way_out(fixed.remaining, fixed.subject)
         after = fixed.subject.document
-        if write and path not in ("-", TEXT) and after.text != document.text:
-            write_atomic(path, after.text.encode("utf-8"), expected=document.text.encode("utf-8"))
+        if write and after.text != document.text:
+            note = write_atomic(path, after.text.encode("utf-8"), expected=document.text.encode("utf-8"))
+        elif write:
+            clear_leftovers(path)
     except NotOurs as error:
         return _untouched(path, FileReport(path=path, foreign=error.foreign), document)
     except ConfigError as error:
@@ -125,6 +130,7 @@ def fix_source(
         refused=fixed.refused,
         remaining=fixed.remaining if alone else fixed.remaining.lean(),
         fit=fixed.fit,
+        note=note,
     )
 
 

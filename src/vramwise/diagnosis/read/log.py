@@ -20,9 +20,10 @@ from vramwise.diagnosis.read.progress import BAR_WORDS, FIGURE_WORDS, Progress
 from vramwise.diagnosis.read.reported import TABLES, announced, reported
 from vramwise.diagnosis.read.settings_texts import SETTING_WORDS, read_settings, telling_keys
 from vramwise.diagnosis.read.stream import RawLine, Totals, interesting_lines
-from vramwise.diagnosis.read.texts import Found, whole_number
+from vramwise.diagnosis.read.texts import Found
 from vramwise.diagnosis.read.tracebacks import CALL_WORDS, call_on, may_name_call
 from vramwise.diagnosis.read.trainer_texts import TRAINER_WORDS, named_trainers
+from vramwise.units import whole_number
 
 # Each text of the tables holds one of these, or stands behind an exception's name; fewer words read faster.
 _FAILURE_WORDS = (

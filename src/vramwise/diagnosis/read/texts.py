@@ -34,11 +34,6 @@ def failure(kind: str, word: str, pattern: str | None = None, *, anywhere: bool 
     return FailureText(kind, word, re.compile(pattern or re.escape(word)), anywhere)
 
 
-def whole_number(text: str) -> int | None:
-    """The number that a text is; None where it is anything else ("²" is a digit, too), or more than any setting is."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else None
-
-
 def find_failures(text: str, table: Sequence[FailureText]) -> Iterator[Found]:
     """The failures that a line reports, in the table's order."""
     for entry in table:

@@ -12,6 +12,7 @@ from functools import lru_cache
 from vramwise.facts.parameters import parameters
 from vramwise.families.parts import Parameter
 from vramwise.types import ModelSpec
+from vramwise.units import whole_number
 
 # Their checkpoints hold the experts' 3-D weights as they are.
 _STORED_AS_ONE = ("gpt_oss", "llama4")
@@ -29,4 +30,5 @@ def is_merged(model: ModelSpec, parameter: Parameter) -> bool:
 
 
 def _natural(name: str) -> list[tuple[int, int | str]]:
-    return [(0, int(part)) if part.isdigit() else (1, part) for part in name.split(".")]
+    numbers = ((part, whole_number(part)) for part in name.split("."))
+    return [(1, part) if number is None else (0, number) for part, number in numbers]

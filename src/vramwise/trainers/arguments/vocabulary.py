@@ -16,6 +16,7 @@ from vramwise.trainers.arguments.parsing import NO, TRUE, class_of, converted, o
 from vramwise.trainers.names import suggest
 from vramwise.trainers.value_types import accepts, decoded, describe, describe_value, parse_type
 from vramwise.types import Stack
+from vramwise.units import whole_number
 
 # What a value is where its key cannot use it: then the default counts, and a rule says so.
 UNUSABLE = object()
@@ -113,8 +114,8 @@ class Vocabulary:
         return Misread(key=key, sentence=why, grave=key in self._memory)
 
     def _quoted_number(self, written: str, value: Any) -> bool:
-        whole = kinds_of(written) == {"int"} and isinstance(value, str) and value.strip().lstrip("-").isdigit()
-        return whole and not self._converts
+        whole = kinds_of(written) == {"int"} and isinstance(value, str)
+        return whole and not self._converts and whole_number(value.strip().removeprefix("-")) is not None
 
     def held(self, key: str, value: Any) -> Any:
         """The value as the dataclass holds it; UNUSABLE for one that is refused or cannot be worked with."""

@@ -15,6 +15,7 @@ from vramwise.trainers.trl.kind import kind_name
 from vramwise.trainers.trl.resolve.allocator import KEY, SHIPPED
 from vramwise.trainers.value_types import accepts, describe
 from vramwise.types import RunSpec
+from vramwise.units import whole_number
 
 _TRUNCATING = ("token_truncate", "sequence_truncate")
 _BLOCK = frozenset(["path", "name", "data_dir", "data_files", "split", "columns", "fraction"])
@@ -34,7 +35,7 @@ def refusals(run: RunSpec) -> Iterator[Refusal]:
 
 def _datasets(has: Held) -> Iterator[Refusal]:
     width = has("pad_to_multiple_of")
-    if isinstance(width, str) and width.lower() not in ("auto", "none", "null") and not width.strip().isdigit():
+    if isinstance(width, str) and width.lower() not in ("auto", "none", "null") and whole_number(width.strip()) is None:
         yield "pad_to_multiple_of", f"pad_to_multiple_of '{width}': it takes a whole number, auto or none"
     for block in has("datasets") or ():
         if not isinstance(block, Mapping):

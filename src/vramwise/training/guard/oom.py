@@ -22,7 +22,7 @@ from typing import Any
 from vramwise.files import put_whole
 from vramwise.training.guard.holdings import Claim, Holdings, trimmed, what_it_held
 from vramwise.training.plan import TrainPlan
-from vramwise.units import MIB, parse_size, readable
+from vramwise.units import MIB, parse_size, readable, whole_number
 
 OOM_FILE = "oom.json"
 MAX_SNAPSHOT_BYTES = 32 * MIB
@@ -207,8 +207,8 @@ def read_record(output_dir: str | Path, attempt: int) -> dict[str, Any] | None:
 def forget_records(output_dir: str | Path, since_attempt: int) -> None:
     """Before a run: take away the records of an earlier run in the same folder, for these attempts and later ones."""
     for path in Path(output_dir).glob("oom-*.json"):
-        number = path.stem.removeprefix("oom-")
-        if number.isdigit() and int(number) >= since_attempt:
+        number = whole_number(path.stem.removeprefix("oom-"))
+        if number is not None and number >= since_attempt:
             path.unlink(missing_ok=True)
 
 

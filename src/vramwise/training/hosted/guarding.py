@@ -17,11 +17,13 @@ from vramwise.training.guard.limit import keep_limit
 from vramwise.training.parent.child import announce
 from vramwise.training.plan import TrainPlan
 from vramwise.training.worker.leaving import leave_done
+from vramwise.training.worker.payloads import refuse_payloads
 from vramwise.training.worker.stop import StopOnSignal
 
 
 def guarded(plan: TrainPlan, train: Callable[[], None]) -> int:
     """Train; the exit code. An error goes on to whoever is above, one of memory after it was written down."""
+    refuse_payloads(plan.resume_from)
     announce(plan.output_dir)
     keep_limit(plan)
     watched = Watched(plan)

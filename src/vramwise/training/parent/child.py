@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
+from vramwise.units import whole_number
+
 FORWARDED = (signal.SIGINT, signal.SIGTERM)
 PIDS = ".pids"
 _PR_SET_PDEATHSIG = 1
@@ -74,7 +76,7 @@ class Signals:
     def _pass_on(self, child: subprocess.Popen[bytes], number: int, workers: Sequence[int]) -> None:
         """To the workers, or to the child's whole group where none has announced itself."""
         for pid in workers:
-            with suppress(ProcessLookupError):
+            with suppress(ProcessLookupError, PermissionError):  # gone, or never one of ours
                 os.kill(pid, number)
         if not workers:
             with suppress(ProcessLookupError):
@@ -84,19 +86,29 @@ class Signals:
 def announce(output_dir: str | Path) -> None:
     """In a worker: say which process this is, so that signals reach it and not only its launcher."""
     folder = Path(output_dir) / PIDS
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / str(os.getpid())).touch()
+    with suppress(OSError):  # without it signals go to the whole group
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / str(os.getpid())).touch()
 
 
 def announced_pids(folder: Path) -> list[int]:
-    """The workers that said so."""
-    return [int(path.name) for path in folder.iterdir() if path.name.isdigit()] if folder.is_dir() else []
+    """The workers that said so: empty files named like a process. Anything else in the folder is not ours."""
+    if folder.is_symlink() or not folder.is_dir():
+        return []
+    with suppress(OSError), os.scandir(folder) as entries:
+        return [int(entry.name) for entry in entries if entry.is_file(follow_symlinks=False) and _is_pid(entry.name)]
+    return []
+
+
+def _is_pid(name: str) -> bool:
+    return str(whole_number(name)) == name != "0"  # 0 would mean our own group
 
 
 def clear_pids(folder: Path) -> None:
     """Forget the workers of an earlier attempt."""
     for pid in announced_pids(folder):
-        (folder / str(pid)).unlink(missing_ok=True)
+        with suppress(OSError):
+            (folder / str(pid)).unlink()
     with suppress(OSError):
         folder.rmdir()
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from vramwise.errors import VramwiseError
 from vramwise.training.plan import TrainPlan
+from vramwise.units import whole_number
 
 WORKER = "vramwise.training.worker.main"
 _DEFAULT_PORT = 29500
@@ -75,9 +76,10 @@ def _number(env: Mapping[str, str], *names: str, default: int) -> int:
     for name in names:
         text = env.get(name)
         if text:
-            if not text.isdigit():
+            number = whole_number(text)
+            if number is None:
                 raise VramwiseError(f"{name}='{text}' is not a number")
-            return int(text)
+            return number
     return default
 
 

@@ -12,6 +12,7 @@ from vramwise.training.parent.engines import attempt_command
 from vramwise.training.parent.expected import memory_of, of_plan, predict_plan, predicted_decision
 from vramwise.training.parent.prepare import Prepared, TrainOptions, prepare
 from vramwise.training.parent.remedies import in_words, remedies
+from vramwise.training.parent.replacing import refuse_replacing
 from vramwise.training.plan import PredictedMemory, TrainPlan
 from vramwise.training.worker.longest import longest_samples
 from vramwise.units import gib
@@ -28,11 +29,12 @@ def train(path: str, options: TrainOptions | None = None, *, say: Say | None = N
     if path == "-":
         raise VramwiseError("train needs a file: standard input cannot be read again after a restart")
     prepared = prepare(path, options)
+    replacing = refuse_replacing(prepared.run, prepared.plan)
     if not options.force and _width_follows_data(prepared):
         prepared = with_longest_samples(prepared, options, say)
     if not _may_start(prepared, options, say):
         return STOPPED
-    for line in decision_lines(prepared.plan):
+    for line in (*decision_lines(prepared.plan), *([replacing] if replacing else ())):
         say(line)
     from vramwise.training.parent.supervise import supervise
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from vramwise.training.parent.child import PIDS, Signals
 from vramwise.training.parent.folder_lock import locked
 from vramwise.training.parent.journal import Journal
 from vramwise.training.parent.launch import find_nodes, launched_from_outside, worker_command
+from vramwise.training.parent.own_files import recorded
 from vramwise.training.parent.recover import Recovery, next_attempt
 from vramwise.training.plan import EXIT_OUT_OF_MEMORY, PredictedMemory, TrainPlan
 
@@ -50,7 +52,7 @@ def supervise(
         return _run_once(plan, command, env)
     if find_nodes(env).rank > 0:  # the first node keeps journal and lock; the others follow its decisions
         return _follow(plan, fits, command, env)
-    with locked(plan.output_dir) as lock:
+    with locked(plan.output_dir) as lock, recorded(plan.output_dir):
         return _Supervisor(plan, say, advise, predict, fits, command, env, () if lock is None else (lock,)).run()
 
 
@@ -205,7 +207,8 @@ def _run_once(plan: TrainPlan, command: Command, env: Mapping[str, str]) -> int:
 
     path = write_plan(plan, Path(plan.output_dir) / f".vramwise.rank{env['RANK']}.json")
     signals = Signals(Path(plan.output_dir) / f"{PIDS}.{env['RANK']}")
-    with signals.forwarded():
+    # one rank keeps the list for all
+    with recorded(plan.output_dir) if env["RANK"] == "0" else nullcontext(), signals.forwarded():
         return signals.run(command(plan, str(path), env), env)
 
 

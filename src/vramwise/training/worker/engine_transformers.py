@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import EarlyStoppingCallback, PrinterCallback, TrainerCallback, set_seed
+from transformers import EarlyStoppingCallback, PrinterCallback, TrainerCallback, TrainerState, set_seed
 
 from vramwise.training.disk import saving
 from vramwise.training.parent.resuming import DATA, check_same_data
@@ -20,6 +20,7 @@ from vramwise.training.worker.isolation import check_isolation
 from vramwise.training.worker.model import load_model, load_tokenizer, pad_id
 from vramwise.training.worker.order import Rows
 from vramwise.training.worker.packing import pack
+from vramwise.training.worker.payloads import refuse_payloads, resuming
 from vramwise.training.worker.progress import Progress, say
 from vramwise.training.worker.prompts import Sample
 from vramwise.training.worker.same_result import SameResultTrainer
@@ -39,6 +40,8 @@ def train(
 
     `watch`: further callbacks, made when everything is loaded (they may want to know the rows).
     """
+    refuse_payloads(plan.resume_from)
+    _refuse_state(plan.resume_from)
     trainer = make_trainer(run, plan, progress=progress, callbacks=callbacks)
     for callback in watch(trainer):
         trainer.add_callback(callback)
@@ -54,6 +57,16 @@ def train(
     if trainer.is_world_process_zero():
         say(f"trained: {trainer.state.global_step} steps, saved in {plan.output_dir}")
     return trainer
+
+
+def _refuse_state(checkpoint: str | None) -> None:
+    """Refuse a checkpoint whose trainer_state.json is none."""
+    if checkpoint is None:
+        return
+    with resuming(checkpoint):
+        state = TrainerState.load_from_json(str(Path(checkpoint) / "trainer_state.json"))
+        if not isinstance(state.global_step, int) or not isinstance(state.log_history, list):
+            raise TypeError("trainer_state.json holds no state of a training")
 
 
 def make_trainer(

@@ -20,6 +20,7 @@ from transformers import Trainer, TrainerCallback
 from vramwise.training import checkpoints
 from vramwise.training.disk import saving
 from vramwise.training.worker.order import EpochOrder, Rows
+from vramwise.training.worker.payloads import resuming
 from vramwise.training.worker.progress import Progress
 from vramwise.training.worker.prompts import IGNORED
 
@@ -121,6 +122,22 @@ class SameResultTrainer(Trainer):
             self.control.should_training_stop = True
             return
         super()._run_epoch(*arguments, **more)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        with resuming(resume_from_checkpoint):
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        with resuming(checkpoint):
+            super()._load_optimizer_and_scheduler(checkpoint)
+
+    def _load_scaler(self, checkpoint: str | None) -> None:
+        with resuming(checkpoint):
+            super()._load_scaler(checkpoint)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        with resuming(checkpoint):
+            super()._load_rng_state(checkpoint)
 
     def _get_output_dir(self, trial: Any) -> str:
         return self._saving_to or str(super()._get_output_dir(trial))

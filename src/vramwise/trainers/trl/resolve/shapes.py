@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vramwise.facts.attention import supports_packing
 from vramwise.trainers.arguments import Arguments
+from vramwise.units import whole_number
 
 # What a row without limit is counted with where nobody knows the data.
 UNLIMITED = 32_768
@@ -97,4 +98,5 @@ def _padding(args: Arguments, kind: str, length: int, packed: bool) -> None:
 
 
 def _number(written: object) -> int:
-    return int(written) if isinstance(written, str) and written.isdigit() else 1
+    number = whole_number(written) if isinstance(written, str) else None
+    return 1 if number is None else number

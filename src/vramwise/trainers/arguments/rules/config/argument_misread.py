@@ -9,6 +9,7 @@ from vramwise.timeline import MemoryReport
 from vramwise.trainers.arguments.parsing import NO
 from vramwise.trainers.arguments.trainer import trainer_of
 from vramwise.types import Fix, RunSpec, Severity, join_key
+from vramwise.units import whole_number
 
 _BASE = "model_name_or_path: Qwen/Qwen3-4B\nstage: sft\ndo_train: true\nfinetuning_type: lora\ndataset: identity\n"
 
@@ -50,6 +51,6 @@ def _fix(run: RunSpec, key: str) -> Fix | None:
     value = run.config.document.values[key]
     if not isinstance(value, str):
         return None
-    if value.strip().lstrip("-").isdigit():
+    if whole_number(value.strip().removeprefix("-")) is not None:
         return unsafe("Take the quotes away", set_key(key, int(value)))
     return unsafe("Take the quotes away", set_key(key, False)) if value.lower() in NO else None

@@ -1,0 +1,27 @@
+"""The tools and their titles. The server describes them to agents; the worker process runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from vramwise.mcp import knowledge
+from vramwise.mcp.fitting import fit_config
+from vramwise.mcp.verbs import Verbs
+
+
+def titled_tools(*, online: bool = False) -> dict[Callable[..., Any], str]:
+    """Every tool with its title. `online`: predict_memory may ask the hub for a model's config.json."""
+    verbs = Verbs(online=online)
+    return {
+        verbs.check_config: "Check a training config for GPU memory",
+        verbs.fix_config: "Mend a training config",
+        verbs.predict_memory: "Predict a run's GPU memory",
+        fit_config: "Fit a config to a card",
+        verbs.diagnose_failure: "Explain a failed run from its log",
+        knowledge.explain_rule: "Explain a rule",
+        knowledge.search_practice: "Search rules, keys and documentation",
+        knowledge.lookup_key: "Look up a config key",
+        knowledge.list_gpus: "List known cards",
+        knowledge.list_models: "List known models",
+    }

@@ -1,0 +1,109 @@
+"""The process that runs tools: reads calls from its standard input, writes their answers to its standard output.
+
+Python cannot interrupt a computation, so the server runs each call here and kills this process to stop one. The
+process imports no SDK, which halves the time it takes to start.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import pickle
+import signal
+import threading
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, BinaryIO, Literal
+
+from vramwise.mcp.arguments import RefusedError, run_tool
+from vramwise.mcp.tools import titled_tools
+from vramwise.units import GIB
+
+MEMORY_BYTES = 3 * GIB  # of address space: the largest answers take about 1 GiB
+READY = "ready"
+OUT_OF_MEMORY = 77  # the exit code that tells the server so
+# Seconds past the time limit after which the process ends itself: the server that should have killed it is gone.
+_GRACE_SECONDS = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A tool to run, with arguments that were validated."""
+
+    tool: str
+    arguments: dict[str, Any]
+    online: bool
+    seconds: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What became of a call: the tool's result, a sentence for the agent, or the traceback of a bug."""
+
+    kind: Literal["result", "refusal", "bug"]
+    value: Any
+
+
+def main() -> None:
+    """Say that the process is ready, then answer calls until standard input is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the server too, which decides
+    calls, answers = _claim_streams()
+    _limit_memory()
+    received: SimpleQueue[Call] = SimpleQueue()
+    threading.Thread(target=_receive, args=(calls, received), daemon=True).start()
+    _send(answers, READY)
+    while True:
+        _send(answers, _answer(received.get()))
+
+
+def _claim_streams() -> tuple[BinaryIO, BinaryIO]:
+    """The server's pipes. The tools get an empty standard input, and print to standard error."""
+    calls, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    with Path(os.devnull).open("rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)
+    return calls, answers
+
+
+def _limit_memory() -> None:
+    """Bound the address space, where the platform can."""
+    try:
+        import resource
+
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        most = MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(MEMORY_BYTES, hard)
+        resource.setrlimit(resource.RLIMIT_AS, (most, hard))
+    except (ImportError, ValueError, OSError):
+        pass
+
+
+def _receive(calls: BinaryIO, received: SimpleQueue[Call]) -> None:
+    """Pass calls on. When the server is gone the process ends at once, also in the middle of a computation."""
+    try:
+        while True:
+            received.put(pickle.load(calls))
+    finally:
+        os._exit(0)
+
+
+def _send(answers: BinaryIO, message: Any) -> None:
+    answers.write(pickle.dumps(message))
+    answers.flush()
+
+
+def _answer(call: Call) -> Answer:
+    tools = {tool.__name__: tool for tool in titled_tools(online=call.online)}
+    # A thread of C code: it also ends a computation that never lets another Python thread run.
+    faulthandler.dump_traceback_later(call.seconds + _GRACE_SECONDS, exit=True)
+    try:
+        return Answer(kind="result", value=run_tool(tools[call.tool], call.arguments))
+    except RefusedError as error:
+        return Answer(kind="refusal", value=str(error))
+    except MemoryError:
+        os._exit(OUT_OF_MEMORY)
+    except Exception:
+        return Answer(kind="bug", value=traceback.format_exc())
+    finally:
+        faulthandler.cancel_dump_traceback_later()

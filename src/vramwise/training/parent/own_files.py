@@ -1,0 +1,122 @@
+"""Which files of an output_dir earlier runs wrote: kept in `.vramwise-written.json`, and bound to that very folder.
+
+When a run begins, what is there and not ours is written down; when it ends, also what it wrote. A run that was killed
+wrote everything that was not there before. A file that somebody changed since, and a folder that was copied or
+downloaded with its list, are not ours: by size, time and the folder's inode.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vramwise.errors import VramwiseError
+from vramwise.files import write_new
+from vramwise.training.parent.written_names import ANY_FILE, ANY_FOLDER, RECORDS, matches
+from vramwise.training.plan import PLAN_FILE
+
+LIST = ".vramwise-written.json"
+_MOST_BYTES = 4 * 1024**2
+Stamp = tuple[int, int]  # size and time of change; of a folder zeros, because its content changes as it should
+_FOLDER: Stamp = (0, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnFiles:
+    """What is known of one output_dir. `kept`: not ours when the run began; `written`: None where it has not ended."""
+
+    known: bool = False
+    kept: Mapping[str, Stamp] = field(default_factory=dict)
+    written: Mapping[str, Stamp] | None = field(default_factory=dict)
+    records: bool = False  # the plan in the folder is ours, and so are the records beside it
+
+    def wrote(self, name: str, stamp: Stamp) -> bool:
+        """Whether an earlier run wrote this file, and nobody since."""
+        if self.records and matches(name, RECORDS):
+            return True
+        if not self.known:
+            return False
+        return name not in self.kept if self.written is None else self.written.get(name) == stamp
+
+
+def own_files(output_dir: str | Path) -> OwnFiles:
+    """What earlier runs wrote into this folder."""
+    records = _is_plan(Path(output_dir) / PLAN_FILE)
+    values = _read(Path(output_dir) / LIST)
+    try:
+        if values.get("folder") != Path(output_dir).stat().st_ino:
+            return OwnFiles(records=records)
+        written = values["written"]
+        kept = _stamps(values["kept"])
+        return OwnFiles(known=True, kept=kept, written=None if written is None else _stamps(written), records=records)
+    except (OSError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError):
+        return OwnFiles(records=records)
+
+
+def entries(output_dir: str | Path) -> dict[str, Stamp]:
+    """Every file and folder in output_dir that has a name which some run writes."""
+    found = {}
+    try:
+        with os.scandir(output_dir) as listed:
+            for entry in listed:
+                folder = entry.is_dir()
+                if matches(entry.name, ANY_FOLDER if folder else ANY_FILE):
+                    found[entry.name] = _FOLDER if folder else _stamp(entry)
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise VramwiseError(f"output_dir {output_dir} cannot be read: {error.strerror}") from error
+    return found
+
+
+def _stamp(entry: os.DirEntry[str]) -> Stamp:
+    try:
+        status = entry.stat()
+    except OSError:  # a link that leads nowhere
+        status = entry.stat(follow_symlinks=False)
+    return status.st_size, status.st_mtime_ns
+
+
+@contextmanager
+def recorded(output_dir: str | Path) -> Iterator[None]:
+    """Around a run: what was there before it, and afterwards what it wrote. A list that cannot be read starts anew."""
+    Path(output_dir).mkdir(parents=True, exist_ok=True)
+    own = own_files(output_dir)
+    kept = {name: stamp for name, stamp in entries(output_dir).items() if not own.wrote(name, stamp)}
+    _write(output_dir, kept, None)
+    try:
+        yield
+    finally:
+        with suppress(VramwiseError, OSError):  # a full disk: the run counts as killed, which says the same
+            written = {name: stamp for name, stamp in entries(output_dir).items() if kept.get(name) != stamp}
+            _write(output_dir, {name: stamp for name, stamp in kept.items() if name not in written}, written)
+
+
+def _write(output_dir: str | Path, kept: Mapping[str, Stamp], written: Mapping[str, Stamp] | None) -> None:
+    folder = Path(output_dir)
+    values = {"format": 1, "folder": folder.stat().st_ino, "kept": kept, "written": written}
+    write_new(folder / LIST, json.dumps(values, indent=1).encode() + b"\n")
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        with path.open("rb") as file:
+            values = json.loads(file.read(_MOST_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+def _stamps(values: Mapping[str, Any]) -> dict[str, Stamp]:
+    return {str(name): (int(size), int(time)) for name, (size, time) in values.items()}
+
+
+def _is_plan(path: Path) -> bool:
+    """Whether a file is the journal of a run, of this or an earlier version."""
+    values = _read(path) if path.is_file() else {}
+    return isinstance(values.get("format"), int) and {"config_path", "output_dir", "attempt"} <= values.keys()

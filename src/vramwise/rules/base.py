@@ -6,9 +6,10 @@ and what `vramwise explain` prints. `bad` and `good` are the test, the page's ex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from inspect import cleandoc
+from typing import Any, Literal
 
 from vramwise.timeline import MemoryReport
 from vramwise.types import Change, Edit, Fix, Place, RunSpec, Severity
@@ -63,6 +64,18 @@ class Rule:
     also: tuple[Severity, ...] = ()
     # It hurts by the memory it takes, and by nothing else: where the card has room to spare, it only informs.
     costs_memory: bool = False
+    # `check` predicts the run with its remedy and reports both; "fixed segments": only where segments do not grow.
+    figured: Literal["no", "yes", "fixed segments"] = "no"
+    # What becomes of a finding whose remedy is predicted to save nothing here.
+    without_gain: Literal["stays", "lighter", "dropped"] = "stays"
+    # Settings of the run with its remedy, where no edit of the file makes it.
+    remedied: Mapping[str, Any] = field(default_factory=dict)
+    # The file as a whole is unusable: it holds values that its keys do not take.
+    unusable: bool = False
+    # The run does not fit its card.
+    misfit: bool = False
+    # The embedded engine makes it moot.
+    moot_when_embedded: bool = False
 
     @property
     def severities(self) -> tuple[Severity, ...]:
@@ -107,9 +120,12 @@ def rule(
     good_options: str | None = None,
     beyond_trainer: str = "",
     also: tuple[Severity, ...] = (),
-    costs_memory: bool = False,
+    **more: Any,
 ) -> Callable[[Check], Rule]:
-    """Turn a check function into a Rule; its docstring's first line is the title, the rest the documentation."""
+    """Turn a check function into a Rule; its docstring's first line is the title, the rest the documentation.
+
+    `more`: attributes of Rule that most rules leave at their defaults.
+    """
     if topic not in TOPICS or not needs <= NEEDS:
         raise ValueError(f"rule {id}: unknown topic or need")
 
@@ -130,7 +146,7 @@ def rule(
             documentation=documentation.strip(),
             run=check,
             also=also,
-            costs_memory=costs_memory,
+            **more,
         )
 
     return wrap

@@ -24,10 +24,8 @@ from vramwise.variants.prediction import Prediction
 from vramwise.verbs.finding_severity import weighed
 from vramwise.verbs.fitting.ways_out import way_out
 
-WRONG_TYPES = ("wrong-type", "argument-type")
 # Not a rule, because nothing in a config can be judged by it: it says what could not be done.
 NOT_PREDICTED = "not-predicted"
-DOES_NOT_FIT = "does-not-fit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +160,7 @@ def check_subject(subject: Subject, policy: Policy | None = None) -> FileReport:
     if prediction is not None and policy.figures:
         findings, without = _with_figures(findings, subject)
     findings = [*notices, *findings]
-    error = _type_error(findings, subject.document.path) or _internal_error(findings, subject.document.path)
+    error = _type_error(findings, subject) or _internal_error(findings, subject.document.path)
     return FileReport(
         path=subject.document.path,
         error=error,
@@ -179,7 +177,8 @@ def check_subject(subject: Subject, policy: Policy | None = None) -> FileReport:
 
 def with_way_out(report: FileReport, subject: Subject) -> FileReport:
     """A report whose finding that the run does not fit ends with what makes it fit, and the command that writes it."""
-    misfits = [found for found in report.findings if found.rule == DOES_NOT_FIT and found.severity is Severity.ERROR]
+    of_fit = {rule.id for rule in rules_for(subject.trainer) if rule.misfit}
+    misfits = [found for found in report.findings if found.rule in of_fit and found.severity is Severity.ERROR]
     out = way_out(subject) if misfits and report.prediction is not None else None
     if out is None:
         return report
@@ -224,9 +223,10 @@ def _with_figures(findings: list[Finding], subject: Subject) -> tuple[list[Findi
     from vramwise.verbs.finding_figures import reserved_as_written, with_figures
 
     try:
-        figured, without = with_figures(findings, subject)
+        rules = {rule.id: rule for rule in rules_for(subject.trainer)}
+        figured, without = with_figures(findings, rules, subject)
         capacity = subject.prediction().capacity_bytes
-        return weighed(figured, rules_for(subject.trainer), lambda: reserved_as_written(subject), capacity), without
+        return weighed(figured, rules, lambda: reserved_as_written(subject), capacity), without
     except Exception as error:
         return [internal_error("the prediction of a remedy", error), *findings], ()
 
@@ -256,11 +256,12 @@ def named_files(paths: Sequence[str]) -> Iterator[tuple[str, ConfigError | None]
                 yield name, None
 
 
-def _type_error(findings: Sequence[Finding], path: str) -> ConfigError | None:
+def _type_error(findings: Sequence[Finding], subject: Subject) -> ConfigError | None:
     """Values of a wrong type are findings, all of them; the first is also why the file as a whole is unusable."""
-    wrong = [found for found in findings if found.rule in WRONG_TYPES]
+    of_types = {rule.id for rule in rules_for(subject.trainer) if rule.unusable}
+    wrong = [found for found in findings if found.rule in of_types]
     if not wrong:
         return None
     more = f" (and {len(wrong) - 1} more of a wrong type)" if len(wrong) > 1 else ""
     place = wrong[0].place
-    return ConfigError(wrong[0].message + more, line=place.line, column=place.column, path=path)
+    return ConfigError(wrong[0].message + more, line=place.line, column=place.column, path=subject.document.path)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
 from vramwise.allocator.variables import EXPANDABLE
 from vramwise.documents.edit import EditRefused, apply_edits
 from vramwise.errors import VramwiseError
+from vramwise.rules.base import Rule
 from vramwise.subject import Subject
 from vramwise.types import Finding, RunSpec, Severity
 from vramwise.units import gib
@@ -25,31 +26,29 @@ _FEWEST_BATCHES = 4
 _MOST_SAMPLES = 1_000_000
 # Where the run itself has more events than this, each further prediction takes half a second: findings do without.
 _MOST_EVENTS = 250_000
-_MISFIT = "does-not-fit"
-_FIGURED = (
-    "eval-batch-differs",
-    "unpadded-sequences",
-    "allocator-not-expandable",
-    "fsdp-accumulates-whole-gradients",
-    "logits-dominate",
-)
-# These are said for the sake of their remedy: where it brings nothing here, there is nothing to say.
-_WORTH_THEIR_REMEDY = frozenset({"logits-dominate"})
 
 
-def with_figures(findings: Sequence[Finding], subject: Subject) -> tuple[list[Finding], tuple[str, ...]]:
+def with_figures(
+    findings: Sequence[Finding], rules: Mapping[str, Rule], subject: Subject
+) -> tuple[list[Finding], tuple[str, ...]]:
     """The findings; those that a prediction can put in figures say what they reserve and what their remedy would.
 
-    And the rules whose figures were left out because they would take too long.
+    And the rules whose figures were left out because they would take too long. `rules`: by id.
     """
-    findings = [_left_open(finding, subject) if finding.rule == _MISFIT else finding for finding in findings]
-    wanted = [finding for finding in findings if _can_be_figured(finding, subject.run)]
+    misfits = [finding for finding in findings if finding.rule in rules and rules[finding.rule].misfit]
+    findings = [_left_open(finding, subject) if finding in misfits else finding for finding in findings]
+    wanted = [
+        finding for finding in findings if finding.rule in rules and _can_be_figured(rules[finding.rule], subject.run)
+    ]
     if not wanted or subject.model is None:
         return list(findings), ()
     if len(subject.prediction().short_timeline.events) > _MOST_EVENTS:
         return list(findings), tuple(dict.fromkeys([finding.rule for finding in wanted]))
     as_written = cache(lambda: reserved_as_written(subject))
-    figured = [_figured(finding, subject, as_written) if finding in wanted else finding for finding in findings]
+    figured = [
+        _figured(finding, rules[finding.rule], subject, as_written) if finding in wanted else finding
+        for finding in findings
+    ]
     return [finding for finding in figured if finding is not None], ()
 
 
@@ -80,11 +79,11 @@ def _left_open(finding: Finding, subject: Subject) -> Finding:
     return replace(finding, severity=Severity.WARNING, message=message)
 
 
-def _can_be_figured(finding: Finding, run: RunSpec) -> bool:
+def _can_be_figured(rule: Rule, run: RunSpec) -> bool:
     """Padding is worth nothing where segments grow: whatever the width, it comes out of the same segment."""
-    if finding.rule == "unpadded-sequences" and EXPANDABLE in run.allocator.settings:
-        return False
-    return finding.rule in _FIGURED
+    if rule.figured == "fixed segments":
+        return EXPANDABLE not in run.allocator.settings
+    return rule.figured == "yes"
 
 
 def _varies(run: RunSpec) -> bool:
@@ -92,8 +91,8 @@ def _varies(run: RunSpec) -> bool:
     return not run.shapes.constant_shapes and EXPANDABLE not in run.allocator.settings
 
 
-def _figured(finding: Finding, subject: Subject, as_written: Callable[[], int | None]) -> Finding | None:
-    other = _remedied(finding, subject)
+def _figured(finding: Finding, rule: Rule, subject: Subject, as_written: Callable[[], int | None]) -> Finding | None:
+    other = _remedied(finding, rule, subject)
     if other is None:
         return finding
     varied = _varies(subject.run)
@@ -101,22 +100,24 @@ def _figured(finding: Finding, subject: Subject, as_written: Callable[[], int | 
     if now is None or then is None:
         return finding
     if now <= then * (1 + _WORTH_SAYING):
-        return None if finding.rule in _WORTH_THEIR_REMEDY else _costless(finding)
+        return _costless(finding, rule)
     longest = subject.run.keys.get("sequence_len", "sequence_len")
     data = f" with lengths spread up to {longest}" if varied and subject.data.train is None else ""
     return replace(finding, message=f"{finding.message}; predicted to reserve {gib(now)} instead of {gib(then)}{data}")
 
 
-def _costless(finding: Finding) -> Finding:
-    """Widths that vary at no cost here are worth a note."""
-    if finding.rule != "unpadded-sequences":
+def _costless(finding: Finding, rule: Rule) -> Finding | None:
+    """A finding whose remedy saves nothing here; None where it is then not worth reporting."""
+    if rule.without_gain == "dropped":
+        return None
+    if rule.without_gain == "stays":
         return finding
     return lighter(replace(finding, message=f"{finding.message}; predicted to cost nothing here"))
 
 
-def _remedied(finding: Finding, subject: Subject) -> Subject | None:
-    if finding.rule == "allocator-not-expandable":
-        return subject.with_run(subject.run.changed(allocator=EXPANDABLE))
+def _remedied(finding: Finding, rule: Rule, subject: Subject) -> Subject | None:
+    if rule.remedied:
+        return subject.with_run(subject.run.changed(**rule.remedied))
     try:
         return subject.with_document(apply_edits(subject.document, finding.fix.edits)) if finding.fix else None
     except EditRefused:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from vramwise.rules.base import Rule
@@ -13,14 +13,14 @@ Reserved = Callable[[], int | None]
 
 
 def weighed(
-    findings: Sequence[Finding], rules: Sequence[Rule], reserved: Reserved, capacity_bytes: int | None
+    findings: Sequence[Finding], rules: Mapping[str, Rule], reserved: Reserved, capacity_bytes: int | None
 ) -> list[Finding]:
     """The findings; warnings about memory alone become notes where the run, as written, leaves room to spare.
 
     `reserved` tells what the run reserves as it is written. The remedies have a price in time, which nobody pays for
     memory that is not missed: a note's remedy is made on request.
     """
-    memory_alone = {rule.id for rule in rules if rule.costs_memory}
+    memory_alone = {rule.id for rule in rules.values() if rule.costs_memory}
     light = [found for found in findings if found.rule in memory_alone and found.severity is Severity.WARNING]
     if not light or not capacity_bytes:
         return list(findings)

@@ -13,6 +13,7 @@ from vramwise.units import gib, readable
 @rule(
     id="does-not-fit",
     severity=Severity.ERROR,
+    misfit=True,
     topic="allocator",
     needs={"memory"},
     bad=(

@@ -14,6 +14,7 @@ from vramwise.variants import changes
     id="eval-batch-differs",
     severity=Severity.WARNING,
     costs_memory=True,
+    figured="yes",
     topic="eval",
     bad="micro_batch_size: 4\neval_batch_size: 16\nval_set_size: 0.05\nevals_per_epoch: 2\n",
     good="micro_batch_size: 4\neval_batch_size: 4\nval_set_size: 0.05\nevals_per_epoch: 2\n",

@@ -18,6 +18,8 @@ _SHARE = 0.05
 @rule(
     id="logits-dominate",
     severity=Severity.WARNING,
+    figured="yes",
+    without_gain="dropped",
     topic="loss",
     needs={"memory"},
     bad=(

@@ -14,6 +14,7 @@ from vramwise.variants import changes
     id="fsdp-accumulates-whole-gradients",
     severity=Severity.WARNING,
     costs_memory=True,
+    figured="yes",
     topic="sharding",
     options="--gpus 4",
     bad="micro_batch_size: 1\ngradient_accumulation_steps: 4\nfsdp_version: 2\n"

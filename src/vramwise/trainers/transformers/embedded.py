@@ -9,7 +9,7 @@ from typing import Any, cast
 from vramwise.allocator.variables import settings_in_force
 from vramwise.rules.base import Rule
 from vramwise.trainers.base import SideFiles, Spelling, Trainer
-from vramwise.trainers.transformers.trainer import MOOT, as_plain_trainer, lacks
+from vramwise.trainers.transformers.trainer import as_plain_trainer, lacks
 from vramwise.types import Change, Document, Origin, RunSpec, Target
 
 
@@ -32,7 +32,7 @@ class EmbeddedOn:
 
     def rules(self) -> Sequence[Rule]:
         """The trainer's, less those that the engine makes moot."""
-        return [rule for rule in self._owner.rules() if rule.id not in MOOT]
+        return [rule for rule in self._owner.rules() if not rule.moot_when_embedded]
 
 
 def embedded_on(owner: Trainer) -> Trainer:

@@ -16,9 +16,6 @@ from vramwise.trainers.base import SideFiles, Spelling
 from vramwise.trainers.experts import expert_masks
 from vramwise.types import Change, Document, Origin, RunSpec, Target, neutral
 
-# Of no concern here: no fp32 embeddings are kept, and the allocator is set by `vramwise train` itself.
-MOOT = frozenset({"fp32-embeddings", "allocator-not-expandable"})
-
 # Fields whose keys it does not take, and values of others.
 _LACKING = frozenset({"fused_lora", "expert_quantization", "empty_cache_at_eval"})
 _NOT = {
@@ -73,7 +70,7 @@ class PlainTransformers(Axolotl):
 
     def rules(self) -> Sequence[Rule]:
         """The rules about the file, less those that this engine makes moot."""
-        return [rule for rule in super().rules() if rule.id not in MOOT]
+        return [rule for rule in super().rules() if not rule.moot_when_embedded]
 
 
 def lacks(change: Change) -> bool:

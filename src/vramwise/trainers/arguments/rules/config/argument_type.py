@@ -15,6 +15,7 @@ _STRATEGIES = ("eval_strategy", "save_strategy", "logging_strategy")
 @rule(
     id="argument-type",
     severity=Severity.ERROR,
+    unusable=True,
     topic="config",
     bad="model_name_or_path: Qwen/Qwen3-0.6B\ndataset_name: trl-lib/tldr\nmax_steps: 100\neval_strategy: no\n",
     good="model_name_or_path: Qwen/Qwen3-0.6B\ndataset_name: trl-lib/tldr\nmax_steps: 100\neval_strategy: 'no'\n",

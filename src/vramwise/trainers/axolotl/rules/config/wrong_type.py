@@ -17,6 +17,7 @@ _STRATEGIES = ("eval_strategy", "evaluation_strategy", "save_strategy")
 @rule(
     id="wrong-type",
     severity=Severity.ERROR,
+    unusable=True,
     topic="config",
     bad="base_model: meta-llama/Llama-3.2-1B\nwarmup_steps: 0.1\nlora_modules_to_save: lm_head\n",
     good="base_model: meta-llama/Llama-3.2-1B\nwarmup_ratio: 0.1\nlora_modules_to_save:\n  - lm_head\n",

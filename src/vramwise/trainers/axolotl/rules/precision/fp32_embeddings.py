@@ -18,6 +18,7 @@ _NO_ATTENTION = re.compile(r"(?<![a-z])(falcon[-_]?)?(mamba|rwkv)", re.IGNORECAS
     id="fp32-embeddings",
     severity=Severity.WARNING,
     costs_memory=True,
+    moot_when_embedded=True,
     topic="precision",
     bad="base_model: meta-llama/Llama-3.2-1B\nbf16: true\nattn_implementation: sdpa\n",
     good="base_model: meta-llama/Llama-3.2-1B\nbf16: true\nattn_implementation: flash_attention_2\n",

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramwise.errors import VramwiseError
-from vramwise.facts.towers import around_text
 from vramwise.families import find_type, llama
 from vramwise.families.base import Mixture, ModelType
 from vramwise.families.config_fields import MANY, Fields
+from vramwise.families.towers import around_text
 from vramwise.types import ModelSpec
 
 # The deepest models, made by stacking others, have some 315 layers; each takes time and memory to simulate.

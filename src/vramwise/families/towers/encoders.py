@@ -1,67 +1,25 @@
-"""What a multimodal model holds besides its text model: the parameters of the vision tower and the projector.
-
-They are loaded and take memory even if only text is trained. Knows SigLIP, CLIP and Pixtral towers with the projectors
-of Gemma 3, LLaVA and Mistral 3 (transformers 5.22), exactly, and those of `more_towers`; of any other it says that it
-is left out.
-"""
+"""SigLIP, CLIP and Pixtral towers, with the projectors of Gemma 3, LLaVA and Mistral 3 (transformers 5.22)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
-from vramwise.facts.more_towers import TOWERS
 from vramwise.families.config_fields import MANY, Fields
-
-# name, shape, kind: as in `families.parts.Parameter`
-Part = tuple[str, tuple[int, ...], str]
+from vramwise.families.towers.parts import Part, linear, norm
 
 _SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "image_size", "patch_size")
-_DEFAULTS = {
+DEFAULTS = {
     "siglip_vision_model": dict(zip(_SIZES, (768, 3072, 12, 224, 16), strict=True)),
     "clip_vision_model": dict(zip(_SIZES, (768, 3072, 12, 224, 32), strict=True)),
     "pixtral": dict(zip(_SIZES, (1024, 4096, 24, 1024, 16), strict=True)),
 }
 # Multimodal types whose projector is known; others keep their text model under the same name.
-_PROJECTED = ("gemma3", "llava", "mistral3")
-
-
-def around_text(config: Mapping[str, Any], *, text_hidden: int, source: str) -> dict[str, Any]:
-    """The ModelSpec fields about everything that is not the text model. Empty for a plain text model."""
-    outer = Fields(config, {"num_channels": 3}, source)
-    vision = outer.mapping("vision_config")
-    more = TOWERS.get(outer.text("model_type") or "")
-    if more is not None:
-        return more(outer, text_hidden)
-    if not vision:
-        missing = "audio_config" if outer.mapping("audio_config") else ""
-        return {"text_part": "language_model", "left_out": missing} if missing else {}
-    tower_type = Fields(vision, {}, f"{source} (vision_config)").text("model_type") or ""
-    model_type = outer.text("model_type") or ""
-    if tower_type not in _DEFAULTS or model_type not in _PROJECTED:
-        return {"text_part": "language_model", "left_out": f"vision_config ({tower_type or model_type})"}
-    fields = Fields(vision, _DEFAULTS[tower_type], f"{source} (vision_config)")
-    parts = [*_TOWERS[tower_type](fields), *_projector(outer, fields, model_type, text_hidden)]
-    return {
-        "text_part": "language_model",
-        "tower": tuple((f"model.{name}", shape, kind) for name, shape, kind in parts),
-    }
-
-
-def _linear(name: str, inputs: int, outputs: int, bias: bool) -> Iterator[Part]:
-    yield f"{name}.weight", (outputs, inputs), "linear"
-    if bias:
-        yield f"{name}.bias", (outputs,), "bias"
-
-
-def _layer_norm(name: str, size: int) -> Iterator[Part]:
-    yield f"{name}.weight", (size,), "norm"
-    yield f"{name}.bias", (size,), "norm"
+PROJECTED = ("gemma3", "llava", "mistral3")
 
 
 def _attention(name: str, hidden: int, out: str, bias: bool) -> Iterator[Part]:
     for projection in ("k_proj", "v_proj", "q_proj", out):
-        yield from _linear(f"{name}.{projection}", hidden, hidden, bias)
+        yield from linear(f"{name}.{projection}", hidden, hidden, bias)
 
 
 def _patch(fields: Fields, name: str) -> Part:
@@ -76,8 +34,8 @@ def _positions(fields: Fields) -> int:
 
 def _encoder_mlp(name: str, fields: Fields) -> Iterator[Part]:
     hidden, inner = fields.integer("hidden_size"), fields.integer("intermediate_size")
-    yield from _linear(f"{name}.fc1", hidden, inner, True)
-    yield from _linear(f"{name}.fc2", inner, hidden, True)
+    yield from linear(f"{name}.fc1", hidden, inner, True)
+    yield from linear(f"{name}.fc2", inner, hidden, True)
 
 
 def _siglip(fields: Fields) -> Iterator[Part]:
@@ -87,11 +45,11 @@ def _siglip(fields: Fields) -> Iterator[Part]:
     yield "vision_tower.embeddings.position_embedding.weight", (_positions(fields), hidden), "embedding"
     for layer in range(fields.integer("num_hidden_layers", most=MANY)):
         name = f"vision_tower.encoder.layers.{layer}"
-        yield from _layer_norm(f"{name}.layer_norm1", hidden)
+        yield from norm(f"{name}.layer_norm1", hidden)
         yield from _attention(f"{name}.self_attn", hidden, "out_proj", True)
-        yield from _layer_norm(f"{name}.layer_norm2", hidden)
+        yield from norm(f"{name}.layer_norm2", hidden)
         yield from _encoder_mlp(f"{name}.mlp", fields)
-    yield from _layer_norm("vision_tower.post_layernorm", hidden)
+    yield from norm("vision_tower.post_layernorm", hidden)
     if fields.get("vision_use_head") is None or fields.flag("vision_use_head"):
         yield from _pooling_head(fields)
 
@@ -101,8 +59,8 @@ def _pooling_head(fields: Fields) -> Iterator[Part]:
     yield "vision_tower.head.probe", (1, 1, hidden), "other"
     yield "vision_tower.head.attention.in_proj_weight", (3 * hidden, hidden), "other"
     yield "vision_tower.head.attention.in_proj_bias", (3 * hidden,), "other"
-    yield from _linear("vision_tower.head.attention.out_proj", hidden, hidden, True)
-    yield from _layer_norm("vision_tower.head.layernorm", hidden)
+    yield from linear("vision_tower.head.attention.out_proj", hidden, hidden, True)
+    yield from norm("vision_tower.head.layernorm", hidden)
     yield from _encoder_mlp("vision_tower.head.mlp", fields)
 
 
@@ -111,14 +69,14 @@ def _clip(fields: Fields) -> Iterator[Part]:
     yield "vision_tower.embeddings.class_embedding", (hidden,), "other"
     yield _patch(fields, "vision_tower.embeddings.patch_embedding")
     yield "vision_tower.embeddings.position_embedding.weight", (_positions(fields) + 1, hidden), "embedding"
-    yield from _layer_norm("vision_tower.pre_layrnorm", hidden)  # spelled so in transformers
+    yield from norm("vision_tower.pre_layrnorm", hidden)  # spelled so in transformers
     for layer in range(fields.integer("num_hidden_layers", most=MANY)):
         name = f"vision_tower.encoder.layers.{layer}"
         yield from _attention(f"{name}.self_attn", hidden, "out_proj", True)
-        yield from _layer_norm(f"{name}.layer_norm1", hidden)
+        yield from norm(f"{name}.layer_norm1", hidden)
         yield from _encoder_mlp(f"{name}.mlp", fields)
-        yield from _layer_norm(f"{name}.layer_norm2", hidden)
-    yield from _layer_norm("vision_tower.post_layernorm", hidden)
+        yield from norm(f"{name}.layer_norm2", hidden)
+    yield from norm("vision_tower.post_layernorm", hidden)
 
 
 def _pixtral(fields: Fields) -> Iterator[Part]:
@@ -128,17 +86,18 @@ def _pixtral(fields: Fields) -> Iterator[Part]:
     for layer in range(fields.integer("num_hidden_layers", most=MANY)):
         name = f"vision_tower.transformer.layers.{layer}"
         yield f"{name}.attention_norm.weight", (hidden,), "norm"
-        yield from _linear(f"{name}.feed_forward.gate_proj", hidden, inner, False)
-        yield from _linear(f"{name}.feed_forward.up_proj", hidden, inner, False)
-        yield from _linear(f"{name}.feed_forward.down_proj", inner, hidden, False)
+        yield from linear(f"{name}.feed_forward.gate_proj", hidden, inner, False)
+        yield from linear(f"{name}.feed_forward.up_proj", hidden, inner, False)
+        yield from linear(f"{name}.feed_forward.down_proj", inner, hidden, False)
         yield from _attention(f"{name}.attention", hidden, "o_proj", False)
         yield f"{name}.ffn_norm.weight", (hidden,), "norm"
 
 
-_TOWERS = {"siglip_vision_model": _siglip, "clip_vision_model": _clip, "pixtral": _pixtral}
+ENCODERS = {"siglip_vision_model": _siglip, "clip_vision_model": _clip, "pixtral": _pixtral}
 
 
-def _projector(outer: Fields, vision: Fields, model_type: str, text_hidden: int) -> Iterator[Part]:
+def projector(outer: Fields, vision: Fields, model_type: str, text_hidden: int) -> Iterator[Part]:
+    """What brings the tower's output to the width of the text model."""
     hidden = vision.integer("hidden_size")
     if model_type == "gemma3":
         yield "multi_modal_projector.mm_input_projection_weight", (hidden, text_hidden), "other"
@@ -152,8 +111,8 @@ def _projector(outer: Fields, vision: Fields, model_type: str, text_hidden: int)
     if model_type == "mistral3":
         merged = hidden * (outer.optional_integer("spatial_merge_size") or 2) ** 2
         yield "multi_modal_projector.norm.weight", (hidden,), "norm"
-        yield from _linear("multi_modal_projector.patch_merger.merging_layer", merged, hidden, False)
+        yield from linear("multi_modal_projector.patch_merger.merging_layer", merged, hidden, False)
     chosen = outer.get("vision_feature_layer")
     inputs = hidden * (len(chosen) if isinstance(chosen, list) else 1)
-    yield from _linear("multi_modal_projector.linear_1", inputs, text_hidden, bias)
-    yield from _linear("multi_modal_projector.linear_2", text_hidden, text_hidden, bias)
+    yield from linear("multi_modal_projector.linear_1", inputs, text_hidden, bias)
+    yield from linear("multi_modal_projector.linear_2", text_hidden, text_hidden, bias)

@@ -21,7 +21,7 @@ from vramwise.render.outward import unstyle
 from vramwise.render.prediction_text import describe
 from vramwise.render.report_json import finding_json
 from vramwise.render.speed_text import speed_figures
-from vramwise.render.verdict_text import EFFECTS, effect, error_lines, headline, reasons
+from vramwise.render.verdict_text import EFFECTS, effect, error_lines, reasons, sentence
 from vramwise.subject import Subject
 from vramwise.trainers.compose import composing_trainers
 from vramwise.trainers.registry import all_trainers
@@ -73,7 +73,7 @@ def _verdict_view(subject: Subject, prediction: Prediction, verdict: Verdict) ->
     return {
         "state": _STATES.get(verdict.kind, "open"),
         "fits": prediction.fits,
-        "headline": unstyle(headline(prediction, verdict)).lstrip("✓✗!? "),
+        "headline": sentence(prediction, verdict),
         "reasons": list(reasons(prediction, verdict)),
         "subtitle": describe(prediction),
         "bar": "".join(at_a_glance(prediction.shown, prediction.gpu, figures)),
@@ -129,7 +129,7 @@ def cards_view(prediction: Prediction) -> list[dict[str, Any]]:
     shown = []
     for name, on in on_cards(prediction):
         verdict = on.verdict()
-        shown.append({"name": name, "kind": verdict.kind, "words": unstyle(headline(on, verdict)).lstrip("✓✗!? ")})
+        shown.append({"name": name, "kind": verdict.kind, "words": sentence(on, verdict)})
     return shown
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from vramwise.render.outward import unstyle
 from vramwise.render.prediction_text import breakdown_rows
 from vramwise.render.report_json import finding_json, stack_json
 from vramwise.render.speed_text import speed_json
-from vramwise.render.verdict_text import as_options, effect, fit_command, headline, reasons
+from vramwise.render.verdict_text import as_options, effect, fit_command, reasons, sentence
 from vramwise.timeline import MemoryReport
 from vramwise.variants.prediction import Prediction
 from vramwise.verbs.predict import Answer, WhatIf
@@ -48,7 +47,7 @@ def prediction_json(prediction: Prediction, answer: Answer | None = None) -> dic
         "stack": stack_json(prediction.run.target.stack),
         "assumptions": list(prediction.assumptions),
         "expected_error": asdict(prediction.expected_error),
-        "verdict": {**asdict(verdict), "text": unstyle(headline(prediction, verdict))},
+        "verdict": {**asdict(verdict), "text": sentence(prediction, verdict, signed=True)},
         "peak_at": {"step": needs.peak_step, "phase": needs.peak_phase},
         "reasons": list(reasons(prediction, verdict)),
         "range": prediction.bounds and asdict(prediction.bounds),

@@ -25,17 +25,24 @@ EFFECTS = {"same": "same result", "rounding": "same mathematics, other kernels",
 
 
 def headline(prediction: Prediction, verdict: Verdict | None = None) -> str:
-    """One short line: the verdict and its figures."""
+    """One short line for a terminal: the verdict with its sign, and its figures."""
     verdict = verdict or prediction.verdict()
-    if verdict.kind == "no_card":
-        return f"{_needs(prediction)}; name a card with --gpu to see whether it fits"
-    sign, colour = SIGNS[verdict.kind]
     said, figures = _said(prediction, verdict)
-    return f"{style(f'{sign} {said}', fg=colour, bold=True)}{figures}"
+    sign, colour = SIGNS.get(verdict.kind, ("", None))
+    return f"{style(f'{sign} {said}', fg=colour, bold=True)}{figures}" if sign else f"{said}{figures}"
+
+
+def sentence(prediction: Prediction, verdict: Verdict | None = None, *, signed: bool = False) -> str:
+    """The same line as plain text; `signed`: with its sign in front."""
+    verdict = verdict or prediction.verdict()
+    sign = SIGNS.get(verdict.kind, ("", None))[0] if signed else ""
+    return " ".join(filter(None, (sign, "".join(_said(prediction, verdict)))))
 
 
 def _said(prediction: Prediction, verdict: Verdict) -> tuple[str, str]:
     """The verdict, and what is behind the colon."""
+    if verdict.kind == "no_card":
+        return _needs(prediction), "; name a card with --gpu to see whether it fits"
     on, room = where(prediction), _room(prediction)
     short = f"{readable(verdict.short_bytes)} short{on}"
     if verdict.kind == "fits":

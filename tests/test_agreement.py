@@ -47,9 +47,17 @@ attn_implementation: flash_attention_2
 
 
 def cases():
+    """Every example on every card, then some of the rules' examples and of the corpus."""
+    return [*examples(), *others()]
+
+
+def examples():
     for path in sorted((ROOT / "examples").glob("*.yml")):
         for card in CARDS:
             yield pytest.param(path.read_text(), card, id=f"{path.name}, {card}")
+
+
+def others():
     bad = [(rule.id, rule.bad) for rule in vramwise.rules() if "base_model:" in rule.bad][::EVERY_RULE]
     files = [(path.name, path.read_text()) for path in sorted(CORPUS.glob("*.y*ml"))[::EVERY_FILE]]
     for number, (name, text) in enumerate([*bad, *files]):

@@ -8,18 +8,23 @@ import sys
 import time
 from pathlib import Path
 
-import anyio
-from mcp.client import Client
-from mcp.client.stdio import StdioServerParameters, stdio_client
+from installed import Later
 
+anyio = Later("anyio")
+client = Later("mcp.client")
+stdio = Later("mcp.client.stdio")
 ROOT = Path(__file__).parents[2]
 SOURCE = str(ROOT / "src")
 
 
+def make_server(**options):
+    from vramwise.mcp import server
+
+    return server.make_server(**options)
+
+
 def ask(tool, arguments=None, **server):
     """One call in memory: the result."""
-    from vramwise.mcp.server import make_server
-
     return talk(make_server(**server), lambda client: client.call_tool(tool, arguments or {}))
 
 
@@ -27,8 +32,8 @@ def talk(server, conversation):
     """A conversation with a server, a transport or a URL."""
 
     async def session():
-        async with Client(server) as client:
-            return await conversation(client)
+        async with client.Client(server) as connected:
+            return await conversation(connected)
 
     return anyio.run(session)
 
@@ -38,10 +43,10 @@ def environment():
 
 
 def over_stdio(conversation, *words):
-    started = StdioServerParameters(
+    started = stdio.StdioServerParameters(
         command=sys.executable, args=["-m", "vramwise", "mcp", *words], env=environment(), cwd=str(ROOT)
     )
-    return talk(stdio_client(started), conversation)
+    return talk(stdio.stdio_client(started), conversation)
 
 
 @contextlib.contextmanager

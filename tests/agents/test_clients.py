@@ -6,6 +6,8 @@ import tomllib
 
 import pytest
 
+from installed import need
+
 ENTRY = {"command": sys.executable, "args": ["-m", "vramwise", "mcp"]}
 FILES = {
     "claude": (".mcp.json", "mcpServers"),
@@ -106,7 +108,7 @@ def test_without_the_extra_it_is_one_sentence(vramwise, monkeypatch):
 
 
 def test_the_doctor_asks_the_server(vramwise, monkeypatch):
-    pytest.importorskip("mcp")
+    need("mcp")
     from agent_sessions import SOURCE
 
     monkeypatch.setenv("PYTHONPATH", SOURCE)

@@ -6,11 +6,12 @@ import json
 import socket
 
 import pytest
-
-pytest.importorskip("mcp")
-
 from agent_sessions import ROOT, http_server, over_stdio, talk
-from mcp.shared.exceptions import MCPError
+
+from installed import Later, needs
+
+pytestmark = needs("mcp")
+exceptions = Later("mcp.shared.exceptions")
 
 SMALL = "base_model: HuggingFaceTB/SmolLM2-135M\nadapter: lora\nlora_r: 8\nlora_alpha: 16\nsequence_len: 512\n"
 ASKED = {"config": SMALL, "gpu": "rtx-4090"}
@@ -89,7 +90,7 @@ def test_a_path_is_a_text_like_any_other(port):
     async def asked(client):
         named = await client.call_tool("check_config", {"config": str(ROOT / "examples" / "qlora.yml")})
         log = await client.call_tool("diagnose_failure", {"log": str(ROOT / "examples" / "picture.log")})
-        with pytest.raises(MCPError):
+        with pytest.raises(exceptions.MCPError):
             await client.read_resource("file:///etc/hostname")
         return named, log
 

@@ -13,7 +13,9 @@ import yaml
 ROOT = Path(__file__).parents[2]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
 STEPS = {step["name"]: step for step in ACTION["runs"]["steps"]}
-needs_bash = pytest.mark.skipif(os.name == "nt" or not shutil.which("bash"), reason="needs bash")
+needs_bash = pytest.mark.skipif(
+    os.name == "nt" or not shutil.which("bash"), reason="bash is not installed: run the tests where it is"
+)
 
 
 def test_other_actions_are_pinned_by_commit():

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from installed import NOT_THIS_SYSTEM, posix
 from vramwise.cli.main import COMMANDS, EXAMPLES
 
 CONFIG = "base_model: meta-llama/Llama-3.2-1B\nmicro_batch_size: 1\nsequence_len: 64\n"
@@ -109,7 +110,7 @@ def test_the_examples_of_help_use_options_that_exist(vramwise):
             assert all(f"  {word} " in text for word in words if word.startswith("--")), line
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")  # noqa: PTH110
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason=NOT_THIS_SYSTEM)  # noqa: PTH110
 def test_a_full_disk_is_a_sentence():
     with open("/dev/full", "w") as full:  # noqa: PTH123
         code, _, err = run("rules", stdout=full)
@@ -117,7 +118,7 @@ def test_a_full_disk_is_a_sentence():
     assert err == "error: the output cannot be used: No space left on device\n"
 
 
-@pytest.mark.skipif(os.name == "nt", reason="POSIX pipes")
+@posix
 def test_a_reader_that_goes_away_is_no_error():
     process = start("rules")
     process.stdout.readline()
@@ -132,7 +133,7 @@ def heeding_interrupts():
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+@posix
 def test_ctrl_c_is_130_and_no_traceback():
     process = start("diagnose", "-", stdin=subprocess.PIPE, preexec_fn=heeding_interrupts)
     process.stdin.write("step 1\n" * 200_000)  # more than a pipe holds: written when it is being read
@@ -144,7 +145,7 @@ def test_ctrl_c_is_130_and_no_traceback():
     assert "Traceback" not in err
 
 
-@pytest.mark.skipif(os.name == "nt", reason="POSIX terminals")
+@posix
 @pytest.mark.parametrize(
     ("variable", "value", "coloured"), [("NO_COLOR", "1", 0), ("TERM", "dumb", 0), ("TERM", "xterm", 1)]
 )

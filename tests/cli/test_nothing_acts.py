@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from installed import NOT_THIS_SYSTEM
 from vramwise.cli.main import COMMANDS, main
 
 HOSTILE = (
@@ -115,7 +116,7 @@ def test_the_name_of_a_file(run, words, there):
 
 
 @pytest.mark.parametrize("form", ["json", "sarif", "github"])
-@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="names there are Unicode")
+@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason=NOT_THIS_SYSTEM)
 def test_a_name_that_is_not_utf8_is_no_traceback(run, form):
     Path(os.fsdecode(b"\xff.yml")).write_text(CONFIG + "batch_size: 16\n")
     code, out, _ = run("check", os.fsdecode(b"\xff.yml"), "--format", form)

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from installed import posix
+
 BOM, SEPARATOR = "\ufeff", "\x85"
 CONFIG = (
     f"{BOM}# \u202e ##[error]x{SEPARATOR}\r\nmicro_batch_size: 2\r\neval_batch_size: 4 # a\ttab\r\n"
@@ -45,7 +47,7 @@ def test_a_diff_in_a_log_is_neutralised():
     assert "\r" not in out
 
 
-@pytest.mark.skipif(os.name == "nt", reason="POSIX terminals")
+@posix
 def test_a_config_on_a_terminal_is_neutralised():
     import pty
 

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vramwise
+from installed import NOT_THIS_SYSTEM
 from vramwise.diagnosis.read.hits import MOST_HITS, SAMPLES
 from vramwise.diagnosis.read.log import WORDS, read_log
 from vramwise.diagnosis.read.oom_figures import read_memory_text
@@ -241,7 +242,7 @@ def test_blanks_and_boxes_are_taken_off():
 
 
 @pytest.mark.parametrize("device", ["/dev/zero", "/dev/null"])
-@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="has no such device")
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason=NOT_THIS_SYSTEM)
 def test_a_device_is_no_log(device):
     with pytest.raises(VramwiseError, match="is a device, not a log"):
         vramwise.diagnose(device)

@@ -24,6 +24,7 @@ from made_recordings import (
     trace_paths,
 )
 
+from installed import NO_TRACES
 from vramwise.errors import VramwiseError
 from vramwise.recordings.reader import parse_recording, read_recording
 from vramwise.recordings.recording import ACTIONS
@@ -97,7 +98,7 @@ def test_told_the_limit_the_simulator_finds_retries_collections_and_failures_its
 def test_under_other_settings_it_reserves_what_the_run_did_under_them(recorded, other):
     """The same training, really run under both settings: one recording predicts the other to the byte."""
     if not SHARED.is_dir():
-        pytest.skip("the recordings of runs under several settings are not beside this checkout")
+        pytest.skip(NO_TRACES)
     measured = read_recording(SHARED / f"{other}.json.gz")
     result = replay(read_recording(SHARED / f"{recorded}.json.gz"), settings=measured.settings)
     assert not result.own_settings

@@ -4,11 +4,9 @@ import importlib.util
 import sys
 from pathlib import Path
 
-import pytest
+from installed import needs
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("accelerate")
+pytestmark = needs("torch", "transformers", "accelerate")
 
 SCRIPT = Path(__file__).parent.parent / "fuzz" / "kill_training.py"
 

@@ -1,14 +1,14 @@
 """A run that does not fit at sequence_len is judged by how long its samples really are."""
 
 import pytest
-
-pytest.importorskip("transformers", reason="tokenizing needs transformers: pip install 'vramwise[train]'")
-
 from tiny_runs import make_folder, write_config
 
+from installed import needs
 from vramwise.subject import Options
 from vramwise.training.parent import run as verb
 from vramwise.training.parent.prepare import TrainOptions
+
+pytestmark = needs("transformers")
 
 
 @pytest.fixture

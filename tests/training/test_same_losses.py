@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tiny_runs import losses, make_folder, prepared, train_here, write_config
 
-torch = pytest.importorskip("torch", reason="training needs torch: pip install 'vramwise[train]'")
-pytest.importorskip("transformers", reason="training needs transformers: pip install 'vramwise[train]'")
+from installed import Later, needs
+from vramwise.training.marker import faults
 
-from tiny_runs import losses, make_folder, prepared, train_here, write_config  # noqa: E402
-
-from vramwise.training.marker import faults  # noqa: E402
+pytestmark = needs("torch", "transformers")
+torch = Later("torch")
 
 SOURCE = Path(__file__).parent.parent.parent / "src"
 AGREE = 1e-4

@@ -3,6 +3,7 @@
 import pytest
 from tiny_runs import make_folder, prepared, write_config
 
+from installed import need
 from vramwise.errors import ConfigError
 from vramwise.training.parent.trust import trusted
 
@@ -56,7 +57,7 @@ def test_the_code_of_a_model_does_not_run(folder, vramwise):
 
 def test_deepspeed_resumes_only_on_the_users_word(folder):
     """It unpickles its checkpoints."""
-    pytest.importorskip("torch")
+    need("torch")
     from vramwise.errors import VramwiseError
     from vramwise.training.parent.prepare import TrainOptions, _wanted
 

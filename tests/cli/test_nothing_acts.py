@@ -97,6 +97,7 @@ CONFIGS = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("words", JUDGING, ids=" ".join)
 @pytest.mark.parametrize("entrance", CONFIGS)
 def test_what_a_config_holds(run, entrance, words):
@@ -105,6 +106,7 @@ def test_what_a_config_holds(run, entrance, words):
         run(words[0], "config.yml", *words[1:])
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("words", [*JUDGING, ("diagnose",), ("replay",), ("report",)], ids=" ".join)
 @pytest.mark.parametrize("there", [True, False])
 def test_the_name_of_a_file(run, words, there):
@@ -130,6 +132,7 @@ def test_numbers_that_json_lacks(run):
     assert json.loads(out, parse_constant=pytest.fail)["files"][0]["resolved"]["max_grad_norm"] == "Infinity"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "option",
     [

@@ -85,6 +85,7 @@ def config_of(name, folder):
 
 
 # The others fail in code of their own, which no config describes.
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if SETTINGS.search(case["log"])] or ["none"])
 @pytest.mark.parametrize("with_snapshot", [False, True])
 def test_with_the_config_the_ghost_run_agrees(name, with_snapshot, tmp_path):
@@ -100,6 +101,7 @@ def test_with_the_config_the_ghost_run_agrees(name, with_snapshot, tmp_path):
         assert first.remedies[0].survives
 
 
+@pytest.mark.sampled(3)
 @each
 def test_the_page_is_drawn_up_to_the_failure(name, tmp_path, vramwise):
     page = tmp_path / "page.html"

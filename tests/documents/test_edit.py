@@ -430,6 +430,7 @@ TYPICAL = [
 ]
 
 
+@pytest.mark.sampled(5)
 @needs_corpus
 @pytest.mark.parametrize("change", TYPICAL, ids=lambda change: f"{change.op} {change.key}")
 def test_typical_edits_on_every_real_config(change: Edit) -> None:

@@ -80,11 +80,13 @@ def ours(config):
     return [(parameter.name, parameter.shape) for parameter in parameters(model)]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("config", SMALL, ids=model_type)
 def test_small_models(config):
     assert ours(config) == golden_parameters.named_shapes(config)
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("shape", catalogue_shapes(), ids=lambda shape: shape["ids"][0])
 def test_real_models(shape):
     if not golden_parameters.can_be_built(shape["config"]):
@@ -116,6 +118,7 @@ def test_windows_equal_transformers(config):
         assert model.layer_types == tuple(made.layer_types)
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(("config", "targets"), adapter_cases())
 def test_adapters_go_where_peft_puts_them(config, targets):
     peft = pytest.importorskip("peft", minversion="0.21", reason=f"peft 0.21 is not installed: {TRAINING}")

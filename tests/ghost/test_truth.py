@@ -71,6 +71,7 @@ def peaks(name: str) -> tuple[float, float]:
     return peaks_after_load(simulate(predict(case), parse_settings(case.run.allocator, torch), torch=torch))
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", MORE)
 def test_peaks_of_other_families_methods_kernels_and_optimizers(name):
     """Measured with bench/measure.py: small models of many kinds, whole models, and attention kernels of other cards."""

@@ -113,6 +113,7 @@ def written(lines):
     return "\n".join(outward(line) for line in lines)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("path", list(places(SNAPSHOT))[1:], ids=str)
 def test_any_value_in_any_place(path, tmp_path):
     file = tmp_path / "x.pickle"

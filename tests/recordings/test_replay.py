@@ -25,6 +25,7 @@ from made_recordings import (
 )
 
 from installed import NO_TRACES
+from nightly import examples
 from vramwise.errors import VramwiseError
 from vramwise.recordings.reader import parse_recording, read_recording
 from vramwise.recordings.recording import ACTIONS
@@ -343,7 +344,7 @@ ANY_EVENTS = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     events=ANY_EVENTS,
     finals=st.lists(st.tuples(ADDRESSES, st.booleans(), st.integers(0, 1), st.booleans()), max_size=4),

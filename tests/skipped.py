@@ -2,7 +2,22 @@
 
 from collections import Counter
 
+import pytest
+
 EMPTY = "got empty parameter set"
+
+
+def pytest_addoption(parser) -> None:
+    """For runs that must have everything the tests need."""
+    parser.addoption("--no-skips", action="store_true", help="fail when a test is skipped")
+
+
+def pytest_sessionfinish(session) -> None:
+    """Fail a run that passed, but skipped what it was started for."""
+    config = session.config
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if config.option.no_skips and reporter and reporter.stats.get("skipped") and not session.exitstatus:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def reason_of(report) -> str:

@@ -73,6 +73,7 @@ def test_refused_before_anything_is_loaded(folder, block):
 
 
 @pytest.mark.parametrize("block", REFUSED, ids=json.dumps)
+@pytest.mark.usefixtures("everything_installed")
 def test_refused_for_axolotl_too(folder, block):
     run = prepared(write_config(folder)).run
     values = {**run.config.values, "datasets": [block]}

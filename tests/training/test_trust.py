@@ -13,6 +13,7 @@ def folder(tmp_path):
     return make_folder(tmp_path, samples=4)
 
 
+@pytest.mark.usefixtures("everything_installed")
 def test_a_config_alone_is_not_trusted(folder):
     config = write_config(folder, trust_remote_code=True)
     with pytest.raises(
@@ -22,6 +23,7 @@ def test_a_config_alone_is_not_trusted(folder):
     assert prepared(config, trust_remote_code=True).plan.trust_remote_code
 
 
+@pytest.mark.usefixtures("everything_installed")
 def test_the_option_alone_trusts_nothing(folder):
     assert not prepared(write_config(folder), trust_remote_code=True).plan.trust_remote_code
     assert not prepared(write_config(folder, trust_remote_code=False), trust_remote_code=True).plan.trust_remote_code
@@ -35,6 +37,7 @@ def test_the_option_alone_trusts_nothing(folder):
         {"overrides_of_model_config": {"trust_remote_code": True}},
     ],
 )
+@pytest.mark.usefixtures("everything_installed")
 def test_wherever_it_is_written(folder, changes):
     run = prepared(write_config(folder)).run
     config = type(run.config)(run.config.document, {**run.config.values, **changes}, {})

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from installed import Later
+from installed import PATIENCE, Later
 
 anyio = Later("anyio")
 client = Later("mcp.client")
@@ -62,11 +62,12 @@ def http_server():
         yield port
     finally:
         process.terminate()
-        process.wait(timeout=20)
+        process.wait(timeout=PATIENCE)
 
 
 def _wait(port, process):
-    for _ in range(600):
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
             return
         assert process.poll() is None, "the server ended"

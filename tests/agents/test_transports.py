@@ -8,7 +8,7 @@ import socket
 import pytest
 from agent_sessions import ROOT, http_server, over_stdio, talk
 
-from installed import Later, needs
+from installed import PATIENCE, Later, needs
 
 pytestmark = needs("mcp")
 exceptions = Later("mcp.shared.exceptions")
@@ -51,7 +51,7 @@ def test_over_http(port):
 
 def posted(port, *, content="application/json", path="/mcp", body=None, **headers):
     """The status of a request as a browser or a script could send it."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"} if body is None else body
     sent = {"Content-Type": content, "Accept": "application/json, text/event-stream", **headers}
     connection.request("POST", path, body=json.dumps(message), headers=sent)
@@ -101,7 +101,7 @@ def test_a_path_is_a_text_like_any_other(port):
 
 def test_headers_beyond_all_measure_and_no_http_are_refused(port):
     for sent in (b"POST /mcp HTTP/1.1\r\nX: " + b"a" * 200_000 + b"\r\n\r\n", b"\x16\x03\x01\0\0garbage\r\n\r\n"):
-        with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as client:
             client.sendall(sent)
             assert client.recv(1000).startswith(b"HTTP/1.1 400")
     assert posted(port) == 200

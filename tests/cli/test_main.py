@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from installed import NOT_THIS_SYSTEM, posix
+from installed import NOT_THIS_SYSTEM, PATIENCE, posix
 from vramwise.cli.main import COMMANDS, EXAMPLES
 
 CONFIG = "base_model: meta-llama/Llama-3.2-1B\nmicro_batch_size: 1\nsequence_len: 64\n"
@@ -28,7 +28,7 @@ def start(*words, **more):
 
 def run(*words, **more):
     process = start(*words, **more)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE)
     return process.returncode, out, err
 
 
@@ -123,7 +123,7 @@ def test_a_reader_that_goes_away_is_no_error():
     process = start("rules")
     process.stdout.readline()
     process.stdout.close()
-    assert process.wait(timeout=60) in (0, 1)
+    assert process.wait(timeout=PATIENCE) in (0, 1)
     assert process.stderr.read() == ""
     process.stderr.close()
 
@@ -140,7 +140,7 @@ def test_ctrl_c_is_130_and_no_traceback():
     process.stdin.flush()
     time.sleep(0.2)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert "Traceback" not in err
 
@@ -157,14 +157,14 @@ def test_colours_only_where_they_are_wanted(variable, value, coloured):
     os.close(terminal)
     assert (b"\x1b[" in os.read(screen, 4096)) == coloured
     os.close(screen)
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE)
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
 def test_a_terminal_without_utf8_is_no_error(config, encoding):
     environment = {"PYTHONIOENCODING": encoding, "LC_ALL": "C"}
     process = start("predict", config, "--gpu", "t4", env=environment, stdout=subprocess.DEVNULL)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, err) == (0, "")
 
 
@@ -175,5 +175,5 @@ def test_a_mended_config_is_utf8_with_its_line_ends_whatever_the_terminal(tmp_pa
     ).encode()
     environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
     words = [sys.executable, "-m", "vramwise", "fix", "-", "--select", "eval-batch-differs"]
-    out = subprocess.run(words, input=data, capture_output=True, env=environment, timeout=60, check=False).stdout
+    out = subprocess.run(words, input=data, capture_output=True, env=environment, timeout=PATIENCE, check=False).stdout
     assert out == data.replace(b"eval_batch_size: 4", b"eval_batch_size: 2")

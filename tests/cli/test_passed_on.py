@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from installed import posix
+from installed import PATIENCE, posix
 
 BOM, SEPARATOR = "\ufeff", "\x85"
 CONFIG = (
@@ -23,7 +23,7 @@ def fix(*words, data=CONFIG, **more):
     command = [sys.executable, "-m", "vramwise", "fix", *words, *WORDS]
     more = {"stdout": subprocess.PIPE, **more}
     return subprocess.run(
-        command, input=data, stderr=subprocess.PIPE, env=environment, timeout=60, check=False, **more
+        command, input=data, stderr=subprocess.PIPE, env=environment, timeout=PATIENCE, check=False, **more
     ).stdout
 
 

@@ -35,6 +35,7 @@ from vramwise.units import GIB, MIB
 BASE = 0x7F0000000000
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("path", trace_paths(), ids=lambda path: path.name.split(".")[0])
 def test_training_runs_are_met_at_every_allocation(path):
     trace = load_trace(path)
@@ -84,6 +85,7 @@ def test_told_the_limit_the_simulator_finds_retries_collections_and_failures_its
     assert facts["retries"] - (2 if "streams" in case else 0) <= result.retries <= facts["retries"]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("recorded", "other"),
     [

@@ -62,6 +62,7 @@ ls "$1"
 """
 
 
+@pytest.mark.nightly
 def test_a_checkpoint_on_a_real_full_disk(tmp_path):
     """On a small disk of its own: the first checkpoints fit, a later one does not."""
     need("torch", "transformers")

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from plans import make_plan
 
+from installed import PATIENCE
 from vramwise.errors import VramwiseError
 from vramwise.training.checkpoints import latest_complete
 from vramwise.training.guard.memory_log import read_log
@@ -24,7 +25,6 @@ from vramwise.training.plan import EXIT_OUT_OF_MEMORY, PredictedMemory, read_pla
 HERE = Path(__file__).parent
 STUB = str(HERE / "stub_worker.py")
 SOURCE = str(HERE.parent.parent / "src")
-PATIENCE = 300  # seconds: only for a test that would otherwise hang; a busy machine may take its time
 
 
 def stub_command(plan, path, env):

@@ -109,6 +109,7 @@ def test_without_the_extra_it_is_one_sentence(vramwise, monkeypatch):
 
 def test_the_doctor_asks_the_server(vramwise, monkeypatch):
     need("mcp")
+    import mcp.client.stdio  # noqa: F401 - it keeps the stderr of the moment it is imported: not that of a CliRunner
     from agent_sessions import SOURCE
 
     monkeypatch.setenv("PYTHONPATH", SOURCE)

@@ -90,6 +90,7 @@ def two_ranks(folder):
     return saved
 
 
+@pytest.mark.nightly
 def test_two_ranks_against_one(folder, two_ranks):
     history = json.loads((two_ranks / "trainer_state.json").read_text())["log_history"]
     found = [entry["loss"] for entry in history if "loss" in entry]
@@ -99,6 +100,7 @@ def test_two_ranks_against_one(folder, two_ranks):
     assert found == pytest.approx(undivided, abs=AGREE)
 
 
+@pytest.mark.nightly
 def test_two_ranks_save_one_checkpoint_beside_anothers(two_ranks):
     """Both know under which name, so that both load the best of them at the end."""
     assert sorted(path.name for path in two_ranks.glob("checkpoint-*")) == [

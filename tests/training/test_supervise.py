@@ -33,7 +33,10 @@ def stub_command(plan, path, env):
 
 def run(tmp_path, *, plan=None, advise=None, **script):
     said = []
-    env = dict(os.environ) | {"PYTHONPATH": f"{SOURCE}{os.pathsep}{HERE.parent}", "STUB": json.dumps({"steps": 12, "fits": 4, **script})}
+    env = dict(os.environ) | {
+        "PYTHONPATH": f"{SOURCE}{os.pathsep}{HERE.parent}",
+        "STUB": json.dumps({"steps": 12, "fits": 4, **script}),
+    }
     code = supervise(plan or make_plan(tmp_path), say=said.append, advise=advise, command=stub_command, env=env)
     return code, said
 
@@ -139,7 +142,10 @@ def start(tmp_path, gpus=1, **script):
         "out = Path(sys.argv[1]); plan = make_plan(out, resume_from=latest_complete(out), gpus=int(sys.argv[3]))\n"
         "sys.exit(supervise(plan, say=print, command=stub_command))"
     )
-    env = dict(os.environ) | {"PYTHONPATH": f"{SOURCE}{os.pathsep}{HERE.parent}", "STUB": json.dumps({"steps": 12, "fits": 4, **script})}
+    env = dict(os.environ) | {
+        "PYTHONPATH": f"{SOURCE}{os.pathsep}{HERE.parent}",
+        "STUB": json.dumps({"steps": 12, "fits": 4, **script}),
+    }
     words = [sys.executable, "-c", code, str(tmp_path), str(HERE), str(gpus)]
     return subprocess.Popen(words, env=env, stdout=subprocess.DEVNULL)
 
@@ -222,7 +228,10 @@ def test_an_evaluation_gets_the_batch_that_is_predicted_to_fit(tmp_path):
 
 def test_a_restart_goes_straight_to_the_batch_that_fits(tmp_path):
     said = []
-    env = dict(os.environ) | {"PYTHONPATH": f"{SOURCE}{os.pathsep}{HERE.parent}", "STUB": json.dumps({"steps": 12, "oom_at": 2, "fits": 1})}
+    env = dict(os.environ) | {
+        "PYTHONPATH": f"{SOURCE}{os.pathsep}{HERE.parent}",
+        "STUB": json.dumps({"steps": 12, "oom_at": 2, "fits": 1}),
+    }
     asked = []
 
     def fits(failed, candidate, facts):
@@ -247,7 +256,10 @@ def test_a_signal_is_acknowledged_and_a_second_one_too(tmp_path):
 
 def test_packed_rows_are_said_to_be_packed_anew(tmp_path):
     said = []
-    env = dict(os.environ) | {"PYTHONPATH": f"{SOURCE}{os.pathsep}{HERE.parent}", "STUB": json.dumps({"steps": 12, "oom_at": 2, "fits": 2})}
+    env = dict(os.environ) | {
+        "PYTHONPATH": f"{SOURCE}{os.pathsep}{HERE.parent}",
+        "STUB": json.dumps({"steps": 12, "oom_at": 2, "fits": 2}),
+    }
     plan = make_plan(tmp_path, packs_anew=True)
     assert supervise(plan, say=said.append, command=stub_command, env=env) == 0
     assert "a step holds other samples than before" in said[1]
@@ -263,7 +275,10 @@ def test_a_restart_gets_a_prediction_of_its_own(tmp_path):
         for size in (2, 1)
     )
     asked = []
-    env = dict(os.environ) | {"PYTHONPATH": f"{SOURCE}{os.pathsep}{HERE.parent}", "STUB": json.dumps({"steps": 3, "fits": 2, "oom_at": 2})}
+    env = dict(os.environ) | {
+        "PYTHONPATH": f"{SOURCE}{os.pathsep}{HERE.parent}",
+        "STUB": json.dumps({"steps": 3, "fits": 2, "oom_at": 2}),
+    }
     supervise(
         make_plan(tmp_path, predicted=first),
         say=lambda _: None,

@@ -38,6 +38,8 @@ def run(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CI", "true")  # a diff, too, goes to a log then
     monkeypatch.setattr("gc.set_threshold", lambda *_: None)
+    # Where the page was built, `serve` would serve it until somebody ends it.
+    monkeypatch.setattr("socketserver.BaseServer.serve_forever", lambda *_: None)
 
     def start(*words):
         out, err = io.BytesIO(), io.BytesIO()

@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from installed import need
 from vramwise.dataset import rows as reading_rows
 from vramwise.dataset.reading import read_blocks, read_named
 from vramwise.dataset.samples import samples_of
@@ -66,7 +67,9 @@ def test_without_a_tokenizer_lengths_are_estimated_and_that_is_said(tmp_path):
 
 
 def test_the_models_own_tokenizer_counts_where_it_lies_beside_the_model(tmp_path):
-    tokenizers = pytest.importorskip("tokenizers")
+    need("tokenizers")
+    import tokenizers
+
     vocabulary = {"[UNK]": 0, "word": 1}
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
@@ -108,7 +111,8 @@ def test_a_folder_a_list_and_a_table(tmp_path):
 
 
 def test_parquet_with_pyarrow_and_a_sentence_without(tmp_path, monkeypatch):
-    pyarrow = pytest.importorskip("pyarrow")
+    need("pyarrow")
+    import pyarrow
     from pyarrow import parquet
 
     path = tmp_path / "d.parquet"

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from made_recordings import block, entry, segment, snapshot
 
+from installed import NOT_THIS_SYSTEM
 from vramwise.cli.replay import as_json, as_text
 from vramwise.diagnosis.drawing import draw
 from vramwise.diagnosis.reading import read_all
@@ -112,6 +113,7 @@ def written(lines):
     return "\n".join(outward(line) for line in lines)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("path", list(places(SNAPSHOT))[1:], ids=str)
 def test_any_value_in_any_place(path, tmp_path):
     file = tmp_path / "x.pickle"
@@ -176,13 +178,13 @@ def test_equal_shared_lists_are_never_compared():
 
 
 class TestWhatIsNoFile:
-    @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="has no such device")
+    @pytest.mark.skipif(not Path("/dev/zero").exists(), reason=NOT_THIS_SYSTEM)
     @pytest.mark.parametrize("device", ["/dev/zero", "/dev/null"])
     def test_a_device(self, device):
         with pytest.raises(VramwiseError, match="is a device or a pipe, not a file"):
             read_recording(device)
 
-    @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="has no pipes with names")
+    @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason=NOT_THIS_SYSTEM)
     def test_a_pipe_that_nobody_writes_to(self, tmp_path):
         os.mkfifo(tmp_path / "pipe")
         with pytest.raises(VramwiseError, match="is a device or a pipe, not a file"):

@@ -117,6 +117,7 @@ def test_parquet_with_pyarrow_and_a_sentence_without(tmp_path, monkeypatch):
     path.write_bytes(b"PAR1 nothing of the kind PAR1")
     with pytest.raises(VramwiseError, match="not read as Parquet"):
         read_named(str(path))
+    path.write_bytes(b"PAR1 something else PAR1")
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with pytest.raises(VramwiseError, match="pip install pyarrow"):
         read_named(str(path))

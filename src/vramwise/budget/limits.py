@@ -29,8 +29,13 @@ DATA_LINES: Final = 4_000_000
 DATA_VALUES_BYTES: Final = 1536 * MIB
 # What one parsed text may take: its bytes, its text and its values together.
 MEMORY_BYTES: Final = 768 * MIB
-# A recording, gzipped or not.
+# A recording, gzipped or not; how many of its last events are played, once by `replay` and six times by `diagnose`;
+# and how many segments and blocks it may have at the end. A card of 80 GiB has room for 40,000 of the smallest segments.
 RECORDING_BYTES: Final = 256 * MIB
+REPLAYED_EVENTS: Final = 500_000
+DIAGNOSED_EVENTS: Final = 150_000
+RECORDED_SEGMENTS: Final = 50_000
+RECORDED_BLOCKS: Final = 500_000
 # A library that decodes in a process of its own may take so much there.
 CHILD_MEMORY_BYTES: Final = 640 * MIB
 CHILD_CPU_SECONDS: Final = 6

@@ -16,10 +16,14 @@ from vramwise.units import mib
 _INSTEAD = "write the rows as jsonl, or their lengths to a file for --lengths"
 
 
+class NoPyarrow(VramwiseError):  # noqa: N818 (it reads as what is the matter)
+    """The package is not installed; it may be a moment later."""
+
+
 def parquet_rows(path: Path, budget: Budget) -> Iterator[dict[str, Any]]:
     """The rows, until the budget or what the decoding process may take is spent."""
     if importlib.util.find_spec("pyarrow") is None:
-        raise VramwiseError(
+        raise NoPyarrow(
             f"{path} cannot be read without pyarrow: pip install pyarrow, or write the lengths to a file for --lengths"
         )
     bounds = (budget.size_bytes, budget.rows, budget.values_bytes)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from vramwise.budget import Budget, limits
 from vramwise.dataset.labels import labelled_by
+from vramwise.dataset.parquet_rows import NoPyarrow
 from vramwise.dataset.rows import data_files, read_rows
 from vramwise.dataset.samples import Sample, samples_of
 from vramwise.dataset.tokens import BYTES_PER_TOKEN, TokenizerFailed, count_tokens, tokenizer_in
@@ -107,6 +108,8 @@ def _remembered(files: _Files, name: str, tokenizer: Path | None, stamps: object
     """By the files' times and sizes: a config is asked about several times, and a failure takes as long as reading."""
     try:
         return _read(files, name, tokenizer)
+    except NoPyarrow:
+        raise
     except VramwiseError as error:
         return VramwiseError(*error.args)  # without what it holds on to
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from vramwise.budget import limits
 from vramwise.diagnosis.case import snapshot_memory
 from vramwise.diagnosis.causes.ranking import failure_of
 from vramwise.diagnosis.evidence import Diagnosis, Frame, LogFacts
@@ -40,7 +41,7 @@ def read_all(
     model: str | None = None,
 ) -> Reading:
     """Read what is given and conclude."""
-    recording = None if snapshot is None else read_recording(snapshot)
+    recording = None if snapshot is None else read_recording(snapshot, most_events=limits.DIAGNOSED_EVENTS)
     facts = _read(log)
     failure = failure_of(facts.symptoms)
     allowed = failure.memory.allowed_bytes if failure is not None and failure.memory is not None else None

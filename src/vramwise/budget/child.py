@@ -1,6 +1,6 @@
 """A library that decodes in C is run in a process of its own, which ends where it takes too much.
 
-Nothing in Python stops a decoder inside of a call: a Parquet page or a tokenizer may ask for any amount of memory there.
+Nothing in Python stops a decoder inside of a call: a Parquet page or a tokenizer may ask for any amount of memory.
 The child ends itself: by the kernel's limits where there are any (Linux, and on macOS for CPU time), and everywhere by
 a thread that looks at its memory and CPU time 50 times a second. What it wrote until then is kept.
 """
@@ -17,9 +17,7 @@ from pathlib import Path
 
 from vramwise.budget import limits
 
-_START = (
-    "import sys, importlib; sys.path.append(sys.argv[1]); importlib.import_module(sys.argv[2]).main(*sys.argv[3:])"
-)
+_START = "import sys, importlib; sys.path.append(sys.argv[1]); importlib.import_module(sys.argv[2]).main(*sys.argv[3:])"
 _SPENT = 9
 _LOOKS_EVERY_SECONDS = 0.02
 # A child that waits, for a disk or for us, takes no CPU time.

@@ -26,9 +26,9 @@ def read_file(path: str | Path, most_bytes: int, what: str) -> bytes:
             # No more than it had a moment ago: it may grow while it is read.
             return file.read(found.st_size)
     except OSError as error:
-        raise VramwiseError(f"cannot read {path}: {error.strerror or error}") from None
+        raise VramwiseError(f"{path} cannot be read: {error.strerror or error}") from None
     except ValueError as error:  # a NUL in the name
-        raise VramwiseError(f"cannot read {str(path)!r}: {error}") from None
+        raise VramwiseError(f"{str(path)!r} cannot be read: {error}") from None
 
 
 def unzipped(data: bytes, most_bytes: int, what: str) -> bytes:

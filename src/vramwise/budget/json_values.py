@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from vramwise.budget import limits
-from vramwise.errors import VramwiseError
+from vramwise.errors import ConfigError
 from vramwise.units import mib
 
 # What CPython takes for an object, an entry of it, a list, and one more value with its place in a list.
@@ -15,8 +15,8 @@ _COSTS = ((b"{", 80), (b":", 150), (b"[", 104), (b",", 44))
 _NOT_WIDE = bytes(range(0xF0))
 
 
-class OverBudget(VramwiseError):
-    """A text that is well within its bytes but would take more memory than there is for it."""
+class OverBudget(ConfigError):  # noqa: N818 (it reads as what happened)
+    """A text past a bound: it is within its bytes, but nests too deep or would take too much memory as values."""
 
 
 def json_memory_bytes(data: bytes) -> int:

@@ -12,6 +12,7 @@ from vramwise.units import MIB
 
 # Configs and what is written like one: DeepSpeed JSON, accelerate YAML, pyproject.toml. YAML costs 2 s a megabyte.
 CONFIG_BYTES: Final = MIB
+# A config nests five deep and holds a few hundred values. Beyond these it is a mistake or an attack.
 CONFIG_DEPTH: Final = 64
 CONFIG_VALUES: Final = 20_000
 # A model's config.json. The largest known has 200 KB.
@@ -20,6 +21,8 @@ MODEL_BYTES: Final = 4 * MIB
 LOCK_BYTES: Final = 16 * MIB
 # What `train` writes beside a run and reads again: plans, markers, records.
 RUN_FILE_BYTES: Final = 16 * MIB
+# One line of the log that `train` keeps of memory; ours have some hundred bytes.
+LOG_LINE_BYTES: Final = MIB
 # Data files together, a file of lengths, a log of memory, a trace in JSON.
 DATA_BYTES: Final = 64 * MIB
 DATA_ROWS: Final = 200_000
@@ -30,9 +33,9 @@ DATA_VALUES_BYTES: Final = 1536 * MIB
 # What one parsed text may take: its bytes, its text and its values together.
 MEMORY_BYTES: Final = 768 * MIB
 # A recording, gzipped or not; how many of its last events are played, once by `replay` and six times by `diagnose`;
-# and how many segments and blocks it may have at the end. A card of 80 GiB has room for 40,000 of the smallest segments.
+# and how many segments and blocks it may have at the end. A card of 80 GiB has room for 40,000 small segments.
 RECORDING_BYTES: Final = 256 * MIB
-REPLAYED_EVENTS: Final = 500_000
+REPLAYED_EVENTS: Final = 1_000_000
 DIAGNOSED_EVENTS: Final = 150_000
 RECORDED_SEGMENTS: Final = 50_000
 RECORDED_BLOCKS: Final = 500_000

@@ -54,7 +54,8 @@ class TokenizerFailed(Exception):  # noqa: N818 (it reads as what happened)
 def tokenizer_in(folder: Path | None) -> Counter | None:
     """The tokenizer of a model's folder; None where it or the `tokenizers` package is not here.
 
-    It runs in a process of its own: the file holds patterns, and tables of any size. Raises TokenizerFailed, once asked.
+    It runs in a process of its own: the file holds patterns, and tables of any size. Asked, it may raise
+    TokenizerFailed.
     """
     path = None if folder is None else folder / "tokenizer.json"
     try:

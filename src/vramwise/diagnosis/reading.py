@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -56,7 +56,13 @@ def read_all(
         subject = open_subject(config, options, model=model)
         ghost = summon(subject, memory, named_gpu=options.gpu is not None)
     said = options.trainer if options is not None else None
-    return Reading(diagnosis=conclude(facts, symptom, ghost, shot, said), recording=recording)
+    diagnosis = conclude(facts, symptom, ghost, shot, said)
+    if recording is not None and recording.events.left_out:
+        note = (
+            f"the first {recording.events.left_out:,} events of the snapshot are left out: it has more than are played"
+        )
+        diagnosis = replace(diagnosis, notes=(*diagnosis.notes, note))
+    return Reading(diagnosis=diagnosis, recording=recording)
 
 
 def _read(log: str | Path | BinaryIO | None) -> LogFacts:

@@ -31,9 +31,7 @@ from vramwise.units import mib
 _BUSY_STATES = {"active_allocated": False, "active_pending_free": True}
 
 
-def read_recording(
-    path: str | Path, device: int | None = None, most_events: int = limits.REPLAYED_EVENTS
-) -> Recording:
+def read_recording(path: str | Path, device: int | None = None, most_events: int = limits.REPLAYED_EVENTS) -> Recording:
     """Read a snapshot or trace file. Of several devices: the one asked for, or the one with the most events."""
     data = read_file(path, limits.RECORDING_BYTES, "a recording")
     return parse_recording(data, str(path), device, most_events)

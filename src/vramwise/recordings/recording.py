@@ -94,13 +94,11 @@ class Recording:
         return self.entries[self.events.sources[event]].get("frames") if self.entries else None
 
 
-def collect_events(
-    rows: Sequence[Any], most: int, of: Callable[[Any], Sequence[Any]] = lambda row: row
-) -> Events:
-    """Check events one by one (action, address, size, stream, as `of` reads a row) and join each free with its completion.
+def collect_events(rows: Sequence[Any], most: int, of: Callable[[Any], Sequence[Any]] = lambda row: row) -> Events:
+    """Check events one by one (action, address, size, stream, as `of` reads a row); join frees with their completions.
 
-    Of more than `most` the last ones are taken: as if torch's own ring buffer had been that small. Events of segments and
-    new streams count as several, by what they cost to play.
+    Of more than `most` the last ones are taken: as if torch's own ring buffer had been that small. Events of segments
+    and new streams count as several, by what they cost to play.
     """
     events: list[RecordedEvent] = []
     sources: list[int] = []
@@ -128,20 +126,27 @@ def collect_events(
     return Events(rows=events, landmarks=landmarks, sources=sources, count=len(rows), left_out=left_out)
 
 
-_SEGMENT_WEIGHT: Final = 10
-_STREAM_WEIGHT: Final = 200
+# What an event costs to play beside an allocation. A free that is joined with its completion costs both together as
+# much as two; one that is alone stands for a block from before. Each stream has segments of its own.
+_WEIGHTS: Final = {_UNKNOWN: 1, ALLOC: 1, FREE_REQUESTED: 2, FREE_COMPLETED: 2}
+_SEGMENT_WEIGHT: Final = 20
+_STREAM_WEIGHT: Final = 400
 
 
 def _first_played(rows: Sequence[Any], most: int, of: Callable[[Any], Sequence[Any]]) -> int:
     """The position of the first event that is played."""
     streams: set[Any] = set()
-    spent = 0
+    spent = -_STREAM_WEIGHT  # there is one stream at least
+    later = _UNKNOWN
     for number in range(len(rows) - 1, -1, -1):
         action, _, _, stream = of(rows[number])
-        spent += 1 if ACTIONS.get(action, _UNKNOWN) <= FREE_COMPLETED else _SEGMENT_WEIGHT
+        code = ACTIONS.get(action, _UNKNOWN)
+        joined = code == FREE_REQUESTED and later == FREE_COMPLETED
+        spent += 0 if joined else _WEIGHTS.get(code, _SEGMENT_WEIGHT)
+        later = code
         if type(stream) is int and stream not in streams:
             streams.add(stream)
             spent += _STREAM_WEIGHT
-        if spent > most + _STREAM_WEIGHT:  # there is one stream at least
+        if spent > most:
             return number + 1
     return 0

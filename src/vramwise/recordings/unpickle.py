@@ -3,8 +3,8 @@
 Two locks. First the whole file is matched against a grammar of plain data (dicts, lists, numbers, text, pairs of
 numbers); any other opcode is refused before anything is loaded. The grammar also keeps out what would exhaust memory or
 time: lengths beyond the file, huge memo slots, huge numbers, tuples of anything but numbers (a nested tuple as a dict
-key takes forever to hash), more values than fit into the memory that there is for one file. Then Python's own unpickler runs
-with every way to a name closed. What a snapshot looks like is not known here.
+key takes forever to hash), more values than there is memory for. Then Python's own unpickler runs with every way to a
+name closed. What a snapshot looks like is not known here.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from vramwise.budget import limits
 from vramwise.errors import VramwiseError
 from vramwise.units import mib
 
-# What a step costs: a place on the unpickler's stack and in a list or dict. A byte of the file may ask for a value again
-# that is there already.
+# What a step costs: a place on the unpickler's stack and in a list or dict. A byte of the file may ask for a value
+# again that is there already.
 _STEP_BYTES = 20
 # What values cost beside that, by the opcode that makes them: dicts and lists, texts, whole numbers, floats, pairs.
 # Bytes inside of texts and numbers count too, so this is rather too much.

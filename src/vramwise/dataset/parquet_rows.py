@@ -43,7 +43,7 @@ def parquet_rows(path: Path, budget: Budget) -> Iterator[dict[str, Any]]:
         budget.cut = True
         if not found:
             raise VramwiseError(
-                f"{path} is not read: decoding its first rows takes more than {mib(limits.CHILD_MEMORY_BYTES)} of "
+                f"{path}: decoding its first rows takes more than {mib(limits.CHILD_MEMORY_BYTES)} of "
                 f"memory or {limits.CHILD_CPU_SECONDS} s: {_INSTEAD}"
             )
 

@@ -31,6 +31,12 @@ class Data:
     notes: tuple[str, ...] = ()
     named: str | None = None
 
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """What is not known of the data although it is here: unreadable, or past a bound on reading."""
+        both = [*self.notes, *(said for one in (self.train, self.evaluation) if one is not None for said in one.unread)]
+        return tuple(dict.fromkeys(both))
+
 
 NO_DATA = Data()
 
@@ -137,16 +143,23 @@ def _read(files: _Files, name: str, tokenizer: Path | None) -> Lengths:
     longest = [max((next(counts), place) for place, _ in enumerate(found)) for found in rows]
     tokens = [count for count, _ in longest]
     samples = [found[place] for found, (_, place) in zip(rows, longest, strict=True)]
-    said = tuple(_said(name, tokens, flat, counter is not None, budget, skipped))
-    by = labelled_by(samples, tokens)
-    return Lengths(tokens=tokens, assumptions=said, whole=not budget.cut, unshuffled=True, labelled_by=by)
+    unread = tuple(_unread(name, budget))
+    said = (*_said(name, tokens, flat, counter is not None), *unread, *_textless(name, skipped))
+    return Lengths(
+        tokens=tokens,
+        assumptions=said,
+        whole=not budget.cut,
+        unshuffled=True,
+        labelled_by=labelled_by(samples, tokens),
+        unread=unread,
+    )
 
 
 def _nothing(name: str, budget: Budget) -> str:
     if budget.left_out:
-        return f"{name} is not read: a row {_too_large()}; write the lengths to a file for --lengths"
+        return f"{name}: a row {_too_large()}; write the lengths to a file for --lengths"
     if budget.cut:
-        return f"{name} is not read: its first {budget.bound} hold no text; write the lengths to a file for --lengths"
+        return f"{name}: its first {budget.bound} hold no text; write the lengths to a file for --lengths"
     return f"{name} holds no text: a row needs text, messages, a prompt and its answer, or input_ids"
 
 
@@ -154,18 +167,23 @@ def _too_large() -> str:
     return f"would take more than {mib(limits.MEMORY_BYTES)} of memory"
 
 
-def _said(
-    name: str, tokens: Sequence[int], samples: Sequence[Sample], tokenised: bool, budget: Budget, skipped: int
-) -> Iterator[str]:
+def _said(name: str, tokens: Sequence[int], samples: Sequence[Sample], tokenised: bool) -> Iterator[str]:
     how = "counted with the model's tokenizer, templates estimated"
     if not tokenised:
         how = f"estimated at {BYTES_PER_TOKEN} bytes a token, rather too many: the model's tokenizer is not here"
     if all(sample.tokens is not None for sample in samples):
         how = "as the rows say"
     yield f"data: {len(tokens):,} rows of {name}, {min(tokens):,} to {max(tokens):,} tokens ({how})"
+
+
+def _unread(name: str, budget: Budget) -> Iterator[str]:
+    """What a bound on reading left out."""
     if budget.cut:
         yield f"only the first {budget.bound} of {name} were read: later ones may be longer"
     if budget.left_out:
         yield f"{budget.left_out:,} rows of {name} are left out: each {_too_large()}"
+
+
+def _textless(name: str, skipped: int) -> Iterator[str]:
     if skipped:
         yield f"{skipped:,} rows of {name} without text are left out"

@@ -40,6 +40,7 @@ class Lengths:
     `packed`: these are widths of packed batches, one a batch, and `samples` are in each.
     `unshuffled`: they stand in the data's order, of which a sampler makes another. `labelled_by`: how many tokens of
     each are trained on, by what labels are put on (`RunSpec.labels_on`); where that is not told apart, all are.
+    `unread`: the assumptions that say what of the data is past a bound on reading.
     """
 
     tokens: Sequence[int]
@@ -50,6 +51,7 @@ class Lengths:
     packed: bool = False
     samples: Sequence[int] | None = None
     unshuffled: bool = False
+    unread: tuple[str, ...] = ()
     labelled_by: Mapping[str, Sequence[int]] | None = None
 
     def labels(self, run: RunSpec) -> Sequence[int] | None:

@@ -11,7 +11,7 @@ from source_trees import SOURCE, modules, nodes, trees_for_one_file
 __all__ = ["trees_for_one_file"]
 
 # What each room may import of ours. Rooms of one storey may not import one another unless it is said here.
-BASE = {"types", "timeline", "units", "errors", "growth", "collecting", "displayed"}
+BASE = {"types", "timeline", "units", "errors", "growth", "collecting", "displayed", "budget"}
 GROUND = BASE | {"documents", "facts", "families", "allocator"}
 INSIDE = GROUND | {"ghost", "rules", "trainers", "variants"}
 OPENING = {"options", "sidecar", "project", "files", "stacks", "targets"}
@@ -19,6 +19,7 @@ VERBS_OVER_SUBJECTS = {"subject", "fitting", "figures", "weighing", "judging", "
 MAY_IMPORT = {
     **{name: set() for name in ("types", "timeline", "errors", "growth", "collecting")},
     "units": {"errors"},
+    "budget": {"errors", "units"},
     "displayed": {"notebook"},  # the one door that something inside names, when a notebook asks
     "documents": BASE,
     "facts": BASE | {"families", "files"},  # the hub's answers are kept
@@ -31,7 +32,7 @@ MAY_IMPORT = {
     "variants": GROUND | {"ghost"},
     # What is read before a Subject is opened: files, options, versions, the machine.
     "options": set(),
-    "sidecar": set(),
+    "sidecar": BASE | {"documents"},
     "project": BASE,
     "files": BASE | {"documents"},
     "stacks": BASE | {"facts"},

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from vramwise.budget import parse_json
 from vramwise.errors import VramwiseError
 from vramwise.files import read_config_bytes
 from vramwise.trainers.llamafactory.method import names
@@ -117,7 +117,7 @@ def _table(config: Config) -> dict[str, Any] | None:
     path = _folder(config) / INFO
     try:
         # no pipe: reading it could wait for ever
-        found = json.loads(read_config_bytes(str(path))) if path.is_file() else None
+        found = parse_json(read_config_bytes(str(path))) if path.is_file() else None
     except (OSError, ValueError, RecursionError, VramwiseError):
         return None
     return found if isinstance(found, dict) else None

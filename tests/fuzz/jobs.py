@@ -38,20 +38,21 @@ def run_worker(target, asked):
                 cwd=ROOT,
                 env=environment,
             )
-            hung = _watch(process, Path(asked["progress"]))
+            hung, spent = _watch(process, Path(asked["progress"]))
         said = errors.read_text(encoding="utf-8", errors="replace")
         if process.returncode == 0 and result.exists():
             return json.loads(result.read_text(encoding="utf-8"))
-        return _ended(target, asked, said, "hung" if hung else f"died ({process.returncode})")
+        done = _ended(target, asked, said, "hung" if hung else f"died ({process.returncode})")
+        return {"peak_rss": 0, "slowest": HUNG_S if hung else 0.0, "cpu": spent, **done}
 
 
 def _watch(process, progress):
-    """Wait; True if it had to be ended because one execution would not."""
-    last, since, used = b"", time.monotonic(), 0.0
+    """Wait; whether it had to be ended because one execution would not, and the processor time it took."""
+    last, since, used, spent = b"", time.monotonic(), 0.0, 0.0
     while True:
         try:
             process.wait(timeout=0.5)
-            return False
+            return False, spent
         except subprocess.TimeoutExpired:
             pass
         now = progress.read_bytes() if progress.exists() else b""
@@ -66,7 +67,7 @@ def _watch(process, progress):
                 process.wait(timeout=10)
             except subprocess.TimeoutExpired:
                 process.kill()
-            return True
+            return True, spent
 
 
 def _state(pid):
@@ -87,15 +88,14 @@ def _ended(target, asked, said, how):
     index = _index(Path(asked["progress"]))
     if index is None:
         found.say(failure, name="before the first execution", check="", argv=())
-        return {"executions": 0, "slowest": 0.0, "peak_rss": 0, "failures": found.lines}
+        return {"executions": 0, "failures": found.lines}
     if "files" in asked:
         file, check = divmod(index, len(target.checks))
         found.say(failure, name=asked["files"][file], check=list(target.checks)[check], argv=())
-        return {"executions": index + 1, "slowest": 0.0, "peak_rss": 0, "failures": found.lines}
+        return {"executions": index + 1, "failures": found.lines}
     data, check = target.case(asked["seed"], index)
     found.keep(failure, data, check=check, seed=asked["seed"], index=index)
-    done = index - asked["start"] + 1
-    return {"executions": done, "slowest": HUNG_S if how == "hung" else 0.0, "peak_rss": 0, "failures": found.lines}
+    return {"executions": index - asked["start"] + 1, "failures": found.lines}
 
 
 def _index(progress):

@@ -9,11 +9,14 @@ from pathlib import Path
 from threading import Lock
 
 from tests.fuzz.jobs import run_worker
+from tests.fuzz.schedule import Walk
 from tests.fuzz.seeds import corpus
 from tests.fuzz.targets import load
 
-# A worker's processor time at a time: caches that grow with the input stay small, and all targets get their turn.
-_SLICE_S = 10
+# Processor time of a target with a share of 1 in a round: all have their turn, however soon it ends.
+_TURN_S = 60
+# A worker's at most. Starting one takes a second or two; in a longer one growth shows itself.
+_WORKER_S = 300
 _KEEPING = Lock()
 
 
@@ -30,6 +33,7 @@ def main(words=None):
         for line in total["failures"]:
             print(f"{name}: {line}", file=sys.stderr)
     print(_markdown(totals, targets) if asked.table else _plain(totals))
+    print(*_coverage(totals, targets), sep="\n")
     return 1 if any(total["failures"] for total in totals.values()) else 0
 
 
@@ -37,6 +41,9 @@ def _arguments(words):
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.run", description=__doc__)
     parser.add_argument(
         "--seconds", type=float, default=60, help="processor time of each job, shared by the targets; 0: no fuzzing"
+    )
+    parser.add_argument(
+        "--inputs", type=int, help="instead of --seconds: until so many in all, and every walk over the keys is done"
     )
     parser.add_argument("--executions", type=int, default=10**9, help="at most so many a target")
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
@@ -77,32 +84,48 @@ def _replayed(target, files, asked):
 
 
 def _fuzzed(chosen, asked):
-    """The corpus, then rounds in which every target has a slice of its share: whenever it ends, all had their turn."""
+    """The corpus, then rounds in which every target has a turn, the longest first: no job waits for another at the end."""
     kept = _kept(asked.totals)
     totals = {target.name: kept.get(target.name) or _nothing() for target in chosen}
-    share = asked.seconds * asked.jobs / len(chosen)
-    left = {target.name: share for target in chosen}
+    seconds = 1e9 if asked.inputs else asked.seconds
+    share = seconds * asked.jobs / sum(target.share for target in chosen)
+    left = {target.name: share * target.share for target in chosen}
+    chosen = sorted(chosen, key=lambda target: -target.share)
+
+    def goes_on(target):
+        done = totals[target.name]["next"] >= asked.executions or left[target.name] <= 0
+        return not done and not (asked.inputs and _enough(chosen, totals, asked.inputs))
+
     with ThreadPoolExecutor(asked.jobs) as pool:
         if asked.corpus:
             done = pool.map(lambda target: _replayed(target, list(map(str, corpus(target.name))), asked), chosen)
             for target, found in zip(chosen, done, strict=True):
                 _join(totals[target.name], found)
-        while going := [one for one in chosen if left[one.name] > 0 and totals[one.name]["next"] < asked.executions]:
-            list(pool.map(lambda target: _slice(target, asked, totals, left), going))
+        while any(goes_on(target) for target in chosen):
+            list(pool.map(lambda target: _turn(target, asked, totals, left, goes_on), chosen))
     return totals
 
 
-def _slice(target, asked, totals, left):
-    """One worker's time with one target."""
-    total = totals[target.name]
-    seconds = min(_SLICE_S, left[target.name])
-    left[target.name] -= seconds
-    request = {"seed": asked.seed, "start": total["next"], "count": asked.executions - total["next"]}
-    done = run_worker(target, {**request, "seconds": seconds, "failures": asked.failures})
-    with _KEEPING:
-        total["next"] += done["executions"]
-        _join(total, done)
-        _keep(asked.totals, totals)
+def _enough(chosen, totals, inputs):
+    """Whether so many were executed, and every fixed list of inputs was gone through once."""
+    walks = [(target.walked(totals[target.name]["next"]), target.walk()) for target in chosen if target.walk is not None]
+    return sum(total["next"] for total in totals.values()) >= inputs and all(done >= len(walk) for done, walk in walks)
+
+
+def _turn(target, asked, totals, left, goes_on):
+    """A target's workers in one round, one after the other."""
+    total, turn = totals[target.name], _TURN_S * target.share
+    while turn > 0 and goes_on(target):
+        seconds = min(_WORKER_S, turn, left[target.name])
+        request = {"seed": asked.seed, "start": total["next"], "count": asked.executions - total["next"]}
+        done = run_worker(target, {**request, "seconds": seconds, "failures": asked.failures})
+        spent = max(1.0, done["cpu"])
+        turn -= spent
+        left[target.name] -= spent
+        with _KEEPING:
+            total["next"] += done["executions"]
+            _join(total, done)
+            _keep(asked.totals, totals)
 
 
 def _kept(name):
@@ -119,24 +142,38 @@ def _keep(name, totals):
 
 
 def _nothing():
-    return {"executions": 0, "next": 0, "slowest": 0.0, "peak_rss": 0, "failures": []}
+    return {"executions": 0, "next": 0, "cpu": 0.0, "slowest": 0.0, "peak_rss": 0, "failures": []}
 
 
 def _join(total, done):
     total["executions"] += done["executions"]
+    total["cpu"] += done["cpu"]
     total["slowest"] = max(total["slowest"], done["slowest"])
     total["peak_rss"] = max(total["peak_rss"], done["peak_rss"])
     total["failures"] += [line for line in done["failures"] if line not in total["failures"]]
 
 
 def _plain(totals):
-    lines = [f"{'target':<12}{'executions':>12}{'failures':>10}{'slowest':>11}{'peak RSS':>12}"]
+    lines = [f"{'target':<14}{'executions':>12}{'a second':>10}{'failures':>10}{'slowest':>11}{'peak RSS':>12}"]
     for name, total in [*totals.items(), ("all", _sum(totals))]:
         lines.append(
-            f"{name:<12}{total['executions']:>12,}{len(total['failures']):>10}{total['slowest']:>9.2f} s"
+            f"{name:<14}{total['executions']:>12,}{_rate(total):>10.1f}{len(total['failures']):>10}{total['slowest']:>9.2f} s"
             f"{total['peak_rss'] / 2**20:>8.0f} MiB"
         )
     return "\n".join(lines)
+
+
+def _rate(total):
+    return total["executions"] / max(0.01, total["cpu"])
+
+
+def _coverage(totals, targets):
+    """What the walks reached: how many keys, and how many of them with how many kinds of value."""
+    for name, total in totals.items():
+        walk = targets[name].walk and targets[name].walk()
+        if isinstance(walk, Walk):
+            keys, pairs = walk.reached(targets[name].walked(total["next"]))
+            yield f"{name}: keys reached {keys:,} of {len(walk.keys):,}; key × kind of value {pairs:,} of {len(walk):,}"
 
 
 def _markdown(totals, targets):

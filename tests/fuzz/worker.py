@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tests.fuzz.bench import Bench, Failure, crash
 from tests.fuzz.failures import Found
+from tests.fuzz.growth import Growth
 from tests.fuzz.targets import load
 
 GROWTH_BYTES = 2**30
@@ -37,7 +38,7 @@ def fuzz(bench, target, asked):
     found = Found(asked["failures"], target)
     progress = os.open(asked["progress"], os.O_RDWR | os.O_CREAT)
     end = time.process_time() + asked["seconds"]
-    index, slowest = asked["start"], 0.0
+    index, slowest, growth = asked["start"], 0.0, Growth()
     while index < asked["start"] + asked["count"] and time.process_time() < end:
         os.pwrite(progress, struct.pack("q", index), 0)
         data, check = target.case(asked["seed"], index)
@@ -47,6 +48,10 @@ def fuzz(bench, target, asked):
         if failure is not None:
             found.keep(failure, data, check=check, seed=asked["seed"], index=index, argv=bench.argv)
         index += 1
+        growth.after(index - asked["start"])
+    grown = growth.failure(target.name, asked["start"])
+    if grown is not None:
+        found.say(grown, name=f"seed {asked['seed']} from index {asked['start']}", check="any", argv=())
     return _summary(index - asked["start"], slowest, found)
 
 
@@ -80,7 +85,8 @@ def attempt(bench, target, check, data):
 
 def _summary(executions, slowest, found):
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return {"executions": executions, "slowest": slowest, "peak_rss": peak, "failures": found.lines}
+    spent = time.process_time()
+    return {"executions": executions, "cpu": spent, "slowest": slowest, "peak_rss": peak, "failures": found.lines}
 
 
 def _warm_up(bench, target):

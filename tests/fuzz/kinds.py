@@ -130,7 +130,7 @@ def _alternatives(type_):
 def _typed(one):
     """A value that a type accepts."""
     if one.kind.endswith("one_of"):
-        return one.limits[0]
+        return one.limits[0] if one.limits[0] in ("False", "True") else f"'{one.limits[0]}'"
     if one.kind in ("list", "tuple"):
         return f"[{', '.join(_typed(_alternatives(held)[0]) for held in one.holds or ('any',))}]"
     if one.kind == "dict" and len(one.holds) == 2:

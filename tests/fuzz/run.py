@@ -1,6 +1,7 @@
 """The runner: `python -m tests.fuzz.run --seconds 600 --jobs 2`, or `--corpus`, or `--replay FILE`."""
 
 import argparse
+import gc
 import json
 import sys
 import time
@@ -12,6 +13,7 @@ from tests.fuzz.jobs import run_worker
 from tests.fuzz.schedule import Walk
 from tests.fuzz.seeds import corpus
 from tests.fuzz.targets import load
+from tests.fuzz.targets.making_configs import BASE
 
 # Processor time of a target with a share of 1 in a round: all have their turn, however soon it ends.
 _TURN_S = 60
@@ -24,6 +26,8 @@ def main(words=None):
     """Exit code: 0 nothing failed, 1 something did."""
     asked = _arguments(words)
     targets = load()
+    if asked.fork:
+        _import_all()
     if asked.replay:
         totals = {name: _replayed(targets[name], files, asked) for name, files in _by_target(asked.replay, targets)}
     else:
@@ -37,6 +41,21 @@ def main(words=None):
     return 1 if any(total["failures"] for total in totals.values()) else 0
 
 
+def _import_all():
+    """What workers would import and read, each anew."""
+    import importlib
+
+    from tests.fuzz.seeds import known_keys
+    from vramwise import api
+    from vramwise.cli.main import COMMANDS
+
+    known_keys()
+    for name in COMMANDS:
+        importlib.import_module(f"vramwise.cli.{name}")
+    api.check(BASE, api.Options(gpu="24GB"))
+    gc.freeze()
+
+
 def _arguments(words):
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.run", description=__doc__)
     parser.add_argument(
@@ -46,6 +65,7 @@ def _arguments(words):
         "--inputs", type=int, help="instead of --seconds: until so many in all, and every walk over the keys is done"
     )
     parser.add_argument("--executions", type=int, default=10**9, help="at most so many a target")
+    parser.add_argument("--fork", action="store_true", help="one job, whose workers are forks: for many short ones")
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
     parser.add_argument("--seed", type=int, default=None, help="default: a new one, printed")
     parser.add_argument("--targets", default="", help="comma-separated; default: all")
@@ -77,7 +97,7 @@ def _replayed(target, files, asked):
     """One worker for all files; where an input ended it, another goes on with the next file."""
     total = _nothing()
     while files:
-        done = run_worker(target, {"files": files, "failures": asked.failures})
+        done = run_worker(target, {"files": files, "failures": asked.failures}, fork=asked.fork)
         _join(total, done)
         files = files[-(-max(1, done["executions"]) // len(target.checks)) :]
     return total
@@ -97,12 +117,13 @@ def _fuzzed(chosen, asked):
         return not done and not (asked.inputs and _enough(chosen, totals, asked.inputs))
 
     with ThreadPoolExecutor(asked.jobs) as pool:
+        each = map if asked.fork else pool.map  # no threads where processes are forked
         if asked.corpus:
-            done = pool.map(lambda target: _replayed(target, list(map(str, corpus(target.name))), asked), chosen)
+            done = each(lambda target: _replayed(target, list(map(str, corpus(target.name))), asked), chosen)
             for target, found in zip(chosen, done, strict=True):
                 _join(totals[target.name], found)
         while any(goes_on(target) for target in chosen):
-            list(pool.map(lambda target: _turn(target, asked, totals, left, goes_on), chosen))
+            list(each(lambda target: _turn(target, asked, totals, left, goes_on), chosen))
     return totals
 
 
@@ -118,7 +139,7 @@ def _turn(target, asked, totals, left, goes_on):
     while turn > 0 and goes_on(target):
         seconds = min(_WORKER_S, turn, left[target.name])
         request = {"seed": asked.seed, "start": total["next"], "count": asked.executions - total["next"]}
-        done = run_worker(target, {**request, "seconds": seconds, "failures": asked.failures})
+        done = run_worker(target, {**request, "seconds": seconds, "failures": asked.failures}, fork=asked.fork)
         spent = max(1.0, done["cpu"])
         turn -= spent
         left[target.name] -= spent

@@ -10,9 +10,10 @@ from tests.fuzz.targets.logs import log
 from tests.fuzz.targets.making_configs import config_text, several_keys
 
 # Known here by its name: the page and the tools read no file. Small, so that a prediction takes milliseconds.
-_MODEL = "HuggingFaceTB/SmolLM2-135M"
+_MODEL = "EleutherAI/pythia-14m"
 _SETTINGS = {"gpu": "rtx-4090", "gpus": 1, "versions": "torch==2.9.1", "alloc_conf": "", "trainer": ""}
 _KNOBS = {"micro_batch_size": 4, "sequence_len": 512, "lora_r": 8, "eval_batch_size": 1, "checkpointing": "", "loss": ""}
+_FINDING = {"rule": "no-eval-batch", "key": "micro_batch_size", "line": 3}
 _WISHES = {"model": _MODEL, "trainer": "trl", "adapter": "lora", "rank": 8, "sequence_len": 256, "micro_batch": 2}
 _ASKS = (
     *("look", "look", "drag", "drag", "ahead", "chart", "cards", "fix", "fix-all", "start", "diagnose", "catalogue"),
@@ -37,7 +38,7 @@ def _request(rng):
     if rng.random() < 0.4:
         asked["settings"] = value_changed(rng, _SETTINGS)
     if asked["ask"] in ("fix", "fix-all"):
-        asked |= {"finding": rng.choice((0, 1, odd_value(rng))), "unsafe": odd_value(rng)}
+        asked |= {"finding": value_changed(rng, _FINDING), "unsafe": odd_value(rng)}
     if asked["ask"] == "start":
         asked["wishes"] = value_changed(rng, _WISHES)
     if asked["ask"] == "diagnose":

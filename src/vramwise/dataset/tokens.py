@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from vramwise.dataset.samples import Sample
+from vramwise.errors import VramwiseError
 
 # UTF-8 bytes a token where no tokenizer is at hand: English text has more than 4, code about 3. Rather too long a row
 # than one that does not fit.
@@ -62,6 +63,12 @@ def tokenizer_in(folder: Path | None) -> Counter | None:
 
     def counter(texts: Sequence[str]) -> list[int]:
         plain = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
-        return [len(found.ids) for found in tokenizer.encode_batch(plain, add_special_tokens=False)]
+        try:
+            return [len(found.ids) for found in tokenizer.encode_batch(plain, add_special_tokens=False)]
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            said = str(error)[:200]
+            raise VramwiseError(f"{path} cannot count the data's tokens ({said}): without it they are estimated") from error
 
     return counter

@@ -84,7 +84,7 @@ def _in_fork(asked, errors):
     for name, number in ((errors, 2), (os.devnull, 1)):
         opened = os.open(name, os.O_WRONLY | os.O_CREAT)
         os.dup2(opened, number)
-    main([json.dumps(asked)])
+    main([json.dumps({**asked, "forked": True})])
 
 
 def _watch(process, progress):

@@ -70,6 +70,7 @@ def _arguments(words):
     parser.add_argument("--seed", type=int, default=None, help="default: a new one, printed")
     parser.add_argument("--targets", default="", help="comma-separated; default: all")
     parser.add_argument("--corpus", action="store_true", help="the regression files first")
+    parser.add_argument("--leave-out", nargs="*", default=[], metavar="NAME", help="regression files to leave out")
     parser.add_argument("--failures", default="fuzz-failures", help="where inputs that fail are written")
     parser.add_argument("--totals", metavar="FILE", help="go on from the totals in this file, and keep them there")
     parser.add_argument("--table", action="store_true", help="print the table as Markdown")
@@ -91,6 +92,10 @@ def _by_target(files, targets):
             sys.exit(f"{name}: its folder must have the name of a target: {', '.join(targets)}")
         sorted_files.setdefault(folder, []).append(str(Path(name).absolute()))
     return sorted_files.items()
+
+
+def _regressions(target, asked):
+    return [str(path) for path in corpus(target.name) if path.name not in asked.leave_out]
 
 
 def _replayed(target, files, asked):
@@ -119,7 +124,7 @@ def _fuzzed(chosen, asked):
     with ThreadPoolExecutor(asked.jobs) as pool:
         each = map if asked.fork else pool.map  # no threads where processes are forked
         if asked.corpus:
-            done = each(lambda target: _replayed(target, list(map(str, corpus(target.name))), asked), chosen)
+            done = each(lambda target: _replayed(target, _regressions(target, asked), asked), chosen)
             for target, found in zip(chosen, done, strict=True):
                 _join(totals[target.name], found)
         while any(goes_on(target) for target in chosen):

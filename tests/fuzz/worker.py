@@ -27,7 +27,8 @@ def main(arguments):
     shm = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=shm if os.access(shm, os.W_OK) else None, prefix="fuzz-") as folder:
         bench = Bench(folder).install()
-        _warm_up(bench, target)
+        if not asked.get("forked"):  # else the parent has imported all
+            _warm_up(bench, target)
         _limit_growth()
         work = replay if "files" in asked else fuzz
         Path(asked["result"]).write_text(json.dumps(work(bench, target, asked)), encoding="utf-8")

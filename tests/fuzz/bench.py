@@ -82,6 +82,8 @@ class Bench:
         self.folder = Path(os.path.realpath(folder))
         self.argv = ()
         self.bug = None
+        # The same ones for every command: click keeps each stream that it has seen for ever.
+        self._streams = [io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(3)]
         self._watching = False
         self._reached = []
         self._slow_at = ""
@@ -131,7 +133,7 @@ class Bench:
         from vramwise.cli.main import main
 
         self.argv = argv
-        out, err, given = (io.TextIOWrapper(io.BytesIO(data), "utf-8") for data in (b"", b"", stdin))
+        out, err, given = (_refilled(stream, data) for stream, data in zip(self._streams, (b"", b"", stdin), strict=True))
         streams = {"stdout": out, "stderr": err, "stdin": given}
         code = 0
         with self.watched("vramwise " + str(argv[0])), mock.patch.multiple(sys, argv=["vramwise", *argv], **streams):
@@ -220,6 +222,15 @@ class Bench:
             return False
         path = os.path.realpath(os.fsdecode(name))
         return path != os.devnull and not path.startswith(str(self.folder))
+
+
+def _refilled(stream, data):
+    """A text stream over other bytes, at its beginning."""
+    stream.seek(0)
+    stream.truncate()
+    stream.buffer.write(data)
+    stream.seek(0)
+    return stream
 
 
 def crash(error):

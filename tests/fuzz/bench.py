@@ -133,7 +133,9 @@ class Bench:
         from vramwise.cli.main import main
 
         self.argv = argv
-        out, err, given = (_refilled(stream, data) for stream, data in zip(self._streams, (b"", b"", stdin), strict=True))
+        out, err, given = (
+            _refilled(stream, data) for stream, data in zip(self._streams, (b"", b"", stdin), strict=True)
+        )
         streams = {"stdout": out, "stderr": err, "stdin": given}
         code = 0
         with self.watched("vramwise " + str(argv[0])), mock.patch.multiple(sys, argv=["vramwise", *argv], **streams):

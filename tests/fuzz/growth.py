@@ -4,6 +4,7 @@ Caches that fill up stop growing; one large input is one step. What climbs in bo
 amount, is kept for every input.
 """
 
+import contextlib
 import ctypes
 import gc
 import resource
@@ -45,8 +46,6 @@ class Growth:
 def resident_bytes():
     """Resident memory of this process, without garbage and freed pages."""
     gc.collect()
-    try:
+    with contextlib.suppress(OSError, AttributeError):  # not glibc: the figure is a little larger
         ctypes.CDLL(None).malloc_trim(0)
-    except (OSError, AttributeError):
-        pass  # not glibc: the figure is a little larger
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()

@@ -51,7 +51,10 @@ _INLINE = (
     *(f"deepspeed.zero_optimization.{name}" for name in ("stage", "cpu_offload", "offload_param", "offload_optimizer")),
     *(f"deepspeed.zero_optimization.{name}" for name in ("overlap_comm", "contiguous_gradients", "sub_group_size")),
     *(f"deepspeed.zero_optimization.{name}" for name in ("reduce_bucket_size", "stage3_prefetch_bucket_size")),
-    *(f"deepspeed.zero_optimization.{name}" for name in ("stage3_param_persistence_threshold", "stage3_max_live_parameters")),
+    *(
+        f"deepspeed.zero_optimization.{name}"
+        for name in ("stage3_param_persistence_threshold", "stage3_max_live_parameters")
+    ),
     *("deepspeed.zero_optimization.offload_param.device", "deepspeed.zero_optimization.offload_optimizer.device"),
     *("deepspeed.optimizer.type", "deepspeed.bf16.enabled", "deepspeed.compile.deepcompile", "deepspeed.data_types"),
     *("deepspeed.train_micro_batch_size_per_gpu", "deepspeed.gradient_accumulation_steps"),
@@ -101,10 +104,10 @@ def all_keys():
 
 def _unlisted(trainer, facts):
     """Keys that are read although the trainer's list has none of that name."""
+    from vramwise.stacks import make_stack
+    from vramwise.trainers.registry import trainer_named
     from vramwise.trainers.trl.keys import ALL_PROJECT_KEYS, COMMAND_KEYS, GONE, launcher_keys
     from vramwise.trainers.vocabulary import key_facts_of
-    from vramwise.trainers.registry import trainer_named
-    from vramwise.stacks import make_stack
 
     tops = {path.split(".")[0] for path in facts}
     yield from (path for path in _INLINE if path.split(".")[0] in tops)

@@ -46,6 +46,7 @@ def _import_all():
     import importlib
 
     from tests.fuzz.seeds import known_keys
+
     from vramwise import api
     from vramwise.cli.main import COMMANDS
 
@@ -134,7 +135,9 @@ def _fuzzed(chosen, asked):
 
 def _enough(chosen, totals, inputs):
     """Whether so many were executed, and every fixed list of inputs was gone through once."""
-    walks = [(target.walked(totals[target.name]["next"]), target.walk()) for target in chosen if target.walk is not None]
+    walks = [
+        (target.walked(totals[target.name]["next"]), target.walk()) for target in chosen if target.walk is not None
+    ]
     return sum(total["next"] for total in totals.values()) >= inputs and all(done >= len(walk) for done, walk in walks)
 
 

@@ -68,7 +68,7 @@ def tokenizer_in(folder: Path | None) -> Counter | None:
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
-            said = str(error)[:200]
-            raise VramwiseError(f"{path} cannot count the data's tokens ({said}): without it they are estimated") from error
+            message = f"{path} fails on the data ({str(error)[:200]}): without this file lengths are estimated"
+            raise VramwiseError(message) from error
 
     return counter

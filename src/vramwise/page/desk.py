@@ -26,7 +26,7 @@ _SHAPES = {
 
 
 def shaped(asked: Any) -> Request:
-    """A request with its parts of the expected types, or empty; links carry parts of it, and anybody can write a link."""
+    """The request, if its parts have the expected types: a link carries some of them, and anybody can write a link."""
     if not isinstance(asked, dict):
         raise VramwiseError("the page's request is not a JSON object: reload the page without the link")
     for name, kind in _SHAPES.items():

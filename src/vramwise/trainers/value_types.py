@@ -171,7 +171,8 @@ _ACCEPTS: dict[str, Callable[[ValueType, Any], bool]] = {
     "float": _accepts_float,
     "str": _accepts_str,
     "number_text": lambda _, value: isinstance(value, str) and (not value or _is_number_text(value)),
-    "one_of": lambda one, value: isinstance(value, str | bool) and str(value) in one.limits,  # one_of(False) is a switch
+    # of one_of(False) a switch is accepted
+    "one_of": lambda one, value: isinstance(value, str | bool) and str(value) in one.limits,
     "caseless_one_of": lambda one, value: isinstance(value, str) and value.lower() in one.limits,
     "list": _accepts_list,
     "tuple": _accepts_tuple,

@@ -33,7 +33,9 @@ def _rows(rng):
 
 def _json_rows(rng):
     rows = _rows(rng)
-    text = json.dumps(rows) if rng.random() < 0.3 else rng.choice(("\n", "\n", "\r\n", "\n\n")).join(map(json.dumps, rows))
+    text = (
+        json.dumps(rows) if rng.random() < 0.3 else rng.choice(("\n", "\n", "\r\n", "\n\n")).join(map(json.dumps, rows))
+    )
     return bytes_changed(rng, text.encode(), b'{"text": "donor"}\n') if rng.random() < 0.3 else text.encode()
 
 
@@ -93,7 +95,17 @@ def _checks(*extensions):
 
 _TOKENIZER = {
     "version": "1.0",
-    "added_tokens": [{"id": 0, "content": "<s>", "special": True, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}],
+    "added_tokens": [
+        {
+            "id": 0,
+            "content": "<s>",
+            "special": True,
+            "single_word": False,
+            "lstrip": False,
+            "rstrip": False,
+            "normalized": False,
+        }
+    ],
     "normalizer": {"type": "Replace", "pattern": {"String": "a"}, "content": "b"},
     "pre_tokenizer": {"type": "Whitespace"},
     "post_processor": None,

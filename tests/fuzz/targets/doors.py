@@ -12,7 +12,14 @@ from tests.fuzz.targets.making_configs import config_text, several_keys
 # Known here by its name: the page and the tools read no file. Small, so that a prediction takes milliseconds.
 _MODEL = "EleutherAI/pythia-14m"
 _SETTINGS = {"gpu": "rtx-4090", "gpus": 1, "versions": "torch==2.9.1", "alloc_conf": "", "trainer": ""}
-_KNOBS = {"micro_batch_size": 4, "sequence_len": 512, "lora_r": 8, "eval_batch_size": 1, "checkpointing": "", "loss": ""}
+_KNOBS = {
+    "micro_batch_size": 4,
+    "sequence_len": 512,
+    "lora_r": 8,
+    "eval_batch_size": 1,
+    "checkpointing": "",
+    "loss": "",
+}
 _FINDING = {"rule": "no-eval-batch", "key": "micro_batch_size", "line": 3}
 _WISHES = {"model": _MODEL, "trainer": "trl", "adapter": "lora", "rank": 8, "sequence_len": 256, "micro_batch": 2}
 _ASKS = (
@@ -86,7 +93,9 @@ _WORDS = {
 
 def _call(rng):
     tool = rng.choice(_TOOLS)
-    arguments = dict(_WORDS.get(tool) or {"config": _text(rng), "gpu": "24GB", "gpus": 1, "versions": [], "trainer": ""})
+    arguments = dict(
+        _WORDS.get(tool) or {"config": _text(rng), "gpu": "24GB", "gpus": 1, "versions": [], "trainer": ""}
+    )
     if tool == "predict_memory" and rng.random() < 0.3:
         arguments |= {"config": "", "model": _MODEL, "run": value_changed(rng, {"adapter": "lora", "rank": 8})}
     elif tool == "predict_memory":
@@ -106,6 +115,7 @@ def _call(rng):
 def _tools():
     """The tools with their arguments validated as the server does it."""
     from pydantic import validate_call
+
     from vramwise.mcp import knowledge
     from vramwise.mcp.fitting import fit_config
     from vramwise.mcp.verbs import Verbs

@@ -1,5 +1,6 @@
 """Every key of every trainer with a value of every kind → each verb. The walk's inputs take turns with mixtures."""
 
+import contextlib
 import json
 
 import yaml
@@ -32,10 +33,8 @@ def _as_json(bench, data):
     """The same values in a JSON file; what JSON cannot hold is written as it is, and refused."""
     write_model(bench)
     options = [word for pair in options_of(data).items() for word in pair]
-    try:
+    with contextlib.suppress(Exception):
         data = json.dumps(yaml.load(data, _LOADER), indent=1).encode()
-    except Exception:
-        pass
     name = bench.write("config.json", data)
     bench.command_json("check", name, "--format", "json", "--no-predict", *options)
     bench.command("fix", "--diff", "--unsafe-fixes", name, *options, allow="\t\r\x85")

@@ -9,7 +9,15 @@ from tests.fuzz.mutate import HOSTILE_TEXT, bytes_changed, odd_number_text
 from tests.fuzz.seeds import known_keys
 from tests.fuzz.targets import add
 
-_WORDS = ("oom after eval", "packing", "fragmentation", "8bit", "why is my batch so large", "eval-batch-differs", "h100")
+_WORDS = (
+    "oom after eval",
+    "packing",
+    "fragmentation",
+    "8bit",
+    "why is my batch so large",
+    "eval-batch-differs",
+    "h100",
+)
 _LIST = ("axolotl", "trl", "llamafactory", "hf-trainer", "trl:dpo", "transformers")
 
 

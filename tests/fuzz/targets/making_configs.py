@@ -4,9 +4,9 @@ import re
 from itertools import pairwise
 
 import yaml
-from tests.fuzz.mutate import HOSTILE_TEXT, bytes_changed, lines_changed, odd_number_text, odd_value
 from tests.fuzz.keys import BASES, all_keys
 from tests.fuzz.kinds import KINDS
+from tests.fuzz.mutate import HOSTILE_TEXT, bytes_changed, lines_changed, odd_number_text, odd_value
 from tests.fuzz.schedule import OPTIONS, config_with, text_of
 from tests.fuzz.seeds import config_texts, known_keys
 
@@ -180,7 +180,9 @@ def options_of(data):
     if not first.startswith(OPTIONS):
         return {}
     words = first.removeprefix(OPTIONS).split()
-    return {word: value for word, value in pairwise(words) if word in ("--with", "--trainer") and _WORD.fullmatch(value)}
+    return {
+        word: value for word, value in pairwise(words) if word in ("--with", "--trainer") and _WORD.fullmatch(value)
+    }
 
 
 def api_options(data, **more):

@@ -65,7 +65,7 @@ def _together(prompt: bytes, answer: Any) -> Sample:
     text = _joined(answer)
     if isinstance(answer, list) and len(answer) > 1:
         prompt = b""
-    extra = _PER_MESSAGE * (2 if isinstance(answer, str) else max(1, len(answer)))
+    extra = _PER_MESSAGE * (max(1, len(answer)) if isinstance(answer, list | Mapping) else 2)
     answers = (len(text),) if prompt else _answers(answer) if isinstance(answer, list) else ()
     return Sample(text=prompt + text, extra=extra, answers=answers, prompted=bool(answers))
 

@@ -109,8 +109,11 @@ def _block(name: str, entry: Mapping[str, Any], config: Config) -> dict[str, Any
 def _folder(config: Config) -> Path:
     """`dataset_dir`, from the working folder, then from the config's."""
     name = str(config.get("dataset_dir", "data"))
-    beside = Path(config.document.path).parent / name
-    return beside if not Path(name).is_dir() and beside.is_dir() else Path(name)
+    here, beside = Path(name), Path(config.document.path).parent / name
+    try:
+        return beside if not here.is_dir() and beside.is_dir() else here
+    except (OSError, ValueError):  # no name of a folder: too long, or with a NUL
+        return here
 
 
 def _table(config: Config) -> dict[str, Any] | None:

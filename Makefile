@@ -6,7 +6,7 @@ DEV := .venv-dev
 # Many tests start the program anew: compiled once, it starts in half the time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint unit docs page wheel clean bench accuracy record fuzz
+.PHONY: demo test test-all test-page lint unit unit-all docs page wheel clean bench accuracy record fuzz
 
 demo: $(DEMO)/.ready
 	@echo '$$ vramwise check examples/mistakes.yml --gpu rtx-4090'
@@ -34,6 +34,11 @@ test:
 	@$(MAKE) --no-print-directory --jobs 2 lint $(DEV)/.ready
 	@$(MAKE) --no-print-directory unit
 
+# With the cases and examples that `make test` leaves out (tests/nightly.py); a workflow runs it every night.
+test-all:
+	@$(MAKE) --no-print-directory --jobs 2 lint $(DEV)/.ready
+	@$(MAKE) --no-print-directory unit-all
+
 lint: $(DEV)/.tools
 	$(DEV)/bin/ruff check .
 	$(DEV)/bin/ruff format --check .
@@ -43,6 +48,17 @@ lint: $(DEV)/.tools
 
 unit: $(DEV)/.ready
 	$(DEV)/bin/python -m pytest -n 2 --dist worksteal
+
+unit-all: $(DEV)/.ready
+	$(DEV)/bin/python -m pytest -n 2 --dist worksteal -m ''
+
+# Tests that need a browser, on the page as it is built: Chromium, chromedriver and npm are needed.
+AXE := node_modules/axe-core/axe.min.js
+test-page: page $(DEV)/.tools $(AXE)
+	$(DEV)/bin/python -m pytest -n 2 --dist loadfile -m '' --no-skips tests/page tests/render
+
+$(AXE):
+	npm install --no-save --no-audit --no-fund axe-core@4.14.0
 
 # Fresh hostile inputs for FUZZ_SECONDS; what breaks something is kept under fuzz-failures/. `make test` does it briefly.
 FUZZ_SECONDS ?= 600

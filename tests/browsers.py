@@ -10,9 +10,11 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from installed import NO_BROWSER
+
 DRIVER = shutil.which("chromedriver")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-needs_browser = pytest.mark.skipif(not (DRIVER and CHROMIUM), reason="no Chromium with chromedriver is installed")
+needs_browser = pytest.mark.skipif(not (DRIVER and CHROMIUM), reason=NO_BROWSER)
 FLAGS = (
     "--headless --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-sync "
     "--disable-component-update --window-size=1300,900"

@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["nightly", "skipped"]
 ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared"
 

@@ -4,6 +4,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from nightly import examples
 from opened import check_document, make_target
 from vramwise.documents.document import parse_document
 from vramwise.errors import ConfigError
@@ -63,7 +64,7 @@ configs = st.dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(configs, st.sampled_from(TARGETS))
 def test_any_config_can_be_judged_and_mended(values, target):
     text = yaml.safe_dump(values, allow_unicode=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import vramwise
+from installed import PATIENCE
 
 DATA = Path(__file__).parent / "data"
 VERBS = ("check", "fix", "predict", "fit", "replay", "train", "diagnose", "explain", "rules")
@@ -39,7 +40,7 @@ def test_the_package_has_what_it_lists():
 def test_the_verbs_need_no_import_of_their_rooms_and_bring_no_torch():
     code = f"import sys, vramwise\nassert all(callable(getattr(vramwise, verb)) for verb in {VERBS})\n"
     code += "assert not {'torch', 'transformers', 'click'} & set(sys.modules)\n"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE)
 
 
 def test_check_takes_one_path_or_several(config, tmp_path):

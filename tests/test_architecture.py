@@ -3,14 +3,15 @@
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
-import vramwise
+from source_trees import SOURCE, modules, nodes, trees_for_one_file
 
-SOURCE = Path(vramwise.__file__).parent
+__all__ = ["trees_for_one_file"]
 
 # What each room may import of ours. Rooms of one storey may not import one another unless it is said here.
-BASE = {"types", "timeline", "units", "errors", "growth", "collecting", "displayed"}
+BASE = {"types", "timeline", "units", "errors", "growth", "collecting", "displayed", "budget"}
 GROUND = BASE | {"documents", "facts", "families", "allocator"}
 INSIDE = GROUND | {"ghost", "rules", "trainers", "variants"}
 OPENING = {"options", "sidecar", "project", "files", "stacks", "targets"}
@@ -18,6 +19,7 @@ VERBS_OVER_SUBJECTS = {"subject", "fitting", "figures", "weighing", "judging", "
 MAY_IMPORT = {
     **{name: set() for name in ("types", "timeline", "errors", "growth", "collecting")},
     "units": {"errors"},
+    "budget": {"errors", "units"},
     "displayed": {"notebook"},  # the one door that something inside names, when a notebook asks
     "documents": BASE,
     "facts": BASE | {"families", "files"},  # the hub's answers are kept
@@ -30,7 +32,7 @@ MAY_IMPORT = {
     "variants": GROUND | {"ghost"},
     # What is read before a Subject is opened: files, options, versions, the machine.
     "options": set(),
-    "sidecar": set(),
+    "sidecar": BASE | {"documents"},
     "project": BASE,
     "files": BASE | {"documents"},
     "stacks": BASE | {"facts"},
@@ -94,17 +96,10 @@ IMPURE_CALLS = {
 HEAVY = {"torch", "transformers", "peft", "accelerate", "datasets"}
 
 
-def modules():
-    return sorted(SOURCE.rglob("*.py"))
-
-
-def tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
+@cache
 def imports(path: Path) -> set[str]:
     names = set()
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -171,7 +166,7 @@ def test_pure_rooms_touch_no_files_network_or_clock():
 
 
 def impure_calls(path: Path) -> set[str]:
-    calls = [node.func for node in ast.walk(tree(path)) if isinstance(node, ast.Call)]
+    calls = [node.func for node in nodes(path) if isinstance(node, ast.Call)]
     names = {call.id if isinstance(call, ast.Name) else getattr(call, "attr", "") for call in calls}
     return names & IMPURE_CALLS
 
@@ -210,7 +205,7 @@ def test_rules_for_every_trainer_read_fields_alone():
     for path in modules():
         if room(path) != "rules" or path.parent.name == "rules":
             continue
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             if isinstance(node, ast.Attribute) and node.attr == "config":
                 wrong.append(f"{path.relative_to(SOURCE)}:{node.lineno} reads the config")
             elif isinstance(node, ast.keyword) and node.arg in ("key", "fix"):
@@ -238,7 +233,7 @@ def test_there_is_one_way_out():
     for path in modules():
         if room(path) not in ("cli", "render") or path.name in exempt:
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             if isinstance(node, ast.Attribute) and node.attr in writing:
                 wrong.append(f"{path.name}:{node.lineno} {node.attr}")
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from installed import needs_corpus
 from vramwise import Options, check, rules
 from vramwise.documents.edit import apply_edits
 from vramwise.trainers.axolotl.schema import schema_of_version
@@ -24,7 +25,7 @@ RECORDED = {"0.19.0": CORPUS / "axolotl-verdicts-{}.json", "0.21.0": DATA / "axo
 OUT_OF_FIELD = ("is not installed", "No module named")
 versions_and_cards = pytest.mark.parametrize(("version", "card"), [(one, card) for one in RECORDED for card in CARDS])
 
-pytestmark = pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of other people's configs is not here")
+pytestmark = needs_corpus
 
 
 # No training config: where to rent machines.

@@ -11,12 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from installed import not_root, posix
 from vramwise.documents.limits import MAX_BYTES
 from vramwise.errors import ConfigError, VramwiseError
 from vramwise.files import WriteRefused, config_files, put_whole, read_config_bytes, write_atomic, write_new
-
-posix = pytest.mark.skipif(os.name != "posix", reason="needs POSIX files")
-not_root = pytest.mark.skipif(getattr(os, "geteuid", lambda: 1)() == 0, reason="root may read and write everything")
 
 
 def refusal(path: Path | str) -> str:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from installed import needs_corpus
 from vramwise.documents.document import parse_document
 from vramwise.options import Options
 from vramwise.subject import NotOurs, open_subject
@@ -117,7 +118,7 @@ def test_a_training_config_without_a_model_is_still_ours():
     assert not isinstance(recognise(parse_document("x.yml", text.encode()).values), Foreign)
 
 
-@pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of other people's configs is not here")
+@needs_corpus
 @pytest.mark.parametrize("folder", ["trl"])
 def test_other_peoples_files(vramwise, folder, tmp_path):
     texts = {path.name: path.read_text() for path in (CORPUS / folder).glob("*.y*ml")}

@@ -3,15 +3,10 @@
 import ast
 import importlib
 import typing
-from pathlib import Path
 
-import vramwise
+from source_trees import SOURCE, modules, nodes, trees_for_one_file
 
-SOURCE = Path(vramwise.__file__).parent
-
-
-def modules():
-    return sorted(path for path in SOURCE.rglob("*.py") if path.stat().st_size)
+__all__ = ["trees_for_one_file"]
 
 
 def named(path):
@@ -19,7 +14,7 @@ def named(path):
 
 
 def calls(path):
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(path):
         if isinstance(node, ast.Call):
             yield node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", ""), node
 
@@ -46,7 +41,7 @@ def test_files_are_written_in_one_place():
 
 def formatted_sizes(path):
     """Where a module divides by MIB or GIB inside a text: a size in a form of its own."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(path):
         if isinstance(node, ast.JoinedStr):
             words = "".join(str(part.value) for part in node.values if isinstance(part, ast.Constant))
             divides = any(isinstance(inner, ast.Div | ast.FloorDiv) for inner in ast.walk(node))
@@ -64,7 +59,7 @@ def test_the_choice_between_mib_and_gib_is_made_in_one_place():
     both = [
         f"{named(path)}:{node.lineno}"
         for path in modules()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in nodes(path)
         if isinstance(node, ast.IfExp)
         and {getattr(getattr(side, "func", None), "id", "") for side in (node.body, node.orelse)} == {"gib", "mib"}
     ]
@@ -83,7 +78,7 @@ def test_render_computes_nothing():
     """Of other rooms it knows types, constants, and how a size or a change is told: what it shows was computed."""
     wrong = []
     for path in (SOURCE / "render").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             if isinstance(node, ast.Import):
                 wrong += [f"{named(path)} imports {one.name}" for one in node.names if one.name.startswith("vramwise")]
             elif isinstance(node, ast.ImportFrom) and of_another_room(node.module or ""):

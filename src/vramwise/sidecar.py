@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-_LIMIT_BYTES = 1024 * 1024
+from vramwise.budget import limits, parse_json, read_file
+from vramwise.budget.json_values import OverBudget
+from vramwise.documents.document import parse_value
+from vramwise.errors import ConfigError, VramwiseError
+from vramwise.units import mib
 
 
 def read_side_files(names: Sequence[str], path: str) -> dict[str, Mapping[str, Any] | None]:
-    """The content of each file, found in the current folder or beside the config; None without one."""
+    """The content of each file, found in the current folder or beside the config; None without one.
+
+    Raises a ConfigError for one past the bounds of a config: what it settles is not known, and it is there.
+    """
     return {name: _read(name, path) for name in names}
 
 
@@ -25,19 +32,28 @@ def _read(name: str, path: str) -> Mapping[str, Any] | None:
 
 def _read_mapping(path: Path) -> Mapping[str, Any] | None:
     try:
-        if not path.is_file() or path.stat().st_size > _LIMIT_BYTES:
+        if not path.is_file():
             return None
-        text = path.read_text(encoding="utf-8")
-        content = _yaml(text) if path.suffix in (".yaml", ".yml") else json.loads(text)
-    except (OSError, ValueError, RecursionError):
+        if path.stat().st_size > limits.CONFIG_BYTES:
+            raise ConfigError(f"{path}, which it names, is larger than {mib(limits.CONFIG_BYTES)}: no config is")
+        content = _parsed(read_file(path, limits.CONFIG_BYTES, "a config"), path.suffix in (".yaml", ".yml"))
+    except (OSError, ValueError):
+        return None
+    except OverBudget as error:
+        raise ConfigError(f"{path}, which it names, is not read: {error.message}") from error
+    except ConfigError:
+        raise
+    except VramwiseError:  # it cannot be read
         return None
     return content if isinstance(content, dict) else None
 
 
-def _yaml(text: str) -> Any:
-    import yaml
-
+@lru_cache(maxsize=16)
+def _parsed(data: bytes, is_yaml: bool) -> Any:
+    """The value of a file, None where it has none; remembered, because a search asks for it with every variant."""
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(str(error)) from error
+        return parse_value(data.decode("utf-8")) if is_yaml else parse_json(data.decode("utf-8"))
+    except OverBudget:
+        raise
+    except (ValueError, VramwiseError):
+        return None

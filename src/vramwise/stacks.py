@@ -11,12 +11,11 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
+from vramwise.budget import limits, read_file
 from vramwise.errors import VramwiseError
 from vramwise.facts.torch import known_torch
 from vramwise.types import Origin, Release, Stack
-from vramwise.units import mib
 
 # Packages whose version changes memory or a verdict.
 PACKAGES = (
@@ -26,7 +25,6 @@ PACKAGES = (
     # whose version decides nothing, but whether it is there does
     "flash-attn",
 )
-_LIMIT_BYTES = 16 * 1024 * 1024
 # A name and a version, as packaging allows them and no longer than anybody writes them.
 _NAME, _VERSION = r"([A-Za-z0-9][\w.\-]{0,99})", r"([0-9][\w.+\-!]{0,59})"
 _SAID = re.compile(rf"^\s*{_NAME}\s*==\s*v?{_VERSION}\s*$", re.ASCII)
@@ -101,13 +99,9 @@ def _from_file(name: str | None) -> dict[str, Release]:
     if name is None:
         return {}
     try:
-        with Path(name).open("rb") as file:
-            data = file.read(_LIMIT_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise VramwiseError(f"--stack {name} cannot be read: {reason}") from error
-    if len(data) > _LIMIT_BYTES:
-        raise VramwiseError(f"--stack {name} is larger than {mib(_LIMIT_BYTES)}: name a list of versions")
+        data = read_file(name, limits.LOCK_BYTES, "a list of versions")
+    except VramwiseError as error:
+        raise VramwiseError(f"--stack {error}") from error
     origin = Origin(kind="file", why=f"pinned in {name}")
     versions = dict(_pins(data.decode("utf-8", "replace")))
     if not versions:

@@ -282,7 +282,11 @@ def _as_yaml(values: Mapping[str, Any]) -> bytes:
 def _side_files(trainer: Trainer, document: Document, text_alone: bool) -> SideFiles:
     if text_alone:
         return dict.fromkeys(trainer.side_files(document))
-    return read_side_files(trainer.side_files(document), document.path)
+    try:
+        return read_side_files(trainer.side_files(document), document.path)
+    except ConfigError as error:
+        error.path = document.path
+        raise
 
 
 def _model_folder(name: str | None, model: ModelSpec | None) -> Path | None:

@@ -11,21 +11,27 @@ import tempfile
 import time
 from pathlib import Path
 
-import anyio
-from mcp.client import Client
-from mcp.client.stdio import StdioServerParameters, stdio_client
+from installed import PATIENCE, Later
 
+anyio = Later("anyio")
+client = Later("mcp.client")
+stdio = Later("mcp.client.stdio")
 ROOT = Path(__file__).parents[2]
 SOURCE = str(ROOT / "src")
 VRAMWISE = ("-m", "vramwise")
 TOKEN = "the-token-of-these-tests"
 
 
+def make_server(**options):
+    from vramwise.mcp import server
+
+    return server.make_server(**options)
+
+
 def ask(tool, arguments=None, **server):
     """One call in memory: the result."""
-    from vramwise.mcp.server import make_server
-
-    return talk(make_server(worker=shared_worker(), **server), lambda client: client.call_tool(tool, arguments or {}))
+    made = make_server(worker=shared_worker(), **server)
+    return talk(made, lambda client: client.call_tool(tool, arguments or {}))
 
 
 @functools.cache
@@ -40,8 +46,8 @@ def talk(server, conversation):
     """A conversation with a server, a transport or a URL."""
 
     async def session():
-        async with Client(server) as client:
-            return await conversation(client)
+        async with client.Client(server) as connected:
+            return await conversation(connected)
 
     return anyio.run(session)
 
@@ -51,10 +57,10 @@ def environment():
 
 
 def over_stdio(conversation, *words, start=VRAMWISE, **variables):
-    started = StdioServerParameters(
+    started = stdio.StdioServerParameters(
         command=sys.executable, args=[*start, "mcp", *words], env={**environment(), **variables}, cwd=str(ROOT)
     )
-    return talk(stdio_client(started), conversation)
+    return talk(stdio.stdio_client(started), conversation)
 
 
 @contextlib.contextmanager
@@ -72,7 +78,7 @@ def http_server(*words, start=VRAMWISE, **variables):
             yield Running(port, process, log)
         finally:
             process.terminate()
-            process.wait(timeout=60)
+            process.wait(timeout=PATIENCE)
 
 
 @dataclasses.dataclass
@@ -92,7 +98,8 @@ class Running:
 
 
 def _wait(port, process):
-    for _ in range(2400):
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
             return
         assert process.poll() is None, "the server ended"

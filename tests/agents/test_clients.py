@@ -6,6 +6,8 @@ import tomllib
 
 import pytest
 
+from installed import need
+
 ENTRY = {"command": sys.executable, "args": ["-m", "vramwise", "mcp"]}
 FILES = {
     "claude": (".mcp.json", "mcpServers"),
@@ -132,7 +134,8 @@ def test_without_the_extra_it_is_one_sentence(vramwise, monkeypatch):
 
 
 def test_the_doctor_asks_the_server(vramwise, monkeypatch):
-    pytest.importorskip("mcp")
+    need("mcp")
+    import mcp.client.stdio  # noqa: F401 - it keeps the stderr of the moment it is imported: not that of a CliRunner
     from agent_sessions import SOURCE
 
     monkeypatch.setenv("PYTHONPATH", SOURCE)

@@ -2,13 +2,11 @@
 
 import json
 
-import pytest
+from agent_sessions import ROOT, make_server, talk
 
-pytest.importorskip("mcp")
+from installed import needs
 
-from agent_sessions import ROOT, talk
-
-from vramwise.mcp.server import make_server
+pytestmark = needs("mcp")
 
 CORPUS = ROOT / "tests" / "fuzz" / "corpus"
 ODD = (

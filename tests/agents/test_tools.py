@@ -3,15 +3,14 @@
 import json
 
 import pytest
-
-pytest.importorskip("mcp")
-
-from agent_sessions import ROOT, ask, talk
-from mcp.shared.exceptions import MCPError
+from agent_sessions import ROOT, ask, make_server, talk
 
 import vramwise as package
-from vramwise.mcp.server import make_server
+from installed import Later, needs
 from vramwise.options import FitOptions
+
+pytestmark = needs("mcp")
+exceptions = Later("mcp.shared.exceptions")
 
 MISTAKES = (ROOT / "examples" / "mistakes.yml").read_text("utf-8")
 SMALL = "base_model: HuggingFaceTB/SmolLM2-135M\nsequence_len: 2048\nmicro_batch_size: 8\nbf16: true\n"
@@ -207,7 +206,7 @@ def test_rules_and_pages_are_resources():
 
 async def unknown_resources_are_refused(client):
     for unknown in ("vramwise://rules/nothing", "vramwise://pages/nothing", "vramwise://pages/..%2FREADME"):
-        with pytest.raises(MCPError):
+        with pytest.raises(exceptions.MCPError):
             await client.read_resource(unknown)
 
 

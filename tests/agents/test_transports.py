@@ -6,11 +6,12 @@ import json
 import socket
 
 import pytest
-
-pytest.importorskip("mcp")
-
 from agent_sessions import ROOT, TOKEN, http_server, over_stdio, talk
-from mcp.shared.exceptions import MCPError
+
+from installed import PATIENCE, Later, needs
+
+pytestmark = needs("mcp")
+exceptions = Later("mcp.shared.exceptions")
 
 SMALL = "base_model: HuggingFaceTB/SmolLM2-135M\nadapter: lora\nlora_r: 8\nlora_alpha: 16\nsequence_len: 512\n"
 ASKED = {"config": SMALL, "gpu": "rtx-4090"}
@@ -56,7 +57,7 @@ def test_over_http(server):
 
 def posted(port, *, content="application/json", path=f"/mcp?token={TOKEN}", body=None, **headers):
     """The status of a request as a browser or a script could send it."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"} if body is None else body
     sent = {"Content-Type": content, "Accept": "application/json, text/event-stream", **headers}
     connection.request("POST", path, body=json.dumps(message), headers=sent)
@@ -95,7 +96,7 @@ def test_a_path_is_a_text_like_any_other(server):
     async def asked(client):
         named = await client.call_tool("check_config", {"config": str(ROOT / "examples" / "qlora.yml")})
         log = await client.call_tool("diagnose_failure", {"log": str(ROOT / "examples" / "picture.log")})
-        with pytest.raises(MCPError):
+        with pytest.raises(exceptions.MCPError):
             await client.read_resource("file:///etc/hostname")
         return named, log
 
@@ -106,7 +107,7 @@ def test_a_path_is_a_text_like_any_other(server):
 
 def test_headers_beyond_all_measure_and_no_http_are_refused(port):
     for sent in (b"POST /mcp HTTP/1.1\r\nX: " + b"a" * 200_000 + b"\r\n\r\n", b"\x16\x03\x01\0\0garbage\r\n\r\n"):
-        with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as client:
             client.sendall(sent)
             assert client.recv(1000).startswith(b"HTTP/1.1 400")
     assert posted(port) == 200

@@ -6,6 +6,7 @@ from allocators import make
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nightly import examples
 from vramwise.allocator.blocks import ADDRESS_BITS, FREE, UNMAPPED, USED, WAITING, AllocationError
 from vramwise.units import MIB
 
@@ -95,7 +96,7 @@ def play(allocator, steps):
     return live
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(
     conf=st.sampled_from(CONFS),
     torch=st.sampled_from([(2, 11), (2, 13)]),
@@ -114,7 +115,7 @@ def test_books_balance_after_every_step(conf, torch, limit, steps):
     assert not allocator.segments
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(steps=STEPS, torch=st.sampled_from([(2, 11), (2, 13)]))
 def test_the_same_steps_give_the_same_memory(steps, torch):
     peaks = set()
@@ -125,7 +126,7 @@ def test_the_same_steps_give_the_same_memory(steps, torch):
     assert len(peaks) == 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(steps=STEPS, conf=st.sampled_from(["", "expandable_segments:True"]))
 def test_live_blocks_never_overlap(steps, conf):
     allocator = make(conf)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nightly import examples
 from vramwise.allocator.caching import CachingAllocator
 from vramwise.allocator.moments import choose_moments
 from vramwise.allocator.profile import Allocation, profile_timeline
@@ -124,7 +125,7 @@ def test_unmapped_memory_parts_the_bars_of_an_expandable_segment():
     assert all(bar.expandable for bar in profile.segments)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(runs(), st.sampled_from([DEFAULT, EXPANDABLE]), st.integers(1, 50))
 def test_no_peak_is_lost(run, conf, stretches):
     """However few moments are kept: the report's peaks, its breakdown and the marks of each phase are among them."""
@@ -145,7 +146,7 @@ def test_no_peak_is_lost(run, conf, stretches):
             assert max(moment.reserved_bytes for moment in within) == mark.peak_reserved_bytes
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(runs(), st.sampled_from([DEFAULT, EXPANDABLE]))
 def test_every_moment_is_the_allocators_state(run, conf):
     profile = profile_timeline(run, conf, stretches=20)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nightly import examples
 from vramwise.allocator.quick import player
 from vramwise.allocator.quick.known import Known
 from vramwise.allocator.quick.player import QuickPlayer
@@ -90,7 +91,7 @@ def run_of_layers(seed: int, layers: int, passes: int, spare: int = 0) -> Timeli
     return Timeline(events=writer.events, tags=[Tag("other", "")], phases=[Phase("step", 1)], cuts=writer.cuts)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(
     st.integers(0, 10**9),
     st.integers(2, 9),

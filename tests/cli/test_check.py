@@ -1,10 +1,11 @@
 """`vramwise check` end to end: exit codes, targets, selection, suppression, several files, bad input."""
 
 import json
-import os
 from pathlib import Path
 
 import pytest
+
+from installed import not_root
 
 GOOD = """\
 base_model: my/own-model
@@ -204,7 +205,7 @@ def test_a_huge_file_is_refused_without_reading_it(vramwise, config, tmp_path):
     assert "MiB" in result.stdout
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+@not_root
 def test_an_unreadable_file(vramwise, config):
     path = config(GOOD)
     path.chmod(0)

@@ -10,10 +10,14 @@ from pathlib import Path
 import pytest
 import yaml
 
+from installed import PATIENCE
+
 ROOT = Path(__file__).parents[2]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
 STEPS = {step["name"]: step for step in ACTION["runs"]["steps"]}
-needs_bash = pytest.mark.skipif(os.name == "nt" or not shutil.which("bash"), reason="needs bash")
+needs_bash = pytest.mark.skipif(
+    os.name == "nt" or not shutil.which("bash"), reason="bash is not installed: run the tests where it is"
+)
 
 
 def test_other_actions_are_pinned_by_commit():
@@ -34,7 +38,9 @@ def run_step(name, folder, **env):
         **env,
     }
     command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", STEPS[name]["run"]]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE
+    )
 
 
 @pytest.fixture

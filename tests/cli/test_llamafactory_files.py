@@ -112,6 +112,7 @@ def test_unknown_keys_stop_llamafactory(vramwise, tmp_path):
 ODD = (None, "text", [], {}, -1, True, 0.5, ["a", {"b": 1}], 10**30, float("nan"))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("value", ODD, ids=repr)
 def test_no_value_breaks_it(value):
     """Every seventh key, each time others, with a value that nobody expects there."""

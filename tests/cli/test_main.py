@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from installed import NOT_THIS_SYSTEM, PATIENCE, posix
 from vramwise.cli.main import COMMANDS, EXAMPLES
 
 CONFIG = "base_model: meta-llama/Llama-3.2-1B\nmicro_batch_size: 1\nsequence_len: 64\n"
@@ -27,7 +28,7 @@ def start(*words, **more):
 
 def run(*words, **more):
     process = start(*words, **more)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE)
     return process.returncode, out, err
 
 
@@ -109,7 +110,7 @@ def test_the_examples_of_help_use_options_that_exist(vramwise):
             assert all(f"  {word} " in text for word in words if word.startswith("--")), line
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")  # noqa: PTH110
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason=NOT_THIS_SYSTEM)  # noqa: PTH110
 def test_a_full_disk_is_a_sentence():
     with open("/dev/full", "w") as full:  # noqa: PTH123
         code, _, err = run("rules", stdout=full)
@@ -117,12 +118,12 @@ def test_a_full_disk_is_a_sentence():
     assert err == "error: the output cannot be used: No space left on device\n"
 
 
-@pytest.mark.skipif(os.name == "nt", reason="POSIX pipes")
+@posix
 def test_a_reader_that_goes_away_is_no_error():
     process = start("rules")
     process.stdout.readline()
     process.stdout.close()
-    assert process.wait(timeout=60) in (0, 1)
+    assert process.wait(timeout=PATIENCE) in (0, 1)
     assert process.stderr.read() == ""
     process.stderr.close()
 
@@ -132,19 +133,19 @@ def heeding_interrupts():
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+@posix
 def test_ctrl_c_is_130_and_no_traceback():
     process = start("diagnose", "-", stdin=subprocess.PIPE, preexec_fn=heeding_interrupts)
     process.stdin.write("step 1\n" * 200_000)  # more than a pipe holds: written when it is being read
     process.stdin.flush()
     time.sleep(0.2)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert "Traceback" not in err
 
 
-@pytest.mark.skipif(os.name == "nt", reason="POSIX terminals")
+@posix
 @pytest.mark.parametrize(
     ("variable", "value", "coloured"), [("NO_COLOR", "1", 0), ("TERM", "dumb", 0), ("TERM", "xterm", 1)]
 )
@@ -156,14 +157,14 @@ def test_colours_only_where_they_are_wanted(variable, value, coloured):
     os.close(terminal)
     assert (b"\x1b[" in os.read(screen, 4096)) == coloured
     os.close(screen)
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE)
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
 def test_a_terminal_without_utf8_is_no_error(config, encoding):
     environment = {"PYTHONIOENCODING": encoding, "LC_ALL": "C"}
     process = start("predict", config, "--gpu", "t4", env=environment, stdout=subprocess.DEVNULL)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, err) == (0, "")
 
 
@@ -174,5 +175,5 @@ def test_a_mended_config_is_utf8_with_its_line_ends_whatever_the_terminal(tmp_pa
     ).encode()
     environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
     words = [sys.executable, "-m", "vramwise", "fix", "-", "--select", "eval-batch-differs"]
-    out = subprocess.run(words, input=data, capture_output=True, env=environment, timeout=60, check=False).stdout
+    out = subprocess.run(words, input=data, capture_output=True, env=environment, timeout=PATIENCE, check=False).stdout
     assert out == data.replace(b"eval_batch_size: 4", b"eval_batch_size: 2")

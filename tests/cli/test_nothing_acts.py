@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from installed import NOT_THIS_SYSTEM
 from vramwise.cli.main import COMMANDS, main
 
 HOSTILE = (
@@ -37,6 +38,8 @@ def run(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CI", "true")  # a diff, too, goes to a log then
     monkeypatch.setattr("gc.set_threshold", lambda *_: None)
+    # Where the page was built, `serve` would serve it until somebody ends it.
+    monkeypatch.setattr("socketserver.BaseServer.serve_forever", lambda *_: None)
 
     def start(*words):
         out, err = io.BytesIO(), io.BytesIO()
@@ -96,6 +99,7 @@ CONFIGS = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("words", JUDGING, ids=" ".join)
 @pytest.mark.parametrize("entrance", CONFIGS)
 def test_what_a_config_holds(run, entrance, words):
@@ -104,6 +108,7 @@ def test_what_a_config_holds(run, entrance, words):
         run(words[0], "config.yml", *words[1:])
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("words", [*JUDGING, ("diagnose",), ("replay",), ("report",)], ids=" ".join)
 @pytest.mark.parametrize("there", [True, False])
 def test_the_name_of_a_file(run, words, there):
@@ -115,7 +120,7 @@ def test_the_name_of_a_file(run, words, there):
 
 
 @pytest.mark.parametrize("form", ["json", "sarif", "github"])
-@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="names there are Unicode")
+@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason=NOT_THIS_SYSTEM)
 def test_a_name_that_is_not_utf8_is_no_traceback(run, form):
     Path(os.fsdecode(b"\xff.yml")).write_text(CONFIG + "batch_size: 16\n")
     code, out, _ = run("check", os.fsdecode(b"\xff.yml"), "--format", form)
@@ -129,6 +134,7 @@ def test_numbers_that_json_lacks(run):
     assert json.loads(out, parse_constant=pytest.fail)["files"][0]["resolved"]["max_grad_norm"] == "Infinity"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "option",
     [

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from installed import PATIENCE, posix
+
 BOM, SEPARATOR = "\ufeff", "\x85"
 CONFIG = (
     f"{BOM}# \u202e ##[error]x{SEPARATOR}\r\nmicro_batch_size: 2\r\neval_batch_size: 4 # a\ttab\r\n"
@@ -21,7 +23,7 @@ def fix(*words, data=CONFIG, **more):
     command = [sys.executable, "-m", "vramwise", "fix", *words, *WORDS]
     more = {"stdout": subprocess.PIPE, **more}
     return subprocess.run(
-        command, input=data, stderr=subprocess.PIPE, env=environment, timeout=60, check=False, **more
+        command, input=data, stderr=subprocess.PIPE, env=environment, timeout=PATIENCE, check=False, **more
     ).stdout
 
 
@@ -45,7 +47,7 @@ def test_a_diff_in_a_log_is_neutralised():
     assert "\r" not in out
 
 
-@pytest.mark.skipif(os.name == "nt", reason="POSIX terminals")
+@posix
 def test_a_config_on_a_terminal_is_neutralised():
     import pty
 

@@ -5,7 +5,8 @@ import os
 
 import pytest
 
-from vramwise.dataset import rows as reading_rows
+from installed import need
+from vramwise.budget import Budget
 from vramwise.dataset.reading import read_blocks, read_named
 from vramwise.dataset.samples import samples_of
 from vramwise.dataset.tokens import count_tokens
@@ -49,7 +50,7 @@ def test_a_row_that_compares_answers_is_two_samples():
 
 def test_columns_that_the_config_names_win():
     (sample,) = samples_of({"text": "short", "body_text": TEXT}, columns=("body_text",))
-    assert sample.text == TEXT
+    assert sample.text == TEXT.encode()
 
 
 def test_lengths_that_rows_state_are_taken_as_they_are(tmp_path):
@@ -66,7 +67,9 @@ def test_without_a_tokenizer_lengths_are_estimated_and_that_is_said(tmp_path):
 
 
 def test_the_models_own_tokenizer_counts_where_it_lies_beside_the_model(tmp_path):
-    tokenizers = pytest.importorskip("tokenizers")
+    need("tokenizers")
+    import tokenizers
+
     vocabulary = {"[UNK]": 0, "word": 1}
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
@@ -108,7 +111,8 @@ def test_a_folder_a_list_and_a_table(tmp_path):
 
 
 def test_parquet_with_pyarrow_and_a_sentence_without(tmp_path, monkeypatch):
-    pyarrow = pytest.importorskip("pyarrow")
+    need("pyarrow")
+    import pyarrow
     from pyarrow import parquet
 
     path = tmp_path / "d.parquet"
@@ -117,6 +121,7 @@ def test_parquet_with_pyarrow_and_a_sentence_without(tmp_path, monkeypatch):
     path.write_bytes(b"PAR1 nothing of the kind PAR1")
     with pytest.raises(VramwiseError, match="not read as Parquet"):
         read_named(str(path))
+    path.write_bytes(b"PAR1 something else PAR1")
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with pytest.raises(VramwiseError, match="pip install pyarrow"):
         read_named(str(path))
@@ -168,7 +173,7 @@ def test_what_is_no_file_of_rows_is_refused(tmp_path):
 
 
 def test_a_large_file_is_read_in_part_and_that_is_said(tmp_path, monkeypatch):
-    monkeypatch.setattr(reading_rows.Budget.__init__, "__defaults__", (5000, 200_000))
+    monkeypatch.setattr(Budget.__init__, "__defaults__", (5000, 200_000, 10**6, 10**9))
     path = written(tmp_path / "d.jsonl", [{"text": "a" * 90}] * 1000)
     lengths = read_named(str(path))
     assert 10 < len(lengths.tokens) < 100

@@ -24,7 +24,7 @@ CASES = {
 SETTINGS = re.compile(r"^(micro_batch_size|eval_batch_size|sequence_len): (\d+)$", re.MULTILINE)
 FOLDERS = re.compile(rb"(?<![\w.-])/(?:work|root|opt|tmp|home|usr|mnt|var)/")
 
-pytestmark = pytest.mark.skipif(not CASES, reason="no recorded failures here: run bench/provoke_oom.py on a GPU")
+pytestmark = pytest.mark.skipif(not CASES, reason="no recorded failures: run bench/provoke_oom.py on a GPU")
 each = pytest.mark.parametrize("name", CASES or ["none"])
 
 
@@ -84,11 +84,11 @@ def config_of(name, folder):
     return str(path)
 
 
-@each
+# The others fail in code of their own, which no config describes.
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if SETTINGS.search(case["log"])] or ["none"])
 @pytest.mark.parametrize("with_snapshot", [False, True])
 def test_with_the_config_the_ghost_run_agrees(name, with_snapshot, tmp_path):
-    if not SETTINGS.search(CASES[name]["log"]):
-        pytest.skip("the failure is in code of its own, which no config describes")
     snapshot = snapshot_of(name) if with_snapshot else None
     diagnosis = vramwise.diagnose(log_of(name), config=config_of(name, tmp_path), snapshot=snapshot)
     first = diagnosis.causes[0]
@@ -101,6 +101,7 @@ def test_with_the_config_the_ghost_run_agrees(name, with_snapshot, tmp_path):
         assert first.remedies[0].survives
 
 
+@pytest.mark.sampled(3)
 @each
 def test_the_page_is_drawn_up_to_the_failure(name, tmp_path, vramwise):
     page = tmp_path / "page.html"

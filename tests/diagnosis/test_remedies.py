@@ -30,6 +30,7 @@ def with_config(tmp_path):
     return run
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("config", "where"),
     [(CONFIG, CROSS), (FULL, ADAM), (CONFIG.replace("4096", "32768"), MLP), (CONFIG.replace("sdpa", "eager"), EAGER)],

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from made_snapshots import MIB, Script, fragmented, leaking, no_failure, optimizer_step, too_much_logits, write
 
 import vramwise
+from nightly import examples
 from vramwise.diagnosis.read.frames import Origins
 from vramwise.errors import VramwiseError
 from vramwise.recordings.recording import Events, Recording
@@ -197,7 +198,7 @@ def test_a_pickle_that_asks_to_run_code_is_refused(tmp_path):
 FUZZED = bytes(pickle.dumps(fragmented(), protocol=4))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_damaged_pickles_are_read_or_refused(tmp_path, data):
     damaged = bytearray(FUZZED)

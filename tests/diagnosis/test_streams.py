@@ -13,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vramwise
+from installed import NOT_THIS_SYSTEM
+from nightly import examples
 from vramwise.diagnosis.read.hits import MOST_HITS, SAMPLES
 from vramwise.diagnosis.read.log import WORDS, read_log
 from vramwise.diagnosis.read.oom_figures import read_memory_text
@@ -61,7 +63,7 @@ class Endless(io.RawIOBase):
         return end
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(st.one_of(st.sampled_from(PIECES), st.binary(max_size=40)), max_size=30).map(b"".join))
 def test_any_bytes_are_read(data):
     diagnosis = vramwise.diagnose(io.BytesIO(data))
@@ -182,6 +184,7 @@ EVERY_LINE = [
 ]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("line", EVERY_LINE)
 @pytest.mark.parametrize("ending", [b"\n", b"\r", b" "])
 def test_a_log_where_every_line_matches_is_looked_at_in_parts(line, ending):
@@ -190,6 +193,7 @@ def test_a_log_where_every_line_matches_is_looked_at_in_parts(line, ending):
     assert looked_at <= 3 * (2 * MOST_HITS + 16 * SAMPLES)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("noise", ["ValueError: sample {n} is empty", "Error {n}", "UserWarning: rror: Killed {n}"])
 @pytest.mark.parametrize(
     ("failure", "kind"),
@@ -241,7 +245,7 @@ def test_blanks_and_boxes_are_taken_off():
 
 
 @pytest.mark.parametrize("device", ["/dev/zero", "/dev/null"])
-@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="has no such device")
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason=NOT_THIS_SYSTEM)
 def test_a_device_is_no_log(device):
     with pytest.raises(VramwiseError, match="is a device, not a log"):
         vramwise.diagnose(device)
@@ -265,6 +269,7 @@ FIGURES_THAT_ARE_NONE = [
 ]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("figures", FIGURES_THAT_ARE_NONE)
 @pytest.mark.parametrize("size", ["2.00 GiB", "1.2.3 GiB", "0 bytes", "² GiB", "999999999999999 TiB", "inf GiB"])
 def test_figures_that_cannot_be(figures, size, tmp_path):

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from yaml_texts import CORPUS_FILES, documents, examples, reference
 
+from installed import needs_corpus
 from vramwise.documents import compose as composing
 from vramwise.documents.compose import MAX_DEPTH, MAX_VALUES, Node, compose, compose_slowly
 from vramwise.documents.document import parse_document
@@ -292,14 +293,14 @@ ATOMS += [
 fragments = st.lists(st.sampled_from(ATOMS), max_size=25).map("".join)
 
 
-@pytest.mark.skipif(composing._FAST_LOADER is None, reason="PyYAML is built without libyaml here")
+@pytest.mark.skipif(composing._FAST_LOADER is None, reason="PyYAML is built without libyaml: install its wheel")
 @examples(500)
 @given(st.one_of(fragments, documents()))
 def test_the_fast_loader_reads_what_the_slow_one_reads(text: str) -> None:
     assert outcome(text, slowly=False) == outcome(text, slowly=True)
 
 
-@pytest.mark.skipif(composing._FAST_LOADER is None, reason="PyYAML is built without libyaml here")
+@pytest.mark.skipif(composing._FAST_LOADER is None, reason="PyYAML is built without libyaml: install its wheel")
 def test_the_fast_loader_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(composing, "compose_slowly", None)
     assert read("a: 1\n").values == {"a": 1}
@@ -364,7 +365,7 @@ def test_spans_of_random_documents_read_back_as_their_values(text: str) -> None:
             assert repr(yaml.safe_load(f"v:\n  {written}")["v"]) == repr(value)
 
 
-@pytest.mark.skipif(not CORPUS_FILES, reason="the corpus of real configs is not beside this checkout")
+@needs_corpus
 def test_the_corpus_is_read_as_safe_load_reads_it() -> None:
     assert len(CORPUS_FILES) == 194
     for path in CORPUS_FILES:

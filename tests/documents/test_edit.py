@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from yaml_texts import CORPUS_FILES
 
+from installed import needs_corpus
 from vramwise.documents.document import parse_document
 from vramwise.documents.edit import EditRefused, apply_edits, diff
 from vramwise.documents.scalar import inline
@@ -429,7 +430,8 @@ TYPICAL = [
 ]
 
 
-@pytest.mark.skipif(not CORPUS_FILES, reason="the corpus of real configs is not beside this checkout")
+@pytest.mark.sampled(5)
+@needs_corpus
 @pytest.mark.parametrize("change", TYPICAL, ids=lambda change: f"{change.op} {change.key}")
 def test_typical_edits_on_every_real_config(change: Edit) -> None:
     """Nothing but the lines of the edited entry changes, and no real config refuses a typical edit."""

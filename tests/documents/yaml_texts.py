@@ -10,6 +10,8 @@ import yaml
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+from nightly import examples as tried
+
 CORPUS = Path(__file__).parents[3] / "shared" / "corpus" / "axolotl"
 CORPUS_FILES = sorted(CORPUS.glob("*.y*ml"))
 
@@ -22,7 +24,7 @@ def examples(count: int) -> settings:
     return settings(
         deadline=None,
         suppress_health_check=list(HealthCheck),
-        max_examples=count * max(1, _FUZZ),
+        max_examples=count * _FUZZ or tried(count),
         derandomize=not _FUZZ,
         database=None,
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from installed import needs_corpus
 from vramwise.trainers.axolotl import schema as axolotl
 from vramwise.trainers.axolotl.schema.pins import admits, shown_range
 from vramwise.trainers.value_types import accepts, describe, describe_value, parse_type
@@ -482,7 +483,7 @@ def test_keys_of_a_built_in_plugin_are_judged_without_being_listed() -> None:
 MENDED_BY_A_PLUGIN = {"llama-3__diffusion__sft-1b.yaml"}
 
 
-@pytest.mark.skipif(not CORPUS.is_dir(), reason="needs the corpus of Axolotl configs and verdicts beside the checkout")
+@needs_corpus
 @pytest.mark.parametrize(
     ("version", "verdicts", "refused"),
     [
@@ -505,7 +506,7 @@ def test_agrees_with_axolotl_on_real_configs(version: str, verdicts: Path, refus
     assert flagged == refused
 
 
-@pytest.mark.skipif(not CORPUS.is_dir(), reason="needs the corpus of Axolotl configs and verdicts beside the checkout")
+@needs_corpus
 def test_unknown_keys_are_those_that_axolotl_0_21_drops() -> None:
     newest = axolotl.schema_of_version("0.21.0")
     records = json.loads((DATA / "axolotl-0.21-verdicts-sm90-1gpu.json").read_text(encoding="utf-8"))

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nightly import examples
 from vramwise.errors import VramwiseError
 from vramwise.facts.model_config import model_from_config
 from vramwise.facts.parameters import parameters
@@ -249,7 +250,7 @@ _TYPES = all_model_types()
 _NAMES = sorted({name for _, kind in _TYPES.values() for name in (*kind.defaults, *kind.switches.values())})
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     model_type=st.sampled_from([*_TYPES, "brand_new", "gemma3", "llava", "mistral3"]),
     changes=st.dictionaries(

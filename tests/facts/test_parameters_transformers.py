@@ -1,23 +1,27 @@
 """The same comparison against the installed transformers and PEFT, where they are installed."""
 
 import pytest
+from scripts_path import golden_parameters
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers", minversion="5.0")
+from installed import TRAINING, Later, needs, older_than
+from vramwise.facts.lora_targets import ALL_LINEAR, lora_targets
+from vramwise.facts.model_config import model_from_config
+from vramwise.facts.models import catalogue_shapes
+from vramwise.facts.parameters import parameters
 
-from scripts_path import golden_parameters  # noqa: E402
-
-from vramwise.facts.lora_targets import ALL_LINEAR, lora_targets  # noqa: E402
-from vramwise.facts.model_config import model_from_config  # noqa: E402
-from vramwise.facts.models import catalogue_shapes  # noqa: E402
-from vramwise.facts.parameters import parameters  # noqa: E402
+pytestmark = [
+    needs("torch", "transformers"),
+    pytest.mark.skipif(older_than("transformers", 5), reason="transformers is older than 5: " + TRAINING),
+]
+torch = Later("torch")
+transformers = Later("transformers")
 
 TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 SMALL = [case if "text_config" in case else {**case, **TOKENS} for case in golden_parameters.small_cases()]
-TARGETS = [
-    ALL_LINEAR,
-    ["q_proj", "down_proj", "query_key_value", "c_attn"],
-    [
+TARGETS = {
+    "all-linear": ALL_LINEAR,
+    "few": ["q_proj", "down_proj", "query_key_value", "c_attn"],
+    "many": [
         "q_proj",
         "v_proj",
         "qkv_proj",
@@ -31,9 +35,9 @@ TARGETS = [
         "embed_tokens",
         "lm_head",
     ],
-    r".*\.(q_proj|qkv_proj|query_key_value|c_attn)",
-    r".*layers\.[02]\.(mlp|self_attn)\.(experts\.)?(gate|up|down|w1|w2|w3)_proj",
-]
+    "regex": r".*\.(q_proj|qkv_proj|query_key_value|c_attn)",
+    "expert-regex": r".*layers\.[02]\.(mlp|self_attn)\.(experts\.)?(gate|up|down|w1|w2|w3)_proj",
+}
 
 
 # PEFT 0.21 refuses "all-linear" with state-space layers; a router that is a linear layer gets an adapter there, which is
@@ -41,6 +45,20 @@ TARGETS = [
 ROUTED = ("falcon_h1", "nemotron_h", "llama4_text", "gemma4_text", "dbrx")
 # Wrapped linears that PEFT refuses; another class of model than the test builds.
 NOT_COMPARED = ("gemma4", "voxtral")
+
+
+def model_type(config):
+    return config["model_type"]
+
+
+def adapter_cases():
+    """Every small model with every way to name targets, without those that PEFT refuses or that are not compared."""
+    return [
+        pytest.param(config, targets, id=f"{model_type(config)}-{name}")
+        for config in SMALL
+        for name, targets in TARGETS.items()
+        if model_type(config) not in NOT_COMPARED and not (model_type(config) in ROUTED and targets == ALL_LINEAR)
+    ]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -62,24 +80,24 @@ def ours(config):
     return [(parameter.name, parameter.shape) for parameter in parameters(model)]
 
 
-@pytest.mark.parametrize("config", SMALL, ids=lambda config: config["model_type"])
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("config", SMALL, ids=model_type)
 def test_small_models(config):
     assert ours(config) == golden_parameters.named_shapes(config)
 
 
-REAL = [shape for shape in catalogue_shapes() if golden_parameters.can_be_built(shape["config"])]
-
-
-@pytest.mark.parametrize("shape", REAL, ids=lambda shape: shape["ids"][0])
+@pytest.mark.sampled(10)
+@pytest.mark.parametrize("shape", catalogue_shapes(), ids=lambda shape: shape["ids"][0])
 def test_real_models(shape):
+    if not golden_parameters.can_be_built(shape["config"]):
+        pytest.skip("transformers alone has no code of this model")
     assert ours(shape["config"]) == golden_parameters.named_shapes(shape["config"])
 
 
-@pytest.mark.parametrize("config", SMALL, ids=lambda config: config["model_type"])
+# The difference from Voxtral's own default text model does not name that model's type.
+@pytest.mark.parametrize("config", [one for one in SMALL if one["model_type"] != "voxtral"], ids=model_type)
 def test_a_saved_config_means_the_same(config):
     """What `save_pretrained` writes (defaults left out) reads as what was meant."""
-    if config["model_type"] == "voxtral":
-        pytest.skip("a difference from its own default text model does not name that model's type")
     fields = {key: value for key, value in config.items() if key != "model_type"}
     saved = transformers.CONFIG_MAPPING[config["model_type"]](**fields).to_diff_dict()
     if "text_config" in config:
@@ -88,10 +106,9 @@ def test_a_saved_config_means_the_same(config):
     assert ours(saved) == ours(config)
 
 
-@pytest.mark.parametrize("config", SMALL, ids=lambda config: config["model_type"])
+# A text model inside another model is checked on its own.
+@pytest.mark.parametrize("config", [one for one in SMALL if "text_config" not in one], ids=model_type)
 def test_windows_equal_transformers(config):
-    if "text_config" in config:
-        pytest.skip("the text model is checked on its own")
     fields = {key: value for key, value in config.items() if key != "model_type"}
     made = transformers.CONFIG_MAPPING[config["model_type"]](**fields)
     model = model_from_config(config, name="", source="")
@@ -101,12 +118,10 @@ def test_windows_equal_transformers(config):
         assert model.layer_types == tuple(made.layer_types)
 
 
-@pytest.mark.parametrize("targets", TARGETS, ids=["all-linear", "few", "many", "regex", "expert-regex"])
-@pytest.mark.parametrize("config", SMALL, ids=lambda config: config["model_type"])
+@pytest.mark.sampled(12)
+@pytest.mark.parametrize(("config", "targets"), adapter_cases())
 def test_adapters_go_where_peft_puts_them(config, targets):
-    peft = pytest.importorskip("peft", minversion="0.21")
-    if config["model_type"] in NOT_COMPARED or (config["model_type"] in ROUTED and targets == ALL_LINEAR):
-        pytest.skip("said above")
+    peft = pytest.importorskip("peft", minversion="0.21", reason=f"peft 0.21 is not installed: {TRAINING}")
     expected = peft_targets(peft, config, targets)
     model = model_from_config(config, name="", source="")
     found = []

@@ -26,6 +26,7 @@ def results(found):
     return [one for one in (found.best, *found.alternatives) if one is not None]
 
 
+@pytest.mark.sampled(2)
 def test_every_result_keeps_the_effective_batch(answered):
     subject, found = answered
     assert found.best is not None
@@ -66,18 +67,21 @@ def test_alternatives_are_a_frontier(answered):
     assert [reserved for _, reserved in pairs] == sorted({reserved for _, reserved in pairs}, reverse=True)
 
 
+@pytest.mark.sampled(2)
 def test_the_same_answer_every_time(answered):
     subject, found = answered
     afresh = small(subject.document.text, subject.target.gpu.memory_bytes / GIB)
     assert [written(one) for one in results(fit(afresh))] == [written(one) for one in results(found)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("text", "sizes"), [(LORA, (1.75, 2.2, 4)), (FULL, (3.5, 5.0))])
 def test_more_memory_is_never_slower(text, sizes):
     seconds = [fitted(text, gib)[1].best.seconds for gib in sizes]
     assert seconds == sorted(seconds, reverse=True)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("text", "gib", "key"), [(LORA, 3.0, "gradient_checkpointing"), (FULL, 24.0, "micro_batch_size")]
 )
@@ -90,6 +94,7 @@ def test_a_pinned_key_never_changes(text, gib, key):
         assert one.run.value(key) == subject.run.value(key)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("text", "gib", "few"), [(LORA, 1.75, True), (LORA, 2.2, False), (FULL, 3.5, False)], ids=["timed", "lora", "full"]
 )

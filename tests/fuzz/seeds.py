@@ -5,6 +5,8 @@ import json
 from functools import cache
 from pathlib import Path
 
+from tests.fuzz.keys import all_keys
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 DATA = ROOT / "tests" / "data"
@@ -35,14 +37,11 @@ def config_texts():
 
 @cache
 def known_keys():
-    """Every key at any depth of the seeds and of Axolotl's own lists → the values seen for it."""
+    """Every name of a key, of any trainer and at any depth of the seeds → the values seen for it."""
     import yaml
 
-    from vramwise.trainers.axolotl.schema import known_releases, schema_of_version
-
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    schemas = [schema_of_version(version) for version in known_releases()]
-    seen = {key: [] for key in sorted({key for schema in schemas for key in (*schema.keys(), *schema.plugin_keys())})}
+    seen = {name: [] for name in sorted({key.parts[-1].removesuffix("[]") for key in all_keys()})}
     for text in config_texts():
         try:
             _collect(yaml.load(text, loader), seen)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tests.fuzz.bench import Bench, Failure, crash
 from tests.fuzz.failures import Found
+from tests.fuzz.growth import Growth
 from tests.fuzz.targets import load
 
 GROWTH_BYTES = 2**30
@@ -26,7 +27,8 @@ def main(arguments):
     shm = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=shm if os.access(shm, os.W_OK) else None, prefix="fuzz-") as folder:
         bench = Bench(folder).install()
-        _warm_up(bench, target)
+        if not asked.get("forked"):  # else the parent has imported all
+            _warm_up(bench, target)
         _limit_growth()
         work = replay if "files" in asked else fuzz
         Path(asked["result"]).write_text(json.dumps(work(bench, target, asked)), encoding="utf-8")
@@ -37,7 +39,7 @@ def fuzz(bench, target, asked):
     found = Found(asked["failures"], target)
     progress = os.open(asked["progress"], os.O_RDWR | os.O_CREAT)
     end = time.process_time() + asked["seconds"]
-    index, slowest = asked["start"], 0.0
+    index, slowest, growth = asked["start"], 0.0, Growth()
     while index < asked["start"] + asked["count"] and time.process_time() < end:
         os.pwrite(progress, struct.pack("q", index), 0)
         data, check = target.case(asked["seed"], index)
@@ -47,6 +49,10 @@ def fuzz(bench, target, asked):
         if failure is not None:
             found.keep(failure, data, check=check, seed=asked["seed"], index=index, argv=bench.argv)
         index += 1
+        growth.after(index - asked["start"])
+    grown = growth.failure(target.name, asked["start"])
+    if grown is not None:
+        found.say(grown, name=f"seed {asked['seed']} from index {asked['start']}", check="any", argv=())
     return _summary(index - asked["start"], slowest, found)
 
 
@@ -80,7 +86,8 @@ def attempt(bench, target, check, data):
 
 def _summary(executions, slowest, found):
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return {"executions": executions, "slowest": slowest, "peak_rss": peak, "failures": found.lines}
+    spent = time.process_time()
+    return {"executions": executions, "cpu": spent, "slowest": slowest, "peak_rss": peak, "failures": found.lines}
 
 
 def _warm_up(bench, target):

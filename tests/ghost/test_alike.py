@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_any_run import runs, small_model
 
+from nightly import examples
 from vramwise.allocator.quick.stretches import _key
 from vramwise.allocator.run import simulate
 from vramwise.allocator.settings import parse_settings
@@ -16,7 +17,12 @@ from vramwise.ghost.loops.repeated_evals import EvalBatches
 from vramwise.ghost.loops.repeated_micro_steps import MicroSteps
 from vramwise.ghost.loops.sft import ghost_run
 
-COMMON = {"max_examples": 40, "deadline": None, "suppress_health_check": list(HealthCheck), "derandomize": True}
+COMMON = {
+    "max_examples": examples(40),
+    "deadline": None,
+    "suppress_health_check": list(HealthCheck),
+    "derandomize": True,
+}
 KINDS = st.sampled_from(sorted(all_model_types()))
 WIDTHS = st.none() | st.lists(st.sampled_from([64, 128, 200]), min_size=1, max_size=6)
 

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from nightly import examples
 from truth import BUNDLED, cases
 from vramwise.allocator.run import simulate
 from vramwise.allocator.settings import parse_settings
@@ -130,7 +131,7 @@ def goes_through(run, model, **options):
     assert sum(report.breakdown_bytes.values()) <= report.peak_allocated_bytes
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(
     run=runs(),
     model_type=st.sampled_from(sorted(all_model_types())),

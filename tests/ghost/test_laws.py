@@ -3,6 +3,7 @@
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from nightly import examples
 from truth import BUNDLED, cases
 from vramwise.facts.model_config import model_from_config
 from vramwise.variants.prediction import Prediction, predict_run
@@ -64,11 +65,11 @@ def allocated(*arguments, **options) -> int:
 
 
 def law(test):
-    """Twelve runs, the same ones every time."""
+    """A few runs, the same ones every time."""
     given_run = given(run=runs(), family=st.sampled_from(FAMILIES))
-    return settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))(
-        given_run(test)
-    )
+    return settings(
+        max_examples=examples(12), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    )(given_run(test))
 
 
 @law

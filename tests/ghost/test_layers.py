@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_any_run import runs, small_model
 
+from nightly import examples
 from truth import BUNDLED, H200, cases
 from vramwise.errors import VramwiseError
 from vramwise.families import all_model_types
@@ -55,7 +56,7 @@ def test_the_events_are_those_of_all_layers(name):
     assert written(quick) == written(every_layer(RUNS[name], MODEL, gpu=H200, steps=3))
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(run=runs(), kind=st.sampled_from(sorted(all_model_types())), layers=st.sampled_from([8, 13]))
 def test_of_any_run_too(run, kind, layers):
     model = small_model(kind, num_hidden_layers=layers, n_layer=layers, n_layers=layers)

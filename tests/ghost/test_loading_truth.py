@@ -55,6 +55,7 @@ def loaded(key: str, folder: Any) -> dict[str, float]:
     }
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("key", ROWS)
 def test_loading_takes_what_it_took(key, tmp_path):
     found = loaded(key, tmp_path)

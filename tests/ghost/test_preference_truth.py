@@ -8,6 +8,7 @@ KINDS = ("dpo", "ipo", "orpo", "simpo", "reward", "grpo")
 ROWS = [row for row in bench.rows([]) if row["name"].startswith(KINDS)]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("row", ROWS, ids=[f"{row['name']} {row['axolotl']}" for row in ROWS])
 def test_training_is_predicted_within_a_percent(row):
     guess, truth = bench.predicted(row)[0], bench.measured(row)

@@ -65,6 +65,7 @@ def test_unrolled_it_is_the_run_in_full(name, monkeypatch):
     assert requests(unroll(short)) == requests(whole(name, monkeypatch))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     "settings", ["", "expandable_segments:True", "max_split_size_mb:64", "roundup_power2_divisions:4"]
 )

@@ -39,6 +39,7 @@ HELD = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", HELD)
 def test_a_run_is_predicted_as_measured(name):
     entry = entry_of(RUNS[name])

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from browsers import needs_browser
+from installed import NO_PAGE
 from vramwise.page.serving import make_page_server
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 FOLDER = ROOT / "dist" / "page"
-NEEDS_PAGE = [needs_browser, pytest.mark.skipif(not (FOLDER / "sw.js").is_file(), reason="`make page` was not run")]
+NEEDS_PAGE = [needs_browser, pytest.mark.skipif(not (FOLDER / "sw.js").is_file(), reason=NO_PAGE)]
 TITLE = "vramwise: does it fit?"
 PATIENCE = 120  # seconds: Python starts in the browser, on a machine that may be busy
 # Small, so that a search takes seconds.

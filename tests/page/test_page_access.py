@@ -8,7 +8,7 @@ from page_reader import EXAMPLES, NEEDS_PAGE, ROOT, SMALL, TITLE
 
 # Where `npm install --no-save axe-core` puts it, or what the variable names.
 AXE = Path(os.environ.get("AXE_CORE") or ROOT / "node_modules" / "axe-core" / "axe.min.js")
-needs_axe = pytest.mark.skipif(not AXE.is_file(), reason="axe-core is not installed: npm install --no-save axe-core")
+needs_axe = pytest.mark.skipif(not AXE.is_file(), reason="axe-core is not installed: make test-page")
 pytestmark = NEEDS_PAGE
 VIOLATIONS = """
 const done = arguments[arguments.length - 1];

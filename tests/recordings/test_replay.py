@@ -24,6 +24,8 @@ from made_recordings import (
     trace_paths,
 )
 
+from installed import NO_TRACES
+from nightly import examples
 from vramwise.errors import VramwiseError
 from vramwise.recordings.reader import parse_recording, read_recording
 from vramwise.recordings.recording import ACTIONS
@@ -33,6 +35,7 @@ from vramwise.units import GIB, MIB
 BASE = 0x7F0000000000
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("path", trace_paths(), ids=lambda path: path.name.split(".")[0])
 def test_training_runs_are_met_at_every_allocation(path):
     trace = load_trace(path)
@@ -82,6 +85,7 @@ def test_told_the_limit_the_simulator_finds_retries_collections_and_failures_its
     assert facts["retries"] - (2 if "streams" in case else 0) <= result.retries <= facts["retries"]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("recorded", "other"),
     [
@@ -97,7 +101,7 @@ def test_told_the_limit_the_simulator_finds_retries_collections_and_failures_its
 def test_under_other_settings_it_reserves_what_the_run_did_under_them(recorded, other):
     """The same training, really run under both settings: one recording predicts the other to the byte."""
     if not SHARED.is_dir():
-        pytest.skip("the recordings of runs under several settings are not beside this checkout")
+        pytest.skip(NO_TRACES)
     measured = read_recording(SHARED / f"{other}.json.gz")
     result = replay(read_recording(SHARED / f"{recorded}.json.gz"), settings=measured.settings)
     assert not result.own_settings
@@ -342,7 +346,7 @@ ANY_EVENTS = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     events=ANY_EVENTS,
     finals=st.lists(st.tuples(ADDRESSES, st.booleans(), st.integers(0, 1), st.booleans()), max_size=4),

@@ -54,6 +54,7 @@ def test_json(vramwise):
         "own_settings": True,
         "limit_bytes": None,
         "events": 34_056,
+        "events_left_out": 0,
         "allocations": 11_752,
         "mismatches": 0,
         "first_mismatch": None,

@@ -92,6 +92,7 @@ def test_running_out_of_memory_is_the_last_event():
     assert "addr" not in last
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("conf", ["", "expandable_segments:True", "max_split_size_mb:64,roundup_power2_divisions:4"])
 @pytest.mark.parametrize("torch", [(2, 11), (2, 13)])
 def test_what_is_written_replays_without_a_mismatch(conf, torch):

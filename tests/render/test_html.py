@@ -12,6 +12,7 @@ from html.parser import HTMLParser
 import pytest
 from html_pages import page, training_run
 
+from installed import NO_BROWSER
 from vramwise.render.html.markup import element, printable
 from vramwise.render.html.palette import KNOWN, colours
 from vramwise.timeline import Action, Event, Phase, PhasePeak, Tag, Timeline
@@ -229,7 +230,7 @@ def test_known_categories_keep_their_colours_and_strangers_get_others():
 
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason=NO_BROWSER)
 
 
 def in_chromium(html, folder):

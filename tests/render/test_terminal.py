@@ -99,6 +99,7 @@ def shown(run, name: str) -> str:
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CASES)
 def test_what_a_terminal_shows(vramwise, name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from installed import needs_corpus
 from vramwise import Options, check, predict, rules
 from vramwise.subject import open_subject
 from vramwise.trainers.recognise import Foreign, recognise
@@ -140,7 +141,6 @@ def test_what_is_taken_without_a_look_is_an_error_all_the_same(name):
     assert errors(report(name, 1))
 
 
-corpus = pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of other people's configs is not here")
 FOREIGN = {
     "accelerate": "accelerate",
     "inference": "llamafactory-other",
@@ -160,7 +160,7 @@ def reports(gpus):
     return {Path(one.path).name: one for one in check([str(CORPUS)], options(gpus))}
 
 
-@corpus
+@needs_corpus
 @pytest.mark.parametrize("name", OF_FILES["files"])
 def test_every_file_is_recognised(name):
     from vramwise.documents.document import parse_document
@@ -169,7 +169,7 @@ def test_every_file_is_recognised(name):
     assert (found.kind if isinstance(found, Foreign) else found.name) == whose(name)
 
 
-@corpus
+@needs_corpus
 @pytest.mark.parametrize("gpus", STARTS)
 def test_files_get_the_verdict_that_llamafactory_gives_them(gpus):
     ours = [name for name in OF_FILES["files"] if whose(name) == "llamafactory"]

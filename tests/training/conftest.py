@@ -13,3 +13,9 @@ def _collections_are_short():
     gc.freeze()
     yield
     gc.unfreeze()
+
+
+@pytest.fixture
+def everything_installed(monkeypatch):
+    """Preparing a run finds every library, whether it is installed or not: nothing is trained."""
+    monkeypatch.setattr("vramwise.training.parent.extras.find_spec", lambda name: object())

@@ -4,22 +4,22 @@ import csv
 import json
 
 import pytest
-
-pytest.importorskip("transformers", reason="tokenizing needs transformers: pip install 'vramwise[train]'")
-
 from tiny_runs import EXAMPLE, make_folder, prepared, write_config
-from transformers import AutoTokenizer
 
+from installed import Later, need, needs
 from vramwise.errors import VramwiseError
-from vramwise.training.worker.data import load_data
 from vramwise.training.worker.prompts import IGNORED, PromptSettings, samples_of
+
+pytestmark = needs("transformers")
+transformers = Later("transformers")
+data = Later("vramwise.training.worker.data")
 
 BOS, EOS = 1, 2
 
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return AutoTokenizer.from_pretrained(EXAMPLE / "model")
+    return transformers.AutoTokenizer.from_pretrained(EXAMPLE / "model")
 
 
 def sample(tokenizer, row, kind, *, length=512, train_on_inputs=False, **block):
@@ -109,7 +109,7 @@ def test_a_missing_column_is_named(tokenizer):
 
 
 def load(folder, tokenizer, **changes):
-    return load_data(prepared(write_config(folder, **changes)).run, tokenizer, seed=7)
+    return data.load_data(prepared(write_config(folder, **changes)).run, tokenizer, seed=7)
 
 
 def test_long_samples_are_dropped_cut_or_refused(tmp_path, tokenizer):
@@ -173,7 +173,7 @@ def test_separators_inside_a_string_do_not_end_a_row(tmp_path, tokenizer):
 
 
 def test_a_slice_of_a_local_file(tmp_path, tokenizer):
-    pytest.importorskip("datasets", reason="slices need datasets: pip install 'vramwise[train]'")
+    need("datasets")
     folder = make_folder(tmp_path, samples=8)
     block = {"path": "samples.jsonl", "type": "completion", "split": "train[:50%]"}
     assert len(load(folder, tokenizer, datasets=[block]).train) == 4

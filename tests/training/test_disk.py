@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from installed import need
 from vramwise.errors import VramwiseError
 from vramwise.training.disk import saving
 
@@ -61,12 +62,12 @@ ls "$1"
 """
 
 
+@pytest.mark.nightly
 def test_a_checkpoint_on_a_real_full_disk(tmp_path):
     """On a small disk of its own: the first checkpoints fit, a later one does not."""
-    pytest.importorskip("torch")
-    pytest.importorskip("transformers")
+    need("torch", "transformers")
     if subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False).returncode:
-        pytest.skip("no mount of one's own here")
+        pytest.skip("unshare may not mount a small disk here: run the tests as root or allow user namespaces")
     from tiny_runs import make_folder, write_config
 
     folder = make_folder(tmp_path)

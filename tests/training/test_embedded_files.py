@@ -3,18 +3,18 @@
 import json
 from pathlib import Path
 
+import embedded_cases as cases
 import pytest
+from tiny_runs import losses, prepared, train_here
 
-torch = pytest.importorskip("torch", reason="training needs torch: pip install 'vramwise[train]'")
-pytest.importorskip("transformers", reason="training needs transformers: pip install 'vramwise[train]'")
+from installed import Later, needs
+from vramwise.errors import VramwiseError
+from vramwise.training.worker.main import run_of
 
-import embedded_cases as cases  # noqa: E402
-from tiny_runs import losses, prepared, train_here  # noqa: E402
-
-from vramwise.errors import VramwiseError  # noqa: E402
-from vramwise.training.worker.engine_transformers import make_trainer  # noqa: E402
-from vramwise.training.worker.main import run_of  # noqa: E402
-from vramwise.training.worker.progress import Progress  # noqa: E402
+pytestmark = needs("torch", "transformers")
+torch = Later("torch")
+engine = Later("vramwise.training.worker.engine_transformers")
+progress = Later("vramwise.training.worker.progress")
 
 RECORDED = json.loads((Path(__file__).parent.parent / "data" / "embedded_losses.json").read_text())
 
@@ -56,7 +56,7 @@ def test_another_micro_batch_keeps_the_losses(folder):
 
 def loaded(path, **options):
     plan = prepared(path, random_weights=False, **options).plan
-    return make_trainer(run_of(plan), plan, progress=Progress())
+    return engine.make_trainer(run_of(plan), plan, progress=progress.Progress())
 
 
 def trained(trainer):

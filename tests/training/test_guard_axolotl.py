@@ -6,8 +6,9 @@ from types import ModuleType
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
+from installed import needs
+
+pytestmark = needs("torch", "transformers")
 
 
 @pytest.fixture

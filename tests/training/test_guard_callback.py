@@ -4,18 +4,20 @@ import json
 
 import pytest
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("accelerate")
+from installed import Later, needs
+from vramwise.training.guard.memory_log import read_log
+from vramwise.training.guard.samples import Reading
+from vramwise.units import GIB, MIB
 
-from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments  # noqa: E402
+pytestmark = needs("torch", "transformers", "accelerate")
+torch = Later("torch")
+transformers = Later("transformers")
+integration = Later("vramwise.integrations.transformers")
 
-from vramwise.integrations.transformers import MemoryGuard  # noqa: E402
-from vramwise.training.guard.memory_log import read_log  # noqa: E402
-from vramwise.training.guard.samples import Reading  # noqa: E402
-from vramwise.units import GIB, MIB  # noqa: E402
 
-torch.set_num_threads(1)
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread():
+    torch.set_num_threads(1)
 
 
 class FakeDevice:
@@ -56,7 +58,7 @@ def rows(count, width):
 
 def train(tmp_path, guard=None, *, steps=4, width=16, **more):
     torch.manual_seed(0)
-    config = LlamaConfig(
+    config = transformers.LlamaConfig(
         vocab_size=64,
         hidden_size=16,
         intermediate_size=32,
@@ -64,7 +66,7 @@ def train(tmp_path, guard=None, *, steps=4, width=16, **more):
         num_attention_heads=2,
         num_key_value_heads=2,
     )
-    arguments = TrainingArguments(
+    arguments = transformers.TrainingArguments(
         output_dir=str(tmp_path / "out"),
         max_steps=steps,
         per_device_train_batch_size=2,
@@ -74,8 +76,8 @@ def train(tmp_path, guard=None, *, steps=4, width=16, **more):
         disable_tqdm=True,
         **{"save_strategy": "no", **more},
     )
-    trainer = Trainer(
-        model=LlamaForCausalLM(config),
+    trainer = transformers.Trainer(
+        model=transformers.LlamaForCausalLM(config),
         args=arguments,
         train_dataset=rows(64, width),
         eval_dataset=rows(4, width),
@@ -91,7 +93,7 @@ def log(tmp_path):
 
 def test_every_phase_is_written(tmp_path):
     device = FakeDevice()
-    guard = MemoryGuard(backend=device, reset_peaks=True)
+    guard = integration.MemoryGuard(backend=device, reset_peaks=True)
     train(tmp_path, guard, steps=2, eval_strategy="steps", eval_steps=2, save_strategy="steps", save_steps=2)
     contents = log(tmp_path)
     phases = [(one["step"], one["phase"]) for one in contents.of_kind("sample")]
@@ -114,14 +116,14 @@ def test_every_phase_is_written(tmp_path):
 
 def test_the_guard_changes_no_loss_and_resets_no_counter_unasked(tmp_path):
     device = FakeDevice()
-    watched = train(tmp_path / "a", MemoryGuard(backend=device))
+    watched = train(tmp_path / "a", integration.MemoryGuard(backend=device))
     assert watched == train(tmp_path / "b")
     assert device.resets == 0
 
 
 def test_warnings_are_said_once_and_written(tmp_path):
     said = []
-    guard = MemoryGuard(backend=FakeDevice(leak_bytes=400 * MIB), report=said.append, max_width=8)
+    guard = integration.MemoryGuard(backend=FakeDevice(leak_bytes=400 * MIB), report=said.append, max_width=8)
     train(tmp_path, guard, steps=30)
     assert [warned.rule for warned in guard.warnings] == ["batch-longer-than-declared", "allocated-grows"]
     assert len(said) == 2
@@ -134,7 +136,7 @@ def test_warnings_are_said_once_and_written(tmp_path):
 
 def test_a_failing_device_ends_the_guard_and_not_the_training(tmp_path):
     said = []
-    guard = MemoryGuard(backend=FakeDevice(fails_at=3), report=said.append)
+    guard = integration.MemoryGuard(backend=FakeDevice(fails_at=3), report=said.append)
     assert len(train(tmp_path, guard)) == 4
     assert isinstance(guard.broken, RuntimeError)
     assert said == ["the memory guard stops watching: RuntimeError: the driver is gone"]
@@ -142,8 +144,8 @@ def test_a_failing_device_ends_the_guard_and_not_the_training(tmp_path):
 
 def test_without_cuda_it_says_so_and_does_nothing(tmp_path):
     if torch.cuda.is_available():
-        pytest.skip("there is a CUDA device here")
-    guard = MemoryGuard()
+        pytest.skip("there is a CUDA device: run it on a machine without one, or with CUDA_VISIBLE_DEVICES=")
+    guard = integration.MemoryGuard()
     assert len(train(tmp_path, guard)) == 4
     assert guard.broken is None
     assert [record["kind"] for record in log(tmp_path).records] == ["start", "end"]
@@ -151,7 +153,7 @@ def test_without_cuda_it_says_so_and_does_nothing(tmp_path):
 
 
 def test_the_hook_is_gone_afterwards(tmp_path):
-    guard = MemoryGuard(backend=FakeDevice())
+    guard = integration.MemoryGuard(backend=FakeDevice())
     train(tmp_path, guard)
     assert guard._hook is None
     assert json.loads((tmp_path / "out" / "memory.jsonl").read_text().splitlines()[-1])["kind"] == "end"

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("accelerate")
+from installed import needs
+
+pytestmark = needs("torch", "transformers", "accelerate")
 
 SCRIPT = Path(__file__).parent.parent / "fuzz" / "kill_training.py"
 
 
+@pytest.mark.nightly
 def test_kills_beside_another_trainers_checkpoints(tmp_path):
     spec = importlib.util.spec_from_file_location("kill_training", SCRIPT)
     script = importlib.util.module_from_spec(spec)

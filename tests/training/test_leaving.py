@@ -5,9 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from installed import needs
 
-torch = pytest.importorskip("torch", reason="training needs torch: pip install 'vramwise[train]'")
+pytestmark = needs("torch")
 
 SOURCE = Path(__file__).parent.parent.parent / "src"
 # What a backend's thread does to us at a bad moment: an abort while the interpreter is torn down.

@@ -1,14 +1,14 @@
 """A run that does not fit at sequence_len is judged by how long its samples really are."""
 
 import pytest
-
-pytest.importorskip("transformers", reason="tokenizing needs transformers: pip install 'vramwise[train]'")
-
 from tiny_runs import make_folder, write_config
 
+from installed import needs
 from vramwise.subject import Options
 from vramwise.training.parent import run as verb
 from vramwise.training.parent.prepare import TrainOptions
+
+pytestmark = needs("transformers")
 
 
 @pytest.fixture
@@ -42,6 +42,7 @@ def test_a_misfit_at_sequence_len_is_judged_by_the_longest_sample(folder, monkey
     assert any(line.split()[2:3] == ["fits"] for line in said)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("changes", [{"pad_to_sequence_len": True}, {"datasets": [{"path": "gone.jsonl", "type": "completion"}]}])  # fmt: skip
 def test_a_misfit_that_the_data_cannot_change_stops(folder, vramwise, changes):
     done = vramwise("train", too_long_for_the_card(folder, **changes), "--gpu", "rtx-3090", "--torch", "2.13")

@@ -5,6 +5,7 @@ import json
 import pytest
 from plans import make_plan
 
+from installed import need
 from vramwise.training.guard import oom
 from vramwise.training.guard.holdings import UNCLAIMED, Claim, trimmed, what_it_held
 from vramwise.units import MIB
@@ -161,7 +162,9 @@ def test_records_of_an_earlier_run_are_forgotten(tmp_path):
 
 
 def test_claims_name_weights_gradients_and_optimizer_state():
-    torch = pytest.importorskip("torch")
+    need("torch")
+    import torch
+
     torch.set_num_threads(1)
     model = torch.nn.Linear(64, 64)
     optimizer = torch.optim.AdamW(model.parameters())

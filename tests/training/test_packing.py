@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nightly import examples
 from vramwise.errors import VramwiseError
 from vramwise.training.worker.packing import pack
 
@@ -23,13 +24,13 @@ def plain_first_fit(sizes, capacity):
 
 
 @given(lengths)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_is_first_fit_decreasing(sizes):
     assert pack(sizes, 50) == plain_first_fit(sizes, 50)
 
 
 @given(lengths)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_every_sample_once_and_no_row_too_long(sizes):
     bins = pack(sizes, 50)
     assert sorted(number for held in bins for number in held) == list(range(len(sizes)))

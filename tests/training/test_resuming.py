@@ -5,15 +5,14 @@ import shutil
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
 from tiny_runs import losses, make_folder, prepared, train_here, write_config
 
+from installed import needs
 from vramwise.errors import VramwiseError
 from vramwise.training.checkpoints import checkpoints, latest_complete
 from vramwise.training.marker import MARKER, read_marker
+
+pytestmark = needs("torch", "transformers")
 
 SAVES = {"save_steps": 2, "save_strategy": None, "max_steps": 6}
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tiny_runs import losses, make_folder, prepared, train_here, write_config
 
-torch = pytest.importorskip("torch", reason="training needs torch: pip install 'vramwise[train]'")
-pytest.importorskip("transformers", reason="training needs transformers: pip install 'vramwise[train]'")
+from installed import Later, needs
+from vramwise.training.marker import faults
 
-from tiny_runs import losses, make_folder, prepared, train_here, write_config  # noqa: E402
-
-from vramwise.training.marker import faults  # noqa: E402
+pytestmark = needs("torch", "transformers")
+torch = Later("torch")
 
 SOURCE = Path(__file__).parent.parent.parent / "src"
 AGREE = 1e-4
@@ -90,6 +90,7 @@ def two_ranks(folder):
     return saved
 
 
+@pytest.mark.nightly
 def test_two_ranks_against_one(folder, two_ranks):
     history = json.loads((two_ranks / "trainer_state.json").read_text())["log_history"]
     found = [entry["loss"] for entry in history if "loss" in entry]
@@ -99,6 +100,7 @@ def test_two_ranks_against_one(folder, two_ranks):
     assert found == pytest.approx(undivided, abs=AGREE)
 
 
+@pytest.mark.nightly
 def test_two_ranks_save_one_checkpoint_beside_anothers(two_ranks):
     """Both know under which name, so that both load the best of them at the end."""
     assert sorted(path.name for path in two_ranks.glob("checkpoint-*")) == [

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 from tiny_runs import make_folder, prepared, write_config
 
+from installed import need
 from vramwise.errors import VramwiseError
 from vramwise.training.sources import refuse_sources, source_problems
 from vramwise.training.worker.rows import read_rows, refuse_reader
@@ -72,6 +73,7 @@ def test_refused_before_anything_is_loaded(folder, block):
 
 
 @pytest.mark.parametrize("block", REFUSED, ids=json.dumps)
+@pytest.mark.usefixtures("everything_installed")
 def test_refused_for_axolotl_too(folder, block):
     run = prepared(write_config(folder)).run
     values = {**run.config.values, "datasets": [block]}
@@ -97,7 +99,7 @@ class Bomb:
 
 @pytest.mark.parametrize("where", ["packaged", "folder-of-its-name", "by-type"])
 def test_a_pickle_is_never_opened(folder, monkeypatch, where):
-    pytest.importorskip("datasets")
+    need("datasets")
     proof = folder / "it-ran"
     home = folder / "pandas" if where == "folder-of-its-name" else folder
     home.mkdir(exist_ok=True)
@@ -114,7 +116,7 @@ def test_a_pickle_is_never_opened(folder, monkeypatch, where):
 
 
 def test_the_script_of_a_dataset_is_not_run(folder, monkeypatch):
-    pytest.importorskip("datasets")
+    need("datasets")
     monkeypatch.setenv("HF_DATASETS_TRUST_REMOTE_CODE", "1")
     proof = folder / "it-ran"
     (folder / "mine").mkdir()
@@ -151,7 +153,9 @@ def test_the_reader_is_judged_by_its_own_module():
 
 
 def test_text_and_arrow_are_read_where_they_are_named(folder):
-    datasets = pytest.importorskip("datasets")
+    need("datasets")
+    import datasets
+
     (folder / "lines.txt").write_text("one\ntwo\n")
     datasets.Dataset.from_list([{"text": "three"}]).save_to_disk(str(folder / "saved"))
     [arrow] = (folder / "saved").glob("*.arrow")

@@ -3,10 +3,9 @@
 import signal
 from types import SimpleNamespace
 
-import pytest
+from installed import needs
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
+pytestmark = needs("torch", "transformers")
 
 
 def test_a_stopped_run_saves_and_does_not_evaluate_first():

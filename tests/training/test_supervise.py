@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from plans import make_plan
 
+from installed import PATIENCE
 from vramwise.errors import VramwiseError
 from vramwise.training.checkpoints import latest_complete
 from vramwise.training.guard.memory_log import read_log
@@ -24,7 +25,6 @@ from vramwise.training.plan import EXIT_OUT_OF_MEMORY, PredictedMemory, read_pla
 HERE = Path(__file__).parent
 STUB = str(HERE / "stub_worker.py")
 SOURCE = str(HERE.parent.parent / "src")
-PATIENCE = 300  # seconds: only for a test that would otherwise hang; a busy machine may take its time
 
 
 def stub_command(plan, path, env):
@@ -33,7 +33,10 @@ def stub_command(plan, path, env):
 
 def run(tmp_path, *, plan=None, advise=None, **script):
     said = []
-    env = dict(os.environ) | {"PYTHONPATH": SOURCE, "STUB": json.dumps({"steps": 12, "fits": 4, **script})}
+    env = dict(os.environ) | {
+        "PYTHONPATH": f"{SOURCE}{os.pathsep}{HERE.parent}",
+        "STUB": json.dumps({"steps": 12, "fits": 4, **script}),
+    }
     code = supervise(plan or make_plan(tmp_path), say=said.append, advise=advise, command=stub_command, env=env)
     return code, said
 
@@ -123,7 +126,7 @@ def test_every_decision_is_in_the_append_only_log_too(tmp_path):
 
 def test_two_runs_do_not_share_a_folder(tmp_path):
     with start(tmp_path, pause=0.2, steps=10**6) as process:
-        wait_for(tmp_path / "ready")
+        wait_for(tmp_path / "ready", process)
         with pytest.raises(VramwiseError, match="in use by another run"):
             run(tmp_path)
         process.send_signal(signal.SIGTERM)
@@ -139,14 +142,18 @@ def start(tmp_path, gpus=1, **script):
         "out = Path(sys.argv[1]); plan = make_plan(out, resume_from=latest_complete(out), gpus=int(sys.argv[3]))\n"
         "sys.exit(supervise(plan, say=print, command=stub_command))"
     )
-    env = dict(os.environ) | {"PYTHONPATH": SOURCE, "STUB": json.dumps({"steps": 12, "fits": 4, **script})}
+    env = dict(os.environ) | {
+        "PYTHONPATH": f"{SOURCE}{os.pathsep}{HERE.parent}",
+        "STUB": json.dumps({"steps": 12, "fits": 4, **script}),
+    }
     words = [sys.executable, "-c", code, str(tmp_path), str(HERE), str(gpus)]
     return subprocess.Popen(words, env=env, stdout=subprocess.DEVNULL)
 
 
-def wait_for(path):
+def wait_for(path, process):
     end = time.monotonic() + PATIENCE
     while not path.exists():
+        assert process.poll() is None, f"ended before {path} appeared"
         assert time.monotonic() < end, f"{path} did not appear"
         time.sleep(0.01)
 
@@ -154,7 +161,7 @@ def wait_for(path):
 @pytest.mark.parametrize("launcher", [{}, {"gpus": 2, "stop_code": 1}], ids=["one process", "a launcher that says 1"])
 def test_sigterm_saves_and_ends(tmp_path, launcher):
     with start(tmp_path, pause=0.05, steps=10**6, **launcher) as process:
-        wait_for(tmp_path / "ready")
+        wait_for(tmp_path / "ready", process)
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 143
     assert int(latest_complete(tmp_path).rpartition("-")[2]) > 0
@@ -169,7 +176,7 @@ def test_kill_9_at_any_moment_loses_nothing(tmp_path, undisturbed, number):
     for _ in range(2):
         (tmp_path / "ready").unlink(missing_ok=True)
         with start(tmp_path, pause=0.01, save_every=1) as process:
-            wait_for(tmp_path / "ready")
+            wait_for(tmp_path / "ready", process)
             time.sleep(dice.random() * 0.3)
             workers = [int(path.name) for path in (tmp_path / ".pids").glob("*")]
             victim = process.pid if number % 2 else dice.choice(workers or [process.pid])
@@ -221,7 +228,10 @@ def test_an_evaluation_gets_the_batch_that_is_predicted_to_fit(tmp_path):
 
 def test_a_restart_goes_straight_to_the_batch_that_fits(tmp_path):
     said = []
-    env = dict(os.environ) | {"PYTHONPATH": SOURCE, "STUB": json.dumps({"steps": 12, "oom_at": 2, "fits": 1})}
+    env = dict(os.environ) | {
+        "PYTHONPATH": f"{SOURCE}{os.pathsep}{HERE.parent}",
+        "STUB": json.dumps({"steps": 12, "oom_at": 2, "fits": 1}),
+    }
     asked = []
 
     def fits(failed, candidate, facts):
@@ -246,7 +256,10 @@ def test_a_signal_is_acknowledged_and_a_second_one_too(tmp_path):
 
 def test_packed_rows_are_said_to_be_packed_anew(tmp_path):
     said = []
-    env = dict(os.environ) | {"PYTHONPATH": SOURCE, "STUB": json.dumps({"steps": 12, "oom_at": 2, "fits": 2})}
+    env = dict(os.environ) | {
+        "PYTHONPATH": f"{SOURCE}{os.pathsep}{HERE.parent}",
+        "STUB": json.dumps({"steps": 12, "oom_at": 2, "fits": 2}),
+    }
     plan = make_plan(tmp_path, packs_anew=True)
     assert supervise(plan, say=said.append, command=stub_command, env=env) == 0
     assert "a step holds other samples than before" in said[1]
@@ -262,7 +275,10 @@ def test_a_restart_gets_a_prediction_of_its_own(tmp_path):
         for size in (2, 1)
     )
     asked = []
-    env = dict(os.environ) | {"PYTHONPATH": SOURCE, "STUB": json.dumps({"steps": 3, "fits": 2, "oom_at": 2})}
+    env = dict(os.environ) | {
+        "PYTHONPATH": f"{SOURCE}{os.pathsep}{HERE.parent}",
+        "STUB": json.dumps({"steps": 3, "fits": 2, "oom_at": 2}),
+    }
     supervise(
         make_plan(tmp_path, predicted=first),
         say=lambda _: None,

@@ -13,14 +13,13 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("accelerate")
-
+from installed import needs
 from vramwise.training.checkpoints import checkpoints, latest_complete, step_of
 from vramwise.training.parent.prepare import TrainOptions, prepare
 from vramwise.training.parent.supervise import supervise
 from vramwise.training.plan import write_plan
+
+pytestmark = needs("torch", "transformers", "accelerate")
 
 ROOT = Path(__file__).parent.parent.parent
 TINY = ROOT / "examples" / "tiny"

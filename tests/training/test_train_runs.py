@@ -8,16 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tiny_runs import EXAMPLE, losses, make_folder, prepared, train_here, write_config
 
-torch = pytest.importorskip("torch", reason="training needs torch: pip install 'vramwise[train]'")
-pytest.importorskip("transformers", reason="training needs transformers: pip install 'vramwise[train]'")
+from installed import Later, need, needs
+from vramwise.errors import VramwiseError
+from vramwise.training.checkpoints import checkpoints, is_complete, latest_complete
 
-from tiny_runs import EXAMPLE, losses, make_folder, prepared, train_here, write_config  # noqa: E402
-from transformers import AutoConfig, AutoModelForCausalLM  # noqa: E402
-
-from vramwise.errors import VramwiseError  # noqa: E402
-from vramwise.training.checkpoints import checkpoints, is_complete, latest_complete  # noqa: E402
-from vramwise.training.worker.isolation import check_isolation, leak  # noqa: E402
+pytestmark = needs("torch", "transformers")
+torch = Later("torch")
+transformers = Later("transformers")
+isolation = Later("vramwise.training.worker.isolation")
 
 SOURCE = Path(__file__).parent.parent.parent / "src"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
@@ -104,7 +104,7 @@ def test_the_eval_loss_does_not_depend_on_the_eval_batch(folder):
 
 
 def test_a_text_of_lora_targets_is_an_expression(folder):
-    pytest.importorskip("peft", reason="LoRA needs peft: pip install 'vramwise[train]'")
+    need("peft")
     pattern = r"model\.layers\.1\..*\.(q|v)_proj"
     config = write_config(folder, adapter="lora", lora_r=4, lora_alpha=8, lora_target_modules=pattern, max_steps=1)
     trained = [name for name, parameter in train_here(config).model.named_parameters() if parameter.requires_grad]
@@ -115,7 +115,7 @@ def test_a_text_of_lora_targets_is_an_expression(folder):
 
 
 def test_lora_trains_the_adapter_alone_and_saves_it(folder):
-    pytest.importorskip("peft", reason="LoRA needs peft: pip install 'vramwise[train]'")
+    need("peft")
     config = write_config(
         folder, adapter="lora", lora_r=4, lora_alpha=8, lora_target_linear=True, gradient_checkpointing=True
     )
@@ -128,7 +128,7 @@ def test_lora_trains_the_adapter_alone_and_saves_it(folder):
 
 
 def test_qlora_quantises_random_weights_too(folder):
-    pytest.importorskip("bitsandbytes", reason="QLoRA needs bitsandbytes: pip install bitsandbytes")
+    need("bitsandbytes")
     config = write_config(
         folder,
         adapter="qlora",
@@ -154,7 +154,9 @@ def test_random_weights_only_when_asked(folder):
 
 def test_fp16_weights_cannot_be_unscaled(folder):
     """Why `train` refuses a full fine-tune in fp16: torch's own scaler stops at the first fp16 gradient."""
-    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder / "model"), dtype=torch.float16)
+    model = transformers.AutoModelForCausalLM.from_config(
+        transformers.AutoConfig.from_pretrained(folder / "model"), dtype=torch.float16
+    )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scaler = torch.amp.GradScaler("cpu")
     scaler.scale(model(input_ids=torch.tensor([[1, 2, 3]]), labels=torch.tensor([[1, 2, 3]])).loss).backward()
@@ -164,11 +166,11 @@ def test_fp16_weights_cannot_be_unscaled(folder):
 
 def test_isolation_is_seen_and_its_absence_too(folder):
     torch.manual_seed(0)
-    config = AutoConfig.from_pretrained(folder / "model")
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
-    change, scale = leak(model)
+    config = transformers.AutoConfig.from_pretrained(folder / "model")
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
+    change, scale = isolation.leak(model)
     assert change < 1e-5 * scale
-    check_isolation(model, "sdpa")
+    isolation.check_isolation(model, "sdpa")
 
     class Leaking(torch.nn.Module):
         """Sees through the positions: what packing would do under an attention that knows no bounds."""
@@ -181,4 +183,4 @@ def test_isolation_is_seen_and_its_absence_too(folder):
             return self.inner(input_ids=input_ids, **more)
 
     with pytest.raises(VramwiseError, match="see each other"):
-        check_isolation(Leaking(), "sdpa")
+        isolation.check_isolation(Leaking(), "sdpa")

@@ -3,6 +3,7 @@
 import pytest
 from tiny_runs import make_folder, prepared, write_config
 
+from installed import need
 from vramwise.errors import ConfigError
 from vramwise.training.parent.trust import trusted
 
@@ -12,6 +13,7 @@ def folder(tmp_path):
     return make_folder(tmp_path, samples=4)
 
 
+@pytest.mark.usefixtures("everything_installed")
 def test_a_config_alone_is_not_trusted(folder):
     config = write_config(folder, trust_remote_code=True)
     with pytest.raises(
@@ -21,6 +23,7 @@ def test_a_config_alone_is_not_trusted(folder):
     assert prepared(config, trust_remote_code=True).plan.trust_remote_code
 
 
+@pytest.mark.usefixtures("everything_installed")
 def test_the_option_alone_trusts_nothing(folder):
     assert not prepared(write_config(folder), trust_remote_code=True).plan.trust_remote_code
     assert not prepared(write_config(folder, trust_remote_code=False), trust_remote_code=True).plan.trust_remote_code
@@ -34,6 +37,7 @@ def test_the_option_alone_trusts_nothing(folder):
         {"overrides_of_model_config": {"trust_remote_code": True}},
     ],
 )
+@pytest.mark.usefixtures("everything_installed")
 def test_wherever_it_is_written(folder, changes):
     run = prepared(write_config(folder)).run
     config = type(run.config)(run.config.document, {**run.config.values, **changes}, {})
@@ -56,7 +60,7 @@ def test_the_code_of_a_model_does_not_run(folder, vramwise):
 
 def test_deepspeed_resumes_only_on_the_users_word(folder):
     """It unpickles its checkpoints."""
-    pytest.importorskip("torch")
+    need("torch")
     from vramwise.errors import VramwiseError
     from vramwise.training.parent.prepare import TrainOptions, _wanted
 

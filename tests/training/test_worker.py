@@ -5,17 +5,15 @@ import json
 import pytest
 from tiny_runs import make_folder, prepared, write_config
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("accelerate")
-
-import torch
-
+from installed import Later, needs
 from vramwise.training.guard.memory_log import read_log
 from vramwise.training.parent.recover import next_attempt
 from vramwise.training.plan import EXIT_OUT_OF_MEMORY
-from vramwise.training.worker import engine_transformers
 from vramwise.training.worker import main as worker
+
+pytestmark = needs("torch", "transformers", "accelerate")
+torch = Later("torch")
+engine_transformers = Later("vramwise.training.worker.engine_transformers")
 
 
 @pytest.fixture
@@ -27,7 +25,7 @@ def test_an_out_of_memory_while_loading_halves_nothing(folder, monkeypatch):
     def too_large(*_):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 8.00 GiB.")
 
-    monkeypatch.setattr(engine_transformers, "load_model", too_large)
+    monkeypatch.setattr("vramwise.training.worker.engine_transformers.load_model", too_large)
     plan = prepared(write_config(folder)).plan
     assert worker.train_by(plan) == EXIT_OUT_OF_MEMORY
     record = json.loads((folder / "out" / "oom-1.json").read_text())

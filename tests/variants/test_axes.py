@@ -32,8 +32,8 @@ def opened_at(name: str, data: bytes) -> Subject:
     version, gpu, gpus = PLACES[len(name) % len(PLACES)]
     try:
         return varied.subject_of(parse_document(name, data), version, gpu, gpus)
-    except VramwiseError as error:
-        pytest.skip(str(error))
+    except VramwiseError:
+        pytest.skip("vramwise refuses this public config, so it offers no change: nothing to run")
 
 
 @pytest.mark.parametrize(("name", "data"), list(configs()))

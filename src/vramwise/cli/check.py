@@ -78,7 +78,7 @@ def _write_text(reports: Iterator[FileReport], *, show_resolved: bool) -> list[F
 
             say_all([*render_resolved(report.run, report.path), ""])
         done.append(report)
-    say_all(_cards_taken(done), err=True)
+    say_all([*_cards_taken(done), *_data_unread(done)], err=True)
     alone = len(done) == 1 and done[0].foreign is not None
     say_prose(render_text(done[0]) if alone else [summary(done)])
     return done
@@ -88,6 +88,12 @@ def _cards_taken(reports: Sequence[FileReport]) -> Iterator[str]:
     """What a card's name left open, once for all files."""
     cards = [report.run.target.gpu for report in reports if report.run is not None]
     for said in dict.fromkeys(card.taken_for for card in cards if card is not None and card.taken_for):
+        yield f"note: {said}"
+
+
+def _data_unread(reports: Sequence[FileReport]) -> Iterator[str]:
+    """Data that the prediction does not rest on although it is here."""
+    for said in dict.fromkeys(said for report in reports for said in report.unread):
         yield f"note: {said}"
 
 

@@ -63,6 +63,7 @@ def as_json(result: ReplayResult) -> dict[str, Any]:
         "own_settings": result.own_settings,
         "limit_bytes": result.limit_bytes,
         "events": result.events,
+        "events_left_out": result.events_left_out,
         "allocations": result.allocations,
         "mismatches": result.mismatches,
         "first_mismatch": None
@@ -110,6 +111,10 @@ def as_text(result: ReplayResult) -> list[str]:
     lines.append(
         f"torch           {result.torch[0]}.{result.torch[1]}, device {result.device}, {result.events:,} events"
     )
+    if result.events_left_out:
+        lines.append(
+            f"left out        the first {result.events_left_out:,} events: the recording is too long to play all of"
+        )
     return lines
 
 

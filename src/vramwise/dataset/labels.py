@@ -31,10 +31,8 @@ def _whole(sample: Sample, tokens: int) -> int:
     return tokens if sample.labelled is None else sample.labelled
 
 
-def _of(sample: Sample, tokens: int, answers: Sequence[str]) -> int:
+def _of(sample: Sample, tokens: int, answers: Sequence[int]) -> int:
     if sample.labelled is not None or not sample.answers:
         return _whole(sample, tokens)
-    size = len(sample.text.encode("utf-8", "surrogatepass"))
-    part = sum(len(answer.encode("utf-8", "surrogatepass")) for answer in answers)
     plain = max(0, tokens - sample.extra)
-    return min(tokens, round(plain * part / max(1, size)) + _END * len(answers))
+    return min(tokens, round(plain * sum(answers) / max(1, len(sample.text))) + _END * len(answers))

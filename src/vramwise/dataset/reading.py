@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from vramwise.budget import Budget, limits
 from vramwise.dataset.labels import labelled_by
-from vramwise.dataset.rows import MOST_BYTES, MOST_ROWS, Budget, data_files, read_rows
+from vramwise.dataset.parquet_rows import NoPyarrow
+from vramwise.dataset.rows import data_files, read_rows
 from vramwise.dataset.samples import Sample, samples_of
-from vramwise.dataset.tokens import BYTES_PER_TOKEN, count_tokens, tokenizer_in
+from vramwise.dataset.tokens import BYTES_PER_TOKEN, TokenizerFailed, count_tokens, tokenizer_in
 from vramwise.errors import VramwiseError
 from vramwise.trainers.base import DatasetBlock
 from vramwise.units import mib
@@ -28,6 +30,12 @@ class Data:
     evaluation: Lengths | None = None
     notes: tuple[str, ...] = ()
     named: str | None = None
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """What is not known of the data although it is here: unreadable, or past a bound on reading."""
+        both = [*self.notes, *(said for one in (self.train, self.evaluation) if one is not None for said in one.unread)]
+        return tuple(dict.fromkeys(both))
 
 
 NO_DATA = Data()
@@ -92,14 +100,27 @@ def _lengths(files: Sequence[tuple[Path, str | None, tuple[str, ...]]], name: st
             stamps.append((status.st_mtime_ns, status.st_size))
         except OSError as error:
             raise VramwiseError(f"{file} cannot be read: {error.strerror or error}") from error
-    return _read(tuple(files), name, tokenizer, tuple(stamps))
+    found = _remembered(tuple(files), name, tokenizer, tuple(stamps))
+    if isinstance(found, VramwiseError):
+        raise VramwiseError(*found.args)
+    return found
+
+
+_Files = tuple[tuple[Path, str | None, tuple[str, ...]], ...]
 
 
 @lru_cache(maxsize=8)
-def _read(
-    files: tuple[tuple[Path, str | None, tuple[str, ...]], ...], name: str, tokenizer: Path | None, stamps: object
-) -> Lengths:
-    """Remembered, by the files' times and sizes: a config is asked about several times."""
+def _remembered(files: _Files, name: str, tokenizer: Path | None, stamps: object) -> Lengths | VramwiseError:
+    """By the files' times and sizes: a config is asked about several times, and a failure takes as long as reading."""
+    try:
+        return _read(files, name, tokenizer)
+    except NoPyarrow:
+        raise
+    except VramwiseError as error:
+        return VramwiseError(*error.args)  # without what it holds on to
+
+
+def _read(files: _Files, name: str, tokenizer: Path | None) -> Lengths:
     budget, skipped = Budget(), 0
     rows: list[tuple[Sample, ...]] = []
     for file, kind, columns in files:
@@ -112,28 +133,57 @@ def _read(
             budget.cut = budget.cut or file != files[-1][0]
             break
     if not rows:
-        raise VramwiseError(f"{name} holds no text: a row needs text, messages, a prompt and its answer, or input_ids")
+        raise VramwiseError(_nothing(name, budget))
     flat = [sample for found in rows for sample in found]
     counter = tokenizer_in(tokenizer)
-    counts = iter(count_tokens(flat, counter))
+    try:
+        counts = iter(count_tokens(flat, counter))
+    except TokenizerFailed:
+        counter, counts = None, iter(count_tokens(flat, None))
     longest = [max((next(counts), place) for place, _ in enumerate(found)) for found in rows]
     tokens = [count for count, _ in longest]
     samples = [found[place] for found, (_, place) in zip(rows, longest, strict=True)]
-    said = tuple(_said(name, tokens, flat, counter is not None, budget, skipped))
-    by = labelled_by(samples, tokens)
-    return Lengths(tokens=tokens, assumptions=said, whole=not budget.cut, unshuffled=True, labelled_by=by)
+    unread = tuple(_unread(name, budget))
+    said = (*_said(name, tokens, flat, counter is not None), *unread, *_textless(name, skipped))
+    return Lengths(
+        tokens=tokens,
+        assumptions=said,
+        whole=not budget.cut,
+        unshuffled=True,
+        labelled_by=labelled_by(samples, tokens),
+        unread=unread,
+    )
 
 
-def _said(
-    name: str, tokens: Sequence[int], samples: Sequence[Sample], tokenised: bool, budget: Budget, skipped: int
-) -> Iterator[str]:
+def _nothing(name: str, budget: Budget) -> str:
+    if budget.left_out:
+        return f"{name}: a row {_too_large()}; write the lengths to a file for --lengths"
+    if budget.cut:
+        return f"{name}: its first {budget.bound} hold no text; write the lengths to a file for --lengths"
+    return f"{name} holds no text: a row needs text, messages, a prompt and its answer, or input_ids"
+
+
+def _too_large() -> str:
+    return f"would take more than {mib(limits.MEMORY_BYTES)} of memory"
+
+
+def _said(name: str, tokens: Sequence[int], samples: Sequence[Sample], tokenised: bool) -> Iterator[str]:
     how = "counted with the model's tokenizer, templates estimated"
     if not tokenised:
         how = f"estimated at {BYTES_PER_TOKEN} bytes a token, rather too many: the model's tokenizer is not here"
     if all(sample.tokens is not None for sample in samples):
         how = "as the rows say"
     yield f"data: {len(tokens):,} rows of {name}, {min(tokens):,} to {max(tokens):,} tokens ({how})"
+
+
+def _unread(name: str, budget: Budget) -> Iterator[str]:
+    """What a bound on reading left out."""
     if budget.cut:
-        yield f"only the first {mib(MOST_BYTES)} or {MOST_ROWS:,} rows of {name} were read: later ones may be longer"
+        yield f"only the first {budget.bound} of {name} were read: later ones may be longer"
+    if budget.left_out:
+        yield f"{budget.left_out:,} rows of {name} are left out: each {_too_large()}"
+
+
+def _textless(name: str, skipped: int) -> Iterator[str]:
     if skipped:
         yield f"{skipped:,} rows of {name} without text are left out"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from vramwise.budget import Budget, json_memory_bytes, limits, parse_json
+from vramwise.budget.json_values import OverBudget
+from vramwise.dataset.csv_rows import csv_rows
+from vramwise.dataset.parquet_rows import parquet_rows
 from vramwise.errors import VramwiseError
 from vramwise.units import mib
 
@@ -21,22 +22,7 @@ KINDS = {
     ".csv": "csv",
     ".parquet": "parquet",
 }
-# What is read of all files together: enough for lengths, and a second or two.
-MOST_BYTES = 64 * 2**20
-MOST_ROWS = 200_000
 _MOST_FILES = 1000
-
-
-class Budget:
-    """What may still be read; `cut` says that something was left."""
-
-    def __init__(self, size_bytes: int = MOST_BYTES, rows: int = MOST_ROWS) -> None:
-        self.size_bytes, self.rows, self.cut = size_bytes, rows, False
-
-    @property
-    def spent(self) -> bool:
-        """Whether nothing more may be read."""
-        return self.size_bytes <= 0 or self.rows <= 0
 
 
 def data_files(path: Path) -> list[Path]:
@@ -63,12 +49,9 @@ def read_rows(path: Path, budget: Budget, kind: str | None = None) -> Iterator[R
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise VramwiseError(f"{path} is no regular file: name a data file or a folder of them")
-        rows = {"json": _json, "csv": _csv, "parquet": _parquet}[kind](path, budget)
-        for row in rows:
-            if budget.spent:
-                budget.cut = True
+        for row in {"json": _json, "csv": csv_rows, "parquet": parquet_rows}[kind](path, budget):
+            if not budget.take(rows=1):
                 return
-            budget.rows -= 1
             yield row
     except OSError as error:
         raise VramwiseError(f"{path} cannot be read: {error.strerror or error}") from error
@@ -85,26 +68,38 @@ def _json(path: Path, budget: Budget) -> Iterator[Row]:
         number = 0
         while line := file.readline(max(1, budget.size_bytes) + 1):
             number += 1
-            budget.size_bytes -= len(line)
-            if budget.size_bytes < 0:
-                budget.cut = True
+            if not budget.take(size_bytes=len(line), lines=1):
                 return
-            if line.strip():
-                yield _object(_parsed(line, f"{path}:{number}"), f"{path}:{number}")
+            if not line.isspace():
+                yield from _line(line, f"{path}:{number}", budget)
+
+
+def _line(line: bytes, where: str, budget: Budget) -> Iterator[Row]:
+    needed = json_memory_bytes(line)
+    if budget.take(values_bytes=needed):
+        try:
+            yield _object(_parsed(line, where, needed), where)
+        except OverBudget:
+            budget.left_out += 1
 
 
 def _whole(data: bytes, path: Path, budget: Budget) -> Iterator[Row]:
     if len(data) > budget.size_bytes:
-        raise VramwiseError(f"{path} is one list of more than {mib(MOST_BYTES)}: write one row a line (jsonl)")
-    budget.size_bytes -= len(data)
-    for number, row in enumerate(_parsed(data, str(path)), 1):
+        raise VramwiseError(f"{path} is one list of more than {mib(limits.DATA_BYTES)}: write one row a line (jsonl)")
+    needed = json_memory_bytes(data)
+    budget.take(size_bytes=len(data), values_bytes=needed)
+    try:
+        rows = _parsed(data, str(path), needed)
+    except OverBudget as error:
+        raise VramwiseError(f"{path} is one list, and {error}: write one row a line (jsonl)") from error
+    for number, row in enumerate(rows, 1):
         yield _object(row, f"{path}: row {number}")
 
 
-def _parsed(data: bytes, where: str) -> Any:
+def _parsed(data: bytes, where: str, needed_bytes: int) -> Any:
     try:
-        return json.loads(data.decode("utf-8-sig"))
-    except (ValueError, RecursionError) as error:
+        return parse_json(data.removeprefix(b"\xef\xbb\xbf"), needed_bytes)
+    except ValueError as error:
         raise VramwiseError(f"{where}: not JSON: every line must be one row, or the file one list of rows") from error
 
 
@@ -112,31 +107,3 @@ def _object(row: Any, where: str) -> Row:
     if not isinstance(row, dict):
         raise VramwiseError(f"{where}: a row must be a JSON object")
     return row
-
-
-def _csv(path: Path, budget: Budget) -> Iterator[Row]:
-    with path.open("rb") as file:
-        data = file.read(budget.size_bytes + 1)
-    if len(data) > budget.size_bytes:
-        budget.cut = True
-        data = data[: data.rfind(b"\n", 0, budget.size_bytes) + 1]
-    budget.size_bytes -= len(data)
-    try:
-        yield from csv.DictReader(io.StringIO(data.decode("utf-8-sig", "replace"), newline=""))
-    except csv.Error as error:
-        raise VramwiseError(f"{path} is not CSV: {error}") from error
-
-
-def _parquet(path: Path, budget: Budget) -> Iterator[Row]:
-    try:
-        from pyarrow import parquet
-    except ImportError as error:
-        raise VramwiseError(
-            f"{path} cannot be read without pyarrow: pip install pyarrow, or write the lengths to a file for --lengths"
-        ) from error
-    try:
-        for batch in parquet.ParquetFile(path).iter_batches(batch_size=256):
-            budget.size_bytes -= batch.nbytes
-            yield from batch.to_pylist()
-    except (OSError, ValueError, RuntimeError, NotImplementedError, MemoryError) as error:  # pyarrow's errors are these
-        raise VramwiseError(f"{path} is not read as Parquet: {str(error)[:200]}") from error

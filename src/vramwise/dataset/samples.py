@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,8 @@ _PROMPTS = (
 _TEXTS = ("text", "content", "document", "body")
 _PAIRS = (("chosen", "rejected"), ("chosen_response", "rejected_response"))
 _MOST_DEPTH = 8
+# What a message holds beside its content.
+_NO_TEXTS = frozenset(("role", "from", "type", "id"))
 # Columns, and roles of messages, that hold what the model is to say.
 _ANSWERS = ("output", "response", "completion", "answer", "answers")
 _SPEAKERS = ("assistant", "gpt", "model", "bot", "chatgpt")
@@ -32,14 +34,15 @@ _MASKS = ("completion_mask", "assistant_masks")
 class Sample:
     """One text to be tokenised, or its length where the row says it; `extra`: tokens that a template adds.
 
-    `answers`: the parts of the text that a model is to give, in their order; `prompted`: the row has what comes before
-    in a column of its own. `labelled`: how many tokens are trained on, where the row says so itself.
+    The text is UTF-8: one wide character makes Python's own text four times as large. `answers`: the sizes in bytes of
+    the parts that a model is to give, in their order; `prompted`: the row has what comes before in a column of its own.
+    `labelled`: how many tokens are trained on, where the row says so itself.
     """
 
-    text: str = ""
+    text: bytes = b""
     extra: int = 0
     tokens: int | None = None
-    answers: tuple[str, ...] = ()
+    answers: tuple[int, ...] = ()
     prompted: bool = False
     labelled: int | None = None
 
@@ -48,7 +51,7 @@ def samples_of(row: Mapping[str, Any], columns: Sequence[str] = ()) -> tuple[Sam
     """One sample; two for a row that compares two answers (chosen first); none where nothing is a text."""
     for names in _PAIRS:
         if all(row.get(name) for name in names):
-            prompt = "".join(_texts([row.get("system"), row.get("prompt") or row.get("question")]))
+            prompt = _joined([row.get("system"), row.get("prompt") or row.get("question")])
             return tuple(_together(prompt, row[name]) for name in names)
     known = _stated(row)
     if known is not None:
@@ -57,13 +60,13 @@ def samples_of(row: Mapping[str, Any], columns: Sequence[str] = ()) -> tuple[Sam
     return (chosen,) if chosen is not None and chosen.text else ()
 
 
-def _together(prompt: str, answer: Any) -> Sample:
+def _together(prompt: bytes, answer: Any) -> Sample:
     """An answer that is a whole conversation holds its prompt already."""
-    text = "".join(_texts(answer))
+    text = _joined(answer)
     if isinstance(answer, list) and len(answer) > 1:
-        prompt = ""
-    extra = _PER_MESSAGE * (2 if isinstance(answer, str) else max(1, len(answer)))
-    answers = (text,) if prompt else _answers(answer) if isinstance(answer, list) else ()
+        prompt = b""
+    extra = _PER_MESSAGE * (max(1, len(answer)) if isinstance(answer, list | Mapping) else 2)
+    answers = (len(text),) if prompt else _answers(answer) if isinstance(answer, list) else ()
     return Sample(text=prompt + text, extra=extra, answers=answers, prompted=bool(answers))
 
 
@@ -98,35 +101,42 @@ def _chosen(row: Mapping[str, Any], columns: Sequence[str]) -> Sample | None:
     for name in _TEXTS:
         if isinstance(row.get(name), str):
             return _of_columns(row, [name])
-    return Sample(text="".join(_texts(dict(row))), extra=_PER_TEXT)
+    return Sample(text=_joined(row), extra=_PER_TEXT)
 
 
 def _of_columns(row: Mapping[str, Any], names: Sequence[str], extra: int = _PER_TEXT) -> Sample:
     messages = sum(len(row[name]) for name in names if isinstance(row[name], list))
-    text = "".join(part for name in names for part in _texts(row[name]))
+    text = b"".join(_joined(row[name]) for name in names)
     extra = _PER_MESSAGE * messages if messages else extra
     if "prompt" in names and "completion" in names:  # turns of the prompt are not learnt again
-        return Sample(text=text, extra=extra, answers=("".join(_texts(row["completion"])),), prompted=True)
+        return Sample(text=text, extra=extra, answers=(len(_joined(row["completion"])),), prompted=True)
     return Sample(text=text, extra=extra, answers=tuple(one for name in names for one in _answers(row[name], name)))
 
 
-def _answers(value: Any, name: str = "") -> tuple[str, ...]:
-    """What a column has of the model's own words: all of an answer's, of a conversation the turns that are its."""
+def _answers(value: Any, name: str = "") -> tuple[int, ...]:
+    """The sizes of the model's own words in a column: all of an answer's, of a conversation the turns that are its."""
     if isinstance(value, list) and name not in ("answers",):
-        turns = [turn for turn in value if isinstance(turn, Mapping)]
+        turns = [turn for turn in value if isinstance(turn, dict)]
         spoken = [turn for turn in turns if str(turn.get("role", turn.get("from"))).lower() in _SPEAKERS]
-        return tuple("".join(_texts(turn)) for turn in spoken)
-    return ("".join(_texts(value)),) if name in _ANSWERS else ()
+        return tuple(len(_joined(turn)) for turn in spoken)
+    return (len(_joined(value)),) if name in _ANSWERS else ()
 
 
-def _texts(value: Any, depth: int = 0) -> Iterator[str]:
+def _joined(value: Any) -> bytes:
+    found: list[str] = []
+    _collect(value, found, 0)
+    return "".join(found).encode("utf-8", "surrogatepass")
+
+
+def _collect(value: Any, found: list[str], depth: int) -> None:
     """Every text inside; of a message its content alone, not the names of its roles."""
     if isinstance(value, str):
-        yield value
-    elif isinstance(value, list) and depth < _MOST_DEPTH:
-        for item in value:
-            yield from _texts(item, depth + 1)
-    elif isinstance(value, Mapping) and depth < _MOST_DEPTH:
+        found.append(value)
+    elif depth < _MOST_DEPTH and isinstance(value, dict):
         for key, item in value.items():
-            if key not in ("role", "from", "type", "id"):
-                yield from _texts(item, depth + 1)
+            if key not in _NO_TEXTS:
+                _collect(item, found, depth + 1)
+    elif depth < _MOST_DEPTH and isinstance(value, list):
+        for item in value:
+            if isinstance(item, (str, dict, list)):  # a row may hold millions of numbers
+                _collect(item, found, depth + 1)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from vramwise.budget import limits
+from vramwise.budget.child import child_lines
 from vramwise.dataset.samples import Sample
 
 # UTF-8 bytes a token where no tokenizer is at hand: English text has more than 4, code about 3. Rather too long a row
@@ -14,14 +18,13 @@ BYTES_PER_TOKEN = 3
 _LONGEST = 64
 _SAMPLED = 192
 _MOST_BYTES = 2 * 2**20
-_LARGEST_TOKENIZER = 64 * 2**20
 
-Counter = Callable[[Sequence[str]], list[int]]
+Counter = Callable[[Sequence[bytes]], list[int]]
 
 
 def count_tokens(samples: Sequence[Sample], counter: Counter | None) -> list[int]:
     """A length for each sample: stated, counted, or by bytes at the ratio that the counted ones have."""
-    sizes = [len(sample.text.encode("utf-8", "surrogatepass")) for sample in samples]
+    sizes = [len(sample.text) for sample in samples]
     counted = _counted(samples, sizes, counter) if counter is not None else {}
     spent = sum(sizes[index] for index in counted)
     ratio = sum(counted.values()) / spent if spent else 1 / BYTES_PER_TOKEN
@@ -41,27 +44,39 @@ def _counted(samples: Sequence[Sample], sizes: Sequence[int], counter: Counter) 
         if spent > _MOST_BYTES:
             break
         chosen.append(index)
-    return dict(zip(chosen, counter([samples[index].text for index in chosen]), strict=True))
+    return dict(zip(chosen, counter([samples[index].text for index in chosen]), strict=True)) if chosen else {}
+
+
+class TokenizerFailed(Exception):  # noqa: N818 (it reads as what happened)
+    """A tokenizer that cannot be read, or that takes more than it may."""
 
 
 def tokenizer_in(folder: Path | None) -> Counter | None:
-    """The tokenizer of a model's folder; None where it or the `tokenizers` package is not here, or cannot be read."""
-    if folder is None:
-        return None
-    path = folder / "tokenizer.json"
+    """The tokenizer of a model's folder; None where it or the `tokenizers` package is not here.
+
+    It runs in a process of its own: the file holds patterns, and tables of any size. Asked, it may raise
+    TokenizerFailed.
+    """
+    path = None if folder is None else folder / "tokenizer.json"
     try:
-        if not path.is_file() or path.stat().st_size > _LARGEST_TOKENIZER:
+        if path is None or not path.is_file() or path.stat().st_size > limits.DATA_BYTES:
             return None
-        from tokenizers import Tokenizer
-
-        tokenizer = Tokenizer.from_file(str(path))
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException:  # the package raises bare Exceptions, and panics that are not even those
+    except OSError:
+        return None
+    if importlib.util.find_spec("tokenizers") is None:
         return None
 
-    def counter(texts: Sequence[str]) -> list[int]:
-        plain = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
-        return [len(found.ids) for found in tokenizer.encode_batch(plain, add_special_tokens=False)]
+    def counter(texts: Sequence[bytes]) -> list[int]:
+        plain = [text.decode("utf-8", "surrogatepass").encode("utf-8", "replace").decode() for text in texts]
+        try:
+            lines = list(
+                child_lines("vramwise.dataset.tokens_child", str(path.absolute()), given=json.dumps(plain).encode())
+            )
+            counts = [int(line) for line in lines]
+        except (OSError, ValueError) as error:
+            raise TokenizerFailed(str(path)) from error
+        if len(counts) != len(texts):
+            raise TokenizerFailed(str(path))
+        return counts
 
     return counter

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
+from vramwise.budget import limits
 from vramwise.diagnosis.case import snapshot_memory
 from vramwise.diagnosis.causes.ranking import failure_of
 from vramwise.diagnosis.evidence import Diagnosis, Frame, LogFacts
@@ -40,7 +41,7 @@ def read_all(
     model: str | None = None,
 ) -> Reading:
     """Read what is given and conclude."""
-    recording = None if snapshot is None else read_recording(snapshot)
+    recording = None if snapshot is None else read_recording(snapshot, most_events=limits.DIAGNOSED_EVENTS)
     facts = _read(log)
     failure = failure_of(facts.symptoms)
     allowed = failure.memory.allowed_bytes if failure is not None and failure.memory is not None else None
@@ -55,7 +56,13 @@ def read_all(
         subject = open_subject(config, options, model=model)
         ghost = summon(subject, memory, named_gpu=options.gpu is not None)
     said = options.trainer if options is not None else None
-    return Reading(diagnosis=conclude(facts, symptom, ghost, shot, said), recording=recording)
+    diagnosis = conclude(facts, symptom, ghost, shot, said)
+    if recording is not None and recording.events.left_out:
+        note = (
+            f"the first {recording.events.left_out:,} events of the snapshot are left out: it has more than are played"
+        )
+        diagnosis = replace(diagnosis, notes=(*diagnosis.notes, note))
+    return Reading(diagnosis=diagnosis, recording=recording)
 
 
 def _read(log: str | Path | BinaryIO | None) -> LogFacts:

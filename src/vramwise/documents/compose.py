@@ -13,12 +13,11 @@ from typing import Any, Literal
 
 import yaml
 
+from vramwise.budget.json_values import OverBudget
+from vramwise.budget.limits import CONFIG_DEPTH as MAX_DEPTH
+from vramwise.budget.limits import CONFIG_VALUES as MAX_VALUES
 from vramwise.documents.complaints import complaint, error_at
 from vramwise.errors import ConfigError
-
-# A config nests five deep and holds a few hundred values. Beyond these it is a mistake or an attack ("billion laughs").
-MAX_DEPTH = 64
-MAX_VALUES = 20_000
 
 # libyaml is eight times faster than PyYAML's own scanner, but reads some texts differently: tabs and whatever is not
 # ASCII; directives, tags, `?`, `|#`. It gets only texts without these.
@@ -127,7 +126,7 @@ class _Builder:
             self.name(node, event)
             self.open.append(node)
             if len(self.open) >= MAX_DEPTH:
-                raise self.error(start, f"this is nested more than {MAX_DEPTH} levels deep; no config is")
+                raise self.over(start, f"this is nested more than {MAX_DEPTH} levels deep; no config is")
 
     def scalar_end(self, event: Any, end: int) -> int:
         """A block scalar's mark stands behind the blank lines that follow it; its end is its last written character."""
@@ -168,7 +167,7 @@ class _Builder:
         if not target.closed:
             raise self.error(start, f"'*{event.anchor}' stands inside the value it refers to, which would never end")
         if len(self.open) + target.height > MAX_DEPTH:
-            raise self.error(start, f"the aliases here nest more than {MAX_DEPTH} levels deep; no config does")
+            raise self.over(start, f"the aliases here nest more than {MAX_DEPTH} levels deep; no config does")
         target.aliased = True
         size, height = target.size, target.height
         end = event.end_mark.index
@@ -202,7 +201,7 @@ class _Builder:
         parent.height = max(parent.height, node.height + 1)
         parent.size += node.size
         if parent.size > MAX_VALUES:
-            raise self.error(node.start, self.too_many(node))
+            raise self.over(node.start, self.too_many(node))
 
     def place_nothing(self, key: Node, value: Node) -> None:
         """A value that is not written stands behind its colon: PyYAML and libyaml put it here and there."""
@@ -213,6 +212,10 @@ class _Builder:
         if self.anchors:
             return f"the aliases here expand to more than {MAX_VALUES:,} values; no config needs that"
         return f"this holds more than {MAX_VALUES:,} values; no config does"
+
+    def over(self, offset: int, message: str) -> OverBudget:
+        place = self.error(offset, message)
+        return OverBudget(message, line=place.line, column=place.column)
 
     def error(self, offset: int, message: str) -> ConfigError:
         return error_at(self.text, offset, message)

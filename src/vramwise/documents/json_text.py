@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from vramwise.budget import parse_json
 from vramwise.documents import values as intent
 from vramwise.types import Document, KeyPath, Span
 
@@ -18,8 +19,8 @@ def is_json(text: str) -> bool:
     if not text.lstrip("\ufeff \t\r\n").startswith("{"):
         return False
     try:
-        return isinstance(json.loads(text.lstrip("\ufeff")), dict)
-    except (ValueError, RecursionError):
+        return isinstance(parse_json(text.lstrip("\ufeff")), dict)
+    except ValueError:
         return False
 
 

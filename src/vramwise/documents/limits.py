@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from vramwise.budget.limits import CONFIG_BYTES as MAX_BYTES
 from vramwise.errors import ConfigError
 from vramwise.units import mib
-
-MAX_BYTES = 1024 * 1024
 
 
 def too_large() -> ConfigError:

@@ -7,7 +7,6 @@ JSON object of a sensible size, then written whole under the user's cache folder
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import threading
@@ -17,10 +16,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from vramwise.budget import limits, parse_json
+from vramwise.errors import VramwiseError
 from vramwise.files import put_whole
 
 SECONDS = 3.0
-LARGEST_BYTES = 4 * 2**20
+LARGEST_BYTES = limits.MODEL_BYTES
 _FRESH_SECONDS = 7 * 24 * 3600
 # What the hub allows in `owner/name`, and in the name of a branch, a tag or a commit.
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}", re.ASCII)
@@ -95,8 +96,8 @@ def endpoint() -> str:
 
 def _checked(data: bytes) -> bytes:
     try:
-        parsed = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        parsed = parse_json(data)
+    except (ValueError, VramwiseError) as error:
         raise HubSilent("has a config.json there that is not valid JSON") from error
     if not isinstance(parsed, dict):
         raise HubSilent("has a config.json there that is no JSON object")

@@ -9,7 +9,6 @@ Reading the fields is `model_config.py`'s business, asking the hub `hub.py`'s, a
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -17,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
+from vramwise.budget import limits, parse_json, read_file
 from vramwise.errors import VramwiseError
 from vramwise.facts.bundled import bundled_json
 from vramwise.facts.hub import HubSilent, fetched, is_hub_id, kept
@@ -24,8 +24,9 @@ from vramwise.facts.model_config import model_from_config
 from vramwise.facts.model_names import Unclear, carried
 from vramwise.types import ModelSpec
 
+_LONGEST_REVISION = 4096
+
 # A config.json is a few kilobytes; the largest on the hub (long quantisation lists) stay below this.
-_LARGEST_CONFIG_BYTES = 16 * 2**20
 
 
 def find_model(
@@ -179,11 +180,11 @@ def _cached_config(name: str) -> Path | None:
         return None
     folder = _hub_cache() / f"models--{name.replace('/', '--')}"
     try:
-        revision = (folder / "refs" / "main").read_text(encoding="utf-8").strip()
+        revision = read_file(folder / "refs" / "main", _LONGEST_REVISION, "a revision").decode("utf-8").strip()
         config = folder / "snapshots" / revision / "config.json"
         if config.is_file():
             return config
-    except (OSError, ValueError):
+    except (OSError, ValueError, VramwiseError):
         pass
     try:
         found = [path for path in (folder / "snapshots").glob("*/config.json") if path.is_file()]
@@ -210,13 +211,8 @@ def _hub_cache() -> Path:
 
 def _read_json(path: Path) -> Mapping[str, Any]:
     try:
-        size = path.stat().st_size
-        if size > _LARGEST_CONFIG_BYTES:
-            raise VramwiseError(f"{path}: {size} bytes is too large for a config.json")
-        parsed = json.loads(path.read_bytes())
-    except OSError as error:
-        raise VramwiseError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
+        parsed = parse_json(read_file(path, limits.MODEL_BYTES, "a config.json"))
+    except ValueError as error:
         raise VramwiseError(f"{path}: is not valid JSON: {error}") from error
     if not isinstance(parsed, dict):
         raise VramwiseError(f"{path}: must hold a JSON object, not {type(parsed).__name__}")

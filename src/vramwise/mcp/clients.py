@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vramwise.budget import limits, read_file
 from vramwise.errors import VramwiseError
 from vramwise.files import write_atomic, write_new
 from vramwise.mcp.defaults import TOKEN_VARIABLE, server_url
 
 NAME = "vramwise"
-_LARGEST_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,9 +107,7 @@ def _read(path: Path) -> str:
     try:
         if not path.exists():
             return ""
-        if path.stat().st_size > _LARGEST_BYTES:
-            raise VramwiseError(f"{path} is too large for a list of servers: it was left as it is")
-        return path.read_bytes().decode("utf-8")
+        return read_file(path, limits.RUN_FILE_BYTES, "a list of servers; it was left as it is").decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise VramwiseError(f"{path} cannot be read: {error}; it was left as it is") from error
 

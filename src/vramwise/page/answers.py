@@ -16,7 +16,7 @@ from vramwise.documents.edit import EditRefused, apply_edits
 from vramwise.errors import ConfigError, VramwiseError, describe_internal_error
 from vramwise.options import FitOptions, PredictOptions, Text
 from vramwise.page import views
-from vramwise.page.desk import Desk, Request, options_of
+from vramwise.page.desk import Desk, Request, options_of, shaped
 from vramwise.page.failures import diagnosed
 from vramwise.page.knobs import knobs_of
 from vramwise.page.starting import started
@@ -59,7 +59,7 @@ class Answers:
     def answer(self, request: str, progress: Progress | None = None, data: bytes | None = None) -> str:
         """The answer to a JSON request. `data`: the bytes of a snapshot; `progress` hears how far a search is."""
         try:
-            asked = json.loads(request)
+            asked = shaped(json.loads(request))
             return json_text({"ok": True, **self._answered(asked, progress, data)})
         except ConfigError as error:
             return json_text({"ok": False, "error": error.message, "line": error.line})

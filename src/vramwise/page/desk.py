@@ -18,6 +18,21 @@ _Kept = TypeVar("_Kept")
 # Of what was opened: as much as a hand on a slider comes back to. Each holds its predictions.
 _KEPT = 6
 _MOST_GPUS = 4096
+_SHAPES = {
+    **dict.fromkeys(("ask", "text", "log", "name"), str),
+    **dict.fromkeys(("settings", "knobs", "wishes", "finding"), dict),
+    "allow": list,
+}
+
+
+def shaped(asked: Any) -> Request:
+    """The request, if its parts have the expected types: a link carries some of them, and anybody can write a link."""
+    if not isinstance(asked, dict):
+        raise VramwiseError("the page's request is not a JSON object: reload the page without the link")
+    for name, kind in _SHAPES.items():
+        if asked.get(name) is not None and not isinstance(asked[name], kind):
+            raise VramwiseError(f"'{name}' in the page's request has the wrong type: reload the page without the link")
+    return asked
 
 
 def options_of(settings: Mapping[str, Any]) -> Options:

@@ -9,17 +9,16 @@ total_size, type, stream, expandable], …]}` with torch's names for actions; "t
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 from vramwise.allocator.settings import TorchVersion
+from vramwise.budget import limits, parse_json, read_file, unzipped
+from vramwise.budget.json_values import OverBudget
 from vramwise.errors import VramwiseError
-from vramwise.recordings.recorded_file import read_file, unpacked
 from vramwise.recordings.recorded_settings import settings_text
 from vramwise.recordings.recording import (
-    MAX_EVENTS,
     TOO_LARGE,
     RecordedBlock,
     RecordedSegment,
@@ -27,26 +26,26 @@ from vramwise.recordings.recording import (
     collect_events,
 )
 from vramwise.recordings.unpickle import load_plain
-from vramwise.units import MIB, mib
-
-MAX_JSON_BYTES = 64 * MIB
+from vramwise.units import mib
 
 _BUSY_STATES = {"active_allocated": False, "active_pending_free": True}
 
 
-def read_recording(path: str | Path, device: int | None = None) -> Recording:
+def read_recording(path: str | Path, device: int | None = None, most_events: int = limits.REPLAYED_EVENTS) -> Recording:
     """Read a snapshot or trace file. Of several devices: the one asked for, or the one with the most events."""
-    path = Path(path)
-    return parse_recording(read_file(path), str(path), device)
+    data = read_file(path, limits.RECORDING_BYTES, "a recording")
+    return parse_recording(data, str(path), device, most_events)
 
 
-def parse_recording(data: bytes, name: str, device: int | None = None) -> Recording:
-    """Make a recording of a file's bytes; `name` is for messages."""
-    data = unpacked(data, name)
+def parse_recording(
+    data: bytes, name: str, device: int | None = None, most_events: int = limits.REPLAYED_EVENTS
+) -> Recording:
+    """Make a recording of a file's bytes; `name` is for messages. Of more events than `most_events` the last ones."""
     try:
-        if data.lstrip()[:1] == b"{":
-            return _from_trace(_load_json(data, name), name, device)
-        return _from_snapshot(load_plain(data), name, device)
+        data = unzipped(data, limits.RECORDING_BYTES, "a recording")
+        if data[:64].lstrip()[:1] == b"{":
+            return _from_trace(_load_json(data), name, device, most_events)
+        return _from_snapshot(load_plain(data), name, device, most_events)
     except VramwiseError as error:
         raise VramwiseError(f"{name}: {error}") from None
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
@@ -54,27 +53,26 @@ def parse_recording(data: bytes, name: str, device: int | None = None) -> Record
         raise VramwiseError(f"{name}: not laid out like a recording of torch's allocator ({error!r})") from None
 
 
-def _load_json(data: bytes, name: str) -> dict[str, Any]:
-    if len(data) > MAX_JSON_BYTES:
-        raise VramwiseError(f"the JSON is larger than {mib(MAX_JSON_BYTES)}: too large for a recording")
-    if data.count(b"[") + data.count(b"{") > MAX_EVENTS:
-        raise VramwiseError(f"the JSON has more than {MAX_EVENTS:,} lists: too large for a recording")
+def _load_json(data: bytes) -> dict[str, Any]:
+    if len(data) > limits.DATA_BYTES:
+        raise VramwiseError(f"the JSON is larger than {mib(limits.DATA_BYTES)}: record a shorter part of the run")
     try:
-        loaded = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise VramwiseError(f"not readable as JSON: {reason}") from None
+        loaded = parse_json(data)
+    except OverBudget as error:
+        raise VramwiseError(f"{error}: record a shorter part of the run") from None
+    except ValueError as error:
+        raise VramwiseError(f"not readable as JSON: {error}") from None
     return loaded if isinstance(loaded, dict) else {}
 
 
-def _from_trace(trace: dict[str, Any], name: str, device: int | None) -> Recording:
+def _from_trace(trace: dict[str, Any], name: str, device: int | None, most_events: int) -> Recording:
     if not isinstance(trace.get("events"), list):
         raise VramwiseError('the JSON has no list of "events": not a trace of torch\'s allocator')
     if device not in (None, 0):
         raise VramwiseError(f"a trace file holds one device, number 0; there is no device {device}")
-    events = collect_events(trace["events"])
+    events = collect_events(trace["events"], most_events)
     segments = []
-    for address, size, kind, stream, expandable in trace.get("final_segments", ()):
+    for address, size, kind, stream, expandable in _few(trace.get("final_segments", ()), limits.RECORDED_SEGMENTS):
         segments.append(_segment(address, size, kind, stream, expandable, None))
     if not events.count:
         raise VramwiseError('the list of "events" is empty: there is nothing to replay')
@@ -88,7 +86,7 @@ def _from_trace(trace: dict[str, Any], name: str, device: int | None) -> Recordi
     )
 
 
-def _from_snapshot(snapshot: Any, name: str, device: int | None) -> Recording:
+def _from_snapshot(snapshot: Any, name: str, device: int | None, most_events: int) -> Recording:
     if not isinstance(snapshot, dict):
         raise VramwiseError(f"not a torch snapshot: the pickle holds a {type(snapshot).__name__}, not a dict")
     traces = snapshot.get("device_traces")
@@ -103,18 +101,29 @@ def _from_snapshot(snapshot: Any, name: str, device: int | None) -> Recording:
     if device not in recorded:
         raise VramwiseError(f"nothing was recorded on device {device}, only on {_numbers(recorded)}")
     entries = traces[device]
-    events = collect_events(
-        (entry["action"], entry.get("addr", 0), entry.get("size", 0), entry.get("stream", 0)) for entry in entries
-    )
+    events = collect_events(entries, most_events, _row)
+    found = _few([one for one in snapshot["segments"] if one.get("device", 0) == device], limits.RECORDED_SEGMENTS)
+    if sum(len(segment["blocks"]) for segment in found) > limits.RECORDED_BLOCKS:
+        raise VramwiseError(f"it has more than {limits.RECORDED_BLOCKS:,} blocks at its end: no run has so many")
     return Recording(
         name=name,
         device=device,
         events=events,
-        segments=[_snapshot_segment(segment) for segment in snapshot["segments"] if segment.get("device", 0) == device],
+        segments=[_snapshot_segment(segment) for segment in found],
         settings=settings_text(snapshot.get("allocator_settings", {})),
         torch=None,
         entries=entries,
     )
+
+
+def _few(segments: Any, most: int) -> Any:
+    if len(segments) > most:
+        raise VramwiseError(f"it has more than {most:,} segments at its end: no card has so many")
+    return segments
+
+
+def _row(entry: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
+    return entry["action"], entry.get("addr", 0), entry.get("size", 0), entry.get("stream", 0)
 
 
 def _snapshot_segment(segment: dict[str, Any]) -> RecordedSegment:

@@ -6,7 +6,7 @@ the recording began is worked out in `initial`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -37,9 +37,6 @@ ACTIONS: Final = {
 # Actions that carry no memory: torch's own marks, and whatever later versions add.
 _UNKNOWN: Final = -1
 TOO_LARGE: Final = 1 << 48  # CUDA addresses have 47 bits
-# More than the largest file of a recording has; an entry that is repeated by reference takes next to no room in a file.
-MAX_EVENTS: Final = 4_000_000
-
 
 # One event: action, address, size, stream. `size` is the request as it was made (rounded in an out-of-memory, where the
 # address means nothing). A plain tuple, because a recording has a hundred thousand of them.
@@ -77,6 +74,7 @@ class Events:
     landmarks: Sequence[int]
     sources: Sequence[int]  # position of each in the file, where free_requested and free_completed are two
     count: int  # of the file
+    left_out: int = 0  # the first ones, where there are more than are played
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,16 +94,19 @@ class Recording:
         return self.entries[self.events.sources[event]].get("frames") if self.entries else None
 
 
-def collect_events(rows: Iterable[Sequence[Any]]) -> Events:
-    """Check events one by one (action, address, size, stream) and join each free with its completion."""
+def collect_events(rows: Sequence[Any], most: int, of: Callable[[Any], Sequence[Any]] = lambda row: row) -> Events:
+    """Check events one by one (action, address, size, stream, as `of` reads a row); join frees with their completions.
+
+    Of more than `most` the last ones are taken: as if torch's own ring buffer had been that small. Events of segments
+    and new streams count as several, by what they cost to play.
+    """
     events: list[RecordedEvent] = []
     sources: list[int] = []
     landmarks: list[int] = []
-    number = -1
+    left_out = _first_played(rows, most, of)
     requested = -1  # the address of a free_requested, if that was the event before
-    for number, (action, address, size, stream) in enumerate(rows):
-        if number >= MAX_EVENTS:
-            raise VramwiseError(f"it has more than {MAX_EVENTS:,} events: record a shorter part of the run")
+    for number in range(left_out, len(rows)):
+        action, address, size, stream = of(rows[number])
         code = ACTIONS.get(action, _UNKNOWN)
         if code == _UNKNOWN:
             continue
@@ -122,4 +123,30 @@ def collect_events(rows: Iterable[Sequence[Any]]) -> Events:
             landmarks.append(len(events))
         events.append((code, address, size, stream))
         sources.append(number)
-    return Events(rows=events, landmarks=landmarks, sources=sources, count=number + 1)
+    return Events(rows=events, landmarks=landmarks, sources=sources, count=len(rows), left_out=left_out)
+
+
+# What an event costs to play beside an allocation. A free that is joined with its completion costs both together as
+# much as two; one that is alone stands for a block from before. Each stream has segments of its own.
+_WEIGHTS: Final = {_UNKNOWN: 1, ALLOC: 1, FREE_REQUESTED: 2, FREE_COMPLETED: 2}
+_SEGMENT_WEIGHT: Final = 20
+_STREAM_WEIGHT: Final = 400
+
+
+def _first_played(rows: Sequence[Any], most: int, of: Callable[[Any], Sequence[Any]]) -> int:
+    """The position of the first event that is played."""
+    streams: set[Any] = set()
+    spent = -_STREAM_WEIGHT  # there is one stream at least
+    later = _UNKNOWN
+    for number in range(len(rows) - 1, -1, -1):
+        action, _, _, stream = of(rows[number])
+        code = ACTIONS.get(action, _UNKNOWN)
+        joined = code == FREE_REQUESTED and later == FREE_COMPLETED
+        spent += 0 if joined else _WEIGHTS.get(code, _SEGMENT_WEIGHT)
+        later = code
+        if type(stream) is int and stream not in streams:
+            streams.add(stream)
+            spent += _STREAM_WEIGHT
+        if spent > most:
+            return number + 1
+    return 0

@@ -72,6 +72,7 @@ class ReplayResult:
     own_settings: bool
     limit_bytes: int | None
     events: int
+    events_left_out: int  # the first ones of a long recording
     allocations: int
     mismatches: int
     first_mismatch: Mismatch | None
@@ -167,6 +168,7 @@ class _Replay:
             own_settings=self.own_settings,
             limit_bytes=self.limit_bytes,
             events=recording.events.count,
+            events_left_out=recording.events.left_out,
             allocations=self.allocations,
             mismatches=self.mismatches,
             first_mismatch=self.first_mismatch,

@@ -3,8 +3,8 @@
 Two locks. First the whole file is matched against a grammar of plain data (dicts, lists, numbers, text, pairs of
 numbers); any other opcode is refused before anything is loaded. The grammar also keeps out what would exhaust memory or
 time: lengths beyond the file, huge memo slots, huge numbers, tuples of anything but numbers (a nested tuple as a dict
-key takes forever to hash), more containers and more steps than any recording has. Then Python's own unpickler runs
-with every way to a name closed. What a snapshot looks like is not known here.
+key takes forever to hash), more values than there is memory for. Then Python's own unpickler runs with every way to a
+name closed. What a snapshot looks like is not known here.
 """
 
 from __future__ import annotations
@@ -14,12 +14,17 @@ import pickle
 import re
 from typing import Any, NoReturn
 
+from vramwise.budget import limits
 from vramwise.errors import VramwiseError
+from vramwise.units import mib
 
-MAX_CONTAINERS = 10_000_000
-# A byte of the file may ask for a value again that is there already: this bounds how often.
-MAX_OPCODES = 60_000_000
-_OPCODES_AT_ONCE = 1_000_000
+# What a step costs: a place on the unpickler's stack and in a list or dict. A byte of the file may ask for a value
+# again that is there already.
+_STEP_BYTES = 20
+# What values cost beside that, by the opcode that makes them: dicts and lists, texts, whole numbers, floats, pairs.
+# Bytes inside of texts and numbers count too, so this is rather too much.
+_VALUE_BYTES = ((b"}", 64), (b"]", 64), (b"\x8c", 64), (b"X", 64), (b"\x8a", 32), (b"J", 32), (b"M", 32), (b"\x86", 56))
+_OPCODES_AT_ONCE = 1000
 
 # Opcodes that import, build or call.
 _CODE = frozenset(b"ciobRPQ") | {0x81, 0x82, 0x83, 0x84, 0x92, 0x93}
@@ -78,18 +83,19 @@ def load_plain(data: bytes) -> Any:
 def _check(data: bytes) -> None:
     if data[:1] != b"\x80":
         raise VramwiseError("not a pickle as torch writes it: it does not begin with a protocol number of 2 or more")
-    if data.count(b"}") + data.count(b"]") > MAX_CONTAINERS:
-        raise VramwiseError(f"the pickle may hold more than {MAX_CONTAINERS:,} containers: too large to read")
     at, end = 2, len(data)
-    opcodes = 0
+    needed = end + sum(cost * data.count(opcode) for opcode, cost in _VALUE_BYTES)
     while True:
         start = at
         match = _PLAIN_OPCODES.match(data, at)
         at = match.end() if match else at
         # Each opcode has a byte at least.
-        opcodes += min(at - start, _OPCODES_AT_ONCE) + 1
-        if opcodes > MAX_OPCODES:
-            raise VramwiseError(f"the pickle has more than {MAX_OPCODES:,} steps: too large to read")
+        needed += (min(at - start, _OPCODES_AT_ONCE) + 1) * _STEP_BYTES
+        if needed > limits.MEMORY_BYTES:
+            raise VramwiseError(
+                f"its values would take more than {mib(limits.MEMORY_BYTES)} of memory: record a shorter part of the "
+                "run, with torch.cuda.memory._record_memory_history(max_entries=100000)"
+            )
         opcode = data[at] if at < end else -1
         if opcode == _STOP:
             return

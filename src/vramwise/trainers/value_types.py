@@ -1,7 +1,7 @@
 """What values a config key takes: a small grammar of types, and whether a value is accepted under it.
 
     bool   int   int(ge=1,le=5)   float(gt=0)   str   str(starts=x_)   number_text   any   dict   dict[str,int]
-    list[str]   list[str](min=1)   tuple[int,int]   one_of(a,b)   caseless_one_of(a,b)   block(name)   open(name)
+    list   list[str]   list[str](min=1)   tuple[int,int]   one_of(a,b)   caseless_one_of(a,b)   block(name)   open(name)
     joined by |, and ? at the end where null is accepted
 
 Acceptance follows pydantic's lax mode, as trainers that validate with pydantic use it: "8" and 8.0 are whole numbers,
@@ -21,7 +21,7 @@ from typing import Any
 _PART = re.compile(r"(\w+)(?:\[(.*)\])?(?:\((.*)\))?$", re.DOTALL)
 _WHOLE_TEXT = re.compile(r"\s*[+-]?[0-9]+(_[0-9]+)*(\.0+)?\s*")
 # Longer than any number that somebody means; pydantic reads up to 4300 digits, which no later arithmetic survives.
-_LONGEST_WHOLE_TEXT = 64
+LONGEST_NUMBER_TEXT = 64
 _BOUNDS: dict[str, tuple[Callable[[float, float], bool], str]] = {
     "ge": (lambda value, bound: value >= bound, "at least"),
     "gt": (lambda value, bound: value > bound, "above"),
@@ -62,7 +62,7 @@ def _parse_one(part: str) -> ValueType:
     if match is None or match[1] not in _ACCEPTS:
         raise ValueError(f"'{part}' is not a type of the grammar")
     # Choices and names stay whole: block(datasets[]) holds nothing.
-    holds = tuple(_split(match[2], ",")) if match[2] else ()
+    holds = tuple(_split(match[2], ",")) if match[2] else ("any",) if match[1] == "list" else ()
     limits = tuple(match[3].split(",")) if match[3] else ()
     return ValueType(kind=match[1], holds=holds, limits=limits)
 
@@ -96,7 +96,7 @@ def _accepts_bool(_: ValueType, value: Any) -> bool:
 def _accepts_int(one: ValueType, value: Any) -> bool:
     value = decoded(value)
     if isinstance(value, str):
-        if len(value) > _LONGEST_WHOLE_TEXT or not _WHOLE_TEXT.fullmatch(value):
+        if len(value) > LONGEST_NUMBER_TEXT or not _WHOLE_TEXT.fullmatch(value):
             return False
         value = int(value.partition(".")[0])
     if isinstance(value, float):
@@ -171,7 +171,8 @@ _ACCEPTS: dict[str, Callable[[ValueType, Any], bool]] = {
     "float": _accepts_float,
     "str": _accepts_str,
     "number_text": lambda _, value: isinstance(value, str) and (not value or _is_number_text(value)),
-    "one_of": lambda one, value: isinstance(value, str) and value in one.limits,
+    # of one_of(False) a switch is accepted
+    "one_of": lambda one, value: isinstance(value, str | bool) and str(value) in one.limits,
     "caseless_one_of": lambda one, value: isinstance(value, str) and value.lower() in one.limits,
     "list": _accepts_list,
     "tuple": _accepts_tuple,

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from vramwise.budget import limits, parse_json, read_file
+from vramwise.errors import VramwiseError
 from vramwise.files import put_whole, sync_folder
 
 MARKER = "vramwise-complete.json"
@@ -38,9 +40,8 @@ class Marker:
 def read_marker(folder: str | Path) -> Marker | None:
     """The marker of a checkpoint; None where there is none that can be read."""
     try:
-        values = json.loads((Path(folder) / MARKER).read_text(encoding="utf-8"))
-        return _marker(values)
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return _marker(parse_json(read_file(Path(folder) / MARKER, limits.RUN_FILE_BYTES, "a marker")))
+    except (VramwiseError, ValueError, TypeError, KeyError, AttributeError):
         return None
 
 

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from vramwise.budget import limits, parse_json, read_file
 from vramwise.errors import VramwiseError
 from vramwise.files import write_new
 from vramwise.training.plan_types import typed
@@ -171,7 +172,7 @@ class TrainPlan:
     def from_json(cls, text: str) -> TrainPlan:
         """The plan in a text that `to_json` wrote."""
         try:
-            values = json.loads(text)
+            values = parse_json(text)
             if not isinstance(values, dict) or values.pop("format", None) != FORMAT:
                 raise VramwiseError(f"not a plan of format {FORMAT}: written by another version of vramwise")
             return cls(**typed(cls, values) | _nested(values))
@@ -214,9 +215,7 @@ def _rows(values: Any) -> Sequence[dict[str, Any]]:
 def read_plan(path: str | Path) -> TrainPlan:
     """The plan in a file."""
     try:
-        return TrainPlan.from_json(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise VramwiseError(f"{path} cannot be read: {error.strerror}") from error
+        return TrainPlan.from_json(read_file(path, limits.RUN_FILE_BYTES, "a plan").decode("utf-8"))
     except UnicodeDecodeError as error:
         raise VramwiseError(f"{path} is not a readable plan: it is not UTF-8") from error
 

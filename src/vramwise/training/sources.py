@@ -26,12 +26,11 @@ FORMATS = "json, jsonl, csv, parquet, arrow and txt files"
 
 
 def local_path(name: str, base_dir: Path) -> Path | None:
-    """A file or folder from the working folder, then from the config's; None: it is not here."""
-    for folder in (Path(), base_dir):
-        path = folder / name
-        if name and path.exists():
-            return path
-    return None
+    """A file or folder from the working folder, then from the config's; None: it is not here, or no name of a file."""
+    try:
+        return next((path for path in (Path(name), base_dir / name) if name and path.exists()), None)
+    except (OSError, ValueError):  # too long, or with a NUL
+        return None
 
 
 def dataset_blocks(config: Config) -> Iterator[tuple[str, int, Mapping[str, Any]]]:

@@ -9,7 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+from vramwise.budget import Budget, json_memory_bytes, parse_json
+from vramwise.budget.json_values import OverBudget
 from vramwise.errors import VramwiseError
 from vramwise.ghost.loops.batches import BatchShape, from_lengths, labels_in, largest, rows_a_sample
 from vramwise.types import RunSpec
@@ -37,6 +40,7 @@ class Lengths:
     `packed`: these are widths of packed batches, one a batch, and `samples` are in each.
     `unshuffled`: they stand in the data's order, of which a sampler makes another. `labelled_by`: how many tokens of
     each are trained on, by what labels are put on (`RunSpec.labels_on`); where that is not told apart, all are.
+    `unread`: the assumptions that say what of the data is past a bound on reading.
     """
 
     tokens: Sequence[int]
@@ -47,6 +51,7 @@ class Lengths:
     packed: bool = False
     samples: Sequence[int] | None = None
     unshuffled: bool = False
+    unread: tuple[str, ...] = ()
     labelled_by: Mapping[str, Sequence[int]] | None = None
 
     def labels(self, run: RunSpec) -> Sequence[int] | None:
@@ -59,12 +64,12 @@ class Lengths:
 def parse_lengths(text: str, name: str) -> Lengths:
     """One length a line, or `[chosen, rejected]` for pairs; or JSON lines of samples, with `length`, `input_ids` or
     text, pairs with `chosen` and `rejected`, all maybe with `labelled`. The first line decides which."""
+    # Editors on Windows begin a file with a byte order mark. By these breaks alone: JSON may hold others in a string.
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     count = text.count("\n")
     if count > _MOST_LINES:
         raise VramwiseError(f"{name} has {count:,} lines: at most {_MOST_LINES:,} are read, give the first ones")
-    # Editors on Windows begin a file with a byte order mark.
-    numbered = enumerate(text.removeprefix("\ufeff").splitlines(), 1)
-    lines = [(number, line.strip()) for number, line in numbered if line.strip()]
+    lines = [(number, line.strip()) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     if not lines:
         raise VramwiseError(f"{name} holds no lengths: write one sample length a line")
     if lines[0][1].startswith("["):
@@ -79,9 +84,11 @@ def _of_samples(lines: Sequence[tuple[int, str]], name: str) -> Lengths:
     tokens: list[int] = []
     labelled: list[int] = []
     each = 0
+    budget = Budget()
     for number, line in lines:
-        found, guessed = _sample_lengths(line, name, number)
-        labelled += _labelled(line, found, name, number)
+        sample = _sample(line, name, number, budget)
+        found, guessed = _sample_lengths(sample, name, number)
+        labelled += _labelled(sample, found, name, number)
         each = each or len(found)
         if len(found) != each:
             raise VramwiseError(f"{name}:{number}: pairs and single samples are mixed: give one kind")
@@ -93,9 +100,25 @@ def _of_samples(lines: Sequence[tuple[int, str]], name: str) -> Lengths:
     return Lengths(tokens=tokens, assumptions=(note,) if estimated else (), pairs=each == 2, labelled=labelled or None)
 
 
-def _labelled(line: str, lengths: Sequence[int], name: str, number: int) -> list[int]:
+def _sample(line: str, name: str, number: int, budget: Budget) -> dict[str, Any]:
+    data = line.encode("utf-8", "surrogatepass")
+    needed = json_memory_bytes(data)
+    if not budget.take(values_bytes=needed):
+        raise VramwiseError(f"{name}:{number}: more than {budget.bound} stand before this: give `length` alone")
+    try:
+        sample = parse_json(data, needed)
+    except OverBudget as error:
+        raise VramwiseError(f"{name}:{number}: {error}: give `length` alone") from error
+    except ValueError as error:
+        raise VramwiseError(f"{name}:{number}: not JSON: every line must be one sample") from error
+    if not isinstance(sample, dict):
+        raise VramwiseError(f"{name}:{number}: a sample must be a JSON object")
+    return sample
+
+
+def _labelled(sample: Mapping[str, Any], lengths: Sequence[int], name: str, number: int) -> list[int]:
     """How many tokens are trained on, of each row of the sample: `labelled`; nothing where it is not said."""
-    stated = json.loads(line).get("labelled")
+    stated = sample.get("labelled")
     if stated is None:
         return []
     counts = stated if isinstance(stated, list) else [stated]
@@ -120,8 +143,8 @@ def _pair(line: str, name: str, number: int) -> tuple[int, int]:
         length = _whole(line, name, number)
         return length, length
     try:
-        pair = json.loads(line)
-    except (ValueError, RecursionError):
+        pair = parse_json(line)
+    except (ValueError, OverBudget):
         pair = None
     if not isinstance(pair, list) or len(pair) != 2 or not all(_is_length(length) for length in pair):
         raise VramwiseError(
@@ -134,14 +157,8 @@ def _is_length(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _LONGEST
 
 
-def _sample_lengths(line: str, name: str, number: int) -> tuple[Sequence[int], bool]:
+def _sample_lengths(sample: Mapping[str, Any], name: str, number: int) -> tuple[Sequence[int], bool]:
     """The length of a sample, both of a pair; and whether it is estimated."""
-    try:
-        sample = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise VramwiseError(f"{name}:{number}: not JSON: every line must be one sample") from error
-    if not isinstance(sample, dict):
-        raise VramwiseError(f"{name}:{number}: a sample must be a JSON object")
     stated = sample.get("length")
     if isinstance(stated, list) and len(stated) == 2:
         return [_stated(length, name, number) for length in stated], False
@@ -152,7 +169,7 @@ def _sample_lengths(line: str, name: str, number: int) -> tuple[Sequence[int], b
     if sample.get("chosen") and sample.get("rejected"):
         rest = {key: value for key, value in sample.items() if key not in ("chosen", "rejected")}
         return [_estimated([_prompt_of(sample[key], rest), sample[key]]) for key in ("chosen", "rejected")], True
-    if not list(_texts(sample)):
+    if not any(True for _ in _texts(sample)):
         raise VramwiseError(f"{name}:{number}: a sample without `length`, `input_ids` or text")
     return [_estimated(sample)], True
 
@@ -176,14 +193,15 @@ def _stated(length: object, name: str, number: int) -> int:
 
 
 def _texts(value: object) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _texts(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _texts(item)
+    """Every text inside, in no order: a stack, because texts may be many and deep."""
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, (dict, list)):
+            inner = value.values() if isinstance(value, dict) else value
+            waiting += [item for item in inner if isinstance(item, (str, dict, list))]
 
 
 def train_shapes(run: RunSpec, lengths: Lengths | None) -> list[BatchShape]:

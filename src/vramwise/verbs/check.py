@@ -45,6 +45,8 @@ class FileReport(Displayed):
     not_predicted: str = ""
     # Rules whose remedies were not predicted, because that would take too long.
     without_figures: tuple[str, ...] = ()
+    # What of its data could not be read, or was left out by a bound.
+    unread: tuple[str, ...] = ()
     # From this severity up a finding makes the command fail.
     fail_from: Severity = Severity.WARNING
 
@@ -171,6 +173,7 @@ def check_subject(subject: Subject, policy: Policy | None = None) -> FileReport:
         prediction=prediction,
         not_predicted=why,
         without_figures=without,
+        unread=subject.data.unread,
         fail_from=policy.fail_from,
     )
 

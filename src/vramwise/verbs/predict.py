@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
-from pathlib import Path
 
+from vramwise.budget import limits, read_file
 from vramwise.documents.change import with_changes
 from vramwise.errors import ConfigError, VramwiseError
 from vramwise.facts.gpus import find_gpu
@@ -15,7 +15,6 @@ from vramwise.options import Options, PredictOptions
 from vramwise.stacks import said_release
 from vramwise.subject import Source, Subject, on_target, open_subject, target_for
 from vramwise.types import Finding
-from vramwise.units import mib
 from vramwise.variants.duration import Duration
 from vramwise.variants.lengths import Lengths, parse_lengths
 from vramwise.variants.prediction import Prediction, on_card
@@ -24,8 +23,6 @@ from vramwise.variants.verdict import Verdict
 from vramwise.verbs.check import Policy, check_subject
 from vramwise.verbs.fitting.shorter_rows import rows_that_fit
 from vramwise.verbs.fitting.ways_out import WayOut, way_out
-
-_LENGTHS_LIMIT_BYTES = 128 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,11 +185,5 @@ def read_lengths(name: str | None) -> Lengths | None:
     """Sample lengths from a file."""
     if name is None:
         return None
-    try:
-        with Path(name).open("rb") as file:
-            data = file.read(_LENGTHS_LIMIT_BYTES + 1)
-    except OSError as error:
-        raise VramwiseError(f"{name} cannot be read: {error.strerror}") from error
-    if len(data) > _LENGTHS_LIMIT_BYTES:
-        raise VramwiseError(f"{name} is larger than {mib(_LENGTHS_LIMIT_BYTES)}: give the lengths, one a line")
+    data = read_file(name, limits.DATA_BYTES, "a file of lengths: give one a line")
     return parse_lengths(data.decode("utf-8", "replace"), name)

@@ -3,9 +3,14 @@
 from tests.fuzz.mutate import HOSTILE_TEXT, bytes_changed, lines_changed, odd_number_text
 from tests.fuzz.seeds import logs
 from tests.fuzz.targets import add
-from tests.fuzz.targets.making_configs import BASE, write_model
+from tests.fuzz.targets.making_configs import BASE, predictable_text, write_model
 
 _UNITS = ("GiB", "MiB", "KiB", "bytes", "GB", "", "²iB")
+_FAILED = (
+    "  0%|          | 1/20 [00:00<?, ?it/s]\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has "
+    "a total capacity of 23.64 GiB of which 1.20 GiB is free. Including non-PyTorch memory, this process has 22.40 GiB memory "
+    "in use. Of the allocated memory 21.00 GiB is allocated by PyTorch, and 0.90 GiB is reserved by PyTorch but unallocated.\n"
+)
 _LINES = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {0}. GPU {1} has a total capacity of {2} of which {3} is "
     "free. Including non-PyTorch memory, this process has {4} memory in use. Of the allocated memory {5} is allocated by "
@@ -39,7 +44,8 @@ def _line(rng, line=""):
     return rng.choice(_LINES).format(*words)
 
 
-def _log(rng):
+def log(rng):
+    """A log: a damaged real one, or made-up lines."""
     kind = rng.random()
     if kind < 0.4:
         text = lines_changed(rng, rng.choice(logs()), rng.choice(logs()), _line)
@@ -66,15 +72,33 @@ def _from_stdin(bench, data):
     bench.command("diagnose", "-", stdin=data)
 
 
+def _failed(*words, how="command"):
+    """The log of a failed run beside any config."""
+
+    def run(bench, data):
+        write_model(bench)
+        log = bench.write("run.log", _FAILED)
+        getattr(bench, how)("diagnose", log, "--config", bench.write("config.yml", data), *words)
+
+    return run
+
+
 add(
     name="log",
     about="logs of any kind → `diagnose`: text, JSON, with a config, from standard input",
     extension="log",
-    make=_log,
+    make=log,
     checks={
         "text": _diagnose(),
         "json": _diagnose("--format", "json", how="command_json"),
         "config": _diagnose("--gpu", "24GB", config=True),
         "stdin": _from_stdin,
     },
+)
+add(
+    name="failed-run",
+    about="config text beside the log of an out-of-memory → `diagnose --config`",
+    extension="yml",
+    make=predictable_text,
+    checks={"text": _failed("--gpu", "24GB"), "json": _failed("--gpu", "t4", "--format", "json", how="command_json")},
 )

@@ -1,25 +1,19 @@
 """Config texts: damaged real ones, and made-up ones over the known keys with typed and odd values."""
 
 import re
+from itertools import pairwise
 
 import yaml
+from tests.fuzz.keys import BASES, all_keys
+from tests.fuzz.kinds import KINDS
 from tests.fuzz.mutate import HOSTILE_TEXT, bytes_changed, lines_changed, odd_number_text, odd_value
+from tests.fuzz.schedule import OPTIONS, config_with, text_of
 from tests.fuzz.seeds import config_texts, known_keys
 
 # Two layers: a prediction in milliseconds. `write_model` puts it where `base_model: model` finds it.
 TINY_MODEL = """{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "intermediate_size": 128,
 "num_attention_heads": 2, "num_key_value_heads": 1, "num_hidden_layers": 2, "vocab_size": 256, "max_position_embeddings": 512}"""
-BASE = """base_model: model
-sequence_len: 256
-micro_batch_size: 2
-gradient_accumulation_steps: 1
-num_epochs: 1
-optimizer: adamw_torch
-learning_rate: 0.0001
-datasets:
-  - path: data.jsonl
-    type: alpaca
-"""
+BASE = text_of(BASES["axolotl"])
 # Values no list of types thinks of, as YAML writes them.
 ODD_YAML = (
     *(
@@ -106,6 +100,7 @@ _WORDS = (
     "llora",
     "",
 )
+_WORD = re.compile(r"[\w.:=-]{1,60}", re.ASCII)
 _MODEL_LINE = re.compile(r"^base_model:.*$", re.MULTILINE)
 _MODEL_LINE_BYTES = re.compile(rb"^base_model:.*$", re.MULTILINE)
 
@@ -126,8 +121,10 @@ def config_text(rng):
     kind = rng.random()
     if kind < 0.45:
         text = lines_changed(rng, rng.choice(config_texts()), rng.choice(config_texts()), odd_line)
-    elif kind < 0.85:
+    elif kind < 0.65:
         text = made_up(rng)
+    elif kind < 0.85:
+        text = several_keys(rng)
     else:
         return bytes_changed(rng, rng.choice(config_texts()).encode(), rng.choice(config_texts()).encode())
     return text.encode("utf-8", "replace")
@@ -159,7 +156,7 @@ def _without_doubles(text):
 
 def made_up(rng):
     """Known keys with values seen for them, odd ones and wrong ones."""
-    text = BASE if rng.random() < 0.6 else ""
+    text = text_of(rng.choice((BASES["axolotl"], *BASES.values()))) if rng.random() < 0.6 else ""
     keys = list(known_keys())
     for _ in range(rng.randint(1, 14)):
         text += odd_setting(rng, rng.choice(keys))
@@ -168,6 +165,32 @@ def made_up(rng):
                 ("# a comment\n", "\n", "  # indented\n", "---\n", "...\n", "\t\n", "# vramwise: ignore\n")
             )
     return _without_doubles(text) if rng.random() < 0.9 else text
+
+
+def several_keys(rng):
+    """A config of any trainer with some of its keys, in its blocks too, and values of any kind."""
+    trainer = rng.choice(list(BASES))
+    keys = [key for key in all_keys() if key.trainer == trainer]
+    return config_with([(rng.choice(keys), rng.choice(KINDS)) for _ in range(rng.randint(1, 6))])
+
+
+def options_of(data):
+    """Options that the first line of a config's text gives the command: a version and a trainer."""
+    first = data.partition(b"\n")[0].decode("utf-8", "replace")
+    if not first.startswith(OPTIONS):
+        return {}
+    words = first.removeprefix(OPTIONS).split()
+    return {
+        word: value for word, value in pairwise(words) if word in ("--with", "--trainer") and _WORD.fullmatch(value)
+    }
+
+
+def api_options(data, **more):
+    """The same for the Python interface."""
+    from vramwise.api import Options
+
+    said = options_of(data)
+    return Options(versions=(said["--with"],) if "--with" in said else (), trainer=said.get("--trainer"), **more)
 
 
 def odd_setting(rng, key):

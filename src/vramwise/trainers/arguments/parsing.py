@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vramwise.trainers.value_types import ValueType, accepts, parse_type
+from vramwise.trainers.value_types import LONGEST_NUMBER_TEXT, ValueType, accepts, parse_type
 
 TRUE = frozenset({"yes", "true", "t", "y", "1"})
 FALSE = frozenset({"no", "false", "f", "n", "0"})
@@ -47,6 +47,8 @@ def _single(kind: str, text: str) -> Any:
             raise ValueError(text)
         return text.lower() in TRUE
     if kind in ("int", "float"):
+        if len(text) > LONGEST_NUMBER_TEXT:
+            raise ValueError(text)
         return int(text) if kind == "int" else float(text)
     if kind == "dict" and text:
         raise ValueError(text)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from vramwise.budget import parse_json
 from vramwise.trainers.arguments.vocabulary import UNUSABLE, Vocabulary
 from vramwise.types import RunSpec, Stack
 
@@ -124,14 +125,12 @@ def _fsdp_version(block: Any) -> int:
 
 
 def _mappings(has: Held) -> Iterator[Refusal]:
-    import json
-
     for key in _MAPPINGS:
         value = has(key)
         if isinstance(value, str) and value.startswith("{"):
             try:
-                json.loads(value)
-            except (ValueError, RecursionError):
+                parse_json(value)
+            except ValueError:
                 yield key, f"{key} is a mapping in a text, and no JSON"
     block = has("accelerator_config")
     strange = sorted(set(map(str, block)) - _ACCELERATOR) if isinstance(block, Mapping) else []

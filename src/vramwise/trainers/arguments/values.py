@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+from vramwise.budget import parse_json
 from vramwise.trainers.arguments.vocabulary import UNUSABLE, Vocabulary
 from vramwise.trainers.fields import Fields
 from vramwise.types import Config, Document, Origin
@@ -35,8 +35,8 @@ def _mapping(value: Any, written: str | None) -> Any:
     if not isinstance(value, str) or "dict" not in (written or "") or not value.startswith("{"):
         return value
     try:
-        return json.loads(value) if len(value) <= _LONGEST_JSON else value
-    except (ValueError, RecursionError):
+        return parse_json(value) if len(value) <= _LONGEST_JSON else value
+    except ValueError:
         return value
 
 

@@ -52,12 +52,13 @@ def coerce(written: str | None, value: Any) -> Any:
 
 
 def _coerce_block(schema: Schema, block: str, values: dict[Any, Any]) -> dict[Any, Any]:
-    """The values of a nested mapping, each as its own key's type has it; those of a wrong type stay as written."""
-    coerced = dict(values)
+    """The values of a nested mapping, each as its own key's type has it, without those of a wrong type."""
+    coerced: dict[Any, Any] = {}
     for name, value in values.items():
         key = f"{block}.{name}"
         if schema.check_type(key, value) is None:
-            coerced[name] = coerce(schema.key_type(key), value)
+            inner = isinstance(value, dict)
+            coerced[name] = _coerce_block(schema, key, value) if inner else coerce(schema.key_type(key), value)
     return coerced
 
 

@@ -37,7 +37,8 @@ def _datasets(has: Held) -> Iterator[Refusal]:
     width = has("pad_to_multiple_of")
     if isinstance(width, str) and width.lower() not in ("auto", "none", "null") and whole_number(width.strip()) is None:
         yield "pad_to_multiple_of", f"pad_to_multiple_of '{width}': it takes a whole number, auto or none"
-    for block in has("datasets") or ():
+    blocks = has("datasets")
+    for block in blocks if isinstance(blocks, list) else ():
         if not isinstance(block, Mapping):
             continue
         strange = sorted(set(map(str, block)) - _BLOCK)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from vramwise.budget import parse_json
 from vramwise.errors import VramwiseError
 from vramwise.files import read_config_bytes
 from vramwise.trainers.llamafactory.resolve.adapter import names
@@ -109,15 +109,18 @@ def _block(name: str, entry: Mapping[str, Any], config: Config) -> dict[str, Any
 def _folder(config: Config) -> Path:
     """`dataset_dir`, from the working folder, then from the config's."""
     name = str(config.get("dataset_dir", "data"))
-    beside = Path(config.document.path).parent / name
-    return beside if not Path(name).is_dir() and beside.is_dir() else Path(name)
+    here, beside = Path(name), Path(config.document.path).parent / name
+    try:
+        return beside if not here.is_dir() and beside.is_dir() else here
+    except (OSError, ValueError):  # no name of a folder: too long, or with a NUL
+        return here
 
 
 def _table(config: Config) -> dict[str, Any] | None:
     path = _folder(config) / INFO
     try:
         # no pipe: reading it could wait for ever
-        found = json.loads(read_config_bytes(str(path))) if path.is_file() else None
+        found = parse_json(read_config_bytes(str(path))) if path.is_file() else None
     except (OSError, ValueError, RecursionError, VramwiseError):
         return None
     return found if isinstance(found, dict) else None

@@ -34,7 +34,8 @@ def unsupported(run: RunSpec) -> Iterator[ConfigError]:
 def _checks(run: RunSpec) -> list[Check]:
     get = run.config.get
     kind, loss = kind_name(run), get("loss_type", "nll")
-    blocks = get("datasets", [])
+    written = get("datasets")
+    blocks = written if isinstance(written, list) else []
     odd = sorted({str(key) for one in blocks if isinstance(one, dict) for key in one if key not in _BLOCK})
     block = get("env", {})
     others = sorted(str(name) for name in block if name not in VARIABLES) if isinstance(block, dict) else ["env"]
@@ -42,6 +43,7 @@ def _checks(run: RunSpec) -> list[Check]:
     return [
         ("model_name_or_path", kind != "sft", f"a file of `trl {kind}`: only `trl sft` is trained"),
         ("loss_type", loss not in ("nll", "chunked_nll"), f"loss_type {loss} is not honoured: only nll is"),
+        ("datasets", not isinstance(written, list | None), "datasets takes a list of blocks, each with a path"),
         ("datasets", not blocks and not named, "neither dataset_name nor datasets: nothing to train on"),
         ("datasets", bool(odd), f"{', '.join(odd)} of a dataset is not honoured: only {', '.join(_BLOCK)} are"),
         ("env", bool(others), f"env: {', '.join(others)} is not set by the embedded engine: set it in the shell"),

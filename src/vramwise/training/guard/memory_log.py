@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+from vramwise.budget import Budget, json_memory_bytes, limits, parse_json
 from vramwise.errors import VramwiseError
 
 LOG_FILE = "memory.jsonl"
@@ -66,6 +67,7 @@ class LogContents:
 
     records: Sequence[Mapping[str, Any]]
     torn: int
+    cut: bool = False  # the log is longer than is read
 
     def of_kind(self, kind: str) -> list[Mapping[str, Any]]:
         """The lines of one kind."""
@@ -76,9 +78,18 @@ def read_log(path: str | Path) -> LogContents:
     """Read a log, also one whose writer was killed or is still writing."""
     try:
         with Path(path).open("rb") as file:
-            return parse_log(file)
+            # All records are kept: half of the memory for them, half for what is made of them.
+            budget = Budget(rows=limits.DATA_LINES, values_bytes=limits.MEMORY_BYTES // 2)
+            return replace(parse_log(_lines(file, budget)), cut=budget.cut)
     except OSError as error:
         raise VramwiseError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _lines(file: BinaryIO, budget: Budget) -> Iterator[bytes]:
+    while line := file.readline(limits.LOG_LINE_BYTES):
+        if not budget.take(size_bytes=len(line), lines=1, values_bytes=json_memory_bytes(line)):
+            return
+        yield line
 
 
 def parse_log(lines: Iterable[bytes]) -> LogContents:
@@ -87,8 +98,8 @@ def parse_log(lines: Iterable[bytes]) -> LogContents:
     torn = 0
     for line in lines:
         try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
+            record = parse_json(line)
+        except (ValueError, VramwiseError):
             torn += bool(line.strip())
             continue
         if isinstance(record, dict) and isinstance(record.get("kind"), str):

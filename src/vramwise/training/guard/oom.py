@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vramwise.budget import limits, parse_json, read_file
+from vramwise.errors import VramwiseError
 from vramwise.files import put_whole
 from vramwise.training.guard.holdings import Claim, Holdings, trimmed, what_it_held
 from vramwise.training.plan import TrainPlan
@@ -196,10 +198,10 @@ def read_record(output_dir: str | Path, attempt: int) -> dict[str, Any] | None:
     """The record of one attempt, or None where there is none. One that cannot be read still says that it happened."""
     path = record_path(output_dir, attempt)
     try:
-        loaded = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, RecursionError):
+        if not path.exists():
+            return None
+        loaded = parse_json(read_file(path, limits.RUN_FILE_BYTES, "a record"))
+    except (OSError, ValueError, VramwiseError):
         return {}
     return loaded if isinstance(loaded, dict) else {}
 

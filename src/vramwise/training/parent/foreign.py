@@ -5,11 +5,11 @@ Nothing is unpickled here: a file is looked at for being cut short, never loaded
 
 from __future__ import annotations
 
-import json
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from vramwise.budget import limits, parse_json, read_file
 from vramwise.errors import VramwiseError
 from vramwise.training.checkpoints import checkpoints, is_complete
 
@@ -63,8 +63,8 @@ def _damaged(path: Path) -> Iterator[str]:
 
 def _is_state(path: Path) -> bool:
     try:
-        state = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        state = parse_json(read_file(path, limits.DATA_BYTES, "a trainer's state"))
+    except (VramwiseError, ValueError):
         return False
     return isinstance(state, dict) and isinstance(state.get("global_step", 0), int)
 
@@ -76,10 +76,10 @@ def _whole_safetensors(path: Path) -> bool:
             length = int.from_bytes(file.read(8), "little")
             if not 0 < length <= _MOST_HEADER_BYTES:
                 return False
-            header = json.loads(file.read(length))
+            header = parse_json(file.read(length))
         ends = [one["data_offsets"][1] for name, one in header.items() if name != "__metadata__"]
         return path.stat().st_size == 8 + length + max(ends, default=0)
-    except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
+    except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError, VramwiseError):
         return False
 
 

@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from vramwise.budget import limits, parse_json, read_file
+from vramwise.errors import VramwiseError
 from vramwise.files import write_new
 from vramwise.training.guard.memory_log import MemoryLog, log_path
 from vramwise.training.plan import ESCAPED, PLAN_FILE, TrainPlan
@@ -54,8 +56,8 @@ class Journal:
 def _earlier_log(path: Path) -> list[Mapping[str, Any]]:
     """What an earlier start of this run wrote down; a file that is not there or not ours starts empty."""
     try:
-        loaded = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        loaded = parse_json(read_file(path, limits.RUN_FILE_BYTES, "a plan"))
+    except (VramwiseError, ValueError):
         return []
     log = loaded.get("log") if isinstance(loaded, dict) else None
     return [entry for entry in log if isinstance(entry, dict) and _flat(entry)] if isinstance(log, list) else []

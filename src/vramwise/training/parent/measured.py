@@ -78,6 +78,7 @@ class TrainReport:
     attempts: Sequence[Attempt]
     decisions: Sequence[Mapping[str, Any]]
     torn: int
+    cut: bool = False  # the log is longer than is read
 
     @property
     def last(self) -> Attempt:
@@ -146,7 +147,7 @@ def make_report(log: LogContents, output_dir: str) -> TrainReport:
     if log.of_kind("sample") and not any(attempt.samples for attempt in attempts):
         raise VramwiseError(f"{output_dir}: no sample in the memory log can be read: its lines are cut short")
     decisions = [record for record in records if record["kind"] == "decision"]
-    return TrainReport(output_dir=output_dir, attempts=attempts, decisions=decisions, torn=torn)
+    return TrainReport(output_dir=output_dir, attempts=attempts, decisions=decisions, torn=torn, cut=log.cut)
 
 
 def _with(attempt: Attempt, record: Mapping[str, Any]) -> Attempt:
@@ -156,7 +157,9 @@ def _with(attempt: Attempt, record: Mapping[str, Any]) -> Attempt:
         samples.append(Sample.from_json(record))
         return attempt if samples is attempt.samples else replace(attempt, samples=samples)
     if record["kind"] == "warning":
-        return replace(attempt, warnings=[*attempt.warnings, record])
+        warnings = attempt.warnings if isinstance(attempt.warnings, list) else list(attempt.warnings)
+        warnings.append(record)
+        return attempt if warnings is attempt.warnings else replace(attempt, warnings=warnings)
     return replace(attempt, ended=True)
 
 

@@ -47,6 +47,8 @@ def _data_files(block: Mapping[str, Any], local: Path | None, base_dir: Path) ->
         return []
     if local.is_file():
         return [local]
+    if not local.is_dir():
+        raise VramwiseError(f"dataset {local} is a device or a pipe: name a data file or a folder of them")
     return sorted(path for path in local.iterdir() if path.suffix in SUFFIXES)
 
 

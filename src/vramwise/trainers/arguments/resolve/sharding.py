@@ -73,7 +73,8 @@ def _fsdp_block(args: Arguments, files: SideFiles) -> Mapping[str, Any]:
     """fsdp_config, from its own file where it names one; an old `fsdp: full_shard offload` counts beside it."""
     written = args.value("fsdp_config")
     found = _content(written, files) if isinstance(written, str) else written
-    block = {str(key).removeprefix("fsdp_"): value for key, value in (found or {}).items()}
+    found = found if isinstance(found, Mapping) else {}
+    block = {str(key).removeprefix("fsdp_"): value for key, value in found.items()}
     words = args.value("fsdp")
     words = words.split() if isinstance(words, str) else words if isinstance(words, list) else []
     if "offload" in words:

@@ -42,7 +42,8 @@ def _spread(fields: Fields) -> bool:
 
 
 def _on_host(device_map: Any) -> bool:
-    return device_map == "cpu" or (isinstance(device_map, dict) and set(device_map.values()) == {"cpu"})
+    places = [*device_map.values()] if isinstance(device_map, dict) else [device_map]
+    return bool(places) and all(place == "cpu" for place in places)
 
 
 def _upcasts(fields: Fields, schema: Schema) -> None:

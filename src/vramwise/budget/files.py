@@ -1,0 +1,52 @@
+"""The bytes of a file from elsewhere: never more than a bound, never from a device, never waiting for a pipe."""
+
+from __future__ import annotations
+
+import os
+import stat
+import zlib
+from pathlib import Path
+
+from vramwise.errors import VramwiseError
+from vramwise.units import mib
+
+
+def read_file(path: str | Path, most_bytes: int, what: str) -> bytes:
+    """The bytes of a regular file of at most `most_bytes`; `what` it is meant to be goes into the sentence.
+
+    Raises a VramwiseError that names the path for anything else.
+    """
+    try:
+        with open(path, "rb", opener=_open_at_once) as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise VramwiseError(f"{path} is a device or a pipe, not a file: save {what} to a file, and name that")
+            if found.st_size > most_bytes:
+                raise VramwiseError(f"{path} is larger than {mib(most_bytes)}: too large for {what}")
+            # No more than it had a moment ago: it may grow while it is read.
+            return file.read(found.st_size)
+    except OSError as error:
+        raise VramwiseError(f"{path} cannot be read: {error.strerror or error}") from None
+    except ValueError as error:  # a NUL in the name
+        raise VramwiseError(f"{str(path)!r} cannot be read: {error}") from None
+
+
+def unzipped(data: bytes, most_bytes: int, what: str) -> bytes:
+    """The bytes without the gzip around them, if there is any, and no more than `most_bytes` of them."""
+    if data[:2] != b"\x1f\x8b":
+        return data
+    try:
+        machine = zlib.decompressobj(wbits=31)
+        text = machine.decompress(data, most_bytes)
+    except zlib.error as error:
+        raise VramwiseError(f"damaged gzip data ({error})") from None
+    if machine.unconsumed_tail:
+        raise VramwiseError(f"it unpacks to more than {mib(most_bytes)}: too large for {what}")
+    if not machine.eof:
+        raise VramwiseError("the gzip data is cut off")
+    return text
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Opening a pipe that nobody writes to would wait for ever."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))

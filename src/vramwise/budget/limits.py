@@ -1,0 +1,44 @@
+"""The bounds on what is read. A command takes at most 10 s of CPU time (`fit` 20 s) and 1 GiB of memory.
+
+Each number follows from a cost: what one byte, value, row or event costs to decode and to use, times the number, must
+stay inside those two figures together with the program itself.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from vramwise.units import MIB
+
+# Configs and what is written like one: DeepSpeed JSON, accelerate YAML, pyproject.toml. YAML costs 2 s a megabyte.
+CONFIG_BYTES: Final = MIB
+# A config nests five deep and holds a few hundred values. Beyond these it is a mistake or an attack.
+CONFIG_DEPTH: Final = 64
+CONFIG_VALUES: Final = 20_000
+# A model's config.json. The largest known has 200 KB.
+MODEL_BYTES: Final = 4 * MIB
+# Lock files: searched with a pattern, never parsed.
+LOCK_BYTES: Final = 16 * MIB
+# What `train` writes beside a run and reads again: plans, markers, records.
+RUN_FILE_BYTES: Final = 16 * MIB
+# One line of the log that `train` keeps of memory; ours have some hundred bytes.
+LOG_LINE_BYTES: Final = MIB
+# Data files together, a file of lengths, a log of memory, a trace in JSON.
+DATA_BYTES: Final = 64 * MIB
+DATA_ROWS: Final = 200_000
+# Blank lines count too: a line costs 0.3 µs even where nothing is on it.
+DATA_LINES: Final = 4_000_000
+# What all rows together would take as Python objects; it stands for the time that making and using them takes.
+DATA_VALUES_BYTES: Final = 1536 * MIB
+# What one parsed text may take: its bytes, its text and its values together.
+MEMORY_BYTES: Final = 768 * MIB
+# A recording, gzipped or not; how many of its last events are played, once by `replay` and six times by `diagnose`;
+# and how many segments and blocks it may have at the end. A card of 80 GiB has room for 40,000 small segments.
+RECORDING_BYTES: Final = 256 * MIB
+REPLAYED_EVENTS: Final = 1_000_000
+DIAGNOSED_EVENTS: Final = 150_000
+RECORDED_SEGMENTS: Final = 50_000
+RECORDED_BLOCKS: Final = 500_000
+# A library that decodes in a process of its own may take so much there.
+CHILD_MEMORY_BYTES: Final = 640 * MIB
+CHILD_CPU_SECONDS: Final = 6

@@ -1,0 +1,37 @@
+"""What `make test` leaves to `make test-all`: exhaustive versions of tests, of which it runs some cases itself.
+
+`@pytest.mark.nightly` is a whole test. `@pytest.mark.sampled(5)` on a test with many cases: `make test` runs every
+fifth. `@settings(max_examples=examples(300))` on a property: `make test` tries a quarter of them.
+"""
+
+from collections import Counter
+
+import pytest
+
+_FEWEST_EXAMPLES = 4
+_everything = False
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Without `-m "not nightly"`, which pyproject.toml sets, everything runs: `pytest -m ''`."""
+    global _everything
+    _everything = not config.option.markexpr
+
+
+def examples(count: int) -> int:
+    """How many examples of a property to try in this run, of `count` in a run of everything."""
+    return count if _everything else max(count // 4, _FEWEST_EXAMPLES)
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest deselects by marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a sampled test only every so many cases are not nightly."""
+    seen: Counter[tuple[str, str]] = Counter()
+    for item in items:
+        mark = item.get_closest_marker("sampled")
+        if mark is None or item.parent is None:
+            continue
+        key = (item.parent.nodeid, getattr(item, "originalname", item.name))
+        if seen[key] % mark.args[0]:
+            item.add_marker("nightly")
+        seen[key] += 1

@@ -1,0 +1,61 @@
+"""The suite is the same in every process: workers that collect other tests than each other end a run of `make test`."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+# Collects with another clock: parameters made from the time differ, without a test that waits for the time to pass.
+COLLECT = """
+import sys, time
+from functools import partial
+
+def later(clock, seconds):
+    return clock() + seconds
+
+seconds = int(sys.argv[1])
+time.time = partial(later, time.time, seconds)
+time.time_ns = partial(later, time.time_ns, seconds * 10**9)
+
+import pytest
+sys.exit(pytest.main(["--collect-only", "-n0", "-qo", "addopts=", "-p", "no:cacheprovider", *sys.argv[2:]]))
+"""
+
+
+def collections(folder, *words):
+    """Node ids in order, of two processes with other hash seeds and clocks a day apart."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", COLLECT, str(seconds), *words],
+            cwd=folder,
+            env={**clean, "PYTHONHASHSEED": str(seed)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for seed, seconds in ((1, 0), (2, 86_399))
+    ]
+    listed = [process.communicate()[0] for process in running]
+    assert [process.returncode for process in running] == [0, 0], listed[0][-2000:]
+    return [[line for line in text.splitlines() if "::" in line] for text in listed]
+
+
+def test_two_processes_collect_the_same_tests():
+    one, other = collections(ROOT, "tests")
+    assert len(one) > 10_000
+    assert [pair for pair in zip(one, other, strict=False) if pair[0] != pair[1]][:5] == []
+    assert len(one) == len(other)
+
+
+def test_parameters_of_the_clock_or_of_a_hash_would_be_found(tmp_path):
+    (tmp_path / "test_made.py").write_text(
+        "import gzip, pytest\n"
+        "@pytest.mark.parametrize('data', [gzip.compress(b'x')])\n"
+        "def test_clock(data): pass\n"
+        "@pytest.mark.parametrize('word', {'a', 'b', 'c', 'd', 'e', 'f'})\n"
+        "def test_hash(word): pass\n"
+    )
+    one, other = collections(tmp_path, "test_made.py", "--rootdir", str(tmp_path))
+    different = [first.partition("[")[0] for first, second in zip(one, other, strict=True) if first != second]
+    assert set(different) == {"test_made.py::test_clock", "test_made.py::test_hash"}

@@ -1,7 +1,7 @@
 """Print which room imports which, and every late import across rooms (one inside a function) with its line.
 
-    python scripts/import_graph.py           the graph, a line a room
-    python scripts/import_graph.py --late    late imports across rooms
+python scripts/import_graph.py           the graph, a line a room
+python scripts/import_graph.py --late    late imports across rooms
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ BASE = {"types", "timeline", "units", "errors", "growth", "collecting", "display
 GROUND = BASE | {"documents", "facts", "families", "allocator"}
 INSIDE = GROUND | {"ghost", "rules", "trainers", "variants"}
 OPENING = {"options", "sidecar", "project", "files", "stacks", "targets"}
-VERBS_OVER_SUBJECTS = {"subject", "fitting", "figures", "weighing", "judging", "mending", "foreseeing", "attempting"}
+VERBS_OVER_SUBJECTS = {"subject", "verbs"}
 MAY_IMPORT = {
     **{name: set() for name in ("types", "timeline", "errors", "growth", "collecting")},
     "units": {"errors"},
@@ -41,19 +41,12 @@ MAY_IMPORT = {
     # Lengths of samples, from data files.
     "dataset": BASE | {"trainers", "variants"},
     "subject": INSIDE | OPENING | {"dataset"},
-    "fitting": INSIDE | {"subject", "attempting"},
-    "figures": INSIDE | OPENING | {"subject", "fitting", "weighing"},
-    "weighing": INSIDE,
-    "judging": INSIDE | OPENING | {"subject", "figures", "fitting", "weighing"},
-    "mending": INSIDE | OPENING | {"subject", "judging", "fitting"},
-    "foreseeing": INSIDE | OPENING | {"subject", "fitting", "judging"},
-    "attempting": INSIDE | {"subject"},
-    "asking": INSIDE | OPENING | {"subject", "fitting", "foreseeing", "judging"},
+    "verbs": INSIDE | OPENING | {"subject"},
     # What is known about keys, and the search over it and the rules.
     "keys": INSIDE | {"stacks"},
     "practice": INSIDE | {"keys"},
     # A function over a Subject, like training: it stands above the others.
-    "diagnosis": GROUND | {"recordings", "variants", "trainers", "subject", "options", "fitting"},
+    "diagnosis": GROUND | {"recordings", "variants", "trainers", "subject", "options", "verbs"},
     # Doors: they ask the verbs; training is the one that starts processes.
     "training": INSIDE | OPENING | VERBS_OVER_SUBJECTS | {"recordings", "integrations", "render", "api"},
     "render": INSIDE

@@ -7,6 +7,7 @@ import yaml
 
 import vramwise
 from opened import check_document, make_target, subject_of_text
+from vramwise.api import rules
 from vramwise.documents.document import parse_document
 from vramwise.errors import InternalError, VramwiseError
 from vramwise.render.sarif import render_sarif
@@ -75,7 +76,7 @@ def test_a_rule_that_fails_is_one_finding_among_the_others():
     assert one.id in fault.message
     assert "ZeroDivisionError: nothing to divide" in fault.message
     assert "please report" in fault.message
-    render_sarif([FileReport(path="c.yml", findings=findings)])
+    render_sarif([FileReport(path="c.yml", findings=findings)], rules())
 
 
 def test_a_prediction_that_fails_leaves_the_findings(monkeypatch, tmp_path):

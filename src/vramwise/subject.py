@@ -1,7 +1,7 @@
 """A Subject: one config, opened once, with everything that every verb asks about it.
 
 Reading happens here: the file or text, files beside it, the project's settings, the model's dimensions. All verbs
-(`judging`, `mending`, `forecast`, training, diagnosis) are functions over a Subject, so that they cannot disagree.
+(`check`, `fix`, `predict`, `fit`, training, diagnosis) are functions over a Subject, so that they cannot disagree.
 """
 
 from __future__ import annotations

@@ -107,9 +107,10 @@ def _write_json(reports: Iterator[FileReport]) -> list[FileReport]:
 
 def _write_sarif(reports: Iterator[FileReport]) -> list[FileReport]:
     from vramwise.render.sarif import render_sarif
+    from vramwise.trainers.rulebook import all_rules
 
     done = list(reports)
-    say_all(render_sarif(done).split("\n"))
+    say_all(render_sarif(done, all_rules()).split("\n"))
     return done
 
 

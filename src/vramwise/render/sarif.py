@@ -11,7 +11,6 @@ from vramwise import __version__
 from vramwise.render.json_text import json_text
 from vramwise.render.outward import visible
 from vramwise.rules.base import Rule
-from vramwise.trainers.rulebook import all_rules
 from vramwise.types import Finding
 from vramwise.verbs.check import FileReport
 
@@ -19,11 +18,11 @@ _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 
 
-def render_sarif(reports: Iterable[FileReport]) -> str:
-    """All reports as one SARIF run."""
+def render_sarif(reports: Iterable[FileReport], known: Sequence[Rule]) -> str:
+    """All reports as one SARIF run; `known`: all rules, of which those that reported are described."""
     reports = list(reports)
     used = {found.rule for report in reports for found in report.findings}
-    rules = [rule for rule in all_rules() if rule.id in used]
+    rules = [rule for rule in known if rule.id in used]
     run = {
         "tool": {"driver": {"name": "vramwise", "version": __version__, "rules": [_rule(rule) for rule in rules]}},
         "columnKind": "unicodeCodePoints",

@@ -29,6 +29,11 @@ class Data:
     notes: tuple[str, ...] = ()
     named: str | None = None
 
+    @property
+    def samples(self) -> int:
+        """How many lengths there are."""
+        return sum([len(one.tokens) for one in (self.train, self.evaluation) if one is not None])
+
 
 NO_DATA = Data()
 

@@ -138,16 +138,16 @@ _AXOLOTL_CHANGES: Mapping[str, Mapping[str, Any]] = {
     "epochs 10^9": {"num_epochs": 10**9},
     "max_steps 10^9": {"max_steps": 10**9, "eval_steps": 1, "save_steps": 1, "val_set_size": 0.1},
     "rank 10^6": {"lora_r": 1_000_000},
-    "100,000 target modules": {
+    "19,000 target modules": {
         "lora_target_linear": None,
-        "lora_target_modules": [f"layer_{n}.q_proj" for n in range(100_000)] + ["q_proj"],
+        "lora_target_modules": [f"layer_{n}.q_proj" for n in range(19_000)] + ["q_proj"],
     },
     "10,000 target patterns": {
         "lora_target_linear": None,
         "lora_target_modules": ["q_proj", *(f"(.*a)+{n}" for n in range(10_000))],
     },
-    "100,000 unfrozen": {"adapter": None, "unfrozen_parameters": [f"layers.{n}.*" for n in range(100_000)]},
-    "10,000 datasets": {"datasets": [{"path": f"tatsu-lab/alpaca{n}", "type": "alpaca"} for n in range(10_000)]},
+    "19,000 unfrozen": {"adapter": None, "unfrozen_parameters": [f"layers.{n}.*" for n in range(19_000)]},
+    "4,000 datasets": {"datasets": [{"path": f"tatsu-lab/alpaca{n}", "type": "alpaca"} for n in range(4_000)]},
     "context parallel 2^20": {"context_parallel_size": 2**20, "flash_attention": True},
     "grpo, 10^6 generations": {"rl": "grpo", "trl": {"num_generations": 1_000_000, "max_completion_length": 2048}},
     "grpo, 10^6 tokens": {"rl": "grpo", "trl": {"num_generations": 8, "max_completion_length": 1_000_000}},
@@ -168,7 +168,7 @@ _TRL_CHANGES: Mapping[str, Mapping[str, Any]] = {
     "accumulation 10^6": {"gradient_accumulation_steps": 1_000_000},
     "batch 10^6": {"per_device_train_batch_size": 1_000_000},
     "length 2^30": {"max_length": 2**30},
-    "100,000 target modules": {"lora_target_modules": [f"m{n}" for n in range(100_000)] + ["q_proj"]},
+    "19,000 target modules": {"lora_target_modules": [f"m{n}" for n in range(19_000)] + ["q_proj"]},
     "max_steps 10^9": {"max_steps": 10**9, "eval_strategy": "steps", "eval_steps": 1, "save_steps": 1},
 }
 _FACTORY_CHANGES: Mapping[str, Mapping[str, Any]] = {

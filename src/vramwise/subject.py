@@ -123,13 +123,16 @@ class Subject:
         return self._memo[key][0]
 
     def speed(self) -> Speed | None:
-        """How fast it trains, with the batches of its data; None where that is not known."""
+        """How fast it trains, with the batches of its data; None where that is not known, or a step is too large."""
         if self.model is None:
             return None
         lengths = self.data.train
         shapes = train_shapes(self.run, lengths) if lengths else ()
         self.effort.spend(SAMPLE * self.data.samples)
-        return speed_of(self.run, self.model, shapes, effort=self.effort)
+        try:
+            return speed_of(self.run, self.model, shapes, effort=self.effort)
+        except VramwiseError:
+            return None
 
     def duration(self, speed: Speed) -> Duration | None:
         """How long all of the training takes; None where the config names neither its steps nor data that is here."""

@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple, cast
 from vramwise.errors import VramwiseError
 from vramwise.facts.bundled import bundled_json
 from vramwise.facts.parameters import linear_modules, parameters
+from vramwise.facts.patterns import Pattern, pattern_of
 from vramwise.families import block_of
 from vramwise.types import ModelSpec, RunSpec
 

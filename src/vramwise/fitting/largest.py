@@ -74,7 +74,7 @@ class _Climb:
     limit_bytes: int | None
     progress: Progress | None
     simulated: int = 0
-    until: int = ANSWER
+    until: int = field(default_factory=lambda: ANSWER)
     _tried: dict[str, Candidate] = field(default_factory=dict)
 
     def tried(self, change: Change | None, *, simulate: bool = False) -> Candidate:

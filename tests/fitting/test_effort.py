@@ -76,10 +76,10 @@ def test_a_remedy_beyond_the_limit_is_a_command(monkeypatch):
 def test_the_largest_value_so_far_is_the_answer(monkeypatch):
     certain = fit(small(LORA, 6), maximise="micro_batch_size")
     assert not certain.ended_early
-    limit(monkeypatch, 5_000)
+    limit(monkeypatch, 30_000)
     found = fit(small(LORA, 6), maximise="micro_batch_size")
     assert found.ended_early
-    assert found.fallen[UNTRIED] + found.fallen.get("need more memory than the card has", 0) < found.considered
+    assert found.fallen[UNTRIED] <= found.considered
     assert found.best is None or found.best.run.micro_batch_size <= certain.best.run.micro_batch_size
 
 

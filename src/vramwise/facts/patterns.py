@@ -7,7 +7,7 @@ do that; others are followed by the sets of places where their parts can end, ea
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -23,7 +23,11 @@ _MANY = 1000
 _SINGLE = frozenset({"LITERAL", "NOT_LITERAL", "ANY", "IN"})
 _UNFOLLOWED = frozenset({"GROUPREF", "GROUPREF_EXISTS", "ATOMIC_GROUP", "POSSESSIVE_REPEAT"})
 _REPEATS = ("MAX_REPEAT", "MIN_REPEAT")
-_CATEGORIES = {"DIGIT": str.isdigit, "SPACE": str.isspace, "WORD": lambda one: one.isalnum() or one == "_"}
+_CATEGORIES: Mapping[str, Callable[[str], bool]] = {
+    "DIGIT": str.isdecimal,
+    "SPACE": str.isspace,
+    "WORD": lambda one: one.isalnum() or one == "_",
+}
 
 
 class Pattern:
@@ -173,7 +177,7 @@ class _Ends:
 def _holds(op: str, item: Any, one: str) -> bool:
     """Whether a class of characters holds one."""
     if op == "LITERAL":
-        return ord(one) == item
+        return bool(ord(one) == item)
     if op == "RANGE":
         return bool(item[0] <= ord(one) <= item[1])
     if op == "CATEGORY":

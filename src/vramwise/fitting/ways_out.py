@@ -109,6 +109,6 @@ def _weights_alone_bytes(subject: Subject, allow: Sequence[str]) -> int:
     adapted = run.adapter is not None or "lora" in allow
     # some are frozen, shards' gradients may be elsewhere, or the optimizer lets one go before the next is there
     partly = run.unfrozen or run.trained_blocks is not None or run.unfollowed or re.search("layer|lomo", run.optimizer)
-    partly = bool(partly) or run.sharding not in ("none", "ddp")
-    each = 0.5 if quantised else 2 if adapted or partly else 4
+    whole_gradients = not partly and run.sharding in ("none", "ddp")
+    each = 0.5 if quantised else 2 if adapted or not whole_gradients else 4
     return int(each * parameter_count(model))

@@ -17,7 +17,7 @@ from vramwise.ghost.loops.sft import ghost_run
 from vramwise.ghost.tape import LIGER
 from vramwise.timeline import MemoryReport, Timeline
 from vramwise.types import ModelSpec, RunSpec
-from vramwise.variants.effort import GHOST_EVENT, PLAYED_EVENT, Effort
+from vramwise.variants.effort import EVENTS_READ, Effort, ghost_units
 
 # Loading has its own transients, and its cache is emptied before the first step: its peak is told apart from the run's.
 LOADING = frozenset({"load"})
@@ -60,7 +60,7 @@ class Rehearsals:
             self._ghosts[key] = ghost_run(
                 run, model, widths=widths, eval_widths=evals, steps=steps, gpu=gpu, liger=liger
             )
-            self.effort.spend(GHOST_EVENT * len(self._ghosts[key][0].events))
+            self.effort.spend(ghost_units(self._ghosts[key][0]))
         return self._ghosts[key]
 
     def simulated(
@@ -85,9 +85,10 @@ class Rehearsals:
                 outside_bytes=outside_bytes,
                 apart=LOADING,
                 stretches=self._stretches(timeline),
+                count=self.effort.spend,
             )
             self._reports[key] = (report, timeline)
-            self.effort.spend(PLAYED_EVENT * len(timeline.events))
+            self.effort.spend(len(timeline.events) // EVENTS_READ)
         return self._reports[key][0]
 
     def _stretches(self, timeline: Timeline) -> Stretches:

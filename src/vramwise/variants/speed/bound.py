@@ -17,7 +17,7 @@ from vramwise.ghost.loops.sft import ghost_run
 from vramwise.ghost.tape import LIGER
 from vramwise.timeline import Action, Timeline
 from vramwise.types import ModelSpec, RunSpec
-from vramwise.variants.effort import GHOST_EVENT, Effort
+from vramwise.variants.effort import Effort, ghost_units
 from vramwise.variants.lengths import eval_shapes, train_shapes
 from vramwise.variants.speed.asked import Asked
 from vramwise.variants.speed.depth import two_depths
@@ -52,7 +52,7 @@ def lower_bound_bytes(
     wide = max(found, key=_size) if found else None
     (low, less_work), (high, more_work) = (_peaks(Asked(few, small, train, wide)) for small in (first, second))
     if effort is not None:
-        effort.spend(GHOST_EVENT * (less_work + more_work))
+        effort.spend(less_work + more_work)
     # each phase has a line of its own
     return max([less + turns * (more - less) for less, more in zip(low, high, strict=True)])
 
@@ -63,13 +63,13 @@ def _size(shape: BatchShape) -> int:
 
 @lru_cache(maxsize=1024)
 def _peaks(asked: Asked) -> tuple[tuple[int, ...], int]:
-    """What is allocated at most in each phase of two steps (the second finds the optimizer's states), and how many
-    events that took."""
+    """What is allocated at most in each phase of two steps (the second finds the optimizer's states), and what
+    effort that took."""
     run, (train, evaluation) = asked.run, cast("tuple[BatchShape, BatchShape | None]", asked.more)
     gpu, liger = run.target.gpu, run.target.stack.parts("liger-kernel") or LIGER
     evals = [] if evaluation is None else [evaluation]
     timeline, _ = ghost_run(run, asked.model, widths=[train], eval_widths=evals, steps=2, gpu=gpu, liger=liger)
-    return tuple(_highest(timeline)), len(timeline.events)
+    return tuple(_highest(timeline)), ghost_units(timeline)
 
 
 def _highest(timeline: Timeline) -> list[int]:

@@ -1,5 +1,6 @@
 """Shared by all tests: the command line in-process, and an environment without a user's own settings."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -15,6 +16,11 @@ SHARED = ROOT.parent / "shared"
 # looks for new ones.
 settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
+
+
+def pytest_collection_finish():
+    """What was collected lives as long as the run: the garbage collector need not look at it again and again."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -75,7 +75,7 @@ def said(report):
     return [(found.rule, found.severity.value, found.message, found.place.line) for found in report.findings]
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(("text", "card"), cases())
 def test_every_verb_says_the_same(text, card):
     subject = opened(text, card)

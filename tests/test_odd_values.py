@@ -100,6 +100,7 @@ def test_mending_odd_values_twice_is_mending_them_once():
             diff(document, once.document)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("key", DECISIVE)
 def test_predictions_with_odd_values(key):
     kept = [line for line in (MODEL + SMALL).splitlines() if not line.startswith(f"{key}:")]

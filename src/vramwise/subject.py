@@ -27,6 +27,7 @@ from vramwise.trainers.recognise import NOBODYS, Foreign, recognise, unreadable_
 from vramwise.trainers.registry import running, trainer_named
 from vramwise.types import Document, GpuSpec, ModelSpec, RunSpec, Target
 from vramwise.variants.duration import Duration, duration
+from vramwise.variants.effort import SAMPLE, Effort
 from vramwise.variants.lengths import Lengths, train_shapes
 from vramwise.variants.prediction import Prediction, predict_run
 from vramwise.variants.simulations import Simulations
@@ -81,6 +82,11 @@ class Subject:
         """The same subject, keeping what it works out to itself: for who keeps few of many variants."""
         return replace(self, _memo={}, _simulations=Simulations())
 
+    @property
+    def effort(self) -> Effort:
+        """What was worked out for this subject and all its variants."""
+        return self._simulations.effort
+
     def prediction(
         self,
         *,
@@ -100,6 +106,7 @@ class Subject:
         eval_lengths = self.data.evaluation if eval_lengths is None else eval_lengths
         key = (id(lengths), id(eval_lengths), steps, limit_bytes, on_card)
         if key not in self._memo:
+            self.effort.spend(SAMPLE * self.data.samples)
             prediction = predict_run(
                 self.run,
                 self.model,
@@ -116,11 +123,16 @@ class Subject:
         return self._memo[key][0]
 
     def speed(self) -> Speed | None:
-        """How fast it trains, with the batches of its data; None where that is not known."""
+        """How fast it trains, with the batches of its data; None where that is not known, or a step is too large."""
         if self.model is None:
             return None
         lengths = self.data.train
-        return speed_of(self.run, self.model, train_shapes(self.run, lengths) if lengths else ())
+        shapes = train_shapes(self.run, lengths) if lengths else ()
+        self.effort.spend(SAMPLE * self.data.samples)
+        try:
+            return speed_of(self.run, self.model, shapes, effort=self.effort)
+        except VramwiseError:
+            return None
 
     def duration(self, speed: Speed) -> Duration | None:
         """How long all of the training takes; None where the config names neither its steps nor data that is here."""

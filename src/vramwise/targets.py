@@ -10,7 +10,7 @@ from vramwise.errors import VramwiseError
 from vramwise.types import GpuSpec, Stack, Target
 
 # As many as torch counts ranks.
-_MOST_GPUS = 2**31 - 1
+_MOST_GPUS = 2**18
 
 
 def make_target(

@@ -210,7 +210,7 @@ async def fails(client):
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a limit of address space")
 def test_memory_is_limited_and_a_bug_is_logged_without_control_characters(server):
     large, bug, after = talk(server.url(), fails)
-    assert "needs more than 3 GiB of memory" in large.content[0].text
+    assert "needs more than 3.0 GiB of memory" in large.content[0].text
     assert bug.content[0].text == "Error executing tool explain_rule"
     assert not after.is_error
     said = server.said()

@@ -3,6 +3,7 @@
 import json
 import sys
 from html import unescape
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -184,3 +185,16 @@ def test_progress_is_for_who_waits_at_a_terminal(config, monkeypatch, capsys):
     shown = capsys.readouterr().err
     assert "predictions" in shown
     assert shown.endswith("\r\x1b[K")  # gone when the answer comes
+
+
+@pytest.mark.parametrize(("words", "early"), [((), True), (("--max", "micro_batch_size"), False)])
+def test_a_million_micro_batches_are_answered_within_the_limit(vramwise, config, monkeypatch, words, early):
+    for name in ("ANSWER", "BESIDE", "OPENED"):
+        monkeypatch.setattr(import_module("vramwise.verbs.fit"), name, 500_000)
+    config.write_text(CONFIG.replace("gradient_accumulation_steps: 4 ", "gradient_accumulation_steps: 1000000 "))
+    result = fit(vramwise, config, *words, "--format", "json")
+    assert result.exit_code in (0, 1)
+    document = json.loads(result.stdout)
+    assert document["ended_early"] is early
+    assert any("The search ended at its limit" in reason for reason in document["reasons"]) is early
+    assert ("were not tried" in document["fallen"]) is early

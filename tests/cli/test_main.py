@@ -39,6 +39,7 @@ def config(tmp_path):
     return path
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

@@ -40,6 +40,7 @@ def ranked(diagnosis):
     return [(cause.id, cause.confidence) for cause in diagnosis.causes]
 
 
+@pytest.mark.sampled(2)
 @each
 def test_log_and_snapshot_give_the_cause(name):
     diagnosis = vramwise.diagnose(log_of(name), snapshot=snapshot_of(name))

@@ -71,6 +71,7 @@ def test_any_bytes_are_read(data):
     assert read_log(io.BytesIO(data), "x").size_bytes == len(data)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "filler",
     [

@@ -73,7 +73,7 @@ def test_a_refused_variant_still_stands_for_those_that_need_more(monkeypatch):
 
 
 def test_what_is_not_certain_in_a_few_tries_is_not_named(monkeypatch):
-    monkeypatch.setattr("vramwise.verbs.fitting.ways_out._FEW", 1)
+    monkeypatch.setattr("vramwise.verbs.fitting.ways_out.SIMULATIONS_OF_A_REMEDY", 1)
     out = way_out(small(LORA, 1.9))
     assert out.attempt is None
     assert out.command.startswith("vramwise fit ")

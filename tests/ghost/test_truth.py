@@ -27,6 +27,7 @@ def predicted(name: str) -> tuple[Timeline, MemoryReport]:
     return timeline, simulate(timeline, parse_settings(case.run.allocator.settings, torch), torch=torch)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CASES)
 def test_peaks_are_those_measured(name):
     allocated, reserved = peaks_after_load(predicted(name)[1])
@@ -35,6 +36,7 @@ def test_peaks_are_those_measured(name):
     assert reserved == pytest.approx(measured["peak_reserved_mib"], rel=0.01)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CASES)
 def test_each_steps_peak_is_the_one_measured(name):
     """Not only the highest: the first step, without optimizer states, too."""

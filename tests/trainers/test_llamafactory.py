@@ -219,6 +219,7 @@ UNFOLLOWED = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", UNFOLLOWED)
 def test_what_no_prediction_follows_is_said_with_its_figures(name):
     prediction = predict(RECORDED["cases"][name]["config"], options(1))

@@ -9,7 +9,6 @@ import pytest
 def _collections_are_short():
     """Every training run collects all garbage twice and more, which takes as long as there are objects in the process:
     ten thousand collected tests, torch and transformers are a second each time."""
-    gc.collect()
     gc.freeze()
     yield
     gc.unfreeze()

@@ -35,9 +35,13 @@ def test_a_misfit_at_sequence_len_is_judged_by_the_longest_sample(folder, monkey
     assert started[0].predicted.peak_reserved_bytes < 24 * 2**30
     assert started[0].sequence_len == 8192
 
+
+@pytest.mark.nightly
+def test_a_misfit_at_the_longest_sample_stops_with_what_fits(folder, monkeypatch):
+    said = []
     monkeypatch.setattr(verb, "longest_samples", lambda plan: (5003, None))
-    said.clear()
-    assert verb.train(str(config), options, say=said.append) == 1
+    options = TrainOptions(target=Options(gpu="rtx-3090", torch="2.13"), random_weights=True)
+    assert verb.train(str(too_long_for_the_card(folder)), options, say=said.append) == 1
     assert any("reserved with rows of 5003 tokens, there is room for" in line for line in said)
     assert any(line.split()[2:3] == ["fits"] for line in said)
 

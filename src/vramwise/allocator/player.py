@@ -15,6 +15,8 @@ from vramwise.timeline import Action, OutOfMemory, Phase, PhasePeak, Repeat, Tim
 # Where a timeline allocates before its first phase mark.
 BEFORE_ANY_PHASE = Phase("start", 0)
 
+# What it takes to play one event by itself, against one step of a stretch that is played as a whole.
+EVENT_BY_EVENT = 2
 # Events of repetitions that are played though the allocator never comes back to an earlier state: seconds.
 _PATIENCE = 2_000_000
 
@@ -97,6 +99,7 @@ class Player(ABC, Generic[AnyAllocator]):
         self._most_reserved = self._most_allocated = -1
         self._shift = 0  # steps since the first turn of a repeat whose turns are steps
         self._patience = _PATIENCE
+        self.worked = 0  # about how many microseconds it took, on a slow machine
 
     def run(self, until: int | None = None) -> Play:
         """Play all of it, or its first events; in that case nothing is repeated."""
@@ -181,6 +184,7 @@ class PlainPlayer(Player[CachingAllocator]):
         malloc, free = allocator.malloc, allocator.free
         most_reserved, most_allocated = self._most_reserved, self._most_allocated
         served = True
+        self.worked += EVENT_BY_EVENT * (stop - start)
         for index, (action, tensor, size_bytes, stream, tag) in enumerate(timeline.events[start:stop], start):
             if action == _ALLOC:
                 try:

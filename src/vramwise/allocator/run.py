@@ -5,6 +5,8 @@ Knows neither where the timeline came from nor how the figures are shown.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from vramwise.allocator.caching import NEWEST, CachingAllocator
 from vramwise.allocator.player import BEFORE_ANY_PHASE, PlainPlayer, Play
 from vramwise.allocator.quick.allocator import FlatAllocator
@@ -30,12 +32,14 @@ def simulate(
     apart: frozenset[str] = frozenset(),
     plainly: bool = False,
     stretches: Stretches | None = None,
+    count: Callable[[int], None] | None = None,
 ) -> MemoryReport:
     """What the allocator makes of a timeline. Stops at the first request that cannot be served.
 
     The breakdown is of the moment when reserved is at its peak; of several such moments, that with the most allocated.
     Phases named in `apart` have their own peaks in `phases`, but do not count for the run's (loading, for instance).
     `plainly`: event by event, whatever repeats itself; for tests, slow. `stretches`: of this timeline, found before.
+    `count`: is told how much work it was.
     """
     allocator = CachingAllocator(
         settings, torch=torch, total_bytes=total_bytes, limit_bytes=limit_bytes, outside_bytes=outside_bytes
@@ -48,6 +52,8 @@ def simulate(
             player = PlainPlayer(timeline, allocator, apart)
         play = player.run()
         breakdown = _breakdown(timeline, play)
+    if count is not None:
+        count(player.worked)
     # Where the run ends in a phase that is apart, that phase is all there is.
     counted = [peak for peak in play.phases if peak.phase not in apart] or play.phases
     return MemoryReport(

@@ -37,6 +37,11 @@ class Data:
         both = [*self.notes, *(said for one in (self.train, self.evaluation) if one is not None for said in one.unread)]
         return tuple(dict.fromkeys(both))
 
+    @property
+    def samples(self) -> int:
+        """How many lengths there are."""
+        return sum([len(one.tokens) for one in (self.train, self.evaluation) if one is not None])
+
 
 NO_DATA = Data()
 

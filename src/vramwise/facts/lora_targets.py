@@ -8,13 +8,14 @@ Source: peft `tuners_utils.py` and `utils/transformers_weight_conversion.py`; th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Literal, NamedTuple, cast
 
 from vramwise.errors import VramwiseError
 from vramwise.facts.bundled import bundled_json
 from vramwise.facts.parameters import linear_modules, parameters
+from vramwise.facts.patterns import Pattern, pattern_of
 from vramwise.families import block_of
 from vramwise.types import ModelSpec, RunSpec
 
@@ -82,14 +83,16 @@ def _as_written(targets: Sequence[str] | str) -> Sequence[str] | str:
         if len(targets) != 1 or (targets[0] != ALL_LINEAR and _MODULE_NAME.fullmatch(targets[0])):
             return targets
         targets = targets[0]
-    try:
-        re.compile(targets)
-    except re.error as error:
-        raise VramwiseError(f"lora_target_modules: '{targets}' is no regular expression: {error}") from None
+    _pattern(targets)
     return targets
 
 
-def _plain(model: ModelSpec, targets: Sequence[str] | str) -> Iterator[LoraTarget]:
+def _pattern(text: str) -> Pattern:
+    return pattern_of(text, "lora_target_modules")
+
+
+def _plain(model: ModelSpec, targets: Collection[str] | str) -> Iterator[LoraTarget]:
+    targets = targets if isinstance(targets, str) else frozenset(targets)
     for parameter in parameters(model):
         # The position table of GPT-2 is an embedding like the token table.
         if parameter.kind == "embedding" and targets != ALL_LINEAR:
@@ -123,20 +126,23 @@ def _leaves(model: ModelSpec, redirects: Mapping[str, str], pattern: str) -> lis
     """The leaf names that "all-linear" or a regular expression stands for."""
     if pattern == ALL_LINEAR:
         return list(dict.fromkeys((*linear_leaf_names(model), *redirects)))
-    found = {_leaf(module.name) for module in linear_modules(model) if re.fullmatch(pattern, module.name)}
+    matches = _pattern(pattern).fullmatch
+    found = {_leaf(module.name) for module in linear_modules(model) if matches(module.name)}
     for parameter in parameters(model):
-        if re.fullmatch(pattern, parameter.name) or re.fullmatch(pattern, parameter.name.removesuffix(".weight")):
+        if matches(parameter.name) or matches(parameter.name.removesuffix(".weight")):
             found.add(_leaf(parameter.name.removesuffix(".weight")))
         # The projections as they were named before they were fused: experts.gate_proj for experts.gate_up_proj.
         container, _, leaf = parameter.name.rpartition(".")
-        found |= {old for old, new in redirects.items() if new == leaf and re.fullmatch(pattern, f"{container}.{old}")}
+        found |= {old for old, new in redirects.items() if new == leaf and matches(f"{container}.{old}")}
     return sorted(found)
 
 
-def _matches(name: str, targets: Sequence[str] | str) -> bool:
+def _matches(name: str, targets: Collection[str] | str) -> bool:
+    """Whether a target is the name, or its end after a dot."""
     if isinstance(targets, str):
-        return re.fullmatch(targets, name) is not None
-    return any(name == target or name.endswith(f".{target}") for target in targets)
+        return _pattern(targets).fullmatch(name)
+    parts = name.split(".")
+    return any(".".join(parts[start:]) in targets for start in range(len(parts)))
 
 
 def _leaf(name: str) -> str:

@@ -82,11 +82,12 @@ class Copies:
 class WrittenOut(Sequence[Event]):
     """Events with their copies, as if each of them were there; who asks for most of them finds them written."""
 
-    __slots__ = ("_at", "_copies", "_every", "_parts", "_starts", "_total")
+    __slots__ = ("_at", "_copies", "_every", "_parts", "_starts", "_total", "written")
 
     def __init__(self, events: Sequence[Event], copies: Copies, places: Sequence[int]) -> None:
         """`places`: where the copies are among the events."""
         self._copies = copies
+        self.written = len(events)  # a copy counts as one
         # stretches of events, and copies
         self._parts: list[Sequence[Event] | Event] = []
         begin = 0

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import re
-
 from vramwise.errors import VramwiseError
+from vramwise.facts.patterns import pattern_of
 from vramwise.ghost.tape import Parameter
 from vramwise.ghost.weights import Weights
 from vramwise.types import TrainedBlocks
+
+# Each is matched with the name of every parameter.
+_MOST_PATTERNS = 1_000
 
 
 def freeze_except(weights: Weights, patterns: tuple[str, ...]) -> None:
@@ -15,7 +17,11 @@ def freeze_except(weights: Weights, patterns: tuple[str, ...]) -> None:
 
     A frozen one stays in the type it was loaded in; adapters are named as PEFT names them.
     """
-    wanted = [_compiled(pattern) for pattern in patterns]
+    if len(patterns) > _MOST_PATTERNS:
+        raise VramwiseError(
+            f"parameters to train: at most {_MOST_PATTERNS:,} expressions are followed, not {len(patterns):,}"
+        )
+    wanted = [pattern_of(pattern, "parameters to train") for pattern in patterns]
     for name, parameter in _named(weights):
         if not any(pattern.match(name) for pattern in wanted):
             parameter.node = None
@@ -30,13 +36,6 @@ def freeze_blocks(weights: Weights, blocks: TrainedBlocks) -> None:
     for name, parameter in weights.by_name.items():
         if not any(part in name for part in (*wanted, *blocks.others)):
             parameter.node = None
-
-
-def _compiled(pattern: str) -> re.Pattern[str]:
-    try:
-        return re.compile(pattern)
-    except re.error as error:
-        raise VramwiseError(f"parameters to train: '{pattern}' is no regular expression: {error}") from error
 
 
 def _named(weights: Weights) -> list[tuple[str, Parameter]]:

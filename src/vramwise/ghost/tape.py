@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from weakref import ref
 
+from vramwise.errors import VramwiseError
 from vramwise.ghost.copies import Copies
 from vramwise.ghost.dtypes import DType
 from vramwise.ghost.hardware import Hardware
@@ -37,6 +38,14 @@ NOWHERE = -1
 LIGER = (0, 8, 1)
 
 
+# Three times what the largest runs of known models ask for; their events fill some hundred megabytes.
+MOST_ALLOCATIONS = 1_500_000
+_TOO_MANY = (
+    f"the run asks for memory more than {MOST_ALLOCATIONS:,} times, which is not predicted: "
+    "look for a number that is far too large (experts, layers, pieces of a loss, steps)"
+)
+
+
 class Storage:
     """A block of device memory: allocated when made, freed when the last reference goes."""
 
@@ -48,6 +57,8 @@ class Storage:
         self.nbytes = nbytes
         self.number = number = tape.count
         self.event = len(events)
+        if number > MOST_ALLOCATIONS:
+            raise VramwiseError(_TOO_MANY)
         tape.count = number + 1
         events.append(_make(Event, (_ALLOC, number, nbytes, 0, tape.tag)))
 

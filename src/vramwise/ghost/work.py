@@ -8,9 +8,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from vramwise.errors import VramwiseError
 from vramwise.ghost.dtypes import DType
 from vramwise.ghost.kernel import Kernel
 from vramwise.ghost.tape import Backward, Grads, Node, Tape, Tensor
+
+# A step that is larger is of no use to anybody: nothing that fits a card comes near it.
+_MOST_KERNELS = 300_000
+_MOST_PIECES = 1024
+
+
+def piece_of(total: int, size: int) -> int:
+    """The size of a piece where a kernel runs once for each: larger than `size` where there would be very many."""
+    return max(size, -(-total // _MOST_PIECES))
 
 
 class Work:
@@ -47,6 +57,8 @@ class Work:
         kernel.lines = self._lines
         self._ops = self._calls = self._functions = self._lines = 0
         self.kernels.append(kernel)
+        if len(self.kernels) > _MOST_KERNELS:
+            raise VramwiseError(f"a step launches more than {_MOST_KERNELS:,} kernels: it is not timed")
         return kernel
 
     def made(self, tensor: Tensor, read: float) -> None:

@@ -18,7 +18,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 
 from vramwise.mcp.defaults import TIME_LIMIT
 from vramwise.mcp.worker import MEMORY_BYTES, OUT_OF_MEMORY, READY, Answer, Call
-from vramwise.units import GIB
+from vramwise.units import readable
 
 _START_SECONDS = 120  # imports take one; a busy machine may take many
 # -P: packages come from the server's own path (see _start), not from the current folder.
@@ -116,7 +116,7 @@ def _exchange(process: subprocess.Popen[bytes], call: Call) -> Answer:
     code = process.wait()
     why = f"the process that ran the call ended unexpectedly (exit code {code})"
     if code == OUT_OF_MEMORY:
-        why = f"the call needs more than {MEMORY_BYTES // GIB} GiB of memory and was stopped"
+        why = f"the call needs more than {readable(MEMORY_BYTES)} of memory and was stopped"
     raise ToolError(f"{why}. Next: call again with a smaller config or log.")
 
 

@@ -41,6 +41,7 @@ def fit_json(report: FitReport) -> dict[str, Any]:
         "smallest_card": _card(fit.smallest_card),
         "considered": fit.considered,
         "simulated": fit.simulated,
+        "ended_early": fit.ended_early,
         "command": report.command,
         "written": report.written or None,
     }

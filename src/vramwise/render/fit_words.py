@@ -90,6 +90,9 @@ def reasons(report: FitReport) -> Iterator[str]:
         many = f"{len(report.errors)} errors" if len(report.errors) > 1 else "an error"
         rules = ", ".join(report.errors)
         yield f"`vramwise check` finds {many} in your file ({rules}): mend that first, then fit again"
+    if fit.ended_early:
+        better = "none that fits was found so far" if fit.best is None else "a better one may exist"
+        yield f"The search ended at its limit before every variant was compared: {better}; --keep KEY leaves fewer"
     yield from _roomier(fit)
     shown = fit.best or fit.closest or fit.original
     if shown.margin_bytes and _free(shown) < _MUCH * shown.margin_bytes:

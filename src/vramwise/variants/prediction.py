@@ -35,10 +35,11 @@ _LAYERS_SIMULATED_ON_REQUEST = 4096
 _FEWEST_BATCHES = 4
 # Numbers that no run has: torch itself counts rows in 31 bits.
 _LARGEST_NUMBER = 2**31 - 1
-_COUNTED = (
-    *("micro_batch_size", "gradient_accumulation_steps", "sequence_len", "eval_batch_size", "eval_sequence_len"),
-    *("lora_r", "gpus"),
-)
+_COUNTED = {
+    **dict.fromkeys(("micro_batch_size", "gradient_accumulation_steps", "sequence_len"), _LARGEST_NUMBER),
+    **dict.fromkeys(("eval_batch_size", "eval_sequence_len", "lora_r"), _LARGEST_NUMBER),
+    "gpus": 2**18,  # more than any cluster has; what is spread over them is divided rank by rank
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,11 +179,11 @@ def _experts_bytes(run: RunSpec, model: ModelSpec) -> int:
 
 def _refuse_absurd(run: RunSpec) -> None:
     """Numbers that no run has would only fill this machine's memory."""
-    for name in _COUNTED:
+    for name, most in _COUNTED.items():
         value = run.value(name)
-        if value is not None and value > _LARGEST_NUMBER:
+        if value is not None and value > most:
             shown = f"{value:,}" if value.bit_length() < 100 else "a number of more than 30 digits"
-            raise VramwiseError(f"{name} is {shown}: no run has more than {_LARGEST_NUMBER:,}; write the number meant")
+            raise VramwiseError(f"{name} is {shown}: no run has more than {most:,}; write the number meant")
 
 
 def _counted(prediction: Prediction) -> Prediction:

@@ -17,6 +17,7 @@ from vramwise.ghost.loops.sft import ghost_run
 from vramwise.ghost.tape import LIGER
 from vramwise.timeline import MemoryReport, Timeline
 from vramwise.types import SETTINGS, ModelSpec, RunSpec
+from vramwise.variants.effort import EVENTS_READ, Effort, ghost_units
 
 # Loading has its own transients, and its cache is emptied before the first step: its peak is told apart from the run's.
 LOADING = frozenset({"load"})
@@ -36,8 +37,9 @@ SEEN_BY_THE_GHOST = tuple(name for name in SETTINGS if name not in UNSEEN_BY_THE
 
 @dataclass(slots=True)
 class Simulations:
-    """What was worked out so far, for one subject and all its variants."""
+    """What was worked out so far, for one subject and all its variants, and what that took."""
 
+    effort: Effort = field(default_factory=Effort)
     _ghosts: dict[Hashable, tuple[Timeline, tuple[str, ...]]] = field(default_factory=dict)
     # The timeline is kept beside its report, so that its id stays its own.
     _reports: dict[Hashable, tuple[MemoryReport, Timeline]] = field(default_factory=dict)
@@ -58,6 +60,7 @@ class Simulations:
             self._ghosts[key] = ghost_run(
                 run, model, widths=widths, eval_widths=evals, steps=steps, gpu=gpu, liger=liger
             )
+            self.effort.spend(ghost_units(self._ghosts[key][0]))
         return self._ghosts[key]
 
     def simulated(
@@ -82,8 +85,10 @@ class Simulations:
                 outside_bytes=outside_bytes,
                 apart=LOADING,
                 stretches=self._stretches(timeline),
+                count=self.effort.spend,
             )
             self._reports[key] = (report, timeline)
+            self.effort.spend(len(timeline.events) // EVENTS_READ)
         return self._reports[key][0]
 
     def _stretches(self, timeline: Timeline) -> Stretches:

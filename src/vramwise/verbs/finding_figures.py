@@ -13,6 +13,7 @@ from vramwise.rules.base import Rule
 from vramwise.subject import Subject
 from vramwise.types import Finding, RunSpec, Severity
 from vramwise.units import gib
+from vramwise.variants.effort import MOST_EVENTS, REMEDY
 from vramwise.variants.lengths import varied_lengths
 from vramwise.verbs.finding_severity import lighter
 from vramwise.verbs.fitting.shorter_rows import rows_that_fit
@@ -24,8 +25,6 @@ _LAYERS_FIGURED = 128
 _FEWEST_BATCHES = 4
 # More samples than a batch that fits anywhere has: their lengths alone would fill this machine's memory.
 _MOST_SAMPLES = 1_000_000
-# Where the run itself has more events than this, each further prediction takes half a second: findings do without.
-_MOST_EVENTS = 250_000
 
 
 def with_figures(
@@ -42,21 +41,29 @@ def with_figures(
     ]
     if not wanted or subject.model is None:
         return list(findings), ()
-    if len(subject.prediction().short_timeline.events) > _MOST_EVENTS:
-        return list(findings), tuple(dict.fromkeys([finding.rule for finding in wanted]))
     as_written = cache(lambda: reserved_as_written(subject))
-    figured = [
-        _figured(finding, rules[finding.rule], subject, as_written) if finding in wanted else finding
-        for finding in findings
-    ]
-    return [finding for finding in figured if finding is not None], ()
+    figured: list[Finding] = []
+    without: dict[str, None] = {}
+    for finding in findings:
+        found: Finding | None = finding
+        if finding in wanted and _takes_too_long(subject):
+            without[finding.rule] = None
+        elif finding in wanted:
+            found = _figured(finding, rules[finding.rule], subject, as_written)
+        figured += [] if found is None else [found]
+    return figured, tuple(without)
+
+
+def _takes_too_long(subject: Subject) -> bool:
+    """Whether further predictions would: the run is large, or much was predicted already."""
+    return subject.effort.spent >= REMEDY or len(subject.prediction().short_timeline.events) > MOST_EVENTS
 
 
 def reserved_as_written(subject: Subject) -> int | None:
     """Peak reserved of the run as it is, over widths that vary where they do and it matters; None: not predicted."""
     if not _varies(subject.run):
         return _reserved(subject, varied=False)
-    if len(subject.prediction().short_timeline.events) > _MOST_EVENTS:
+    if _takes_too_long(subject):
         return None
     return _reserved(subject, varied=True)
 

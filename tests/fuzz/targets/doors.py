@@ -145,7 +145,7 @@ def _use(bench, data):
             if not error.title.endswith(tool):  # of its answer, not of the arguments
                 raise
         except Exception as error:
-            if type(error).__name__ not in ("ToolError", "Refusal"):  # a sentence for the agent
+            if type(error).__name__ not in ("ToolError", "RefusedError"):  # a sentence for the agent
                 raise
         else:
             json.loads(to_json(answer, inf_nan_mode="constants"), parse_constant=_no_constant)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from vramwise.allocator.blocks import AllocationError
-from vramwise.allocator.player import PlayedWhole, Player, failure
+from vramwise.allocator.player import EVENT_BY_EVENT, PlayedWhole, Player, failure
 from vramwise.allocator.quick.allocator import FlatAllocator
 from vramwise.allocator.quick.known import state_of
 from vramwise.allocator.quick.shelf import BITS, FlatShelf, Program
@@ -139,6 +139,7 @@ class QuickPlayer(Player[FlatAllocator]):
             growths.append((tensor, self.allocator.reserved_bytes - before))
             return key
 
+        self.worked += len(program)
         shelf.play(program, own, grow)
         return growths
 
@@ -164,6 +165,7 @@ class QuickPlayer(Player[FlatAllocator]):
         small, large = allocator.small, allocator.large
         most_reserved, most_allocated = self._most_reserved, self._most_allocated
         allocated = allocator.allocated_bytes
+        self.worked += EVENT_BY_EVENT * (stop - start)
         for index, (action, tensor, size_bytes, stream, tag) in enumerate(timeline.events[start:stop], start):
             if action == _ALLOC:
                 size = (size_bytes + 511) & -512

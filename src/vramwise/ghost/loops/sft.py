@@ -46,6 +46,9 @@ from vramwise.types import GpuSpec, ModelSpec, RunSpec
 
 Batch = dict[str, Tensor]
 
+# Of a list that matches nothing so many are named.
+_NAMED = 20
+
 
 def ghost_run(
     run: RunSpec,
@@ -101,7 +104,8 @@ class Run:
         self.trainable = self.trained()
         if not self.trainable:
             named = run.adapter.unfrozen or (*run.adapter.lora_target_modules, *run.adapter.lora_modules_to_save)
-            wanted = ", ".join(named) or "lora_target_modules"
+            more = f" and {len(named) - _NAMED:,} more" if len(named) > _NAMED else ""
+            wanted = f"{', '.join(named[:_NAMED])}{more}" if named else "lora_target_modules"
             raise VramwiseError(f"nothing would be trained: {model.name} has no module named {wanted}")
         self.buckets = reduce_buckets(t, self.weights.sharding, self.trainable)
         self.engine = builder.gathering.zero

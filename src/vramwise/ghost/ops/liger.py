@@ -6,17 +6,13 @@ chunk of rows at a time; the newer ones do so in one buffer of logits and add to
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from vramwise.ghost.dtypes import BOOL, FP32, DType
 from vramwise.ghost.ops.elementwise import to_float, without_node
 from vramwise.ghost.ops.matmul import autocast_input
 from vramwise.ghost.ops.reduce import sum_all, sum_to_shape
 from vramwise.ghost.ops.shape import alias
 from vramwise.ghost.tape import Grads, Node, Tape, Tensor
-
-if TYPE_CHECKING:
-    from vramwise.ghost.work import Work
+from vramwise.ghost.work import Work, piece_of
 
 # seen so in 0.8.4 where no operand needs a cast, in 0.8.5 with any, not yet so in 0.8.1
 _IN_PLACE_CHUNKS, _IN_PLACE_ALWAYS = (0, 8, 4), (0, 8, 5)
@@ -168,7 +164,7 @@ def fused_linear_loss(t: Tape, hidden: Tensor, weight: Tensor, target: Tensor) -
 def list_chunks(work: Work, hidden: Tensor, weight: Tensor, low: DType, *, trained: bool, wants: bool) -> None:
     """The kernels of each chunk: logits, the loss over them, and the products that give the gradients."""
     (rows, width), vocabulary = hidden.shape, weight.shape[0]
-    step = chunk_rows(rows, width, vocabulary)
+    step = piece_of(rows, chunk_rows(rows, width, vocabulary))
     for start in range(0, rows, step):
         count = min(step, rows - start)
         work.product(None, count, vocabulary, width, dtype=low)

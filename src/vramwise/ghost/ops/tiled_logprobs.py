@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from vramwise.ghost.dtypes import BOOL, FP32, DType
 from vramwise.ghost.ops.elementwise import cast, without_node
 from vramwise.ghost.tape import Grads, Node, Tape, Tensor
+from vramwise.ghost.work import piece_of
 
 TOKENS, WORDS = 4096, 32768
 # running maximum, sums, the best before the target, the target's logit…
@@ -83,10 +84,11 @@ def _work(t: Tape, shape: tuple[int, ...], words: int, compute: DType, grads: Se
     work = t.work
     assert work is not None
     count, width = shape
-    for start in range(0, count, TOKENS):
-        rows = min(TOKENS, count - start)
-        for first in range(0, words, WORDS):
-            columns = min(WORDS, words - first)
+    tall, wide = piece_of(count, TOKENS), piece_of(words, WORDS)
+    for start in range(0, count, tall):
+        rows = min(tall, count - start)
+        for first in range(0, words, wide):
+            columns = min(wide, words - first)
             tile = rows * columns * compute.size
             work.product(None, rows, columns, width, dtype=compute)
             work.stream(tile, tile if grads else 0)

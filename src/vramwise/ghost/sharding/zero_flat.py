@@ -9,6 +9,8 @@ gradient of a backward and go at its end.
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 from vramwise.ghost.sharding.zero_engine import ZeroEngine, flat_tensor
 from vramwise.ghost.tape import Parameter, Storage, Tape, Tensor
 
@@ -58,9 +60,18 @@ class FlatEngine(ZeroEngine):
     def _owned(self, sizes: list[int]) -> dict[int, tuple[int, int]]:
         """The weights that reach into the partition, each with its group and the elements inside: for that rank to
         which they add up to the most."""
-        found = [self._reaching(sizes, rank) for rank in range(self.zero.ranks)]
+        found = [self._reaching(sizes, rank) for rank in self._ranks_that_differ(sizes)]
         numel = {id(p): p.numel for group in self.groups for p in group}
         return max(found, key=lambda owned: sum(numel[key] for key in owned))
+
+    def _ranks_that_differ(self, sizes: list[int]) -> list[int]:
+        """The first of each run of ranks that the same weights reach into: those where one ends or begins, and those
+        beside them."""
+        edges = {0}
+        for size, group in zip(sizes, self.groups, strict=True):
+            ends = accumulate([parameter.numel for parameter in group])
+            edges |= {rank for end in ends for rank in range((end - 1) // size, end // size + 2)}
+        return sorted(rank for rank in edges if rank < self.zero.ranks)
 
     def _reaching(self, sizes: list[int], rank: int) -> dict[int, tuple[int, int]]:
         found: dict[int, tuple[int, int]] = {}

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
 
+from vramwise.variants.effort import OutOfEffort
 from vramwise.variants.search.finding import Search
 from vramwise.variants.search.fitness import TOO_LARGE
 from vramwise.variants.search.space import Pick
@@ -24,14 +27,15 @@ def others(search: Search, best: Pick) -> list[Pick]:
     found, least = [best], book.reserved_bytes(best)
     apart = int(book.room_bytes(best) * _APART)
     until, events = book.simulated + _MORE, book.events + _MORE_EVENTS
-    for _, pick in sorted((key, pick) for pick in _near(search, best) if (key := book.key(pick)) is not None):
-        if book.simulated >= until or book.events >= events or len(found) > _NAMED:
-            break
-        if book.least_bytes(pick) > least - apart:
-            continue
-        if search.fits(pick) and book.reserved_bytes(pick) <= least - apart:
-            found.append(pick)
-            least = book.reserved_bytes(pick)
+    with suppress(OutOfEffort):
+        for _, pick in sorted((key, pick) for pick in _near(search, best) if (key := book.key(pick)) is not None):
+            if book.simulated >= until or book.events >= events or len(found) > _NAMED:
+                break
+            if book.least_bytes(pick) > least - apart:
+                continue
+            if search.fits(pick) and book.reserved_bytes(pick) <= least - apart:
+                found.append(pick)
+                least = book.reserved_bytes(pick)
     return found[1:]
 
 
@@ -45,7 +49,15 @@ def _near(search: Search, best: Pick) -> set[Pick]:
 
 
 def closest(search: Search) -> Pick | None:
-    """Where nothing fits: what needs least."""
+    """Where nothing fits: what needs least; of those that were simulated where effort ends before that is found."""
+    try:
+        return _closest(search)
+    except OutOfEffort:
+        search.ended_early = True
+        return search.book.least_reserved()
+
+
+def _closest(search: Search) -> Pick | None:
     book, space = search.book, search.book.space
     picks = space.picks() if search.few else search.smallest()
     ranked = sorted((book.least_bytes(pick), pick) for pick in picks if not book.entry(pick).fell)
@@ -61,17 +73,27 @@ def closest(search: Search) -> Pick | None:
 
 
 def considered(search: Search) -> int:
-    """How many variants there are."""
+    """How many variants there are; as many as were come to where effort ends before all are counted."""
     space = search.book.space
     if search.few:
-        return sum(1 for _ in space.picks())
-    return sum(space.swaps(context) for context in space.contexts(space.start))
+        return _total(1 for _ in space.picks())
+    return _total(space.swaps(context) for context in space.contexts(space.start))
+
+
+def _total(counts: Iterable[int]) -> int:
+    """Their sum, up to where effort ends."""
+    found = 0
+    with suppress(OutOfEffort):
+        for count in counts:
+            found += count
+    return found
 
 
 def fallen(search: Search, best: Pick | None, total: int) -> Counter[str]:
     """Why the others are no answer, and how many."""
     book = search.book
     found = Counter(fell for pick, fell in book.fell() if search.context(pick) not in search.dead)
-    found[TOO_LARGE] += sum(book.space.swaps(context) for context in search.dead)
-    found[SLOWER if best is not None else UNTRIED] = max(0, total - found.total() - (best is not None))
+    found[TOO_LARGE] += _total(book.space.swaps(context) for context in sorted(search.dead))
+    slower = best is not None and not search.ended_early
+    found[SLOWER if slower else UNTRIED] = max(0, total - found.total() - (best is not None))
     return +found

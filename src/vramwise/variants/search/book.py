@@ -157,6 +157,11 @@ class Book:
         assert prediction is not None
         return prediction.needs.highest_reserved_bytes
 
+    def least_reserved(self) -> Pick | None:
+        """Of the variants that were simulated the one with the lowest peak."""
+        known = [pick for pick, one in self._candidates.items() if one.prediction is not None]
+        return min(known, key=lambda pick: (self.reserved_bytes(pick), pick), default=None)
+
     def fell(self) -> Iterator[tuple[Pick, str]]:
         """Every variant that was looked at and is no answer, and why."""
         for pick, entry in self._entries.items():

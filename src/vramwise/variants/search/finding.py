@@ -12,8 +12,8 @@ What is left out, and by what right:
 - Estimated, where variants are many: the order of speed. Each variant that is come to is timed, so that what is named
   is what it is; one may be passed by where several swaps bring far more together than each by itself.
 
-After `most` simulations the best so far is the answer, where one fits, and `ended_early` says so: it may not be the
-fastest. Where none fits by then, the callers try the few that need least.
+After `most` simulations, or where the workshop is out of effort, the best so far is the answer, where one fits, and
+`ended_early` says so: it may not be the fastest. Where none fits by then, the callers try the few that need least.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
+from vramwise.variants.effort import MOST_SIMULATIONS, OutOfEffort
 from vramwise.variants.search.book import Book
 from vramwise.variants.search.estimates import Key, in_order
 from vramwise.variants.search.fitness import OF_MEMORY, TOO_LARGE
@@ -30,8 +31,6 @@ from vramwise.variants.search.space import Pick, is_deciding
 
 # Up to about so many variants each is timed, and nothing is estimated.
 FEW = 96
-# Simulations that a search may take.
-MOST = 64
 # Rounds around a better and better answer; the second seldom finds another.
 _ROUNDS = 4
 # Simulations that a search usually takes: for progress alone.
@@ -44,9 +43,9 @@ class Search:
     """One search over one space. `most`: simulations that it may take."""
 
     book: Book
-    most: int = MOST
+    most: int = MOST_SIMULATIONS
     progress: Progress | None = None
-    # Whether simulations ran out before the answer was certain.
+    # Whether simulations or effort ran out before the answer was certain.
     ended_early: bool = False
     # Deciding choices with which nothing fits.
     dead: set[Pick] = field(default_factory=set)
@@ -67,18 +66,23 @@ class Search:
 
     def best(self) -> Pick | None:
         """The fastest that fits; of those as fast the one with fewest changes, then with least memory."""
-        if self.few:
-            return self._first_fit(self.book.space.start)
-        base = self._quickest(self.book.space.start)
-        for _ in range(_ROUNDS):
-            found = self._first_fit(base)
-            if found is None:
-                return None
-            # Around another answer estimates may be others: an answer is one that they lead to from itself.
-            around = self._quickest(found)
-            if self.book.space.deciding(base, around) == base:
-                break
-            base = around
+        found: Pick | None = None
+        try:
+            if self.few:
+                return self._first_fit(self.book.space.start)
+            base = self._quickest(self.book.space.start)
+            for _ in range(_ROUNDS):
+                better = self._first_fit(base)
+                found = found if better is None else better
+                if found is None or self.ended_early:
+                    break
+                # Around another answer estimates may be others: an answer is one that they lead to from itself.
+                around = self._quickest(found)
+                if self.book.space.deciding(base, around) == base:
+                    break
+                base = around
+        except OutOfEffort:
+            self.ended_early = True
         return found
 
     def _quickest(self, pick: Pick) -> Pick:
@@ -97,17 +101,20 @@ class Search:
     def _first_fit(self, base: Pick) -> Pick | None:
         fitting: list[tuple[int, Pick]] = []
         won: Key | None = None
-        for key, pick in self.by_speed(base):
-            if won is not None and key > won:
-                break
-            if fitting and self.book.least_bytes(pick) > min(fitting)[0]:
-                continue
-            if self.book.simulated >= self.most:
-                self.ended_early = True
-                break
-            if self.fits(pick):
-                won = key
-                fitting.append((self.book.reserved_bytes(pick), pick))
+        try:
+            for key, pick in self.by_speed(base):
+                if won is not None and key > won:
+                    break
+                if fitting and self.book.least_bytes(pick) > min(fitting)[0]:
+                    continue
+                if self.book.simulated >= self.most:
+                    self.ended_early = True
+                    break
+                if self.fits(pick):
+                    won = key
+                    fitting.append((self.book.reserved_bytes(pick), pick))
+        except OutOfEffort:
+            self.ended_early = True
         return min(fitting)[1] if fitting else None
 
     def by_speed(self, base: Pick) -> Iterator[tuple[Key, Pick]]:

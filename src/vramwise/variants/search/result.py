@@ -67,7 +67,8 @@ class Fit(Displayed):
     `best`: None where nothing fits; the original itself where nothing is faster. `alternatives`: others that fit, the
     frontier between memory and speed, the fastest first. `closest`: where nothing fits, the one that needs least.
     `opened`: what each word of --allow would give where nothing fits without it (or much less speed comes of it).
-    `fallen`: why the others are no answer, and how many. `smallest_card`: for the original.
+    `fallen`: why the others are no answer, and how many. `smallest_card`: for the original. `ended_early`: the search
+    came to its limit before the answer was certain.
     """
 
     original: Candidate
@@ -79,6 +80,7 @@ class Fit(Displayed):
     smallest_card: GpuSpec | None = None
     considered: int = 0
     simulated: int = 0
+    ended_early: bool = False
 
     @property
     def speedup(self) -> float | None:

@@ -11,7 +11,10 @@ from vramwise.variants.speed import Speed
 
 
 class Workshop(Protocol):
-    """Answers about variants of one run; the same question has the same answer every time."""
+    """Answers about variants of one run; the same question has the same answer every time.
+
+    A question that nobody asked before raises OutOfEffort where the search has come to its limit.
+    """
 
     def made(self, changes: Sequence[Change]) -> Attempt:
         """The run with the changes, written by its trainer and resolved, not predicted; `refused` where it cannot."""

@@ -16,6 +16,7 @@ from vramwise.ghost.loops.sft import ghost_run
 from vramwise.ghost.tape import LIGER
 from vramwise.timeline import Action, Timeline
 from vramwise.types import ModelSpec, RunSpec
+from vramwise.variants.effort import Effort, ghost_units
 from vramwise.variants.lengths import eval_shapes, train_shapes
 from vramwise.variants.speed.asked import Asked
 from vramwise.variants.speed.depth import two_depths
@@ -27,11 +28,16 @@ _ALLOC, _FREE, _PHASE = int(Action.ALLOC), int(Action.FREE), int(Action.PHASE)
 
 
 def lower_bound_bytes(
-    run: RunSpec, model: ModelSpec, shapes: Sequence[BatchShape] = (), evals: Sequence[BatchShape] = ()
+    run: RunSpec,
+    model: ModelSpec,
+    shapes: Sequence[BatchShape] = (),
+    evals: Sequence[BatchShape] = (),
+    effort: Effort | None = None,
 ) -> int:
     """No more than the run has allocated at its peak; 0 where many layers follow no pattern.
 
     `shapes`, `evals`: the batches of training and evaluation; without them the widest that the settings allow.
+    `effort`: where the work is counted, also what was done before for another run.
     """
     depths = two_depths(run, model)
     if depths is None and model.num_hidden_layers > _FEW_LAYERS:
@@ -43,7 +49,9 @@ def lower_bound_bytes(
     if not found:
         few = few.changed(evaluates=False, eval_batch_size=None)
     wide = max(found, key=_size) if found else None
-    low, high = (_peaks(Asked(few, small, train, wide)) for small in (first, second))
+    (low, less_work), (high, more_work) = (_peaks(Asked(few, small, train, wide)) for small in (first, second))
+    if effort is not None:
+        effort.spend(less_work + more_work)
     # each phase has a line of its own
     return max([less + turns * (more - less) for less, more in zip(low, high, strict=True)])
 
@@ -53,13 +61,14 @@ def _size(shape: BatchShape) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _peaks(asked: Asked) -> tuple[int, ...]:
-    """What is allocated at most in each phase of two steps: the second finds the optimizer's states."""
+def _peaks(asked: Asked) -> tuple[tuple[int, ...], int]:
+    """What is allocated at most in each phase of two steps (the second finds the optimizer's states), and what
+    effort that took."""
     run, (train, evaluation) = asked.run, cast("tuple[BatchShape, BatchShape | None]", asked.more)
     gpu, liger = run.target.gpu, run.target.stack.parts("liger-kernel") or LIGER
     evals = [] if evaluation is None else [evaluation]
     timeline, _ = ghost_run(run, asked.model, widths=[train], eval_widths=evals, steps=2, gpu=gpu, liger=liger)
-    return tuple(_highest(timeline))
+    return tuple(_highest(timeline)), ghost_units(timeline)
 
 
 def _highest(timeline: Timeline) -> list[int]:

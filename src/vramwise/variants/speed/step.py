@@ -10,6 +10,7 @@ from itertools import pairwise
 from vramwise.facts.rates import Efficiency, Rates, efficiency, efficiency_basis, measured_error, rates_of
 from vramwise.ghost.loops.batches import BatchShape
 from vramwise.types import ModelSpec, RunSpec
+from vramwise.variants.effort import KERNEL, Effort
 from vramwise.variants.lengths import train_shapes
 from vramwise.variants.speed.queues import Queues
 from vramwise.variants.speed.result import Speed, SpeedError, on_grid
@@ -31,19 +32,24 @@ def no_speed(run: RunSpec) -> str:
 
 
 def speed_of(
-    run: RunSpec, model: ModelSpec, shapes: Sequence[BatchShape] = (), sample_tokens: int | None = None
+    run: RunSpec,
+    model: ModelSpec,
+    shapes: Sequence[BatchShape] = (),
+    sample_tokens: int | None = None,
+    effort: Effort | None = None,
 ) -> Speed | None:
     """How fast the run trains on its card; None where that is not known, which `no_speed` explains.
 
     `shapes`: the micro-batches of training; without them the widest that the settings allow. `sample_tokens`: how long
-    a sample is on the average, which attention goes by in packed rows.
+    a sample is on the average, which attention goes by in packed rows. `effort`: where the work is counted.
     """
     rates = rates_of(run.target.gpu)
     if rates is None or no_speed(run):
         return None
     found = list(shapes) or train_shapes(run, None)
     steps = [
-        (timed(run, model, shape, rates, efficiency(), sample_tokens), count) for shape, count in standing_for(found)
+        (timed(run, model, shape, rates, efficiency(), sample_tokens, effort), count)
+        for shape, count in standing_for(found)
     ]
     total = sum([count for _, count in steps])
     seconds = on_grid(sum([step.seconds * count for step, count in steps]) / total)
@@ -73,9 +79,13 @@ def timed(
     rates: Rates,
     costs: Efficiency,
     sample_tokens: int | None = None,
+    effort: Effort | None = None,
 ) -> Timed:
     """A step with micro-batches of this shape."""
-    return priced(list_step(run, model, shape, sample_tokens), run.batch.gradient_accumulation_steps, rates, costs)
+    work = list_step(run, model, shape, sample_tokens)
+    if effort is not None:
+        effort.spend(KERNEL * work.kernels)
+    return priced(work, run.batch.gradient_accumulation_steps, rates, costs)
 
 
 def priced(work: StepWork, micro_steps: int, rates: Rates, costs: Efficiency) -> Timed:

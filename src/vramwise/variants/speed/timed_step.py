@@ -45,6 +45,11 @@ class StepWork:
     micro_steps: tuple[tuple[Stretch, ...], ...]
     update: tuple[Stretch, ...]
 
+    @property
+    def kernels(self) -> int:
+        """How many are listed, whatever they stand for."""
+        return sum([len(stretch.kernels) for part in (*self.micro_steps, self.update) for stretch in part])
+
 
 def samples_apart(run: RunSpec) -> bool:
     """Whether rows hold several samples that do not attend to one another."""

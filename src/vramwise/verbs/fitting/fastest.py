@@ -12,6 +12,7 @@ from vramwise.subject import Subject
 from vramwise.types import GpuSpec, RunSpec
 from vramwise.variants.axes import ALLOW, AXES, Axis, Choices
 from vramwise.variants.axes import opened as opened_axes
+from vramwise.variants.effort import ANSWER, BESIDE, OPENED, SIMULATIONS_A_WORD, OutOfEffort
 from vramwise.variants.search.beyond import closest, considered, fallen, others
 from vramwise.variants.search.book import Book
 from vramwise.variants.search.finding import Progress, Search
@@ -20,9 +21,6 @@ from vramwise.variants.search.space import Pick, Space
 from vramwise.verbs.drafts import Adjust, as_it_is
 from vramwise.verbs.fitting.largest import largest_of
 from vramwise.verbs.fitting.workshop import SubjectWorkshop
-
-# Simulations that each further word of --allow may take where nothing fits without it.
-_MOST_EACH = 12
 
 
 def fit_subject(
@@ -52,18 +50,25 @@ def fit_subject(
     original = book.candidate_shown(book.space.start)
     if original.prediction is None:
         raise VramwiseError(original.fell)
-    best, nearest = _answer(search)
+    workshop.until = ANSWER
+    best, nearest = _answer(search, workshop)
+    workshop.until = BESIDE
+    beside = () if best is None else tuple(book.candidate(pick) for pick in others(search, best))
     total = considered(search)
+    why_not = fallen(search, best, total)
+    workshop.until = OPENED
+    words = () if best is not None or axes is not None else tuple(_opened(workshop, allow, margin_bytes))
     return Fit(
         original=original,
         best=None if best is None else book.candidate(best),
-        alternatives=() if best is None else tuple(book.candidate(pick) for pick in others(search, best)),
-        closest=None if nearest is None else book.candidate_shown(nearest),
-        opened=() if best is not None or axes is not None else tuple(_opened(workshop, allow, margin_bytes)),
-        fallen=fallen(search, best, total),
+        alternatives=beside,
+        closest=None if nearest is None else _shown(book, nearest),
+        opened=words,
+        fallen=why_not,
         smallest_card=smallest_card(original),
         considered=total,
         simulated=book.simulated,
+        ended_early=search.ended_early,
     )
 
 
@@ -73,13 +78,22 @@ def search_of(workshop: SubjectWorkshop, axes: tuple[Axis, ...], margin_bytes: i
     return Search(book=Book(space=space, workshop=workshop, margin_bytes=margin_bytes))
 
 
-def _answer(search: Search) -> tuple[Pick | None, Pick | None]:
-    """The best; or else the closest, which is the answer where simulations ran out before it was come to."""
+def _answer(search: Search, workshop: SubjectWorkshop) -> tuple[Pick | None, Pick | None]:
+    """The best; or else the closest, which is the answer where the search ended before it was come to."""
     best = search.best()
     if best is not None:
         return best, None
+    workshop.until = max(workshop.until, BESIDE)
     nearest = closest(search)
     return (nearest, None) if nearest is not None and search.book.candidate(nearest).fits else (None, nearest)
+
+
+def _shown(book: Book, pick: Pick) -> Candidate:
+    """A variant as every other door shows it, where there is effort left for that."""
+    try:
+        return book.candidate_shown(pick)
+    except OutOfEffort:
+        return book.candidate(pick)
 
 
 def keeping_result(axes: Iterable[Axis]) -> tuple[Axis, ...]:
@@ -98,10 +112,10 @@ def _opened(
 
     def with_words(words: Sequence[str]) -> Candidate | None:
         search = search_of(workshop, opened_axes([*allow, *words]), margin_bytes)
-        search.most = _MOST_EACH
+        search.most = SIMULATIONS_A_WORD
         best = search.best()
         if best is None and search.ended_early:
-            best, _ = _answer(search)
+            best, _ = _answer(search, workshop)
         return None if best is None else search.book.candidate(best)
 
     closed = [word for word in ALLOW if word not in allow and opens(workshop.subject.run, word)]

@@ -10,6 +10,8 @@ from vramwise.errors import VramwiseError
 from vramwise.rules.base import set_key
 from vramwise.subject import Subject
 from vramwise.types import Change, join_key
+from vramwise.variants.effort import ANSWER, NO_LIMIT, OutOfEffort
+from vramwise.variants.search.beyond import UNTRIED
 from vramwise.variants.search.book import REFUSED, UNWRITTEN
 from vramwise.variants.search.fitness import TOO_LARGE, weighed
 from vramwise.variants.search.ladders import LADDERS, is_present, ladder
@@ -35,15 +37,19 @@ def largest_of(
         raise VramwiseError(f"--max {asked}: this config has none: nothing can be made larger")
     climb = _Climb(subject=subject, margin_bytes=margin_bytes, limit_bytes=limit_bytes, progress=progress)
     low, high = -1, len(steps)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if climb.tried(steps[middle]).fits else (low, middle)
+    try:
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if climb.tried(steps[middle]).fits else (low, middle)
+    except OutOfEffort:
+        climb.until = NO_LIMIT
     original = climb.tried(None)
     return Fit(
         original=original,
         best=climb.tried(steps[low]) if low >= 0 else None,
         closest=None if low >= 0 else climb.tried(steps[0], simulate=True),
-        fallen={TOO_LARGE: len(steps) - 1 - low} if low < len(steps) - 1 else {},
+        fallen={why: count for why, count in ((TOO_LARGE, len(steps) - high), (UNTRIED, high - low - 1)) if count},
+        ended_early=high - low > 1,
         considered=len(steps),
         simulated=climb.simulated,
     )
@@ -68,6 +74,7 @@ class _Climb:
     limit_bytes: int | None
     progress: Progress | None
     simulated: int = 0
+    until: int = field(default_factory=lambda: ANSWER)
     _tried: dict[str, Candidate] = field(default_factory=dict)
 
     def tried(self, change: Change | None, *, simulate: bool = False) -> Candidate:
@@ -86,7 +93,7 @@ class _Climb:
         made = draft.made()
         if made.run is None or draft.subject.model is None:
             return Candidate(attempt=made, speed=None, fell=UNWRITTEN)
-        workshop = SubjectWorkshop(subject=draft.subject, limit_bytes=self.limit_bytes)
+        workshop = SubjectWorkshop(subject=draft.subject, limit_bytes=self.limit_bytes, until=self.until)
         speed = workshop.speed(made.run)
         if not simulate and workshop.least_bytes(made.run) > workshop.room_bytes(made.run):
             return Candidate(attempt=made, speed=speed, fell=TOO_LARGE)

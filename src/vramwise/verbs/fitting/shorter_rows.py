@@ -7,21 +7,23 @@ from math import ceil
 
 from vramwise.errors import VramwiseError
 from vramwise.subject import Subject
+from vramwise.variants.effort import MOST_EVENTS, REMEDY
 from vramwise.variants.lengths import Lengths
 from vramwise.variants.prediction import Prediction
 
 # Rows are tried in eighths of sequence_len: data whose longest row is shorter than one would not be given so many.
 _PARTS = 8
-# Where the run itself has more events than this, each further prediction takes half a second.
-_MOST_EVENTS = 250_000
 
 
 def rows_that_fit(subject: Subject, prediction: Prediction, limit_bytes: int | None = None) -> int | None:
     """The longest rows with which a run fits that does not with full ones, in eighths of sequence_len.
 
-    None where rows are as long as they are taken to be, and where even the shortest are too long.
+    None where rows are as long as they are taken to be, where even the shortest are too long, and where there is no
+    effort left to find out.
     """
     if prediction.fits is not False or not prediction.full_rows or _too_long(prediction):
+        return None
+    if subject.effort.spent >= REMEDY:
         return None
     longest, capacity = subject.run.shapes.sequence_len, prediction.capacity_bytes or 0
     least = _with_rows(subject, longest // _PARTS, limit_bytes)
@@ -35,12 +37,12 @@ def rows_that_fit(subject: Subject, prediction: Prediction, limit_bytes: int | N
         tried = _with_rows(subject, longest * part // _PARTS, limit_bytes)
         if tried is not None and tried.fits:
             break
-        part -= 1
+        part = part - 1 if subject.effort.spent < REMEDY else 1
     return longest * part // _PARTS
 
 
 def _too_long(prediction: Prediction) -> bool:
-    return len(prediction.short_timeline.events) > _MOST_EVENTS
+    return len(prediction.short_timeline.events) > MOST_EVENTS
 
 
 def _with_rows(subject: Subject, width: int, limit_bytes: int | None) -> Prediction | None:

@@ -19,14 +19,11 @@ from vramwise.types import GpuSpec
 from vramwise.units import size_word
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.axes import opened
+from vramwise.variants.effort import MOST_EVENTS, REMEDY, SIMULATIONS_OF_A_REMEDY
 from vramwise.variants.search.result import Candidate
 from vramwise.verbs.fitting.fastest import opens, search_of
 from vramwise.verbs.fitting.workshop import SubjectWorkshop
 
-# Simulations that the answer may take here.
-_FEW = 12
-# Where the run itself has more events than this, each simulation takes half a second.
-_MOST_EVENTS = 250_000
 # A run that needs so many cards' memory at once is a slip of the pen: what a search would find is not what is meant.
 _FAR_OFF = 1000
 # What is opened where nothing fits that keeps the training result: what most people would turn to, the mildest first.
@@ -53,16 +50,16 @@ class WayOut:
 def way_out(subject: Subject, *, limit_bytes: int | None = None) -> WayOut | None:
     """What makes a run fit that does not; None where nothing does that was tried."""
     prediction = subject.prediction(limit_bytes=limit_bytes)
-    if prediction.fits is not False or len(prediction.short_timeline.events) > _MOST_EVENTS:
+    if prediction.fits is not False or len(prediction.short_timeline.events) > MOST_EVENTS:
         return None
     if prediction.needs.highest_reserved_bytes > _FAR_OFF * (prediction.capacity_bytes or 0):
         return None
-    workshop = SubjectWorkshop(subject=subject, limit_bytes=limit_bytes)
+    workshop = SubjectWorkshop(subject=subject, limit_bytes=limit_bytes, until=REMEDY)
     for allow in ((), *((word,) for word in _WORDS if opens(subject.run, word))):
         if _weights_alone_bytes(subject, allow) > workshop.room_bytes(subject.run):
             continue
         search = search_of(workshop, opened(allow))
-        search.most = _FEW
+        search.most = SIMULATIONS_OF_A_REMEDY
         best = search.best()
         if best is not None or search.ended_early:
             certain = None if best is None or search.ended_early else search.book.candidate(best)
@@ -105,17 +102,18 @@ def _weights_alone_bytes(subject: Subject, allow: Sequence[str]) -> int:
     """What the weights take at least, and where all are trained their gradients, whatever else a search with these
     words changes; 0 where parts are elsewhere."""
     run, model = subject.run, subject.model
-    whole = run.sharding.kind == "ddp" or (run.sharding.kind == "none" and run.batch.gpus == 1)
-    if model is None or run.savings.layer_offloading or not whole:
+    whole = run.sharding.kind == "ddp" or run.batch.gpus == 1  # a lone card holds every shard
+    if model is None or run.savings.layer_offloading or run.sharding.offload_params or not whole:
         return 0
     quantised = run.loading.quantization is not None or "qlora" in allow or model.num_experts
     adapted = run.adapter.kind is not None or "lora" in allow
-    # some are frozen, or the optimizer may let a gradient go before the next is there
+    # some are frozen, shards' gradients may be elsewhere, or the optimizer lets one go before the next is there
     partly = (
         run.adapter.unfrozen
         or run.adapter.trained_blocks is not None
         or run.unfollowed
         or re.search("layer|lomo", run.optimizer.name)
     )
-    each = 0.5 if quantised else 2 if adapted or partly else 4
+    whole_gradients = not partly and run.sharding.kind in ("none", "ddp")
+    each = 0.5 if quantised else 2 if adapted or not whole_gradients else 4
     return int(each * parameter_count(model))

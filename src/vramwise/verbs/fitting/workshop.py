@@ -12,6 +12,7 @@ from vramwise.rules.judge import judge
 from vramwise.subject import Subject
 from vramwise.types import Change, RunSpec, Severity
 from vramwise.variants.attempt import Attempt
+from vramwise.variants.effort import CHARACTER, JUDGED, NO_LIMIT, SAMPLE, WRITTEN, Effort
 from vramwise.variants.lengths import eval_shapes, train_shapes
 from vramwise.variants.search.book import settings_of
 from vramwise.variants.speed import Speed, lower_bound_bytes
@@ -20,16 +21,25 @@ from vramwise.verbs.drafts import Adjust, Draft, as_it_is
 
 @dataclass(slots=True, kw_only=True)
 class SubjectWorkshop:
-    """The workshop of one Subject. `keep`: keys of the trainer that stay as they are."""
+    """The workshop of one Subject. `keep`: keys of the trainer that stay as they are.
+
+    `until`: how much effort may be spent; from there on every new question raises OutOfEffort.
+    """
 
     subject: Subject
     limit_bytes: int | None = None
     keep: Sequence[str] = ()
     adjust: Adjust = as_it_is
+    until: int = NO_LIMIT
     _drafts: dict[Hashable, Draft] = field(default_factory=dict)
     _speeds: dict[Hashable, Speed | None] = field(default_factory=dict)
     _bounds: dict[Hashable, int] = field(default_factory=dict)
     _errors: frozenset[tuple[str, str | None]] | None = None
+
+    @property
+    def effort(self) -> Effort:
+        """What was spent on the subject and its variants."""
+        return self.subject.effort
 
     def made(self, changes: Sequence[Change]) -> Attempt:
         """The config with the changes, resolved; `refused` where it cannot be written or would alter what is kept."""
@@ -45,6 +55,7 @@ class SubjectWorkshop:
         """How long a step takes, with rows as long as the data's where that is known."""
         key = settings_of(run)
         if key not in self._speeds:
+            self.effort.stop_at(self.until)
             try:
                 self._speeds[key] = self.subject.with_run(run).speed()
             except VramwiseError:
@@ -56,9 +67,11 @@ class SubjectWorkshop:
         model, data, key = self.subject.model, self.subject.data, settings_of(run)
         assert model is not None
         if key not in self._bounds:
+            self.effort.stop_at(self.until)
+            self.effort.spend(SAMPLE * data.samples)
             try:
                 shapes = train_shapes(run, data.train), eval_shapes(run, data.evaluation)
-                self._bounds[key] = lower_bound_bytes(run, model, *shapes)
+                self._bounds[key] = lower_bound_bytes(run, model, *shapes, effort=self.effort)
             except VramwiseError:
                 self._bounds[key] = 0
         return self._bounds[key]
@@ -74,11 +87,14 @@ class SubjectWorkshop:
         assert attempt.run is not None
         if self._errors is None:
             self._errors = frozenset((rule, key) for rule, key, _ in _errors(self.subject, self.subject.run))
+        self.effort.stop_at(self.until)
+        self.effort.spend(JUDGED + CHARACTER * len(self.subject.document.text))
         found = _errors(self.subject, attempt.run)
         return next((message for rule, key, message in found if (rule, key) not in self._errors), "")
 
     def predicted(self, attempt: Attempt, *, on_card: bool) -> Attempt:
         """With its prediction."""
+        self.effort.stop_at(self.until)
         return self._draft(attempt.changes).predicted(attempt, self.limit_bytes, on_card=on_card)
 
     def _draft(self, changes: tuple[Change, ...]) -> Draft:
@@ -87,6 +103,8 @@ class SubjectWorkshop:
             return Draft(subject=self.subject)
         signature = tuple(_signature(change) for change in changes)
         if signature not in self._drafts:
+            self.effort.stop_at(self.until)
+            self.effort.spend(WRITTEN + CHARACTER * len(self.subject.document.text))
             self._drafts[signature] = self._draft(changes[:-1]).with_change(changes[-1])
         return self._drafts[signature]
 

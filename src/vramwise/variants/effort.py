@@ -1,0 +1,57 @@
+"""How much a command has worked out, counted alike on every machine, and how far a search may go.
+
+Searches end by this count and by no clock: the same config gets the same answer everywhere. A unit is about a
+microsecond on a slow machine, so the limits below are seconds there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vramwise.timeline import Timeline
+
+# What each kind of work costs, in units: measured over `fit`, `check` and `fix` of the three trainers' example configs.
+GHOST_EVENT = 2  # an event that a ghost run writes; copies of layers that stand for many are one
+EVENTS_READ = 2  # so many events that are read again or written out; simulating them is counted by the allocator
+KERNEL = 9  # a kernel that is listed and timed
+SAMPLE = 1  # a sample that is put into a batch
+WRITTEN = 1_000  # a change that is written and resolved, and each character of its file besides
+CHARACTER = 1
+JUDGED = 1_500  # a variant that the rules judge
+
+# Up to here further predictions may be made for a finding, `predict`'s remedy or a fix.
+REMEDY = 6_500_000
+# Up to here `fit` looks for the answer; then for what else would do; then for what each word of --allow would give.
+ANSWER, BESIDE, OPENED = 13_000_000, 14_000_000, 15_500_000
+NO_LIMIT = 2**62
+# Where the run itself has more events than this, each further prediction takes half a second: none is made for a
+# finding or a remedy.
+MOST_EVENTS = 250_000
+# Simulations that one search may take: `fit`'s own, each further word of --allow, a remedy that is only named.
+MOST_SIMULATIONS, SIMULATIONS_A_WORD, SIMULATIONS_OF_A_REMEDY = 64, 12, 12
+
+
+def ghost_units(timeline: Timeline) -> int:
+    """What a ghost run took, by what it wrote and what that stands for."""
+    events = timeline.events
+    return GHOST_EVENT * int(getattr(events, "written", len(events))) + len(events) // EVENTS_READ
+
+
+class OutOfEffort(Exception):  # noqa: N818 (it reads as what happened)
+    """A search has come to its limit. Searches catch it themselves and say that they ended early."""
+
+
+@dataclass(slots=True)
+class Effort:
+    """What was spent so far on one subject and all its variants, in units."""
+
+    spent: int = 0
+
+    def spend(self, units: int) -> None:
+        """Count work that was done."""
+        self.spent += units
+
+    def stop_at(self, limit: int) -> None:
+        """Raise OutOfEffort where the limit is reached."""
+        if self.spent >= limit:
+            raise OutOfEffort

@@ -1,0 +1,93 @@
+"""Searches end by a count of work: the same on every machine, and never with anything but an answer."""
+
+from importlib import import_module
+
+import pytest
+from small_runs import LORA, fitted, small
+
+from vramwise.variants.effort import Effort, OutOfEffort
+from vramwise.variants.search.beyond import SLOWER, UNTRIED
+from vramwise.verbs import finding_figures as figures
+from vramwise.verbs.fitting import fit, rows_that_fit, way_out
+
+MANY = LORA.replace("gradient_accumulation_steps: 4", "gradient_accumulation_steps: 1000000")
+WIDE = LORA.replace("sample_packing: true\npad_to_sequence_len: true\n", "").replace("1024", "2048")
+
+
+def limit(monkeypatch, units):
+    for module in ("figures", "fitting.fit", "fitting.largest", "fitting.rows", "fitting.ways_out"):
+        for name in ("ANSWER", "BESIDE", "OPENED", "REMEDY"):
+            monkeypatch.setattr(import_module(f"vramwise.{module}"), name, units, raising=False)
+
+
+def test_effort_stops_at_its_limit():
+    effort = Effort()
+    effort.spend(9)
+    effort.stop_at(10)
+    effort.spend(1)
+    with pytest.raises(OutOfEffort):
+        effort.stop_at(10)
+
+
+@pytest.mark.parametrize("gib", [1.5, 4])
+@pytest.mark.parametrize("units", [0, 20_000, 60_000, 120_000])
+def test_wherever_a_search_ends_it_has_an_answer(monkeypatch, units, gib):
+    limit(monkeypatch, units)
+    found = fit(small(LORA, gib))
+    assert found.original.prediction is not None
+    assert (found.best or found.closest).prediction is not None
+    assert found.best is None or found.best.fits
+    assert not found.ended_early or SLOWER not in found.fallen
+
+
+def test_a_million_micro_batches_are_searched_within_the_limit(monkeypatch):
+    limit(monkeypatch, 400_000)
+    subject = small(MANY, 4)
+    found = fit(subject)
+    assert found.ended_early
+    assert found.fallen[UNTRIED]
+    # the last simulation may go beyond it
+    assert subject.effort.spent < 800_000
+
+
+def test_the_same_search_takes_the_same_effort(monkeypatch):
+    """Also where its parts are remembered from the first time."""
+    limit(monkeypatch, 200_000)
+    first, second = small(LORA, 4), small(LORA, 4)
+    answers = [fit(subject) for subject in (first, second)]
+    assert first.effort.spent == second.effort.spent > 0
+    assert answers[0].simulated == answers[1].simulated
+    assert answers[0].fallen == answers[1].fallen
+
+
+def test_a_search_that_is_not_cut_short_does_not_say_so():
+    _, found = fitted(LORA, 4)
+    assert not found.ended_early
+    assert UNTRIED not in found.fallen
+
+
+def test_a_remedy_beyond_the_limit_is_a_command(monkeypatch):
+    limit(monkeypatch, 1)
+    out = way_out(small(LORA, 4))
+    assert out.attempt is None
+    assert out.command == "vramwise fit config.yml --gpu 4096MiB --write"
+
+
+def test_the_largest_value_so_far_is_the_answer(monkeypatch):
+    certain = fit(small(LORA, 6), maximise="micro_batch_size")
+    assert not certain.ended_early
+    limit(monkeypatch, 30_000)
+    found = fit(small(LORA, 6), maximise="micro_batch_size")
+    assert found.ended_early
+    assert found.fallen[UNTRIED] <= found.considered
+    assert found.best is None or found.best.run.batch.micro_batch_size <= certain.best.run.batch.micro_batch_size
+
+
+def test_rows_and_figures_draw_from_the_same_count(monkeypatch):
+    subject = small(WIDE, 3)
+    prediction = subject.prediction()
+    assert rows_that_fit(subject, prediction) is not None
+    limit(monkeypatch, subject.effort.spent)
+    assert rows_that_fit(subject, prediction) is None
+    assert figures.reserved_as_written(small(WIDE, 3)) is not None
+    assert way_out(subject).attempt is None

@@ -4,7 +4,7 @@ import pytest
 from judging import fixed, messages, severities
 
 from vramwise.rules.attention import packing_leaks_across_samples, packing_sdpa_bf16
-from vramwise.trainers.axolotl.rules.attention import sdpa_varlen_ignored
+from vramwise.trainers.axolotl.rules.attention.rows import sdpa_varlen_ignored
 from vramwise.trainers.axolotl.rules.batch import grpo_batch_not_divisible
 from vramwise.trainers.axolotl.rules.eval import eval_packing_conflict
 from vramwise.trainers.axolotl.rules.host import prefetch_host_memory

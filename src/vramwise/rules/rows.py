@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from vramwise.rules.base import Hit, Rule, rule
 from vramwise.timeline import MemoryReport
 from vramwise.types import Change, Fix, RunSpec, Severity
 
 T = TypeVar("T")
-Said = T | Callable[[RunSpec], T]  # the same for every run, or made for this one
+Said: TypeAlias = T | Callable[[RunSpec], T]  # the same for every run, or made for this one
 
 
 def row(

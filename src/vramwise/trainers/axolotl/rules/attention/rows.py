@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from vramwise.rules.base import insert_key, safe, set_key, unsafe
+from vramwise.rules.base import delete_key, insert_key, safe, set_key, unsafe
 from vramwise.rules.rows import row
 from vramwise.types import Fix, RunSpec, Severity
 
@@ -59,4 +59,39 @@ sage_without_padding = _row(
     key=_attention_key,
     message="sage attention without sample_packing or pad_to_sequence_len: the loss has been seen to explode",
     fix=_pad,
+)
+
+
+def _without_varlen(run: RunSpec) -> str:
+    major, minor = run.target.torch
+    reasons = (
+        (not run.shapes.sample_packing, "it only affects packed rows, and sample_packing is off"),
+        (run.target.torch < (2, 10), f"it needs torch 2.10, and this is torch {major}.{minor}"),
+        (
+            run.kernels.attn_implementation != "sdpa",
+            f"it needs sdpa, and attention is {run.kernels.attn_implementation}",
+        ),
+    )
+    return "; ".join(reason for applies, reason in reasons if applies)
+
+
+sdpa_varlen_ignored = _row(
+    id="sdpa-varlen-ignored",
+    severity=Severity.WARNING,
+    text="""`sdpa_varlen` is on but does nothing.
+
+    `sdpa_varlen` lets sdpa take packed rows without building a mask of sequence_len × sequence_len for each row. It
+    needs packed rows, a torch that has the kernel (2.10 and newer) and the sdpa backend; otherwise it is ignored, and
+    packed rows under sdpa pay for the full mask.
+
+    Left out, it turns itself on where it works. On an older torch use flash_attention_2 for packed rows, or upgrade.
+    """,
+    bad="attn_implementation: sdpa\nsdpa_varlen: true\nsample_packing: true\n",
+    good="attn_implementation: sdpa\nsdpa_varlen: true\nsample_packing: true\n",
+    options="--torch 2.9",
+    good_options="--torch 2.10",
+    when=lambda run: run.config.get("sdpa_varlen") and _without_varlen(run),
+    key="sdpa_varlen",
+    message=lambda run: f"sdpa_varlen: true has no effect: {_without_varlen(run)}",
+    fix=safe("Delete sdpa_varlen", delete_key("sdpa_varlen")),
 )

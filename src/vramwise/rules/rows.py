@@ -1,4 +1,4 @@
-"""Rules of one condition and one sentence: a row a rule, several to a module."""
+"""Rules of one condition and one sentence: a row each, so that a module can hold all those of a topic."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ def row(
     severity: Severity = Severity.ERROR,
     **about: Any,
 ) -> Rule:
-    """A rule that yields one hit where `when` holds; `text` is its page, title first.
+    """Return a rule that reports `message` at `key` where `when` holds.
 
-    `message` to `change` are those of Hit, `about` holds the other arguments of `rule`.
+    `text` is its title and documentation. `message`, `key`, `near`, `fix` and `change` are those of Hit, `about` holds
+    the other arguments of `rule`.
     """
-    hit = {"message": message, "key": key, "near": near, "fix": fix, "change": change}
+    hit: dict[str, Any] = {"message": message, "key": key, "near": near, "fix": fix, "change": change}
 
     def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         if when(run):

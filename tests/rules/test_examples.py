@@ -18,7 +18,7 @@ def _all_rules() -> list[Rule]:
     rooms = (vramwise.rules, vramwise.trainers)
     names = [one.name for room in rooms for one in pkgutil.walk_packages(room.__path__, f"{room.__name__}.")]
     modules = [importlib.import_module(name) for name in names if ".rules." in name]
-    return [module.check for module in modules if isinstance(getattr(module, "check", None), Rule)]
+    return [value for module in modules for value in vars(module).values() if isinstance(value, Rule)]
 
 
 ALL = _all_rules()

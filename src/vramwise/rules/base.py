@@ -1,7 +1,8 @@
 """What a rule is: a check with its severity, its examples and its documentation in one place.
 
 A rule module holds one function, decorated with `@rule(...)`, named `check`; its docstring is the documentation page
-and what `vramwise explain` prints. `bad` and `good` are the test, the page's example and the explanation in one.
+and what `vramwise explain` prints. `bad` and `good` are the test, the page's example and the explanation in one. Rules
+of one condition and one sentence can share a module: see `rows.py`.
 """
 
 from __future__ import annotations

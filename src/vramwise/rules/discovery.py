@@ -1,4 +1,4 @@
-"""Rules are found by being there: every module with a rule below a package, a folder a topic."""
+"""Rules are found by being there: every rule of every module below a package, a folder a topic."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vramwise.rules.base import TOPICS, Rule
 
 @cache
 def rules_below(package: str) -> tuple[Rule, ...]:
-    """The rules of a package such as `vramwise.rules`, topic by topic, in each by file name."""
+    """The rules of a package such as `vramwise.rules`, topic by topic, in each by id."""
     return tuple(rule for topic in _topics(package) for rule in _rules(f"{package}.{topic}"))
 
 
@@ -21,10 +21,10 @@ def _topics(package: str) -> list[str]:
 
 
 def _rules(folder: str) -> list[Rule]:
-    """A module that only helps rules has none."""
-    names = sorted(found.name for found in iter_modules(import_module(folder).__path__))
-    found = [getattr(import_module(f"{folder}.{name}"), "check", None) for name in names]
-    return [rule for rule in found if isinstance(rule, Rule)]
+    """A module holds one rule, several as rows, or none if it only helps others."""
+    modules = [import_module(f"{folder}.{found.name}") for found in iter_modules(import_module(folder).__path__)]
+    rules = [value for module in modules for value in vars(module).values() if isinstance(value, Rule)]
+    return sorted(rules, key=lambda rule: rule.id)
 
 
 def common_rules() -> tuple[Rule, ...]:

@@ -1,0 +1,97 @@
+"""Axolotl's own rules of one condition and one sentence: attention."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from vramwise.rules.base import delete_key, insert_key, safe, set_key, unsafe
+from vramwise.rules.rows import row
+from vramwise.types import Fix, RunSpec, Severity
+
+_row = partial(row, topic="attention")
+
+gemma4_hybrid_other_attention = _row(
+    id="gemma4-hybrid-other-attention",
+    text="""`gemma4_hybrid_attn_impl` with another backend than FlashAttention 2.
+
+    The hybrid runs Gemma 4's sliding-window layers under FlashAttention 2 and swaps the global layers to sdpa. Any
+    other `attn_implementation` is refused; leaving it out means FlashAttention 2.
+    """,
+    bad="base_model: google/gemma-4-31B\ngemma4_hybrid_attn_impl: true\nattn_implementation: sdpa\n",
+    good="base_model: google/gemma-4-31B\ngemma4_hybrid_attn_impl: true\nattn_implementation: flash_attention_2\n",
+    when=lambda run: (
+        run.config.get("gemma4_hybrid_attn_impl")
+        and (run.config.get("attn_implementation") or "flash_attention_2") != "flash_attention_2"
+    ),
+    key="attn_implementation",
+    message=lambda run: (
+        f"gemma4_hybrid_attn_impl runs on flash_attention_2, not on {run.config.get('attn_implementation')}: "
+        "Axolotl stops"
+    ),
+    fix=unsafe("Use flash_attention_2", set_key("attn_implementation", "flash_attention_2")),
+)
+
+
+def _attention_key(run: RunSpec) -> str:
+    return run.origins["attn_implementation"].key or "attn_implementation"
+
+
+def _pad(run: RunSpec) -> Fix:
+    beside = "sequence_len" if "sequence_len" in run.config else _attention_key(run)
+    return safe("Pad every batch to sequence_len", insert_key("pad_to_sequence_len", True, beside=beside))
+
+
+sage_without_padding = _row(
+    id="sage-without-padding",
+    severity=Severity.WARNING,
+    text="""SageAttention on rows of changing length.
+
+    SageAttention quantises attention block by block. On unpacked rows that are padded only to the longest of the batch,
+    Axolotl's authors have seen the loss explode. Rows padded to `sequence_len`, or packed ones, train normally.
+    """,
+    bad="attn_implementation: sage\nadapter: lora\nsequence_len: 2048\n",
+    good="attn_implementation: sage\nadapter: lora\nsequence_len: 2048\npad_to_sequence_len: true\n",
+    when=lambda run: (
+        run.kernels.attn_implementation == "sage"
+        and not run.shapes.sample_packing
+        and not run.shapes.pad_to_sequence_len
+    ),
+    key=_attention_key,
+    message="sage attention without sample_packing or pad_to_sequence_len: the loss has been seen to explode",
+    fix=_pad,
+)
+
+
+def _without_varlen(run: RunSpec) -> str:
+    major, minor = run.target.torch
+    reasons = (
+        (not run.shapes.sample_packing, "it only affects packed rows, and sample_packing is off"),
+        (run.target.torch < (2, 10), f"it needs torch 2.10, and this is torch {major}.{minor}"),
+        (
+            run.kernels.attn_implementation != "sdpa",
+            f"it needs sdpa, and attention is {run.kernels.attn_implementation}",
+        ),
+    )
+    return "; ".join(reason for applies, reason in reasons if applies)
+
+
+sdpa_varlen_ignored = _row(
+    id="sdpa-varlen-ignored",
+    severity=Severity.WARNING,
+    text="""`sdpa_varlen` is on but does nothing.
+
+    `sdpa_varlen` lets sdpa take packed rows without building a mask of sequence_len × sequence_len for each row. It
+    needs packed rows, a torch that has the kernel (2.10 and newer) and the sdpa backend; otherwise it is ignored, and
+    packed rows under sdpa pay for the full mask.
+
+    Left out, it turns itself on where it works. On an older torch use flash_attention_2 for packed rows, or upgrade.
+    """,
+    bad="attn_implementation: sdpa\nsdpa_varlen: true\nsample_packing: true\n",
+    good="attn_implementation: sdpa\nsdpa_varlen: true\nsample_packing: true\n",
+    options="--torch 2.9",
+    good_options="--torch 2.10",
+    when=lambda run: run.config.get("sdpa_varlen") and _without_varlen(run),
+    key="sdpa_varlen",
+    message=lambda run: f"sdpa_varlen: true has no effect: {_without_varlen(run)}",
+    fix=safe("Delete sdpa_varlen", delete_key("sdpa_varlen")),
+)

@@ -1,0 +1,229 @@
+"""Axolotl's own rules of one condition and one sentence: sharding."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from vramwise.rules.base import delete_key, insert_key, safe, set_key, unsafe
+from vramwise.rules.rows import row
+from vramwise.trainers.axolotl.remedies import written_key
+from vramwise.trainers.axolotl.schema import schema_of
+from vramwise.types import RunSpec, Severity
+
+_EFFICIENT = "fsdp_config.cpu_ram_efficient_loading"
+_PINNED = "fsdp_config.cpu_offload_pin_memory"
+_POLICY = "fsdp_config.auto_wrap_policy"
+_SIZE = "fsdp_config.min_num_params"
+_TORCH_DEFAULT = 100_000_000  # torch's size_based_auto_wrap_policy
+
+_row = partial(row, topic="sharding")
+
+deepcompile_without_deepspeed = _row(
+    id="deepcompile-without-deepspeed",
+    text="""`deepcompile` without DeepSpeed.
+
+    DeepCompile is a part of DeepSpeed; Axolotl stops when no `deepspeed` file is named. Name one, or use
+    `torch_compile`.
+    """,
+    bad="base_model: meta-llama/Llama-3.2-1B\ndeepcompile: true\n",
+    good="base_model: meta-llama/Llama-3.2-1B\ndeepcompile: true\ndeepspeed: deepspeed_configs/zero3.json\n",
+    options="--gpus 2",
+    when=lambda run: run.config.get("deepcompile") and not run.config.get("deepspeed"),
+    key="deepcompile",
+    message="deepcompile is a part of DeepSpeed, and deepspeed is not set: Axolotl stops",
+    fix=unsafe("Remove deepcompile", delete_key("deepcompile")),
+)
+
+deepspeed_file_missing = _row(
+    id="deepspeed-file-missing",
+    severity=Severity.INFO,
+    text="""The DeepSpeed file is not here, so its ZeRO stage is not known.
+
+    The stage decides what is split across the GPUs: optimizer state (1), gradients too (2), weights too (3). A file
+    beside the config or under the current folder is read, and the names that Axolotl ships (`zero1.json`,
+    `zero3_bf16.json`…) are understood without it. For any other, stage 2 without offload is assumed.
+    """,
+    bad="base_model: meta-llama/Llama-3.2-1B\ndeepspeed: configs/our-cluster.json\n",
+    good="base_model: meta-llama/Llama-3.2-1B\ndeepspeed: deepspeed_configs/zero3.json\n",
+    options="--gpus 2",
+    beyond_trainer="Says what could not be judged: the stage decides most of what a GPU has to hold.",
+    when=lambda run: run.origins["sharding"].kind == "assumed",
+    key="deepspeed",
+    message=lambda run: (
+        f"deepspeed {run.config.get('deepspeed')} cannot be read from here: its ZeRO stage is not known, stage 2 is "
+        "assumed"
+    ),
+)
+
+
+def _fsdp_key(run: RunSpec) -> str:
+    return "fsdp_config" if schema_of(run).since("0.20.0") else "fsdp"
+
+
+falcon_fsdp = _row(
+    id="falcon-fsdp",
+    text="""A Falcon model under FSDP.
+
+    Axolotl stops when `falcon` is in the name of the base model and `fsdp_config` is set; up to 0.19 its check looks at
+    the old key `fsdp` only. Shard Falcon with DeepSpeed, or train it with an adapter on each GPU.
+    """,
+    bad="base_model: tiiuae/falcon-7b\nfsdp_config:\n  reshard_after_forward: true\n",
+    good="base_model: tiiuae/falcon-7b\ndeepspeed: deepspeed_configs/zero2.json\n",
+    options="--gpus 2",
+    when=lambda run: run.config.get(_fsdp_key(run)) and "falcon" in (run.base_model or "").lower(),
+    key=_fsdp_key,
+    message=lambda run: f"{_fsdp_key(run)} with {run.base_model}: Axolotl does not support FSDP for Falcon and stops",
+)
+
+
+def _staged_on_the_cpu(run: RunSpec) -> bool:
+    if not schema_of(run).since("0.20.0"):
+        return False
+    return bool(run.config.get("qlora_sharded_model_loading", run.adapter.kind == "qlora"))
+
+
+fsdp2_efficient_loading_4bit = _row(
+    id="fsdp2-efficient-loading-4bit",
+    text="""FSDP2 loads a 4-bit base with `cpu_ram_efficient_loading`.
+
+    Efficient loading reads the weights on rank 0 only and scatters them. Under 4 bits rank 0 holds packed weights
+    while the others expect unpacked shapes, and the scatter hangs. Axolotl 0.19 stops; 0.18 runs into the hang. Off,
+    every rank reads the checkpoint: more host memory while loading, the same training.
+
+    Since 0.20 rank 0 quantises on its CPU (`qlora_sharded_model_loading`, on by itself with `adapter: qlora`), which
+    works; without it Axolotl stops as before.
+    """,
+    bad=(
+        "base_model: meta-llama/Llama-3.2-1B\nadapter: qlora\nload_in_4bit: true\n"
+        "fsdp_version: 2\nfsdp_config:\n  cpu_ram_efficient_loading: true\n"
+    ),
+    good=(
+        "base_model: meta-llama/Llama-3.2-1B\nadapter: qlora\nload_in_4bit: true\n"
+        "fsdp_version: 2\nfsdp_config:\n  cpu_ram_efficient_loading: false\n"
+    ),
+    options="--gpus 2 --with axolotl==0.19.0",
+    when=lambda run: (
+        run.sharding.kind == "fsdp2"
+        and run.config.get(_EFFICIENT)
+        and run.config.get("load_in_4bit")
+        and not _staged_on_the_cpu(run)
+    ),
+    key=_EFFICIENT,
+    message="cpu_ram_efficient_loading with load_in_4bit under FSDP2 hangs at the scatter: Axolotl stops",
+    fix=lambda run: safe("Load on every rank", set_key(written_key(run, _EFFICIENT), False)),
+)
+
+fsdp2_torch_too_old = _row(
+    id="fsdp2-torch-too-old",
+    text="""FSDP2 on a torch before 2.7.
+
+    Axolotl relies on the `fully_shard` of torch 2.7 for FSDP2. Up to 0.20 it refuses anything older; since then it
+    installs with newer versions only and does not look: sharding fails when the model is wrapped. Upgrade torch.
+    """,
+    bad="base_model: meta-llama/Llama-3.2-1B\nfsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n",
+    good="base_model: meta-llama/Llama-3.2-1B\nfsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n",
+    options="--gpus 2 --torch 2.6",
+    good_options="--gpus 2 --torch 2.7",
+    when=lambda run: run.sharding.kind == "fsdp2" and run.config.get("fsdp_config") and run.target.torch < (2, 7),
+    key="fsdp_version",
+    near=("fsdp_config",),
+    message=lambda run: (
+        f"FSDP2 needs torch 2.7, the target has {'.'.join(str(part) for part in run.target.torch)}: "
+        f"{'sharding fails when the model is wrapped' if schema_of(run).since('0.21.0') else 'Axolotl stops'}"
+    ),
+)
+
+
+def _must_pin(run: RunSpec) -> str | None:
+    if run.sharding.kind == "fsdp1":
+        return "FSDP1 always pins offloaded parameters"
+    offloads = run.config.get("fsdp_config.offload_params")
+    return None if offloads else "offload_params is not on, so nothing is offloaded"
+
+
+fsdp_offload_pin_memory = _row(
+    id="fsdp-offload-pin-memory",
+    text="""Pinned memory is turned off for an offload that does not happen, or that cannot do without.
+
+    `cpu_offload_pin_memory: false` lets offloaded parameters be swapped out on a host short of memory. FSDP1 always
+    pins, and without `offload_params` nothing is offloaded: Axolotl stops in both cases. Pinning, the default, changes
+    no result.
+    """,
+    bad=(
+        "base_model: meta-llama/Llama-3.2-1B\nfsdp_version: 2\n"
+        "fsdp_config:\n  cpu_offload_pin_memory: false\n  reshard_after_forward: true\n"
+    ),
+    good=(
+        "base_model: meta-llama/Llama-3.2-1B\nfsdp_version: 2\n"
+        "fsdp_config:\n  cpu_offload_pin_memory: false\n  offload_params: true\n"
+    ),
+    options="--gpus 2",
+    when=lambda run: run.config.get(_PINNED) is False and _must_pin(run),
+    key=_PINNED,
+    message=lambda run: f"cpu_offload_pin_memory: false, but {_must_pin(run)}: Axolotl stops",
+    fix=lambda run: safe("Pin, as by default", set_key(written_key(run, _PINNED), True)),
+)
+
+fsdp_size_wrap_without_size = _row(
+    id="fsdp-size-wrap-without-size",
+    text="""FSDP wraps modules by size, and no size is given.
+
+    `auto_wrap_policy: SIZE_BASED_WRAP` shards every module above `min_num_params` parameters as a unit; Axolotl stops
+    without the number. The unit is what is gathered at once: the larger, the more memory at the peak.
+    TRANSFORMER_BASED_WRAP takes the model's layers as units and needs no number.
+    """,
+    bad="base_model: meta-llama/Llama-3.2-1B\nfsdp_version: 2\nfsdp_config:\n  auto_wrap_policy: SIZE_BASED_WRAP\n",
+    good=(
+        "base_model: meta-llama/Llama-3.2-1B\nfsdp_version: 2\n"
+        "fsdp_config:\n  auto_wrap_policy: SIZE_BASED_WRAP\n  min_num_params: 100000000\n"
+    ),
+    options="--gpus 2",
+    when=lambda run: run.config.get(_POLICY) == "SIZE_BASED_WRAP" and run.config.get(_SIZE) is None,
+    key=_POLICY,
+    message="auto_wrap_policy SIZE_BASED_WRAP without min_num_params: Axolotl stops",
+    fix=lambda run: unsafe(
+        f"Wrap modules from {_TORCH_DEFAULT} parameters on, torch's own default",
+        insert_key(written_key(run, _SIZE), _TORCH_DEFAULT, beside=written_key(run, _POLICY)),
+    ),
+)
+
+gpt_oss_efficient_loading = _row(
+    id="gpt-oss-efficient-loading",
+    text="""An MXFP4 checkpoint (gpt-oss) is loaded with `cpu_ram_efficient_loading`.
+
+    With `model_quantization_config: Mxfp4Config` the weights are unpacked while they are read, which has to happen on
+    every rank; efficient loading reads them on rank 0 only. Axolotl stops. Off, loading needs more host memory and
+    the training is the same.
+    """,
+    bad=(
+        "base_model: openai/gpt-oss-20b\nmodel_quantization_config: Mxfp4Config\n"
+        "fsdp_version: 2\nfsdp_config:\n  cpu_ram_efficient_loading: true\n"
+    ),
+    good=(
+        "base_model: openai/gpt-oss-20b\nmodel_quantization_config: Mxfp4Config\n"
+        "fsdp_version: 2\nfsdp_config:\n  cpu_ram_efficient_loading: false\n"
+    ),
+    options="--gpus 2",
+    when=lambda run: (
+        run.config.get("model_quantization_config") == "Mxfp4Config" and run.config.get(_EFFICIENT) is True
+    ),
+    key=_EFFICIENT,
+    message="cpu_ram_efficient_loading of an Mxfp4Config model under FSDP is not supported: Axolotl stops",
+    fix=lambda run: safe("Load on every rank", set_key(written_key(run, _EFFICIENT), False)),
+)
+
+vllm_mode_unset = _row(
+    id="vllm-mode-unset",
+    severity=Severity.INFO,
+    text="""vLLM is used, but not said where.
+
+    `trl.use_vllm: true` without `vllm_mode` means `server`: training connects to a vLLM server that you start
+    yourself on other cards, and waits for it. `colocate` shares the training card. Write the one you mean.
+    """,
+    bad="rl: grpo\nmicro_batch_size: 4\ntrl:\n  use_vllm: true\n  num_generations: 4\n",
+    good="rl: grpo\nmicro_batch_size: 4\ntrl:\n  use_vllm: true\n  vllm_mode: server\n  num_generations: 4\n",
+    when=lambda run: run.config.get("trl.use_vllm") and not run.config.get("trl.vllm_mode"),
+    key="trl.use_vllm",
+    message="trl.use_vllm without vllm_mode means server: training waits for a vLLM server on other cards",
+    fix=safe("Write the default: vllm_mode server", insert_key("trl.vllm_mode", "server", beside="trl.use_vllm")),
+)

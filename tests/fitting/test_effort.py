@@ -8,16 +8,18 @@ from small_runs import LORA, fitted, small
 from vramwise.variants.effort import Effort, OutOfEffort
 from vramwise.variants.search.beyond import SLOWER, UNTRIED
 from vramwise.verbs import finding_figures as figures
-from vramwise.verbs.fitting import fit, rows_that_fit, way_out
+from vramwise.verbs.fitting.fastest import fit_subject as fit
+from vramwise.verbs.fitting.shorter_rows import rows_that_fit
+from vramwise.verbs.fitting.ways_out import way_out
 
 MANY = LORA.replace("gradient_accumulation_steps: 4", "gradient_accumulation_steps: 1000000")
 WIDE = LORA.replace("sample_packing: true\npad_to_sequence_len: true\n", "").replace("1024", "2048")
 
 
 def limit(monkeypatch, units):
-    for module in ("figures", "fitting.fit", "fitting.largest", "fitting.rows", "fitting.ways_out"):
+    for module in ("finding_figures", "fitting.fastest", "fitting.largest", "fitting.shorter_rows", "fitting.ways_out"):
         for name in ("ANSWER", "BESIDE", "OPENED", "REMEDY"):
-            monkeypatch.setattr(import_module(f"vramwise.{module}"), name, units, raising=False)
+            monkeypatch.setattr(import_module(f"vramwise.verbs.{module}"), name, units, raising=False)
 
 
 def test_effort_stops_at_its_limit():

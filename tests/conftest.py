@@ -19,8 +19,12 @@ settings.load_profile("steady")
 
 
 def pytest_collection_finish():
-    """What was collected lives as long as the run: the garbage collector need not look at it again and again."""
+    """What was collected lives as long as the run: the garbage collector need not look at it again and again.
+
+    It comes as seldom as in the program itself, whose runs are made of many small objects.
+    """
     gc.freeze()
+    gc.set_threshold(100_000, 50, 50)
 
 
 @pytest.fixture(autouse=True)

@@ -49,6 +49,7 @@ class Outcome:
 
 
 def main() -> int:
+    """Measure the inputs that are asked for and print a line for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="only inputs whose name has these words")
     parser.add_argument("--issue", action="store_true", help="only the inputs that the bounds were asked for with")

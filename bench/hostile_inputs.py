@@ -181,21 +181,26 @@ def nulls(folder: Path) -> Command:
 
 
 def wide_csv() -> Iterator[bytes]:
+    """A header of 300,000 columns over rows of two cells."""
     yield ",".join(f"c{number}" for number in range(300_000)).encode() + b"\n"
     yield b"a,b\n" * 200_000
 
 
 def launch_file(folder: Path) -> Command:
+    """A file for accelerate that nests 100,000 deep."""
     (folder / "launch.yaml").write_text("{" * 100_000)
     (folder / "config.yaml").write_text(TRL)
     return ["fit", str(folder / "config.yaml"), "--gpu", "24GB"]
 
 
 def accumulation(verb: str) -> Make:
+    """A million micro-batches a step."""
     return lambda folder: [verb, _config(folder, "some/data", steps=1_000_000), *CARD]
 
 
 def plain(text: str, *command: str) -> Make:
+    """A command on an ordinary config."""
+
     def make(folder: Path) -> Command:
         (folder / "config.yaml").write_text(text)
         return [str(folder / "config.yaml") if word == "FILE" else word for word in command]
@@ -238,6 +243,7 @@ def model_config(extra: Callable[[], bytes]) -> Make:
 
 
 def tokenizer_of(text: Callable[[], bytes]) -> Make:
+    """A model with this tokenizer.json, and data to count."""
     return lambda folder: _model(folder, json.dumps(MODEL).encode(), text())
 
 
@@ -330,7 +336,7 @@ def _stacks() -> bytes:
 
 
 def _trace(row: str, count: int) -> bytes:
-    return ('{"events": [' + ",".join(row % {"n": number} for number in range(count)) + "]}").encode()
+    return ('{"events": [' + ",".join(row % {"n": number} for number in range(1, count + 1)) + "]}").encode()
 
 
 def _lock() -> bytes:
@@ -465,7 +471,7 @@ NEW: dict[str, Make | None] = {
     "pickle: 31 million memo gets, replay": written("replay", "a.pickle", _memo_gets),
     "pickle: wide texts, diagnose": written("diagnose", "a.pickle", _long_texts, "--snapshot", "FILE"),
     "pickle: 80,000 stacks, diagnose": written("diagnose", "a.pickle", _stacks, "--snapshot", "FILE"),
-    "trace: 1.2 million allocs on 3 streams, replay": written(
+    "trace: 1.2 million allocations, replay": written(
         "replay", "a.json", lambda: _trace('["alloc",%(n)d0000,5000,0]', 1_200_000)
     ),
     "trace: 1 million segment_map, diagnose": written(
@@ -491,13 +497,13 @@ NEW: dict[str, Make | None] = {
     "tokenizer.json: 60 MB of brackets": tokenizer_of(lambda: b"[" * 60_000_000),
     "tokenizer.json: a slow pattern": tokenizer_of(_slow_pattern),
     "lengths: 60 MB of numbers": _lengths(lambda: b"1000\n" * 12_000_000),
-    "lengths: 1.9 million numbers": _lengths(lambda: b"1000\n900\n" * 950_000),
+    "lengths: 1 million numbers": _lengths(lambda: b"1000\n900\n" * 499_000),
     "lengths: vertical tabs": _lengths(lambda: b"\x0b" * 60_000_000),
     "lengths: one row of 30 million numbers": _lengths(lambda: b'{"input_ids": [' + b"1," * 30_000_000 + b"1]}"),
     "lengths: nested 900 deep": _lengths(
         lambda: b'{"a":' + b"[" * 900 + b'"a",' * 9_000_000 + b'"a"' + b"]" * 900 + b"}"
     ),
-    "lengths: 1.9 million rows": _lengths(lambda: b'{"length": 9, "a": [1]}\n' * 1_900_000),
+    "lengths: 1 million rows": _lengths(lambda: b'{"length": 9, "a": [1]}\n' * 990_000),
     "uv.lock of 15 MB": _stack_file(_lock),
     "uv.lock of 60 MB": _stack_file(lambda: _lock() * 4),
     "requirements of one line of 15 MB": _stack_file(lambda: b"torch[" + b"a" * 15_000_000),

@@ -233,3 +233,55 @@ def test_there_is_one_way_out():
                 wrong.append(f"{path.name}:{node.lineno} print")
         wrong += [f"{path.name} imports {name}" for name in imports(path) if name in ("click.style", "click.echo")]
     assert wrong == []
+
+
+# Calls that take in a file or a text from elsewhere, and the modules that may make them. All others go through budget/.
+READING_CALLS = {
+    *("json.load", "json.loads", "yaml.load", "yaml.safe_load", "tomllib.load", "tomllib.loads", "csv.reader"),
+    *("csv.DictReader", "pickle.load", "pickle.loads", "gzip.open", "zlib.decompress", "zlib.decompressobj"),
+    *("open", "io.open", "os.fdopen", ".open", ".read_text", ".read_bytes", "_NoNames"),
+}
+OWN = "our own files, or what we wrote a moment ago"
+READERS = {
+    "budget/child.py": "the kernel's word on our memory",
+    "budget/files.py": "the budget",
+    "budget/json_values.py": "the budget",
+    "dataset/csv_rows.py": "charges a Budget line by line",
+    "dataset/rows.py": "charges a Budget line by line",
+    "dataset/tokens_child.py": "what its parent gives, in a confined process",
+    "diagnosis/reading.py": "a log is streamed in pieces of a mebibyte",
+    "facts/bundled.py": OWN,
+    "facts/hub_request.py": "an answer, read up to a bound",
+    "files.py": "configs up to CONFIG_BYTES; what is to be written",
+    "mcp/clients.py": "a list of servers of the user's own, read with read_file",
+    "page/answers.py": "what the page itself asks",
+    "page/failures.py": OWN,
+    "page/views.py": OWN,
+    "mcp/arguments.py": OWN,
+    "practice/entries.py": OWN,
+    "project.py": "up to a million characters of TOML, and keys of 100 parts",
+    "recordings/unpickle.py": "a pickle whose memory was counted",
+    "training/guard/memory_log.py": "charges a Budget line by line",
+    "training/marker.py": "digests, in pieces",
+    "training/parent/extras.py": OWN,
+    "training/parent/foreign.py": "the header of a checkpoint, up to a bound",
+    "training/parent/folder_lock.py": OWN,
+    "training/parent/journal.py": OWN,
+    "training/worker/longest.py": OWN,
+    "training/worker/rows.py": "train reads all of its data",
+}
+
+
+def reading_calls(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            found |= {called, f".{called.rpartition('.')[2]}"} & READING_CALLS
+    return found
+
+
+def test_whoever_reads_is_known_and_bounded():
+    """A new reader of files goes through budget/, or is listed here with the bound that it has."""
+    readers = {path.relative_to(SOURCE).as_posix() for path in modules() if reading_calls(path)}
+    assert readers == set(READERS)

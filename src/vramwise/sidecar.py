@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vramwise.budget import limits, parse_json, read_file
-from vramwise.budget.json_values import OverBudget
+from vramwise.budget.json_values import OverBudget, TooDeep
 from vramwise.documents.document import parse_value
 from vramwise.errors import ConfigError, VramwiseError
 from vramwise.units import mib
@@ -37,6 +37,8 @@ def _read_mapping(path: Path) -> Mapping[str, Any] | None:
         if path.stat().st_size > limits.CONFIG_BYTES:
             raise ConfigError(f"{path}, which it names, is larger than {mib(limits.CONFIG_BYTES)}: no config is")
         content = _parsed(read_file(path, limits.CONFIG_BYTES, "a config"), path.suffix in (".yaml", ".yml"))
+    except TooDeep as error:
+        raise ConfigError(f"{path}, which it names, is not read: {error}") from error
     except (OSError, ValueError):
         return None
     except OverBudget as error:
@@ -53,7 +55,7 @@ def _parsed(data: bytes, is_yaml: bool) -> Any:
     """The value of a file, None where it has none; remembered, because a search asks for it with every variant."""
     try:
         return parse_value(data.decode("utf-8")) if is_yaml else parse_json(data.decode("utf-8"))
-    except OverBudget:
+    except (OverBudget, TooDeep):
         raise
     except (ValueError, VramwiseError):
         return None

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from installed import need
-from vramwise.budget import Budget
+from vramwise.budget import Budget, limits
 from vramwise.dataset.reading import read_blocks, read_named
 from vramwise.dataset.samples import samples_of
 from vramwise.dataset.tokens import count_tokens
@@ -243,3 +243,109 @@ def test_rows_that_say_their_labels_are_taken_at_their_word(tmp_path):
     found = read_named(str(written(tmp_path / "data.jsonl", rows)))
     assert found.labelled_by == {name: [4, 3, 10] for name in ("all", "completions", "answers", "last_answer")}
     assert read_named(str(written(tmp_path / "plain.jsonl", [{"text": TEXT}]))).labelled_by is None
+
+
+def bounded(monkeypatch, **bounds):
+    """Smaller bounds, so that small files are past them."""
+    values = {"size_bytes": 10**6, "rows": 10**6, "lines": 10**6, "values_bytes": 10**9, **bounds}
+    monkeypatch.setattr(Budget.__init__, "__defaults__", tuple(values.values()))
+
+
+def test_blank_lines_count(tmp_path, monkeypatch):
+    bounded(monkeypatch, lines=100)
+    row = json.dumps({"text": "a" * 30}).encode() + b"\n"
+    for name, head in (("d.jsonl", row), ("d.csv", b"text\n" + b"a" * 30 + b"\n")):
+        (tmp_path / name).write_bytes(head + b"\n" * 500 + head)
+        lengths = read_named(str(tmp_path / name))
+        assert lengths.tokens == [12]
+        assert not lengths.whole
+        assert "lines of" in lengths.unread[0]
+    (tmp_path / "blank.jsonl").write_bytes(b"\n" * 500)
+    with pytest.raises(VramwiseError, match="lines hold no text"):
+        read_named(str(tmp_path / "blank.jsonl"))
+
+
+def test_a_row_that_would_take_too_much_memory_is_left_out_and_that_is_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(limits, "MEMORY_BYTES", 100_000)
+    path = written(tmp_path / "d.jsonl", [{"text": "a" * 30}, {"messages": [1] * 5000}, {"text": "b" * 60}])
+    lengths = read_named(str(path))
+    assert lengths.tokens == [12, 22]
+    assert "1 rows" in lengths.unread[0]
+    (tmp_path / "list.json").write_text(json.dumps([{"messages": [1] * 5000}]))
+    with pytest.raises(VramwiseError, match=r"one list, and its values would take .* write one row a line"):
+        read_named(str(tmp_path / "list.json"))
+
+
+def test_values_of_all_rows_together_are_bounded(tmp_path, monkeypatch):
+    bounded(monkeypatch, values_bytes=100_000)
+    lengths = read_named(str(written(tmp_path / "d.jsonl", [{"input_ids": [7] * 100}] * 1000)))
+    assert 5 < len(lengths.tokens) < 100
+    assert "of values" in lengths.unread[0]
+
+
+def test_a_csv_row_costs_the_cells_that_it_has(tmp_path, monkeypatch):
+    names = [f"c{number}" for number in range(30_000)]
+    (tmp_path / "d.csv").write_text(",".join(names) + "\n" + "aaa,bbb\n" * 2000)
+    assert len(read_named(str(tmp_path / "d.csv")).tokens) == 2000
+    bounded(monkeypatch, values_bytes=128 * 5000)
+    (tmp_path / "e.csv").write_text("text\n" + "a\n" * 10 + "," * 100_000 + "\n")
+    lengths = read_named(str(tmp_path / "e.csv"))
+    assert len(lengths.tokens) == 10
+    assert not lengths.whole
+
+
+def test_a_csv_row_longer_than_its_header_keeps_what_is_beyond(tmp_path):
+    (tmp_path / "d.csv").write_text("other\naaa,bbbbbb\n")
+    assert read_named(str(tmp_path / "d.csv")).tokens == [5]
+
+
+def nulls(path, count):
+    """One row that is a list of so many nulls: some hundred bytes."""
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    column = pyarrow.ListArray.from_arrays(pyarrow.array([0, count], pyarrow.int32()), pyarrow.nulls(count))
+    parquet.write_table(pyarrow.table({"messages": column}), path)
+
+
+def test_a_parquet_file_that_decodes_to_too_much_ends_its_own_process(tmp_path):
+    nulls(tmp_path / "d.parquet", 200_000_000)
+    assert (tmp_path / "d.parquet").stat().st_size < 2000
+    with pytest.raises(
+        VramwiseError, match=r"more than 640 MiB of memory or 6 s: write the rows as jsonl|hold no text"
+    ):
+        read_named(str(tmp_path / "d.parquet"))
+
+
+def test_parquet_rows_are_what_jsonl_rows_are(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    rows = [{"messages": TALK, "picture": b"\xff" * 50, "n": number} for number in range(600)]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "d.parquet")
+    written(tmp_path / "d.jsonl", [{"messages": TALK, "n": number} for number in range(600)])
+    one, other = (read_named(str(tmp_path / name)) for name in ("d.parquet", "d.jsonl"))
+    assert one.tokens == other.tokens
+    assert one.labelled_by == other.labelled_by
+
+
+def test_what_could_not_be_read_is_read_once(tmp_path, monkeypatch):
+    from vramwise.dataset import reading
+
+    read = []
+    monkeypatch.setattr(reading, "read_rows", lambda *_: read.append(1) or iter(()))
+    path = written(tmp_path / "once.jsonl", [{"score": 1}])
+    for _ in range(3):
+        with pytest.raises(VramwiseError, match="holds no text"):
+            read_named(str(path))
+    assert read == [1]
+
+
+def test_check_says_what_of_the_data_it_did_not_read(tmp_path, vramwise):
+    (tmp_path / "blank.jsonl").write_bytes(b"{" * 100)
+    config = tmp_path / "c.yaml"
+    lines = ["base_model: NousResearch/Meta-Llama-3-8B", "adapter: lora", "sequence_len: 512", "micro_batch_size: 1"]
+    config.write_text("\n".join([*lines, f"datasets: [{{path: {tmp_path / 'blank.jsonl'}, type: chat_template}}]\n"]))
+    result = vramwise("check", config, "--gpu", "h100")
+    assert "note: the data is not read: " in result.stderr
+    assert "Traceback" not in result.output

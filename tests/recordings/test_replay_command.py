@@ -109,3 +109,31 @@ def test_a_hostile_file_is_exit_code_2(vramwise, tmp_path):
     assert result.exit_code == 2
     assert "nothing was run" in str(result.exception)
     assert not (tmp_path / "ran").exists()
+
+
+def test_what_a_long_recording_leaves_out_is_said(vramwise, monkeypatch):
+    from vramwise.recordings import reader
+
+    monkeypatch.setattr(reader.read_recording, "__defaults__", (None, 20_000))
+    result = vramwise("replay", DEFAULT)
+    assert "left out        the first 13," in result.output
+    assert json.loads(vramwise("replay", DEFAULT, "--format", "json").output)["events_left_out"] > 13_000
+
+
+def test_a_diagnosis_of_a_long_snapshot_says_what_it_left_out(vramwise, monkeypatch):
+    from vramwise.budget import limits
+
+    monkeypatch.setattr(limits, "DIAGNOSED_EVENTS", 20_000)
+    assert "events of the snapshot are left out" in vramwise("diagnose", "--snapshot", DEFAULT).output
+
+
+def test_segments_and_streams_count_as_several_events():
+    from vramwise.recordings.recording import collect_events
+
+    plain = [["alloc", number * 4096, 4096, 0] for number in range(1000)]
+    assert collect_events(plain, 1000).left_out == 0
+    assert collect_events([["segment_map", *one[1:]] for one in plain], 1000).left_out == 950
+    assert collect_events([[*one[:3], number] for number, one in enumerate(plain)], 1000).left_out > 990
+    frees = [[action, *one[1:]] for one in plain[:500] for action in ("free_requested", "free_completed")]
+    assert collect_events(frees, 1000).left_out == 0, "a free and its completion are two events of the file"
+    assert collect_events([["free_completed", *one[1:]] for one in plain], 1000).left_out == 500

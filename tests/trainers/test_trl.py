@@ -8,7 +8,7 @@ import yaml
 from opened import make_target, subject_of_text
 from vramwise.documents.document import parse_document
 from vramwise.documents.edit import apply_edits
-from vramwise.errors import VramwiseError
+from vramwise.errors import ConfigError, VramwiseError
 from vramwise.sidecar import read_side_files
 from vramwise.subject import on_target
 from vramwise.trainers.recognise import Foreign, recognise
@@ -204,6 +204,21 @@ def test_an_accelerate_file_is_read(tmp_path):
     assert missing.origins["sharding"].kind == "assumed"
     (tmp_path / "broken.yaml").write_text("a: [")
     assert read_side_files(("broken.yaml",), str(tmp_path / "x.yaml")) == {"broken.yaml": None}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("deep.yaml", "{" * 100_000, "nested more than 64 levels deep"),
+        ("many.yaml", "a: [" + "1," * 30_000 + "1]", "more than 20,000 values"),
+        ("large.yaml", "# comment\n" * 200_000, "larger than 1 MiB"),
+        ("deep.json", '{"a":' * 100_000, "nested too deeply"),
+    ],
+)
+def test_a_side_file_past_a_bound_is_an_error_at_once(tmp_path, name, content, said):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ConfigError, match=said):
+        read_side_files((name,), str(tmp_path / "x.yaml"))
 
 
 ROUND_TRIP = {

@@ -163,3 +163,9 @@ def test_text_and_arrow_are_read_where_they_are_named(folder):
     assert read_rows({"path": str(arrow), "ds_type": "arrow"}, folder) == [{"text": "three"}]
     with pytest.raises(VramwiseError, match="ds_type may name one"):
         read_rows({"path": "lines.txt"}, folder)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a device of Unix")
+def test_a_device_is_a_sentence(folder):
+    with pytest.raises(VramwiseError, match="is a device or a pipe"):
+        read_rows({"path": "/dev/zero"}, folder)

@@ -169,6 +169,7 @@ def test_sigterm_saves_and_ends(tmp_path, launcher):
     assert not (tmp_path / ".pids").exists()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("number", range(10))
 def test_kill_9_at_any_moment_loses_nothing(tmp_path, undisturbed, number):
     """Supervisor or worker, while stepping or in the middle of a save: the same command again ends at the same place."""

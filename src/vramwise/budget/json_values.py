@@ -9,14 +9,20 @@ from vramwise.budget import limits
 from vramwise.errors import ConfigError
 from vramwise.units import mib
 
-# What CPython takes for an object, an entry of it, a list, and one more value with its place in a list.
-_COSTS = ((b"{", 80), (b":", 150), (b"[", 104), (b",", 44))
+# What CPython takes for an object, an entry of it, a list, one more value with its place in a list, and half a text.
+_COSTS = ((b"{", 80), (b":", 150), (b"[", 104), (b",", 44), (b'"', 16))
+# No byte costs more than a colon in a text of wide characters.
+_MOST_A_BYTE = 160
 # UTF-8 begins a character with one of these where Python's text takes four bytes for each; all others do not.
 _NOT_WIDE = bytes(range(0xF0))
 
 
 class OverBudget(ConfigError):  # noqa: N818 (it reads as what happened)
     """A text past a bound: it is within its bytes, but nests too deep or would take too much memory as values."""
+
+
+class TooDeep(ValueError):  # noqa: N818 (it reads as what is the matter)
+    """A text that nests deeper than Python follows."""
 
 
 def json_memory_bytes(data: bytes) -> int:
@@ -39,13 +45,21 @@ def parse_json(data: bytes | str, needed_bytes: int | None = None) -> Any:
 
     `needed_bytes`: what `json_memory_bytes` said, where the caller asked already.
     """
-    data = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
-    needed = json_memory_bytes(data) if needed_bytes is None else needed_bytes
-    if needed > limits.MEMORY_BYTES:
-        raise OverBudget(
-            f"its values would take {mib(needed)} of memory; at most {mib(limits.MEMORY_BYTES)} is used for one text"
+    if needed_bytes is None:
+        needed_bytes = (
+            0
+            if _is_short(data)
+            else json_memory_bytes(data if isinstance(data, bytes) else data.encode("utf-8", "surrogatepass"))
         )
+    if needed_bytes > limits.MEMORY_BYTES:
+        most = mib(limits.MEMORY_BYTES)
+        raise OverBudget(f"its values would take {mib(needed_bytes)} of memory; at most {most} is used for one text")
     try:
         return json.loads(data)
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        raise TooDeep("it is nested too deeply") from None
+
+
+def _is_short(data: bytes | str) -> bool:
+    """Whether a text is within the bound whatever is in it: counting costs more than parsing a line does."""
+    return len(data) * (1 if isinstance(data, bytes) else 4) * _MOST_A_BYTE < limits.MEMORY_BYTES

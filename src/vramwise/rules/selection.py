@@ -17,9 +17,11 @@ def select_rules(rules: Sequence[Rule], *, select: Iterable[str] = (), ignore: I
 
 
 def find_rule(rules: Sequence[Rule], rule_id: str) -> Rule:
-    """One rule by id."""
-    _ids([rule_id], {rule.id for rule in rules})
-    return next(rule for rule in rules if rule.id == rule_id.strip())
+    """One rule by id. Raises a VramwiseError where there is none, or where several are named."""
+    found = _ids([rule_id], {rule.id for rule in rules})
+    if len(found) != 1:
+        raise VramwiseError(f"'{rule_id}' does not name one rule: `vramwise rules` lists them")
+    return next(rule for rule in rules if rule.id in found)
 
 
 def _ids(names: Iterable[str], known: set[str]) -> set[str]:

@@ -20,9 +20,9 @@ CHARACTER = 1
 JUDGED = 1_500  # a variant that the rules judge
 
 # Up to here further predictions may be made for a finding, `predict`'s remedy or a fix.
-REMEDY = 6_500_000
+REMEDY = 6_000_000
 # Up to here `fit` looks for the answer; then for what else would do; then for what each word of --allow would give.
-ANSWER, BESIDE, OPENED = 13_000_000, 14_000_000, 15_500_000
+ANSWER, BESIDE, OPENED = 11_000_000, 12_000_000, 13_000_000
 NO_LIMIT = 2**62
 # Where the run itself has more events than this, each further prediction takes half a second: none is made for a
 # finding or a remedy.

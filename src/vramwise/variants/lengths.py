@@ -11,11 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vramwise.budget import Budget, json_memory_bytes, parse_json
+from vramwise.budget import json_memory_bytes, limits, parse_json
 from vramwise.budget.json_values import OverBudget
 from vramwise.errors import VramwiseError
 from vramwise.ghost.loops.batches import BatchShape, from_lengths, labels_in, largest, rows_a_sample
 from vramwise.types import RunSpec
+from vramwise.units import gib
 from vramwise.variants.packing import packed_batches
 from vramwise.variants.shuffling import permutation
 
@@ -26,8 +27,8 @@ _USUAL_MULTIPLE = 64
 # A sample longer than this is a mistake.
 _LONGEST = 2**31 - 1
 _LONGEST_DIGITS = 100  # zeros before a number included
-# More samples than anybody simulates; as many as fit into some hundred megabytes.
-_MOST_LINES = 2_000_000
+# More samples than anybody simulates: reading one and making batches of it takes 6 µs.
+_MOST_LINES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +77,9 @@ def parse_lengths(text: str, name: str) -> Lengths:
         return Lengths(tokens=[length for number, line in lines for length in _pair(line, name, number)], pairs=True)
     if not lines[0][1].startswith("{"):
         return Lengths(tokens=[_whole(line, name, number) for number, line in lines])
+    if json_memory_bytes(text.encode("utf-8", "surrogatepass")) > limits.DATA_VALUES_BYTES:
+        most = gib(limits.DATA_VALUES_BYTES)
+        raise VramwiseError(f"{name}: its samples take more than {most} as values: give the lengths alone, one a line")
     return _of_samples(lines, name)
 
 
@@ -84,9 +88,8 @@ def _of_samples(lines: Sequence[tuple[int, str]], name: str) -> Lengths:
     tokens: list[int] = []
     labelled: list[int] = []
     each = 0
-    budget = Budget()
     for number, line in lines:
-        sample = _sample(line, name, number, budget)
+        sample = _sample(line, name, number)
         found, guessed = _sample_lengths(sample, name, number)
         labelled += _labelled(sample, found, name, number)
         each = each or len(found)
@@ -100,13 +103,9 @@ def _of_samples(lines: Sequence[tuple[int, str]], name: str) -> Lengths:
     return Lengths(tokens=tokens, assumptions=(note,) if estimated else (), pairs=each == 2, labelled=labelled or None)
 
 
-def _sample(line: str, name: str, number: int, budget: Budget) -> dict[str, Any]:
-    data = line.encode("utf-8", "surrogatepass")
-    needed = json_memory_bytes(data)
-    if not budget.take(values_bytes=needed):
-        raise VramwiseError(f"{name}:{number}: more than {budget.bound} stand before this: give `length` alone")
+def _sample(line: str, name: str, number: int) -> dict[str, Any]:
     try:
-        sample = parse_json(data, needed)
+        sample = parse_json(line)
     except OverBudget as error:
         raise VramwiseError(f"{name}:{number}: {error}: give `length` alone") from error
     except ValueError as error:

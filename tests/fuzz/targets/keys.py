@@ -54,6 +54,7 @@ def _refused(bench, data):
 
 
 def _add(verb, about, share, checks):
+    """The shares are such that the three go through the walk in about the same time."""
     add(
         name=f"keys-{verb}",
         about=f"every key of every trainer × a value of every kind → {about}",
@@ -68,7 +69,7 @@ def _add(verb, about, share, checks):
 _add(
     "check",
     "`check`: text, resolved, JSON, as a JSON file, in Python",
-    10,
+    8,
     {
         "text": _run("check", "--no-predict", "--pedantic"),
         "json": _run("check", "--no-predict", "--format", "json", how="command_json"),
@@ -81,7 +82,7 @@ _add(
 _add(
     "predict",
     "`predict`: a card, two, the embedded engine, in Python; `check --gpu` without prediction",
-    15,
+    20,
     {
         "card": _run("predict", "--gpu", "24GB", "--format", "json", how="command_json"),
         "cards": _run("predict", "--gpus", "2", "--gpu", "h100"),

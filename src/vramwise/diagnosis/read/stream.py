@@ -22,6 +22,9 @@ BEFORE_BYTES = 1 << 12
 AFTER_BYTES = 1 << 13
 # Kept back at the end of a piece, so that the lines after a hit are there.
 LOOKAHEAD_BYTES = 1 << 14
+# Such a part takes a millisecond. Of lines without end so many are looked at in full, then one now and then.
+_MOST_PARTS = 512
+_BETWEEN_PARTS_BYTES = 1 << 16
 _ANSI = re.compile(r"\x1b\[[0-9;:?<=>]*[ -/]*[@-~]|\x1b\][^\x07\x1b]{0,256}(?:\x07|\x1b\\)|\x1b[@-Z\\-_]")
 # Notebooks saved as pages put each colour into a tag; as JSON they write the escape out and quote the line.
 _TAG = re.compile(r"</?(?:span|pre|code|font|div|br|b|p)(?:\s[^<>]{0,400})?/?>")
@@ -50,6 +53,7 @@ class Totals:
     def __init__(self) -> None:
         self.lines = 0
         self.size_bytes = 0
+        self.parts = 0  # of lines that are longer than is kept of one
 
 
 def interesting_lines(stream: BinaryIO, words: Words, totals: Totals) -> Iterator[RawLine]:
@@ -62,7 +66,7 @@ def interesting_lines(stream: BinaryIO, words: Words, totals: Totals) -> Iterato
         finished = not block
         data += block
         end = len(data) if finished else _cut(data)
-        yield from _lines_in(data, end, number, words)
+        yield from _lines_in(data, end, number, words, totals)
         number += data.count(b"\n", 0, end)
         # What comes after the last line end is a line, too.
         totals.lines = number - 1 + (finished and not data.endswith(b"\n") and data != b"")
@@ -123,7 +127,7 @@ def _cut(data: bytes) -> int:
     return max(data.rfind(b"\n", 0, latest), data.rfind(b"\r", 0, latest)) + 1 or latest
 
 
-def _lines_in(data: bytes, end: int, number: int, words: Words) -> Iterator[RawLine]:
+def _lines_in(data: bytes, end: int, number: int, words: Words, totals: Totals) -> Iterator[RawLine]:
     counted = done = 0
     strong, positions = positions_of(data, end, words)
     for at in positions:
@@ -134,6 +138,9 @@ def _lines_in(data: bytes, end: int, number: int, words: Words) -> Iterator[RawL
         stop = min(_find(data, b"\n", at, high), _find(data, b"\r", at, high))
         number += data.count(b"\n", counted, start)
         counted, done = start, stop
+        if (start, stop) == (low, high):
+            totals.parts += 1
+            done += _BETWEEN_PARTS_BYTES if totals.parts > _MOST_PARTS else 0
         near = bisect_left(strong, start)
         sampled = near == len(strong) or strong[near] >= stop
         yield RawLine(number, plain(_text(data[start:stop])), data, stop, sampled)

@@ -1,0 +1,142 @@
+"""The budget for reading: what is counted, what is refused, what a confined process may take."""
+
+import gzip
+import json
+import os
+import sys
+import time
+
+import pytest
+
+from vramwise.budget import Budget, json_memory_bytes, limits, parse_json, read_file, unzipped
+from vramwise.budget.child import child_lines
+from vramwise.budget.json_values import OverBudget, TooDeep
+from vramwise.errors import VramwiseError
+
+
+def test_a_file_is_read_up_to_its_bound(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 100)
+    assert read_file(path, 100, "a test") == b"x" * 100
+    with pytest.raises(VramwiseError, match="too large for a test"):
+        read_file(path, 99, "a test")
+    with pytest.raises(VramwiseError, match="cannot be read: No such file"):
+        read_file(tmp_path / "none", 99, "a test")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pipes and devices of Unix")
+def test_devices_and_pipes_are_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", "/dev/zero"):
+        with pytest.raises(VramwiseError, match="is a device or a pipe"):
+            read_file(path, 1000, "a test")
+
+
+def test_gzip_is_unpacked_up_to_a_bound():
+    packed = gzip.compress(b"x" * 10_000)
+    assert unzipped(b"plain", 10, "a test") == b"plain"
+    assert len(unzipped(packed, 10_000, "a test")) == 10_000
+    with pytest.raises(VramwiseError, match="unpacks to more than"):
+        unzipped(packed, 9_999, "a test")
+
+
+VALUES = {
+    "numbers": [1000 + number for number in range(20_000)],
+    "floats": [number / 7 for number in range(20_000)],
+    "empty lists": [[] for _ in range(20_000)],
+    "short lists": [[1000] for _ in range(20_000)],
+    "empty objects": [{} for _ in range(20_000)],
+    "small objects": [{"a": 1000} for _ in range(20_000)],
+    "one object": {f"key {number}": number + 1000 for number in range(20_000)},
+    "texts": [f"text {number}" for number in range(20_000)],
+    "wide texts": ["\U0001f600" + "a" * 50] * 20_000,
+    "a wide text": "\U0001f600" + "a" * 1_000_000,
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+@pytest.mark.parametrize("escaped", [False, True])
+def test_values_take_no_more_memory_than_was_counted(name, escaped):
+    import tracemalloc
+
+    data = json.dumps(VALUES[name], separators=(",", ":"), ensure_ascii=escaped).encode()
+    tracemalloc.start()
+    try:
+        value = json.loads(data)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert value == VALUES[name]
+    assert peak + len(data) <= json_memory_bytes(data) * 1.05
+
+
+def test_a_text_is_not_parsed_where_its_values_would_take_too_much(monkeypatch):
+    monkeypatch.setattr(limits, "MEMORY_BYTES", 10_000)
+    assert parse_json(b'{"a": [1, 2]}') == {"a": [1, 2]}
+    with pytest.raises(OverBudget, match="would take"):
+        parse_json(b"[" + b"1," * 1000 + b"1]")
+
+
+def test_depth_is_a_sentence():
+    with pytest.raises(TooDeep, match="nested too deeply"):
+        parse_json(b"[" * 100_000)
+
+
+def test_a_budget_ends_with_the_first_thing_that_is_spent():
+    budget = Budget(size_bytes=100, rows=3, lines=10, values_bytes=1000)
+    assert budget.take(size_bytes=100, rows=3, lines=10, values_bytes=1000)
+    assert budget.spent
+    assert not budget.cut
+    assert not budget.take(lines=1)
+    assert budget.cut
+    assert "lines" in budget.bound
+
+
+CHILDREN = """
+import os, sys, threading, time
+from vramwise.budget.child import confine
+
+def main(kind):
+    confine()
+    print("begun", flush=True)
+    held = []
+    while kind == "memory":
+        held.append(bytearray(b"x" * 2**24))
+    while kind == "time":
+        pass
+    print("ended", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "lines"), [("memory", [b"begun\n"]), ("time", [b"begun\n"]), ("", [b"begun\n", b"ended\n"])]
+)
+def test_a_confined_process_ends_itself(tmp_path, monkeypatch, kind, lines):
+    (tmp_path / "hungry_child.py").write_text(
+        CHILDREN.replace("confine()", "limit(); confine()").replace("def main", LOWER)
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    started = time.monotonic()
+    assert list(child_lines("hungry_child", kind)) == lines
+    assert time.monotonic() - started < 60
+
+
+LOWER = """
+def limit():
+    from vramwise.budget import limits
+    limits.CHILD_MEMORY_BYTES, limits.CHILD_CPU_SECONDS = 200 * 2**20, 1
+
+def main"""
+
+
+def test_what_a_confined_process_is_given(tmp_path, monkeypatch):
+    (tmp_path / "echo_child.py").write_text("import sys\ndef main():\n    sys.stdout.write(sys.stdin.read().upper())\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    assert list(child_lines("echo_child", given=b"a\nb\n")) == [b"A\n", b"B\n"]
+
+
+def test_nothing_is_imported_from_the_working_folder(tmp_path, monkeypatch):
+    (tmp_path / "pyarrow.py").write_text("open('ran', 'w')")
+    monkeypatch.chdir(tmp_path)
+    list(child_lines("vramwise.dataset.parquet_child", "none.parquet", "1", "1", "1"))
+    assert not (tmp_path / "ran").exists()

@@ -274,7 +274,7 @@ READERS = {
 
 def reading_calls(path: Path) -> set[str]:
     found = set()
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Call):
             called = ast.unparse(node.func)
             found |= {called, f".{called.rpartition('.')[2]}"} & READING_CALLS

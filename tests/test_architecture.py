@@ -258,6 +258,8 @@ READERS = {
     "page/failures.py": OWN,
     "page/views.py": OWN,
     "mcp/arguments.py": OWN,
+    "mcp/worker.py": "calls that the server itself wrote",
+    "mcp/worker_process.py": "answers of our own worker process",
     "practice/entries.py": OWN,
     "project.py": "up to a million characters of TOML, and keys of 100 parts",
     "recordings/unpickle.py": "a pickle whose memory was counted",

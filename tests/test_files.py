@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from installed import not_root, posix
-from vramwise.documents.limits import MAX_BYTES
+from vramwise.budget.limits import CONFIG_BYTES
 from vramwise.errors import ConfigError, VramwiseError
 from vramwise.files import WriteRefused, config_files, put_whole, read_config_bytes, write_atomic, write_new
 
@@ -31,8 +31,8 @@ def test_a_file_is_read_as_it_is(tmp_path: Path) -> None:
 
 def test_a_file_of_exactly_the_limit_is_read(tmp_path: Path) -> None:
     path = tmp_path / "c.yml"
-    path.write_bytes(b"#" * MAX_BYTES)
-    assert len(read_config_bytes(str(path))) == MAX_BYTES
+    path.write_bytes(b"#" * CONFIG_BYTES)
+    assert len(read_config_bytes(str(path))) == CONFIG_BYTES
 
 
 def test_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,7 +54,7 @@ def test_endless_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(Endless())))
     assert "larger than 1 MiB" in refusal("-")
-    assert Endless.given < 2 * MAX_BYTES
+    assert Endless.given < 2 * CONFIG_BYTES
 
 
 def test_a_huge_file_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
-from vramwise.documents.limits import MAX_BYTES, too_large
+from vramwise.budget.limits import CONFIG_BYTES
+from vramwise.documents.limits import too_large
 from vramwise.errors import ConfigError, VramwiseError
 
 try:
@@ -82,7 +83,7 @@ def read_config_bytes(path: str) -> bytes:
         if path == STDIN:
             return _read_limited(sys.stdin.buffer)
         with Path(path).open("rb") as file:
-            if os.fstat(file.fileno()).st_size > MAX_BYTES:
+            if os.fstat(file.fileno()).st_size > CONFIG_BYTES:
                 raise too_large()
             return _read_limited(file)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
@@ -90,8 +91,8 @@ def read_config_bytes(path: str) -> bytes:
 
 
 def _read_limited(file: BinaryIO) -> bytes:
-    data = file.read(MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
+    data = file.read(CONFIG_BYTES + 1)
+    if len(data) > CONFIG_BYTES:
         raise too_large()
     return data
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from yaml_texts import CORPUS_FILES, documents, examples, reference
 
 from installed import needs_corpus
+from vramwise.budget.limits import CONFIG_BYTES, CONFIG_DEPTH, CONFIG_VALUES
 from vramwise.documents import compose as composing
-from vramwise.documents.compose import MAX_DEPTH, MAX_VALUES, Node, compose, compose_slowly
+from vramwise.documents.compose import Node, compose, compose_slowly
 from vramwise.documents.document import parse_document
-from vramwise.documents.limits import MAX_BYTES
 from vramwise.errors import ConfigError
 from vramwise.types import Document, KeyPath
 
@@ -102,7 +102,7 @@ def test_bad_input_is_refused_with_its_place(text: str | bytes, line: int, colum
 
 def test_large_files_are_refused_before_they_are_read() -> None:
     start = time.process_time()
-    assert "larger than 1 MiB" in refusal(b"a: 1\n" * (MAX_BYTES // 5 + 1)).message
+    assert "larger than 1 MiB" in refusal(b"a: 1\n" * (CONFIG_BYTES // 5 + 1)).message
     assert time.process_time() - start < 0.5
 
 
@@ -110,7 +110,7 @@ def test_billion_laughs() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 10)]
     error = refusal("\n".join(lines))
-    assert f"expand to more than {MAX_VALUES:,} values" in error.message
+    assert f"expand to more than {CONFIG_VALUES:,} values" in error.message
     assert error.line == 5
 
 
@@ -131,7 +131,7 @@ def test_billion_laughs_by_merging() -> None:
     ids=["flow lists", "flow mappings", "block mappings", "block lists"],
 )
 def test_deep_nesting(text: str) -> None:
-    assert f"more than {MAX_DEPTH} levels" in refusal(text).message
+    assert f"more than {CONFIG_DEPTH} levels" in refusal(text).message
 
 
 def test_deep_nesting_through_aliases() -> None:
@@ -139,11 +139,11 @@ def test_deep_nesting_through_aliases() -> None:
     error = refusal("\n".join(lines))
     assert "levels" in error.message
     assert error.line is not None
-    assert MAX_DEPTH - 3 < error.line <= MAX_DEPTH + 1
+    assert CONFIG_DEPTH - 3 < error.line <= CONFIG_DEPTH + 1
 
 
 def test_many_values_without_aliases() -> None:
-    assert f"{MAX_VALUES:,}" in refusal("a: [" + "1, " * MAX_VALUES + "1]").message
+    assert f"{CONFIG_VALUES:,}" in refusal("a: [" + "1, " * CONFIG_VALUES + "1]").message
 
 
 SEMANTICS = """

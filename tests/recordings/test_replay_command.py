@@ -116,7 +116,7 @@ def test_what_a_long_recording_leaves_out_is_said(vramwise, monkeypatch):
 
     monkeypatch.setattr(reader.read_recording, "__defaults__", (None, 20_000))
     result = vramwise("replay", DEFAULT)
-    assert "left out        the first 13," in result.output
+    assert "left out        the first 14,151 events" in result.output
     assert json.loads(vramwise("replay", DEFAULT, "--format", "json").output)["events_left_out"] > 13_000
 
 

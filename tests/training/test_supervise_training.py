@@ -24,7 +24,7 @@ pytestmark = needs("torch", "transformers", "accelerate")
 ROOT = Path(__file__).parent.parent.parent
 TINY = ROOT / "examples" / "tiny"
 WORKER = str(Path(__file__).parent / "faulty_worker.py")
-STEPS = 20
+STEPS = 12
 CONFIG = f"""
 base_model: {TINY / "model"}
 datasets: [{{path: {TINY / "samples.jsonl"}, type: alpaca}}]

@@ -113,8 +113,8 @@ def as_text(result: ReplayResult) -> list[str]:
     )
     if result.events_left_out:
         lines.append(
-            f"left out        the first {result.events_left_out:,} events: more than are played; what was in use before is "
-            "worked out, so some allocations may differ"
+            f"left out        the first {result.events_left_out:,} events: more than are played; "
+            "what was in use before is worked out, so some allocations may differ"
         )
     return lines
 

@@ -61,7 +61,7 @@ def _values(column: Any) -> int:
     kind = column.type
     if hasattr(column, "dictionary"):
         return len(column)
-    if hasattr(column, "flatten") and getattr(kind, "num_fields", 0):
+    if hasattr(column, "flatten") and kind.num_fields:
         inner = column.flatten()
         return len(column) + sum(map(_values, inner if isinstance(inner, list) else [inner]))
     return len(column)

@@ -14,8 +14,7 @@ from typing import Any, Literal
 import yaml
 
 from vramwise.budget.json_values import OverBudget
-from vramwise.budget.limits import CONFIG_DEPTH as MAX_DEPTH
-from vramwise.budget.limits import CONFIG_VALUES as MAX_VALUES
+from vramwise.budget.limits import CONFIG_DEPTH, CONFIG_VALUES
 from vramwise.documents.complaints import complaint, error_at
 from vramwise.errors import ConfigError
 
@@ -125,8 +124,8 @@ class _Builder:
             node = self.collection(event, tag, start)
             self.name(node, event)
             self.open.append(node)
-            if len(self.open) >= MAX_DEPTH:
-                raise self.over(start, f"this is nested more than {MAX_DEPTH} levels deep; no config is")
+            if len(self.open) >= CONFIG_DEPTH:
+                raise self.over(start, f"this is nested more than {CONFIG_DEPTH} levels deep; no config is")
 
     def scalar_end(self, event: Any, end: int) -> int:
         """A block scalar's mark stands behind the blank lines that follow it; its end is its last written character."""
@@ -166,8 +165,8 @@ class _Builder:
             )
         if not target.closed:
             raise self.error(start, f"'*{event.anchor}' stands inside the value it refers to, which would never end")
-        if len(self.open) + target.height > MAX_DEPTH:
-            raise self.over(start, f"the aliases here nest more than {MAX_DEPTH} levels deep; no config does")
+        if len(self.open) + target.height > CONFIG_DEPTH:
+            raise self.over(start, f"the aliases here nest more than {CONFIG_DEPTH} levels deep; no config does")
         target.aliased = True
         size, height = target.size, target.height
         end = event.end_mark.index
@@ -200,7 +199,7 @@ class _Builder:
         parent.full_end = max(parent.full_end, parent.end, node.full_end)
         parent.height = max(parent.height, node.height + 1)
         parent.size += node.size
-        if parent.size > MAX_VALUES:
+        if parent.size > CONFIG_VALUES:
             raise self.over(node.start, self.too_many(node))
 
     def place_nothing(self, key: Node, value: Node) -> None:
@@ -210,8 +209,8 @@ class _Builder:
 
     def too_many(self, node: Node) -> str:
         if self.anchors:
-            return f"the aliases here expand to more than {MAX_VALUES:,} values; no config needs that"
-        return f"this holds more than {MAX_VALUES:,} values; no config does"
+            return f"the aliases here expand to more than {CONFIG_VALUES:,} values; no config needs that"
+        return f"this holds more than {CONFIG_VALUES:,} values; no config does"
 
     def over(self, offset: int, message: str) -> OverBudget:
         place = self.error(offset, message)

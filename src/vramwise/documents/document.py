@@ -14,9 +14,10 @@ from typing import Any
 import yaml
 from yaml.constructor import SafeConstructor
 
+from vramwise.budget.limits import CONFIG_BYTES
 from vramwise.documents.complaints import complaint, error_at
 from vramwise.documents.compose import Node, compose
-from vramwise.documents.limits import MAX_BYTES, too_large
+from vramwise.documents.limits import too_large
 from vramwise.documents.spans import TAG, collect_spans, is_merge, key_of
 from vramwise.errors import ConfigError
 from vramwise.types import Document, DuplicateKey, KeyPath, Span, place_of
@@ -59,7 +60,7 @@ def parse_value(text: str) -> Any:
 
 
 def _decode(data: bytes) -> str:
-    if len(data) > MAX_BYTES:
+    if len(data) > CONFIG_BYTES:
         raise too_large()
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise ConfigError("this file is UTF-16, not UTF-8: save it as UTF-8", line=1, column=1)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from vramwise.budget.limits import CONFIG_BYTES as MAX_BYTES
+from vramwise.budget.limits import CONFIG_BYTES
 from vramwise.errors import ConfigError
 from vramwise.units import mib
 
 
 def too_large() -> ConfigError:
-    """The refusal of a file beyond MAX_BYTES."""
+    """The refusal of a file beyond CONFIG_BYTES."""
     return ConfigError(
-        f"this file is larger than {mib(MAX_BYTES)}; a config is a few kilobytes: name the config, not the data"
+        f"this file is larger than {mib(CONFIG_BYTES)}; a config is a few kilobytes: name the config, not the data"
     )

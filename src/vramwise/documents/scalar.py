@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 from yaml.resolver import Resolver
 
-from vramwise.documents.compose import MAX_DEPTH
+from vramwise.budget.limits import CONFIG_DEPTH
 from vramwise.documents.refusal import EditRefused
 
 # Strings that may stand without quotes: a careful subset of what YAML allows. A colon only inside a word (a URL).
@@ -28,8 +28,8 @@ _RESOLVER: Any = Resolver()  # PyYAML's types leave it out
 
 def plain_value(value: Any, depth: int = 0) -> Any:
     """The value in YAML's own types: tuples become lists, kinds of str and of mappings plain ones. Others: refused."""
-    if depth >= MAX_DEPTH:
-        raise EditRefused(f"a value nested more than {MAX_DEPTH} levels deep cannot be written")
+    if depth >= CONFIG_DEPTH:
+        raise EditRefused(f"a value nested more than {CONFIG_DEPTH} levels deep cannot be written")
     if value is None or type(value) in (bool, int, float):
         return value
     if isinstance(value, str):

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from vramwise.budget import parse_json, read_file
 from vramwise.errors import VramwiseError
 from vramwise.files import write_new
 from vramwise.training.parent.written_names import ANY_FILE, ANY_FOLDER, RECORDS, matches
@@ -105,9 +106,8 @@ def _write(output_dir: str | Path, kept: Mapping[str, Stamp], written: Mapping[s
 
 def _read(path: Path) -> Mapping[str, Any]:
     try:
-        with path.open("rb") as file:
-            values = json.loads(file.read(_MOST_BYTES))
-    except (OSError, ValueError, RecursionError):
+        values = parse_json(read_file(path, _MOST_BYTES, "a list of files"))
+    except (VramwiseError, ValueError):
         return {}
     return values if isinstance(values, dict) else {}
 

@@ -15,7 +15,7 @@ PARTS = {
     "dataset-info,snapshot,trace,log,failed-run,records,plan,page,mcp",
 }
 # Fresh inputs of a target.
-FEW, MANY = 5, 100
+FEW, MANY = 3, 100
 # Regression files that take seconds each.
 SLOW = ("gradient-accumulation-a-million.yml", "gradient-accumulation-of-900-thousand.yml")
 # Never reached: the same inputs are tried on every machine, however slow or busy it is.

@@ -15,8 +15,9 @@ GHOST_EVENT = 2  # an event that a ghost run writes; copies of layers that stand
 EVENTS_READ = 2  # so many events that are read again or written out; simulating them is counted by the allocator
 KERNEL = 9  # a kernel that is listed and timed
 SAMPLE = 1  # a sample that is put into a batch
-WRITTEN = 1_000  # a change that is written and resolved, and each character of its file besides
-CHARACTER = 1
+WRITTEN = 1_800  # a change that is written and resolved
+CHARACTER, USUAL_FILE = 2, 2_000  # and each character of its file beyond a usual one's
+ASKED = 200  # a question about a variant, also one that was answered before
 JUDGED = 1_500  # a variant that the rules judge
 
 # Up to here further predictions may be made for a finding, `predict`'s remedy or a fix.

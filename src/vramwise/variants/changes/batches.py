@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from vramwise.types import Change, RunSpec
@@ -25,11 +26,10 @@ EVAL_BATCH = Kind(
 )
 
 
-def sizes_of(product: int) -> Iterator[tuple[int, int]]:
+@lru_cache(maxsize=64)
+def sizes_of(product: int) -> tuple[tuple[int, int], ...]:
     """Every micro-batch with its accumulation, the largest first; 6 → 6 × 1, 3 × 2, 2 × 3, 1 × 6."""
-    for size in range(min(product, _MOST_ROWS), 0, -1):
-        if product % size == 0:
-            yield size, product // size
+    return tuple([(size, product // size) for size in range(min(product, _MOST_ROWS), 0, -1) if product % size == 0])
 
 
 def sizes_below(micro: int, accumulation: int) -> Iterator[tuple[int, int]]:

@@ -68,7 +68,7 @@ def fit_subject(
         smallest_card=smallest_card(original),
         considered=total,
         simulated=book.simulated,
-        ended_early=search.ended_early,
+        ended_early=search.ended_early or (best is None and subject.effort.spent >= OPENED),
     )
 
 

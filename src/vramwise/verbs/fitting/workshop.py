@@ -12,7 +12,7 @@ from vramwise.rules.judge import judge
 from vramwise.subject import Subject
 from vramwise.types import Change, RunSpec, Severity
 from vramwise.variants.attempt import Attempt
-from vramwise.variants.effort import CHARACTER, JUDGED, NO_LIMIT, SAMPLE, WRITTEN, Effort
+from vramwise.variants.effort import ASKED, CHARACTER, JUDGED, NO_LIMIT, SAMPLE, USUAL_FILE, WRITTEN, Effort
 from vramwise.variants.lengths import eval_shapes, train_shapes
 from vramwise.variants.search.book import settings_of
 from vramwise.variants.speed import Speed, lower_bound_bytes
@@ -43,6 +43,7 @@ class SubjectWorkshop:
 
     def made(self, changes: Sequence[Change]) -> Attempt:
         """The config with the changes, resolved; `refused` where it cannot be written or would alter what is kept."""
+        self._asked()
         made = self._draft(tuple(changes)).made(self.adjust)
         if made.run is None:
             return made
@@ -53,6 +54,7 @@ class SubjectWorkshop:
 
     def speed(self, run: RunSpec) -> Speed | None:
         """How long a step takes, with rows as long as the data's where that is known."""
+        self._asked()
         key = settings_of(run)
         if key not in self._speeds:
             self.effort.stop_at(self.until)
@@ -66,6 +68,7 @@ class SubjectWorkshop:
         """What the run certainly needs."""
         model, data, key = self.subject.model, self.subject.data, settings_of(run)
         assert model is not None
+        self._asked()
         if key not in self._bounds:
             self.effort.stop_at(self.until)
             self.effort.spend(SAMPLE * data.samples)
@@ -88,7 +91,7 @@ class SubjectWorkshop:
         if self._errors is None:
             self._errors = frozenset((rule, key) for rule, key, _ in _errors(self.subject, self.subject.run))
         self.effort.stop_at(self.until)
-        self.effort.spend(JUDGED + CHARACTER * len(self.subject.document.text))
+        self.effort.spend(JUDGED + self._size())
         found = _errors(self.subject, attempt.run)
         return next((message for rule, key, message in found if (rule, key) not in self._errors), "")
 
@@ -97,6 +100,14 @@ class SubjectWorkshop:
         self.effort.stop_at(self.until)
         return self._draft(attempt.changes).predicted(attempt, self.limit_bytes, on_card=on_card)
 
+    def _asked(self) -> None:
+        """Count a question: variants are told apart by all their settings."""
+        self.effort.spend(ASKED + self._size() // 100)
+
+    def _size(self) -> int:
+        """What a large file takes beyond a usual one."""
+        return CHARACTER * max(0, len(self.subject.document.text) - USUAL_FILE)
+
     def _draft(self, changes: tuple[Change, ...]) -> Draft:
         """Written one change after the other; what two variants have in common at their beginning is written once."""
         if not changes:
@@ -104,7 +115,7 @@ class SubjectWorkshop:
         signature = tuple(_signature(change) for change in changes)
         if signature not in self._drafts:
             self.effort.stop_at(self.until)
-            self.effort.spend(WRITTEN + CHARACTER * len(self.subject.document.text))
+            self.effort.spend(WRITTEN + self._size())
             self._drafts[signature] = self._draft(changes[:-1]).with_change(changes[-1])
         return self._drafts[signature]
 

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from vramwise.budget import Budget, json_memory_bytes, limits, parse_json, read_file, unzipped
-from vramwise.budget.child import child_lines
+from vramwise.budget.child import child_lines, shared_time
 from vramwise.budget.json_values import OverBudget, TooDeep
 from vramwise.errors import VramwiseError
 
@@ -140,3 +140,17 @@ def test_nothing_is_imported_from_the_working_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     list(child_lines("vramwise.dataset.parquet_child", "none.parquet", "1", "1", "1"))
     assert not (tmp_path / "ran").exists()
+
+
+def test_several_confined_processes_share_their_time(tmp_path, monkeypatch):
+    (tmp_path / "busy_child.py").write_text(
+        "import time\nfrom vramwise.budget.child import confine\ndef main():\n    confine()\n"
+        "    while time.process_time() < 1.2:\n        pass\n    print('ended')\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    monkeypatch.setattr(limits, "CHILD_CPU_SECONDS", 2)
+    with shared_time():
+        assert list(child_lines("busy_child")) == [b"ended\n"]
+        assert list(child_lines("busy_child")) == [], "less than a second is left"
+        assert list(child_lines("busy_child")) == [], "none is left"
+    assert list(child_lines("busy_child")) == [b"ended\n"]

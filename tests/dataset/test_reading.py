@@ -312,7 +312,7 @@ def test_a_parquet_file_that_decodes_to_too_much_ends_its_own_process(tmp_path):
     nulls(tmp_path / "d.parquet", 200_000_000)
     assert (tmp_path / "d.parquet").stat().st_size < 2000
     with pytest.raises(
-        VramwiseError, match=r"more than 640 MiB of memory or 6 s: write the rows as jsonl|hold no text"
+        VramwiseError, match=r"more than 640 MiB of memory or 5 s: write the rows as jsonl|hold no text"
     ):
         read_named(str(tmp_path / "d.parquet"))
 

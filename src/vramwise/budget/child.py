@@ -13,15 +13,29 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 from vramwise.budget import limits
 
 _START = "import sys, importlib; sys.path.append(sys.argv[1]); importlib.import_module(sys.argv[2]).main(*sys.argv[3:])"
+_SECONDS_VARIABLE = "VRAMWISE_CHILD_SECONDS"
+_left: ContextVar[list[float] | None] = ContextVar("_left", default=None)
 _SPENT = 9
 _LOOKS_EVERY_SECONDS = 0.02
 # A child that waits, for a disk or for us, takes no CPU time.
 _MOST_SECONDS = 120
+
+
+@contextmanager
+def shared_time() -> Iterator[None]:
+    """All children that are started inside take no more CPU time together than one alone may."""
+    token = _left.set([limits.CHILD_CPU_SECONDS])
+    try:
+        yield
+    finally:
+        _left.reset(token)
 
 
 def child_lines(module: str, *arguments: str, given: bytes = b"") -> Iterator[bytes]:
@@ -31,13 +45,22 @@ def child_lines(module: str, *arguments: str, given: bytes = b"") -> Iterator[by
     no process can be started.
     """
     root = str(Path(__file__).parents[2])
+    left = _left.get() or [limits.CHILD_CPU_SECONDS]
+    if left[0] <= 0:
+        return
+    before = _children_seconds()
     process = subprocess.Popen(
         # -P: nothing is imported from the working folder, which may be anybody's
         [sys.executable or "python", "-P", "-c", _START, root, module, *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        env={**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system", "TOKENIZERS_PARALLELISM": "false"},
+        env={
+            **os.environ,
+            "ARROW_DEFAULT_MEMORY_POOL": "system",
+            "TOKENIZERS_PARALLELISM": "false",
+            _SECONDS_VARIABLE: str(left[0]),
+        },
     )
     assert process.stdin is not None
     assert process.stdout is not None
@@ -53,18 +76,26 @@ def child_lines(module: str, *arguments: str, given: bytes = b"") -> Iterator[by
         process.kill()
         process.stdout.close()
         process.wait()
+        left[0] -= _children_seconds() - before
+
+
+def _children_seconds() -> float:
+    """CPU time of all processes that were started here and have ended; where that is not known, the time of day."""
+    times = os.times()
+    return times.children_user + times.children_system if os.name == "posix" else times.elapsed
 
 
 def confine(used_bytes: Callable[[], int] = lambda: 0) -> None:
     """In the child, before anything is decoded: bind this process. `used_bytes`: what a library itself counts."""
+    seconds = min(limits.CHILD_CPU_SECONDS, float(os.environ.get(_SECONDS_VARIABLE) or limits.CHILD_CPU_SECONDS))
     try:
         import resource
     except ImportError:  # Windows: the thread alone
         pass
     else:
-        for kind, most in (("RLIMIT_DATA", limits.CHILD_MEMORY_BYTES), ("RLIMIT_CPU", limits.CHILD_CPU_SECONDS + 1)):
+        for kind, most in (("RLIMIT_DATA", limits.CHILD_MEMORY_BYTES), ("RLIMIT_CPU", int(seconds) + 1)):
             _lower(resource, getattr(resource, kind), most)
-    threading.Thread(target=_watch, args=(used_bytes,), daemon=True).start()
+    threading.Thread(target=_watch, args=(used_bytes, seconds), daemon=True).start()
 
 
 def _lower(resource: object, kind: int, most: int) -> None:
@@ -73,12 +104,12 @@ def _lower(resource: object, kind: int, most: int) -> None:
         resource.setrlimit(kind, (most, hard))  # type: ignore[attr-defined]
 
 
-def _watch(used_bytes: Callable[[], int]) -> None:
+def _watch(used_bytes: Callable[[], int], seconds: float) -> None:
     started = time.monotonic()
     while True:
         time.sleep(_LOOKS_EVERY_SECONDS)
         over = max(_resident_bytes(), used_bytes()) > limits.CHILD_MEMORY_BYTES
-        late = time.process_time() > limits.CHILD_CPU_SECONDS or time.monotonic() - started > _MOST_SECONDS
+        late = time.process_time() > seconds or time.monotonic() - started > _MOST_SECONDS
         if over or late:
             os._exit(_SPENT)
 

@@ -41,4 +41,4 @@ RECORDED_SEGMENTS: Final = 50_000
 RECORDED_BLOCKS: Final = 500_000
 # A library that decodes in a process of its own may take so much there.
 CHILD_MEMORY_BYTES: Final = 640 * MIB
-CHILD_CPU_SECONDS: Final = 6
+CHILD_CPU_SECONDS: Final = 5

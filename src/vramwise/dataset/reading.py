@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from vramwise.budget import Budget, limits
+from vramwise.budget.child import shared_time
 from vramwise.dataset.labels import labelled_by
 from vramwise.dataset.parquet_rows import NoPyarrow
 from vramwise.dataset.rows import data_files, read_rows
@@ -46,6 +47,7 @@ class Data:
 NO_DATA = Data()
 
 
+@shared_time()
 def read_named(name: str, tokenizer: Path | None = None) -> Lengths:
     """The lengths of a file or folder that the user named; a VramwiseError where it cannot be read."""
     try:
@@ -55,6 +57,7 @@ def read_named(name: str, tokenizer: Path | None = None) -> Lengths:
     return _lengths([(file, None, ()) for file in files], name, tokenizer)
 
 
+@shared_time()
 def read_blocks(blocks: Sequence[DatasetBlock], base_dir: Path, tokenizer: Path | None = None) -> Data:
     """The lengths of the local files that a config names; where some are elsewhere, none: the rest may be longer."""
     train = [block for block in blocks if not block.evaluation]

@@ -117,7 +117,9 @@ def test_the_largest_that_fits(vramwise, config):
 
 
 def test_where_nothing_fits_it_says_by_how_much_and_writes_nothing(vramwise, config, monkeypatch):
-    monkeypatch.setattr(sys.modules["vramwise.verbs.fit"], "ALLOW", {})  # what words would give is a search for each
+    monkeypatch.setattr(
+        sys.modules["vramwise.verbs.fitting.fastest"], "ALLOW", {}
+    )  # what words would give is a search for each
     result = fit(vramwise, config, "--write", "--margin", "23GiB", "--keep", "sequence_len", "--keep", "optimizer")
     assert result.exit_code == 1
     first = result.stdout.splitlines()[0]
@@ -190,7 +192,7 @@ def test_progress_is_for_who_waits_at_a_terminal(config, monkeypatch, capsys):
 @pytest.mark.parametrize(("words", "early"), [((), True), (("--max", "micro_batch_size"), False)])
 def test_a_million_micro_batches_are_answered_within_the_limit(vramwise, config, monkeypatch, words, early):
     for name in ("ANSWER", "BESIDE", "OPENED"):
-        monkeypatch.setattr(import_module("vramwise.verbs.fit"), name, 500_000)
+        monkeypatch.setattr(import_module("vramwise.verbs.fitting.fastest"), name, 500_000)
     config.write_text(CONFIG.replace("gradient_accumulation_steps: 4 ", "gradient_accumulation_steps: 1000000 "))
     result = fit(vramwise, config, *words, "--format", "json")
     assert result.exit_code in (0, 1)

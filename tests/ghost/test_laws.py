@@ -1,6 +1,6 @@
 """Laws that any prediction obeys, whatever the family and the method: more of it needs more, a limit is a limit."""
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from nightly import examples
@@ -85,6 +85,8 @@ def test_more_of_anything_never_needs_less(run, family):
 
 @law
 def test_fewer_bits_hold_smaller_weights(run, family):
+    """Of dense models: experts are not quantised, and PEFT's preparation casts them to fp32."""
+    assume(family not in SPARSE)
     lora = run.changed(adapter="lora", lora_r=8, quantization=None)
     four, eight, sixteen = (
         predicted(lora.changed(quantization=bits), family).needs.breakdown_bytes["weights"]

@@ -267,16 +267,8 @@ def test_an_engine_beside_the_policy_takes_its_share_of_the_card():
 
 @pytest.mark.parametrize("objective", ["dpo", "kto", "orpo", "reward", "process_reward", "grpo"])
 def test_evaluation_leaves_no_graph(objective):
-    run = (
-        GRPO
-        if objective == "grpo"
-        else DPO.changed(objective=objective, reference="none").changed(
-            valuates=True,
-            eval_batch_size=2,
-            eval_sequence_len=256,
-        )
-    )
-    timeline = ghost(run)
+    run = GRPO if objective == "grpo" else DPO.changed(objective=objective, reference="none")
+    timeline = ghost(run.changed(evaluates=True, eval_batch_size=2, eval_sequence_len=256))
     assert "eval" in phases(timeline, 2)
 
 

@@ -77,7 +77,7 @@ def test_paged_states_lie_outside():
 
 
 def test_deepspeed_makes_an_optimizer_that_its_config_names():
-    named = AUTO.changed(optimizer="AdamW")
+    named = replace(AUTO, optimizer="AdamW")
     assert peaks(zero(2, named, optimizer="adamw_bnb_8bit"), states)["forward"] == pytest.approx(
         ELEMENTS / 8 * 12, rel=0.01
     )

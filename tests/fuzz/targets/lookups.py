@@ -38,9 +38,9 @@ class _Names:
 @cache
 def _names():
     """Every key's dotted name, and every rule's id."""
-    from vramwise.trainers.rulebook import ALL_RULES
+    from vramwise.trainers.rulebook import all_rules
 
-    return _Names(tuple(sorted({key.path for key in all_keys()} | {rule.id for rule in ALL_RULES})))
+    return _Names(tuple(sorted({key.path for key in all_keys()} | {rule.id for rule in all_rules()})))
 
 
 def _question(rng):

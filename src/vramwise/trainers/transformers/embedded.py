@@ -46,8 +46,9 @@ def as_embedded(run: RunSpec) -> RunSpec:
     What is trained keeps the types that the trainer gives it, and evaluations its schedule.
     """
     plain = as_plain_trainer(run)
-    kept = ("trainer", "trainer_title", "quantised_base_prepared", "evaluates", "eval_batch_size", "eval_sequence_len")
-    plain = plain.changed(eval_scheduled=run.evaluation.eval_scheduled, **{name: run.value(name) for name in kept})
+    kept = ("quantised_base_prepared", "evaluates", "eval_batch_size", "eval_sequence_len", "eval_scheduled")
+    own = {name: run.value(name) for name in kept}
+    plain = plain.changed(trainer=run.trainer, trainer_title=run.trainer_title, **own)
     origins = {**plain.origins, **{name: run.origins[name] for name in kept if name in run.origins}}
     if not run.kernels.loss_kernel.startswith("liger"):
         plain = plain.changed(loss_kernel="stock")

@@ -137,9 +137,10 @@ class Handshake:
             "Accept": "application/json, text/event-stream",
             **self.session,
         }
-        connection.request("POST", "/mcp", json.dumps({"jsonrpc": "2.0", **message}), headers)
-        response = connection.getresponse()
-        response.text = response.read().decode()
+        with contextlib.closing(connection):
+            connection.request("POST", "/mcp", json.dumps({"jsonrpc": "2.0", **message}), headers)
+            response = connection.getresponse()
+            response.text = response.read().decode()
         return response
 
     def call(self, answers):

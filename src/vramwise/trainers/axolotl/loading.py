@@ -42,7 +42,9 @@ def _spread(fields: Fields) -> bool:
 
 
 def _on_host(device_map: Any) -> bool:
-    return device_map == "cpu" or (isinstance(device_map, dict) and set(device_map.values()) == {"cpu"})
+    if isinstance(device_map, dict):
+        return bool(device_map) and all(place == "cpu" for place in device_map.values())
+    return bool(device_map == "cpu")
 
 
 def _upcasts(fields: Fields, schema: Schema) -> None:

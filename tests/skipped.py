@@ -24,7 +24,11 @@ def reason_of(report) -> str:
     """Why one test, or one file of tests, was skipped."""
     reason = report.longrepr[2] if isinstance(report.longrepr, tuple | list) else str(report.longrepr)
     reason = reason.removeprefix("Skipped: ")
-    return "no recorded files to compare with: see ../shared in the tests" if reason.startswith(EMPTY) else reason
+    return (
+        "no files to compare with: put the corpus and the recordings in ../shared"
+        if reason.startswith(EMPTY)
+        else reason
+    )
 
 
 def pytest_terminal_summary(terminalreporter) -> None:

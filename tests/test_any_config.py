@@ -1,7 +1,7 @@
 """Random configs of known keys: checking, resolving and fixing never crash, and a fix never corrupts."""
 
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from nightly import examples
@@ -66,6 +66,7 @@ configs = st.dictionaries(
 
 @settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(configs, st.sampled_from(TARGETS))
+@example({"device_map": {"": []}}, TARGETS[0])
 def test_any_config_can_be_judged_and_mended(values, target):
     text = yaml.safe_dump(values, allow_unicode=True)
     try:

@@ -46,6 +46,7 @@ def ask(name: str, revision: str) -> bytes:
         with opener.open(Request(address, headers=headers), timeout=SECONDS) as answer:
             data: bytes = answer.read(LARGEST_BYTES + 1)
     except HTTPError as error:
+        error.close()  # it holds the connection
         raise HubSilent(_refusal(error.code, bool(token))) from error
     except (URLError, OSError, ValueError) as error:
         reason = getattr(error, "reason", error)

@@ -19,11 +19,7 @@ settings.load_profile("steady")
 
 
 def pytest_collection_finish():
-    """What was collected lives as long as the run: the garbage collector need not look at it again and again.
-
-    It comes as seldom as in the program itself, whose runs are made of many small objects.
-    """
-    gc.freeze()
+    """Collect garbage as seldom as the program does, whose runs are made of many small objects."""
     gc.set_threshold(100_000, 50, 50)
 
 

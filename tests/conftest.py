@@ -19,8 +19,8 @@ settings.load_profile("steady")
 
 
 def pytest_collection_finish():
-    """Collect garbage as seldom as the program does, whose runs are made of many small objects."""
-    gc.set_threshold(100_000, 50, 50)
+    """Collect garbage seldom, as the program does: its runs are made of many small objects."""
+    gc.set_threshold(50_000, 10, 10)
 
 
 @pytest.fixture(autouse=True)

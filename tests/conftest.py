@@ -19,12 +19,8 @@ settings.load_profile("steady")
 
 
 def pytest_collection_finish():
-    """What was collected lives as long as the run: the garbage collector need not look at it again and again.
-
-    It comes as seldom as in the program itself, whose runs are made of many small objects.
-    """
-    gc.freeze()
-    gc.set_threshold(100_000, 50, 50)
+    """Collect garbage seldom, as the program does: its runs are made of many small objects."""
+    gc.set_threshold(50_000, 10, 10)
 
 
 @pytest.fixture(autouse=True)

@@ -96,6 +96,7 @@ def server():
     yield one
     one.process.stdin.close()
     one.process.wait(300)
+    one.process.stdout.close()
 
 
 @pytest.fixture(scope="module")

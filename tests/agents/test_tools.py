@@ -149,7 +149,7 @@ def test_knowledge_is_found():
     ("tool", "arguments", "said", "then"),
     [
         ("check_config", {"config": QLORA, "gpu": "rtx-9999"}, "not in the catalogue", "call list_gpus"),
-        ("check_config", {"config": "a: [1"}, "never closed", "mend that place"),
+        ("check_config", {"config": "a: [1"}, "never closed", "fix that place"),
         ("check_config", {"config": "site_name: x\nplugins: [search]\n"}, "MkDocs", "trainer set to one of"),
         ("check_config", {"config": QLORA, "trainer": "nobody"}, "no trainer 'nobody'", "leave trainer empty"),
         ("check_config", {"config": QLORA, "versions": ["torch"]}, "names no version", "torch==2.13.0"),
@@ -169,7 +169,7 @@ def test_knowledge_is_found():
         ("explain_rule", {"rule": "eval-pek"}, "did you mean eval-peak", "search_practice"),
         ("lookup_key", {"key": "seqence_len"}, "did you mean sequence_len", "search_practice"),
         ("search_practice", {"question": "xyzzy"}, "nothing fits", "other or fewer words"),
-        ("diagnose_failure", {"log": "x", "config": "a: [1"}, "never closed", "mend that place"),
+        ("diagnose_failure", {"log": "x", "config": "a: [1"}, "never closed", "fix that place"),
     ],
 )
 def test_a_mistake_says_the_next_call(tool, arguments, said, then):

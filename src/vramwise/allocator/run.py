@@ -39,7 +39,7 @@ def simulate(
     The breakdown is of the moment when reserved is at its peak; of several such moments, that with the most allocated.
     Phases named in `apart` have their own peaks in `phases`, but do not count for the run's (loading, for instance).
     `plainly`: event by event, whatever repeats itself; for tests, slow. `stretches`: of this timeline, found before.
-    `count`: is told how much work it was.
+    `count`: called with the amount of work it took.
     """
     allocator = CachingAllocator(
         settings, torch=torch, total_bytes=total_bytes, limit_bytes=limit_bytes, outside_bytes=outside_bytes

@@ -72,7 +72,7 @@ def run_tool(tool: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         names = ", ".join(TRAINER_NAMES)
         raise next_call(error, f"call again with trainer set to one of {names}, if it is one") from error
     except ConfigError as error:
-        raise next_call(error, "mend that place of the text and call again") from error
+        raise next_call(error, "fix that place of the text and call again") from error
     except VramwiseError as error:
         raise RefusedError(str(error)) from error
 

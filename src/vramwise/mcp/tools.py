@@ -15,7 +15,7 @@ def titled_tools(*, online: bool = False) -> dict[Callable[..., Any], str]:
     verbs = Verbs(online=online)
     return {
         verbs.check_config: "Check a training config for GPU memory",
-        verbs.fix_config: "Mend a training config",
+        verbs.fix_config: "Fix a training config",
         verbs.predict_memory: "Predict a run's GPU memory",
         fit_config: "Fit a config to a card",
         verbs.diagnose_failure: "Explain a failed run from its log",

@@ -26,7 +26,7 @@ START = Place(line=1, column=1, end_line=1, end_column=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """Where one key and its value stand in the text: character offsets, end exclusive. List items have no key."""
+    """Where one key and its value are in the text: character offsets, end exclusive. List items have no key."""
 
     key_start: int
     key_end: int
@@ -38,7 +38,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DuplicateKey:
-    """A key that stands twice in one mapping: the last one counts."""
+    """A key that appears twice in one mapping: the last one counts."""
 
     key: str
     first: Place

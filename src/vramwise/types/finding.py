@@ -67,7 +67,7 @@ class Fix:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What a rule found, where, and how to mend it."""
+    """What a rule found, where, and how to fix it."""
 
     rule: str
     severity: Severity

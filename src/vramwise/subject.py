@@ -21,6 +21,7 @@ from vramwise.options import Options, Text
 from vramwise.project import ProjectSettings, project_settings
 from vramwise.sidecar import read_side_files
 from vramwise.stacks import make_stack
+from vramwise.stops import stops_of
 from vramwise.targets import make_target
 from vramwise.trainers.base import SideFiles, Trainer
 from vramwise.trainers.recognise import NOBODYS, Foreign, recognise, unreadable_as
@@ -64,6 +65,8 @@ class Subject:
     data: Data = NO_DATA
     # No file that the text names is read.
     text_alone: bool = False
+    # Rules that the options or the project's settings silence.
+    ignored: tuple[str, ...] = ()
     # Predictions that were made of this very run, by question.
     _memo: dict[tuple[object, ...], tuple[Prediction, object]] = field(default_factory=dict, repr=False, compare=False)
     # What their parts have in common: shared by all variants whatever they differ in.
@@ -117,8 +120,11 @@ class Subject:
                 simulations=self._simulations,
                 on_card=on_card,
             )
-            if self.data.notes:
-                prediction = replace(prediction, assumptions=(*prediction.assumptions, *self.data.notes))
+            prediction = replace(
+                prediction,
+                assumptions=(*prediction.assumptions, *self.data.notes),
+                stops=stops_of(self.run, self.trainer, self.ignored),
+            )
             self._memo[key] = (prediction, (lengths, eval_lengths))  # kept, so that their ids stay theirs
         return self._memo[key][0]
 
@@ -193,7 +199,8 @@ def subject_of(
     if engine is not None:
         trainer = running(trainer, engine)
     target = target_for(document.path, options, trainer)
-    return on_target(document, trainer, target, model=model, online=online, text_alone=options.text_alone)
+    subject = on_target(document, trainer, target, model=model, online=online, text_alone=options.text_alone)
+    return replace(subject, ignored=(*options.ignore, *project_for(document.path, options).ignore))
 
 
 def on_target(

@@ -35,7 +35,7 @@ from vramwise.verbs.fitting.shorter_rows import rows_that_fit
 from vramwise.verbs.fitting.ways_out import way_out
 from vramwise.verbs.predict import on_cards
 
-_STATES = {"fits": "good", "tight": "open", "does_not_fit": "bad"}
+_STATES = {"fits": "good", "tight": "open", "does_not_fit": "bad", "stops": "bad"}
 
 
 def catalogue(version: str) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def verdict_view(subject: Subject, prediction: Prediction) -> dict[str, Any]:
 def first_view(subject: Subject, prediction: Prediction) -> dict[str, Any]:
     """The same by this one prediction: whether shorter rows would fit is not asked, and so left open."""
     shown = _verdict_view(subject, prediction, prediction.verdict())
-    if prediction.fits is False and prediction.full_rows:
+    if not prediction.stops and prediction.fits is False and prediction.full_rows:
         rows = f"Does not fit with full rows of {prediction.run.shapes.sequence_len} tokens:"
         shown |= {"state": "open", "headline": shown["headline"].replace("Does not fit:", rows, 1)}
     return shown

@@ -25,7 +25,7 @@ def prediction_page(
 ) -> str:
     """The prediction as one self-contained page: `profile` is its run, the config's findings stand beside it."""
     verdict = answer.verdict if answer else prediction.verdict()
-    state = {"fits": "good", "tight": "open", "does_not_fit": "bad"}.get(verdict.kind, "open")
+    state = {"fits": "good", "tight": "open", "does_not_fit": "bad", "stops": "bad"}.get(verdict.kind, "open")
     head = [sentence(prediction, verdict), *reasons(prediction, verdict)]
     expected, *rests_on = [unstyle(line).strip().removeprefix("Expected error: ") for line in error_lines(prediction)]
     return render_html(

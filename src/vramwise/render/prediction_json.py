@@ -49,6 +49,7 @@ def prediction_json(prediction: Prediction, answer: Answer | None = None) -> dic
         "expected_error": asdict(prediction.expected_error),
         "verdict": {**asdict(verdict), "text": sentence(prediction, verdict, signed=True)},
         "peak_at": {"step": needs.peak_step, "phase": needs.peak_phase},
+        "stops": [finding_json(found) for found in prediction.stops],
         "reasons": list(reasons(prediction, verdict)),
         "range": prediction.bounds and asdict(prediction.bounds),
         "remedies": _remedies(answer) if answer else [],

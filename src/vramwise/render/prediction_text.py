@@ -52,7 +52,7 @@ def _speed(answer: Answer | None) -> Iterator[str]:
     """How fast it is, or why that is not said."""
     if answer is not None and answer.speed is not None:
         said = speed_line(answer.speed, answer.duration)
-        yield f"If it fitted: {said[:1].lower()}{said[1:]}" if answer.prediction.fits is False else said
+        yield f"If it fitted: {said[:1].lower()}{said[1:]}" if answer.prediction.memory_fits is False else said
     elif answer is not None and answer.no_speed:
         yield f"{answer.no_speed[:1].upper()}{answer.no_speed[1:]}"
 
@@ -144,6 +144,8 @@ def render_cards(rows: Sequence[tuple[str, Prediction]]) -> list[str]:
 def judgement(prediction: Prediction) -> str:
     """The verdict in two words and a figure, for a table."""
     verdict = prediction.verdict()
+    if verdict.kind == "stops":
+        return style("will not start", fg="red", bold=True)
     if verdict.kind == "does_not_fit":
         return style("does not fit", fg="red", bold=True) + f", {readable(verdict.short_bytes)} short"
     if verdict.kind in ("may_fit", "not_known"):

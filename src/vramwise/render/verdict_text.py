@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from vramwise.render.outward import style
-from vramwise.types import Edit
+from vramwise.types import Edit, Finding
 from vramwise.units import gib, largest, readable
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.prediction import Prediction
@@ -20,6 +20,7 @@ SIGNS = {
     "may_fit": ("?", "yellow"),
     "not_known": ("?", "yellow"),
     "does_not_fit": ("✗", "red"),
+    "stops": ("✗", "red"),
 }
 EFFECTS = {"same": "same result", "rounding": "same mathematics, other kernels", "changes": "changes the training"}
 
@@ -41,6 +42,8 @@ def sentence(prediction: Prediction, verdict: Verdict | None = None, *, signed: 
 
 def _said(prediction: Prediction, verdict: Verdict) -> tuple[str, str]:
     """The verdict, and what is behind the colon."""
+    if verdict.kind == "stops":
+        return _stopped(prediction.stops), f": {prediction.stops[0].message} ({_would_need(prediction, verdict)})"
     if verdict.kind == "no_card":
         return _needs(prediction), "; name a card with --gpu to see whether it fits"
     on, room = where(prediction), _room(prediction)
@@ -58,6 +61,24 @@ def _said(prediction: Prediction, verdict: Verdict) -> tuple[str, str]:
     if verdict.rows_up_to is not None:
         return "May not fit", f": {short} if rows are full {prediction.run.shapes.sequence_len} tokens {room}"
     return "May fit", f"{on}: {_range(prediction)}"
+
+
+def _stopped(stops: Sequence[Finding]) -> str:
+    return "Will not train as written" if stops[0].still_runs else "Will not start"
+
+
+def _would_need(prediction: Prediction, verdict: Verdict) -> str:
+    """What memory says of a run that does not start."""
+    if prediction.bounds is not None and verdict.memory != "no_card":
+        return f"it {_range(prediction)}".replace("it needs", "it would need", 1)
+    needed = gib(prediction.needs.highest_reserved_bytes)
+    if verdict.memory == "no_card":
+        return f"it would need {needed}"
+    usable = f"{needed}, {_bare(prediction.capacity_bytes or 0)} usable{where(prediction)}"
+    if verdict.memory in ("fits", "tight"):
+        return f"it would need {usable}"
+    either = "might not fit" if verdict.memory == "may_fit" else "would not fit"
+    return f"and it {either}: it would need {usable}"
 
 
 def where(prediction: Prediction) -> str:
@@ -99,12 +120,13 @@ def _needs(prediction: Prediction) -> str:
 def reasons(prediction: Prediction, verdict: Verdict | None = None) -> Iterator[str]:
     """Below the headline: the moment and what fills it, what was assumed, what was not measured."""
     verdict = verdict or prediction.verdict()
+    yield from (f"Line {found.place.line}: {found.message}" for found in prediction.stops[1:])
     if verdict.rows_up_to is not None:
         longest = f"no row is longer than about {verdict.rows_up_to} tokens"
         yield f"It fits if {longest}: --data FILE reads them from your data, --lengths FILE takes a list of lengths"
     yield f"Most is needed {_moment(prediction)}"
     failure = prediction.report.out_of_memory
-    if failure is not None and prediction.fits is False:
+    if failure is not None and prediction.memory_fits is False:
         at = f"step {failure.step}, {failure.phase}" if failure.step else failure.phase
         what = f" ({failure.label})" if failure.label else ""
         yield f"It stops in {at}, which asks for {readable(failure.requested_bytes)} more{what}"
@@ -115,7 +137,7 @@ def reasons(prediction: Prediction, verdict: Verdict | None = None) -> Iterator[
     if verdict.within_error:
         error = prediction.expected_error
         taken = f"{100 * error.took_more:.1f} % more than predicted: so much is not spare"
-        if not prediction.fits:
+        if not prediction.memory_fits:
             taken = f"{100 * error.took_less:.0f} % less than predicted: it may run"
         yield f"Measured runs like it took up to {taken}"
     if prediction.bounds is not None:
@@ -139,6 +161,8 @@ def _moment(prediction: Prediction) -> str:
 
 def ways_out(answer: Answer) -> list[str]:
     """What would make it fit, its figure, and the command that writes it."""
+    if answer.prediction.stops:
+        return list(_repairs(answer))
     if answer.prediction.fits is not False:
         return []
     out = answer.way_out
@@ -157,6 +181,19 @@ def ways_out(answer: Answer) -> list[str]:
     without_file = answer.command.startswith("vramwise predict ")
     lines.append(f"    {answer.command} {as_options(tried)}" if without_file else f"    {fit_command(answer, out)}")
     return lines
+
+
+def _repairs(answer: Answer) -> Iterator[str]:
+    """What would make it start, and the command that shows it as a diff."""
+    mended = [found for found in answer.prediction.stops if found.fix is not None]
+    if not mended:
+        return
+    yield style("What would make it start", bold=True)
+    for found in mended:
+        assert found.fix is not None
+        yield f"  line {found.place.line}: {found.fix.title}"
+    if answer.command.startswith("vramwise fit "):
+        yield f"    {answer.command}"
 
 
 def fit_command(answer: Answer, out: WayOut) -> str:

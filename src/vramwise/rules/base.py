@@ -25,7 +25,7 @@ class Hit:
     `key` and gives the `fix` as edits. Where that is not written in the file, the finding stands at the first of `near`
     (fields or keys) that is, else at the start. `severity` overrides the rule's own for a weaker or stronger case.
     `by_request`: the change keeps the result but has a price, so that it is made only where the user asks for it.
-    `pedantic`: true, but nothing comes of it: said only to those who ask for such things.
+    `pedantic`: harmless: reported only on request. `still_runs`: see Rule.
     """
 
     message: str
@@ -38,6 +38,7 @@ class Hit:
     severity: Severity | None = None
     by_request: bool = False
     pedantic: bool = False
+    still_runs: bool = False
 
 
 Check = Callable[[RunSpec, MemoryReport | None], Iterator[Hit]]
@@ -75,6 +76,8 @@ class Rule:
     unusable: bool = False
     # The run does not fit its card.
     misfit: bool = False
+    # Its errors do not stop the run: it trains something else than the file says.
+    still_runs: bool = False
     # The embedded engine makes it moot.
     moot_when_embedded: bool = False
 

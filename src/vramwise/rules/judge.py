@@ -95,6 +95,7 @@ def _finding(run: RunSpec, rule: Rule, hit: Hit, spell: Spell) -> Finding:
         key=_key(run, hit),
         place=_place(run, hit),
         fix=hit.fix if hit.change is None else _spelt(run, hit, hit.change, spell),
+        still_runs=rule.still_runs or hit.still_runs,
     )
 
 

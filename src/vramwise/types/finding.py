@@ -75,6 +75,8 @@ class Finding:
     key: str | None
     place: Place
     fix: Fix | None = None
+    # An error with which the run starts all the same: it trains something else than the file says.
+    still_runs: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

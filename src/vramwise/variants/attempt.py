@@ -39,4 +39,4 @@ class Attempt:
     @property
     def fits(self) -> bool:
         """Whether it is predicted to run."""
-        return self.prediction is not None and self.prediction.fits is True
+        return self.prediction is not None and self.prediction.memory_fits is True

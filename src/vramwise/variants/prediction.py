@@ -19,7 +19,7 @@ from vramwise.facts.parameters import parameters
 from vramwise.ghost.hardware import taken_for_granted
 from vramwise.ghost.loops.batches import BatchShape
 from vramwise.timeline import MemoryReport, Timeline
-from vramwise.types import GpuSpec, ModelSpec, RunSpec
+from vramwise.types import Finding, GpuSpec, ModelSpec, RunSpec
 from vramwise.units import GIB
 from vramwise.variants.bounds import Bounds, bounds, unmodelled
 from vramwise.variants.features import features
@@ -55,6 +55,8 @@ class Prediction(Displayed):
     assumptions: Sequence[str]
     # Every row was taken to be as long as the settings allow, though rows follow the data.
     full_rows: bool = False
+    # The errors of `check` for which the run does not start, or is not the one that the file describes.
+    stops: tuple[Finding, ...] = ()
 
     @property
     def timeline(self) -> Timeline:
@@ -111,7 +113,12 @@ class Prediction(Displayed):
 
     @property
     def fits(self) -> bool | None:
-        """Whether it runs; None where no card and no limit is named, and where the prediction leaves it open."""
+        """Whether it runs: False where it does not start; else whether there is memory enough for it."""
+        return False if self.stops else self.memory_fits
+
+    @property
+    def memory_fits(self) -> bool | None:
+        """Whether memory is enough; None without a card or limit, and where the prediction leaves it open."""
         if self.capacity_bytes is None:
             return None
         asked = self.report is not self.needs or self.needs.highest_reserved_bytes <= self.capacity_bytes

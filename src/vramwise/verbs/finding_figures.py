@@ -72,7 +72,7 @@ def _left_open(finding: Finding, subject: Subject) -> Finding:
     """A run that may fit after all is worth a warning: rows are shorter than assumed, or a range leaves it open."""
     prediction = subject.prediction()
     message = finding.message
-    if prediction.fits is None and prediction.bounds is not None:
+    if prediction.memory_fits is None and prediction.bounds is not None:
         message += f"; it may fit all the same: {prediction.bounds.why}"
     else:
         rows = rows_that_fit(subject, prediction)

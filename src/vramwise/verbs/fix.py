@@ -191,11 +191,11 @@ def _harm(before: Subject, after: Subject) -> str:
     makes them full may break it all the same.
     """
     then = prediction_for(after)[0]
-    if then is None or then.fits is not False:
+    if then is None or then.memory_fits is not False:
         return ""
     now = prediction_for(before)[0]
     fills_rows = after.run.shapes.constant_shapes and not before.run.shapes.constant_shapes
-    if now is not None and now.fits is False and not fills_rows:
+    if now is not None and now.memory_fits is False and not fills_rows:
         return ""
     assert then.capacity_bytes is not None
     room = gib(then.capacity_bytes)

@@ -88,7 +88,7 @@ def changed(subject: Subject, options: Options, ask: PredictOptions, changes: Se
             online=ask.online,
             text_alone=subject.text_alone,
         )
-        subject = replace(other, data=subject.data)
+        subject = replace(other, data=subject.data, ignored=subject.ignored)
         _refuse_wrong_types(subject, f"--what-if {', '.join(versions)}: ")
     if not edits:
         return subject

@@ -119,14 +119,14 @@ def _word(case: Case, cause: Cause) -> tuple[bool | None, str]:
     if cause.id in ("capacity", "oversized-batch"):
         if failure is not None and cause.confidence >= 0.5:
             return True, f"it runs out of memory too, in {failure.phase} at step {failure.step} ({failure.label})"
-        if ghost.prediction.fits and ghost.surpassed_by(case.memory) is None:
+        if ghost.prediction.memory_fits and ghost.surpassed_by(case.memory) is None:
             return False, f"it reserves {readable(report.peak_reserved_bytes)} and fits"
     if cause.id == "long-tail" and failure is not None and case.requested > case.there_bytes:
         return (
             True,
             f"batches of the full {ghost.run.shapes.sequence_len} tokens do not fit ({failure.phase}, {failure.label})",
         )
-    if cause.id in ("fragmentation", "other-process", "leak") and ghost.prediction.fits:
+    if cause.id in ("fragmentation", "other-process", "leak") and ghost.prediction.memory_fits:
         return True, f"the config alone reserves {readable(report.peak_reserved_bytes)} and would fit"
     return None, ""
 
@@ -140,8 +140,8 @@ def ghost_lines(case: Case) -> tuple[str, ...]:
         return (f"no ghost run: {ghost.missing}",)
     needs = ghost.prediction.needs
     room = ghost.prediction.capacity_bytes
-    fits = {True: "fits", False: "does not fit", None: "no card named"}[ghost.prediction.fits]
-    if room and ghost.prediction.fits and needs.peak_reserved_bytes > room:
+    fits = {True: "fits", False: "does not fit", None: "no card named"}[ghost.prediction.memory_fits]
+    if room and ghost.prediction.memory_fits and needs.peak_reserved_bytes > room:
         fits = "fits only by releasing caches"
     lines = [
         f"predicted: {readable(needs.peak_reserved_bytes)} reserved of {readable(room)}: {fits}"

@@ -25,7 +25,6 @@ _OLDEST = {
 @rule(
     id="attention-unsupported-card",
     severity=Severity.ERROR,
-    also=(Severity.WARNING,),
     topic="attention",
     needs={"gpu"},
     bad="base_model: meta-llama/Llama-3.2-1B\nattn_implementation: flash_attention_2\n",
@@ -47,21 +46,16 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     card = f"{gpu.name} is sm_{gpu.capability[0]}{gpu.capability[1]}"
     if name == "sage" and gpu.capability not in _SAGE:
         message = f"attention sage runs on sm_80, 86, 89, 90 and 120, {card}: {run.trainer_title} stops"
-        yield _hit(run, message, Severity.ERROR)
+        yield _hit(run, message)
     if name == "fp8" and gpu.capability < (9, 0):
-        yield _hit(run, f"attention fp8 runs from sm_90 on, {card}: {run.trainer_title} stops", Severity.ERROR)
+        yield _hit(run, f"attention fp8 runs from sm_90 on, {card}: {run.trainer_title} stops")
     oldest = _OLDEST.get(name)
     if oldest is not None and gpu.capability < oldest:
         message = (
             f"{name} needs sm_{oldest[0]}{oldest[1]} or newer, {card}: stock builds fail in the first forward pass"
         )
-        yield _hit(run, message, Severity.WARNING)
+        yield _hit(run, message)
 
 
-def _hit(run: RunSpec, message: str, severity: Severity) -> Hit:
-    return Hit(
-        field="attn_implementation",
-        severity=severity,
-        message=message,
-        change=changes.plain_attention(run),
-    )
+def _hit(run: RunSpec, message: str) -> Hit:
+    return Hit(field="attn_implementation", message=message, change=changes.plain_attention(run))

@@ -121,6 +121,6 @@ def sentence(prediction: Prediction, before: PredictedMemory) -> str:
     reserved = expected_report(prediction).peak_reserved_bytes
     text = f"memory with the lengths of this data: {gib(reserved)} reserved (predicted; before: "
     text += f"{gib(before.peak_reserved_bytes)})"
-    if prediction.fits is False and prediction.capacity_bytes is not None:
+    if prediction.memory_fits is False and prediction.capacity_bytes is not None:
         text += f"; there is room for {gib(prediction.capacity_bytes)}, so it may run out"
     return text

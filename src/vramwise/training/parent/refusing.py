@@ -74,5 +74,5 @@ def _foretold(path: str, options: TrainOptions, predict: Predict) -> str:
     prediction = predict(subject)
     if prediction is None:
         return f"not predicted: {subject.model_missing or 'no GPU here'}"
-    fits = {True: "fits", False: "does not fit", None: "no card named"}[prediction.fits]
+    fits = {True: "fits", False: "does not fit", None: "no card named"}[prediction.memory_fits]
     return f"{predicted_decision(prediction).value} ({fits})"

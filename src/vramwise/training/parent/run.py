@@ -51,7 +51,7 @@ def train(path: str, options: TrainOptions | None = None, *, say: Say | None = N
 def _width_follows_data(prepared: Prepared) -> bool:
     """Whether a run was found not to fit at widths that its data may never reach."""
     run = prepared.run
-    misfit = prepared.prediction is not None and prepared.prediction.fits is False and not prepared.errors
+    misfit = prepared.prediction is not None and prepared.prediction.memory_fits is False and not prepared.errors
     return (
         misfit
         and prepared.plan.engine == "transformers"
@@ -89,7 +89,7 @@ def _may_start(prepared: Prepared, options: TrainOptions, say: Say) -> bool:
     warnings = sum(found.severity.value == "warning" for found in prepared.findings)
     if warnings:
         say(f"{warnings} warning(s): vramwise check {path}")
-    fits = prepared.prediction is None or prepared.prediction.fits is not False
+    fits = prepared.prediction is None or prepared.prediction.memory_fits is not False
     if not fits:
         for line in misfit_lines(prepared, options):
             say(line)

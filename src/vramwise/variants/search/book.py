@@ -115,7 +115,7 @@ class Book:
         """The same with the prediction that every other door gives: what becomes of it on the card is asked too."""
         known = self.candidate_anyway(pick)
         found = known.prediction
-        if found is not None and found.fits is not True and found.report is found.needs:
+        if found is not None and found.memory_fits is not True and found.report is found.needs:
             self._candidates[pick] = self._weighed(pick, on_card=True)
         return self._candidates[pick]
 

@@ -35,9 +35,9 @@ def weighed(attempt: Attempt, speed: Speed | None, asked_margin_bytes: int | Non
 
 
 def _fell(prediction: Prediction, spare: int) -> str:
-    if prediction.fits is None and prediction.bounds is not None:
+    if prediction.memory_fits is None and prediction.bounds is not None:
         return OPEN
-    if prediction.fits is not True:
+    if prediction.memory_fits is not True:
         return TOO_LARGE
     if prediction.report.retries > 0 or prediction.fits_by_emptying:
         return RETRIES

@@ -21,13 +21,13 @@ def rows_that_fit(subject: Subject, prediction: Prediction, limit_bytes: int | N
     None where rows are as long as they are taken to be, where even the shortest are too long, and where there is no
     effort left to find out.
     """
-    if prediction.fits is not False or not prediction.full_rows or _too_long(prediction):
+    if prediction.memory_fits is not False or not prediction.full_rows or _too_long(prediction):
         return None
     if subject.effort.spent >= REMEDY:
         return None
     longest, capacity = subject.run.shapes.sequence_len, prediction.capacity_bytes or 0
     least = _with_rows(subject, longest // _PARTS, limit_bytes)
-    if least is None or least.fits is not True:
+    if least is None or least.memory_fits is not True:
         return None
     # Memory grows about evenly with the rows: where it meets the card is tried, and then a step less at a time.
     lowest, highest = (one.needs.highest_reserved_bytes for one in (least, prediction))
@@ -35,7 +35,7 @@ def rows_that_fit(subject: Subject, prediction: Prediction, limit_bytes: int | N
     part = max(1, min(_PARTS - 1, ceil(1 + (_PARTS - 1) * share)))
     while part > 1:
         tried = _with_rows(subject, longest * part // _PARTS, limit_bytes)
-        if tried is not None and tried.fits:
+        if tried is not None and tried.memory_fits:
             break
         part = part - 1 if subject.effort.spent < REMEDY else 1
     return longest * part // _PARTS

@@ -50,7 +50,7 @@ class WayOut:
 def way_out(subject: Subject, *, limit_bytes: int | None = None) -> WayOut | None:
     """What makes a run fit that does not; None where nothing does that was tried."""
     prediction = subject.prediction(limit_bytes=limit_bytes)
-    if prediction.fits is not False or len(prediction.short_timeline.events) > MOST_EVENTS:
+    if prediction.memory_fits is not False or len(prediction.short_timeline.events) > MOST_EVENTS:
         return None
     if prediction.needs.highest_reserved_bytes > _FAR_OFF * (prediction.capacity_bytes or 0):
         return None

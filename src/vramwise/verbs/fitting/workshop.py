@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 
 from vramwise.errors import VramwiseError
 from vramwise.facts.context import outside_bytes
-from vramwise.rules.discovery import common_rules
-from vramwise.rules.judge import judge
+from vramwise.stops import errors_of
 from vramwise.subject import Subject
-from vramwise.types import Change, RunSpec, Severity
+from vramwise.types import Change, Finding, RunSpec
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.effort import ASKED, CHARACTER, JUDGED, NO_LIMIT, SAMPLE, USUAL_FILE, WRITTEN, Effort
 from vramwise.variants.lengths import eval_shapes, train_shapes
@@ -89,11 +88,14 @@ class SubjectWorkshop:
         """The first error that `check` finds with the changes and not without."""
         assert attempt.run is not None
         if self._errors is None:
-            self._errors = frozenset((rule, key) for rule, key, _ in _errors(self.subject, self.subject.run))
+            self._errors = frozenset((one.rule, one.key) for one in self._found(self.subject.run))
         self.effort.stop_at(self.until)
         self.effort.spend(JUDGED + self._size())
-        found = _errors(self.subject, attempt.run)
-        return next((message for rule, key, message in found if (rule, key) not in self._errors), "")
+        found = self._found(attempt.run)
+        return next((one.message for one in found if (one.rule, one.key) not in self._errors), "")
+
+    def _found(self, run: RunSpec) -> list[Finding]:
+        return errors_of(run, self.subject.trainer)
 
     def predicted(self, attempt: Attempt, *, on_card: bool) -> Attempt:
         """With its prediction."""
@@ -146,10 +148,3 @@ def _fields_of(run: RunSpec, key: str) -> Iterable[str]:
 
 def _signature(change: Change) -> Hashable:
     return change.id, tuple((name, repr(value)) for name, value in change.fields.items())
-
-
-def _errors(subject: Subject, run: RunSpec) -> list[tuple[str, str | None, str]]:
-    """What the rules that `check` goes by call an error in a run, memory apart."""
-    rules = (*common_rules(), *subject.trainer.rules())
-    findings, _ = judge(run, None, rules, subject.trainer.spell)
-    return [(found.rule, found.key, found.message) for found in findings if found.severity is Severity.ERROR]

@@ -26,7 +26,7 @@ from vramwise.targets import make_target
 from vramwise.trainers.base import SideFiles, Trainer
 from vramwise.trainers.recognise import NOBODYS, Foreign, recognise, unreadable_as
 from vramwise.trainers.registry import running, trainer_named
-from vramwise.types import Document, GpuSpec, ModelSpec, RunSpec, Target
+from vramwise.types import Document, Finding, GpuSpec, ModelSpec, RunSpec, Target
 from vramwise.variants.duration import Duration, duration
 from vramwise.variants.effort import SAMPLE, Effort
 from vramwise.variants.lengths import Lengths, train_shapes
@@ -123,10 +123,15 @@ class Subject:
             prediction = replace(
                 prediction,
                 assumptions=(*prediction.assumptions, *self.data.notes),
-                stops=stops_of(self.run, self.trainer, self.ignored),
+                stops=self.stops,
             )
             self._memo[key] = (prediction, (lengths, eval_lengths))  # kept, so that their ids stay theirs
         return self._memo[key][0]
+
+    @property
+    def stops(self) -> tuple[Finding, ...]:
+        """The errors for which it does not start, or is not the run that the file describes."""
+        return stops_of(self.run, self.trainer, self.ignored)
 
     def speed(self) -> Speed | None:
         """How fast it trains, with the batches of its data; None where that is not known, or a step is too large."""

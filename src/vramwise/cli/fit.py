@@ -61,7 +61,10 @@ def command(
     The training result stays as it is: effective batch, sequence length, method and precision. --allow opens more.
     With - the config is read from standard input; with --write the answer then goes to standard output.
 
-    Exit code: 0 something fits (or the file is the best already), 1 nothing fits, 2 bad usage or unreadable input.
+    Errors that would stop the run are fixed first, where they can be, and the fixes are part of the answer.
+
+    Exit code: 0 something fits (or the file is the best already), 1 nothing fits or will start, 2 bad usage or
+    unreadable input.
     """
     if write and out is not None:
         raise VramwiseError(f"--write changes {path} itself, --out writes {out}: give one of them")
@@ -76,7 +79,7 @@ def command(
     report = replace(report, command=line, written=_write_config(report, path if write else out))
     _write_page(report, html)
     _tell(report, output_format, aside=report.written == STDIN)
-    sys.exit(1 if report.fit.best is None else 0)
+    sys.exit(1 if report.fit.best is None or report.fit.stops else 0)
 
 
 def _tell(report: FitReport, output_format: str, *, aside: bool) -> None:

@@ -86,7 +86,7 @@ def command(
     found = predict(subject, ask, again)
     prediction = found.prediction
     changed = [what_changes(subject, options, ask, changes) for changes in tried]
-    by_card = on_cards(prediction) if cards else []
+    by_card = on_cards(subject, prediction) if cards else []
     _write_files(subject, found, html, snapshot)
     if output_format == "json":
         _write_json(found, changed, by_card)
@@ -130,7 +130,10 @@ def _write_json(found: Answer, changed: Sequence[WhatIf], by_card: list[tuple[st
         document["what_if"] = what_if_json(changed[-1])
         document["what_ifs"] = [what_if_json(one) for one in changed]
     if by_card:
-        document["cards"] = [{"gpu": name, "fits": on.fits, "retries": on.report.retries} for name, on in by_card]
+        document["cards"] = [
+            {"gpu": name, "fits": on.fits, "retries": on.report.retries, "kind": on.verdict().kind}
+            for name, on in by_card
+        ]
     say_all(json_text(document, indent=2).split("\n"))
 
 

@@ -12,6 +12,7 @@ from vramwise.mcp.arguments import Config, Gpus, TrainerName, Versions, next_cal
 from vramwise.mcp.results import Fitted
 from vramwise.options import FitOptions, Text
 from vramwise.render.fit_json import fit_json
+from vramwise.types import Finding
 from vramwise.variants.axes import ALLOW
 from vramwise.verbs.fit import fit_source
 
@@ -40,7 +41,7 @@ def fit_config(
 
     The result of training stays the same unless `allow` opens more; where nothing fits, `opened` says what each word of
     `allow` would give. With `maximise`: the largest value of that key that fits. Takes seconds.
-    Mend the config with fix_config first: mistakes in it stay.
+    Errors that would stop the run are fixed first where they can be; `mistakes` lists those that remain.
     """
     ask = FitOptions(allow=tuple(allow), keep=tuple(keep), maximise=maximise or None, online=False)
     try:
@@ -54,18 +55,18 @@ def fit_config(
     after = found.best.attempt.document if found.best is not None else None
     return Fitted(
         summary=shown["verdict"]["text"],
-        fits=found.best is not None,
+        fits=found.best is not None and not found.stops,
         changed=found.changed,
         config=after.text if after else config,
         diff=report.diff(found.best),
         best=shown["best"],
-        mistakes=list(report.errors),
+        mistakes=[one.rule for one in found.stops],
         original=_short(shown["original"]),
         alternatives=[_short(one) for one in shown["alternatives"]],
         closest=shown["closest"] and _short(shown["closest"]),
         opened=[_short(one) for one in shown["opened"]],
         smallest_card=shown["smallest_card"],
-        next=_after(shown, report.errors, maximise),
+        next=_after(shown, found.stops, maximise),
     )
 
 
@@ -73,10 +74,10 @@ def _short(variant: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in variant.items() if key not in _LEFT_OUT}
 
 
-def _after(shown: dict[str, Any], mistakes: Sequence[str], maximise: str) -> str:
+def _after(shown: dict[str, Any], mistakes: Sequence[Finding], maximise: str) -> str:
     """The call that leads on; where nothing fits: the word that would open an answer."""
     if mistakes:
-        return "call fix_config first: the config has errors, which stay in this text"
+        return f"correct this first: {mistakes[0].message}"
     if shown["best"] is not None:
         return "call check_config with the new text" if shown["verdict"]["changed"] else ""
     if maximise:

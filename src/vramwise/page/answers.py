@@ -33,7 +33,7 @@ from vramwise.verbs.fix import fix_subject
 from vramwise.verbs.predict import predict as predict_subject
 
 Progress = Callable[[int, int], None]
-_FIT_STATES = {"fits": "good", "tight": "open", "does_not_fit": "bad"}
+_FIT_STATES = {"fits": "good", "tight": "open", "does_not_fit": "bad", "stops": "bad"}
 
 
 class Answers:
@@ -49,7 +49,7 @@ class Answers:
             "ahead": self._drag,  # the same, of where a slider may go next
             "chart": lambda request: views.chart_view(views.predicted(self._desk.report(request))),
             "remedy": lambda request: views.remedy_view(self._desk.subject(request)),
-            "cards": lambda request: {"cards": views.cards_view(views.predicted(self._desk.report(request)))},
+            "cards": self._cards,
             "fix": self._fix,
             "fix-all": self._fix_all,
             "report": self._report,
@@ -104,6 +104,11 @@ class Answers:
         if prediction.fits is None:  # then what becomes of it on the card decides
             prediction = subject.prediction()
         return {**views.first_view(subject, prediction), "text": subject.document.text}
+
+    def _cards(self, request: Request) -> dict[str, Any]:
+        """The verdict on every card that people rent or own."""
+        prediction = views.predicted(self._desk.report(request))
+        return {"cards": views.cards_view(self._desk.subject(request), prediction)}
 
     def _fix(self, request: Request) -> dict[str, Any]:
         """The text with one finding mended."""

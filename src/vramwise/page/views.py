@@ -124,10 +124,10 @@ def remedy_view(subject: Subject) -> dict[str, Any]:
     }
 
 
-def cards_view(prediction: Prediction) -> list[dict[str, Any]]:
+def cards_view(subject: Subject, prediction: Prediction) -> list[dict[str, Any]]:
     """Which cards it fits."""
     shown = []
-    for name, on in on_cards(prediction):
+    for name, on in on_cards(subject, prediction):
         verdict = on.verdict()
         shown.append({"name": name, "kind": verdict.kind, "words": sentence(on, verdict)})
     return shown

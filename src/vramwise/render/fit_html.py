@@ -41,7 +41,7 @@ def fit_page(report: FitReport) -> str:
     name = PurePath(report.document.path).name
     target = words.card_of(fit)
     title = f"{name}: what fits {target.name}" if target else f"{name}: what fits"
-    state = {"fits": "good", "tight": "open", "does_not_fit": "bad"}[words.kind(fit)]
+    state = {"fits": "good", "tight": "open", "does_not_fit": "bad", "stops": "bad"}[words.kind(fit)]
     top = header(title, [words.answer(fit, report.asked), *words.reasons(report)], "", "", state)
     return plain_page(title, STYLE, together(top, fit_body(report)))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vramwise.render import fit_words as words
+from vramwise.render.report_json import finding_json
 from vramwise.render.speed_text import speed_json
 from vramwise.types import GpuSpec
 from vramwise.variants.search.result import Candidate
@@ -32,6 +33,8 @@ def fit_json(report: FitReport) -> dict[str, Any]:
             "text": words.answer(fit, report.asked),
         },
         "reasons": list(words.reasons(report)),
+        "repairs": [finding_json(found) for found in fit.repairs],
+        "stops": [finding_json(found) for found in fit.stops],
         "best": variant(fit.best),
         "original": variant(fit.original),
         "alternatives": [variant(one) for one in fit.alternatives],

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import ceil
 
 from vramwise.render.speed_text import seconds, speed_line, times
-from vramwise.render.verdict_text import where
+from vramwise.render.verdict_text import STOPPED, stopped, where
 from vramwise.types import PLACES, GpuSpec
 from vramwise.units import GIB, gib, readable
 from vramwise.variants.search.result import Candidate, Fit
@@ -21,7 +21,9 @@ _WHAT_A_STEP_SEES = ("sequence_len", "sample_packing", "effective_batch_size")
 
 
 def kind(fit: Fit) -> str:
-    """`fits`, `tight` or `does_not_fit`: as the verdict of a prediction, with the margin kept."""
+    """`fits`, `tight`, `does_not_fit` or `stops`: as the verdict of a prediction, with the margin kept."""
+    if fit.stops:
+        return "stops"
     if fit.best is None:
         return "does_not_fit"
     return "tight" if fit.best.tight else "fits"
@@ -30,6 +32,8 @@ def kind(fit: Fit) -> str:
 def answer(fit: Fit, asked: str | None = None) -> str:
     """The first line. `asked`: the key whose largest value was asked for."""
     best = fit.best
+    if fit.stops:
+        return f"{stopped(fit.stops)}: {fit.stops[0].message}; fix this first, then fit again"
     if best is None:
         return _nothing_fits(fit)
     spare = f"{readable(_free(best))} to spare{_where(best)}"
@@ -40,12 +44,20 @@ def answer(fit: Fit, asked: str | None = None) -> str:
         if best.speed is None:
             return f"Your file fits as it is, with {spare}{tight}"
         return f"Your file is already the fastest that fits, with {spare}{tight}"
-    return f"Fits with {spare}{tight}{_against(fit)}: {best.attempt.words}"
+    words = "; ".join([*_repairs(fit), *([best.attempt.words] if best.attempt.changes else [])])
+    return f"Fits with {spare}{tight}{_against(fit)}: {words}"
+
+
+def _repairs(fit: Fit) -> list[str]:
+    """What was fixed before the search, in the words of the fixes."""
+    return [found.fix.title for found in fit.repairs if found.fix is not None]
 
 
 def _against(fit: Fit) -> str:
     """How the answer compares with the file, where the file could run at all."""
     faster = None if fit.best is None else ratio(fit.original, fit.best)
+    if fit.repairs:
+        return f", where your file {STOPPED[fit.repairs[0].still_runs].lower()}"
     if not fit.original.fits:
         return ", where your file does not fit"
     if faster is None:
@@ -77,19 +89,19 @@ def allowing(words: str) -> str:
 def reasons(report: FitReport) -> Iterator[str]:
     """What stands below the answer: the figures of the answer, and of the file as it is."""
     fit = report.fit
+    yield from (f"Line {found.place.line}: {found.message}" for found in fit.stops[1:])
+    for found in fit.repairs:
+        yield f"Line {found.place.line} of your file: {found.message}"
     if fit.best is not None:
         yield figures(fit.best)
     if (fit.changed or fit.best is None) and fit.original.prediction is not None:
         said, why = figures(fit.original), against(fit.original)
-        yield f"Your file as it is{f' {why}' if why else ''}: {said[:1].lower()}{said[1:]}"
+        as_it_is = "Your file with its errors fixed" if fit.repairs else "Your file as it is"
+        yield f"{as_it_is}{f' {why}' if why else ''}: {said[:1].lower()}{said[1:]}"
     if report.no_speed:
         card = card_of(fit)
         hint = "; name a card (`vramwise gpus`) to find faster variants" if card is not None and not card.known else ""
         yield f"{report.no_speed[:1].upper()}{report.no_speed[1:]}, so the fewest changes win{hint}"
-    if report.errors:
-        many = f"{len(report.errors)} errors" if len(report.errors) > 1 else "an error"
-        rules = ", ".join(report.errors)
-        yield f"`vramwise check` finds {many} in your file ({rules}): mend that first, then fit again"
     if fit.ended_early:
         better = "none that fits was found so far" if fit.best is None else "a better one may exist"
         yield f"The search ended at its limit before every variant was compared: {better}; --keep KEY leaves fewer"

@@ -22,6 +22,8 @@ SIGNS = {
     "does_not_fit": ("✗", "red"),
     "stops": ("✗", "red"),
 }
+# By whether the run starts all the same.
+STOPPED = {False: "Will not start", True: "Will not train as written"}
 EFFECTS = {"same": "same result", "rounding": "same mathematics, other kernels", "changes": "changes the training"}
 
 
@@ -43,7 +45,7 @@ def sentence(prediction: Prediction, verdict: Verdict | None = None, *, signed: 
 def _said(prediction: Prediction, verdict: Verdict) -> tuple[str, str]:
     """The verdict, and what is behind the colon."""
     if verdict.kind == "stops":
-        return _stopped(prediction.stops), f": {prediction.stops[0].message} ({_would_need(prediction, verdict)})"
+        return stopped(prediction.stops), f": {prediction.stops[0].message} ({_would_need(prediction, verdict)})"
     if verdict.kind == "no_card":
         return _needs(prediction), "; name a card with --gpu to see whether it fits"
     on, room = where(prediction), _room(prediction)
@@ -63,8 +65,9 @@ def _said(prediction: Prediction, verdict: Verdict) -> tuple[str, str]:
     return "May fit", f"{on}: {_range(prediction)}"
 
 
-def _stopped(stops: Sequence[Finding]) -> str:
-    return "Will not train as written" if stops[0].still_runs else "Will not start"
+def stopped(stops: Sequence[Finding]) -> str:
+    """What errors do to a run, in a few words."""
+    return STOPPED[stops[0].still_runs]
 
 
 def _would_need(prediction: Prediction, verdict: Verdict) -> str:

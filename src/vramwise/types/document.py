@@ -71,19 +71,23 @@ class Config:
 
     `values` is the file after the trainer's own coercions and renaming of old spellings (prefixes); `sources` says
     under which key of the file a renamed value stands, so that places and edits point at what the user wrote.
+    `asked`: the top-level keys that were looked up so far. Once a run is resolved, no other key decides what it is.
     """
 
-    __slots__ = ("_sources", "document", "values")
+    __slots__ = ("_sources", "asked", "document", "values")
 
     def __init__(self, document: Document, values: Mapping[str, Any], sources: Mapping[str, str]) -> None:
         self.document = document
         self.values = values
         self._sources = sources
+        self.asked: set[str | int] = set()
 
     def get(self, key: str, default: Any = None) -> Any:
         """The value of a dotted key, or the default where it is absent or null."""
         found: Any = self.values
-        for part in split_key(key):
+        parts = split_key(key)
+        self.asked.add(parts[0])
+        for part in parts:
             try:
                 found = found[part]
             except (KeyError, IndexError, TypeError):
@@ -92,6 +96,7 @@ class Config:
 
     def __contains__(self, key: str) -> bool:
         """Whether the key is written, null included."""
+        self.asked.add(split_key(key)[0])
         return self.path(key) in self.document.spans
 
     def path(self, key: str) -> KeyPath:

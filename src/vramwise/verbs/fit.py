@@ -1,14 +1,14 @@
-"""`fit`: a config opened and fitted to its card, with what `check` has against the file."""
+"""`fit`: a config opened, its errors fixed where they can be, and fitted to its card."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from vramwise.options import FitOptions, Options, PredictOptions
 from vramwise.subject import Source
-from vramwise.types import Severity
-from vramwise.verbs.check import Policy, check_subject
 from vramwise.verbs.fitting.fastest import fit_subject
+from vramwise.verbs.fitting.repair import repaired
 from vramwise.verbs.fitting.report import FitReport
 from vramwise.verbs.predict import opened
 
@@ -21,8 +21,9 @@ def fit_source(
     `progress` is told how many predictions were made, and of how many it takes about.
     """
     subject = opened(source, options, PredictOptions(model=ask.model, online=ask.online))
+    start, repairs = repaired(subject, ask.keep)
     found = fit_subject(
-        subject,
+        start,
         allow=ask.allow,
         keep=ask.keep,
         margin_bytes=ask.margin_bytes,
@@ -30,5 +31,4 @@ def fit_source(
         maximise=ask.maximise,
         progress=progress,
     )
-    errors = [one.rule for one in check_subject(subject, Policy()).findings if one.severity is Severity.ERROR]
-    return FitReport(fit=found, asked=ask.maximise, errors=tuple(dict.fromkeys(errors)))
+    return FitReport(fit=replace(found, repairs=repairs, stops=start.stops), file=subject.document, asked=ask.maximise)

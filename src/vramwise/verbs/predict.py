@@ -14,7 +14,7 @@ from vramwise.facts.gpus import find_gpu
 from vramwise.options import Options, PredictOptions
 from vramwise.stacks import said_release
 from vramwise.subject import Source, Subject, on_target, open_subject, target_for
-from vramwise.types import Finding
+from vramwise.types import Finding, split_key
 from vramwise.variants.duration import Duration
 from vramwise.variants.lengths import Lengths, parse_lengths
 from vramwise.variants.prediction import Prediction, on_card
@@ -166,14 +166,18 @@ CARDS = (
 )
 
 
-def on_cards(prediction: Prediction, names: Sequence[str] = CARDS) -> list[tuple[str, Prediction]]:
-    """The same run on other cards."""
-    return [(card.name, on_card(prediction, card)) for card in map(find_gpu, names)]
+def on_cards(subject: Subject, prediction: Prediction, names: Sequence[str] = CARDS) -> list[tuple[str, Prediction]]:
+    """The same run on other cards, some of which it may not start on."""
+    cards = map(find_gpu, names)
+    return [(card.name, replace(on_card(prediction, card), stops=subject.on_card(card).stops)) for card in cards]
 
 
 def _refuse_wrong_types(subject: Subject, start: str) -> None:
-    """Resolving leaves out values of a wrong type; predicting without them would describe another run."""
+    """Resolving leaves out values of a wrong type. Where they decide what the run is, predicting without them would
+    describe another one; elsewhere they only keep the run from starting."""
     for key, sentence in subject.trainer.type_errors(subject.document, subject.target.stack):
+        if split_key(key)[0] not in subject.run.config.asked:
+            continue
         if start:
             raise VramwiseError(f"{start}{sentence}")
         place = subject.run.config.place(key)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from vramwise.displayed import Displayed
-from vramwise.types import GpuSpec, RunSpec
+from vramwise.types import Finding, GpuSpec, RunSpec
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.prediction import Prediction
 from vramwise.variants.speed import Speed
@@ -68,7 +68,8 @@ class Fit(Displayed):
     frontier between memory and speed, the fastest first. `closest`: where nothing fits, the one that needs least.
     `opened`: what each word of --allow would give where nothing fits without it (or much less speed comes of it).
     `fallen`: why the others are no answer, and how many. `smallest_card`: for the original. `ended_early`: the search
-    came to its limit before the answer was certain.
+    came to its limit before the answer was certain. `repairs`: errors of the file that were fixed before the search, so
+    that `original` is the file with those fixes; `stops`: errors that remain, for which no variant starts.
     """
 
     original: Candidate
@@ -81,6 +82,8 @@ class Fit(Displayed):
     considered: int = 0
     simulated: int = 0
     ended_early: bool = False
+    repairs: tuple[Finding, ...] = ()
+    stops: tuple[Finding, ...] = ()
 
     @property
     def speedup(self) -> float | None:
@@ -91,5 +94,5 @@ class Fit(Displayed):
 
     @property
     def changed(self) -> bool:
-        """Whether the answer is another run than the original."""
-        return self.best is not None and bool(self.best.attempt.changes)
+        """Whether the answer is another run than the file's."""
+        return self.best is not None and bool(self.best.attempt.changes or self.repairs)

@@ -18,12 +18,12 @@ class FitReport:
     command: str = ""
     asked: str | None = None
     written: str = ""  # the file that was written
-    errors: tuple[str, ...] = ()  # rules by which `check` calls something in the file an error
+    file: Document | None = None  # what was read, where errors in it were fixed before the search
 
     @property
     def document(self) -> Document:
-        """The config as it is."""
-        document = self.fit.original.attempt.document
+        """The config as it is in the file."""
+        document = self.file or self.fit.original.attempt.document
         assert document is not None
         return document
 

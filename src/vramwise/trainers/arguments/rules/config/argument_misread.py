@@ -44,6 +44,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
             message=f"{found.sentence}{ends}",
             severity=None if found.grave else Severity.WARNING,
             fix=_fix(run, found.key),
+            still_runs=switch,
         )
 
 

@@ -53,7 +53,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     misspelt memory setting is simply not there. One of Axolotl's own examples runs without context parallelism because
     of `context_parapllel_size`. A few blocks (`fp8_config`) refuse unknown keys instead.
 
-    Correct the name, or delete the key. Where a plugin that is not Axolotl's own is listed, the key may be that
+    A misspelt name of a setting that decides the run is an error. Correct the name, or delete the key. Where a plugin that is not Axolotl's own is listed, the key may be that
     plugin's, so the finding is only a hint; a key without a value (or `false`) costs nothing and is said only with
     `--pedantic`. A key that another version of Axolotl has says which: the run may be meant for that one
     (`--with axolotl==…`). Keys that start with `x-`, `_` or `.` are taken for holders of YAML anchors and left alone.
@@ -68,13 +68,21 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         elif key in schema.deprecations():
             yield from _removed(schema, key, value)
         elif not key.startswith(_HOLDERS):
+            fix, idle = _fix(key, value, known, values), _is_idle(key, value)
+            meant = weak is None and not idle and _is_setting(fix, run)
             yield Hit(
                 key=join_key((key,)),
                 message=_message(schema, key, known),
-                severity=Severity.INFO if _is_idle(key, value) else weak,
-                fix=_fix(key, value, known, values),
-                pedantic=_is_idle(key, value),
+                severity=Severity.INFO if idle else Severity.ERROR if meant else weak,
+                fix=fix,
+                pedantic=idle,
+                still_runs=meant,
             )
+
+
+def _is_setting(renames: Fix | None, run: RunSpec) -> bool:
+    """Whether a key is plainly one of those that decide what the run is, misspelt."""
+    return renames is not None and renames.edits[0].key in run.keys.values()
 
 
 def _is_idle(key: str, value: Any) -> bool:

@@ -16,6 +16,7 @@ _KERNELS_ADD = (0, 18)
 @rule(
     id="lora-4bit-not-qlora",
     severity=Severity.ERROR,
+    still_runs=True,
     topic="method",
     bad="base_model: meta-llama/Llama-3.2-1B\nadapter: lora\nload_in_4bit: true\n",
     good="base_model: meta-llama/Llama-3.2-1B\nadapter: qlora\nload_in_4bit: true\n",

@@ -14,6 +14,7 @@ _KEY = "do_train"
 @rule(
     id="nothing-trained",
     severity=Severity.ERROR,
+    still_runs=True,
     topic="config",
     bad="model_name_or_path: Qwen/Qwen3-4B\nstage: sft\nfinetuning_type: lora\ndataset: identity\ntemplate: qwen3\n",
     good=(

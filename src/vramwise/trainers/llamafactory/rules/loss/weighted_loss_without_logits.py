@@ -15,6 +15,7 @@ _LOSSES = ("use_dft_loss", "use_eaft_loss", "use_asft_loss")
 @rule(
     id="weighted-loss-without-logits",
     severity=Severity.ERROR,
+    still_runs=True,
     topic="loss",
     bad=f"{_BASE}use_dft_loss: true\nenable_liger_kernel: true\n",
     good=f"{_BASE}use_dft_loss: true\n",

@@ -39,7 +39,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         yield Hit(key=_KEY, message=message, severity=Severity.WARNING, fix=unsafe("Delete it", delete_key(_KEY)))
     elif method not in ON_THE_FLY:
         message = f"{_METHOD} {method} quantises nothing on the fly: the base is loaded whole, not in {bits} bits"
-        yield Hit(key=_METHOD, message=message, fix=unsafe("Use bitsandbytes: drop the method", delete_key(_METHOD)))
+        fix = unsafe("Use bitsandbytes: drop the method", delete_key(_METHOD))
+        yield Hit(key=_METHOD, message=message, fix=fix, still_runs=True)
     elif bits not in _BITS[method]:
         taken = ", ".join(map(str, _BITS[method]))
         yield Hit(key=_KEY, message=f"{_KEY} {bits}: {method} takes {taken} bits, and LLaMA-Factory stops")

@@ -125,6 +125,7 @@ class Subject:
                 assumptions=(*prediction.assumptions, *self.data.notes),
                 stops=self.stops,
             )
+            self.effort.predicted()
             self._memo[key] = (prediction, (lengths, eval_lengths))  # kept, so that their ids stay theirs
         return self._memo[key][0]
 

@@ -16,6 +16,7 @@ from vramwise.diagnosis.witness import Ghost, survival, would_survive
 from vramwise.documents.edit import EditRefused, apply_edits, diff
 from vramwise.types import Fix
 from vramwise.units import gib
+from vramwise.variants.effort import DIAGNOSIS
 from vramwise.verbs.fitting.ways_out import way_out
 
 
@@ -51,7 +52,8 @@ def fitted(case: Case) -> Remedy | None:
     if ghost is None or ghost.prediction is None or not _can_be_tried(case):
         return None
     try:
-        out = way_out(ghost.subject, limit_bytes=case.memory.allowed_bytes if case.memory else None)
+        room = case.memory.allowed_bytes if case.memory else None
+        out = way_out(ghost.subject, limit_bytes=room, most=DIAGNOSIS)
     except Exception:
         return None  # a fault of the prediction must not take the diagnosis with it; its remedies say so
     if out is None:

@@ -200,10 +200,10 @@ def _repairs(answer: Answer) -> Iterator[str]:
 
 
 def fit_command(answer: Answer, out: WayOut) -> str:
-    """The line that writes it: for the machine as it was asked about, where a command line asked about a file."""
+    """The line that shows it as a diff, for the machine that was asked about."""
     if not answer.command.startswith("vramwise fit "):
         return out.command
-    return " ".join([answer.command, *(f"--allow {word}" for word in out.allow), "--write"])
+    return " ".join([answer.command, *(f"--allow {word}" for word in out.allow)])
 
 
 def effect(tried: Attempt) -> str:

@@ -20,8 +20,9 @@ CHARACTER, USUAL_FILE = 2, 2_000  # and each character of its file beyond a usua
 ASKED = 200  # a question about a variant, also one that was answered before
 JUDGED = 1_500  # a variant that the rules judge
 
-# Up to here further predictions may be made for a finding, `predict`'s remedy or a fix.
-REMEDY = 6_000_000
+# What may be spent beyond the run itself: on the findings of `check`, on what `predict` says besides (with how short
+# rows it would fit, what would make it fit), on the remedy of a diagnosis.
+FIGURES, REMEDY, DIAGNOSIS = 300_000, 1_000_000, 5_000_000
 # Up to here `fit` looks for the answer; then for what else would do; then for what each word of --allow would give.
 ANSWER, BESIDE, OPENED = 11_000_000, 12_000_000, 13_000_000
 NO_LIMIT = 2**62
@@ -44,13 +45,22 @@ class OutOfEffort(Exception):  # noqa: N818 (it reads as what happened)
 
 @dataclass(slots=True)
 class Effort:
-    """What was spent so far on one subject and all its variants, in units."""
+    """What was spent so far on one subject and all its variants, in units; `run`: on the first prediction alone."""
 
     spent: int = 0
+    run: int = 0
 
     def spend(self, units: int) -> None:
         """Count work that was done."""
         self.spent += units
+
+    def predicted(self) -> None:
+        """Count a prediction as made."""
+        self.run = self.run or self.spent
+
+    def leaves(self, beyond_run: int) -> bool:
+        """Whether less than so much was spent beyond the run itself."""
+        return self.spent < self.run + beyond_run
 
     def stop_at(self, limit: int) -> None:
         """Raise OutOfEffort where the limit is reached."""

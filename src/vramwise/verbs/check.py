@@ -22,7 +22,7 @@ from vramwise.trainers.rulebook import all_rules, rules_for
 from vramwise.types import START, Document, Finding, RunSpec, Severity, Skipped
 from vramwise.variants.prediction import Prediction
 from vramwise.verbs.finding_severity import weighed
-from vramwise.verbs.fitting.ways_out import way_out
+from vramwise.verbs.fitting.commands import fit_command
 
 # Not a rule, because nothing in a config can be judged by it: it says what could not be done.
 NOT_PREDICTED = "not-predicted"
@@ -126,7 +126,7 @@ def check_source(source: Source, options: Options, *, alone: bool) -> FileReport
     policy = policy_for(path, options, predicts=alone)
     try:
         subject = with_its_data(subject_of(read_document(source, options), options), options, policy)
-        return with_way_out(check_subject(subject, policy), subject)
+        return with_command(check_subject(subject, policy), subject)
     except NotOurs as error:
         return FileReport(path=path, foreign=error.foreign)
     except ConfigError as error:
@@ -178,14 +178,13 @@ def check_subject(subject: Subject, policy: Policy | None = None) -> FileReport:
     )
 
 
-def with_way_out(report: FileReport, subject: Subject) -> FileReport:
-    """A report whose finding that the run does not fit ends with what makes it fit, and the command that writes it."""
+def with_command(report: FileReport, subject: Subject) -> FileReport:
+    """A report whose finding that the run does not fit ends with the command that looks for a variant that does."""
     of_fit = {rule.id for rule in rules_for(subject.trainer) if rule.misfit}
     misfits = [found for found in report.findings if found.rule in of_fit and found.severity is Severity.ERROR]
-    out = way_out(subject) if misfits and report.prediction is not None else None
-    if out is None:
+    if not misfits or report.prediction is None:
         return report
-    remedy = f"; it fits with {out.attempt.words}: {out.command}" if out.attempt else f"; what fits: {out.command}"
+    remedy = f"; `{fit_command(subject)}` looks for a variant that fits"
     said = [replace(found, message=found.message + remedy) if found in misfits else found for found in report.findings]
     return replace(report, findings=said)
 

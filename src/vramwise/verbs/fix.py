@@ -28,8 +28,8 @@ from vramwise.verbs.check import (
     policy_for,
     prediction_for,
     refuse_mistakes,
+    with_command,
     with_its_data,
-    with_way_out,
 )
 from vramwise.verbs.fitting.fastest import fit_subject
 
@@ -107,7 +107,7 @@ def fix_source(
         if fits:
             refit(fixed, policy)
         else:
-            fixed.remaining = with_way_out(fixed.remaining, fixed.subject)
+            fixed.remaining = with_command(fixed.remaining, fixed.subject)
         after = fixed.subject.document
         if write and after.text != document.text:
             note = write_atomic(path, after.text.encode("utf-8"), expected=document.text.encode("utf-8"))

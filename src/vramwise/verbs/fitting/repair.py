@@ -19,7 +19,9 @@ def repaired(subject: Subject, keep: Sequence[str] = ()) -> tuple[Subject, tuple
     fixed: list[Finding] = []
     tried: set[tuple[str, str | None]] = set()
     for _ in range(_MOST_REPAIRS):
-        found = next((one for one in subject.stops if (one.rule, one.key) not in tried), None)
+        left = (one for one in subject.stops if (one.rule, one.key) not in tried)
+        # A misspelt key first: with its name corrected, what seemed to be missing is there.
+        found = min(left, key=lambda one: not one.still_runs, default=None)
         if found is None:
             break
         tried.add((found.rule, found.key))

@@ -1,4 +1,4 @@
-"""A run that does not fit: the change that makes it fit, in a word, and the command that writes it.
+"""A run that does not fit: the change that makes it fit, in a word, and the command that shows it as a diff.
 
 The answer is `fit`'s own: the same search over the same axes, ended after a few simulations. Where it is not certain by
 then, none is named, only the command that looks further.
@@ -7,20 +7,16 @@ then, none is named, only the command that looks further.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vramwise.errors import VramwiseError
-from vramwise.facts.gpus import find_gpu
 from vramwise.facts.parameters import parameter_count
 from vramwise.subject import Subject
-from vramwise.types import GpuSpec
-from vramwise.units import size_word
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.axes import opened
 from vramwise.variants.effort import MOST_EVENTS, REMEDY, SIMULATIONS_OF_A_REMEDY
 from vramwise.variants.search.result import Candidate
+from vramwise.verbs.fitting.commands import fit_command
 from vramwise.verbs.fitting.fastest import opens, search_of
 from vramwise.verbs.fitting.workshop import SubjectWorkshop
 
@@ -34,7 +30,7 @@ _WORDS = ("8bit-optimizer", "lora", "qlora")
 class WayOut:
     """The variant that fits, None where a few simulations did not find it; `allow`: the words that open it.
 
-    `command`: the line that writes it, or looks further.
+    `command`: the line that shows it as a diff, or looks further.
     """
 
     candidate: Candidate | None
@@ -47,14 +43,14 @@ class WayOut:
         return None if self.candidate is None else self.candidate.attempt
 
 
-def way_out(subject: Subject, *, limit_bytes: int | None = None) -> WayOut | None:
-    """What makes a run fit that does not; None where nothing does that was tried."""
+def way_out(subject: Subject, *, limit_bytes: int | None = None, most: int = REMEDY) -> WayOut | None:
+    """What makes a run fit that does not; None where nothing does that was tried. `most`: what may be spent on it."""
     prediction = subject.prediction(limit_bytes=limit_bytes)
     if prediction.memory_fits is not False or len(prediction.short_timeline.events) > MOST_EVENTS:
         return None
     if prediction.needs.highest_reserved_bytes > _FAR_OFF * (prediction.capacity_bytes or 0):
         return None
-    workshop = SubjectWorkshop(subject=subject, limit_bytes=limit_bytes, until=REMEDY)
+    workshop = SubjectWorkshop(subject=subject, limit_bytes=limit_bytes, until=subject.effort.run + most)
     for allow in ((), *((word,) for word in _WORDS if opens(subject.run, word))):
         if _weights_alone_bytes(subject, allow) > workshop.room_bytes(subject.run):
             continue
@@ -65,37 +61,6 @@ def way_out(subject: Subject, *, limit_bytes: int | None = None) -> WayOut | Non
             certain = None if best is None or search.ended_early else search.book.candidate(best)
             return WayOut(candidate=certain, allow=allow, command=fit_command(subject, limit_bytes, allow))
     return None
-
-
-def fit_command(subject: Subject, limit_bytes: int | None = None, allow: Sequence[str] = ()) -> str:
-    """The line that writes the fastest variant that fits into the file."""
-    path = subject.document.path
-    words = ["vramwise", "fit", path if path != "<text>" else "CONFIG"]
-    if subject.target.gpu is not None:
-        words += ["--gpu", _called(subject.target.gpu)]
-    if subject.target.gpus > 1:
-        words += ["--gpus", str(subject.target.gpus)]
-    if subject.data.named is not None:
-        words += ["--data", subject.data.named]
-    if limit_bytes is not None:
-        words += ["--memory-limit", size_word(limit_bytes)]
-    for package, release in subject.target.stack.releases.items():
-        if release.origin.kind == "option":
-            words += ["--with", f"{package}=={release.version}"]
-    for word in allow:
-        words += ["--allow", word]
-    return shlex.join([*words, "--write"])
-
-
-def _called(gpu: GpuSpec) -> str:
-    """A name for the card that --gpu takes: its own, else its size."""
-    name = gpu.name.lower().replace(" ", "-")
-    try:
-        if find_gpu(name).memory_bytes == gpu.memory_bytes:
-            return name
-    except VramwiseError:
-        pass
-    return size_word(gpu.memory_bytes)
 
 
 def _weights_alone_bytes(subject: Subject, allow: Sequence[str]) -> int:

@@ -53,10 +53,11 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     misspelt memory setting is simply not there. One of Axolotl's own examples runs without context parallelism because
     of `context_parapllel_size`. A few blocks (`fp8_config`) refuse unknown keys instead.
 
-    A misspelt name of a setting that decides the run is an error. Correct the name, or delete the key. Where a plugin that is not Axolotl's own is listed, the key may be that
-    plugin's, so the finding is only a hint; a key without a value (or `false`) costs nothing and is said only with
-    `--pedantic`. A key that another version of Axolotl has says which: the run may be meant for that one
-    (`--with axolotl==…`). Keys that start with `x-`, `_` or `.` are taken for holders of YAML anchors and left alone.
+    A misspelt name of a setting that decides the run is an error. Correct the name, or delete the key. Where a plugin
+    that is not Axolotl's own is listed, the key may be that plugin's, so the finding is only a hint. A key without a
+    value (or `false`) is harmless and reported only with `--pedantic`. For a key of another version of Axolotl the
+    message names that version: the run may be meant for it (`--with axolotl==…`). Keys that start with `x-`, `_` or
+    `.` are assumed to hold YAML anchors and are not reported.
     """
     values = run.config.document.values
     schema = schema_of(run)

@@ -37,7 +37,7 @@ from vramwise.verbs.fitting.report import FitReport
     "--max",
     "maximise",
     metavar="KEY",
-    help="The largest that fits, of micro_batch_size, sequence_len, lora_r or model, instead of the fastest.",
+    help="The largest micro_batch_size, sequence_len, lora_r or model that fits; --keep KEY pins other settings.",
 )
 @click.option("--memory-limit", metavar="SIZE", help="The allocator may reserve no more, e.g. 29000MiB.")
 @data_option

@@ -57,10 +57,16 @@ def closest(search: Search) -> Pick | None:
         return search.book.least_reserved()
 
 
+def leanest(search: Search) -> list[tuple[int, Pick]]:
+    """What may need least, by what it certainly needs."""
+    book = search.book
+    picks = book.space.picks() if search.few else search.smallest()
+    return sorted((book.least_bytes(pick), pick) for pick in picks if not book.entry(pick).fell)
+
+
 def _closest(search: Search) -> Pick | None:
-    book, space = search.book, search.book.space
-    picks = space.picks() if search.few else search.smallest()
-    ranked = sorted((book.least_bytes(pick), pick) for pick in picks if not book.entry(pick).fell)
+    book = search.book
+    ranked = leanest(search)
     found: tuple[int, Pick] | None = None
     until = book.simulated + _MORE
     for least, pick in ranked:

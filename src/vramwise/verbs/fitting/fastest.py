@@ -17,10 +17,10 @@ from vramwise.variants.search.beyond import closest, considered, fallen, others
 from vramwise.variants.search.book import Book
 from vramwise.variants.search.finding import Progress, Search
 from vramwise.variants.search.result import Candidate, Fit
-from vramwise.variants.search.space import Pick, Space
+from vramwise.variants.search.space import Pick
 from vramwise.verbs.drafts import Adjust, as_it_is
 from vramwise.verbs.fitting.largest import largest_of
-from vramwise.verbs.fitting.workshop import SubjectWorkshop
+from vramwise.verbs.fitting.workshop import SubjectWorkshop, search_of
 
 
 def fit_subject(
@@ -37,11 +37,19 @@ def fit_subject(
 ) -> Fit:
     """The fastest variant that fits. `allow`: words that open more than keeps the training result; `keep`: keys that
     stay. `margin_bytes` must stay free, else what the prediction itself may be off by. `maximise`: the key whose
-    largest value is asked for instead, all else as it is. `adjust`: what the caller decides beyond the config;
+    largest value is asked for instead. `adjust`: what the caller decides beyond the config;
     `axes`: what may vary, where that is not left to the words."""
     _refuse_mistakes(subject, allow, keep, limit_bytes)
     if maximise is not None:
-        found = largest_of(subject, maximise, margin_bytes=margin_bytes, limit_bytes=limit_bytes, progress=progress)
+        found = largest_of(
+            subject,
+            maximise,
+            axes=opened_axes(allow),
+            keep=keep,
+            margin_bytes=margin_bytes,
+            limit_bytes=limit_bytes,
+            progress=progress,
+        )
         return replace(found, smallest_card=smallest_card(found.original))
     workshop = SubjectWorkshop(subject=subject, limit_bytes=limit_bytes, keep=keep, adjust=adjust)
     search = search_of(workshop, opened_axes(allow) if axes is None else axes, margin_bytes)
@@ -70,12 +78,6 @@ def fit_subject(
         simulated=book.simulated,
         ended_early=search.ended_early or (best is None and subject.effort.spent >= OPENED),
     )
-
-
-def search_of(workshop: SubjectWorkshop, axes: tuple[Axis, ...], margin_bytes: int | None = None) -> Search:
-    """A search over what some axes offer to the workshop's subject."""
-    space = Space(axes=axes, resolved=lambda changes: workshop.made(changes).run)
-    return Search(book=Book(space=space, workshop=workshop, margin_bytes=margin_bytes))
 
 
 def _answer(search: Search, workshop: SubjectWorkshop) -> tuple[Pick | None, Pick | None]:

@@ -1,8 +1,9 @@
-"""`fit --max KEY`: the largest value of one setting with which a run fits, all else as the file has it."""
+"""`fit --max KEY`: the largest value of one setting with which a run fits, with what `fit` may change besides."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from vramwise.documents.edit import apply_edits
@@ -10,46 +11,66 @@ from vramwise.errors import VramwiseError
 from vramwise.rules.base import set_key
 from vramwise.subject import Subject
 from vramwise.types import Change, join_key
+from vramwise.variants.axes import Axis
 from vramwise.variants.effort import ANSWER, NO_LIMIT, OutOfEffort
-from vramwise.variants.search.beyond import UNTRIED
+from vramwise.variants.search.beyond import UNTRIED, closest, leanest
 from vramwise.variants.search.book import REFUSED, UNWRITTEN
 from vramwise.variants.search.fitness import TOO_LARGE, weighed
 from vramwise.variants.search.ladders import LADDERS, is_present, ladder
 from vramwise.variants.search.result import Candidate, Fit
 from vramwise.verbs.drafts import Draft
-from vramwise.verbs.fitting.workshop import SubjectWorkshop
+from vramwise.verbs.fitting.workshop import SubjectWorkshop, search_of
 
 Progress = Callable[[int, int], None]
+# Help is looked for at so many times the largest value that fits alone.
+_FAR = 4
+# Axes that alter the very setting that is asked for.
+_SAME_SETTING: Mapping[str, tuple[str, ...]] = {"micro_batch_size": ("batches",), "sequence_len": ("length",)}
 
 
 def largest_of(
     subject: Subject,
     asked: str,
     *,
+    axes: tuple[Axis, ...],
+    keep: Sequence[str] = (),
     margin_bytes: int | None = None,
     limit_bytes: int | None = None,
     progress: Progress | None = None,
 ) -> Fit:
-    """The largest that fits, found by halving: what fits with a value fits with every smaller one."""
+    """The largest that fits, found by halving: what fits with a value fits with every smaller one.
+
+    First with all else as the file has it; beyond that with what `fit` may change (`axes`), less what is kept.
+    """
     assert subject.model is not None
-    steps = ladder(subject.run, subject.model, _field(subject, asked))
+    field = _field(subject, asked)
+    steps = ladder(subject.run, subject.model, field)
     if not steps:
         raise VramwiseError(f"--max {asked}: this config has none: nothing can be made larger")
-    climb = _Climb(subject=subject, margin_bytes=margin_bytes, limit_bytes=limit_bytes, progress=progress)
-    low, high = -1, len(steps)
-    try:
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if climb.tried(steps[middle]).fits else (low, middle)
-    except OutOfEffort:
-        climb.until = NO_LIMIT
-    original = climb.tried(None)
+    climb = _Climb(
+        subject=subject,
+        axes=tuple(axis for axis in axes if axis.name not in _SAME_SETTING.get(field, ())),
+        keep=keep,
+        margin_bytes=margin_bytes,
+        limit_bytes=limit_bytes,
+        progress=progress,
+    )
+    low, high = climb.between(lambda step: climb.tried(step).fits, steps, -1)
+    alone = climb.tried(steps[low]) if low >= 0 else None
+    ended = high - low > 1
+    if not ended and high < len(steps):
+        climb.look_for_help(steps[min(len(steps) - 1, max(low, 0) * _FAR + 1)])
+        low, high = climb.between(lambda step: climb.helped(step).fits, steps, low)
+        ended = high - low > 1
+    climb.until = NO_LIMIT
+    best = alone if low < 0 or (alone is not None and climb.tried(steps[low]) is alone) else climb.fastest(steps[low])
     return Fit(
-        original=original,
-        best=climb.tried(steps[low]) if low >= 0 else None,
-        closest=None if low >= 0 else climb.tried(steps[0], simulate=True),
+        original=climb.tried(None),
+        best=best,
+        alternatives=() if alone is None or alone is best else (alone,),
+        closest=None if best is not None else climb.closest(steps[0]),
         fallen={why: count for why, count in ((TOO_LARGE, len(steps) - high), (UNTRIED, high - low - 1)) if count},
-        ended_early=high - low > 1,
+        ended_early=ended,
         considered=len(steps),
         simulated=climb.simulated,
     )
@@ -70,39 +91,110 @@ class _Climb:
     """One value after the other, each written, resolved and, where it may fit, simulated."""
 
     subject: Subject
+    axes: tuple[Axis, ...]
+    keep: Sequence[str]
     margin_bytes: int | None
     limit_bytes: int | None
     progress: Progress | None
     simulated: int = 0
     until: int = field(default_factory=lambda: ANSWER)
+    # What makes values fit that would not alone.
+    _help: tuple[Change, ...] = ()
     _tried: dict[str, Candidate] = field(default_factory=dict)
+    _helped: dict[str, Candidate] = field(default_factory=dict)
 
-    def tried(self, change: Change | None, *, simulate: bool = False) -> Candidate:
-        """The run with a value; `simulate`: even where it cannot fit."""
-        present = change is None or is_present(self.subject.run, change)
-        name = "" if change is None or present else change.title
-        known = self._tried.get(name)
-        if known is None or (simulate and known.prediction is None and known.fell == TOO_LARGE):
-            draft = Draft(subject=self.subject)
-            if change is not None and not present:
-                draft = _with_model(draft, change) if "base_model" in change.fields else draft.with_change(change)
-            self._tried[name] = self._weighed(draft, simulate=simulate or present)
+    def between(self, fits: Callable[[Change], bool], steps: Sequence[Change], low: int) -> tuple[int, int]:
+        """The last step that fits and the first that does not; further apart where effort ended."""
+        high = len(steps)
+        with suppress(OutOfEffort):
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if fits(steps[middle]) else (low, middle)
+        return low, high
+
+    def tried(self, change: Change | None) -> Candidate:
+        """The run with a value, all else as it is."""
+        draft = self._draft(change)
+        name = draft.changes[0].title if draft.changes else ""
+        if name not in self._tried:
+            self._tried[name] = self._weighed(draft, simulate=not draft.changes)
         return self._tried[name]
+
+    def helped(self, change: Change) -> Candidate:
+        """The run with a value, and with what makes it need least where that is too much alone."""
+        if (alone := self.tried(change)).fits:
+            return alone
+        if change.title not in self._helped:
+            self._helped[change.title] = self._with_help(self._draft(change))
+        return self._helped[change.title]
+
+    def fastest(self, change: Change) -> Candidate:
+        """The fastest run with a value that fits."""
+        draft, known = self._draft(change), self.helped(change)
+        search = search_of(self._workshop(draft, ANSWER), self.axes, self.margin_bytes)
+        best = search.best()
+        self._count(search.book.simulated)
+        return known if best is None else _joined(draft, search.book.candidate(best))
+
+    def look_for_help(self, change: Change) -> None:
+        """Choose what makes the run need least with a value that is too large alone, by bounds on what it needs."""
+        draft = self._draft(change)
+        search = search_of(self._workshop(draft, self.until), self.axes, self.margin_bytes)
+        with suppress(OutOfEffort):
+            self._help = next((search.book.entry(pick).attempt.changes for _, pick in leanest(search)), ())
+
+    def _with_help(self, draft: Draft) -> Candidate:
+        workshop = self._workshop(draft, self.until)
+        made = workshop.made(self._help)
+        if made.run is None or not self._help or workshop.refusal(made):
+            return Candidate(attempt=made, speed=None, fell=UNWRITTEN)
+        speed = workshop.speed(made.run)
+        if workshop.least_bytes(made.run) > workshop.room_bytes(made.run):
+            return _joined(draft, Candidate(attempt=made, speed=speed, fell=TOO_LARGE))
+        self._count(1)
+        return _joined(draft, weighed(workshop.predicted(made, on_card=True), speed, self.margin_bytes))
+
+    def closest(self, change: Change) -> Candidate:
+        """Where nothing fits: the run with a value that needs least."""
+        draft = self._draft(change)
+        search = search_of(self._workshop(draft, self.until), self.axes, self.margin_bytes)
+        pick = closest(search)
+        self._count(search.book.simulated)
+        return self._weighed(draft, simulate=True) if pick is None else _joined(draft, search.book.candidate(pick))
+
+    def _draft(self, change: Change | None) -> Draft:
+        draft = Draft(subject=self.subject)
+        if change is None or is_present(self.subject.run, change):
+            return draft
+        return _with_model(draft, change) if "base_model" in change.fields else draft.with_change(change)
 
     def _weighed(self, draft: Draft, *, simulate: bool) -> Candidate:
         made = draft.made()
         if made.run is None or draft.subject.model is None:
             return Candidate(attempt=made, speed=None, fell=UNWRITTEN)
-        workshop = SubjectWorkshop(subject=draft.subject, limit_bytes=self.limit_bytes, until=self.until)
+        workshop = self._workshop(draft, self.until)
         speed = workshop.speed(made.run)
         if not simulate and workshop.least_bytes(made.run) > workshop.room_bytes(made.run):
             return Candidate(attempt=made, speed=speed, fell=TOO_LARGE)
         if made.changes and SubjectWorkshop(subject=self.subject).refusal(made):
             return Candidate(attempt=made, speed=speed, fell=REFUSED)
-        self.simulated += 1
+        self._count(1)
+        return weighed(draft.predicted(made, self.limit_bytes), speed, self.margin_bytes)
+
+    def _workshop(self, draft: Draft, until: int) -> SubjectWorkshop:
+        return SubjectWorkshop(subject=draft.subject, limit_bytes=self.limit_bytes, keep=self.keep, until=until)
+
+    def _count(self, simulations: int) -> None:
+        self.simulated += simulations
         if self.progress is not None:
             self.progress(self.simulated, max(self.simulated + 1, 8))
-        return weighed(draft.predicted(made, self.limit_bytes), speed, self.margin_bytes)
+
+
+def _joined(draft: Draft, found: Candidate) -> Candidate:
+    """A variant of a draft, with the draft's own changes before its own."""
+    tried = found.attempt
+    changes, edits = (*draft.changes, *tried.changes), (*draft.edits, *tried.edits)
+    return replace(found, attempt=replace(tried, changes=changes, edits=edits))
 
 
 def _with_model(draft: Draft, change: Change) -> Draft:

@@ -17,8 +17,8 @@ from vramwise.variants.axes import opened
 from vramwise.variants.effort import MOST_EVENTS, REMEDY, SIMULATIONS_OF_A_REMEDY
 from vramwise.variants.search.result import Candidate
 from vramwise.verbs.fitting.commands import fit_command
-from vramwise.verbs.fitting.fastest import opens, search_of
-from vramwise.verbs.fitting.workshop import SubjectWorkshop
+from vramwise.verbs.fitting.fastest import opens
+from vramwise.verbs.fitting.workshop import SubjectWorkshop, search_of
 
 # A run that needs so many cards' memory at once is a slip of the pen: what a search would find is not what is meant.
 _FAR_OFF = 1000

@@ -11,9 +11,12 @@ from vramwise.stops import errors_of
 from vramwise.subject import Subject
 from vramwise.types import Change, Finding, RunSpec
 from vramwise.variants.attempt import Attempt
+from vramwise.variants.axes import Axis
 from vramwise.variants.effort import ASKED, CHARACTER, JUDGED, NO_LIMIT, SAMPLE, USUAL_FILE, WRITTEN, Effort
 from vramwise.variants.lengths import eval_shapes, train_shapes
-from vramwise.variants.search.book import settings_of
+from vramwise.variants.search.book import Book, settings_of
+from vramwise.variants.search.finding import Search
+from vramwise.variants.search.space import Space
 from vramwise.variants.speed import Speed, lower_bound_bytes
 from vramwise.verbs.drafts import Adjust, Draft, as_it_is
 
@@ -136,6 +139,12 @@ class SubjectWorkshop:
             ):
                 return f"{key} is kept"
         return ""
+
+
+def search_of(workshop: SubjectWorkshop, axes: tuple[Axis, ...], margin_bytes: int | None = None) -> Search:
+    """A search over what some axes offer to the workshop's subject."""
+    space = Space(axes=axes, resolved=lambda changes: workshop.made(changes).run)
+    return Search(book=Book(space=space, workshop=workshop, margin_bytes=margin_bytes))
 
 
 def _same_key(key: str, pinned: str) -> bool:

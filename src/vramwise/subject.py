@@ -171,6 +171,12 @@ class Subject:
         target = replace(self.target, gpu=gpu)
         return replace(self, target=target, run=replace(self.run, target=target), _memo={})
 
+    def moved_to(self, gpu: GpuSpec) -> Subject:
+        """The same config on another card: resolved anew."""
+        target = replace(self.target, gpu=gpu)
+        run = _of_model(self.trainer.resolve(self.document, target, self.side_files), self.model)
+        return replace(self, target=target, run=run, _memo={})
+
     def with_run(self, run: RunSpec) -> Subject:
         """The same config with fields that the caller decided otherwise than the file (training does)."""
         return replace(self, run=run, _memo={})

@@ -8,6 +8,7 @@ import click
 
 from vramwise.cli.completion import complete_cards
 from vramwise.cli.writing import say_all
+from vramwise.facts.context import usable_bytes
 from vramwise.facts.gpus import all_gpus, matching_gpus
 from vramwise.render.gpu_json import gpu_json
 from vramwise.render.json_text import json_text
@@ -15,14 +16,16 @@ from vramwise.render.outward import style
 from vramwise.types import GpuSpec
 from vramwise.units import gib
 
-_HEADER = ("card", "usable", "arch", "computes in")
+_HEADER = ("card", "memory", "usable", "arch", "computes in")
 
 
 @click.command("gpus")
 @click.argument("words", nargs=-1, metavar="[WORD]...", shell_complete=complete_cards)
 @click.option("--format", "output_format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def command(words: tuple[str, ...], output_format: str) -> None:
-    """List the cards vramwise knows: usable memory, compute capability, bf16, fp8.
+    """List the cards vramwise knows: memory, what of it a run can use, compute capability, bf16, fp8.
+
+    Usable is what the driver reports less the CUDA context of one process.
 
     WORDs narrow the list: part of a name (4090, h100), an architecture (sm_90, amd), a dtype (fp8), or a size that the
     card must have at least (40GB).
@@ -37,11 +40,15 @@ def command(words: tuple[str, ...], output_format: str) -> None:
 
 
 def _table(cards: Sequence[GpuSpec]) -> Iterator[str]:
-    rows = [(card.name, gib(card.memory_bytes), _arch(card), " ".join(_dtypes(card))) for card in cards]
+    rows = [
+        (card.name, gib(card.memory_bytes), gib(usable_bytes(card)), _arch(card), " ".join(_dtypes(card)))
+        for card in cards
+    ]
     widths = [max(len(row[column]) for row in (_HEADER, *rows)) for column in range(len(_HEADER))]
     for row in (_HEADER, *rows):
-        name, usable, arch, dtypes = row
-        line = f"{name.ljust(widths[0])}  {usable.rjust(widths[1])}  {arch.ljust(widths[2])}  {dtypes}".rstrip()
+        name, *sizes, arch, dtypes = row
+        memory, usable = (size.rjust(width) for size, width in zip(sizes, widths[1:3], strict=True))
+        line = f"{name.ljust(widths[0])}  {memory}  {usable}  {arch.ljust(widths[3])}  {dtypes}".rstrip()
         yield style(line, bold=True) if row is _HEADER else line
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from vramwise.facts.context import usable_bytes
 from vramwise.types import GpuSpec
 
 
@@ -13,6 +14,7 @@ def gpu_json(card: GpuSpec) -> dict[str, Any]:
         "name": card.name,
         "vendor": card.vendor,
         "usable_bytes": card.memory_bytes,
+        "usable_by_a_run_bytes": usable_bytes(card),
         "capability": None if card.capability is None else ".".join(str(part) for part in card.capability),
         "multiprocessors": card.multiprocessors,
         "bf16": card.bf16,

@@ -7,9 +7,8 @@ from dataclasses import replace
 from difflib import get_close_matches
 
 from vramwise.errors import VramwiseError
-from vramwise.facts.gpus import all_gpus
 from vramwise.subject import Subject
-from vramwise.types import GpuSpec, RunSpec
+from vramwise.types import RunSpec
 from vramwise.variants.axes import ALLOW, AXES, Axis, Choices
 from vramwise.variants.axes import opened as opened_axes
 from vramwise.variants.effort import ANSWER, BESIDE, OPENED, SIMULATIONS_A_WORD, OutOfEffort
@@ -20,6 +19,7 @@ from vramwise.variants.search.result import Candidate, Fit
 from vramwise.variants.search.space import Pick
 from vramwise.verbs.drafts import Adjust, as_it_is
 from vramwise.verbs.fitting.largest import largest_of
+from vramwise.verbs.fitting.smallest_card import smallest_card
 from vramwise.verbs.fitting.workshop import SubjectWorkshop, search_of
 
 
@@ -50,7 +50,7 @@ def fit_subject(
             limit_bytes=limit_bytes,
             progress=progress,
         )
-        return replace(found, smallest_card=smallest_card(found.original))
+        return replace(found, smallest_card=smallest_card(subject))
     workshop = SubjectWorkshop(subject=subject, limit_bytes=limit_bytes, keep=keep, adjust=adjust)
     search = search_of(workshop, opened_axes(allow) if axes is None else axes, margin_bytes)
     search.progress = progress
@@ -73,7 +73,7 @@ def fit_subject(
         closest=None if nearest is None else _shown(book, nearest),
         opened=words,
         fallen=why_not,
-        smallest_card=smallest_card(original),
+        smallest_card=smallest_card(subject),
         considered=total,
         simulated=book.simulated,
         ended_early=search.ended_early or (best is None and subject.effort.spent >= OPENED),
@@ -138,24 +138,6 @@ def _opened(
 def opens(run: RunSpec, word: str) -> bool:
     """Whether a word of --allow opens anything to the run as it is."""
     return any(axis.choices(run) for axis in AXES if axis.allow == word)
-
-
-def smallest_card(candidate: Candidate) -> GpuSpec | None:
-    """The smallest card of the catalogue that has room for a run with its margin, of those that do what this one does.
-
-    Cards of another maker, and of an older kind than the one at hand, may run it otherwise.
-    """
-    prediction = candidate.prediction
-    gpu = None if prediction is None else prediction.gpu
-    if prediction is None or gpu is None:
-        return None
-    needed = prediction.needs.highest_reserved_bytes + prediction.needs.outside_bytes + candidate.margin_bytes
-    enough = [card for card in all_gpus() if card.memory_bytes >= needed and _alike(card, gpu)]
-    return min(enough, key=lambda card: card.memory_bytes, default=None)
-
-
-def _alike(card: GpuSpec, gpu: GpuSpec) -> bool:
-    return card.vendor == gpu.vendor and (card.bf16 or not gpu.bf16) and (card.fp8 or not gpu.fp8 or gpu.known is False)
 
 
 def _refuse_mistakes(subject: Subject, allow: Sequence[str], keep: Sequence[str], limit_bytes: int | None) -> None:

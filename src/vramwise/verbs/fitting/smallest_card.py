@@ -2,47 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from vramwise.errors import VramwiseError
 from vramwise.facts.gpus import all_gpus
 from vramwise.subject import Subject
 from vramwise.types import GpuSpec
 from vramwise.variants.attempt import Attempt
-from vramwise.variants.search.fitness import weighed
-
-# On another card a run may need less (another precision, other kernels), but not less than this share.
-_AT_LEAST = 0.6
-# Cards that are tried; the first that has enough memory is nearly always the one.
-_MOST_TRIED = 8
+from vramwise.variants.prediction import Prediction
+from vramwise.variants.search.book import settings_of
+from vramwise.variants.search.fitness import margin_of, weighed
 
 
 def smallest_card(subject: Subject) -> GpuSpec | None:
-    """The smallest of the same maker's that the config starts on and fits with its margin; None where none was found."""
+    """The smallest card, of the same maker, on which the config starts and fits with its margin; None: none is known.
+
+    What a run needs is predicted once for every way in which the config is resolved, and again for the answer.
+    """
     asked = subject.target.gpu
-    if asked is None:
-        return None
-    needed = subject.prediction(on_card=False).needs.device_bytes
-    cards = sorted(all_gpus(), key=lambda card: (card.memory_bytes, card.name))
-    tried = 0
-    seen: set[object] = set()
-    for card in cards:
-        alike = (card.capability, card.memory_bytes)
-        if card.vendor != asked.vendor or card.memory_bytes < _AT_LEAST * needed or alike in seen:
-            continue
-        seen.add(alike)
+    needed: dict[Hashable, int | None] = {}
+    for card in sorted(all_gpus(), key=lambda card: (card.memory_bytes, card.name)):
         moved = subject.moved_to(card)
-        if moved.stops or (card.memory_bytes < needed and moved.run.precision == subject.run.precision):
+        if asked is None or card.vendor != asked.vendor or moved.stops:
             continue
-        if tried >= _MOST_TRIED:
-            return None
-        tried += 1
-        if _fits(moved):
+        alike = settings_of(moved.run)
+        if alike not in needed:
+            needed[alike] = _needed_bytes(moved)
+        enough = needed[alike]
+        if enough is not None and card.memory_bytes >= enough and _fits(moved):
             return card
     return None
 
 
+def _needed_bytes(subject: Subject) -> int | None:
+    """What a card must have: reserved, outside of the allocator, the margin; None where that is not predicted."""
+    prediction = _predicted(subject)
+    return None if prediction is None else prediction.needs.device_bytes + margin_of(prediction, None)
+
+
 def _fits(subject: Subject) -> bool:
-    try:
-        prediction = subject.prediction(on_card=False)
-    except VramwiseError:
-        return False
+    prediction = _predicted(subject)
     return weighed(Attempt(changes=(), run=subject.run, prediction=prediction), None, None).fits
+
+
+def _predicted(subject: Subject) -> Prediction | None:
+    try:
+        return subject.prediction(on_card=False)
+    except VramwiseError:
+        return None

@@ -78,6 +78,8 @@ class Rule:
     misfit: bool = False
     # Its errors do not stop the run: it trains something else than the file says.
     still_runs: bool = False
+    # Causes of a failure, by their ids in `diagnose`, that it explains.
+    explains: frozenset[str] = frozenset()
     # The embedded engine makes it moot.
     moot_when_embedded: bool = False
 
@@ -124,6 +126,7 @@ def rule(
     good_options: str | None = None,
     beyond_trainer: str = "",
     also: tuple[Severity, ...] = (),
+    explains: set[str] | frozenset[str] = frozenset(),
     **more: Any,
 ) -> Callable[[Check], Rule]:
     """Turn a check function into a Rule; its docstring's first line is the title, the rest the documentation.
@@ -150,6 +153,7 @@ def rule(
             documentation=documentation.strip(),
             run=check,
             also=also,
+            explains=frozenset(explains),
             **more,
         )
 

@@ -24,6 +24,7 @@ _OLDEST = {
 
 @rule(
     id="attention-unsupported-card",
+    explains={"flash-card"},
     severity=Severity.ERROR,
     topic="attention",
     needs={"gpu"},

@@ -120,12 +120,8 @@ class Subject:
                 simulations=self._simulations,
                 on_card=on_card,
             )
-            prediction = replace(
-                prediction,
-                assumptions=(*prediction.assumptions, *self.data.notes),
-                stops=self.stops,
-            )
             self.effort.predicted()
+            prediction = replace(prediction, stops=self.stops).assuming(*self.data.notes)
             self._memo[key] = (prediction, (lengths, eval_lengths))  # kept, so that their ids stay theirs
         return self._memo[key][0]
 

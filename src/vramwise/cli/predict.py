@@ -48,6 +48,7 @@ from vramwise.verbs.predict import what_if as what_changes
     multiple=True,
     help="Show the effect of a change, or of an upgrade; repeatable: keys together, values of one key side by side.",
 )
+@click.option("--verbose", is_flag=True, help="Also show every phase, all assumptions, versions and measured runs.")
 @click.option("--cards", is_flag=True, help="Show which cards it would fit.")
 @click.option("--html", metavar="FILE", help="Write a report with the memory timeline.")
 @click.option("--snapshot", metavar="FILE", help="Write the predicted run as a torch memory snapshot.")
@@ -55,6 +56,7 @@ from vramwise.verbs.predict import what_if as what_changes
 def command(
     path: str | None,
     what_if: tuple[str, ...],
+    verbose: bool,
     cards: bool,
     html: str | None,
     snapshot: str | None,
@@ -91,7 +93,7 @@ def command(
     if output_format == "json":
         _write_json(found, changed, by_card)
     else:
-        _write_text(found, changed, by_card)
+        _write_text(found, changed, by_card, verbose=verbose)
         if path is None:
             say("", "As a config:", *(f"  {line}" for line in subject.document.text.splitlines()), err=True)
     sys.exit(1 if prediction.fits is False else 0)
@@ -108,11 +110,13 @@ def _command(run: Sequence[str], options: Options, ask: PredictOptions, memory_l
     return command_again("predict", run, options, {**more, "memory_limit": memory_limit}, online=ask.online)
 
 
-def _write_text(found: Answer, changed: Sequence[WhatIf], by_card: list[tuple[str, Prediction]]) -> None:
+def _write_text(
+    found: Answer, changed: Sequence[WhatIf], by_card: list[tuple[str, Prediction]], *, verbose: bool
+) -> None:
     from vramwise.render.prediction_text import render_cards, render_prediction
     from vramwise.render.what_if_text import render_change, render_scenarios
 
-    say_prose(render_prediction(found.prediction, found))
+    say_prose(render_prediction(found.prediction, found, verbose=verbose))
     if len(changed) == 1:
         say_prose(["", *render_change(found, changed[0])])
     elif changed:

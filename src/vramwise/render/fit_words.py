@@ -133,7 +133,7 @@ def figures(one: Candidate) -> str:
     said = f"Reserves {gib(prediction.needs.highest_reserved_bytes)}{of}"
     if one.speed is None:
         return said
-    line = speed_line(one.speed)
+    line = speed_line(one.speed, error=False)
     return f"{said}; {line[:1].lower()}{line[1:]}"
 
 

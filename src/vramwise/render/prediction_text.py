@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from vramwise.render.outward import style
-from vramwise.render.speed_text import error_line, speed_line
+from vramwise.render.speed_text import measured_on, speed_line
 from vramwise.render.verdict_text import error_lines, headline, reasons, ways_out
 from vramwise.timeline import MemoryReport
 from vramwise.units import GIB, readable
@@ -14,12 +14,17 @@ from vramwise.verbs.predict import Answer
 
 _ORDER = ("weights", "gradients", "optimizer", "activations", "logits", "temporary", "workspace", "data")
 _BAR = 30
+# Parts below this share of the whole are shown together.
+_SMALL = 0.02
 # The first groups of steps (before the first is what comes before any) show what changes.
 _GROUPS_SHOWN = 4
 
 
-def render_prediction(prediction: Prediction, answer: Answer | None = None) -> list[str]:
-    """All of it, line by line: the verdict, why, what would make it fit, then the detail."""
+def render_prediction(prediction: Prediction, answer: Answer | None = None, *, verbose: bool = False) -> list[str]:
+    """Line by line: the verdict, why, what would make it fit, what fills the peak, what was assumed that matters.
+
+    `verbose`: every phase, every assumption, versions, and the measured runs that the expected error is from.
+    """
     verdict = answer.verdict if answer else prediction.verdict()
     out = ways_out(answer) if answer else []
     return [
@@ -30,8 +35,21 @@ def render_prediction(prediction: Prediction, answer: Answer | None = None) -> l
         "",
         describe(prediction),
         "",
-        *_breakdown(prediction),
+        *_breakdown(prediction, whole=verbose),
         "",
+        *(_detail(prediction, answer) if verbose else _in_short(prediction)),
+    ]
+
+
+def _in_short(prediction: Prediction) -> list[str]:
+    matters = [one.text for one in prediction.assumed if one.kind == "run"]
+    notes = f"{style('Assumed', bold=True)}: {'; '.join(matters)}" if matters else ""
+    more = "More: --verbose (phases, versions, measured runs), --cards, --html FILE"
+    return [*filter(None, [notes]), error_lines(prediction)[0], more]
+
+
+def _detail(prediction: Prediction, answer: Answer | None) -> list[str]:
+    return [
         *_phases(prediction.needs),
         "",
         style("Assumptions", bold=True),
@@ -45,7 +63,7 @@ def render_prediction(prediction: Prediction, answer: Answer | None = None) -> l
 def speed_notes(answer: Answer | None) -> list[str]:
     """What its speed rests on, and how far speeds were off."""
     speed = answer.speed if answer is not None else None
-    return [] if speed is None else [*speed.assumptions, error_line(speed)]
+    return [] if speed is None else [*speed.assumptions, measured_on(speed)]
 
 
 def _speed(answer: Answer | None) -> Iterator[str]:
@@ -71,14 +89,18 @@ def describe(prediction: Prediction) -> str:
     )
 
 
-def _breakdown(prediction: Prediction) -> list[str]:
+def _breakdown(prediction: Prediction, *, whole: bool) -> list[str]:
     report = prediction.needs  # the same moment in text, JSON and HTML, whether it fits or not
     where = f"step {report.peak_step}, {report.peak_phase}" if report.peak_step else report.peak_phase
     title = f"{style('At the peak', bold=True)} ({where})"
+    together = report.peak_reserved_bytes + report.outside_bytes
     rows = list(breakdown_rows(report))
+    if not whole:
+        small = [size for _, size in rows if size < _SMALL * together]
+        rows = [(name, size) for name, size in rows if size >= _SMALL * together]
+        rows += [("other", sum(small))] if small else []
     most = max((size for _, size in rows), default=1)
     lines = [f"  {name:<14}{readable(size):>10}  {'█' * round(_BAR * size / most)}".rstrip() for name, size in rows]
-    together = report.peak_reserved_bytes + report.outside_bytes
     return [title, *lines, f"  {'on the device':<14}{readable(together):>10}"]
 
 

@@ -9,26 +9,32 @@ from vramwise.variants.duration import Duration
 from vramwise.variants.speed import Speed
 
 
-def speed_line(speed: Speed, duration: Duration | None = None) -> str:
+def speed_line(speed: Speed, duration: Duration | None = None, *, error: bool = True) -> str:
     """`About 0.83 s a step, 9,900 tokens a second`, with its error; then how long all of it takes."""
     rate = f"{two_digits(speed.tokens_per_second)} tokens a second"
-    said = f"About {seconds(speed.step_seconds)} a step, {rate}{_about(speed)}"
+    said = f"About {seconds(speed.step_seconds)} a step, {rate}{_about(speed) if error else ''}"
     return said if duration is None else f"{said}; {duration_words(duration)}"
 
 
 def _about(speed: Speed) -> str:
     error = speed.error
-    return "" if error is None else f" (where measured ± {error.median:.0f} %, {error.worst:.0f} % at worst)"
+    return "" if error is None else f" (± {error.median:.0f} %, {error.worst:.0f} % at worst)"
 
 
 def error_line(speed: Speed) -> str:
     """How far speeds were off where they were measured."""
     error = speed.error
+    off = "" if error is None else f"steps were off by {error.median:.0f} % (median), at most {error.worst:.0f} %, "
+    return f"{off}{measured_on(speed)}"
+
+
+def measured_on(speed: Speed) -> str:
+    """The runs that the error of a speed is from."""
+    error = speed.error
     if error is None:
         return "not measured for runs like this one"
     which = f" ({error.basis})" if error.basis else ""
-    runs = f"{error.runs:,} measured run{'s' * (error.runs != 1)}{which}"
-    return f"on {runs}, steps were off by {error.median:.0f} % (median), at most {error.worst:.0f} %"
+    return f"measured on {error.runs:,} run{'s' * (error.runs != 1)}{which}"
 
 
 def duration_words(duration: Duration) -> str:

@@ -145,13 +145,6 @@ def reasons(prediction: Prediction, verdict: Verdict | None = None) -> Iterator[
         yield f"Measured runs like it took up to {taken}"
     if prediction.bounds is not None:
         yield f"Not modelled: {prediction.bounds.why}"
-    unseen = [name for name in prediction.expected_error.outside if name not in _unmodelled(prediction)]
-    if unseen:
-        yield f"Not measured: no recorded run had {' or '.join(unseen)}; that part follows the libraries' source alone"
-
-
-def _unmodelled(prediction: Prediction) -> tuple[str, ...]:
-    return () if prediction.bounds is None else prediction.bounds.names
 
 
 def _moment(prediction: Prediction) -> str:

@@ -8,10 +8,10 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """`kind` is what the text is about: the rows of the data, the model, or anything else of the run."""
+    """`kind` is what the text is about: the rows of the data, the model, a version, or anything else of the run."""
 
     text: str
-    kind: Literal["data", "model", "run"] = "run"
+    kind: Literal["data", "model", "version", "run"] = "run"
 
     def __str__(self) -> str:
-        return self.text if self.kind == "run" else f"{self.kind}: {self.text}"
+        return self.text if self.kind in ("run", "version") else f"{self.kind}: {self.text}"

@@ -289,7 +289,12 @@ def _assumptions(
     run: RunSpec, model: ModelSpec, lengths: Lengths | None, eval_lengths: Lengths | None
 ) -> Iterable[Assumption]:
     """What the settings, the card and the lengths leave open, each once."""
-    found = [Assumption(f"{model.name} ({model.source})", "model"), *map(Assumption, _open_settings(run, lengths))]
+    known = [package for package in (run.trainer, "torch") if package in run.target.stack.releases]
+    found = [
+        Assumption(f"{model.name} ({model.source})", "model"),
+        *(Assumption(_version(run, package), "version") for package in known),
+        *map(Assumption, _open_settings(run, lengths)),
+    ]
     for given in (lengths, eval_lengths):
         if given is not None:
             if given.described:
@@ -299,7 +304,7 @@ def _assumptions(
 
 
 def _open_settings(run: RunSpec, lengths: Lengths | None) -> list[str]:
-    notes = [_version(run, package) for package in (run.trainer, "torch") if package in run.target.stack.releases]
+    notes: list[str] = []
     if run.target.gpu is not None and run.target.gpu.taken_for:
         notes.append(run.target.gpu.taken_for)
     notes.extend(taken_for_granted(run.target.gpu))
@@ -307,9 +312,9 @@ def _open_settings(run: RunSpec, lengths: Lengths | None) -> list[str]:
     notes.extend(origin.why for origin in decisive if origin is not None and origin.kind == "assumed")
     if lengths is None and not run.shapes.sample_packing:
         longest = run.keys.get("sequence_len", "sequence_len")
-        notes.append(f"no --lengths: every batch as wide as {longest} allows, with shorter rows in it")
+        notes.append(f"every batch is as wide as {longest} allows, with shorter rows in it (--data or --lengths tell)")
     if lengths is None and not run.shapes.constant_shapes:
-        notes.append("widths follow the data: varying ones may reserve more than this, see --lengths")
+        notes.append("batches of varying width may reserve more than this")
     return notes
 
 

@@ -9,6 +9,7 @@ of YAML.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import errno
 import os
 import re
@@ -30,6 +31,9 @@ except ImportError:  # Windows: siblings are not locked, and none is removed
 
 STDIN = "-"
 _SUFFIXES = (".yml", ".yaml")
+_MODEL = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+# Names in a folder that are compared with one that is not there.
+_MOST_NAMES = 1000
 _FOREIGN_FOLDERS = {
     "node_modules",
     "site-packages",
@@ -87,7 +91,7 @@ def read_config_bytes(path: str) -> bytes:
                 raise too_large()
             return _read_limited(file)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        raise _unreadable(error) from error
+        raise _unreadable(error, path) from error
 
 
 def _read_limited(file: BinaryIO) -> bytes:
@@ -97,15 +101,34 @@ def _read_limited(file: BinaryIO) -> bytes:
     return data
 
 
-def _unreadable(error: OSError | ValueError) -> ConfigError:
+def _unreadable(error: OSError | ValueError, path: str = "") -> ConfigError:
     if isinstance(error, FileNotFoundError):
-        return ConfigError("this file does not exist: check the path")
+        return ConfigError(f"this file does not exist: {_meant(path)}")
     if isinstance(error, IsADirectoryError):
         return ConfigError("this is a folder: name a file in it")
     if isinstance(error, PermissionError):
         return ConfigError("this cannot be read: permission denied; check its mode and owner")
     reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
     return ConfigError(f"this cannot be read: {reason[:1].lower()}{reason[1:]}")
+
+
+def looks_like_a_model(path: str) -> bool:
+    """Whether a path that names no file is written like a model on the hub: `owner/name`."""
+    return _MODEL.fullmatch(path) is not None and not path.endswith((*_SUFFIXES, ".json")) and not Path(path).exists()
+
+
+def _meant(path: str) -> str:
+    """What to do about a path that names nothing: the file beside it that is called nearly the same."""
+    if looks_like_a_model(path):
+        return f"for a model without a config: vramwise predict --model {path}"
+    wanted = Path(path)
+    try:
+        beside = sorted(one.name for one in wanted.parent.iterdir() if one.name.endswith((*_SUFFIXES, ".json")))
+    except OSError:
+        return "check the path"
+    alike = [name for name in beside if Path(name).stem == wanted.stem]
+    close = alike or difflib.get_close_matches(wanted.name, beside[:_MOST_NAMES], n=1, cutoff=0.75)
+    return f"did you mean {wanted.parent / close[0]}?" if close else "check the path"
 
 
 class WriteRefused(ConfigError):  # noqa: N818 (it reads as what happened)

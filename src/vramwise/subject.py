@@ -6,6 +6,7 @@ Reading happens here: the file or text, files beside it, the project's settings,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -37,6 +38,8 @@ from vramwise.variants.speed import Speed, speed_of
 TEXT = "<text>"
 # What trainers call the revision of the base model.
 _REVISION_KEYS = ("revision_of_model", "model_revision", "revision")
+# A variable or template that something else fills in before the trainer reads the file.
+_PLACEHOLDER = re.compile(r"\$\{?\w|\{\{|<[\w -]+>")
 Source = str | Path | Mapping[str, Any]
 
 
@@ -343,6 +346,11 @@ def _model(
 
     if name is None:
         return None, f"{path} names no base model: add one, or use --model with a hub id or a config.json"
+    if _PLACEHOLDER.search(name):
+        return (
+            None,
+            f"the base model of {path} is the placeholder {name}: write a model there, or name one with --model",
+        )
     folder = Path() if path in ("-", TEXT) else Path(path).parent
     try:
         return find_model(name, base_dir=folder, online=online, revision=revision, by_id=text_alone), ""

@@ -30,7 +30,7 @@ def make_target(
         raise VramwiseError(f"--gpus: more than {_MOST_GPUS:,} are not counted")
     if launcher not in ("cli", "module"):
         raise VramwiseError(f"launcher '{launcher}' is neither cli nor module")
-    card, count = _card(gpu, look_around)
+    card, count = _card(gpu, gpus, look_around)
     env = os.environ if env is None else env
     return Target(
         gpu=card,
@@ -42,11 +42,14 @@ def make_target(
     )
 
 
-def _card(name: str | None, look_around: bool) -> tuple[GpuSpec | None, int]:
+def _card(name: str | None, gpus: int | None, look_around: bool) -> tuple[GpuSpec | None, int]:
     if name is not None:
-        from vramwise.facts.gpus import find_gpu
+        from vramwise.facts.gpus import find_gpus
 
-        return find_gpu(name), 1
+        count, card = find_gpus(name)
+        if count and gpus and count != gpus:
+            raise VramwiseError(f"--gpu {name} names {count} cards and --gpus {gpus}: say it once")
+        return card, count or 1
     if look_around:
         from vramwise.facts.nvml import local_gpu
 

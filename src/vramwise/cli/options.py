@@ -36,7 +36,7 @@ def target_options(command: Decorated) -> Decorated:
                 "--gpu",
                 metavar="NAME|SIZE",
                 shell_complete=complete_cards,
-                help="Card, e.g. rtx-4090, a100-80gb, t4; or a size: 24GB (default: this machine's, if any).",
+                help="Card, e.g. rtx-4090, a100-80gb, 8xH100; or a size: 24GB (default: this machine's, if any).",
             ),
             click.option(
                 "--gpus",

@@ -14,7 +14,7 @@ from vramwise.cli.again import command_again
 from vramwise.cli.options import TARGET_OPTIONS, data_option, model_options, target_options
 from vramwise.cli.wishes import as_words, composed_run, refuse_with_a_file, taken, wish_options
 from vramwise.cli.writing import say, say_all, say_prose
-from vramwise.files import write_new
+from vramwise.files import looks_like_a_model, write_new
 from vramwise.subject import TEXT, Source, Subject
 from vramwise.trainers.registry import TRAINER_NAMES
 from vramwise.units import parse_size
@@ -66,8 +66,8 @@ def command(
 ) -> None:
     """Predict what a run will allocate and reserve, without a GPU.
 
-    Without CONFIG: name the model with --model, say the run with --adapter, --sequence-len and the like, and with
-    --trainer whose config it would be.
+    Without CONFIG: name the model (vramwise predict meta-llama/Llama-3.1-8B), say the run with --adapter,
+    --sequence-len and the like, and with --trainer whose config it would be.
 
     Exit code: 0 fits (or no card named), 1 does not fit, 2 bad usage or unreadable input.
     """
@@ -76,6 +76,8 @@ def command(
     wished = taken(asked)
     ask = PredictOptions(**asked, limit_bytes=None if memory_limit is None else parse_size(memory_limit))
     tried = scenarios(what_if)
+    if path is not None and ask.model is None and looks_like_a_model(path):
+        path, ask = None, replace(ask, model=path)
     source: Source
     if path is None:
         trainer, source = composed_run(ask.model, wished, options.trainer)

@@ -18,18 +18,20 @@ from vramwise.trainers.rulebook import all_rules
 
 
 @click.command("rules")
+@click.argument("words", nargs=-1, metavar="[WORDS]...")
 @click.option(
     "--search", "question", metavar="WORDS", help="Rules, keys and pages about a symptom or a subject, the best first."
 )
 @click.option("--format", "output_format", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def command(question: str | None, output_format: str) -> None:
+def command(words: tuple[str, ...], question: str | None, output_format: str) -> None:
     """List the rules, by topic. `vramwise explain ID` tells more.
 
-    In brackets: the severity of weaker and stronger cases. With --search: what is known about a symptom or a subject.
+    In brackets: the severity of weaker and stronger cases. With WORDS: what is known about a symptom or a subject.
 
     Exit code: 0, or 1 where a search finds nothing.
     """
-    if question is not None:
+    if question is not None or words:
+        question = " ".join(filter(None, (question, *words)))
         found = search(question)
         say_all(_found_json(found) if output_format == "json" else _found_lines(found, question))
         sys.exit(0 if found else 1)

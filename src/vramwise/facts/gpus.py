@@ -28,6 +28,7 @@ _LONGEST_NAME = 80
 # Words that makers, drivers and shops put around a name. They never tell two cards apart.
 _NOISE = re.compile(r"\b(nvidia|geforce|amd|instinct|radeon|tesla|gpu|graphics|card|generation)\b|\((tm|r)\)")
 _SERIES = re.compile(r"^(rtx|gtx|rx)(?=\d{4})")
+_SEVERAL = re.compile(r"^\s*(?P<count>[1-9]\d{0,5})\s*[x×*]\s*(?P<name>.*?)\s*$", re.IGNORECASE)
 _SIZE = re.compile(r"^\s*\d+(\.\d+)?\s*[kmg]i?b?\s*$", re.IGNORECASE)
 
 
@@ -39,6 +40,16 @@ def find_gpu(name: str) -> GpuSpec:
     if _SIZE.match(name):
         return _bare_size(name)
     raise VramwiseError(_unknown(name))
+
+
+def find_gpus(words: str) -> tuple[int | None, GpuSpec]:
+    """How many cards are meant, and which: `8xH100`, `2 x 24GB`; None where no number is written."""
+    found = _SEVERAL.match(words)
+    if found is None:
+        return None, find_gpu(words)
+    if not found["name"]:
+        raise VramwiseError(f"'{words}' names no card: write number and card as one word, such as {words}rtx-4090")
+    return int(found["count"]), find_gpu(found["name"])
 
 
 def all_gpus() -> tuple[GpuSpec, ...]:
@@ -178,12 +189,15 @@ def _exact_spellings() -> dict[str, dict[str, Any]]:
 
 
 def _variants(spelling: str, card: dict[str, Any]) -> Iterator[str]:
-    """`rtx4090` is also `4090`, `rtx409024gb`, `409024gb`."""
+    """`rtx4090` is also `4090`, `rtx409024gb`, `409024gb`, `rtx409024`; `a10080gb` is also `a10080`."""
     size = f"{card['memory_gib']}gb"
     for base in {spelling, _SERIES.sub("", spelling)}:
         yield base
         if not base.endswith("gb"):
             yield base + size
+            yield base + size.removesuffix("gb")
+        elif base.endswith(size):
+            yield base.removesuffix("gb")
 
 
 def _squashed(name: str) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from vramwise.errors import ConfigError, VramwiseError
-from vramwise.facts.gpus import find_gpu
+from vramwise.facts.gpus import find_gpus
 from vramwise.options import Options
 from vramwise.render.json_text import json_text
 from vramwise.stacks import said_release
@@ -40,6 +41,8 @@ Versions = Annotated[
 TrainerName = Annotated[
     str, Field(description="Whose config it is, where it is not recognised: " + ", ".join(TRAINER_NAMES))
 ]
+# One line that ends like the name of a file: no config is that short.
+_PATH = re.compile(r"[^\n:{]+\.(ya?ml|json|py|ipynb)", re.IGNORECASE)
 
 
 class RefusedError(Exception):
@@ -66,6 +69,10 @@ def known_model(subject: Subject) -> None:
 
 def run_tool(tool: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     """The tool's result; a RefusedError that names the next call where the user made a mistake."""
+    config = arguments.get("config")
+    if isinstance(config, str) and _PATH.fullmatch(config.strip()):
+        said = VramwiseError(f"config holds the path {config.strip()}, not a config's text")
+        raise next_call(said, "read that file and pass its text as config")
     try:
         return tool(**arguments)
     except NotOurs as error:
@@ -80,14 +87,14 @@ def run_tool(tool: Callable[..., Any], arguments: dict[str, Any]) -> Any:
 def options_of(gpu: str, gpus: int, versions: list[str], trainer: str) -> Options:
     """The machine that is meant; a RefusedError that names the call to make next where a word is not known."""
     if gpu:
-        _known(lambda: find_gpu(gpu), "call list_gpus with a part of the name, or give a size such as 24GB")
+        _known(lambda: find_gpus(gpu), "call list_gpus with a part of the name, or give a size such as 24GB")
     if trainer:
         _known(lambda: trainer_named(trainer), "leave trainer empty to have the config recognised")
     for words in versions:
         _known(lambda words=words: said_release(words), "write versions like torch==2.13.0")  # type: ignore[misc]
     return Options(
         gpu=gpu or None,
-        gpus=gpus if gpu else None,
+        gpus=gpus if gpu and gpus > 1 else None,
         versions=tuple(versions),
         trainer=trainer or None,
         text_alone=True,

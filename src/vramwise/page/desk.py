@@ -43,7 +43,7 @@ def options_of(settings: Mapping[str, Any]) -> Options:
     gpu = str(settings.get("gpu") or "")
     return Options(
         gpu=gpu or None,
-        gpus=gpus if gpu else None,
+        gpus=gpus if gpu and gpus > 1 else None,
         versions=tuple(str(settings.get("versions") or "").replace(",", " ").split()),
         alloc_conf=str(settings.get("alloc_conf") or "") or None,
         trainer=str(settings.get("trainer") or "") or None,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -46,14 +46,77 @@ class DuplicateKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unsaid:
+    """What a script leaves open: the setting, the name that would supply it (`--set NAME=…`), where, and why."""
+
+    key: str
+    name: str
+    line: int
+    why: str
+    either: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Home:
+    """A call that takes keyword arguments: where it stands, and where in it each one is written."""
+
+    name: str
+    line: int
+    open_end: int  # behind the opening bracket
+    close_start: int  # the closing bracket
+    arguments: Mapping[str, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """How a document was read from Python source. `trainer`, `kind`: by the calls that train.
+
+    `homes`: the calls that hold keys, by role; `home_of`: key → role and argument. `cells`: of a notebook, the first
+    line of each with its number. `raw`: what the file holds, where that is not the text. `reread`: reads other bytes
+    in the same way.
+    """
+
+    trainer: str
+    kind: str
+    line: int
+    trainings: tuple[str, ...]
+    chosen: int
+    reread: Callable[[bytes], Document]
+    homes: Mapping[str, Home]
+    home_of: Callable[[str], tuple[str, str] | None]
+    unsaid: tuple[Unsaid, ...] = ()
+    assumed: tuple[str, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    cells: tuple[tuple[int, int], ...] = ()
+    raw: str = ""
+    facts: Mapping[str, int] = field(default_factory=dict)  # what else the source does, by the line that does it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A config's text (BOM and line endings as they were), its values, and the span of every key."""
+    """A config's text (BOM and line endings as they were), its values, and the span of every key.
+
+    `script`: how it was read, where it is Python source or a notebook; its text is then the code.
+    """
 
     path: str
     text: str
     values: dict[str, Any]
     spans: Mapping[KeyPath, Span]
     duplicates: tuple[DuplicateKey, ...] = ()
+    script: Script | None = None
+
+    @property
+    def file_text(self) -> str:
+        """What the file holds: the text itself, or a notebook's JSON."""
+        return self.script.raw if self.script is not None and self.script.raw else self.text
+
+    def cell(self, line: int) -> tuple[int, int] | None:
+        """The number of the notebook's cell that a line is in, and the line in it; None outside of notebooks."""
+        if self.script is None or not self.script.cells:
+            return None
+        first, number = max((one for one in self.script.cells if one[0] <= line), default=self.script.cells[0])
+        return number, line - first + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

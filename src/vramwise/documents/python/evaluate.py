@@ -1,0 +1,534 @@
+"""What an expression of a script comes to, by its syntax alone: names are looked up, arithmetic is done, calls of known
+functions are answered. Where a condition is not known, both sides are looked at; what differs is missing.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from vramwise.documents.python.flags import decorated_default, fields_of
+from vramwise.documents.python.results import Called, Entries, Items, Missing, Record, Result, Value, plain
+from vramwise.documents.python.scopes import Binding, Condition, Index, Scope, Site, dotted
+
+# Depth of names that lead to names, and expressions looked at in one file: far more than people write.
+_DEEPEST = 60
+_MOST_STEPS = 300_000
+_LONGEST_TEXT = 100_000
+_LARGEST_NUMBER = 2**128
+_DTYPES = frozenset({"bfloat16", "float16", "half", "float32", "float", "uint8", "int8", "float8_e4m3fn"})
+_ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.BitOr: operator.or_,
+}
+_COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Is: operator.is_,
+    ast.IsNot: operator.is_not,
+    ast.In: lambda left, right: left in right,
+    ast.NotIn: lambda left, right: left not in right,
+}
+# Answers a call that it knows; None for others.
+Answer = Callable[["Evaluator", Called], Result | None]
+
+
+@dataclass(slots=True)
+class Evaluator:
+    """Evaluates expressions of one module. `said`: values that the user supplies, by name."""
+
+    found: Index
+    answer: Answer
+    said: Mapping[str, Any] = field(default_factory=dict)
+    _steps: int = 0
+    _depth: int = 0
+    _open: set[tuple[int, int]] = field(default_factory=set)
+    _parameters: dict[tuple[int, str], Result | None] = field(default_factory=dict)
+
+    def evaluate(self, node: ast.expr, site: Site) -> Result:
+        """What an expression is at its place."""
+        self._steps += 1
+        here = (id(node), site.order)
+        if self._steps > _MOST_STEPS or self._depth > _DEEPEST or here in self._open:
+            return Missing(name=_shown(node), line=node.lineno, why="it is computed in too many steps")
+        self._open.add(here)
+        self._depth += 1
+        try:
+            return self._evaluated(node, site)
+        finally:
+            self._depth -= 1
+            self._open.discard(here)
+
+    def value(self, node: ast.expr, site: Site) -> Value | Missing:
+        """The same as a plain value."""
+        return plain(self.evaluate(node, site))
+
+    def arguments(self, called: Called) -> tuple[list[Result], dict[str, Result], list[Missing]]:
+        """Positional and keyword arguments of a call, `**` spread out; and what of them cannot be known."""
+        positional: list[Result] = []
+        named: dict[str, Result] = {}
+        unknown: list[Missing] = []
+        for one in called.node.args:
+            if isinstance(one, ast.Starred):
+                unknown.append(Missing(name=_shown(one), line=one.lineno, why="arguments come from a list"))
+            else:
+                positional.append(self.evaluate(one, called.site))
+        for keyword in called.node.keywords:
+            found = self.evaluate(keyword.value, called.site)
+            if keyword.arg is not None:
+                named[keyword.arg] = found
+            elif isinstance(found, Entries | Record):
+                named |= found.items
+            else:
+                missing = plain(found)
+                if isinstance(missing, Missing):
+                    unknown.append(missing)
+                elif isinstance(missing.value, dict):
+                    named |= {str(key): Value(value=held) for key, held in missing.value.items()}
+        return positional, named, unknown
+
+    def _evaluated(self, node: ast.expr, site: Site) -> Result:
+        if isinstance(node, ast.Constant):
+            return Value(value=node.value, node=node)
+        if isinstance(node, ast.Name):
+            return self._name(node, site)
+        if isinstance(node, ast.Attribute | ast.Subscript):
+            return self._member(node, site)
+        if isinstance(node, ast.Call):
+            return self._call(node, site)
+        if isinstance(node, ast.IfExp):
+            return self._either(node, site)
+        if isinstance(node, ast.Dict):
+            return self._dict(node, site)
+        if isinstance(node, ast.List | ast.Tuple | ast.Set):
+            items = [one for one in node.elts if not isinstance(one, ast.Starred)]
+            return Items(items=tuple(self.evaluate(one, site) for one in items), node=node)
+        return self._computed(node, site)
+
+    def _computed(self, node: ast.expr, site: Site) -> Result:
+        if isinstance(node, ast.UnaryOp):
+            return self._unary(node, site)
+        if isinstance(node, ast.BinOp):
+            return self._combined(node, [node.left, node.right], site, _ARITHMETIC.get(type(node.op)))
+        if isinstance(node, ast.Compare) and len(node.ops) == 1:
+            return self._combined(node, [node.left, *node.comparators], site, _COMPARISONS.get(type(node.ops[0])))
+        if isinstance(node, ast.BoolOp):
+            return self._boolean(node, site)
+        if isinstance(node, ast.JoinedStr):
+            return self._text(node, site)
+        if isinstance(node, ast.NamedExpr):
+            return self.evaluate(node.value, site)
+        return Missing(name=_shown(node), line=node.lineno, why="it is computed while the script runs")
+
+    def _unary(self, node: ast.UnaryOp, site: Site) -> Result:
+        inner = self.value(node.operand, site)
+        if isinstance(inner, Missing):
+            return inner
+        if isinstance(node.op, ast.Not):
+            return Value(value=not inner.value, notes=inner.notes)
+        if isinstance(node.op, ast.USub) and isinstance(inner.value, int | float):
+            literal = node if isinstance(node.operand, ast.Constant) else None
+            return Value(value=-inner.value, node=literal, notes=inner.notes)
+        return inner
+
+    def _combined(
+        self, node: ast.expr, parts: list[ast.expr], site: Site, combine: Callable[[Any, Any], Any] | None
+    ) -> Result:
+        found = [self.evaluate(one, site) for one in parts]
+        values = [plain(one) for one in found]
+        lacking = next((one for one in values if isinstance(one, Missing)), None)
+        if combine is None or len(values) != 2:
+            return Missing(name=_shown(node), line=node.lineno, why="it is computed while the script runs")
+        if lacking is not None:
+            opaque = [one for one in found if isinstance(one, Called | Record)]
+            none = [one for one in values if isinstance(one, Value) and one.value is None]
+            if opaque and none and combine in (operator.is_, operator.is_not, operator.eq, operator.ne):
+                return Value(value=combine in (operator.is_not, operator.ne))
+            return lacking
+        left, right = [one.value for one in values if isinstance(one, Value)]
+        if _too_large(combine, left, right):
+            return Missing(name=_shown(node), line=node.lineno, why="its result would be too large")
+        try:
+            result = combine(left, right)
+        except Exception:
+            return Missing(name=_shown(node), line=node.lineno, why="it cannot be computed from the values here")
+        notes = tuple(dict.fromkeys(note for one in values if isinstance(one, Value) for note in one.notes))
+        return Value(value=result, notes=notes)
+
+    def _boolean(self, node: ast.BoolOp, site: Site) -> Result:
+        notes: tuple[str, ...] = ()
+        last: Result = Value(value=None)
+        stops = isinstance(node.op, ast.Or)
+        for one in node.values:
+            last = self.evaluate(one, site)
+            truth = self._truth(last)
+            if truth is None:
+                return last if isinstance(last, Missing) else plain(last)
+            notes += last.notes if isinstance(last, Value) else ()
+            if truth is stops:
+                break
+        return replace(last, notes=tuple(dict.fromkeys(notes))) if isinstance(last, Value) else last
+
+    def _truth(self, result: Result) -> bool | None:
+        """Whether a result counts as true; None where that is not known. Objects do."""
+        if isinstance(result, Called | Record):
+            return True
+        found = plain(result)
+        return None if isinstance(found, Missing) else bool(found.value)
+
+    def _text(self, node: ast.JoinedStr, site: Site) -> Result:
+        parts: list[str] = []
+        notes: tuple[str, ...] = ()
+        for one in node.values:
+            inner = one.value if isinstance(one, ast.FormattedValue) else one
+            found = self.value(inner, site)
+            if isinstance(found, Missing):
+                return found
+            parts.append(str(found.value))
+            notes += found.notes
+        return Value(value="".join(parts)[:_LONGEST_TEXT], notes=tuple(dict.fromkeys(notes)))
+
+    def _dict(self, node: ast.Dict, site: Site) -> Result:
+        items: dict[str, Result] = {}
+        for key, held in zip(node.keys, node.values, strict=True):
+            if key is None:
+                inner = self.evaluate(held, site)
+                items |= inner.items if isinstance(inner, Entries | Record) else {}
+                continue
+            name = self.value(key, site)
+            if isinstance(name, Value) and isinstance(name.value, str | int):
+                items[str(name.value)] = self.evaluate(held, site)
+        return Entries(items=items, node=node)
+
+    def _either(self, node: ast.IfExp, site: Site) -> Result:
+        test = self.evaluate(node.test, site)
+        truth = self._truth(test)
+        if truth is None:
+            sides = [self.evaluate(one, site) for one in (node.body, node.orelse)]
+            return _one_of(sides, plain(test), node)
+        chosen = self.evaluate(node.body if truth else node.orelse, site)
+        return _noted(chosen, test)
+
+    def _name(self, node: ast.Name, site: Site) -> Result:
+        if node.id in self.said:
+            return Value(value=self.said[node.id], notes=(f"{node.id} = {self.said[node.id]!r} (--set)",))
+        found = self.lookup(node.id, site)
+        if found is not None:
+            return found
+        imported = self.imported(node.id, site.scope)
+        if imported is not None:
+            return Record(name=imported, items={}, open=True)
+        held = self._class(node.id, site.scope)
+        if held is not None:
+            return held
+        return Missing(name=node.id, line=node.lineno, why=f"{node.id} is not bound in this file")
+
+    def _class(self, name: str, scope: Scope | None) -> Record | None:
+        """A class of the file as a holder of its attributes."""
+        while scope is not None and name not in scope.classes:
+            scope = scope.parent
+        if scope is None:
+            return None
+        inner = scope.classes[name]
+        outer = Site(scope=inner, order=2**31)
+        fields = {one: default for one, default, _ in fields_of(inner) if default is not None}
+        return Record(name=name, items={one: self.evaluate(default, outer) for one, default in fields.items()})
+
+    def lookup(self, name: str, site: Site) -> Result | None:
+        """What a name, or `name.attribute`, is bound to at a place; None where nothing binds it."""
+        scope: Scope | None = site.scope
+        here = site
+        while scope is not None:
+            bindings = scope.bindings.get(name, [])
+            known = [one for one in bindings if scope is not site.scope or one.order < site.order]
+            found = self._bound(known, here) if known else None
+            if found is not None:
+                return found
+            if "." not in name and isinstance(scope.node, ast.FunctionDef | ast.AsyncFunctionDef):
+                parameter = self._parameter(scope, name)
+                if parameter is not None:
+                    return parameter
+            scope = scope.parent
+            here = Site(scope=scope, order=2**31) if scope is not None else here
+        return None
+
+    def _bound(self, bindings: list[Binding], site: Site) -> Result | None:
+        """The last of the bindings that holds at a place; where branches are open, what all agree on."""
+        sides: list[Result] = []
+        test: Missing | None = None
+        for one in reversed(bindings):
+            holds, why = self._holds(one.under, site)
+            if holds is False:
+                continue
+            result = self._of_binding(one, site.scope)
+            sides.append(result)
+            if holds:
+                break
+            test = test or why
+        if not sides:
+            return None
+        return sides[0] if len(sides) == 1 and test is None else _one_of(sides, test, bindings[-1].value)
+
+    def _of_binding(self, one: Binding, scope: Scope) -> Result:
+        result = self.evaluate(one.value, Site(scope=scope, order=one.order, under=one.under))
+        for place in one.part:
+            if isinstance(result, Items) and place < len(result.items):
+                result = result.items[place]
+            elif isinstance(result, Called):
+                return replace(result, name=f"{result.name}[{place}]") if place else result
+            elif isinstance(result, Value | Record | Entries | Items):
+                return Missing(name=one.target, line=one.value.lineno, why="it is unpacked from something else")
+        return self._with_attributes(one, result, scope)
+
+    def _with_attributes(self, one: Binding, result: Result, scope: Scope) -> Result:
+        """A call's result with the attributes that later statements assign to its name."""
+        if not isinstance(result, Called | Record) or "." in one.target:
+            return result
+        later: dict[str, Result] = {}
+        for name, bindings in scope.bindings.items():
+            if name.startswith(f"{one.target}."):
+                rest = name[len(one.target) + 1 :]
+                held = [binding for binding in bindings if binding.order > one.order]
+                if held:
+                    found = self._bound(held, Site(scope=scope, order=2**31, under=one.under))
+                    later |= {rest: found} if found is not None else {}
+        if not later:
+            return result
+        if isinstance(result, Record):
+            return replace(result, items={**result.items, **later})
+        return replace(result, assigned={**result.assigned, **later})
+
+    def _holds(self, under: tuple[Condition, ...], site: Site) -> tuple[bool | None, Missing | None]:
+        """Whether conditions hold; those of the place itself do. With what is missing to tell."""
+        given = {(id(test), truth) for test, truth in site.under}
+        unknown: Missing | None = None
+        for test, truth in under:
+            if (id(test), truth) in given:
+                continue
+            if (id(test), not truth) in given:
+                return False, None
+            found = self.evaluate(test, Site(scope=site.scope, order=2**31))
+            known = self._truth(found)
+            if known is None:
+                missing = plain(found)
+                unknown = unknown or (missing if isinstance(missing, Missing) else None)
+                unknown = unknown or Missing(name=_shown(test), line=test.lineno, why="the condition is not known")
+            elif known is not truth:
+                return False, None
+        return (True, None) if unknown is None else (None, unknown)
+
+    def _parameter(self, scope: Scope, name: str) -> Result | None:
+        """What a parameter of a function is given: by its one call, else its default."""
+        key = (id(scope), name)
+        if key not in self._parameters:
+            self._parameters[key] = None  # while it is looked for
+            self._parameters[key] = self._given(scope, name)
+        return self._parameters[key]
+
+    def _given(self, scope: Scope, name: str) -> Result | None:
+        function = scope.node
+        assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        spec = function.args
+        names = [one.arg for one in (*spec.posonlyargs, *spec.args)]
+        if name not in names and name not in [one.arg for one in spec.kwonlyargs]:
+            return None
+        default = _default(spec, name)
+        given = [self._passed(call, site, names, name) for call, site in self._calls_of(function.name)]
+        passed = [one for one in given if one is not None]
+        if passed and len(passed) == len(given):
+            return passed[0] if len(passed) == 1 else _one_of(passed, None, function)
+        click_default, decorated = decorated_default(function, name)
+        if decorated and click_default is None:
+            return Missing(name=name, line=function.lineno, why=f"{name} is given on the command line")
+        default = click_default or default
+        if default is not None:
+            outer = Site(scope=scope.parent or scope, order=2**31)
+            found = self.evaluate(_inner_default(default), outer)
+            return _noted(found, note=f"{name} of {function.name}() has its default (line {function.lineno})")
+        return Missing(name=name, line=function.lineno, why=f"{name} is a parameter of {function.name}()")
+
+    def _calls_of(self, name: str) -> list[tuple[ast.Call, Site]]:
+        return [
+            (call, site)
+            for call, site in self.found.calls
+            if isinstance(call.func, ast.Name | ast.Attribute) and (dotted(call.func) or "").rpartition(".")[2] == name
+        ]
+
+    def _passed(self, call: ast.Call, site: Site, names: list[str], name: str) -> Result | None:
+        for keyword in call.keywords:
+            if keyword.arg == name:
+                return self.evaluate(keyword.value, site)
+        ordered = names[1:] if names[:1] == ["self"] else names
+        place = ordered.index(name) if name in ordered else len(call.args)
+        if place < len(call.args) and not isinstance(call.args[place], ast.Starred):
+            return self.evaluate(call.args[place], site)
+        return None
+
+    def _member(self, node: ast.Attribute | ast.Subscript, site: Site) -> Result:
+        """`a.b` or `a["b"]`: assigned by itself, an attribute of what `a` is, or an item."""
+        name = dotted(node)
+        if name is not None:
+            if name in self.said or name.rpartition(".")[2] in self.said:
+                value = self.said.get(name, self.said.get(name.rpartition(".")[2]))
+                return Value(value=value, notes=(f"{name} = {value!r} (--set)",))
+            found = self.lookup(name, site)
+            if found is not None:
+                return found
+        holder = self.evaluate(node.value, site)
+        key = node.attr if isinstance(node, ast.Attribute) else self.value(node.slice, site)
+        if isinstance(key, Missing):
+            return key
+        return self._item(holder, key if isinstance(key, str) else key.value, node)
+
+    def _item(self, holder: Result, key: Any, node: ast.Attribute | ast.Subscript) -> Result:
+        if isinstance(holder, Entries | Record) and str(key) in holder.items:
+            return holder.items[str(key)]
+        if isinstance(holder, Called) and str(key) in holder.assigned:
+            return holder.assigned[str(key)]
+        if isinstance(holder, Items) and isinstance(key, int) and -len(holder.items) <= key < len(holder.items):
+            return holder.items[key]
+        if isinstance(holder, Record) and holder.open:
+            return self._of_library(f"{holder.name}.{key}", node)
+        if isinstance(holder, Value) and isinstance(holder.value, dict | list | str | tuple):
+            try:
+                return Value(value=holder.value[key], notes=holder.notes)
+            except (KeyError, IndexError, TypeError):
+                pass
+        if isinstance(holder, Missing):
+            return replace(holder, name=_shown(node))
+        if isinstance(holder, Called):
+            answered = self.answer(self, replace(holder, name=f"{holder.name}.{key}"))
+            if answered is not None:
+                return answered
+        return Missing(name=_shown(node), line=node.lineno, why="it is set while the script runs")
+
+    def _of_library(self, name: str, node: ast.expr) -> Result:
+        """`torch.bfloat16` is a type by its name; a variable of the environment is given from outside."""
+        holder, _, last = name.rpartition(".")
+        if holder == "torch" and last in _DTYPES:
+            return Value(value=last, node=node)
+        if holder == "os.environ":
+            return Missing(name=last, line=node.lineno, why=f"{last} is an environment variable")
+        return Record(name=name, items={}, open=True)
+
+    def _call(self, node: ast.Call, site: Site) -> Result:
+        called = Called(name=self.called(node, site), node=node, site=site)
+        answered = self.answer(self, called)
+        if answered is not None:
+            return answered
+        if isinstance(node.func, ast.Name):
+            made = self._of_function(node.func.id, site)
+            if made is not None:
+                return made
+        return called
+
+    def _of_function(self, name: str, site: Site) -> Result | None:
+        """What a function of this file returns, where it has one return that can be followed."""
+        scope: Scope | None = site.scope
+        while scope is not None and name not in scope.functions:
+            scope = scope.parent
+        if scope is None:
+            return None
+        inner = scope.functions[name]
+        returns = [one for one in ast.walk(inner.node) if isinstance(one, ast.Return) and one.value is not None]
+        if len(returns) != 1 or returns[0].value is None:
+            return None
+        return self.evaluate(returns[0].value, Site(scope=inner, order=2**31))
+
+    def called(self, node: ast.Call, site: Site) -> str:
+        """The name of what is called, through imports: `transformers.AutoModelForCausalLM.from_pretrained`."""
+        name = dotted(node.func) or _shown(node.func)
+        first, dot, rest = name.partition(".")
+        imported = self.imported(first, site.scope)
+        return f"{imported}{dot}{rest}" if imported is not None else name
+
+    def imported(self, name: str, scope: Scope | None) -> str | None:
+        """What a name was imported as."""
+        while scope is not None:
+            if name in scope.imports:
+                return scope.imports[name]
+            scope = scope.parent
+        return None
+
+
+def _default(spec: ast.arguments, name: str) -> ast.expr | None:
+    ordered = [*spec.posonlyargs, *spec.args]
+    for argument, default in zip(reversed(ordered), reversed(spec.defaults), strict=False):
+        if argument.arg == name:
+            return default
+    for argument, held in zip(spec.kwonlyargs, spec.kw_defaults, strict=True):
+        if argument.arg == name:
+            return held
+    return None
+
+
+def _inner_default(default: ast.expr) -> ast.expr:
+    """`typer.Option(8)` has the default 8."""
+    if isinstance(default, ast.Call) and (dotted(default.func) or "").rpartition(".")[2] in ("Option", "Argument"):
+        named = next((one.value for one in default.keywords if one.arg == "default"), None)
+        return named or (default.args[0] if default.args else default)
+    return default
+
+
+def _one_of(sides: list[Result], test: Value | Missing | None, node: ast.AST) -> Result:
+    """What all sides agree on; else Missing, with both values."""
+    values = [plain(one) for one in sides]
+    known = [one for one in values if isinstance(one, Value)]
+    if len(known) == len(sides) and all(type(one.value) is type(known[0].value) for one in known):
+        if all(one.value == known[0].value for one in known):
+            return known[0]
+    calls = [one for one in sides if isinstance(one, Called)]
+    if len(calls) == len(sides) and all(one.node is calls[0].node for one in calls):
+        return calls[0]
+    line = getattr(node, "lineno", 0)
+    name = test.name if isinstance(test, Missing) else _shown(node)
+    why = test.why if isinstance(test, Missing) else "several values are possible"
+    return Missing(name=name, line=line, why=why, either=tuple(one.value for one in known))
+
+
+def _noted(result: Result, test: Result | None = None, note: str = "") -> Result:
+    """A result with what had to be assumed to come to it."""
+    notes = (*(test.notes if isinstance(test, Value) else ()), *([note] if note else []))
+    if not notes or not isinstance(result, Value | Called):
+        return result
+    return replace(result, notes=tuple(dict.fromkeys((*result.notes, *notes))))
+
+
+def _too_large(combine: Callable[[Any, Any], Any], left: Any, right: Any) -> bool:
+    if combine is operator.pow:
+        return not (abs(right) <= 64 and abs(left) <= 1_000_000 if _numbers(left, right) else False)
+    if combine is operator.mul and not _numbers(left, right):
+        sized = [len(one) for one in (left, right) if isinstance(one, str | list | tuple)]
+        counts = [one for one in (left, right) if isinstance(one, int)]
+        return bool(sized and counts) and sized[0] * abs(counts[0]) > _LONGEST_TEXT
+    return any(isinstance(one, int) and abs(one) > _LARGEST_NUMBER for one in (left, right))
+
+
+def _numbers(*values: Any) -> bool:
+    return all(isinstance(one, int | float) for one in values)
+
+
+def _shown(node: ast.AST) -> str:
+    """An expression as it is written, cut to a few words."""
+    try:
+        text = (
+            ast.unparse(node)
+            if not isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module)
+            else node.__class__.__name__
+        )
+    except (RecursionError, ValueError, AttributeError):
+        return "an expression"
+    return text if len(text) <= 60 else f"{text[:57]}…"

@@ -1,0 +1,163 @@
+"""Where a script takes its settings from the command line: flags of argparse and click, fields of dataclasses.
+
+Defaults are values with a note, because the command line may override them; `--args` is read against the same flags.
+"""
+
+from __future__ import annotations
+
+import ast
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vramwise.documents.python.scopes import Index, Scope, Site, dotted
+from vramwise.errors import VramwiseError
+
+_TRUE = ("true", "1", "yes", "y", "on")
+_FALSE = ("false", "0", "no", "n", "off")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flag:
+    """One flag of argparse. `default` None: none is written; `switch`: the value that naming it gives."""
+
+    name: str
+    words: tuple[str, ...]
+    line: int
+    site: Site
+    default: ast.expr | None = None
+    kind: str = "str"
+    switch: bool | None = None
+    several: bool = False
+    required: bool = False
+
+
+def flags_of(found: Index) -> dict[str, Flag]:
+    """The flags that `add_argument` adds, by the name of their attribute."""
+    flags: dict[str, Flag] = {}
+    for call, site in found.calls:
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument":
+            flag = _flag(call, site)
+            if flag is not None:
+                flags[flag.name] = flag
+    return flags
+
+
+def _flag(call: ast.Call, site: Site) -> Flag | None:
+    words = [one.value for one in call.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+    named = {one.arg: one.value for one in call.keywords if one.arg is not None}
+    if not words:
+        return None
+    long = next((word for word in words if word.startswith("--")), words[0])
+    dest = _constant(named.get("dest"))
+    action = _constant(named.get("action"))
+    switch = {"store_true": True, "store_false": False}.get(str(action))
+    kind = named.get("type")
+    return Flag(
+        name=str(dest or long.lstrip("-").replace("-", "_")),
+        words=tuple(words),
+        line=call.lineno,
+        site=site,
+        default=named.get("default") or (ast.Constant(value=not switch) if switch is not None else None),
+        kind=(dotted(kind) or "str") if kind is not None else "str",
+        switch=switch,
+        several="nargs" in named,
+        required=_constant(named.get("required")) is True or not words[0].startswith("-"),
+    )
+
+
+def decorated_default(function: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> tuple[ast.expr | None, bool]:
+    """The default that a click decorator gives a parameter, and whether one names it."""
+    for decorator in function.decorator_list:
+        if not isinstance(decorator, ast.Call):
+            continue
+        last = (dotted(decorator.func) or "").rpartition(".")[2]
+        words = [one.value for one in decorator.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+        if last not in ("option", "argument") or name not in {_attribute(word) for word in words}:
+            continue
+        named = {one.arg: one.value for one in decorator.keywords if one.arg is not None}
+        default = named.get("default")
+        if default is None and _constant(named.get("is_flag")) is True:
+            default = ast.Constant(value=False, lineno=decorator.lineno, col_offset=decorator.col_offset)
+        return default, True
+    return None, False
+
+
+def _attribute(word: str) -> str:
+    return word.partition("/")[0].lstrip("-").replace("-", "_")
+
+
+def fields_of(scope: Scope) -> Iterator[tuple[str, ast.expr | None, int]]:
+    """Fields of a class: name, default (None: it has none), line. `field(default=x)` has the default x."""
+    assert isinstance(scope.node, ast.ClassDef)
+    for statement in scope.node.body:
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            yield statement.target.id, _field_default(statement.value), statement.lineno
+        elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+            yield statement.targets[0].id, statement.value, statement.lineno
+
+
+def _field_default(value: ast.expr | None) -> ast.expr | None:
+    if not isinstance(value, ast.Call) or (dotted(value.func) or "").rpartition(".")[2] not in ("field", "Field"):
+        return value
+    named = {one.arg: one.value for one in value.keywords}
+    factory = named.get("default_factory")
+    if isinstance(factory, ast.Lambda):
+        return factory.body
+    return named.get("default") or (value.args[0] if value.args else None)
+
+
+def parsed(line: str, flags: Mapping[str, Flag]) -> dict[str, Any]:
+    """`--lr 1e-5 --use_peft` as values by name; flags that the script does not define keep their words as names."""
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise VramwiseError(f"--args {line}: {str(error).lower()}") from None
+    by_word = {word: flag for flag in flags.values() for word in flag.words}
+    found: dict[str, Any] = {}
+    at = 0
+    while at < len(words):
+        word, equals, value = words[at].partition("=")
+        at += 1
+        if not word.startswith("-"):
+            continue  # a subcommand or a position
+        flag = by_word.get(word)
+        name = flag.name if flag is not None else _attribute(word)
+        if flag is not None and flag.switch is not None and not equals:
+            found[name] = flag.switch
+            continue
+        taken: list[str] = [value] if equals else []
+        while not equals and at < len(words) and not _is_flag(words[at]):
+            taken.append(words[at])
+            at += 1
+            if flag is None or not flag.several:
+                break
+        found[name] = _typed(taken, flag)
+    return found
+
+
+def _is_flag(word: str) -> bool:
+    return word.startswith("--") or (word.startswith("-") and len(word) > 1 and not word[1].isdigit())
+
+
+def _typed(taken: Sequence[str], flag: Flag | None) -> Any:
+    if not taken:
+        return True
+    values = [_value(word, flag.kind if flag is not None else "") for word in taken]
+    return values if flag is not None and flag.several else values[0]
+
+
+def _value(word: str, kind: str) -> Any:
+    if kind == "str":
+        return word
+    for convert in (int, float):
+        try:
+            return convert(word)
+        except ValueError:
+            continue
+    return True if word.lower() in _TRUE else False if word.lower() in _FALSE else word
+
+
+def _constant(node: ast.expr | None) -> Any:
+    return node.value if isinstance(node, ast.Constant) else None

@@ -1,0 +1,338 @@
+"""Functions whose answer is known without running them: arithmetic, paths, the environment, files beside the script,
+parsed arguments, and what the card decides.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from vramwise.documents.python.evaluate import Evaluator
+from vramwise.documents.python.flags import Flag, fields_of
+from vramwise.documents.python.results import Called, Entries, Items, Missing, Record, Result, Value, plain
+from vramwise.documents.python.scopes import Scope, Site
+
+_SIMPLE: Mapping[str, Callable[..., Any]] = {
+    **{one.__name__: one for one in (int, float, str, bool, min, max, round, abs, len, list, tuple)},
+    "os.path.join": lambda *parts: "/".join(str(part).rstrip("/") for part in parts),
+    "os.path.expanduser": str,
+    "os.path.abspath": str,
+    "pathlib.Path": lambda *parts: "/".join(str(part) for part in parts),
+    "Path": lambda *parts: "/".join(str(part) for part in parts),
+    "math.ceil": lambda value: -(-value // 1) if isinstance(value, int) else int(value) + (value > int(value)),
+    "math.floor": lambda value: int(value // 1),
+}
+_TEXT_METHODS = frozenset({"lower", "upper", "strip", "split", "replace", "format", "startswith", "endswith", "join"})
+_BF16 = frozenset({"is_bf16_supported", "is_bfloat16_supported", "is_torch_bf16_gpu_available", "is_bf16_available"})
+_NAMESPACES = frozenset({"SimpleNamespace", "Namespace", "EasyDict", "edict", "DictConfig", "Munch", "AttrDict"})
+_LOADERS = frozenset({"safe_load", "load", "full_load"})
+_PARSES = frozenset({"parse_args", "parse_known_args"})
+_PARSES_CLASSES = frozenset(
+    {
+        "parse_args_into_dataclasses",
+        "parse_args_and_config",
+        "parse_dict",
+        "parse_json_file",
+        "parse_yaml_file",
+        "parse",
+    }
+)
+_RANKS = {"WORLD_SIZE": "gpus", "LOCAL_RANK": "rank", "RANK": "rank"}
+
+
+@dataclass(slots=True, kw_only=True)
+class Functions:
+    """Answers calls. `bf16`, `capability`, `gpus`: of the card at hand, None where none is named.
+
+    `load`: the content of a YAML or JSON file beside the script; None where it cannot be read.
+    `given`: values of the command line, by flag.
+    """
+
+    flags: Mapping[str, Flag]
+    given: Mapping[str, Any] = field(default_factory=dict)
+    bf16: bool | None = None
+    capability: tuple[int, int] | None = None
+    gpus: int = 1
+    load: Callable[[str], Mapping[str, Any] | None] = lambda _: None
+
+    def __call__(self, evaluator: Evaluator, called: Called) -> Result | None:
+        """The answer to a call; None where it is not one of those known here."""
+        last = called.last
+        if last in _BF16:
+            return self._of_card(True if self.bf16 is None else self.bf16)
+        if last == "get_device_capability":
+            major, minor = self.capability or ((8, 0) if self.bf16 is not False else (7, 5))
+            return Items(items=(self._of_card(major), self._of_card(minor)))
+        if called.name == "torch.cuda.is_available":
+            return Value(value=True)
+        if last == "device_count" and "cuda" in called.name:
+            return Value(value=self.gpus)
+        if last in _PARSES and self.flags:
+            record = self._arguments(evaluator)
+            return Items(items=(record, Items(items=()))) if last == "parse_known_args" else record
+        if last in _PARSES_CLASSES:
+            return self._classes(evaluator, called)
+        return self._pure(evaluator, called)
+
+    def _of_card(self, value: Any) -> Value:
+        said = () if self.bf16 is not None else ("no card is named: one with bf16 is assumed",)
+        return Value(value=value, notes=said)
+
+    def _pure(self, evaluator: Evaluator, called: Called) -> Result | None:
+        last = called.last
+        if called.name in ("os.environ.get", "os.getenv", "environ.get", "getenv"):
+            return self._environment(evaluator, called)
+        if called.name == "getattr" and len(called.node.args) >= 2:
+            return self._attribute(evaluator, called)
+        if last in ("dict", *_NAMESPACES) or called.name.endswith("OmegaConf.create"):
+            return self._mapping(evaluator, called)
+        if last in ("vars", "asdict", "to_container") and called.node.args:
+            held = evaluator.evaluate(called.node.args[0], called.site)
+            return Entries(items=held.items) if isinstance(held, Record | Entries) else None
+        if (
+            last in _LOADERS
+            and called.node.args
+            and called.name.partition(".")[0] in ("yaml", "json", "OmegaConf", "omegaconf")
+        ):
+            return self._file(evaluator, called)
+        if isinstance(called.node.func, ast.Attribute):
+            found = self._method(evaluator, called, called.node.func)
+            if found is not None:
+                return found
+        made = self._class_of_file(evaluator, called)
+        if made is not None:
+            return made
+        return _simple(evaluator, called)
+
+    def _environment(self, evaluator: Evaluator, called: Called) -> Result | None:
+        values = [evaluator.value(one, called.site) for one in called.node.args]
+        default = next((one.value for one in called.node.keywords if one.arg == "default"), None)
+        if default is not None:
+            values.append(evaluator.value(default, called.site))
+        if not values or not isinstance(values[0], Value):
+            return None
+        name = str(values[0].value)
+        if name in evaluator.said:
+            return Value(value=evaluator.said[name], notes=(f"{name} = {evaluator.said[name]!r} (--set)",))
+        if name in _RANKS:
+            return Value(value=str(self.gpus if _RANKS[name] == "gpus" else 0))
+        line = called.node.lineno
+        if len(values) < 2:
+            return Missing(name=name, line=line, why=f"{name} is an environment variable")
+        held = values[1]
+        if isinstance(held, Missing):
+            return held
+        note = f"{name} is not set: {held.value!r} is taken (line {line})"
+        return Value(value=held.value, notes=(*held.notes, note))
+
+    def _attribute(self, evaluator: Evaluator, called: Called) -> Result | None:
+        """`getattr(torch, "bfloat16")`, `getattr(args, "lr", 1e-4)`."""
+        holder = evaluator.evaluate(called.node.args[0], called.site)
+        name = evaluator.value(called.node.args[1], called.site)
+        if isinstance(name, Missing):
+            return name
+        if isinstance(holder, Record):
+            if str(name.value) in holder.items:
+                return holder.items[str(name.value)]
+            if holder.name == "torch":
+                return Value(value=str(name.value), notes=name.notes)
+        if len(called.node.args) > 2:
+            return evaluator.evaluate(called.node.args[2], called.site)
+        return None
+
+    def _mapping(self, evaluator: Evaluator, called: Called) -> Result | None:
+        positional, named, _ = evaluator.arguments(called)
+        first = positional[0] if positional else None
+        items = {**(first.items if isinstance(first, Entries | Record) else {}), **named}
+        if called.last == "dict":
+            return Entries(items=items)
+        return Record(name=called.name, items=items)
+
+    def _file(self, evaluator: Evaluator, called: Called) -> Result | None:
+        """A YAML or JSON file that the script loads."""
+        source = evaluator.evaluate(called.node.args[0], called.site)
+        if isinstance(source, Called) and source.last in ("open", "read_text", "read") and source.node.args:
+            source = evaluator.evaluate(source.node.args[0], source.site)
+        name = plain(source)
+        line = called.node.lineno
+        if isinstance(name, Missing):
+            return name
+        content = self.load(str(name.value)) if isinstance(name.value, str) else None
+        if content is None:
+            return Missing(name=str(name.value), line=line, why=f"{name.value} is not here")
+        return _as_entries(content, f"as {name.value} says")
+
+    def _method(self, evaluator: Evaluator, called: Called, function: ast.Attribute) -> Result | None:
+        """`config.get("lr", 1e-4)` of a known mapping; a method of a known text."""
+        if function.attr not in ("get", "items", "copy", *_TEXT_METHODS):
+            return None
+        holder = evaluator.evaluate(function.value, called.site)
+        if function.attr == "get" and isinstance(holder, Entries | Record) and called.node.args:
+            key = evaluator.value(called.node.args[0], called.site)
+            if isinstance(key, Missing):
+                return key
+            if str(key.value) in holder.items:
+                return holder.items[str(key.value)]
+            return (
+                evaluator.evaluate(called.node.args[1], called.site) if len(called.node.args) > 1 else Value(value=None)
+            )
+        if function.attr == "copy" and isinstance(holder, Entries | Record):
+            return holder
+        if function.attr in _TEXT_METHODS and isinstance(holder, Value) and isinstance(holder.value, str):
+            given = [evaluator.value(one, called.site) for one in called.node.args]
+            if called.node.keywords or any(isinstance(one, Missing) for one in given):
+                return None
+            values = [one.value for one in given if isinstance(one, Value)]
+            try:
+                made = getattr(holder.value, function.attr)(*values)
+            except Exception:
+                return None
+            return Value(value=made, notes=holder.notes) if len(str(made)) < 100_000 else None
+        return None
+
+    def _class_of_file(self, evaluator: Evaluator, called: Called) -> Result | None:
+        """An instance of a class of this file: its fields with their defaults, and what the call gives."""
+        if not isinstance(called.node.func, ast.Name):
+            return None
+        scope: Scope | None = called.site.scope
+        while scope is not None and called.node.func.id not in scope.classes:
+            scope = scope.parent
+        if scope is None:
+            return None
+        inner = scope.classes[called.node.func.id]
+        assert isinstance(inner.node, ast.ClassDef)
+        if any(not isinstance(base, ast.Name) or base.id != "object" for base in inner.node.bases):
+            return None
+        _, named, _ = evaluator.arguments(called)
+        return Record(name=called.name, items={**class_fields(evaluator, inner), **named})
+
+    def _arguments(self, evaluator: Evaluator) -> Record:
+        """What `parse_args()` gives: the command line's values, else defaults."""
+        items: dict[str, Result] = {}
+        for name, flag in self.flags.items():
+            items[name] = self._flag(evaluator, flag)
+        for name, value in self.given.items():
+            items.setdefault(name, Value(value=value))
+        return Record(name="args", items=items)
+
+    def _flag(self, evaluator: Evaluator, flag: Flag) -> Result:
+        word = flag.words[0]
+        if flag.name in self.given:
+            return Value(value=self.given[flag.name], notes=(f"{word} = {self.given[flag.name]!r} (--args)",))
+        if flag.name in evaluator.said:
+            return Value(value=evaluator.said[flag.name], notes=(f"{word} = {evaluator.said[flag.name]!r} (--set)",))
+        if flag.required and flag.default is None:
+            return Missing(name=flag.name, line=flag.line, why=f"{word} is given on the command line")
+        if flag.default is None:
+            return Value(value=None, notes=(f"{word} is not given (line {flag.line})",))
+        held = (
+            evaluator.value(flag.default, flag.site) if not _is_made(flag.default) else Value(value=_made(flag.default))
+        )
+        if isinstance(held, Missing):
+            return held
+        value = _typed(held.value, flag.kind)
+        return Value(value=value, notes=(*held.notes, f"{word} has its default, {value!r} (line {flag.line})"))
+
+    def _classes(self, evaluator: Evaluator, called: Called) -> Result | None:
+        """Dataclasses that are filled from the command line: HfArgumentParser, TrlParser."""
+        parser = (
+            evaluator.evaluate(called.node.func.value, called.site)
+            if isinstance(called.node.func, ast.Attribute)
+            else None
+        )
+        if not isinstance(parser, Called) or not parser.last.endswith("Parser") or not parser.node.args:
+            return None
+        listed = parser.node.args[0]
+        nodes = listed.elts if isinstance(listed, ast.Tuple | ast.List) else [listed]
+        return Items(items=tuple(self._class(evaluator, node, parser.site) for node in nodes))
+
+    def _class(self, evaluator: Evaluator, node: ast.expr, site: Site) -> Result:
+        scope: Scope | None = site.scope
+        name = node.id if isinstance(node, ast.Name) else ast.unparse(node)
+        while scope is not None and name not in scope.classes:
+            scope = scope.parent
+        given = {key: Value(value=value, notes=(f"--{key} = {value!r} (--args)",)) for key, value in self.given.items()}
+        if scope is None:
+            call = ast.copy_location(ast.Call(func=node, args=[], keywords=[]), node)
+            full = evaluator.called(call, site)
+            note = "its settings come from the command line"
+            return Called(name=full, node=call, site=site, assigned=given, notes=(note,))
+        inner = scope.classes[name]
+        fields = class_fields(evaluator, inner)
+        fields |= {key: value for key, value in given.items() if key in fields}
+        base = _base(inner)
+        if base is None:
+            return Record(name=name, items=fields)
+        call = ast.copy_location(ast.Call(func=base, args=[], keywords=[]), node)
+        extra = {**{key: held for key, held in fields.items()}, **given}
+        return Called(name=evaluator.called(call, site), node=call, site=site, assigned=extra)
+
+
+def class_fields(evaluator: Evaluator, scope: Scope) -> dict[str, Result]:
+    """The fields of a class of the file, by their defaults."""
+    items: dict[str, Result] = {}
+    assert isinstance(scope.node, ast.ClassDef)
+    outer = Site(scope=scope.parent or scope, order=2**31)
+    for name, default, line in fields_of(scope):
+        if name in evaluator.said:
+            items[name] = Value(value=evaluator.said[name], notes=(f"{name} = {evaluator.said[name]!r} (--set)",))
+        elif default is None:
+            items[name] = Missing(name=name, line=line, why=f"{name} is a field without a default")
+        else:
+            items[name] = evaluator.evaluate(default, outer)
+    return items
+
+
+def _base(scope: Scope) -> ast.expr | None:
+    """The library class that a class of the file extends."""
+    assert isinstance(scope.node, ast.ClassDef)
+    for base in scope.node.bases:
+        if isinstance(base, ast.Attribute) or (isinstance(base, ast.Name) and base.id not in ("object", "ABC")):
+            return base
+    return None
+
+
+def _simple(evaluator: Evaluator, called: Called) -> Result | None:
+    function = _SIMPLE.get(called.name)
+    if function is None:
+        return None
+    given = [evaluator.value(one, called.site) for one in called.node.args]
+    lacking = next((one for one in given if isinstance(one, Missing)), None)
+    if lacking is not None or called.node.keywords:
+        return lacking
+    values = [one.value for one in given if isinstance(one, Value)]
+    if any(isinstance(one, str) and len(one) > 1000 for one in values):
+        return None
+    try:
+        made = function(*values)
+    except Exception:
+        return None
+    notes = tuple(dict.fromkeys(note for one in given if isinstance(one, Value) for note in one.notes))
+    return Value(value=made, notes=notes)
+
+
+def _as_entries(content: Any, note: str) -> Result:
+    if isinstance(content, Mapping):
+        return Entries(items={str(key): _as_entries(held, note) for key, held in content.items()})
+    if isinstance(content, list):
+        return Items(items=tuple(_as_entries(held, note) for held in content))
+    return Value(value=content, notes=(note,))
+
+
+def _typed(value: Any, kind: str) -> Any:
+    convert = {"int": int, "float": float}.get(kind)
+    try:
+        return convert(value) if convert is not None and value is not None else value
+    except (TypeError, ValueError):
+        return value
+
+
+def _is_made(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and not hasattr(node, "lineno")
+
+
+def _made(node: ast.expr) -> Any:
+    assert isinstance(node, ast.Constant)
+    return node.value

@@ -1,0 +1,169 @@
+"""The code cells of a notebook: their text, where each line of it stands in the JSON, and writing lines back.
+
+Only the strings of a cell's `source` are ever replaced: outputs, metadata, ids and the layout stay byte for byte.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from vramwise.errors import ConfigError
+
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_START = re.compile(r"^\s*\{")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One code cell. `number`: among all cells, from 1; `text`: its source and the mark behind it."""
+
+    number: int
+    first_line: int  # of its source in the joined text, from 1
+    source: str
+    text: str
+
+
+def is_notebook(text: str) -> bool:
+    """Whether a text is a notebook's JSON."""
+    return _START.match(text) is not None and '"cells"' in text and _loaded(text) is not None
+
+
+def cells_of(text: str) -> tuple[Cell, ...]:
+    """The code cells, in order."""
+    found: list[Cell] = []
+    line = 1
+    for number, cell in enumerate((_loaded(text) or {})["cells"], 1):
+        if not isinstance(cell, dict) or cell.get("cell_type") != "code":
+            continue
+        source = _source(cell, number)
+        shown = source if source.endswith("\n") or not source else f"{source}\n"
+        shown += "# %%\n"
+        found.append(Cell(number=number, first_line=line, source=source, text=shown))
+        line += shown.count("\n")
+    return tuple(found)
+
+
+def _loaded(text: str) -> dict[str, Any] | None:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) and isinstance(found.get("cells"), list) else None
+
+
+def _source(cell: dict[str, Any], number: int) -> str:
+    written = cell.get("source", "")
+    lines = [written] if isinstance(written, str) else written
+    if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
+        raise ConfigError(f"cell {number} of this notebook has no text as its source: open it in Jupyter and save it")
+    return "".join(lines).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def with_sources(raw: str, cells: tuple[Cell, ...], sources: dict[int, str]) -> str:
+    """The notebook's JSON with other sources for some cells, by number; all else as it was."""
+    edits: list[tuple[int, int, str]] = []
+    places = _source_places(raw)
+    for cell in cells:
+        if cell.number not in sources or sources[cell.number] == cell.source:
+            continue
+        start, end = places[cell.number]
+        edits.append((start, end, _written(raw[start:end], sources[cell.number])))
+    for start, end, text in sorted(edits, reverse=True):
+        raw = raw[:start] + text + raw[end:]
+    return raw
+
+
+def _written(before: str, source: str) -> str:
+    """A source as JSON, in the layout that it had: one string, or a list with a line each; kept lines as they were."""
+    ascii_only = before.isascii()
+    if before.startswith('"'):
+        return json.dumps(source, ensure_ascii=ascii_only)
+    kept = {json.loads(found[0]): found[0] for found in _STRING.finditer(before)}
+    lines = source.splitlines(keepends=True)
+    strings = [kept.get(line) or json.dumps(line, ensure_ascii=ascii_only) for line in lines]
+    first = _STRING.search(before)
+    if first is None:
+        return f"[{', '.join(strings)}]"
+    opening = before[: first.start()]
+    closing = before[[found.end() for found in _STRING.finditer(before)][-1] :]
+    between = re.search(r'"\s*(,\s*)"', before[first.end() - 1 :])
+    return opening + (between[1] if between else f",{opening[1:] or ' '}").join(strings) + closing
+
+
+def _source_places(raw: str) -> dict[int, tuple[int, int]]:
+    """Where each cell's `source` value is written: cell number → start and end."""
+    decoder = _Places(raw)
+    return decoder.sources()
+
+
+class _Places:
+    """Walks JSON that is known to be valid, to find where values stand."""
+
+    def __init__(self, raw: str) -> None:
+        self.raw = raw
+
+    def sources(self) -> dict[int, tuple[int, int]]:
+        found: dict[int, tuple[int, int]] = {}
+        for key, start, _ in self._members(self._skip(0)):
+            if key != "cells":
+                continue
+            for number, (at, _) in enumerate(self._items(start), 1):
+                for name, first, last in self._members(at):
+                    if name == "source":
+                        found[number] = (first, last)
+        return found
+
+    def _skip(self, at: int) -> int:
+        while self.raw[at] in " \t\r\n":
+            at += 1
+        return at
+
+    def _members(self, at: int) -> list[tuple[str, int, int]]:
+        """Key, start and end of every member of the object at a place."""
+        found: list[tuple[str, int, int]] = []
+        if self.raw[at] != "{":
+            return found
+        at = self._skip(at + 1)
+        while self.raw[at] != "}":
+            key = _STRING.match(self.raw, at)
+            assert key is not None
+            start = self._skip(self._skip(key.end()) + 1)
+            end = self._end(start)
+            found.append((json.loads(key[0]), start, end))
+            at = self._skip(end)
+            at = self._skip(at + 1) if self.raw[at] == "," else at
+        return found
+
+    def _items(self, at: int) -> list[tuple[int, int]]:
+        found: list[tuple[int, int]] = []
+        at = self._skip(at + 1)
+        while self.raw[at] != "]":
+            end = self._end(at)
+            found.append((at, end))
+            at = self._skip(end)
+            at = self._skip(at + 1) if self.raw[at] == "," else at
+        return found
+
+    def _end(self, at: int) -> int:
+        """The end of the value at a place."""
+        first = self.raw[at]
+        if first == '"':
+            found = _STRING.match(self.raw, at)
+            assert found is not None
+            return found.end()
+        if first not in "{[":
+            number = re.compile(r"[^\s,\]}]+").match(self.raw, at)
+            assert number is not None
+            return number.end()
+        depth = 0
+        for token in _BRACKET_OR_STRING.finditer(self.raw, at):
+            depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(token[0], 0)
+            if depth == 0:
+                return token.end()
+        raise ConfigError("this notebook is not valid JSON: open it in Jupyter and save it again")
+
+
+_BRACKET_OR_STRING = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)

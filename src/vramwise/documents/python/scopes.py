@@ -1,0 +1,197 @@
+"""Which name is bound where: assignments, imports, functions and classes of a module, in order, with their conditions."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+# A condition that has to hold: its test, and whether it must be true.
+Condition = tuple[ast.expr, bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binding:
+    """A name, or `name.attribute`, that is given a value. `part`: of a tuple, by its positions.
+
+    `order`: where it stands among all bindings of the file; `under`: the branches that lead to it.
+    """
+
+    target: str
+    value: ast.expr
+    order: int
+    under: tuple[Condition, ...] = ()
+    part: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class Scope:
+    """A module, function or class, and what is bound in it."""
+
+    node: ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    parent: Scope | None = None
+    bindings: dict[str, list[Binding]] = field(default_factory=dict)
+    functions: dict[str, Scope] = field(default_factory=dict)
+    classes: dict[str, Scope] = field(default_factory=dict)
+    # Name → what it was imported as: `SFTConfig` → `trl.SFTConfig`.
+    imports: dict[str, str] = field(default_factory=dict)
+
+    def bind(self, binding: Binding) -> None:
+        """Add a binding; they come in order."""
+        self.bindings.setdefault(binding.target, []).append(binding)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Where an expression stands: its scope, its place in the order, and the branches that lead to it."""
+
+    scope: Scope
+    order: int
+    under: tuple[Condition, ...] = ()
+
+
+@dataclass(slots=True)
+class Index:
+    """All scopes of a module, and every call in it with its site."""
+
+    module: Scope
+    calls: list[tuple[ast.Call, Site]] = field(default_factory=list)
+    # Names that a scope takes from the module (`global x`).
+    _order: int = 0
+
+    def next(self) -> int:
+        """One further in the order."""
+        self._order += 1
+        return self._order
+
+
+def index(tree: ast.Module) -> Index:
+    """The scopes of a module."""
+    found = Index(module=Scope(tree))
+    _Walk(found, found.module).body(tree.body, ())
+    return found
+
+
+class _Walk:
+    """Goes through statements in order."""
+
+    def __init__(self, found: Index, scope: Scope) -> None:
+        self.found, self.scope = found, scope
+
+    def body(self, statements: list[ast.stmt], under: tuple[Condition, ...]) -> None:
+        for statement in statements:
+            self._statement(statement, under)
+            # What follows `if x: return` is the branch where x does not hold.
+            if isinstance(statement, ast.If) and not statement.orelse and _leaves(statement.body):
+                under = (*under, (statement.test, False))
+
+    def _statement(self, node: ast.stmt, under: tuple[Condition, ...]) -> None:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            inner = Scope(node, self.scope)
+            self.scope.functions[node.name] = inner
+            for decorator in node.decorator_list:
+                self._calls(decorator, under)
+            _Walk(self.found, inner).body(node.body, ())
+        elif isinstance(node, ast.ClassDef):
+            inner = Scope(node, self.scope)
+            self.scope.classes[node.name] = inner
+            _Walk(self.found, inner).body(node.body, ())
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            self._import(node)
+        elif isinstance(node, ast.If):
+            self._calls(node.test, under)
+            self.body(node.body, (*under, (node.test, True)))
+            self.body(node.orelse, (*under, (node.test, False)))
+        else:
+            self._plain(node, under)
+
+    def _plain(self, node: ast.stmt, under: tuple[Condition, ...]) -> None:
+        for expression in _expressions(node):
+            self._calls(expression, under)
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                self._bind(target, node.value, under)
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            self._bind(node.target, node.value, under)
+        elif isinstance(node, ast.AugAssign):
+            both = ast.BinOp(left=_loaded(node.target), op=node.op, right=node.value)
+            self._bind(node.target, ast.copy_location(both, node.value), under)
+        elif isinstance(node, ast.With | ast.AsyncWith):
+            for item in node.items:
+                if item.optional_vars is not None:
+                    self._bind(item.optional_vars, item.context_expr, under)
+            self.body(node.body, under)
+        elif isinstance(node, ast.For | ast.AsyncFor | ast.While):
+            self.body(node.body, under)
+            self.body(node.orelse, under)
+        elif isinstance(node, ast.Try):
+            self.body(node.body, under)
+            self.body(node.orelse, under)
+            self.body(node.finalbody, under)
+        elif isinstance(node, ast.Match):
+            for case in node.cases:
+                self.body(case.body, (*under, (node.subject, True)))
+
+    def _bind(
+        self, target: ast.expr, value: ast.expr, under: tuple[Condition, ...], part: tuple[int, ...] = ()
+    ) -> None:
+        if isinstance(target, ast.Tuple | ast.List):
+            for place, element in enumerate(target.elts):
+                if isinstance(value, ast.Tuple | ast.List) and not part and place < len(value.elts):
+                    self._bind(element, value.elts[place], under)
+                else:
+                    self._bind(element, value, under, (*part, place))
+            return
+        name = dotted(target)
+        if name is not None:
+            binding = Binding(target=name, value=value, order=self.found.next(), under=under, part=part)
+            self.scope.bind(binding)
+
+    def _import(self, node: ast.Import | ast.ImportFrom) -> None:
+        module = f"{node.module}." if isinstance(node, ast.ImportFrom) and node.module else ""
+        for alias in node.names:
+            name = alias.asname or (alias.name if module else alias.name.partition(".")[0])
+            self.scope.imports[name] = f"{module}{alias.name}" if alias.asname or module else name
+
+    def _calls(self, expression: ast.expr, under: tuple[Condition, ...]) -> None:
+        order = self.found.next()
+        for node in ast.walk(expression):
+            if isinstance(node, ast.Call):
+                self.found.calls.append((node, Site(scope=self.scope, order=order, under=under)))
+
+
+def _expressions(node: ast.stmt) -> Iterator[ast.expr]:
+    """The expressions of a statement itself, without those of statements in it."""
+    for _, value in ast.iter_fields(node):
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, ast.expr):
+                yield one
+            elif isinstance(one, ast.withitem):
+                yield one.context_expr
+
+
+def _leaves(statements: list[ast.stmt]) -> bool:
+    return bool(statements) and isinstance(statements[-1], ast.Return | ast.Raise | ast.Continue | ast.Break)
+
+
+def _loaded(target: ast.expr) -> ast.expr:
+    """A target as an expression that reads it."""
+    if isinstance(target, ast.Name):
+        return ast.copy_location(ast.Name(id=target.id, ctx=ast.Load()), target)
+    return target
+
+
+def dotted(node: ast.expr) -> str | None:
+    """`a.b.c` as text, `a["b"]` as `a.b`; None for what is neither."""
+    parts: list[str] = []
+    while True:
+        if isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and type(node.slice.value) is str:
+            parts.append(node.slice.value)
+            node = node.value
+        elif isinstance(node, ast.Name):
+            return ".".join([node.id, *reversed(parts)])
+        else:
+            return None

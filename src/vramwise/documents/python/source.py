@@ -1,0 +1,145 @@
+"""A script's text, or a notebook's cells joined, as a syntax tree. Magics become comments; nothing is run."""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from dataclasses import dataclass, field
+
+from vramwise.documents.python.notebook import Cell, cells_of, is_notebook
+from vramwise.errors import ConfigError
+
+# More than any program that a person wrote; ast would take gigabytes for more.
+_MOST_CHARACTERS = 2_000_000
+_MAGIC = re.compile(r"^(\s*)([%!?]|\w+\s*=\s*[%!])", re.MULTILINE)
+_INSTALL = re.compile(r"\bpip3?\s+install\b|\buv\s+pip\s+install\b")
+_PIN = re.compile(r"""(?<![\w./@-])([A-Za-z][\w.-]*)(?:\[[\w,-]*\])?==([0-9][\w.+!-]*)""")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What is read: `text` is the code as a person sees it, whose lines and offsets all places count by."""
+
+    text: str
+    tree: ast.Module
+    cells: tuple[Cell, ...] = ()
+    # The notebook's JSON; "" for a script.
+    raw: str = ""
+    # Package → version, as lines that install them say.
+    versions: dict[str, str] = field(default_factory=dict)
+    _starts: list[int] = field(default_factory=list)
+
+    def offset(self, line: int, column_bytes: int) -> int:
+        """The character offset of a place as ast gives it: lines from 1, columns in bytes of UTF-8."""
+        start = self._starts[line - 1]
+        end = self._starts[line] if line < len(self._starts) else len(self.text)
+        shown = self.text[start:end]
+        if shown.isascii():
+            return start + column_bytes
+        return start + len(shown.encode("utf-8")[:column_bytes].decode("utf-8", "ignore"))
+
+    def span(self, node: ast.expr | ast.keyword) -> tuple[int, int]:
+        """Start and end of a node in the text."""
+        assert node.end_lineno is not None and node.end_col_offset is not None
+        return self.offset(node.lineno, node.col_offset), self.offset(node.end_lineno, node.end_col_offset)
+
+
+def read_source(data: bytes) -> Source:
+    """Read a script or a notebook; a ConfigError with its place where it is neither."""
+    text = _decoded(data)
+    cells: tuple[Cell, ...] = ()
+    raw = ""
+    if is_notebook(text):
+        raw, cells = text, cells_of(text)
+        text = "".join(cell.text for cell in cells)
+    elif text.lstrip().startswith("{") and '"cells"' in text:
+        raise ConfigError("this notebook is not valid JSON: open it in Jupyter and save it again")
+    if len(text) > _MOST_CHARACTERS:
+        raise ConfigError(f"this source has {len(text):,} characters; at most {_MOST_CHARACTERS:,} are read")
+    plain = _without_magics(text)
+    return Source(
+        text=text, tree=_tree(plain), cells=cells, raw=raw, versions=_versions(text), _starts=_line_starts(text)
+    )
+
+
+def _decoded(data: bytes) -> str:
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        found = re.match(rb"[^\n]*\n?[^\n]*coding[:=]\s*([-\w.]+)", data)
+        try:
+            text = data.decode(found[1].decode("ascii") if found else "utf-8")
+        except (UnicodeDecodeError, LookupError) as error:
+            raise ConfigError("this source is not UTF-8 text: save it as UTF-8", line=1, column=1) from error
+    if "\0" in text:
+        raise ConfigError("this source holds a NUL character: it is no Python text", line=1, column=1)
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _tree(text: str) -> ast.Module:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a stranger's escapes are not ours to warn about
+            return ast.parse(text)
+    except SyntaxError as error:
+        said = f"this is not Python that vramwise can parse: {error.msg}"
+        raise ConfigError(said, line=error.lineno, column=max(1, error.offset or 1)) from None
+    except (RecursionError, MemoryError, ValueError, OverflowError):
+        raise ConfigError("this source is nested too deeply to be read") from None
+
+
+def _without_magics(text: str) -> str:
+    """The text with IPython's own lines blanked out, every line and column where it was."""
+    if not _MAGIC.search(text):
+        return text
+    lines = text.split("\n")
+    at = 0
+    while at < len(lines):
+        found = _MAGIC.match(lines[at])
+        if found is not None and not _is_python(lines[at]):
+            if lines[at].lstrip().startswith("%%") and not lines[at].lstrip().startswith(("%%capture", "%%time")):
+                at = _blank_cell(lines, at)
+                continue
+            more = lines[at].rstrip().endswith("\\")
+            lines[at] = f"{found[1]}pass"
+            while more and at + 1 < len(lines):
+                at += 1
+                more = lines[at].rstrip().endswith("\\")
+                lines[at] = ""
+        at += 1
+    return "\n".join(lines)
+
+
+def _is_python(line: str) -> bool:
+    """Whether a line that begins like a magic is the rest of an expression: `% (a, b)` or `!= x`."""
+    shown = line.strip()
+    return shown.startswith(("!=", "% ", "%(", "?:"))
+
+
+def _blank_cell(lines: list[str], at: int) -> int:
+    """Another language's cell (`%%bash`): gone up to the mark between cells; the line behind it."""
+    while at < len(lines) and lines[at] != CELL_END:
+        lines[at] = ""
+        at += 1
+    return at
+
+
+# Between cells stands a comment, so that a cell magic knows where it ends.
+CELL_END = "# %%"
+
+
+def _versions(text: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    lines = iter(text.replace("\\\n", " ").split("\n"))
+    for line in lines:
+        if _INSTALL.search(line):
+            found |= {name.lower().replace("_", "-"): version for name, version in _PIN.findall(line)}
+    return found
+
+
+def _line_starts(text: str) -> list[int]:
+    starts = [0]
+    for found in re.finditer("\n", text):
+        starts.append(found.end())
+    return starts

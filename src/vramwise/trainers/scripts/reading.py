@@ -1,0 +1,121 @@
+"""A script or notebook as a Document: the keys of one of its trainings, with the place of every value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from vramwise.documents.python.evaluate import Evaluator
+from vramwise.documents.python.flags import flags_of, parsed
+from vramwise.documents.python.functions import Functions
+from vramwise.documents.python.scopes import index
+from vramwise.documents.python.source import Source, read_source
+from vramwise.errors import ConfigError, VramwiseError
+from vramwise.trainers.scripts import calls
+from vramwise.trainers.scripts.training import Found, Training, trainings
+from vramwise.types import Document, Script
+
+# A file without one of these words trains nothing that is known here.
+_TRAINS = re.compile(rb"\b(?:SFT|DPO|KTO|ORPO|CPO|Reward|GRPO|RLOO|Seq2Seq|Unsloth)?Trainer\b")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How a script is to be read. `said`: --set; `args`: its command line; `call`: which of its trainings, from 1.
+
+    `bf16`, `capability`, `gpus`: of the card that is meant. `load`: files beside the script.
+    """
+
+    said: Mapping[str, Any] = field(default_factory=dict)
+    args: str = ""
+    call: int | None = None
+    bf16: bool | None = None
+    capability: tuple[int, int] | None = None
+    gpus: int = 1
+    load: Callable[[str], Mapping[str, Any] | None] = lambda _: None
+
+
+class NoTraining(ConfigError):  # noqa: N818 (it reads as what happened)
+    """Source in which nothing is trained that is known here."""
+
+
+def may_train(data: bytes) -> bool:
+    """Whether a source can hold a training, by its words alone."""
+    return _TRAINS.search(data) is not None
+
+
+def read_script(path: str, data: bytes, reading: Reading) -> Document:
+    """Read one training of a script or notebook. Raises NoTraining, or a ConfigError with its place."""
+    source = read_source(data)
+    found = index(source.tree)
+    flags = flags_of(found)
+    functions = Functions(
+        flags=flags,
+        given=parsed(reading.args, flags),
+        bf16=reading.bf16,
+        capability=reading.capability,
+        gpus=reading.gpus,
+        load=reading.load,
+    )
+    evaluator = Evaluator(found, functions, reading.said)
+    listed = trainings(found, evaluator)
+    if not listed:
+        raise NoTraining("this source has no call of a trainer that vramwise knows: Trainer, SFTTrainer, DPOTrainer…")
+    chosen = _chosen(listed, reading.call)
+    training = Training(found=listed[chosen], evaluator=evaluator, source=source, said=reading.said)
+    training.read()
+    for key, value in reading.said.items():
+        training.values.setdefault(key, value)
+    return _document(path, data, source, training, listed, chosen, reading)
+
+
+def _chosen(listed: list[Found], wanted: int | None) -> int:
+    """The training that is meant: the one asked for, else the last, which earlier ones usually prepare."""
+    if wanted is None:
+        return len(listed) - 1
+    if not 1 <= wanted <= len(listed):
+        raise VramwiseError(f"--call {wanted}: this source has {len(listed)} trainings")
+    return wanted - 1
+
+
+def _document(
+    path: str, data: bytes, source: Source, training: Training, listed: list[Found], chosen: int, reading: Reading
+) -> Document:
+    def home_of(key: str) -> tuple[str, str] | None:
+        if key in training.written:
+            return training.written[key]
+        for role in ("lora", "quantization", "model"):
+            for argument, other in calls.ARGUMENTS[role].items():
+                if other == key and role in training.homes:
+                    return role, argument
+        return ("args", key) if "args" in training.homes else None
+
+    def reread(changed: bytes) -> Document:
+        return read_script(path, changed, replace(reading, call=chosen + 1))
+
+    one = training.found
+    script = Script(
+        trainer=one.trainer,
+        kind=one.kind,
+        line=one.call.lineno,
+        trainings=tuple(f"{other.name} (line {other.call.lineno})" for other in listed),
+        chosen=chosen + 1,
+        reread=reread,
+        homes=training.homes,
+        home_of=home_of,
+        unsaid=tuple(training.unsaid),
+        assumed=tuple(dict.fromkeys(training.assumed)),
+        versions=source.versions,
+        cells=tuple((cell.first_line, cell.number) for cell in source.cells),
+        raw=source.raw or _as_it_was(data, source),
+        facts={**training.facts, **({"unsloth": one.call.lineno} if training.unsloth else {})},
+    )
+    return Document(path=path, text=source.text, values=training.values, spans=training.spans, script=script)
+
+
+def _as_it_was(data: bytes, source: Source) -> str:
+    """The script's text with its own line ends and mark, where those are not what is worked with."""
+    text = data.decode("utf-8", "replace")
+    return "" if text == source.text else text

@@ -1,0 +1,358 @@
+"""One training of a script: the trainer's call, and from there its arguments, its model, its adapter and quantisation."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from vramwise.documents.python.evaluate import Evaluator
+from vramwise.documents.python.results import Called, Missing, Record, Result, Value, plain
+from vramwise.documents.python.scopes import Index, Scope, Site, dotted
+from vramwise.documents.python.source import Source
+from vramwise.trainers.scripts import calls
+from vramwise.types import Home, KeyPath, Span, Unsaid
+
+# Calls that lead from a trainer to its model: no script has more.
+_LONGEST_CHAIN = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A call that trains."""
+
+    call: ast.Call
+    site: Site
+    name: str  # of the trainer's class, as the library has it
+    trainer: str
+    kind: str
+
+
+def trainings(found: Index, evaluator: Evaluator) -> list[Found]:
+    """Every call of a trainer that is known, in the file's order; classes of the file count as what they extend."""
+    listed = []
+    for call, site in found.calls:
+        name = _class_name(evaluator.called(call, site).rpartition(".")[2], site.scope)
+        if name in calls.TRAINERS:
+            trainer, kind = calls.TRAINERS[name]
+            listed.append(Found(call=call, site=site, name=name, trainer=trainer, kind=kind))
+    return sorted(listed, key=lambda one: one.call.lineno)
+
+
+def _class_name(name: str, scope: Scope | None) -> str:
+    """The library's class behind a class of the file."""
+    for _ in range(5):
+        holder = scope
+        while holder is not None and name not in holder.classes:
+            holder = holder.parent
+        if holder is None:
+            return name
+        node = holder.classes[name].node
+        assert isinstance(node, ast.ClassDef)
+        if not node.bases:
+            return name
+        name = (dotted(node.bases[0]) or name).rpartition(".")[2]
+    return name
+
+
+@dataclass(slots=True, kw_only=True)
+class Training:
+    """What one training is given, collected as keys."""
+
+    found: Found
+    evaluator: Evaluator
+    source: Source
+    said: Mapping[str, Any]
+    values: dict[str, Any] = field(default_factory=dict)
+    spans: dict[KeyPath, Span] = field(default_factory=dict)
+    homes: dict[str, Home] = field(default_factory=dict)
+    unsaid: list[Unsaid] = field(default_factory=list)
+    assumed: list[str] = field(default_factory=list)
+    facts: dict[str, int] = field(default_factory=dict)
+    unsloth: bool = False
+    # Key → the argument of a home that says it.
+    written: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+    def read(self) -> None:
+        """Follow the call to all that decides the run."""
+        called = Called(name=self.found.name, node=self.found.call, site=self.found.site)
+        positional, named, unknown = self.evaluator.arguments(called)
+        self._lacking("arguments", unknown)
+        self._home("trainer", called)
+        args = named.get(calls.ARGS)
+        if args is None and len(positional) > 1:
+            place = 2 if self.found.name in calls.REFERENCE_SECOND and len(positional) > 2 else 1
+            args = positional[place]
+        self._arguments(args)
+        self._old_arguments(named)
+        model = named.get(calls.MODEL, positional[0] if positional else None)
+        self._model(model)
+        peft = named.get(calls.PEFT)
+        if peft is not None and not _is_none(peft):
+            self._adapter(peft)
+        self._methods()
+
+    def _arguments(self, args: Result | None) -> None:
+        """The training's config: its keywords are keys under the same names."""
+        if args is None:
+            return
+        if isinstance(args, Record) and not args.open:
+            for key, held in args.items.items():
+                self.add(key, held)
+            return
+        if not isinstance(args, Called):
+            missing = plain(args)
+            if isinstance(missing, Missing):
+                self.unsaid.append(_unsaid("training arguments", missing))
+            return
+        self._home("args", args)
+        positional, named, unknown = self.evaluator.arguments(args)
+        self._lacking("training arguments", unknown)
+        if positional:
+            named.setdefault("output_dir", positional[0])
+        for note in args.notes:
+            self.assumed.append(f"{args.last}: {note}")
+        for name, held in {**named, **args.assigned}.items():
+            self.add(calls.RENAMED_ARGUMENTS.get(name, name), held, role="args", argument=name)
+
+    def _old_arguments(self, named: Mapping[str, Result]) -> None:
+        for name, key in calls.OLD_TRAINER_ARGUMENTS.items():
+            if name in named and key not in self.values:
+                self.add(key, named[name], role="trainer", argument=name)
+                self.facts.setdefault(f"trainer argument {name}", self._argument_line("trainer", name))
+
+    def _model(self, model: Result | None) -> None:
+        """From the trainer's model back to what loaded it."""
+        for _ in range(_LONGEST_CHAIN):
+            if model is None:
+                return
+            if isinstance(model, Value) and isinstance(model.value, str):
+                self.add("model_name_or_path", model, role="trainer", argument=calls.MODEL)
+                self.facts["named model"] = self.found.call.lineno
+                return
+            if not isinstance(model, Called):
+                missing = plain(model)
+                if isinstance(missing, Missing):
+                    self.unsaid.append(_unsaid("model_name_or_path", missing))
+                return
+            model = self._step(model)
+
+    def _step(self, called: Called) -> Result | None:
+        """What a call in the model's chain says, and the model that it is given."""
+        last = called.last.partition("[")[0]
+        owner = called.name.partition("[")[0].rpartition(".")[0].rpartition(".")[2]
+        positional, named, unknown = self.evaluator.arguments(called)
+        if last == "from_pretrained" and "Peft" in owner:
+            self._put("use_peft", True)
+            return named.get("model", positional[0] if positional else None)
+        if last in ("from_pretrained", "from_config"):
+            self._lacking("model", unknown)
+            self._loaded(called, owner, positional, named)
+            return None
+        if last == "get_peft_model" and owner in calls.UNSLOTH_MODELS:
+            self._lacking("adapter", unknown)
+            self._unsloth_adapter(called, named)
+            return named.get("model", positional[0] if positional else None)
+        if last == "get_peft_model":
+            config = named.get("peft_config", positional[1] if len(positional) > 1 else None)
+            if config is not None:
+                self._adapter(config)
+                self.facts["adapter made by the script"] = called.node.lineno
+            return named.get("model", positional[0] if positional else None)
+        if last in calls.PREPARES:
+            self._prepared(called, named)
+            return named.get("model", positional[0] if positional else None)
+        if last in calls.PASSES_ON:
+            if positional and not isinstance(called.node.func, ast.Attribute):
+                return positional[0]
+            if last in ("prepare", "setup_chat_format", "deepcopy", "for_training", "compile") and positional:
+                return positional[0]
+            return self._owner(called)
+        missing = Missing(name=called.name, line=called.node.lineno, why=f"{called.name} makes the model")
+        self.unsaid.append(_unsaid("model_name_or_path", missing))
+        return None
+
+    def _owner(self, called: Called) -> Result | None:
+        function = called.node.func
+        return self.evaluator.evaluate(function.value, called.site) if isinstance(function, ast.Attribute) else None
+
+    def _loaded(self, called: Called, owner: str, positional: list[Result], named: Mapping[str, Result]) -> None:
+        """`from_pretrained`: the model's name, its type, quantisation, attention."""
+        self.unsloth = self.unsloth or owner in calls.UNSLOTH_MODELS
+        self._home("model", called)
+        names = ("pretrained_model_name_or_path", "model_name", "model_id", "config")
+        name = next((named[one] for one in names if one in named), positional[0] if positional else None)
+        if name is not None:
+            argument = next((one for one in names if one in named), "")
+            self.add("model_name_or_path", _model_name(name), role="model", argument=argument)
+        for argument, key in calls.ARGUMENTS["model"].items():
+            if argument in named:
+                self.add(key, named[argument], role="model", argument=argument)
+        flash = named.get("use_flash_attention_2")
+        if flash is not None and isinstance(held := plain(flash), Value) and held.value:
+            self._put("attn_implementation", "flash_attention_2")
+        if "quantization_config" in named:
+            self._quantized(named["quantization_config"])
+        if self.unsloth:
+            self._unsloth_loaded(called, named)
+        elif "dtype" not in self.values:
+            self.facts["no dtype"] = called.node.lineno
+        if "device_map" in named:
+            self.facts["device_map"] = called.node.lineno
+
+    def _quantized(self, config: Result) -> None:
+        if isinstance(config, Called) and config.last == "BitsAndBytesConfig":
+            self._home("quantization", config)
+            _, named, unknown = self.evaluator.arguments(config)
+            self._lacking("quantization", unknown)
+            for argument, key in calls.ARGUMENTS["quantization"].items():
+                if argument in named:
+                    self.add(key, named[argument], role="quantization", argument=argument)
+        elif isinstance(config, Missing):
+            self.unsaid.append(_unsaid("quantization", config))
+
+    def _adapter(self, config: Result) -> None:
+        """A LoraConfig; what it leaves out has PEFT's defaults, not those of TRL's command."""
+        if isinstance(config, Missing):
+            self.unsaid.append(_unsaid("adapter", config))
+            return
+        self._put("use_peft", True)
+        if not isinstance(config, Called):
+            return
+        self._home("lora", config)
+        positional, named, unknown = self.evaluator.arguments(config)
+        self._lacking("adapter", unknown)
+        for argument, key in calls.ARGUMENTS["lora"].items():
+            if argument in named:
+                self.add(key, named[argument], role="lora", argument=argument)
+        for key, default in calls.LORA_DEFAULTS.items():
+            self._put(key, default)
+
+    def _unsloth_adapter(self, called: Called, named: Mapping[str, Result]) -> None:
+        self._home("lora", called)
+        self._put("use_peft", True)
+        for argument, key in calls.ARGUMENTS["lora"].items():
+            if argument in named:
+                self.add(key, named[argument], role="lora", argument=argument)
+        for key, default in calls.UNSLOTH_LORA_DEFAULTS.items():
+            self._put(key, default)
+        self._put("lora_target_modules", calls.UNSLOTH_TARGETS)
+        way = named.get("use_gradient_checkpointing")
+        held = plain(way) if way is not None else Value(value="unsloth")
+        if isinstance(held, Value):
+            self._put("use_gradient_checkpointing", held.value)
+            self.values["gradient_checkpointing"] = bool(held.value)
+
+    def _unsloth_loaded(self, called: Called, named: Mapping[str, Result]) -> None:
+        self._put(
+            "load_in_4bit", not _is_true(named.get("load_in_16bit")) and not _is_true(named.get("full_finetuning"))
+        )
+        if "max_seq_length" in named:
+            self.add("max_seq_length", named["max_seq_length"], role="model", argument="max_seq_length")
+        if _is_true(named.get("full_finetuning")):
+            self._put("full_finetuning", True)
+
+    def _prepared(self, called: Called, named: Mapping[str, Result]) -> None:
+        """PEFT's preparation of a quantised base also turns checkpointing on, unless it is told not to."""
+        self.facts["prepared"] = called.node.lineno
+        off = named.get("use_gradient_checkpointing")
+        if off is None or _is_true(off):
+            self._put("gradient_checkpointing", True)
+            self.assumed.append(f"gradient_checkpointing: turned on by {called.last} (line {called.node.lineno})")
+
+    def _methods(self) -> None:
+        """What is called on the model besides."""
+        for call, _ in self.evaluator.found.calls:
+            if isinstance(call.func, ast.Attribute):
+                if call.func.attr == "gradient_checkpointing_enable" and not self.values.get("gradient_checkpointing"):
+                    self._put("gradient_checkpointing", True)
+                    self.values["gradient_checkpointing"] = True
+                    self.assumed.append(f"gradient_checkpointing: turned on by the model's method (line {call.lineno})")
+                elif call.func.attr == "empty_cache":
+                    self.facts.setdefault("empty_cache", call.lineno)
+
+    def add(self, key: str, result: Result, *, role: str = "", argument: str = "") -> None:
+        """A key with what an argument gives it, and where that is written."""
+        if key in self.said:
+            self.values[key] = self.said[key]
+            self.assumed.append(f"{key}: {self.said[key]!r} (--set)")
+            return
+        found = plain(result)
+        if isinstance(found, Missing):
+            self.unsaid.append(_unsaid(key, found))
+            return
+        self.values[key] = _as_yaml(found.value)
+        self.assumed += [f"{key}: {note}" for note in found.notes]
+        home = self.homes.get(role)
+        if home is not None and argument in home.arguments:
+            start, end = home.arguments[argument]
+            self.written[key] = (role, argument)
+            value = self.source.span(found.node) if found.node is not None and hasattr(found.node, "lineno") else None
+            at = self.source.text.find("=", start, end)
+            inside = (at + 1 + len(self.source.text[at + 1 : end]) - len(self.source.text[at + 1 : end].lstrip()), end)
+            first, last = value or inside
+            self.spans[(key,)] = Span(
+                key_start=start, key_end=at, value_start=first, value_end=last, shared=value is None
+            )
+
+    def _put(self, key: str, value: Any) -> None:
+        """A key that follows from a call, where none says it."""
+        if key in self.said:
+            value = self.said[key]
+        self.values.setdefault(key, value)
+
+    def _home(self, role: str, called: Called) -> None:
+        node = called.node
+        if role in self.homes or node.end_lineno is None or not hasattr(node.func, "end_lineno"):
+            return
+        text = self.source.text
+        start, end = self.source.span(node)
+        _, function_end = self.source.span(node.func)
+        opening = text.find("(", function_end, end)
+        if opening < 0:
+            return
+        arguments = {one.arg: self.source.span(one) for one in node.keywords if one.arg is not None}
+        self.homes[role] = Home(
+            name=called.last, line=node.lineno, open_end=opening + 1, close_start=end - 1, arguments=arguments
+        )
+
+    def _argument_line(self, role: str, argument: str) -> int:
+        home = self.homes.get(role)
+        if home is None or argument not in home.arguments:
+            return self.found.call.lineno
+        return self.source.text.count("\n", 0, home.arguments[argument][0]) + 1
+
+    def _lacking(self, key: str, unknown: list[Missing]) -> None:
+        self.unsaid += [_unsaid(key, one) for one in unknown]
+
+
+def _model_name(result: Result) -> Result:
+    """A config object stands for the model that it is of."""
+    if isinstance(result, Called) and result.last in ("from_pretrained", "from_dict") and result.node.args:
+        first = result.node.args[0]
+        if isinstance(first, ast.Constant):
+            return Value(value=first.value, node=first)
+    return result
+
+
+def _is_none(result: Result) -> bool:
+    return isinstance(result, Value) and result.value is None
+
+
+def _is_true(result: Result | None) -> bool:
+    found = plain(result) if result is not None else None
+    return isinstance(found, Value) and bool(found.value)
+
+
+def _unsaid(key: str, missing: Missing) -> Unsaid:
+    return Unsaid(key=key, name=missing.name, line=missing.line, why=missing.why, either=missing.either)
+
+
+def _as_yaml(value: Any) -> Any:
+    """A value as a config would hold it."""
+    if isinstance(value, tuple | list | set | frozenset):
+        return [_as_yaml(one) for one in value]
+    if isinstance(value, Mapping):
+        return {str(key): _as_yaml(held) for key, held in value.items()}
+    return value if isinstance(value, str | int | float | bool) or value is None else str(value)

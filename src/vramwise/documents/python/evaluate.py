@@ -11,7 +11,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vramwise.documents.python.flags import decorated_default, fields_of
-from vramwise.documents.python.results import Called, Entries, Items, Missing, Record, Result, Value, plain
+from vramwise.documents.python.results import (
+    FROM_COMMAND_LINE,
+    Called,
+    Entries,
+    Items,
+    Missing,
+    Record,
+    Result,
+    Value,
+    plain,
+)
 from vramwise.documents.python.scopes import Binding, Condition, Index, Scope, Site, dotted
 
 # Depth of names that lead to names, and expressions looked at in one file: far more than people write.
@@ -257,12 +267,24 @@ class Evaluator:
             found = self._bound(known, here) if known else None
             if found is not None:
                 return found
+            if name.startswith("self.") and isinstance(scope.node, ast.ClassDef):
+                found = self._of_self(scope, name)
+                if found is not None:
+                    return found
             if "." not in name and isinstance(scope.node, ast.FunctionDef | ast.AsyncFunctionDef):
                 parameter = self._parameter(scope, name)
                 if parameter is not None:
                     return parameter
             scope = scope.parent
             here = Site(scope=scope, order=2**31) if scope is not None else here
+        return None
+
+    def _of_self(self, scope: Scope, name: str) -> Result | None:
+        """An attribute of the object that some method of its class sets."""
+        for method in scope.functions.values():
+            bindings = method.bindings.get(name)
+            if bindings:
+                return self._bound(bindings, Site(scope=method, order=2**31))
         return None
 
     def _bound(self, bindings: list[Binding], site: Site) -> Result | None:
@@ -313,14 +335,14 @@ class Evaluator:
 
     def _holds(self, under: tuple[Condition, ...], site: Site) -> tuple[bool | None, Missing | None]:
         """Whether conditions hold; those of the place itself do. With what is missing to tell."""
-        given = {(id(test), truth) for test, truth in site.under}
+        given = {(id(test), truth) for test, truth, _ in site.under}
         unknown: Missing | None = None
-        for test, truth in under:
+        for test, truth, order in under:
             if (id(test), truth) in given:
                 continue
             if (id(test), not truth) in given:
                 return False, None
-            found = self.evaluate(test, Site(scope=site.scope, order=2**31))
+            found = self.evaluate(test, Site(scope=site.scope, order=order))
             known = self._truth(found)
             if known is None:
                 missing = plain(found)
@@ -346,9 +368,12 @@ class Evaluator:
         if name not in names and name not in [one.arg for one in spec.kwonlyargs]:
             return None
         default = _default(spec, name)
-        given = [self._passed(call, site, names, name) for call, site in self._calls_of(function.name)]
+        called = function.name
+        if called == "__init__" and scope.parent is not None and isinstance(scope.parent.node, ast.ClassDef):
+            called = scope.parent.node.name
+        given = [self._passed(call, site, names, name) for call, site in self._calls_of(called)]
         passed = [one for one in given if one is not None]
-        if passed and len(passed) == len(given):
+        if passed and (len(passed) == len(given) or default is None):
             return passed[0] if len(passed) == 1 else _one_of(passed, None, function)
         click_default, decorated = decorated_default(function, name)
         if decorated and click_default is None:
@@ -409,6 +434,8 @@ class Evaluator:
                 pass
         if isinstance(holder, Missing):
             return replace(holder, name=_shown(node))
+        if isinstance(holder, Called) and FROM_COMMAND_LINE in holder.notes:
+            return Missing(name=str(key), line=node.lineno, why=f"--{key} is given on the command line")
         if isinstance(holder, Called):
             answered = self.answer(self, replace(holder, name=f"{holder.name}.{key}"))
             if answered is not None:
@@ -487,16 +514,17 @@ def _one_of(sides: list[Result], test: Value | Missing | None, node: ast.AST) ->
     """What all sides agree on; else Missing, with both values."""
     values = [plain(one) for one in sides]
     known = [one for one in values if isinstance(one, Value)]
-    if len(known) == len(sides) and all(type(one.value) is type(known[0].value) for one in known):
-        if all(one.value == known[0].value for one in known):
-            return known[0]
+    first = known[0].value if known else None
+    if len(known) == len(sides) and all(type(one.value) is type(first) and one.value == first for one in known):
+        return known[0]
     calls = [one for one in sides if isinstance(one, Called)]
     if len(calls) == len(sides) and all(one.node is calls[0].node for one in calls):
         return calls[0]
     line = getattr(node, "lineno", 0)
     name = test.name if isinstance(test, Missing) else _shown(node)
     why = test.why if isinstance(test, Missing) else "several values are possible"
-    return Missing(name=name, line=line, why=why, either=tuple(one.value for one in known))
+    either = tuple(one.value for one in known)
+    return Missing(name=name, line=line, why=why, either=either, sides=tuple(calls))
 
 
 def _noted(result: Result, test: Result | None = None, note: str = "") -> Result:

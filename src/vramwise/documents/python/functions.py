@@ -11,7 +11,17 @@ from typing import Any
 
 from vramwise.documents.python.evaluate import Evaluator
 from vramwise.documents.python.flags import Flag, fields_of
-from vramwise.documents.python.results import Called, Entries, Items, Missing, Record, Result, Value, plain
+from vramwise.documents.python.results import (
+    FROM_COMMAND_LINE,
+    Called,
+    Entries,
+    Items,
+    Missing,
+    Record,
+    Result,
+    Value,
+    plain,
+)
 from vramwise.documents.python.scopes import Scope, Site
 
 _SIMPLE: Mapping[str, Callable[..., Any]] = {
@@ -90,6 +100,8 @@ class Functions:
             return self._mapping(evaluator, called)
         if last in ("vars", "asdict", "to_container") and called.node.args:
             held = evaluator.evaluate(called.node.args[0], called.site)
+            if isinstance(held, Called):
+                return Entries(items=held.assigned)
             return Entries(items=held.items) if isinstance(held, Record | Entries) else None
         if (
             last in _LOADERS
@@ -245,6 +257,9 @@ class Functions:
         if not isinstance(parser, Called) or not parser.last.endswith("Parser") or not parser.node.args:
             return None
         listed = parser.node.args[0]
+        held = evaluator.evaluate(listed, parser.site)
+        if isinstance(held, Items) and held.node is not None:
+            listed = held.node
         nodes = listed.elts if isinstance(listed, ast.Tuple | ast.List) else [listed]
         return Items(items=tuple(self._class(evaluator, node, parser.site) for node in nodes))
 
@@ -257,8 +272,7 @@ class Functions:
         if scope is None:
             call = ast.copy_location(ast.Call(func=node, args=[], keywords=[]), node)
             full = evaluator.called(call, site)
-            note = "its settings come from the command line"
-            return Called(name=full, node=call, site=site, assigned=given, notes=(note,))
+            return Called(name=full, node=call, site=site, assigned=given, notes=(FROM_COMMAND_LINE,))
         inner = scope.classes[name]
         fields = class_fields(evaluator, inner)
         fields |= {key: value for key, value in given.items() if key in fields}
@@ -266,8 +280,8 @@ class Functions:
         if base is None:
             return Record(name=name, items=fields)
         call = ast.copy_location(ast.Call(func=base, args=[], keywords=[]), node)
-        extra = {**{key: held for key, held in fields.items()}, **given}
-        return Called(name=evaluator.called(call, site), node=call, site=site, assigned=extra)
+        name = evaluator.called(call, site)
+        return Called(name=name, node=call, site=site, assigned={**fields, **given}, notes=(FROM_COMMAND_LINE,))
 
 
 def class_fields(evaluator: Evaluator, scope: Scope) -> dict[str, Result]:

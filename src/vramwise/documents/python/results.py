@@ -9,6 +9,9 @@ from typing import Any
 
 from vramwise.documents.python.scopes import Site
 
+# A note of objects that a parser fills.
+FROM_COMMAND_LINE = "its settings come from the command line"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
@@ -24,12 +27,13 @@ class Value:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missing:
-    """What cannot be known. `name`: what --set would supply; `either`: values that are possible."""
+    """What cannot be known. `name`: what --set would supply; `either`: values that are possible; `sides`: calls."""
 
     name: str
     line: int
     why: str
     either: tuple[Any, ...] = ()
+    sides: tuple[Called, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

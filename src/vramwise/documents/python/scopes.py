@@ -1,4 +1,4 @@
-"""Which name is bound where: assignments, imports, functions and classes of a module, in order, with their conditions."""
+"""Which name is bound where: assignments, imports, functions and classes of a module, in order, under conditions."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-# A condition that has to hold: its test, and whether it must be true.
-Condition = tuple[ast.expr, bool]
+# A condition that has to hold: its test, whether it must be true, and where the test stands in the order.
+Condition = tuple[ast.expr, bool, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ class _Walk:
             self._statement(statement, under)
             # What follows `if x: return` is the branch where x does not hold.
             if isinstance(statement, ast.If) and not statement.orelse and _leaves(statement.body):
-                under = (*under, (statement.test, False))
+                under = (*under, (statement.test, False, self.found.next()))
 
     def _statement(self, node: ast.stmt, under: tuple[Condition, ...]) -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -100,8 +100,9 @@ class _Walk:
             self._import(node)
         elif isinstance(node, ast.If):
             self._calls(node.test, under)
-            self.body(node.body, (*under, (node.test, True)))
-            self.body(node.orelse, (*under, (node.test, False)))
+            order = self.found.next()
+            self.body(node.body, (*under, (node.test, True, order)))
+            self.body(node.orelse, (*under, (node.test, False, order)))
         else:
             self._plain(node, under)
 
@@ -130,7 +131,7 @@ class _Walk:
             self.body(node.finalbody, under)
         elif isinstance(node, ast.Match):
             for case in node.cases:
-                self.body(case.body, (*under, (node.subject, True)))
+                self.body(case.body, (*under, (node.subject, True, self.found.next())))
 
     def _bind(
         self, target: ast.expr, value: ast.expr, under: tuple[Condition, ...], part: tuple[int, ...] = ()

@@ -41,7 +41,8 @@ class Source:
 
     def span(self, node: ast.expr | ast.keyword) -> tuple[int, int]:
         """Start and end of a node in the text."""
-        assert node.end_lineno is not None and node.end_col_offset is not None
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
         return self.offset(node.lineno, node.col_offset), self.offset(node.end_lineno, node.end_col_offset)
 
 
@@ -139,7 +140,4 @@ def _versions(text: str) -> dict[str, str]:
 
 
 def _line_starts(text: str) -> list[int]:
-    starts = [0]
-    for found in re.finditer("\n", text):
-        starts.append(found.end())
-    return starts
+    return [0, *(found.end() for found in re.finditer("\n", text))]

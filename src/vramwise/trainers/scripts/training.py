@@ -1,4 +1,4 @@
-"""One training of a script: the trainer's call, and from there its arguments, its model, its adapter and quantisation."""
+"""One training of a script: the trainer's call, and from there its arguments, model, adapter and quantisation."""
 
 from __future__ import annotations
 
@@ -133,9 +133,12 @@ class Training:
                 return
             if not isinstance(model, Called):
                 missing = plain(model)
-                if isinstance(missing, Missing):
+                sides = [one for one in missing.sides if _adds(one)] if isinstance(missing, Missing) else []
+                if len(sides) != 1 and isinstance(missing, Missing):
                     self.unsaid.append(_unsaid("model_name_or_path", missing))
-                return
+                if len(sides) != 1:
+                    return
+                model = sides[0]
             model = self._step(model)
 
     def _step(self, called: Called) -> Result | None:
@@ -217,17 +220,30 @@ class Training:
         if isinstance(config, Missing):
             self.unsaid.append(_unsaid("adapter", config))
             return
-        self._put("use_peft", True)
-        if not isinstance(config, Called):
+        if isinstance(config, Called) and config.last == "get_peft_config":
+            self._of_command_line(config)
             return
+        if not isinstance(config, Called) or not config.last.endswith("Config"):
+            return
+        self._put("use_peft", True)
         self._home("lora", config)
-        positional, named, unknown = self.evaluator.arguments(config)
+        _, named, unknown = self.evaluator.arguments(config)
         self._lacking("adapter", unknown)
         for argument, key in calls.ARGUMENTS["lora"].items():
             if argument in named:
                 self.add(key, named[argument], role="lora", argument=argument)
         for key, default in calls.LORA_DEFAULTS.items():
             self._put(key, default)
+
+    def _of_command_line(self, config: Called) -> None:
+        """TRL's `get_peft_config`: an adapter where the command line says `--use_peft`."""
+        positional, _, _ = self.evaluator.arguments(config)
+        held = positional[0] if positional else None
+        if isinstance(held, Called | Record):
+            items = held.assigned if isinstance(held, Called) else held.items
+            for key in ("use_peft", *calls.ARGUMENTS["lora"].values()):
+                if key in items:
+                    self.add(key, items[key])
 
     def _unsloth_adapter(self, called: Called, named: Mapping[str, Result]) -> None:
         self._home("lora", called)
@@ -307,7 +323,7 @@ class Training:
         if role in self.homes or node.end_lineno is None or not hasattr(node.func, "end_lineno"):
             return
         text = self.source.text
-        start, end = self.source.span(node)
+        _, end = self.source.span(node)
         _, function_end = self.source.span(node.func)
         opening = text.find("(", function_end, end)
         if opening < 0:
@@ -325,6 +341,11 @@ class Training:
 
     def _lacking(self, key: str, unknown: list[Missing]) -> None:
         self.unsaid += [_unsaid(key, one) for one in unknown]
+
+
+def _adds(called: Called) -> bool:
+    """Whether a call makes more of a model than the model it is given."""
+    return called.last.partition("[")[0] not in calls.PASSES_ON
 
 
 def _model_name(result: Result) -> Result:

@@ -29,6 +29,7 @@ _DEEPEST = 60
 _MOST_STEPS = 300_000
 _LONGEST_TEXT = 100_000
 _LARGEST_NUMBER = 2**128
+_MAKE_OBJECTS = frozenset({"from_pretrained", "get_peft_model"})
 _DTYPES = frozenset({"bfloat16", "float16", "half", "float32", "float", "uint8", "int8", "float8_e4m3fn"})
 _ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -193,8 +194,10 @@ class Evaluator:
         return replace(last, notes=tuple(dict.fromkeys(notes))) if isinstance(last, Value) else last
 
     def _truth(self, result: Result) -> bool | None:
-        """Whether a result counts as true; None where that is not known. Objects do."""
-        if isinstance(result, Called | Record):
+        """Whether a result counts as true; None where that is not known. Objects do; what functions give is open."""
+        if isinstance(result, Called):
+            return True if result.last[:1].isupper() or result.last in _MAKE_OBJECTS else None
+        if isinstance(result, Record):
             return True
         found = plain(result)
         return None if isinstance(found, Missing) else bool(found.value)
@@ -317,7 +320,7 @@ class Evaluator:
 
     def _with_attributes(self, one: Binding, result: Result, scope: Scope) -> Result:
         """A call's result with the attributes that later statements assign to its name."""
-        if not isinstance(result, Called | Record) or "." in one.target:
+        if not isinstance(result, Called | Record | Entries) or "." in one.target:
             return result
         later: dict[str, Result] = {}
         for name, bindings in scope.bindings.items():
@@ -329,7 +332,7 @@ class Evaluator:
                     later |= {rest: found} if found is not None else {}
         if not later:
             return result
-        if isinstance(result, Record):
+        if isinstance(result, Record | Entries):
             return replace(result, items={**result.items, **later})
         return replace(result, assigned={**result.assigned, **later})
 

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vramwise.allocator.settings import parse_settings
-from vramwise.dataset.reading import NO_DATA, Data, read_blocks, read_named
 from vramwise.documents.document import parse_document
 from vramwise.errors import ConfigError, VramwiseError
+from vramwise.facts.models import cached_config, find_model
 from vramwise.files import read_config_bytes
 from vramwise.options import Options, Text
 from vramwise.project import ProjectSettings, project_settings
@@ -26,12 +26,15 @@ from vramwise.trainers.base import SideFiles, Trainer
 from vramwise.trainers.recognise import NOBODYS, Foreign, recognise, unreadable_as
 from vramwise.trainers.registry import running, trainer_named
 from vramwise.types import Document, GpuSpec, ModelSpec, RunSpec, Target
-from vramwise.variants.duration import Duration, duration
-from vramwise.variants.effort import SAMPLE, Effort
-from vramwise.variants.lengths import Lengths, train_shapes
-from vramwise.variants.prediction import Prediction, predict_run
+from vramwise.variants.effort import Effort
+from vramwise.variants.lengths import NO_DATA, Data, Lengths
 from vramwise.variants.simulations import Simulations
-from vramwise.variants.speed import Speed, speed_of
+
+if TYPE_CHECKING:
+    from vramwise.variants.duration import Duration
+    from vramwise.variants.prediction import Prediction
+    from vramwise.variants.predictions import Predictions
+    from vramwise.variants.speed import Speed
 
 TEXT = "<text>"
 # What trainers call the revision of the base model.
@@ -100,43 +103,27 @@ class Subject:
 
         Without `on_card` what becomes of a run that would reserve more than there is stays open.
         """
-        if self.model is None:
-            raise VramwiseError(self.model_missing)
-        lengths = self.data.train if lengths is None else lengths
-        eval_lengths = self.data.evaluation if eval_lengths is None else eval_lengths
-        key = (id(lengths), id(eval_lengths), steps, limit_bytes, on_card)
-        if key not in self._memo:
-            self.effort.spend(SAMPLE * self.data.samples)
-            prediction = predict_run(
-                self.run,
-                self.model,
-                lengths=lengths,
-                eval_lengths=eval_lengths,
-                steps=steps,
-                limit_bytes=limit_bytes,
-                simulations=self._simulations,
-                on_card=on_card,
-            )
-            if self.data.notes:
-                prediction = replace(prediction, assumptions=(*prediction.assumptions, *self.data.notes))
-            self._memo[key] = (prediction, (lengths, eval_lengths))  # kept, so that their ids stay theirs
-        return self._memo[key][0]
+        return self._predictions().prediction(
+            lengths=lengths, eval_lengths=eval_lengths, steps=steps, limit_bytes=limit_bytes, on_card=on_card
+        )
 
     def speed(self) -> Speed | None:
         """How fast it trains, with the batches of its data; None where that is not known, or a step is too large."""
-        if self.model is None:
-            return None
-        lengths = self.data.train
-        shapes = train_shapes(self.run, lengths) if lengths else ()
-        self.effort.spend(SAMPLE * self.data.samples)
-        try:
-            return speed_of(self.run, self.model, shapes, effort=self.effort)
-        except VramwiseError:
-            return None
+        return None if self.model is None else self._predictions().speed()
 
     def duration(self, speed: Speed) -> Duration | None:
         """How long all of the training takes; None where the config names neither its steps nor data that is here."""
-        return duration(self.run, self.trainer.schedule(self.document), self.data.train, speed)
+        return self._predictions().duration(self.trainer.schedule(self.document), speed)
+
+    def _predictions(self) -> Predictions:
+        if self.model is None:
+            raise VramwiseError(self.model_missing)
+        # Late: it loads the ghost run and the allocator, which a check without a card never asks.
+        from vramwise.variants.predictions import Predictions
+
+        return Predictions(
+            run=self.run, model=self.model, data=self.data, simulations=self._simulations, made=self._memo
+        )
 
     def with_data(self, named: str | None = None) -> Subject:
         """The same subject with the lengths of its data: of what is named, else of the config's local files.
@@ -145,6 +132,9 @@ class Subject:
         """
         if named == "" or self.text_alone:
             return replace(self, data=replace(NO_DATA, named=named), _memo={})
+        # Late: data is read for predictions only.
+        from vramwise.dataset.reading import read_blocks, read_named
+
         tokenizer = _model_folder(self.run.base_model, self.model)
         if named is not None:
             train = read_named(named, tokenizer)
@@ -303,8 +293,6 @@ def _side_files(trainer: Trainer, document: Document, text_alone: bool) -> SideF
 
 def _model_folder(name: str | None, model: ModelSpec | None) -> Path | None:
     """Where the model's files lie on this machine, its tokenizer among them; None where they do not."""
-    from vramwise.facts.models import cached_config
-
     if name is None or model is None:
         return None
     here = Path(model.source)
@@ -324,8 +312,6 @@ def _model(
     name: str | None, path: str, *, online: bool, revision: str | None = None, text_alone: bool = False
 ) -> tuple[ModelSpec | None, str]:
     """The model's dimensions, or why they are not known."""
-    from vramwise.facts.models import find_model
-
     if name is None:
         return None, f"{path} names no base model: add one, or use --model with a hub id or a config.json"
     folder = Path() if path in ("-", TEXT) else Path(path).parent

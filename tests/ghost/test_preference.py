@@ -13,7 +13,8 @@ from vramwise.ghost.loops.batches import BatchShape, largest, rows_a_sample
 from vramwise.ghost.loops.repeated_steps import Recorder
 from vramwise.ghost.loops.sft import ghost_run
 from vramwise.timeline import Action, Timeline
-from vramwise.variants.lengths import Lengths, parse_lengths, train_shapes
+from vramwise.variants.batches import train_shapes
+from vramwise.variants.lengths import Lengths, parse_lengths
 
 CASES = {case.name: case for case in cases(BUNDLED)}
 LORA = CASES["lora_llama8b_s1024_b1_nogc"]

@@ -13,8 +13,6 @@ from vramwise.cli.writing import say_all, say_note, say_prose
 from vramwise.options import Options
 from vramwise.verbs.check import FileReport
 from vramwise.verbs.check import check as check_paths
-from vramwise.verbs.fix import FixReport
-from vramwise.verbs.fix import fix as fix_paths
 
 
 @click.command("check")
@@ -42,7 +40,7 @@ def command(
     """
     options = Options(**asked)
     if mend:
-        reports: Iterator[FileReport] = _mended(fix_paths(paths, options, unsafe=unsafe_fixes))
+        reports: Iterator[FileReport] = _mended(paths, options, unsafe=unsafe_fixes)
     else:
         reports = check_paths(paths, options)
     write = {"json": _write_json, "sarif": _write_sarif, "github": _write_github}.get(output_format)
@@ -57,10 +55,12 @@ def exit_code(reports: Sequence[FileReport]) -> int:
     return 1 if any(report.failing for report in reports) else 0
 
 
-def _mended(fixes: Iterator[FixReport]) -> Iterator[FileReport]:
+def _mended(paths: Sequence[str], options: Options, *, unsafe: bool) -> Iterator[FileReport]:
+    # Late: only --fix edits files.
     from vramwise.render.fixes import describe_fix
+    from vramwise.verbs.fix import fix
 
-    for report in fixes:
+    for report in fix(paths, options, unsafe=unsafe):
         say_all(describe_fix(report), err=True)
         say_note(report.note)
         yield report.remaining

@@ -13,8 +13,8 @@ from vramwise.rules.base import Rule
 from vramwise.subject import Subject
 from vramwise.types import Finding, RunSpec, Severity
 from vramwise.units import gib
+from vramwise.variants.batches import varied_lengths
 from vramwise.variants.effort import MOST_EVENTS, REMEDY
-from vramwise.variants.lengths import varied_lengths
 from vramwise.verbs.finding_severity import lighter
 from vramwise.verbs.fitting.shorter_rows import rows_that_fit
 

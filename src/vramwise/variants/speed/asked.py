@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from vramwise.types import ModelSpec, RunSpec
-from vramwise.variants.simulations import SEEN_BY_THE_GHOST
+from vramwise.variants.simulate import SEEN_BY_THE_GHOST
 
 _PACKAGES = ("torch", "liger-kernel", "transformers")
 

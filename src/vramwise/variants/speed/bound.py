@@ -16,8 +16,8 @@ from vramwise.ghost.loops.sft import ghost_run
 from vramwise.ghost.tape import LIGER
 from vramwise.timeline import Action, Timeline
 from vramwise.types import ModelSpec, RunSpec
+from vramwise.variants.batches import eval_shapes, train_shapes
 from vramwise.variants.effort import Effort, ghost_units
-from vramwise.variants.lengths import eval_shapes, train_shapes
 from vramwise.variants.speed.asked import Asked
 from vramwise.variants.speed.depth import two_depths
 

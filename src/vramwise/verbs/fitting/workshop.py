@@ -12,8 +12,8 @@ from vramwise.rules.judge import judge
 from vramwise.subject import Subject
 from vramwise.types import Change, RunSpec, Severity
 from vramwise.variants.attempt import Attempt
+from vramwise.variants.batches import eval_shapes, train_shapes
 from vramwise.variants.effort import ASKED, CHARACTER, JUDGED, NO_LIMIT, SAMPLE, USUAL_FILE, WRITTEN, Effort
-from vramwise.variants.lengths import eval_shapes, train_shapes
 from vramwise.variants.search.book import settings_of
 from vramwise.variants.speed import Speed, lower_bound_bytes
 from vramwise.verbs.drafts import Adjust, Draft, as_it_is

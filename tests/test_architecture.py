@@ -8,6 +8,8 @@ from pathlib import Path
 
 from source_trees import SOURCE, modules, nodes, trees_for_one_file
 
+from vramwise.trainers.rulebook import all_rules
+
 __all__ = ["trees_for_one_file"]
 
 # What each room may import of ours. Rooms of one storey may not import one another unless it is said here.
@@ -190,6 +192,32 @@ def test_a_trainer_is_named_in_its_room_alone():
                 f"{path.relative_to(SOURCE)}:{number}" for number, line in enumerate(lines, 1) if names_a_trainer(line)
             ]
     assert wrong == []
+
+
+# Ids of rules that may be written outside rule files, by file.
+_SYMPTOM = "names of symptoms and causes, which are in the JSON of `diagnose`"
+RULE_IDS_ELSEWHERE = {
+    "diagnosis/advice.py": (_SYMPTOM, {"bf16-unsupported", "optimizer-unhandled"}),
+    "diagnosis/causes/known.py": (_SYMPTOM, {"bf16-unsupported", "optimizer-unhandled", "does-not-fit"}),
+    "diagnosis/read/dtype_texts.py": (_SYMPTOM, {"bf16-unsupported", "optimizer-unhandled"}),
+    "diagnosis/read/oom_texts.py": (_SYMPTOM, {"does-not-fit"}),
+    "training/guard/watch.py": (
+        "the guard runs inside the training process, which loads no rules",
+        {"allocator-not-expandable", "eval-batch-differs", "unpadded-sequences"},
+    ),
+}
+
+
+def test_rule_ids_are_written_in_rule_files_alone():
+    """What others need to know of a rule is an attribute of it: `figured`, `explains`, `misfit` …"""
+    ids = {rule.id for rule in all_rules()}
+    found: dict[str, set[str]] = {}
+    for path in modules():
+        if "rules" not in path.relative_to(SOURCE).parts[:-1]:
+            written = {node.value for node in nodes(path) if isinstance(node, ast.Constant)} & ids
+            if written:
+                found[path.relative_to(SOURCE).as_posix()] = written
+    assert found == {name: allowed for name, (_, allowed) in RULE_IDS_ELSEWHERE.items()}
 
 
 def test_rules_for_every_trainer_read_fields_alone():

@@ -13,6 +13,7 @@ _KEY = "auto_find_batch_size"
 
 @rule(
     id="auto-find-batch-size",
+    explains={"auto-batch-exhausted"},
     severity=Severity.WARNING,
     also=(Severity.ERROR,),
     topic="batch",

@@ -56,6 +56,7 @@ hidden_states_offloading_misused = _row(
 
 nonreentrant_qlora_zero3 = _row(
     id="nonreentrant-qlora-zero3",
+    explains={"recompute-freed-weights", "recompute-dtype"},
     severity=Severity.WARNING,
     text="""Non-reentrant checkpointing with QLoRA under ZeRO 3.
 
@@ -90,6 +91,7 @@ nonreentrant_qlora_zero3 = _row(
 
 offloading_of_recomputed = _row(
     id="offloading-of-recomputed",
+    explains={"offload-tracker"},
     severity=Severity.INFO,
     text="""Reentrant checkpointing with an adapter: what is recomputed is sent to host memory and back.
 

@@ -57,6 +57,7 @@ galore_without_targets = _row(
 
 optimizer_unhandled = _row(
     id="optimizer-unhandled",
+    explains={"optimizer-unhandled"},
     text="""An optimizer that Axolotl's schema accepts and its trainer then refuses.
 
     `ao_adamw_4bit` and `ao_adamw_8bit` are still in the list of accepted names, but the code that builds the trainer

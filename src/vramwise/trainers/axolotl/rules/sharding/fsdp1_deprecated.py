@@ -14,6 +14,7 @@ from vramwise.variants import changes
 
 @rule(
     id="fsdp1-deprecated",
+    explains={"fsdp-mixed-dtypes", "fsdp-mixed-frozen"},
     severity=Severity.INFO,
     also=(Severity.ERROR,),
     topic="sharding",

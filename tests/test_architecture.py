@@ -7,7 +7,6 @@ from functools import cache
 from pathlib import Path
 
 from source_trees import SOURCE, modules, nodes, trees_for_one_file
-
 from vramwise.trainers.rulebook import all_rules
 
 __all__ = ["trees_for_one_file"]

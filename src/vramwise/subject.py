@@ -117,9 +117,10 @@ class Subject:
                 simulations=self._simulations,
                 on_card=on_card,
             )
-            if self.data.notes:
-                prediction = replace(prediction, assumptions=(*prediction.assumptions, *self.data.notes))
-            self._memo[key] = (prediction, (lengths, eval_lengths))  # kept, so that their ids stay theirs
+            self._memo[key] = (
+                prediction.assuming(*self.data.notes),
+                (lengths, eval_lengths),
+            )  # kept, so that their ids stay theirs
         return self._memo[key][0]
 
     def speed(self) -> Speed | None:

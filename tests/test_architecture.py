@@ -1,12 +1,16 @@
 """The house rules that a machine can keep: import order, pure rooms, no torch outside training/, trainers' names."""
 
 import ast
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 from source_trees import SOURCE, modules, nodes, trees_for_one_file
+from vramwise.trainers.registry import EMBEDDED, TRAINER_NAMES
+from vramwise.trainers.rulebook import all_rules
 
 __all__ = ["trees_for_one_file"]
 
@@ -164,32 +168,93 @@ def impure_calls(path: Path) -> set[str]:
     return names & IMPURE_CALLS
 
 
-# Where a trainer may be named all the same: words that others read (a JSON key, plugin paths inside examples of
-# configs), the list of trainers, and the engine that runs another trainer's files.
-CONTRACT_WORDS = ("beyond_axolotl", "axolotl.integrations.")
-NAMING = {"trainers/registry.py", "trainers/transformers/trainer.py"}
+# How trainers are named in code; docstrings and comments may cite a library as the source of a fact.
+TRAINERS = re.compile(r"axolotl|llama[-_]?factory|(?<![a-z])trl(?![a-z])|hf-trainer|hugging_?face")
+# Words that others read or wrote, and that name no trainer here: a JSON key, plugins, accounts, hosts and folders.
+OTHERS_WORDS = re.compile(
+    r"beyond_axolotl|axolotl\.integrations\.|trl-lib/|huggingfacetb/|huggingface\.co|huggingface_hub_cache"
+)
+ROOMS_OF_TRAINERS = ("training", "integrations", *(f"trainers/{name}" for name in ("axolotl", "huggingface")))
+ROOMS_OF_TRAINERS += tuple(f"trainers/{name}" for name in ("llamafactory", "transformers", "trl"))
+NAMING = {
+    "trainers/registry.py": "the list of trainers",
+    "stacks.py": "packages whose versions are looked up",
+    "facts/models.py": "the folder of the hub's cache",
+    "diagnosis/advice.py": "a line to write that two trainers call differently, where no config says which it is",
+    "ghost/loops/assumptions.py": "the release after which a loss was written",
+}
 
 
-def names_a_trainer(line: str) -> bool:
-    for word in CONTRACT_WORDS:
-        line = line.replace(word, "")
-    return "axolotl" in line
+def code_words(path: Path) -> Iterator[tuple[int, str]]:
+    """Names and texts of the code with their lines, without docstrings."""
+    documented = {id(node.body[0].value) for node in nodes(path) if has_docstring(node)}
+    for node in nodes(path):
+        for text in (getattr(node, field, None) for field in ("value", "id", "attr", "module", "name", "arg")):
+            if isinstance(text, str) and id(node) not in documented:
+                yield getattr(node, "lineno", 0), text.lower()
+
+
+def has_docstring(node: ast.AST) -> bool:
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    return isinstance(node, kinds) and ast.get_docstring(node, clean=False) is not None
+
+
+def at_home(path: Path) -> bool:
+    return path.relative_to(SOURCE).as_posix().startswith(tuple(f"{room}/" for room in ROOMS_OF_TRAINERS))
 
 
 def test_a_trainer_is_named_in_its_room_alone():
     """What differs between trainers is a field of RunSpec, so nobody else needs to know their names."""
+    found: dict[str, set[int]] = {}
+    for path in modules():
+        for line, text in code_words(path) if not at_home(path) else ():
+            if TRAINERS.search(OTHERS_WORDS.sub("", text)):
+                found.setdefault(path.relative_to(SOURCE).as_posix(), set()).add(line)
+    assert {name: lines for name, lines in found.items() if name not in NAMING} == {}
+    assert set(NAMING) == set(found), "a name of the list is no longer needed"
+
+
+def test_every_trainer_is_known_to_the_test_of_names():
+    rooms = {path.parent.name for path in modules() if path.name == "trainer.py"} - {"arguments"}
+    assert rooms == {name.rpartition("/")[2] for name in ROOMS_OF_TRAINERS} - {"training", "integrations"}
+    assert [name for name in TRAINER_NAMES if name != EMBEDDED and not TRAINERS.fullmatch(name)] == []
+
+
+def test_nobody_asks_for_a_trainer_by_its_name():
+    """`transformers` is a library too: of its name only comparisons are told from the trainer's."""
     wrong = []
     for path in modules():
-        at_home = path.relative_to(SOURCE).parts[:2] == ("trainers", "axolotl") or room(path) in (
-            "training",
-            "integrations",
-        )
-        if not at_home and str(path.relative_to(SOURCE)) not in NAMING:
-            lines = path.read_text(encoding="utf-8").lower().splitlines()
-            wrong += [
-                f"{path.relative_to(SOURCE)}:{number}" for number, line in enumerate(lines, 1) if names_a_trainer(line)
-            ]
+        for node in nodes(path) if not at_home(path) else ():
+            if isinstance(node, ast.Compare):
+                sides = {side.value for side in (node.left, *node.comparators) if isinstance(side, ast.Constant)}
+                wrong += [f"{path.relative_to(SOURCE)}:{node.lineno}"] if sides & set(TRAINER_NAMES) else []
     assert wrong == []
+
+
+# Ids of rules that may be written outside rule files, by file.
+_SYMPTOM = "names of symptoms and causes, which are in the JSON of `diagnose`"
+RULE_IDS_ELSEWHERE = {
+    "diagnosis/advice.py": (_SYMPTOM, {"bf16-unsupported", "optimizer-unhandled"}),
+    "diagnosis/causes/known.py": (_SYMPTOM, {"bf16-unsupported", "optimizer-unhandled", "does-not-fit"}),
+    "diagnosis/read/dtype_texts.py": (_SYMPTOM, {"bf16-unsupported", "optimizer-unhandled"}),
+    "diagnosis/read/oom_texts.py": (_SYMPTOM, {"does-not-fit"}),
+    "training/guard/watch.py": (
+        "the guard runs inside the training process, which loads no rules",
+        {"allocator-not-expandable", "eval-batch-differs", "unpadded-sequences"},
+    ),
+}
+
+
+def test_rule_ids_are_written_in_rule_files_alone():
+    """What others need to know of a rule is an attribute of it: `figured`, `explains`, `misfit` …"""
+    ids = {rule.id for rule in all_rules()}
+    found: dict[str, set[str]] = {}
+    for path in modules():
+        if "rules" not in path.relative_to(SOURCE).parts[:-1]:
+            written = {node.value for node in nodes(path) if isinstance(node, ast.Constant)} & ids
+            if written:
+                found[path.relative_to(SOURCE).as_posix()] = written
+    assert found == {name: allowed for name, (_, allowed) in RULE_IDS_ELSEWHERE.items()}
 
 
 def test_rules_for_every_trainer_read_fields_alone():

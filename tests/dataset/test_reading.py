@@ -57,13 +57,13 @@ def test_lengths_that_rows_state_are_taken_as_they_are(tmp_path):
     path = written(tmp_path / "d.jsonl", [{"input_ids": [1] * 77}, {"length": 12}])
     lengths = read_named(str(path))
     assert lengths.tokens == [77, 12]
-    assert "as the rows say" in lengths.assumptions[0]
+    assert "as the rows say" in lengths.described
 
 
 def test_without_a_tokenizer_lengths_are_estimated_and_that_is_said(tmp_path):
     lengths = read_named(str(written(tmp_path / "d.jsonl", [{"text": "a" * 300}] * 3)))
     assert lengths.tokens == [102] * 3
-    assert "estimated at 3 bytes a token" in lengths.assumptions[0]
+    assert "estimated at 3 bytes a token" in lengths.described
 
 
 def test_the_models_own_tokenizer_counts_where_it_lies_beside_the_model(tmp_path):
@@ -77,7 +77,7 @@ def test_the_models_own_tokenizer_counts_where_it_lies_beside_the_model(tmp_path
     path = written(tmp_path / "d.jsonl", [{"text": "word " * count} for count in (10, 200, 3000)])
     lengths = read_named(str(path), tmp_path)
     assert lengths.tokens == [12, 202, 3002]
-    assert "the model's tokenizer" in lengths.assumptions[0]
+    assert "the model's tokenizer" in lengths.described
 
 
 def test_the_longest_rows_are_counted_and_the_others_in_their_ratio():
@@ -98,7 +98,7 @@ def test_the_longest_rows_are_counted_and_the_others_in_their_ratio():
 def test_a_tokenizer_that_cannot_be_read_is_none(tmp_path, broken):
     (tmp_path / "tokenizer.json").write_text(broken)
     lengths = read_named(str(written(tmp_path / "d.jsonl", [{"text": "abc"}])), tmp_path)
-    assert "estimated" in lengths.assumptions[0]
+    assert "estimated" in lengths.described
 
 
 def test_a_folder_a_list_and_a_table(tmp_path):

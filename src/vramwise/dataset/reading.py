@@ -124,10 +124,10 @@ def _read(files: _Files, name: str, tokenizer: Path | None) -> Lengths:
     tokens = [count for count, _ in longest]
     samples = [found[place] for found, (_, place) in zip(rows, longest, strict=True)]
     unread = tuple(_unread(name, budget))
-    said = (*_said(name, tokens, flat, counter is not None), *unread, *_textless(name, skipped))
     return Lengths(
         tokens=tokens,
-        assumptions=said,
+        assumptions=(*unread, *_textless(name, skipped)),
+        described=_described(name, tokens, flat, counter is not None),
         whole=not budget.cut,
         unshuffled=True,
         labelled_by=labelled_by(samples, tokens),
@@ -147,13 +147,13 @@ def _too_large() -> str:
     return f"would take more than {mib(limits.MEMORY_BYTES)} of memory"
 
 
-def _said(name: str, tokens: Sequence[int], samples: Sequence[Sample], tokenised: bool) -> Iterator[str]:
+def _described(name: str, tokens: Sequence[int], samples: Sequence[Sample], tokenised: bool) -> str:
     how = "counted with the model's tokenizer, templates estimated"
     if not tokenised:
         how = f"estimated at {BYTES_PER_TOKEN} bytes a token, rather too many: the model's tokenizer is not here"
     if all(sample.tokens is not None for sample in samples):
         how = "as the rows say"
-    yield f"data: {len(tokens):,} rows of {name}, {min(tokens):,} to {max(tokens):,} tokens ({how})"
+    return f"{len(tokens):,} rows of {name}, {min(tokens):,} to {max(tokens):,} tokens ({how})"
 
 
 def _unread(name: str, budget: Budget) -> Iterator[str]:

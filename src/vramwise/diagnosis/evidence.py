@@ -143,7 +143,8 @@ class Cause:
     confidence: float
     evidence: tuple[str, ...] = ()
     quotes: tuple[Quote, ...] = ()
-    rule: str | None = None
+    has_rule: bool = True  # False: no rule is about this case, even if one explains the cause
+    rule: str | None = None  # the rule that explains it; `rank_causes` fills it
     remedies: tuple[Remedy, ...] = ()
 
     @property

@@ -108,7 +108,7 @@ def reasons(prediction: Prediction, verdict: Verdict | None = None) -> Iterator[
         at = f"step {failure.step}, {failure.phase}" if failure.step else failure.phase
         what = f" ({failure.label})" if failure.label else ""
         yield f"It stops in {at}, which asks for {readable(failure.requested_bytes)} more{what}"
-    yield from (f"Rows as in the {note}" for note in prediction.assumptions if note.startswith("data: "))
+    yield from (f"Rows as in the {one}" for one in prediction.assumed if one.kind == "data")
     run = prediction.run
     if run.batch.gpus == 1 and run.sharding.kind not in ("none", "ddp"):
         yield f"The config shards ({run.sharding.kind}), but one GPU is assumed: --gpus N says how many there are"

@@ -73,6 +73,8 @@ class Rule:
     unusable: bool = False
     # The run does not fit its card.
     misfit: bool = False
+    # Causes of a failure, by their ids in `diagnose`, that it explains.
+    explains: frozenset[str] = frozenset()
     # The embedded engine makes it moot.
     moot_when_embedded: bool = False
 
@@ -133,6 +135,7 @@ def rule(
     good_options: str | None = None,
     beyond_trainer: str = "",
     also: tuple[Severity, ...] = (),
+    explains: set[str] | frozenset[str] = frozenset(),
     **more: Any,
 ) -> Callable[[Check], Rule]:
     """Turn a check function into a Rule; its docstring is the documentation.
@@ -155,6 +158,7 @@ def rule(
             beyond_trainer=beyond_trainer,
             run=check,
             also=also,
+            explains=frozenset(explains),
             **more,
         )
 

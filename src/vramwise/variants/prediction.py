@@ -5,7 +5,7 @@ The glue of `vramwise predict`. Reads nothing itself; the caller gives the model
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from vramwise.allocator.profile import Profile, profile_timeline
@@ -21,6 +21,7 @@ from vramwise.ghost.loops.batches import BatchShape
 from vramwise.timeline import MemoryReport, Timeline
 from vramwise.types import GpuSpec, ModelSpec, RunSpec
 from vramwise.units import GIB
+from vramwise.variants.assumption import Assumption
 from vramwise.variants.batches import eval_shapes, first_and_widest, lists_widths, train_shapes
 from vramwise.variants.bounds import Bounds, bounds, unmodelled
 from vramwise.variants.features import features
@@ -54,9 +55,18 @@ class Prediction(Displayed):
     needs: MemoryReport
     report: MemoryReport
     limit_bytes: int | None
-    assumptions: Sequence[str]
+    assumed: tuple[Assumption, ...]
     # Every row was taken to be as long as the settings allow, though rows follow the data.
     full_rows: bool = False
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What it rests on, in sentences."""
+        return tuple(map(str, self.assumed))
+
+    def assuming(self, *texts: str) -> Prediction:
+        """The same with more assumptions behind the others."""
+        return replace(self, assumed=(*self.assumed, *map(Assumption, texts)))
 
     @property
     def timeline(self) -> Timeline:
@@ -158,16 +168,10 @@ def predict_run(
         needs=needs,
         report=needs,
         limit_bytes=limit_bytes,
-        assumptions=(
-            *_assumptions(run, model, lengths, eval_lengths),
-            *shortened,
-            *assumed,
-            *needs.assumptions,
-            *_unshown(timeline),
-        ),
+        assumed=tuple(_assumptions(run, model, lengths, eval_lengths)),
         full_rows=lengths is None and not run.shapes.constant_shapes and not run.shapes.sample_packing,
     )
-    counted = _counted(prediction)
+    counted = _counted(prediction.assuming(*shortened, *assumed, *needs.assumptions, *_unshown(timeline)))
     return _within_capacity(counted, simulations) if on_card else counted
 
 
@@ -202,7 +206,7 @@ def _counted(prediction: Prediction) -> Prediction:
     )
     if prediction.capacity_bytes is None:
         raise VramwiseError(said)
-    return replace(prediction, assumptions=(*prediction.assumptions, said))
+    return prediction.assuming(said)
 
 
 def _unshown(timeline: Timeline) -> Iterator[str]:
@@ -230,7 +234,7 @@ def _within_capacity(prediction: Prediction, simulations: Simulations) -> Predic
         outside_bytes=prediction.needs.outside_bytes,
     )
     news = [note for note in report.assumptions if note not in prediction.assumptions]
-    return replace(prediction, report=report, assumptions=(*prediction.assumptions, *news))
+    return replace(prediction, report=report).assuming(*news)
 
 
 def _counts_whole_requests(prediction: Prediction, settings: AllocatorSettings) -> bool:
@@ -277,9 +281,21 @@ def _steps(shapes: Sequence[object], each: int, lengths: Lengths | None) -> int:
     return max(3, len(shapes) // each)
 
 
-def _assumptions(run: RunSpec, model: ModelSpec, lengths: Lengths | None, eval_lengths: Lengths | None) -> list[str]:
-    notes = [f"model: {model.name} ({model.source})"]
-    notes += [_version(run, package) for package in (run.trainer, "torch") if package in run.target.stack.releases]
+def _assumptions(
+    run: RunSpec, model: ModelSpec, lengths: Lengths | None, eval_lengths: Lengths | None
+) -> Iterable[Assumption]:
+    """What the settings, the card and the lengths leave open, each once."""
+    found = [Assumption(f"{model.name} ({model.source})", "model"), *map(Assumption, _open_settings(run, lengths))]
+    for given in (lengths, eval_lengths):
+        if given is not None:
+            if given.described:
+                found.append(Assumption(given.described, "data"))
+            found.extend(map(Assumption, _open_lengths(run, given)))
+    return dict.fromkeys(found)
+
+
+def _open_settings(run: RunSpec, lengths: Lengths | None) -> list[str]:
+    notes = [_version(run, package) for package in (run.trainer, "torch") if package in run.target.stack.releases]
     if run.target.gpu is not None and run.target.gpu.taken_for:
         notes.append(run.target.gpu.taken_for)
     notes.extend(taken_for_granted(run.target.gpu))
@@ -290,14 +306,14 @@ def _assumptions(run: RunSpec, model: ModelSpec, lengths: Lengths | None, eval_l
         notes.append(f"no --lengths: every batch as wide as {longest} allows, with shorter rows in it")
     if lengths is None and not run.shapes.constant_shapes:
         notes.append("widths follow the data: varying ones may reserve more than this, see --lengths")
-    for given in (lengths, eval_lengths):
-        if given is None:
-            continue
-        notes.extend(given.assumptions)
-        notes.extend(_labels(run, given))
-        if run.shapes.packing_fill == "full" and lists_widths(given.tokens, run.shapes.pad_multiple):
-            notes.append("the lengths are all rounded: taken for widths of batches, with shorter rows in them")
-    return list(dict.fromkeys(notes))
+    return notes
+
+
+def _open_lengths(run: RunSpec, given: Lengths) -> Iterator[str]:
+    yield from given.assumptions
+    yield from _labels(run, given)
+    if run.shapes.packing_fill == "full" and lists_widths(given.tokens, run.shapes.pad_multiple):
+        yield "the lengths are all rounded: taken for widths of batches, with shorter rows in them"
 
 
 def _labels(run: RunSpec, lengths: Lengths) -> Iterator[str]:

@@ -5,7 +5,7 @@ The Subject asks here. This module is loaded with the first question, because it
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from vramwise.errors import VramwiseError
 from vramwise.types import ModelSpec, RunSpec, Schedule
@@ -53,9 +53,8 @@ class Predictions:
                 simulations=self.simulations,
                 on_card=on_card,
             )
-            if self.data.notes:
-                prediction = replace(prediction, assumptions=(*prediction.assumptions, *self.data.notes))
-            self.made[key] = (prediction, (lengths, eval_lengths))  # kept, so that their ids stay theirs
+            # The lengths are kept, so that their ids stay theirs.
+            self.made[key] = (prediction.assuming(*self.data.notes), (lengths, eval_lengths))
         return self.made[key][0]
 
     def speed(self) -> Speed | None:

@@ -13,7 +13,6 @@ class Known(NamedTuple):
 
     cause: str
     sentence: str
-    rule: str | None
     confidence: float = 0.95
 
 
@@ -25,144 +24,114 @@ _FP16 = "trainable weights are fp16 under the fp16 gradient scaler, which takes 
 _OPERANDS = "operands of two dtypes met ({left} and {right}): parts of the model differ, and no autocast joins them"
 
 KNOWN = {
-    "unscale-fp16": Known("fp16-trainable-weights", _FP16, "fp16-full-finetune"),
+    "unscale-fp16": Known("fp16-trainable-weights", _FP16),
     "unscale-bf16": Known(
         "fp16-scaler-bf16-weights",
         "fp16 is on, but the trainable weights are bf16: the gradient scaler does not take bf16 gradients",
-        "bf16-left-off",
     ),
-    "mixed-operands": Known("mixed-operands", _OPERANDS, "fp16-full-finetune", 0.92),
+    "mixed-operands": Known("mixed-operands", _OPERANDS, 0.92),
     "numpy-bf16": Known(
-        "dtype-not-implemented", "a bf16 tensor was given to numpy, which has no bf16: convert it with .float()", None
+        "dtype-not-implemented", "a bf16 tensor was given to numpy, which has no bf16: convert it with .float()"
     ),
     "fp16-overflow": Known(
-        "fp16-overflow", "values or gradients left the range of fp16 (65504), at any loss scale", "bf16-left-off", 0.9
+        "fp16-overflow", "values or gradients left the range of fp16 (65504), at any loss scale", 0.9
     ),
     "flash-dtype": Known(
         "flash-needs-half",
         "FlashAttention got fp32 queries, keys and values: norms or embeddings are in fp32",
-        "fp32-embeddings",
     ),
     "flash-dtype-or-card": Known(
         "flash-needs-half",
         "FlashAttention takes fp16, and bf16 from Ampere on: it got another dtype, or bf16 on an older card",
-        "fp32-embeddings",
         0.85,
     ),
     "vllm-share": Known(
         "vllm-share",
         "vLLM was to take {share} of the card ({wanted} GiB), and {free} of its {total} GiB were free when it started",
-        None,
     ),
     "vllm-cache": Known(
         "vllm-cache",
         "beside the model, vLLM's share of the card leaves no room for a cache of its longest sequence",
-        None,
     ),
     "nccl-timeout": Known(
         "nccl-timeout",
         "a collective ({op}) timed out: one rank came late or had ended, and its own lines say why; no matter of VRAM",
-        None,
         0.7,
     ),
-    "flash-card": Known("flash-card", "this card is too old for FlashAttention 2", "attention-unsupported-card"),
-    "bf16-unsupported": Known(
-        "bf16-unsupported", "bf16 (or tf32) was asked of a card that has none", "bf16-unsupported"
-    ),
+    "flash-card": Known("flash-card", "this card is too old for FlashAttention 2"),
+    "bf16-unsupported": Known("bf16-unsupported", "bf16 (or tf32) was asked of a card that has none"),
     "fsdp-mixed-dtypes": Known(
         "fsdp-mixed-dtypes",
         "FSDP1 flattens the parameters of a block into one, but they are of two dtypes ({left} and {right})",
-        "fsdp1-deprecated",
     ),
     "fsdp2-mixed-dtypes": Known(
         "fsdp-mixed-dtypes",
         "FSDP2 shards the parameters of a block together, but they are of two dtypes ({left} and {right})",
-        None,
     ),
     "fsdp-mixed-frozen": Known(
         "fsdp-mixed-frozen",
         "FSDP1 flattens frozen and trainable parameters into one, which cannot be",
-        "fsdp1-deprecated",
     ),
     "fp8-alignment": Known(
         "fp8-alignment",
         "fp8 needs token counts that divide by {divisor}, and a batch was of shape {shape}",
-        "fp8-length-not-divisible",
     ),
     "auto-batch-exhausted": Known(
         "auto-batch-exhausted",
         "auto_find_batch_size shrank the training batch to nothing: what did not fit was something else, often an eval",
-        "auto-find-batch-size",
         0.93,
     ),
     "offload-tracker": Known(
         "offload-tracker",
         "streamed activation offloading lost track of a tensor in the backward pass",
-        "offloading-of-recomputed",
     ),
     "optimizer-unhandled": Known(
         "optimizer-unhandled",
         "optimizer '{optimizer}' passes the config's checks, but no trainer code makes it",
-        "optimizer-unhandled",
         0.98,
     ),
     "paged-unsupported": Known(
         "paged-unsupported",
         "a paged optimizer needs managed memory, which this machine does not offer (WSL, vGPU, MIG)",
-        None,
         0.9,
     ),
     "bnb-8bit-save": Known(
         "bnb-8bit-save",
         "saving an 8-bit model rebuilds a second copy of each weight on the GPU in this bitsandbytes (before 0.39)",
-        None,
         0.85,
     ),
     "kernel-shared-memory": Known(
         "kernel-shared-memory",
         "a Triton kernel wants {required} bytes of shared memory and this card has {limit}: no matter of VRAM",
-        None,
     ),
     "does-not-fit": Known(
         "load",
         "the quantised model does not fit the GPU: parts were to go to the CPU or the disk, where they cannot run",
-        None,
         0.93,
     ),
     "absurd-size": Known(
         "absurd-size",
         "more than 2⁶⁰ bytes were asked for: no lack of memory but a wrong size, such as one that another rank sent",
-        None,
         0.9,
     ),
-    "nccl-shm": Known("host-shared-memory", "NCCL found /dev/shm too small: no matter of VRAM", None, 0.9),
+    "nccl-shm": Known("host-shared-memory", "NCCL found /dev/shm too small: no matter of VRAM", 0.9),
     "host-killed": Known(
         "host-memory",
         "the process was killed from outside (SIGKILL), as the kernel does when host memory runs out",
-        "prefetch-host-memory",
         0.8,
     ),
-    "host-oom-killer": Known(
-        "host-memory", "host memory ran out and the kernel killed the process", "prefetch-host-memory", 0.97
-    ),
-    "host-worker-killed": Known(
-        "host-memory", "a data loader worker was killed: host memory ran out", "prefetch-host-memory", 0.93
-    ),
+    "host-oom-killer": Known("host-memory", "host memory ran out and the kernel killed the process", 0.97),
+    "host-worker-killed": Known("host-memory", "a data loader worker was killed: host memory ran out", 0.93),
     "host-worker-died": Known(
         "host-memory",
         "a process that prepared the dataset died without a word, as when host memory runs out",
-        "prefetch-host-memory",
         0.7,
     ),
     "host-bus-error": Known(
-        "host-shared-memory", "the process died of SIGBUS (−7), as when shared memory (/dev/shm) is full", None, 0.65
+        "host-shared-memory", "the process died of SIGBUS (−7), as when shared memory (/dev/shm) is full", 0.65
     ),
-    "host-allocation": Known(
-        "host-memory", "an allocation of host memory failed: no matter of VRAM", "prefetch-host-memory", 0.93
-    ),
-    "host-shared-memory": Known(
-        "host-shared-memory", "data loader workers ran out of shared memory (/dev/shm)", None, 0.93
-    ),
+    "host-allocation": Known("host-memory", "an allocation of host memory failed: no matter of VRAM", 0.93),
+    "host-shared-memory": Known("host-shared-memory", "data loader workers ran out of shared memory (/dev/shm)", 0.93),
 }
 
 
@@ -180,10 +149,14 @@ def known_cause(case: Case) -> Cause | None:
     sentence = known.sentence.format(**details).replace(" (? and ?)", "").replace(" (?)", "")
     if symptom.kind == "fp8-alignment" and details["shape"] == "?":
         sentence = sentence.partition(", and a batch")[0]
-    rule = known.rule
-    if symptom.kind == "mixed-operands" and "half" not in f"{details['left']} {details['right']}".lower():
-        rule = None  # no fp16 in it
-    return Cause(id=known.cause, sentence=sentence, confidence=known.confidence, rule=rule, quotes=(symptom.quote,))
+    without_fp16 = symptom.kind == "mixed-operands" and "half" not in f"{details['left']} {details['right']}".lower()
+    return Cause(
+        id=known.cause,
+        sentence=sentence,
+        confidence=known.confidence,
+        has_rule=symptom.kind != "fsdp2-mixed-dtypes" and not without_fp16,
+        quotes=(symptom.quote,),
+    )
 
 
 def _recompute(case: Case) -> Cause:
@@ -195,7 +168,6 @@ def _recompute(case: Case) -> Cause:
             id="recompute-freed-weights",
             sentence="ZeRO-3 had freed the weights when non-reentrant checkpointing recomputed with them (shape [0])",
             confidence=0.95,
-            rule="nonreentrant-qlora-zero3",
             quotes=(case.symptom.quote,),
         )
     before = details.get("saved_shape", "?")
@@ -222,7 +194,6 @@ def _recompute(case: Case) -> Cause:
         sentence=f"the recomputed forward ran in another dtype than the first ({saved}, then {again}): "
         "autocast differed between them",
         confidence=0.93,
-        rule="nonreentrant-qlora-zero3",
         quotes=(case.symptom.quote,),
     )
 

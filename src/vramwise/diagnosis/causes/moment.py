@@ -62,7 +62,6 @@ def evaluation(case: Case) -> Iterator[Cause]:
             sentence="the first step after an evaluation found the cache full of blocks in the evaluation's shapes",
             confidence=0.84,
             evidence=tuple(filter(None, ["no step was completed since the last evaluation", sizes])),
-            rule="eval-batch-differs",
         )
 
 
@@ -94,7 +93,6 @@ def _in_evaluation(case: Case, sizes: str) -> Cause:
         sentence=sentence,
         confidence=confidence,
         evidence=tuple(evidence),
-        rule="eval-batch-differs",
     )
 
 
@@ -108,7 +106,6 @@ def saving(case: Case) -> Iterator[Cause]:
             sentence=f"saving gathered unsharded parameters on the GPU ({name} could not be copied)",
             confidence=0.96,
             evidence=("FSDP's full state dict clones every parameter, unsharded, on the GPU",),
-            rule="full-state-dict-gather",
         )
     elif symptom.phase == "save":
         files = " ".join(frame.file for frame in symptom.frames)
@@ -122,7 +119,7 @@ def saving(case: Case) -> Iterator[Cause]:
             sentence="writing the checkpoint needed a second copy of the parameters on the GPU",
             confidence=0.88 if sharded else 0.78,
             evidence=("the traceback is in saving", *case.arithmetic("parameter")),
-            rule="full-state-dict-gather" if sharded else None,
+            has_rule=sharded,
         )
     elif symptom.after == "save" and case.in_step:
         yield Cause(
@@ -130,7 +127,6 @@ def saving(case: Case) -> Iterator[Cause]:
             sentence="the first step after a checkpoint failed: saving left the cache in other shapes",
             confidence=0.55,
             evidence=("no step was completed since the last checkpoint",),
-            rule="allocator-not-expandable",
         )
 
 
@@ -208,5 +204,4 @@ def long_tail(case: Case) -> Iterator[Cause]:
         sentence="a batch longer than those before it needed more than they did",
         confidence=confidence,
         evidence=tuple(evidence),
-        rule="unpadded-sequences",
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 
 from vramwise.diagnosis.case import Case
 from vramwise.diagnosis.causes.known import known_cause
@@ -15,6 +16,7 @@ from vramwise.diagnosis.causes.precedence import in_order
 from vramwise.diagnosis.causes.witnesses import WITNESSES
 from vramwise.diagnosis.evidence import Cause, Symptom
 from vramwise.diagnosis.read.phases import in_loss
+from vramwise.trainers.rulebook import all_rules
 from vramwise.units import readable
 
 OUT_OF_MEMORY = frozenset(
@@ -63,7 +65,17 @@ def rank_causes(case: Case) -> list[Cause]:
         causes += [_with_ghost(case, cause) for witness in WITNESSES for cause in witness(case)]
     said = (case.symptom.quote,) if case.symptom.quote.line else ()
     causes = [replace(cause, quotes=cause.quotes or said) for cause in causes if cause.confidence >= _LEAST]
-    return _unconfirmed(case, in_order(case, causes)[:_MOST_CAUSES])
+    return [_with_rule(cause) for cause in _unconfirmed(case, in_order(case, causes)[:_MOST_CAUSES])]
+
+
+def _with_rule(cause: Cause) -> Cause:
+    """The cause with the id of the rule that explains it, if there is one."""
+    return replace(cause, rule=_rules_by_cause().get(cause.id)) if cause.has_rule else cause
+
+
+@cache
+def _rules_by_cause() -> dict[str, str]:
+    return {cause: rule.id for rule in all_rules() for cause in rule.explains}
 
 
 def _unconfirmed(case: Case, causes: list[Cause]) -> list[Cause]:

@@ -38,7 +38,6 @@ def logits(case: Case) -> Iterator[Cause]:
         sentence="the logits of one micro-batch, tokens × vocabulary, did not fit beside the model",
         confidence=confidence,
         evidence=tuple(evidence),
-        rule="chunked-loss-holds-logits",
     )
 
 
@@ -60,7 +59,6 @@ def eager_attention(case: Case) -> Iterator[Cause]:
         sentence="eager attention writes out all scores, batch × heads × length², and they did not fit",
         confidence=confidence,
         evidence=tuple(evidence),
-        rule="eager-attention-quadratic",
     )
 
 

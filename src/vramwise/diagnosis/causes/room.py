@@ -80,7 +80,6 @@ def fragmentation(case: Case) -> Iterator[Cause]:
             sentence=f"{readable(unallocated)} reserved lay in pieces too small for a request of {readable(requested)}",
             confidence=confidence,
             evidence=(*evidence, *more),
-            rule="allocator-not-expandable",
         )
 
 
@@ -117,7 +116,6 @@ def _async_pool(case: Case) -> Iterator[Cause]:
                 f"limit {readable(total)}, allocated {readable(allocated)}, free {readable(free)}: "
                 f"{readable(stuck)} unaccounted for",
             ),
-            rule="allocator-not-expandable",
         )
 
 
@@ -220,6 +218,7 @@ def outside_torch(case: Case) -> Iterator[Cause]:
             id="host-memory",
             sentence="the driver could not pin so much host memory: no matter of VRAM",
             confidence=0.85,
+            has_rule=False,
             evidence=("the traceback ends in pinning host memory",),
         )
         return

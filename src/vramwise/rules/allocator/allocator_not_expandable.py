@@ -24,6 +24,7 @@ _OFF = "expandable segments are off and cached blocks fragment"
 
 @rule(
     id="allocator-not-expandable",
+    explains={"after-save", "fragmentation"},
     severity=Severity.WARNING,
     costs_memory=True,
     figured="yes",

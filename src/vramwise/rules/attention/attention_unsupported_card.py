@@ -24,6 +24,7 @@ _OLDEST = {
 
 @rule(
     id="attention-unsupported-card",
+    explains={"flash-card"},
     severity=Severity.ERROR,
     also=(Severity.WARNING,),
     topic="attention",

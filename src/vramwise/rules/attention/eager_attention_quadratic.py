@@ -18,6 +18,7 @@ _NEEDS_EAGER = re.compile(r"gemma[-_]?2(?![b\d])|gpt[-_]?oss|deepseek[-_]?v4", r
 
 @rule(
     id="eager-attention-quadratic",
+    explains={"eager-attention"},
     severity=Severity.WARNING,
     costs_memory=True,
     topic="attention",

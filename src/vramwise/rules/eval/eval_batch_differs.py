@@ -12,6 +12,7 @@ from vramwise.variants import changes
 
 @rule(
     id="eval-batch-differs",
+    explains={"after-eval", "eval-batch"},
     severity=Severity.WARNING,
     costs_memory=True,
     figured="yes",

@@ -11,6 +11,7 @@ from vramwise.types import RunSpec, Severity
 
 @rule(
     id="chunked-loss-holds-logits",
+    explains={"logits"},
     severity=Severity.INFO,
     topic="loss",
     bad="base_model: meta-llama/Llama-3.2-1B\nsequence_len: 4096\nmicro_batch_size: 2\nchunked_cross_entropy: true\n",

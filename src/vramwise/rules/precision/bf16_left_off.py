@@ -12,6 +12,7 @@ from vramwise.variants import changes
 
 @rule(
     id="bf16-left-off",
+    explains={"fp16-scaler-bf16-weights", "fp16-overflow"},
     severity=Severity.INFO,
     topic="precision",
     needs={"gpu"},

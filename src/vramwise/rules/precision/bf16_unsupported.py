@@ -12,6 +12,7 @@ from vramwise.variants import changes
 
 @rule(
     id="bf16-unsupported",
+    explains={"bf16-unsupported"},
     severity=Severity.WARNING,
     topic="precision",
     needs={"gpu"},

@@ -18,6 +18,7 @@ _PLAIN_SCALER = ("none", "ddp", "fsdp2")
 
 @rule(
     id="fp16-full-finetune",
+    explains={"fp16-trainable-weights", "mixed-operands"},
     severity=Severity.ERROR,
     also=(Severity.WARNING,),
     topic="precision",

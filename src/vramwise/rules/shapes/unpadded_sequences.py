@@ -16,6 +16,7 @@ _NEIGHBOURS = ("sequence_len", "sample_packing", "micro_batch_size")
 
 @rule(
     id="unpadded-sequences",
+    explains={"long-tail"},
     severity=Severity.WARNING,
     costs_memory=True,
     figured="fixed segments",

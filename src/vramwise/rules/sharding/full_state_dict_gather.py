@@ -12,6 +12,7 @@ from vramwise.variants import changes
 
 @rule(
     id="full-state-dict-gather",
+    explains={"save-gather"},
     severity=Severity.INFO,
     topic="sharding",
     bad="base_model: meta-llama/Llama-3.2-1B\nfsdp_version: 2\nfsdp_config:\n  state_dict_type: FULL_STATE_DICT\n",

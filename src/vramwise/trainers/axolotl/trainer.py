@@ -21,6 +21,7 @@ class Axolotl:
     name = "axolotl"
     package = "axolotl"
     title = "Axolotl"
+    own_setting = "micro_batch_size"  # that logs print under this name for no other trainer
 
     def recognises(self, values: Mapping[Any, Any]) -> bool:
         """By words that no other tool writes, or a base model with something to train it by."""

@@ -24,6 +24,7 @@ _AUDIO = re.compile(r"voxtral|whisper|audio|parakeet|moonshine|granite-?speech",
 
 @rule(
     id="prefetch-host-memory",
+    explains={"host-memory"},
     severity=Severity.WARNING,
     also=(Severity.INFO,),
     topic="host",

@@ -16,6 +16,7 @@ _NO_ATTENTION = re.compile(r"(?<![a-z])(falcon[-_]?)?(mamba|rwkv)", re.IGNORECAS
 
 @rule(
     id="fp32-embeddings",
+    explains={"flash-needs-half"},
     severity=Severity.WARNING,
     costs_memory=True,
     moot_when_embedded=True,

@@ -11,6 +11,7 @@ from vramwise.types import Fix, RunSpec, Severity
 
 @rule(
     id="fp8-length-not-divisible",
+    explains={"fp8-alignment"},
     severity=Severity.WARNING,
     topic="precision",
     bad="fp8: true\ntorch_compile: true\nmicro_batch_size: 1\nsequence_len: 2048\npad_to_sequence_len: false\n",

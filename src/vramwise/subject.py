@@ -26,14 +26,13 @@ from vramwise.trainers.base import SideFiles, Trainer
 from vramwise.trainers.recognise import NOBODYS, Foreign, recognise, unreadable_as
 from vramwise.trainers.registry import running, trainer_named
 from vramwise.types import Document, GpuSpec, ModelSpec, RunSpec, Target
-from vramwise.variants.effort import Effort
+from vramwise.variants.duration import Duration, duration
+from vramwise.variants.effort import SAMPLE, Effort
 from vramwise.variants.lengths import NO_DATA, Data, Lengths
 from vramwise.variants.simulations import Simulations
 
 if TYPE_CHECKING:
-    from vramwise.variants.duration import Duration
     from vramwise.variants.prediction import Prediction
-    from vramwise.variants.predictions import Predictions
     from vramwise.variants.speed import Speed
 
 TEXT = "<text>"
@@ -103,27 +102,49 @@ class Subject:
 
         Without `on_card` what becomes of a run that would reserve more than there is stays open.
         """
-        return self._predictions().prediction(
-            lengths=lengths, eval_lengths=eval_lengths, steps=steps, limit_bytes=limit_bytes, on_card=on_card
-        )
+        if self.model is None:
+            raise VramwiseError(self.model_missing)
+        # Late: it loads the ghost run and the allocator, which `check` without a card never asks.
+        from vramwise.variants.prediction import predict_run
+
+        lengths = self.data.train if lengths is None else lengths
+        eval_lengths = self.data.evaluation if eval_lengths is None else eval_lengths
+        key = (id(lengths), id(eval_lengths), steps, limit_bytes, on_card)
+        if key not in self._memo:
+            self.effort.spend(SAMPLE * self.data.samples)
+            prediction = predict_run(
+                self.run,
+                self.model,
+                lengths=lengths,
+                eval_lengths=eval_lengths,
+                steps=steps,
+                limit_bytes=limit_bytes,
+                simulations=self._simulations,
+                on_card=on_card,
+            )
+            # The lengths are kept, so that their ids stay theirs.
+            self._memo[key] = (prediction.assuming(*self.data.notes), (lengths, eval_lengths))
+        return self._memo[key][0]
 
     def speed(self) -> Speed | None:
         """How fast it trains, with the batches of its data; None where that is not known, or a step is too large."""
-        return None if self.model is None else self._predictions().speed()
+        if self.model is None:
+            return None
+        # Late: `check` and `fix` ask for memory alone.
+        from vramwise.variants.batches import train_shapes
+        from vramwise.variants.speed import speed_of
+
+        lengths = self.data.train
+        shapes = train_shapes(self.run, lengths) if lengths else ()
+        self.effort.spend(SAMPLE * self.data.samples)
+        try:
+            return speed_of(self.run, self.model, shapes, effort=self.effort)
+        except VramwiseError:
+            return None
 
     def duration(self, speed: Speed) -> Duration | None:
         """How long all of the training takes; None where the config names neither its steps nor data that is here."""
-        return self._predictions().duration(self.trainer.schedule(self.document), speed)
-
-    def _predictions(self) -> Predictions:
-        if self.model is None:
-            raise VramwiseError(self.model_missing)
-        # Late: it loads the ghost run and the allocator, which a check without a card never asks.
-        from vramwise.variants.predictions import Predictions
-
-        return Predictions(
-            run=self.run, model=self.model, data=self.data, simulations=self._simulations, made=self._memo
-        )
+        return duration(self.run, self.trainer.schedule(self.document), self.data.train, speed)
 
     def with_data(self, named: str | None = None) -> Subject:
         """The same subject with the lengths of its data: of what is named, else of the config's local files.

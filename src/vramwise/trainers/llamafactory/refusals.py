@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from vramwise.trainers.arguments.refusals import Held, Refusal
+from vramwise.trainers.llamafactory.keys import since, vocabulary
 from vramwise.trainers.llamafactory.resolve.adapter import names
-from vramwise.trainers.llamafactory.words import since, vocabulary
 from vramwise.types import RunSpec
 
 _PROJECTED = ("use_galore", "use_apollo", "use_badam")

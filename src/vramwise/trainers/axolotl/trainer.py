@@ -55,7 +55,7 @@ class Axolotl:
     def resolve(self, document: Document, target: Target, side_files: SideFiles) -> RunSpec:
         """Every field, as this version of Axolotl decides it."""
         from vramwise.trainers.axolotl.resolve import resolve_axolotl
-        from vramwise.trainers.axolotl.values import axolotl_config
+        from vramwise.trainers.axolotl.schema.values import axolotl_config
 
         config = axolotl_config(document, target.stack)
         deepspeed = next((side_files.get(name) for name in self.side_files(document)), None)

@@ -11,11 +11,13 @@ from typing import Any
 
 from vramwise.trainers.axolotl.resolve.adapter import resolve_method
 from vramwise.trainers.axolotl.resolve.allocator import added_variables
-from vramwise.trainers.axolotl.resolve.batch import resolve_batch, resolve_eval, resolve_shapes
+from vramwise.trainers.axolotl.resolve.batch import resolve_batch
+from vramwise.trainers.axolotl.resolve.evaluation import resolve_eval
 from vramwise.trainers.axolotl.resolve.kernels import resolve_varlen
 from vramwise.trainers.axolotl.resolve.objective import resolve_preference
 from vramwise.trainers.axolotl.resolve.precision import resolve_dtypes
 from vramwise.trainers.axolotl.resolve.savings import resolve_memory_savers
+from vramwise.trainers.axolotl.resolve.shapes import resolve_shapes
 from vramwise.trainers.axolotl.resolve.sharding import resolve_sharding
 from vramwise.trainers.axolotl.schema import schema_in
 from vramwise.trainers.fields import Fields, resolved

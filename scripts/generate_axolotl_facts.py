@@ -16,7 +16,7 @@ Adding the next release (half an hour):
 3. Read the difference: `git diff --stat`, then the new `<version before>.json`. Every new optimizer: which group, which
    package? Every removed key: put effect and successor in `DEPRECATED_SINCE`. Every new adapter: which plugin?
 4. Compare the validators (`diff -u` of axolotl/utils/schemas/*.py and integrations/*/args.py). A check that was added:
-   a line in `rules/config/newer_refusals.py` with its version, or a condition `schema_of(run).since("0.22.0")` in the
+   a line in `trainers/axolotl/refusals.py` with its version, or a condition `schema_of(run).since("0.22.0")` in the
    rule that speaks of those keys; one that was dropped: the same condition, the other way round. New "before"
    validators that take other values than the type says: `BY_VALIDATOR`.
 5. Compare what is decided afterwards: utils/config/__init__.py (normalize_config), core/builders/base.py,

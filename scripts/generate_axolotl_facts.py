@@ -20,8 +20,8 @@ Adding the next release (half an hour):
    rule that speaks of those keys; one that was dropped: the same condition, the other way round. New "before"
    validators that take other values than the type says: `BY_VALIDATOR`.
 5. Compare what is decided afterwards: utils/config/__init__.py (normalize_config), core/builders/base.py,
-   loaders/model.py. What changes memory ends in a field of RunSpec, decided by version in trainers/axolotl/batch.py,
-   savers.py, dtypes.py or sharding.py; its reason names the version. One row in the table of docs/axolotl.md.
+   loaders/model.py. What changes memory ends in a field of RunSpec, decided by version in a file of
+   trainers/axolotl/resolve/; its reason names the version. One row in the table of docs/axolotl.md.
 6. Record its verdicts on a folder of configs with `axolotl_verdicts.py` (both cards), name the files in `RECORDED` of
    tests/test_corpus.py and the version in `VERSIONS` of tests/facts/test_axolotl_facts.py, and run the tests: they
    print the table of agreement and name every file on which we differ. A torch that it pins and that facts/torch.py

@@ -34,7 +34,7 @@ class LlamaFactory(ArgumentsTrainer):
 
     def vocabulary(self, document: Document | None, stack: Stack) -> Vocabulary:
         """Its own keys and TrainingArguments'."""
-        from vramwise.trainers.llamafactory.words import vocabulary
+        from vramwise.trainers.llamafactory.keys import vocabulary
 
         return vocabulary(stack)
 
@@ -86,7 +86,7 @@ class LlamaFactory(ArgumentsTrainer):
 
     def releases(self) -> Mapping[str, Mapping[str, str]]:
         """Versions whose facts are known, with the versions they install with."""
-        from vramwise.trainers.llamafactory.words import releases
+        from vramwise.trainers.llamafactory.keys import releases
 
         return releases()
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from vramwise.errors import ConfigError, VramwiseError
 from vramwise.facts.bundled import bundled_json
+from vramwise.trainers.llamafactory.keys import vocabulary
 from vramwise.trainers.llamafactory.resolve.adapter import names
-from vramwise.trainers.llamafactory.words import vocabulary
 from vramwise.training.embedded.arguments import Check, against, engine_values, unhonoured, value_checks, words_of
 from vramwise.training.embedded.dataset_info import INFO, blocks_of, dataset_problems
 from vramwise.types import RunSpec

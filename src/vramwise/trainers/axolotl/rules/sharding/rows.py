@@ -6,8 +6,8 @@ from functools import partial
 
 from vramwise.rules.base import delete_key, insert_key, safe, set_key, unsafe
 from vramwise.rules.rows import Case, row
-from vramwise.trainers.axolotl.remedies import PREFERENCE_TRAINING, choose_fsdp_version, written_key
 from vramwise.trainers.axolotl.schema import schema_of
+from vramwise.trainers.axolotl.spell.edits import PREFERENCE_TRAINING, choose_fsdp_version, written_key
 from vramwise.types import Fix, RunSpec, Severity
 from vramwise.variants import changes
 

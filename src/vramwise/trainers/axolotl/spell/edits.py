@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from vramwise.rules.base import insert_key, set_key
+from vramwise.trainers.spelling import KWARGS, placed, reentrant, speller_by_key
 from vramwise.types import Edit, RunSpec, join_key
 
 PREFERENCE_TRAINING = ("dpo", "kto", "orpo", "ipo")
-_KWARGS = "gradient_checkpointing_kwargs"
 _RELATED = ("micro_batch_size", "gradient_accumulation_steps", "sequence_len", "optimizer", "base_model")
 # What a new line is best written below, where the general list has nothing closer.
 _BESIDE = {
@@ -33,10 +35,11 @@ def written_key(run: RunSpec, key: str) -> str:
 
 def put(run: RunSpec, key: str, value: object) -> Edit:
     """Set the key as the file spells it, or insert it beside a related one."""
-    if key in run.config:
-        return set_key(written_key(run, key), value)
-    related = (*_BESIDE.get(key, ()), *_RELATED)
-    return insert_key(key, value, beside=next((name for name in related if name in run.config), "base_model"))
+    return placed(run, key, value, (*_BESIDE.get(key, ()), *_RELATED), "base_model")
+
+
+# The speller of a setting that has a key of its own.
+by_key = partial(speller_by_key, put)
 
 
 def choose_fsdp_version(run: RunSpec, version: int) -> Edit:
@@ -49,10 +52,5 @@ def choose_fsdp_version(run: RunSpec, version: int) -> Edit:
 
 def choose_reentrant(run: RunSpec, value: bool) -> Edit:
     """Write `gradient_checkpointing_kwargs.use_reentrant`, making the block where there is none."""
-    key = f"{_KWARGS}.use_reentrant"
-    if key in run.config:
-        return set_key(key, value)
-    block = run.config.get(_KWARGS)
-    if block:
-        return insert_key(key, value, beside=f"{_KWARGS}.{next(iter(block))}")
-    return insert_key(_KWARGS, {"use_reentrant": value}, beside="gradient_checkpointing")
+    block = insert_key(KWARGS, {"use_reentrant": value}, beside="gradient_checkpointing")
+    return reentrant(run, value, block)

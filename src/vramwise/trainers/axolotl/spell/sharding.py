@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from vramwise.rules.base import delete_key, insert_key, set_key
-from vramwise.trainers.axolotl.remedies import PREFERENCE_TRAINING, choose_fsdp_version, put, written_key
-from vramwise.trainers.axolotl.spellers.base import Speller
+from vramwise.trainers.axolotl.spell.edits import PREFERENCE_TRAINING, choose_fsdp_version, put, written_key
+from vramwise.trainers.spelling import Speller
 from vramwise.types import Edit, RunSpec
 
 _SYNCED = {"gradient_accumulation_kwargs": {"sync_each_batch": True}}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from vramwise.rules.base import delete_key, insert_key, set_key
-from vramwise.trainers.axolotl.remedies import put
 from vramwise.trainers.axolotl.schema import schema_of
-from vramwise.trainers.axolotl.spellers.base import Speller, by_key
+from vramwise.trainers.axolotl.spell.edits import by_key, put
+from vramwise.trainers.spelling import Speller
 from vramwise.types import Edit, RunSpec
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from vramwise.rules.base import delete_key, insert_key, set_key
-from vramwise.trainers.axolotl.remedies import put
 from vramwise.trainers.axolotl.resolve.lora_kernels import LINEAR_KERNELS, attention_unknown, model_refused
-from vramwise.trainers.axolotl.spellers.base import Speller, by_key
+from vramwise.trainers.axolotl.spell.edits import by_key, put
+from vramwise.trainers.spelling import Speller, tf32
 from vramwise.types import Edit, RunSpec
 
 _FP8 = ("fp8", "fp8_config", "fp8_enable_fsdp_float8_all_gather")
@@ -87,10 +87,6 @@ def _by_card(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     return (*edits, *(delete_key(key) for key in dropped)) or None
 
 
-def _tf32(run: RunSpec, value: Any) -> tuple[Edit, ...]:
-    return (set_key("tf32", value),) if run.config.get("tf32") else ()
-
-
 SPELLERS: dict[str, Speller] = {
     "adapter": _adapter,
     "lora_r": _of_adapter("lora_r", "adapter"),
@@ -102,5 +98,5 @@ SPELLERS: dict[str, Speller] = {
     "optimizer": by_key("optimizer"),
     "precision": _precision,
     "precision_by_card": _by_card,
-    "tf32": _tf32,
+    "tf32": tf32,
 }

@@ -6,11 +6,11 @@ from typing import Any
 
 from vramwise.rules.base import delete_key, insert_key, set_key
 from vramwise.trainers.axolotl.plugins import CUT_CROSS_ENTROPY, LIGER, list_plugin, listed_plugins
-from vramwise.trainers.axolotl.remedies import put
 from vramwise.trainers.axolotl.resolve.kernels import LEGACY_FLAGS
 from vramwise.trainers.axolotl.resolve.lora_kernels import KERNELS, LINEAR_KERNELS, kernels_work
 from vramwise.trainers.axolotl.schema import schema_of
-from vramwise.trainers.axolotl.spellers.base import Speller
+from vramwise.trainers.axolotl.spell.edits import put
+from vramwise.trainers.spelling import Speller
 from vramwise.types import Edit, RunSpec
 
 _FUSED, _CHUNKED = "liger_fused_linear_cross_entropy", "chunked_cross_entropy"

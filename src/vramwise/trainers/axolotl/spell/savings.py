@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from vramwise.rules.base import set_key
-from vramwise.trainers.axolotl.remedies import choose_reentrant, put
-from vramwise.trainers.axolotl.spellers.base import Speller, by_key
+from vramwise.trainers.axolotl.spell.edits import by_key, choose_reentrant, put
+from vramwise.trainers.spelling import Speller
 from vramwise.types import Edit, RunSpec
 
 _KEY, _OFFLOAD = "gradient_checkpointing", "activation_offloading"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from statistics import median
 
-from vramwise.facts.bundled import bundled_json
+from vramwise.bundled import bundled_json
 
 # So many of the closest runs say what is to be expected; further ones only for features that none of these has.
 _CLOSEST = 3
@@ -103,7 +103,7 @@ class ExpectedError:
 @cache
 def record() -> tuple[tuple[Recorded, ...], str]:
     """Every measured run that ships with this version, and what they are."""
-    stored = bundled_json("accuracy.json")
+    stored = bundled_json("facts/accuracy.json")
     words = [(kind, phrase) for kind, phrase in stored["features"]]
     runs = [
         Recorded(

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from vramwise.budget import limits, parse_json, read_file
+from vramwise.bundled import bundled_json
 from vramwise.errors import VramwiseError
-from vramwise.facts.bundled import bundled_json
 from vramwise.facts.hub import HubSilent, fetched, is_hub_id, kept
 from vramwise.facts.model_config import model_from_config
 from vramwise.facts.model_names import Unclear, carried
@@ -129,7 +129,7 @@ def catalogue_shapes() -> list[Mapping[str, Any]]:
 
 @cache
 def _shapes() -> list[Mapping[str, Any]]:
-    shapes: list[Mapping[str, Any]] = bundled_json("models.json")["shapes"]
+    shapes: list[Mapping[str, Any]] = bundled_json("facts/models.json")["shapes"]
     return shapes
 
 

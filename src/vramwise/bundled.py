@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def bundled_json(name: str, beside: str = __file__) -> Any:
-    """The content of a file beside a module of ours (`__file__`), by default beside this one."""
+    """The content of a file beside a module of ours (`__file__`), by default in the package's own folder."""
     loader = cast("ResourceLoader", __spec__.loader)
     return json.loads(loader.get_data(str(PurePath(beside).parent / name)))
 

@@ -46,7 +46,7 @@ def test_every_rule_a_cause_names_exists():
     from vramwise.diagnosis.causes import room as room_causes
 
     ids = {rule.id for rule in all_rules()}
-    named = {known.rule for known in known_causes.KNOWN.values() if known.rule}
+    named = {known.rule for known in known_causes._known().values() if known.rule}
     source = "".join(inspect.getsource(module) for module in (moment_causes, request_causes, room_causes))
     named |= {part.split('"')[0] for part in source.split('rule="')[1:]}
     assert named
@@ -54,8 +54,18 @@ def test_every_rule_a_cause_names_exists():
 
 
 def test_a_remedy_for_every_cause():
-    from vramwise.diagnosis import advice
+    from vramwise.diagnosis import remedies
     from vramwise.diagnosis.causes import known as known_causes
 
-    offered = set(advice.BUILDERS) | set(advice.COMMANDS)
-    assert {known.cause for known in known_causes.KNOWN.values()} <= offered
+    causes = {known.cause for known in known_causes._known().values()}
+    assert [cause for cause in causes if not remedies.changes_for(cause) and not remedies.advice_for(cause)] == []
+
+
+def test_every_change_of_a_cause_is_listed_and_built():
+    from vramwise.diagnosis import remedies
+    from vramwise.variants import changes
+
+    stored = remedies._stored()
+    named = {name for cause in stored["causes"].values() for name in cause.get("changes", ())}
+    assert named <= set(stored["changes"])
+    assert [name for name in named if not callable(getattr(changes, stored["changes"][name]["change"]))] == []

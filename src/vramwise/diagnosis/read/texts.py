@@ -1,14 +1,16 @@
-"""What a failure text is: a pattern, the kind of failure it reports, and words that are quick to look for.
+"""The texts of failures (`failures.txt`): a pattern, the kind of failure it reports, and a word that is quick to find.
 
-The tables are in `oom_texts`, `dtype_texts` and `host_texts`; how a text becomes a cause is not known here.
+How a text becomes a cause is not known here.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import cache
 from typing import NamedTuple
 
+from vramwise.bundled import bundled_text
 from vramwise.diagnosis.read.prefixes import reports
 
 
@@ -29,14 +31,17 @@ class Found(NamedTuple):
     details: dict[str, str]
 
 
-def failure(kind: str, word: str, pattern: str | None = None, *, anywhere: bool = False) -> FailureText:
-    """A failure text; without a pattern the word itself is the text."""
-    return FailureText(kind, word, re.compile(pattern or re.escape(word)), anywhere)
+@cache
+def failure_texts() -> tuple[FailureText, ...]:
+    """Every text that is known, in the file's order; a row without a pattern has its word for one."""
+    rows = [line.split("\t") for line in bundled_text("failures.txt", __file__).splitlines() if line]
+    texts = [(*row, re.escape(row[2]))[:4] for row in rows if not row[0].startswith("#")]
+    return tuple(FailureText(kind, word, re.compile(text), where == "anywhere") for kind, where, word, text in texts)
 
 
-def find_failures(text: str, table: Sequence[FailureText]) -> Iterator[Found]:
-    """The failures that a line reports, in the table's order."""
-    for entry in table:
+def find_failures(text: str) -> Iterator[Found]:
+    """The failures that a line reports, in the file's order."""
+    for entry in failure_texts():
         if entry.word not in text:
             continue
         match = entry.pattern.search(text)

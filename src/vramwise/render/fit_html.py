@@ -6,7 +6,6 @@ from pathlib import PurePath
 
 from vramwise.render import fit_words as words
 from vramwise.render.fit_text import diff_lines, next_lines, price, rests_on, variants
-from vramwise.render.frontier import STYLE as _DRAWING
 from vramwise.render.frontier import frontier
 from vramwise.render.html.markup import Markup, element, together
 from vramwise.render.html.plain import plain_page
@@ -19,21 +18,6 @@ from vramwise.variants.attempt import Attempt
 from vramwise.variants.search.result import Candidate, Fit
 from vramwise.verbs.fitting.report import FitReport
 
-STYLE = (
-    _DRAWING
-    + """
-main > .card, main > .halves { margin-bottom: 16px; }
-.halves > #changes, .halves > #why { margin-bottom: 0; }
-.halves:has(> :only-child) { display: block; }
-#variants tbody th { min-width: 14em; }
-#variants tr.best > * { font-weight: 600; }
-ins, del { text-decoration: none; display: inline-block; min-width: 100%; }
-ins { color: var(--good); background: var(--good-soft); }
-del { color: var(--bad); background: var(--bad-soft); }
-.next code { display: block; padding: 8px 10px; background: var(--soft); border-radius: 6px; margin: 6px 0; }
-"""
-)
-
 
 def fit_page(report: FitReport) -> str:
     """The whole page; it needs no script and no network."""
@@ -43,7 +27,7 @@ def fit_page(report: FitReport) -> str:
     title = f"{name}: what fits {target.name}" if target else f"{name}: what fits"
     state = {"fits": "good", "tight": "open", "does_not_fit": "bad"}[words.kind(fit)]
     top = header(title, [words.answer(fit, report.asked), *words.reasons(report)], "", "", state)
-    return plain_page(title, STYLE, together(top, fit_body(report)))
+    return plain_page(title, together(top, fit_body(report)), "fit.css")
 
 
 def fit_body(report: FitReport) -> Markup:

@@ -45,7 +45,7 @@ def build(name: str, subject: Subject | None, trainer: Trainer) -> Remedy | None
     if subject is None:
         return Remedy(title=row["title"], keys=trainer.words(name))
     wanted: Change | None = getattr(changes, row["change"])(subject.run)
-    spelling = wanted and subject.trainer.spell(subject.run, wanted)
+    spelling = None if wanted is None else subject.trainer.spell(subject.run, wanted)
     if wanted is None or spelling is None or not spelling.edits:
         return None
     fix = Fix(title=wanted.title, safe=wanted.safe, edits=spelling.edits, change=wanted)

@@ -20,6 +20,7 @@ from vramwise.types import ModelSpec
 
 __all__ = ["Family", "all_families", "all_model_types", "block_of", "family_of", "find_type", "layout_of"]
 
+_LAYOUT_CODE = ("block", "by_layer", "after")  # what an entry names as `module.function`
 # For a model_type that no family lists: read as llama, with nothing assumed about sizes.
 _UNKNOWN_DEFAULTS = {"hidden_act": "silu", "tie_word_embeddings": False}
 
@@ -50,9 +51,6 @@ def _family(name: str) -> Family:
     )
 
 
-_LAYOUT_CODE = ("block", "by_layer", "after")
-
-
 def _type(block: Block, rows: Mapping[str, Mapping[str, Any]], name: str) -> ModelType:
     row = _whole(rows, name)
     if "block" in row:
@@ -65,9 +63,8 @@ def _type(block: Block, rows: Mapping[str, Mapping[str, Any]], name: str) -> Mod
 
 def _whole(rows: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, Any]:
     """A row, with what the row that it is `like` has besides."""
-    row = dict(rows[name])
-    like = row.pop("like", None)
-    return row if like is None else {**_whole(rows, like), **row}
+    row = {key: value for key, value in rows[name].items() if key not in ("like", "note")}
+    return {**_whole(rows, rows[name]["like"]), **row} if "like" in rows[name] else row
 
 
 def _block(block: Block, row: Mapping[str, Any]) -> Block:

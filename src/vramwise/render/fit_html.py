@@ -5,15 +5,13 @@ from __future__ import annotations
 from pathlib import PurePath
 
 from vramwise.render import fit_words as words
-from vramwise.render.fit_text import diff_lines, next_lines, price, rests_on, variants
+from vramwise.render.fit_text import diff_lines, figure_cells, next_lines, price, rests_on, variants
 from vramwise.render.frontier import frontier
 from vramwise.render.html.markup import Markup, element, together
 from vramwise.render.html.plain import plain_page
 from vramwise.render.html.sections import card, header, table
 from vramwise.render.outward import unstyle
-from vramwise.render.speed_text import times
 from vramwise.render.verdict_text import EFFECTS
-from vramwise.units import gib, readable
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.search.result import Candidate, Fit
 from vramwise.verbs.fitting.report import FitReport
@@ -80,16 +78,8 @@ def _table(fit: Fit) -> Markup:
 
 def _row(fit: Fit, one: Candidate) -> tuple[Markup | str, ...]:
     said = one.attempt.words
-    faster = words.ratio(fit.original, one)
-    spare = (one.spare_bytes or 0) + one.margin_bytes
-    return (
-        element("b", said) if one is fit.best else said,
-        gib(one.reserved_bytes or 0),
-        readable(spare) if spare >= 0 else f"-{readable(-spare)}",
-        words.step(one),
-        "" if faster is None else times(faster),
-        price(one).strip(" ()"),
-    )
+    name = element("b", said) if one is fit.best else said
+    return (name, *figure_cells(fit, one), price(one).strip(" ()"))
 
 
 def _opened(fit: Fit) -> Markup | None:

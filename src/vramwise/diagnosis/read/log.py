@@ -20,7 +20,7 @@ from vramwise.diagnosis.read.progress import BAR_WORDS, FIGURE_WORDS, Progress
 from vramwise.diagnosis.read.reported import announced, reported
 from vramwise.diagnosis.read.settings_texts import SETTING_WORDS, read_settings, telling_keys
 from vramwise.diagnosis.read.stream import RawLine, Totals, interesting_lines
-from vramwise.diagnosis.read.texts import Found, failure_texts
+from vramwise.diagnosis.read.texts import FAILURES, Found
 from vramwise.diagnosis.read.tracebacks import CALL_WORDS, call_on, may_name_call
 from vramwise.diagnosis.read.trainer_texts import TRAINER_WORDS, named_trainers
 from vramwise.units import whole_number
@@ -38,7 +38,7 @@ WORDS = Words(
     failures=_FAILURE_WORDS,
     marks=(*CALL_WORDS, *_MARK_WORDS, *SETTING_WORDS),
     sampled=(*BAR_WORDS, *FIGURE_WORDS, *TRAINER_WORDS),
-    precise=tuple(dict.fromkeys(text.word.encode() for text in failure_texts())),
+    precise=tuple(dict.fromkeys(text.word.encode() for text in FAILURES)),
 )
 
 _RESUMED = re.compile(r"(?i)(?:resuming (?:training )?|continuing training )from (?:checkpoint|global step)")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import cache
 from typing import NamedTuple
 
 from vramwise.bundled import bundled_text
@@ -31,17 +30,20 @@ class Found(NamedTuple):
     details: dict[str, str]
 
 
-@cache
-def failure_texts() -> tuple[FailureText, ...]:
-    """Every text that is known, in the file's order; a row without a pattern has its word for one."""
-    rows = [line.split("\t") for line in bundled_text("failures.txt", __file__).splitlines() if line]
-    texts = [(*row, re.escape(row[2]))[:4] for row in rows if not row[0].startswith("#")]
-    return tuple(FailureText(kind, word, re.compile(text), where == "anywhere") for kind, where, word, text in texts)
+def _read() -> Iterator[FailureText]:
+    """The rows of the file; one without a pattern has its word for one."""
+    for line in bundled_text("failures.txt", __file__).splitlines():
+        if line and not line.startswith("#"):
+            kind, where, word, *pattern = line.split("\t")
+            yield FailureText(kind, word, re.compile(pattern[0] if pattern else re.escape(word)), where == "anywhere")
+
+
+FAILURES = tuple(_read())
 
 
 def find_failures(text: str) -> Iterator[Found]:
     """The failures that a line reports, in the file's order."""
-    for entry in failure_texts():
+    for entry in FAILURES:
         if entry.word not in text:
             continue
         match = entry.pattern.search(text)

@@ -15,13 +15,13 @@ from vramwise.trainers.rulebook import all_rules
 __all__ = ["trees_for_one_file"]
 
 # What each room may import of ours. Rooms of one storey may not import one another unless it is said here.
-BASE = {"types", "timeline", "units", "errors", "growth", "collecting", "displayed", "budget"}
+BASE = {"types", "timeline", "units", "errors", "growth", "collecting", "displayed", "budget", "bundled"}
 GROUND = BASE | {"documents", "facts", "families", "allocator"}
 INSIDE = GROUND | {"ghost", "rules", "trainers", "variants"}
 OPENING = {"options", "sidecar", "project", "files", "stacks", "targets"}
 VERBS_OVER_SUBJECTS = {"subject", "verbs"}
 MAY_IMPORT = {
-    **{name: set() for name in ("types", "timeline", "errors", "growth", "collecting")},
+    **{name: set() for name in ("types", "timeline", "errors", "growth", "collecting", "bundled")},
     "units": {"errors"},
     "budget": {"errors", "units"},
     "displayed": {"notebook"},  # the one door that something inside names, when a notebook asks
@@ -315,7 +315,7 @@ READERS = {
     "dataset/rows.py": "charges a Budget line by line",
     "dataset/tokens_child.py": "what its parent gives, in a confined process",
     "diagnosis/reading.py": "a log is streamed in pieces of a mebibyte",
-    "facts/bundled.py": OWN,
+    "bundled.py": OWN,
     "facts/hub_request.py": "an answer, read up to a bound",
     "files.py": "configs up to CONFIG_BYTES; what is to be written",
     "mcp/clients.py": "a list of servers of the user's own, read with read_file",

@@ -226,9 +226,9 @@ def test_layers_without_a_pattern_have_no_bound():
 
 
 def test_every_card_with_rates_is_a_card():
-    from vramwise.facts.bundled import bundled_json
+    from vramwise.bundled import bundled_json
 
-    names = bundled_json("rates.json")["cards"]
+    names = bundled_json("facts/rates.json")["cards"]
     assert len(names) > 100
     for name in names:
         found = find_gpu(name)

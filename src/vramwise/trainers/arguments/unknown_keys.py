@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
 
-from vramwise.facts.bundled import bundled_json
+from vramwise.bundled import bundled_json
 from vramwise.trainers.arguments.vocabulary import Vocabulary
 from vramwise.trainers.names import suggest
 

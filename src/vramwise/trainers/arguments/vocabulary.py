@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
 
-from vramwise.facts.bundled import bundled_json, patched
+from vramwise.bundled import bundled_json, patched
 from vramwise.trainers.arguments.parsing import NO, TRUE, class_of, converted, of_type, will_do
 from vramwise.trainers.names import suggest
 from vramwise.trainers.value_types import accepts, decoded, describe, describe_value, parse_type

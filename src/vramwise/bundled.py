@@ -1,4 +1,4 @@
-"""Read a JSON file that ships inside the package.
+"""Read a file that ships inside the package.
 
 Through the module's own loader, which also works from a zip: `importlib.resources` does the same but takes longer to
 import than reading all our facts does.
@@ -14,10 +14,15 @@ if TYPE_CHECKING:
     from importlib.abc import ResourceLoader
 
 
-def bundled_json(name: str, beside: str = __file__) -> Any:
-    """The content of a file beside a module of ours (`__file__`), by default beside this one."""
+def bundled_text(name: str, beside: str = __file__) -> str:
+    """The content of a file beside a module of ours (`__file__`), by default in the package's own folder."""
     loader = cast("ResourceLoader", __spec__.loader)
-    return json.loads(loader.get_data(str(PurePath(beside).parent / name)))
+    return loader.get_data(str(PurePath(beside).parent / name)).decode("utf-8")
+
+
+def bundled_json(name: str, beside: str = __file__) -> Any:
+    """The same, parsed."""
+    return json.loads(bundled_text(name, beside))
 
 
 def patched(value: Any, patch: Any) -> Any:

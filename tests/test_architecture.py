@@ -11,13 +11,14 @@ from source_trees import SOURCE, modules, nodes, trees_for_one_file
 __all__ = ["trees_for_one_file"]
 
 # What each room may import of ours. Rooms of one storey may not import one another unless it is said here.
-BASE = {"types", "timeline", "units", "errors", "growth", "collecting", "displayed", "budget"}
+BASE = {"types", "timeline", "copied_events", "units", "errors", "growth", "collecting", "displayed", "budget"}
 GROUND = BASE | {"documents", "facts", "families", "allocator"}
 INSIDE = GROUND | {"ghost", "rules", "trainers", "variants"}
 OPENING = {"options", "sidecar", "project", "files", "stacks", "targets"}
 VERBS_OVER_SUBJECTS = {"subject", "verbs"}
 MAY_IMPORT = {
     **{name: set() for name in ("types", "timeline", "errors", "growth", "collecting")},
+    "copied_events": {"timeline"},
     "units": {"errors"},
     "budget": {"errors", "units"},
     "displayed": {"notebook"},  # the one door that something inside names, when a notebook asks

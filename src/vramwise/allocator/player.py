@@ -141,7 +141,8 @@ class Player(ABC, Generic[AnyAllocator]):
         """Turns that do as an earlier one did reach the same marks."""
         if not repeat.steps:
             return
-        first = next(event[4] for event in self.timeline.events[repeat.start :] if event[0] == _PHASE)
+        events = self.timeline.events
+        first = next(events[at][4] for at in range(repeat.start, repeat.end) if events[at][0] == _PHASE)
         step = self.timeline.phases[first].step + self._shift
         self.marks.enter(self.marks.phase)
         for turn in range(number, number + turns):

@@ -13,9 +13,8 @@ from vramwise.families import layout_of
 from vramwise.ghost.hardware import hardware_of
 from vramwise.ghost.kernel import Kernel
 from vramwise.ghost.loops.batches import BatchShape
-from vramwise.ghost.loops.kinds import loop_of
-from vramwise.ghost.loops.plan import local_model, make_plan
-from vramwise.ghost.sharding import sharding_of
+from vramwise.ghost.loops.kinds import begin
+from vramwise.ghost.loops.plan import make_plan
 from vramwise.ghost.tape import LIGER
 from vramwise.ghost.work_tape import WorkTape
 from vramwise.types import ModelSpec, RunSpec
@@ -98,8 +97,7 @@ def _listed(asked: Asked) -> StepWork:
         if sums:
             t.work.sums_gradients = run.batch.gradient_accumulation_steps
         t.work.told_samples = sample is None or run.target.stack.parts("transformers") >= _TELLS_SAMPLES
-        under_way = loop_of(run)(t, run, local_model(run, few.model), sharding_of(run))
-        under_way.train(plan)
+        begin(t, run, few.model).train(plan)
     finally:
         if collecting:
             gc.enable()

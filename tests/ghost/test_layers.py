@@ -9,9 +9,9 @@ from test_any_run import runs, small_model
 
 from nightly import examples
 from truth import BUNDLED, H200, cases
+from vramwise.copied_events import WrittenOut
 from vramwise.errors import VramwiseError
 from vramwise.families import all_model_types
-from vramwise.copied_events import WrittenOut
 from vramwise.ghost.layers import sampling
 from vramwise.ghost.layers.forms import Units, units_of
 from vramwise.ghost.layers.passes import Unlike

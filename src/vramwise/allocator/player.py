@@ -148,6 +148,10 @@ class Player(ABC, Generic[AnyAllocator]):
         for turn in range(number, number + turns):
             self.marks.copy(step + (number - period + (turn - number) % period) * repeat.steps, step + turn)
 
+    def rename(self, old: int, new: int) -> None:
+        """The tensor of one name has another from now on."""
+        self.result.live[new] = self.result.live.pop(old)
+
     def patient(self, repeat: Repeat, number: int) -> bool:
         """Whether turns that lead nowhere new may still be played; if not, that is noted."""
         if number < 2 or self._patience > 0:
@@ -225,6 +229,7 @@ class _Turns:
         self.state = player.state
         self.skip = player.skip
         self.patient = player.patient
+        self.rename = player.rename
 
     def turn(self, repeat: Repeat, number: int) -> bool:
         return self._player.turn(repeat, number, self._first)

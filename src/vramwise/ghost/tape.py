@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from weakref import ref
 
-from vramwise.errors import VramwiseError
 from vramwise.copied_events import Copies
+from vramwise.errors import VramwiseError
 from vramwise.ghost.dtypes import DType
 from vramwise.ghost.hardware import Hardware
 from vramwise.timeline import Action, Event, Phase, Repeat, Tag
@@ -33,9 +33,6 @@ LEAF = 1 << 60
 
 # In place of its event's position, for a storage whose request stands in a copy.
 NOWHERE = -1
-
-# the version of liger-kernel that trainers ask for
-LIGER = (0, 8, 1)
 
 
 # Three times what the largest runs of known models ask for; their events fill some hundred megabytes.
@@ -193,9 +190,8 @@ class Tape:
     """One run being written down: the events so far, the modes that ops look at, and the marks for phases and
     labels."""
 
-    def __init__(self, hardware: Hardware, liger: tuple[int, ...] = LIGER) -> None:
+    def __init__(self, hardware: Hardware) -> None:
         self.hardware = hardware
-        self.liger = liger
         self.events: list[Event] = []
         self.count = 0
         self.tag = 0

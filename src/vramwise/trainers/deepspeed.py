@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from vramwise.types import ZeroSettings
@@ -92,6 +92,23 @@ def zero_settings(zero: Mapping[str, Any], *, optimizer: Any = None, types: Any 
         reuse_distance=_size(zero, "max_reuse_distance", unset.reuse_distance) or 0,
         sub_group=_size(zero, "sub_group_size", unset.sub_group) or 0,
         wide_sums=isinstance(types, Mapping) and types.get("grad_accum_dtype") in ("fp32", "float32"),
+    )
+
+
+# the release taken where none is known
+_LATEST = (0, 19, 8)
+
+
+def as_released(settings: ZeroSettings, release: tuple[int, ...]) -> ZeroSettings:
+    """What this release of DeepSpeed does with them; empty: the newest that is known."""
+    known = release or _LATEST
+    return replace(
+        settings,
+        release=release,
+        checks_sums=known >= (0, 19, 3),
+        checks_by_copies=known < (0, 19, 6),
+        leaves_adapters=known >= (0, 19, 2),
+        holds_recomputed=known >= (0, 19, 3),
     )
 
 

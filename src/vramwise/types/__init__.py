@@ -33,7 +33,7 @@ from vramwise.types.run import (
     neutral,
 )
 from vramwise.types.sections.adapter import TrainedBlocks
-from vramwise.types.sections.kernels import ExpertMasks
+from vramwise.types.sections.kernels import ChunksInPlace, ExpertMasks
 from vramwise.types.sections.sharding import ZeroSettings
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "SETTINGS",
     "START",
     "Change",
+    "ChunksInPlace",
     "Config",
     "Document",
     "DuplicateKey",

@@ -35,7 +35,7 @@ from vramwise.ghost.ops.reduce import sum_all
 from vramwise.ghost.optimizers import make_optimizer
 from vramwise.ghost.sharding import Sharding, rebuild_buckets, reduce_buckets
 from vramwise.ghost.shortcuts import Plainly
-from vramwise.ghost.tape import LIGER, Parameter, Tape, Tensor
+from vramwise.ghost.tape import Parameter, Tape, Tensor
 from vramwise.ghost.weighted_losses import WEIGHTED
 from vramwise.ghost.work_optimizers import list_update
 from vramwise.timeline import Timeline
@@ -54,7 +54,6 @@ def ghost_run(
     steps: int | None = None,
     gpu: GpuSpec | None = None,
     hardware: Hardware | None = None,
-    liger: tuple[int, ...] = LIGER,
     plainly: bool = False,
 ) -> tuple[Timeline, tuple[str, ...]]:
     """The allocations of a run, and what had to be assumed.
@@ -62,18 +61,18 @@ def ghost_run(
     `widths`, `eval_widths`: one a micro-step, one an evaluation batch, as numbers or `BatchShape`; without them the
     largest that the settings allow. They are gone through again if there are more steps. `steps`: optimizer steps;
     without it enough to reach the steady state. `hardware`: the card's figures where they are not those of `gpu`.
-    `liger`: the version of liger-kernel. `plainly`: every step, micro-step and layer by itself; for tests, slow.
+    `plainly`: every step, micro-step and layer by itself; for tests, slow.
     """
     plan = make_plan(run, widths, eval_widths, steps, model.num_hidden_layers)
     with uncollected():
         from vramwise.ghost.loops.kinds import begin  # the kinds of loops build on this one
 
-        t = Tape(hardware or hardware_of(gpu, run.target.torch), liger)
+        t = Tape(hardware or hardware_of(gpu, run.target.torch))
         under_way = begin(t, run, model, plainly=plainly)
         under_way.train(plan)
         # what the end of this function frees is no part of the run
         timeline = timeline_of(t)
-    return timeline, (*assumptions(run, model, widths, eval_widths, liger), *plan.said)
+    return timeline, (*assumptions(run, model, widths, eval_widths), *plan.said)
 
 
 class Run:
@@ -170,6 +169,7 @@ class Run:
 
     def train_micro_step(self, micro: MicroStep, state: LoopState, empties: bool) -> None:
         """One micro-batch: its loss replaces the last one's, and is looked at."""
+        assert state.inputs is not None
         self.note(micro.shape)
         work = partial(self.micro_step, state.inputs, micro.shape.padded, self.step, empties)
         state.loss = self.shortcuts.layers(work)

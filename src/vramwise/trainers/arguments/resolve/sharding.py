@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from vramwise.trainers.arguments.resolve.accelerate import Accelerate
 from vramwise.trainers.arguments.values import Arguments
 from vramwise.trainers.base import SideFiles
-from vramwise.trainers.deepspeed import read_deepspeed
+from vramwise.trainers.deepspeed import as_released, read_deepspeed
 from vramwise.types import Origin, Target
 
 NO_ACCELERATE = Accelerate()
@@ -112,7 +111,7 @@ def _zero(args: Arguments, target: Target, content: Mapping[str, Any] | None, va
         kind = f"zero{zero.stage}" if zero.stage in (1, 2, 3) else "ddp"
         args.derive("sharding", kind, zero.why, key=key)
     if args.values["sharding"] != "ddp":
-        settings = replace(zero.settings, release=target.stack.parts("deepspeed"))
+        settings = as_released(zero.settings, target.stack.parts("deepspeed"))
         args.derive("zero", settings, zero.why, key=key)
     _offload(args, params=zero.offload_params, optimizer=zero.offload_optimizer, why=zero.why, key=key)
 

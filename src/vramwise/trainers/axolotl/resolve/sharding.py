@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from vramwise.trainers.axolotl.schema import Schema, schema_in
-from vramwise.trainers.deepspeed import read_deepspeed
+from vramwise.trainers.deepspeed import as_released, read_deepspeed
 from vramwise.trainers.fields import Fields
 from vramwise.types import Origin, Target
 
@@ -99,7 +98,7 @@ def _zero(fields: Fields, target: Target, content: Mapping[str, Any] | None) -> 
         kind = f"zero{zero.stage}" if zero.stage in (1, 2, 3) else "ddp"
         fields.derive("sharding", kind, zero.why, key="deepspeed")
     if fields.values["sharding"] != "ddp":
-        fields.derive("zero", replace(zero.settings, release=release), zero.why, key="deepspeed")
+        fields.derive("zero", as_released(zero.settings, release), zero.why, key="deepspeed")
     _offload(fields, params=zero.offload_params, optimizer=zero.offload_optimizer, why=zero.why, key="deepspeed")
 
 

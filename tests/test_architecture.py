@@ -288,3 +288,37 @@ def test_whoever_reads_is_known_and_bounded():
     """A new reader of files goes through budget/, or is listed here with the bound that it has."""
     readers = {path.relative_to(SOURCE).as_posix() for path in modules() if reading_calls(path)}
     assert readers == set(READERS)
+
+
+# What happens because of a version is a field of the run, decided in resolve. These look at versions all the same.
+TORCH = "torch and the card decide the allocator's rules, workspaces and attention kernels: facts about the target"
+VERSIONS_LOOKED_AT = {
+    "ghost/loops/sft.py": TORCH,
+    "variants/prediction.py": f"{TORCH}; the answer names the versions it is for",
+    "variants/simulations.py": TORCH,
+    "variants/speed/asked.py": TORCH,
+    "variants/speed/timed_step.py": TORCH,
+    "variants/features.py": "recorded runs are compared by the trainer's release; no byte depends on it",
+    "rules/allocator/allocator_not_expandable.py": "the rule is about the variable that the target's torch reads",
+    "rules/attention/attention_torch_too_old.py": "the rule is about the target's torch",
+    "rules/optimizer/optimizer_torch_too_old.py": "the rule is about the target's torch",
+}
+
+
+def looks_at_versions(path: Path) -> bool:
+    for node in nodes(path):
+        if isinstance(node, ast.Attribute):
+            if node.attr in ("stack", "releases"):
+                return True
+            if node.attr == "torch" and ast.unparse(node.value).rpartition(".")[2] == "target":
+                return True
+    return False
+
+
+def test_versions_end_at_resolve():
+    """A version that decides something is read by a trainer's resolve (`trainers/installed.py`), or listed here."""
+    rooms = ("ghost", "variants", "rules", "families")
+    found = {
+        path.relative_to(SOURCE).as_posix() for path in modules() if room(path) in rooms and looks_at_versions(path)
+    }
+    assert found == set(VERSIONS_LOOKED_AT)

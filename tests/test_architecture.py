@@ -15,13 +15,16 @@ from vramwise.trainers.rulebook import all_rules
 __all__ = ["trees_for_one_file"]
 
 # What each room may import of ours. Rooms of one storey may not import one another unless it is said here.
-BASE = {"types", "timeline", "units", "errors", "growth", "collecting", "displayed", "budget", "bundled"}
+BASE = {
+    *("types", "timeline", "copied_events", "units", "errors", "growth", "collecting", "displayed", "budget", "bundled")
+}
 GROUND = BASE | {"documents", "facts", "families", "allocator"}
 INSIDE = GROUND | {"ghost", "rules", "trainers", "variants"}
 OPENING = {"options", "sidecar", "project", "files", "stacks", "targets"}
 VERBS_OVER_SUBJECTS = {"subject", "verbs"}
 MAY_IMPORT = {
     **{name: set() for name in ("types", "timeline", "errors", "growth", "collecting", "bundled")},
+    "copied_events": {"timeline"},
     "units": {"errors"},
     "budget": {"errors", "units"},
     "displayed": {"notebook"},  # the one door that something inside names, when a notebook asks
@@ -352,3 +355,37 @@ def test_whoever_reads_is_known_and_bounded():
     """A new reader of files goes through budget/, or is listed here with the bound that it has."""
     readers = {path.relative_to(SOURCE).as_posix() for path in modules() if reading_calls(path)}
     assert readers == set(READERS)
+
+
+# What happens because of a version is a field of the run, decided in resolve. These look at versions all the same.
+TORCH = "torch and the card decide the allocator's rules, workspaces and attention kernels: facts about the target"
+VERSIONS_LOOKED_AT = {
+    "ghost/loops/sft.py": TORCH,
+    "variants/prediction.py": f"{TORCH}; the answer names the versions it is for",
+    "variants/simulations.py": TORCH,
+    "variants/speed/asked.py": TORCH,
+    "variants/speed/timed_step.py": TORCH,
+    "variants/features.py": "recorded runs are compared by the trainer's release; no byte depends on it",
+    "rules/allocator/allocator_not_expandable.py": "the rule is about the variable that the target's torch reads",
+    "rules/attention/attention_torch_too_old.py": "the rule is about the target's torch",
+    "rules/optimizer/optimizer_torch_too_old.py": "the rule is about the target's torch",
+}
+
+
+def looks_at_versions(path: Path) -> bool:
+    for node in nodes(path):
+        if isinstance(node, ast.Attribute):
+            if node.attr in ("stack", "releases"):
+                return True
+            if node.attr == "torch" and ast.unparse(node.value).rpartition(".")[2] == "target":
+                return True
+    return False
+
+
+def test_versions_end_at_resolve():
+    """A version that decides something is read by a trainer's resolve (`trainers/installed.py`), or listed here."""
+    rooms = ("ghost", "variants", "rules", "families")
+    found = {
+        path.relative_to(SOURCE).as_posix() for path in modules() if room(path) in rooms and looks_at_versions(path)
+    }
+    assert found == set(VERSIONS_LOOKED_AT)

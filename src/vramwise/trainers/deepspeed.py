@@ -95,6 +95,23 @@ def zero_settings(zero: Mapping[str, Any], *, optimizer: Any = None, types: Any 
     )
 
 
+# the release taken where none is known
+_LATEST = (0, 19, 8)
+
+
+def as_released(settings: ZeroSettings, release: tuple[int, ...]) -> ZeroSettings:
+    """What this release of DeepSpeed does with them; empty: the newest that is known."""
+    known = release or _LATEST
+    return replace(
+        settings,
+        release=release,
+        checks_sums=known >= (0, 19, 3),
+        checks_by_copies=known < (0, 19, 6),
+        leaves_adapters=known >= (0, 19, 2),
+        holds_recomputed=known >= (0, 19, 3),
+    )
+
+
 def _size(zero: Mapping[str, Any], name: str, unset: int | None) -> int | None:
     """A number of elements under its name or with the stage's in front; None for `auto`."""
     value = zero.get(f"stage3_{name}", zero.get(name))
@@ -139,7 +156,7 @@ def resolve_zero(args: Filled, zero: DeepSpeed, release: tuple[int, ...], key: s
         kind = f"zero{zero.stage}" if zero.stage in (1, 2, 3) else "ddp"
         args.derive("sharding", kind, zero.why, key=key)
     if args.values["sharding"] != "ddp":
-        args.derive("zero", replace(zero.settings, release=release), zero.why, key=key)
+        args.derive("zero", as_released(zero.settings, release), zero.why, key=key)
     resolve_offload(args, params=zero.offload_params, optimizer=zero.offload_optimizer, why=zero.why, key=key)
 
 

@@ -9,7 +9,6 @@ from vramwise.allocator.run import simulate
 from vramwise.allocator.settings import AllocatorSettings, TorchVersion
 from vramwise.ghost.loops.batches import BatchShape, largest
 from vramwise.ghost.loops.sft import ghost_run
-from vramwise.ghost.tape import LIGER
 from vramwise.timeline import MemoryReport, Timeline
 from vramwise.types import SETTINGS, ModelSpec, RunSpec
 from vramwise.variants.effort import EVENTS_READ, ghost_units
@@ -25,7 +24,7 @@ UNSEEN_BY_THE_GHOST = frozenset(
         "base_model",
         *("effective_batch_size", "pad_to_sequence_len", "pad_multiple", "constant_shapes", "group_by_length"),
         *("packing_fill", "packed_together", "shuffle_seed", "labels_on"),
-        *("long_rows", "allocator", "unfollowed"),
+        *("long_rows", "allocator", "unfollowed", "flash_installed", "flash_needs_sinks"),
     }
 )
 SEEN_BY_THE_GHOST = tuple(name for name in SETTINGS if name not in UNSEEN_BY_THE_GHOST)
@@ -43,11 +42,10 @@ def ghost_of(
     gpu = run.target.gpu
     evals = evals or [largest(run, evaluation=True)] * 2  # what a ghost run without them takes
     values = tuple([run.value(name) for name in SEEN_BY_THE_GHOST])
-    liger = run.target.stack.parts("liger-kernel") or LIGER
     allocator = run.allocator.settings if run.objective.spare_model or run.objective.reference == "model" else None
-    key = (values, allocator, run.target.torch, liger, gpu, model, tuple(widths), tuple(evals), steps)
+    key = (values, allocator, run.target.torch, gpu, model, tuple(widths), tuple(evals), steps)
     if key not in simulations.ghosts:
-        made = ghost_run(run, model, widths=widths, eval_widths=evals, steps=steps, gpu=gpu, liger=liger)
+        made = ghost_run(run, model, widths=widths, eval_widths=evals, steps=steps, gpu=gpu)
         simulations.ghosts[key] = made
         simulations.effort.spend(ghost_units(made[0]))
     return simulations.ghosts[key]

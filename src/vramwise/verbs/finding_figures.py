@@ -14,7 +14,7 @@ from vramwise.subject import Subject
 from vramwise.types import Finding, RunSpec, Severity
 from vramwise.units import gib
 from vramwise.variants.batches import varied_lengths
-from vramwise.variants.effort import MOST_EVENTS, REMEDY
+from vramwise.variants.effort import REMEDY, is_large
 from vramwise.verbs.finding_severity import lighter
 from vramwise.verbs.fitting.shorter_rows import rows_that_fit
 
@@ -56,7 +56,7 @@ def with_figures(
 
 def _takes_too_long(subject: Subject) -> bool:
     """Whether further predictions would: the run is large, or much was predicted already."""
-    return subject.effort.spent >= REMEDY or len(subject.prediction().short_timeline.events) > MOST_EVENTS
+    return subject.effort.spent >= REMEDY or is_large(subject.prediction().short_timeline)
 
 
 def reserved_as_written(subject: Subject) -> int | None:

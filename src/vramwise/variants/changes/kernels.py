@@ -31,8 +31,7 @@ def plain_attention(run: RunSpec) -> Change | None:
 
 def flash_attention(run: RunSpec) -> Change | None:
     """FlashAttention 2, on a card that has it."""
-    stops = flash_stops(run.target.stack.parts("transformers"), run.model_type)
-    if run.kernels.attn_implementation == _FLASH or _before_ampere(run) or stops:
+    if run.kernels.attn_implementation == _FLASH or _before_ampere(run) or flash_stops(run):
         return None
     return FLASH.to(attn_implementation=_FLASH)
 
@@ -72,7 +71,7 @@ def packing_attention(run: RunSpec) -> str | None:
 
 def _has_flash(run: RunSpec) -> bool:
     gpu = run.target.gpu
-    there = uses_flash_library(run.kernels.attn_implementation) or "flash-attn" in run.target.stack.releases
+    there = uses_flash_library(run.kernels.attn_implementation) or run.kernels.flash_installed
     return (
         there
         and (gpu is None or gpu.vendor == "nvidia")

@@ -19,7 +19,7 @@ from vramwise.types import GpuSpec
 from vramwise.units import size_word
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.axes import opened
-from vramwise.variants.effort import MOST_EVENTS, REMEDY, SIMULATIONS_OF_A_REMEDY
+from vramwise.variants.effort import REMEDY, SIMULATIONS_OF_A_REMEDY, is_large
 from vramwise.variants.search.result import Candidate
 from vramwise.verbs.fitting.fastest import opens, search_of
 from vramwise.verbs.fitting.workshop import SubjectWorkshop
@@ -50,7 +50,7 @@ class WayOut:
 def way_out(subject: Subject, *, limit_bytes: int | None = None) -> WayOut | None:
     """What makes a run fit that does not; None where nothing does that was tried."""
     prediction = subject.prediction(limit_bytes=limit_bytes)
-    if prediction.fits is not False or len(prediction.short_timeline.events) > MOST_EVENTS:
+    if prediction.fits is not False or is_large(prediction.short_timeline):
         return None
     if prediction.needs.highest_reserved_bytes > _FAR_OFF * (prediction.capacity_bytes or 0):
         return None

@@ -1,8 +1,9 @@
 """Events that are written once and stand several times: a layer's, for all layers that do the same.
 
-Among the events of a ghost run one with the action `COPY` stands for many: those of a `Pattern`, under other numbers.
-It is read as an event like any other is, so that what copies steps copies it too: `tensor` is the number from which
-the pattern's own tensors count, `size_bytes` how many events it stands for, `stream` its pattern, `tag` its `Variant`.
+Among the events of a ghost run one with the action `COPY` stands for many: those of a pattern, under other numbers.
+`tensor` is the number from which the pattern's own tensors count, `size_bytes` how many events it stands for, `stream`
+its pattern, `tag` its `Variant`. A pattern is rows like events: its own tensors count from 0, those from elsewhere are
+−1, −2 and so on, and tags are places among the variant's.
 """
 
 from __future__ import annotations
@@ -21,16 +22,6 @@ _make = tuple.__new__
 Row = tuple[int, int, int, int, int]
 
 
-class Pattern(NamedTuple):
-    """What the copies have in common: events whose tensors count from the copy's first, and whose tags from 1 on.
-
-    Tensors from elsewhere are −1, −2 and so on. `kept`: those of its own that it leaves.
-    """
-
-    rows: Sequence[Row]
-    kept: Sequence[int]
-
-
 class Variant(NamedTuple):
     """What one copy has for itself: how far before its first tensor those from elsewhere lie (negative), its tags."""
 
@@ -42,17 +33,22 @@ class Copies:
     """The patterns and variants of a run."""
 
     def __init__(self) -> None:
-        self.patterns: list[Pattern] = []
+        self.patterns: list[tuple[Row, ...]] = []
         self.variants: list[Variant] = []
+        self._numbers: dict[tuple[Row, ...], int] = {}
+
+    def pattern(self, rows: Sequence[Row]) -> int:
+        """The number of the pattern with these rows."""
+        key = tuple(rows)
+        number = self._numbers.setdefault(key, len(self.patterns))
+        if number == len(self.patterns):
+            self.patterns.append(key)
+        return number
 
     def add(self, pattern: int, first: int, variant: Variant) -> Event:
         """A copy, as an event."""
-        return Event(COPY, first, len(self.patterns[pattern].rows), pattern, self.vary(*variant))
-
-    def vary(self, outer: tuple[int, ...], tags: tuple[int, ...]) -> int:
-        """The number of a new variant."""
-        self.variants.append(Variant(outer, tags))
-        return len(self.variants) - 1
+        self.variants.append(variant)
+        return Event(COPY, first, len(self.patterns[pattern]), pattern, len(self.variants) - 1)
 
     def events(self, copy: Sequence[int]) -> list[Event]:
         """The events that it stands for."""
@@ -60,23 +56,15 @@ class Copies:
         outer, tags = self.variants[variant]
         return [
             _make(Event, (action, first + (number if number >= 0 else outer[~number]), size, stream, tags[tag]))
-            for action, number, size, stream, tag in self.patterns[pattern].rows
+            for action, number, size, stream, tag in self.patterns[pattern]
         ]
 
     def event(self, copy: Sequence[int], position: int) -> Event:
         """One of them."""
         _, first, _, pattern, variant = copy
         outer, tags = self.variants[variant]
-        action, number, size, stream, tag = self.patterns[pattern].rows[position]
+        action, number, size, stream, tag = self.patterns[pattern][position]
         return Event(action, first + (number if number >= 0 else outer[~number]), size, stream, tags[tag])
-
-    def made(self, copy: Sequence[int]) -> list[int]:
-        """What it makes and leaves."""
-        return [copy[1] + number for number in self.patterns[copy[3]].kept]
-
-    def freed(self, copy: Sequence[int]) -> list[int]:
-        """What it frees from elsewhere."""
-        return [copy[1] + offset for offset in self.variants[copy[4]].outer]
 
 
 class WrittenOut(Sequence[Event]):

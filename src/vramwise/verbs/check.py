@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from vramwise.displayed import Displayed
 from vramwise.errors import INTERNAL_ERROR, ConfigError, VramwiseError, describe_internal_error
@@ -20,9 +21,11 @@ from vramwise.trainers.recognise import Foreign
 from vramwise.trainers.registry import DEFAULT, trainer_named
 from vramwise.trainers.rulebook import all_rules, rules_for
 from vramwise.types import START, Document, Finding, RunSpec, Severity, Skipped
-from vramwise.variants.prediction import Prediction
 from vramwise.verbs.finding_severity import weighed
 from vramwise.verbs.fitting.commands import fit_command
+
+if TYPE_CHECKING:
+    from vramwise.variants.prediction import Prediction
 
 # Not a rule, because nothing in a config can be judged by it: it says what could not be done.
 NOT_PREDICTED = "not-predicted"
@@ -222,6 +225,7 @@ def _predicted(subject: Subject) -> tuple[Prediction | None, str, list[Finding]]
 
 def _with_figures(findings: list[Finding], subject: Subject) -> tuple[list[Finding], tuple[str, ...]]:
     """The findings with figures where a prediction gives them, and as grave as they are on this card."""
+    # Late: figures are for runs that were predicted.
     from vramwise.verbs.finding_figures import reserved_as_written, with_figures
 
     try:

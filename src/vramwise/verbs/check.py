@@ -22,7 +22,6 @@ from vramwise.trainers.registry import DEFAULT, trainer_named
 from vramwise.trainers.rulebook import all_rules, rules_for
 from vramwise.types import START, Document, Finding, RunSpec, Severity, Skipped
 from vramwise.verbs.finding_severity import weighed
-from vramwise.verbs.fitting.commands import fit_command
 
 if TYPE_CHECKING:
     from vramwise.variants.prediction import Prediction
@@ -187,6 +186,8 @@ def with_command(report: FileReport, subject: Subject) -> FileReport:
     misfits = [found for found in report.findings if found.rule in of_fit and found.severity is Severity.ERROR]
     if not misfits or report.prediction is None:
         return report
+    from vramwise.verbs.fitting.commands import fit_command  # late: only for runs that do not fit
+
     remedy = f"; `{fit_command(subject)}` looks for a variant that fits"
     said = [replace(found, message=found.message + remedy) if found in misfits else found for found in report.findings]
     return replace(report, findings=said)

@@ -45,7 +45,6 @@ def predict(case: Case) -> Timeline:
         eval_widths=case.eval_widths,
         steps=case.steps,
         hardware=case.hardware,
-        liger=case.liger,
     )
     return timeline
 

@@ -30,7 +30,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
 from axolotl import lengths_of, subject_of  # noqa: E402
 from vramwise.errors import VramwiseError  # noqa: E402
 from vramwise.facts.rates import Efficiency, Rates, efficiency, rates_of  # noqa: E402
-from vramwise.variants.lengths import train_shapes  # noqa: E402
+from vramwise.variants.batches import train_shapes  # noqa: E402
 from vramwise.variants.speed.step import priced, standing_for  # noqa: E402
 from vramwise.variants.speed.timed_step import StepWork, list_step  # noqa: E402
 

@@ -52,7 +52,6 @@ class Case:
     measured: dict[str, Any]
     folder: Path
     hardware: Hardware
-    liger: tuple[int, ...]
 
     @property
     def trace_path(self) -> Path | None:
@@ -74,13 +73,17 @@ def cases(path: Path | None = None) -> list[Case]:
     return [_case(json.loads(line), path.parent) for line in path.read_text().splitlines() if line.strip()]
 
 
+# What each version of liger-kernel that runs were measured with does.
+_LIGER = {"0.8.1": "never", "0.8.4": "uncast", "0.8.5": "always"}
+
+
 def _case(record: dict[str, Any], folder: Path) -> Case:
     case = record["case"]
     model = model_from_config(case["model"], name=case["name"], source="truth case")
     widths = record.get("batch_widths") or {}
     return Case(
         name=record["name"],
-        run=run_of(case),
+        run=run_of(case).changed(liger_chunks_in_place=_LIGER[record.get("liger_kernel", "0.8.1")]),
         model=model,
         steps=case["steps"],
         widths=widths.get("train"),
@@ -88,7 +91,6 @@ def _case(record: dict[str, Any], folder: Path) -> Case:
         measured=record,
         folder=folder,
         hardware=hardware_for(case),
-        liger=tuple([int(part) for part in record.get("liger_kernel", "0.8.1").split(".")]),
     )
 
 

@@ -67,7 +67,6 @@ MOMENT = (2026, 1, 1, 0, 0, 0)
 sys.path.insert(0, str(ROOT / "src"))
 from vramwise import __version__  # noqa: E402
 from vramwise.page.serving import POLICY  # noqa: E402
-from vramwise.render.fit_html import STYLE as FIT_STYLE  # noqa: E402
 from vramwise.render.html import asset, chart_script  # noqa: E402
 
 
@@ -110,7 +109,7 @@ def build(out: Path, package: Path) -> None:
     for path in sorted(ASSETS.iterdir()):
         if path.name not in (*FILLED, "app.css"):
             shutil.copyfile(path, out / path.name)
-    write(out / "style.css", asset("page.css") + FIT_STYLE + (ASSETS / "app.css").read_text(encoding="utf-8"))
+    write(out / "style.css", asset("page.css") + asset("fit.css") + (ASSETS / "app.css").read_text("utf-8"))
     write(out / "chart.js", chart_script("export function drawRun(data, signal) {", "}\n"))
     write(out / "licences.txt", licences())
     fetched_bytes = sum((out / name).stat().st_size for name in COUNTED)
@@ -150,6 +149,10 @@ def slim(library: Path) -> None:
     slimmer.replace(library)
 
 
+# of the files that the page takes along
+SUFFIXES = (".py", ".json", ".txt", ".js", ".css", ".html")
+
+
 def packed() -> bytes:
     """vramwise's source with what it imports: one stream, because hundreds of small files compress badly one by one."""
     made = BytesIO()
@@ -160,7 +163,7 @@ def packed() -> bytes:
         for top, folder in (("vramwise", SOURCE), ("yaml", package_of("yaml")), ("click", package_of("click"))):
             for path in sorted(folder.rglob("*")):
                 inside = path.relative_to(folder).as_posix()
-                if path.is_file() and path.suffix in (".py", ".json", ".js", ".css", ".html") and wanted(top, inside):
+                if path.is_file() and path.suffix in SUFFIXES and wanted(top, inside):
                     about = tarfile.TarInfo(f"{top}/{inside}")
                     about.size = path.stat().st_size
                     with path.open("rb") as file:

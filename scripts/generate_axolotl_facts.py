@@ -16,12 +16,12 @@ Adding the next release (half an hour):
 3. Read the difference: `git diff --stat`, then the new `<version before>.json`. Every new optimizer: which group, which
    package? Every removed key: put effect and successor in `DEPRECATED_SINCE`. Every new adapter: which plugin?
 4. Compare the validators (`diff -u` of axolotl/utils/schemas/*.py and integrations/*/args.py). A check that was added:
-   a line in `rules/config/newer_refusals.py` with its version, or a condition `schema_of(run).since("0.22.0")` in the
+   a line in `trainers/axolotl/refusals.py` with its version, or a condition `schema_of(run).since("0.22.0")` in the
    rule that speaks of those keys; one that was dropped: the same condition, the other way round. New "before"
    validators that take other values than the type says: `BY_VALIDATOR`.
 5. Compare what is decided afterwards: utils/config/__init__.py (normalize_config), core/builders/base.py,
-   loaders/model.py. What changes memory ends in a field of RunSpec, decided by version in trainers/axolotl/batch.py,
-   savers.py, dtypes.py or sharding.py; its reason names the version. One row in the table of docs/axolotl.md.
+   loaders/model.py. What changes memory ends in a field of RunSpec, decided by version in a file of
+   trainers/axolotl/resolve/; its reason names the version. One row in the table of docs/axolotl.md.
 6. Record its verdicts on a folder of configs with `axolotl_verdicts.py` (both cards), name the files in `RECORDED` of
    tests/test_corpus.py and the version in `VERSIONS` of tests/facts/test_axolotl_facts.py, and run the tests: they
    print the table of agreement and name every file on which we differ. A torch that it pins and that facts/torch.py

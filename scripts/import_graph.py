@@ -1,17 +1,19 @@
 """Print which room imports which, and every late import across rooms (one inside a function) with its line.
 
 python scripts/import_graph.py           the graph, a line a room
-python scripts/import_graph.py --late    late imports across rooms
+python scripts/import_graph.py --late    late imports across rooms, each with its reason
 """
 
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+_LATE = re.compile(r"# late: (.+)", re.IGNORECASE)
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "vramwise"
 
 
@@ -27,6 +29,16 @@ class Import(NamedTuple):
     def rooms(self) -> tuple[str, str]:
         """Importing and imported room: the first part below the package."""
         return _room(self.importer.relative_to(SOURCE).parts[0]), _room(self.imported.split(".")[1])
+
+    @property
+    def reason(self) -> str:
+        """Why it is late: the comment `late: …` on its line, or above the imports that it stands among; "" for none."""
+        lines = self.importer.read_text(encoding="utf-8").splitlines()[: self.line]
+        said = _LATE.search(lines[-1])
+        while not said and lines and lines[-1].lstrip().startswith("from "):
+            lines.pop()
+            said = _LATE.search(lines[-1]) if lines else None
+        return said[1] if said else ""
 
     @property
     def crosses(self) -> bool:
@@ -73,7 +85,7 @@ def main() -> None:
     """Print what was asked for."""
     if "--late" in sys.argv[1:]:
         for one in late():
-            print(f"{one.importer.relative_to(SOURCE.parent)}:{one.line}: {one.imported}")
+            print(f"{one.importer.relative_to(SOURCE.parent)}:{one.line}: {one.imported} ({one.reason or 'no reason'})")
         print(f"{len(late())} late imports across rooms")
         return
     for room, others in sorted(graph().items()):

@@ -1,24 +1,30 @@
 """The house rules that a machine can keep: import order, pure rooms, no torch outside training/, trainers' names."""
 
 import ast
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 from source_trees import SOURCE, modules, nodes, trees_for_one_file
+from vramwise.trainers.registry import EMBEDDED, TRAINER_NAMES
 from vramwise.trainers.rulebook import all_rules
 
 __all__ = ["trees_for_one_file"]
 
 # What each room may import of ours. Rooms of one storey may not import one another unless it is said here.
-BASE = {"types", "timeline", "units", "errors", "growth", "collecting", "displayed", "budget"}
+BASE = {
+    *("types", "timeline", "copied_events", "units", "errors", "growth", "collecting", "displayed", "budget", "bundled")
+}
 GROUND = BASE | {"documents", "facts", "families", "allocator"}
 INSIDE = GROUND | {"ghost", "rules", "trainers", "variants"}
 OPENING = {"options", "sidecar", "project", "files", "stacks", "targets"}
 VERBS_OVER_SUBJECTS = {"subject", "verbs"}
 MAY_IMPORT = {
-    **{name: set() for name in ("types", "timeline", "errors", "growth", "collecting")},
+    **{name: set() for name in ("types", "timeline", "errors", "growth", "collecting", "bundled")},
+    "copied_events": {"timeline"},
     "units": {"errors"},
     "budget": {"errors", "units"},
     "displayed": {"notebook"},  # the one door that something inside names, when a notebook asks
@@ -165,31 +171,66 @@ def impure_calls(path: Path) -> set[str]:
     return names & IMPURE_CALLS
 
 
-# Where a trainer may be named all the same: words that others read (a JSON key, plugin paths inside examples of
-# configs), the list of trainers, and the engine that runs another trainer's files.
-CONTRACT_WORDS = ("beyond_axolotl", "axolotl.integrations.")
-NAMING = {"trainers/registry.py", "trainers/transformers/trainer.py"}
+# How trainers are named in code; docstrings and comments may cite a library as the source of a fact.
+TRAINERS = re.compile(r"axolotl|llama[-_]?factory|(?<![a-z])trl(?![a-z])|hf-trainer|hugging_?face")
+# Words that others read or wrote, and that name no trainer here: a JSON key, plugins, accounts, hosts and folders.
+OTHERS_WORDS = re.compile(
+    r"beyond_axolotl|axolotl\.integrations\.|trl-lib/|huggingfacetb/|huggingface\.co|huggingface_hub_cache"
+)
+ROOMS_OF_TRAINERS = ("training", "integrations", *(f"trainers/{name}" for name in ("axolotl", "huggingface")))
+ROOMS_OF_TRAINERS += tuple(f"trainers/{name}" for name in ("llamafactory", "transformers", "trl"))
+NAMING = {
+    "trainers/registry.py": "the list of trainers",
+    "stacks.py": "packages whose versions are looked up",
+    "facts/models.py": "the folder of the hub's cache",
+    "diagnosis/advice.py": "a line to write that two trainers call differently, where no config says which it is",
+    "ghost/loops/assumptions.py": "the release after which a loss was written",
+}
 
 
-def names_a_trainer(line: str) -> bool:
-    for word in CONTRACT_WORDS:
-        line = line.replace(word, "")
-    return "axolotl" in line
+def code_words(path: Path) -> Iterator[tuple[int, str]]:
+    """Names and texts of the code with their lines, without docstrings."""
+    documented = {id(node.body[0].value) for node in nodes(path) if has_docstring(node)}
+    for node in nodes(path):
+        for text in (getattr(node, field, None) for field in ("value", "id", "attr", "module", "name", "arg")):
+            if isinstance(text, str) and id(node) not in documented:
+                yield getattr(node, "lineno", 0), text.lower()
+
+
+def has_docstring(node: ast.AST) -> bool:
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    return isinstance(node, kinds) and ast.get_docstring(node, clean=False) is not None
+
+
+def at_home(path: Path) -> bool:
+    return path.relative_to(SOURCE).as_posix().startswith(tuple(f"{room}/" for room in ROOMS_OF_TRAINERS))
 
 
 def test_a_trainer_is_named_in_its_room_alone():
     """What differs between trainers is a field of RunSpec, so nobody else needs to know their names."""
+    found: dict[str, set[int]] = {}
+    for path in modules():
+        for line, text in code_words(path) if not at_home(path) else ():
+            if TRAINERS.search(OTHERS_WORDS.sub("", text)):
+                found.setdefault(path.relative_to(SOURCE).as_posix(), set()).add(line)
+    assert {name: lines for name, lines in found.items() if name not in NAMING} == {}
+    assert set(NAMING) == set(found), "a name of the list is no longer needed"
+
+
+def test_every_trainer_is_known_to_the_test_of_names():
+    rooms = {path.parent.name for path in modules() if path.name == "trainer.py"} - {"arguments"}
+    assert rooms == {name.rpartition("/")[2] for name in ROOMS_OF_TRAINERS} - {"training", "integrations"}
+    assert [name for name in TRAINER_NAMES if name != EMBEDDED and not TRAINERS.fullmatch(name)] == []
+
+
+def test_nobody_asks_for_a_trainer_by_its_name():
+    """`transformers` is a library too: of its name only comparisons are told from the trainer's."""
     wrong = []
     for path in modules():
-        at_home = path.relative_to(SOURCE).parts[:2] == ("trainers", "axolotl") or room(path) in (
-            "training",
-            "integrations",
-        )
-        if not at_home and str(path.relative_to(SOURCE)) not in NAMING:
-            lines = path.read_text(encoding="utf-8").lower().splitlines()
-            wrong += [
-                f"{path.relative_to(SOURCE)}:{number}" for number, line in enumerate(lines, 1) if names_a_trainer(line)
-            ]
+        for node in nodes(path) if not at_home(path) else ():
+            if isinstance(node, ast.Compare):
+                sides = {side.value for side in (node.left, *node.comparators) if isinstance(side, ast.Constant)}
+                wrong += [f"{path.relative_to(SOURCE)}:{node.lineno}"] if sides & set(TRAINER_NAMES) else []
     assert wrong == []
 
 
@@ -277,7 +318,7 @@ READERS = {
     "dataset/rows.py": "charges a Budget line by line",
     "dataset/tokens_child.py": "what its parent gives, in a confined process",
     "diagnosis/reading.py": "a log is streamed in pieces of a mebibyte",
-    "facts/bundled.py": OWN,
+    "bundled.py": OWN,
     "facts/hub_request.py": "an answer, read up to a bound",
     "files.py": "configs up to CONFIG_BYTES; what is to be written",
     "mcp/clients.py": "a list of servers of the user's own, read with read_file",
@@ -314,3 +355,37 @@ def test_whoever_reads_is_known_and_bounded():
     """A new reader of files goes through budget/, or is listed here with the bound that it has."""
     readers = {path.relative_to(SOURCE).as_posix() for path in modules() if reading_calls(path)}
     assert readers == set(READERS)
+
+
+# What happens because of a version is a field of the run, decided in resolve. These look at versions all the same.
+TORCH = "torch and the card decide the allocator's rules, workspaces and attention kernels: facts about the target"
+VERSIONS_LOOKED_AT = {
+    "ghost/loops/sft.py": TORCH,
+    "variants/prediction.py": f"{TORCH}; the answer names the versions it is for",
+    "variants/simulations.py": TORCH,
+    "variants/speed/asked.py": TORCH,
+    "variants/speed/timed_step.py": TORCH,
+    "variants/features.py": "recorded runs are compared by the trainer's release; no byte depends on it",
+    "rules/allocator/allocator_not_expandable.py": "the rule is about the variable that the target's torch reads",
+    "rules/attention/attention_torch_too_old.py": "the rule is about the target's torch",
+    "rules/optimizer/optimizer_torch_too_old.py": "the rule is about the target's torch",
+}
+
+
+def looks_at_versions(path: Path) -> bool:
+    for node in nodes(path):
+        if isinstance(node, ast.Attribute):
+            if node.attr in ("stack", "releases"):
+                return True
+            if node.attr == "torch" and ast.unparse(node.value).rpartition(".")[2] == "target":
+                return True
+    return False
+
+
+def test_versions_end_at_resolve():
+    """A version that decides something is read by a trainer's resolve (`trainers/installed.py`), or listed here."""
+    rooms = ("ghost", "variants", "rules", "families")
+    found = {
+        path.relative_to(SOURCE).as_posix() for path in modules() if room(path) in rooms and looks_at_versions(path)
+    }
+    assert found == set(VERSIONS_LOOKED_AT)

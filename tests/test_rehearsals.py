@@ -12,8 +12,8 @@ from vramwise.ghost.loops.batches import largest
 from vramwise.ghost.loops.sft import ghost_run
 from vramwise.render.text import summary
 from vramwise.types import SETTINGS
-from vramwise.variants import simulations as simulations
-from vramwise.variants.simulations import UNSEEN_BY_THE_GHOST
+from vramwise.variants import simulate as simulations
+from vramwise.variants.simulate import UNSEEN_BY_THE_GHOST
 from vramwise.verbs import finding_figures as figures
 
 VARYING = """\

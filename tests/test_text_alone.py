@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 import vramwise
-from vramwise.dataset.reading import NO_DATA
 from vramwise.options import Options, Text
 from vramwise.subject import open_subject
+from vramwise.variants.lengths import NO_DATA
 
 ROOT = Path(__file__).parent.parent
 

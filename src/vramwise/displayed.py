@@ -17,7 +17,7 @@ class Displayed:
 
     def _repr_html_(self) -> str | None:
         """What Jupyter and its like show in place of the text; None where there is nothing to show."""
-        from vramwise.notebook import shown
+        from vramwise.notebook import shown  # late: pages are for notebooks, and the notebook door imports the results
 
         return shown(self)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import traceback
 
 # The one name under which a fault of our own is reported, wherever it happens.
 INTERNAL_ERROR = "internal-error"
@@ -54,6 +53,8 @@ class InternalError(VramwiseError):
 def describe_internal_error(where: str, error: Exception) -> str:
     """What failed and what to send us, in one line; the traceback goes to stderr where its variable is set."""
     if os.environ.get(TRACEBACK_VARIABLE):
+        import traceback  # rarely wanted, and slow to load
+
         traceback.print_exception(error)
     said = " ".join(str(error).split())[:200]
     what = f"{type(error).__name__}: {said}" if said else type(error).__name__

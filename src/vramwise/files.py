@@ -13,7 +13,6 @@ import difflib
 import errno
 import os
 import re
-import secrets
 import stat
 import sys
 from collections.abc import Iterable
@@ -227,7 +226,7 @@ def _open_sibling(target: Path, mode: int) -> tuple[Path, int]:
     """A new file beside the target, locked for as long as this process has it open."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     while True:
-        temporary = target.with_name(f"{_sibling_start(target)}{secrets.token_hex(6)}.tmp")
+        temporary = target.with_name(f"{_sibling_start(target)}{os.urandom(6).hex()}.tmp")
         descriptor = os.open(temporary, flags, mode)
         with contextlib.suppress(BlockingIOError):
             if not _lock(descriptor) or os.fstat(descriptor).st_nlink:

@@ -8,20 +8,22 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
+from vramwise.diagnosis.evidence import Diagnosis
+from vramwise.documents.edit import diff
+from vramwise.render import notebook_html as pages
+from vramwise.render.fit_html import fit_page
+from vramwise.render.prediction_html import prediction_page
+from vramwise.variants.prediction import Prediction, profile_of
+from vramwise.variants.search.result import Fit
+from vramwise.verbs.check import FileReport
+from vramwise.verbs.fitting.report import FitReport
+from vramwise.verbs.fix import FixReport
+
 _TALL, _LOW = 900, 420
 
 
 def shown(result: Any) -> str | None:
     """The frame for a result of a verb; None where there is nothing to show."""
-    from vramwise.diagnosis.evidence import Diagnosis
-    from vramwise.render import notebook_html as pages
-    from vramwise.render.fit_html import fit_page
-    from vramwise.variants.prediction import Prediction
-    from vramwise.variants.search.result import Fit
-    from vramwise.verbs.check import FileReport
-    from vramwise.verbs.fitting.report import FitReport
-    from vramwise.verbs.fix import FixReport
-
     results = result if isinstance(result, list) else [result]
     if len(results) == 1 and isinstance(results[0], Prediction):
         return _prediction(results[0])
@@ -36,10 +38,7 @@ def shown(result: Any) -> str | None:
     return None
 
 
-def _prediction(prediction: Any) -> str | None:
-    from vramwise.render.prediction_html import prediction_page
-    from vramwise.variants.prediction import profile_of
-
+def _prediction(prediction: Prediction) -> str | None:
     if not prediction.short_timeline.events:
         return None
     page = prediction_page(prediction, profile_of(prediction), prediction.model.name, ())
@@ -47,8 +46,6 @@ def _prediction(prediction: Any) -> str | None:
 
 
 def _diff(report: Any) -> str:
-    from vramwise.documents.edit import diff
-
     return diff(report.before, report.after) if report.changed else ""
 
 

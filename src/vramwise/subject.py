@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vramwise.allocator.settings import parse_settings
-from vramwise.dataset.reading import NO_DATA, Data, read_blocks, read_named
 from vramwise.documents.document import parse_document
 from vramwise.errors import ConfigError, VramwiseError
+from vramwise.facts.models import cached_config, find_model
 from vramwise.files import read_config_bytes
 from vramwise.options import Options, Text
 from vramwise.project import ProjectSettings, project_settings
@@ -30,10 +30,12 @@ from vramwise.trainers.registry import running, trainer_named
 from vramwise.types import Document, Finding, GpuSpec, ModelSpec, RunSpec, Target
 from vramwise.variants.duration import Duration, duration
 from vramwise.variants.effort import SAMPLE, Effort
-from vramwise.variants.lengths import Lengths, train_shapes
-from vramwise.variants.prediction import Prediction, predict_run
+from vramwise.variants.lengths import NO_DATA, Data, Lengths
 from vramwise.variants.simulations import Simulations
-from vramwise.variants.speed import Speed, speed_of
+
+if TYPE_CHECKING:
+    from vramwise.variants.prediction import Prediction
+    from vramwise.variants.speed import Speed
 
 TEXT = "<text>"
 # What trainers call the revision of the base model.
@@ -108,6 +110,9 @@ class Subject:
         """
         if self.model is None:
             raise VramwiseError(self.model_missing)
+        # Late: it loads the ghost run and the allocator, which `check` without a card never asks.
+        from vramwise.variants.prediction import predict_run
+
         lengths = self.data.train if lengths is None else lengths
         eval_lengths = self.data.evaluation if eval_lengths is None else eval_lengths
         key = (id(lengths), id(eval_lengths), steps, limit_bytes, on_card)
@@ -125,7 +130,8 @@ class Subject:
             )
             self.effort.predicted()
             prediction = replace(prediction, stops=self.stops).assuming(*self.data.notes)
-            self._memo[key] = (prediction, (lengths, eval_lengths))  # kept, so that their ids stay theirs
+            # The lengths are kept, so that their ids stay theirs.
+            self._memo[key] = (prediction, (lengths, eval_lengths))
         return self._memo[key][0]
 
     @property
@@ -137,6 +143,10 @@ class Subject:
         """How fast it trains, with the batches of its data; None where that is not known, or a step is too large."""
         if self.model is None:
             return None
+        # Late: `check` and `fix` ask for memory alone.
+        from vramwise.variants.batches import train_shapes
+        from vramwise.variants.speed import speed_of
+
         lengths = self.data.train
         shapes = train_shapes(self.run, lengths) if lengths else ()
         self.effort.spend(SAMPLE * self.data.samples)
@@ -156,6 +166,9 @@ class Subject:
         """
         if named == "" or self.text_alone:
             return replace(self, data=replace(NO_DATA, named=named), _memo={})
+        # Late: data is read for predictions only.
+        from vramwise.dataset.reading import read_blocks, read_named
+
         tokenizer = _model_folder(self.run.base_model, self.model)
         if named is not None:
             train = read_named(named, tokenizer)
@@ -321,8 +334,6 @@ def _side_files(trainer: Trainer, document: Document, text_alone: bool) -> SideF
 
 def _model_folder(name: str | None, model: ModelSpec | None) -> Path | None:
     """Where the model's files lie on this machine, its tokenizer among them; None where they do not."""
-    from vramwise.facts.models import cached_config
-
     if name is None or model is None:
         return None
     here = Path(model.source)
@@ -342,8 +353,6 @@ def _model(
     name: str | None, path: str, *, online: bool, revision: str | None = None, text_alone: bool = False
 ) -> tuple[ModelSpec | None, str]:
     """The model's dimensions, or why they are not known."""
-    from vramwise.facts.models import find_model
-
     if name is None:
         return None, f"{path} names no base model: add one, or use --model with a hub id or a config.json"
     if _PLACEHOLDER.search(name):

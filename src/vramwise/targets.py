@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 from vramwise.allocator.variables import VARIABLES
 from vramwise.errors import VramwiseError
+from vramwise.facts.gpus import find_gpus
+from vramwise.facts.nvml import local_gpu
 from vramwise.types import GpuSpec, Stack, Target
 
 # As many as torch counts ranks.
@@ -44,15 +46,11 @@ def make_target(
 
 def _card(name: str | None, gpus: int | None, look_around: bool) -> tuple[GpuSpec | None, int]:
     if name is not None:
-        from vramwise.facts.gpus import find_gpus
-
         count, card = find_gpus(name)
         if count and gpus and count != gpus:
             raise VramwiseError(f"--gpu {name} names {count} cards and --gpus {gpus}: say it once")
         return card, count or 1
     if look_around:
-        from vramwise.facts.nvml import local_gpu
-
         found = local_gpu()
         if found is not None:
             return found

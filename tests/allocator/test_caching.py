@@ -332,36 +332,24 @@ class TestStreams:
     def test_a_block_used_elsewhere_is_free_only_when_that_stream_is_done(self):
         allocator = make()
         block = allocator.malloc(mib(20))
-        allocator.record_stream(block, 7)
-        allocator.record_stream(block, 8)
-        allocator.free(block)
+        allocator.hold(block)
         assert allocator.allocated_bytes == 0
         assert layout(allocator) == [[("waiting", 20)]]
-        allocator.finish(7)
         assert allocator.malloc(mib(20)) is not block
-        allocator.finish(8)
+        allocator.complete(block)
         assert allocator.malloc(mib(20)) is block
-
-    def test_use_on_its_own_stream_needs_no_waiting(self):
-        allocator = make()
-        block = allocator.malloc(mib(20), stream=7)
-        allocator.record_stream(block, 7)
-        allocator.free(block)
-        assert layout(allocator) == [[("free", 20)]]
 
     def test_a_waiting_neighbour_is_not_merged(self):
         allocator = make()
         waiting, freed = allocator.malloc(mib(4)), allocator.malloc(mib(4))
-        allocator.record_stream(waiting, 7)
-        allocator.free(waiting)
+        allocator.hold(waiting)
         allocator.free(freed)
         assert layout(allocator) == [[("waiting", 4), ("free", 16)]]
 
     def test_giving_memory_back_waits_for_all_streams(self):
         allocator = make()
         block = allocator.malloc(mib(20))
-        allocator.record_stream(block, 7)
-        allocator.free(block)
+        allocator.hold(block)
         allocator.empty_cache()
         assert allocator.reserved_bytes == 0
 

@@ -26,8 +26,8 @@ STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("malloc"), SIZES, st.integers(0, 1)),
         st.tuples(st.just("free"), st.integers(0, 1000), st.just(0)),
-        st.tuples(st.just("share"), st.integers(0, 1000), st.integers(0, 1)),
-        st.tuples(st.just("finish"), st.just(0), st.integers(0, 1)),
+        st.tuples(st.just("hold"), st.integers(0, 1000), st.just(0)),
+        st.tuples(st.just("complete"), st.integers(0, 1000), st.just(0)),
         st.tuples(st.just("empty"), st.just(0), st.just(0)),
         st.tuples(st.just("mode"), st.just(0), st.integers(0, 1)),
     ),
@@ -73,7 +73,7 @@ def check_books(allocator, live):
 
 
 def play(allocator, steps):
-    live = []
+    live, held = [], []
     other_mode = None
     for action, value, stream in steps:
         if action == "malloc":
@@ -83,10 +83,11 @@ def play(allocator, steps):
                 assert allocator.limit_bytes < 1 << 60
         elif action == "free" and live:
             allocator.free(live.pop(value % len(live)))
-        elif action == "share" and live:
-            allocator.record_stream(live[value % len(live)], stream)
-        elif action == "finish":
-            allocator.finish(stream)
+        elif action == "hold" and live:
+            held.append(live.pop(value % len(live)))
+            allocator.hold(held[-1])
+        elif action == "complete" and held:
+            allocator.complete(held.pop(value % len(held)))
         elif action == "empty":
             allocator.empty_cache()
         elif action == "mode":

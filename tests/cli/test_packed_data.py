@@ -6,7 +6,7 @@ import pytest
 
 from vramwise.options import Options, Text
 from vramwise.subject import open_subject
-from vramwise.variants.lengths import train_shapes
+from vramwise.variants.batches import train_shapes
 
 TRL = """\
 model_name_or_path: HuggingFaceTB/SmolLM2-135M

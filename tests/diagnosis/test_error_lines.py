@@ -41,15 +41,25 @@ def test_a_real_line_is_recognised(number, wrapper):
 def test_causes_that_rules_explain_exist_and_have_one_rule():
     explained = [cause for rule in all_rules() for cause in rule.explains]
     folder = Path(causes.__file__).parent
-    source = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.py"))
+    source = "".join(path.read_text(encoding="utf-8") for path in (*folder.glob("*.py"), *folder.glob("*.json")))
     assert explained
     assert len(explained) == len(set(explained))
     assert [cause for cause in explained if f'"{cause}"' not in source] == []
 
 
 def test_a_remedy_for_every_cause():
-    from vramwise.diagnosis import advice
+    from vramwise.diagnosis import remedies
     from vramwise.diagnosis.causes import known as known_causes
 
-    offered = set(advice.BUILDERS) | set(advice.COMMANDS)
-    assert {known.cause for known in known_causes.KNOWN.values()} <= offered
+    causes = {known.cause for known in known_causes._known().values()}
+    assert [cause for cause in causes if not remedies.changes_for(cause) and not remedies.advice_for(cause)] == []
+
+
+def test_every_change_of_a_cause_is_listed_and_built():
+    from vramwise.diagnosis import remedies
+    from vramwise.variants import changes
+
+    stored = remedies._stored()
+    named = {name for cause in stored["causes"].values() for name in cause.get("changes", ())}
+    assert named <= set(stored["changes"])
+    assert [name for name in named if not callable(getattr(changes, stored["changes"][name]["change"]))] == []

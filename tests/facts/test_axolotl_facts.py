@@ -121,15 +121,15 @@ def test_optimizer_groups_hold_known_names_only() -> None:
     assert set(V19._facts["optimizer_packages"]) <= V19.optimizers()
     assert len(V19.optimizers()) == 41 + 17
     assert V19.optimizer_group("raises_later") == {"ao_adamw_4bit", "ao_adamw_8bit"}
-    assert V19.optimizer_package("came_pytorch") == "came_pytorch"
-    assert V19.optimizer_package("adamw_torch") is None
+    assert V19._facts["optimizer_packages"]["came_pytorch"] == "came_pytorch"
+    assert "adamw_torch" not in V19._facts["optimizer_packages"]
 
 
 def test_attention_names() -> None:
     assert {"flash_attention_2", "sdpa", "eager", "flex_attention"} <= V19.attn_implementations()
-    assert V19.legacy_attention_flags()["flash_attention"] == "flash_attention_2"
+    assert V19.attention_facts()["legacy_flags"]["flash_attention"] == "flash_attention_2"
     assert V19.attention_facts()["refused_short_names"]["flash"] == "flash_attention_2"
-    mapped = set(V19.legacy_attention_flags().values())
+    mapped = set(V19.attention_facts()["legacy_flags"].values())
     assert mapped <= V19.attn_implementations()
 
 

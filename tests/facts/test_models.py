@@ -155,9 +155,9 @@ class TestCatalogue:
             assert parameter_count(model) == shape["published"]
 
     def test_every_shape_names_its_source(self):
-        from vramwise.facts.bundled import bundled_json
+        from vramwise.bundled import bundled_json
 
-        sources = bundled_json("models.json")["sources"]
+        sources = bundled_json("facts/models.json")["sources"]
         assert {shape["source"] for shape in catalogue_shapes()} <= set(sources)
 
     def test_not_in_the_catalogue(self):

@@ -1,12 +1,13 @@
-"""A family is one file: found by itself, from a folder or a zip, and named nowhere else."""
+"""A family is an entry of families.json: read from a folder or a zip, and named nowhere else."""
 
 import ast
 import subprocess
 import sys
 import zipfile
 from collections import Counter
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
@@ -14,7 +15,7 @@ import vramwise
 from vramwise import families
 from vramwise.errors import VramwiseError
 from vramwise.facts.model_config import model_from_config
-from vramwise.families.base import Block
+from vramwise.families.base import Block, Mixer
 from vramwise.ghost.block_words import FUSED_ATTENTION, NORMS, ROTATIONS
 
 SOURCE = Path(vramwise.__file__).parent
@@ -25,9 +26,40 @@ def spec(model_type, **fields):
     return model_from_config({"model_type": model_type, **CONFIG, **fields}, name="m", source="config.json")
 
 
-def test_a_family_is_called_as_its_file_is():
-    for family in families.all_families():
-        assert families._family(family.name) is family
+def words(kind, name):
+    """What a field may say, where its type lists that."""
+    hint = get_type_hints(kind)[name]
+    literals = [each for each in (hint, *get_args(hint)) if get_origin(each) is Literal]
+    return {word for literal in literals for word in get_args(literal)}
+
+
+def test_entries_use_the_words_that_fields_have():
+    blocks = [block for family in families.all_families() for block in (family.block, *own_blocks(family))]
+    kinds = [kind for _, kind in families.all_model_types().values()]
+    for thing in [*blocks, *filter(None, (block.mixture for block in blocks)), *kinds]:
+        for field in fields(thing):
+            value, known = getattr(thing, field.name), words(type(thing), field.name)
+            assert not known or not isinstance(value, str) or value in known, (field.name, value)
+    assert {mixer for block in blocks for mixer in block.mixers.values()} <= set(get_args(Mixer))
+
+
+def own_blocks(family):
+    return [kind.block for kind in family.types.values() if kind.block is not None]
+
+
+def test_defaults_are_fields_that_something_reads():
+    """A misspelled key of an entry would be taken for a default that no code asks for."""
+    sources = [
+        path.read_text(encoding="utf-8") for room in ("families", "facts") for path in (SOURCE / room).rglob("*.py")
+    ]
+    text = "\n".join(sources)
+    every = {name for _, kind in families.all_model_types().values() for name in kind.defaults}
+    assert [name for name in sorted(every) if f'"{name}"' not in text and name not in switched()] == []
+
+
+def switched():
+    kinds = [kind for _, kind in families.all_model_types().values()]
+    return {name for kind in kinds for name in (*kind.switches.values(), *kind.own_sizes, *kind.activation)}
 
 
 def test_no_model_type_belongs_to_two_families():
@@ -37,7 +69,7 @@ def test_no_model_type_belongs_to_two_families():
 
 
 @pytest.mark.parametrize("model_type", sorted(families.all_model_types()))
-def test_a_type_is_found_with_and_without_reading_every_file(model_type):
+def test_every_type_is_found_by_its_name(model_type):
     assert families.find_type(model_type) == families.all_model_types()[model_type]
 
 
@@ -46,20 +78,20 @@ def test_an_unknown_type_has_no_family():
     assert families.find_type("") is None
 
 
-def test_files_that_hold_no_family_are_none():
+def test_modules_are_no_families():
     with pytest.raises(VramwiseError, match=r"no parameter layout .* 'base'"):
         families.layout_of(replace(spec("llama"), family="base"))
 
 
 def test_one_model_reads_one_family():
-    """What a check pays for at its start: the file of its own model."""
+    """What a check pays for at its start: the code of its own model."""
     code = (
-        "import sys; from vramwise import families; families.find_type('gemma3_text'); "
+        "import sys; from vramwise import families; families.find_type('lfm2'); "
         "print(*sorted(n for n in sys.modules if n.startswith('vramwise.families.')))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     files = {name.rpartition(".")[2] for name in done.stdout.split()}
-    assert files <= {"base", "config_fields", "layout", "parts", "gemma", "gemma2", "gemma3"}
+    assert files <= {"base", "config_fields", "layout", "parts", "lfm2"}
 
 
 def test_families_are_found_in_a_zip(tmp_path):
@@ -82,7 +114,7 @@ def test_families_are_found_in_a_zip(tmp_path):
 LISTED_ELSEWHERE = (SOURCE / "facts" / "attention.py", SOURCE / "facts" / "liger.py")
 
 
-def test_a_family_is_named_in_its_own_file_alone():
+def test_a_family_is_named_in_its_own_room_alone():
     """Others read a family's fields; what they compare with is never a family's or a model_type's name."""
     names = {family.name for family in families.all_families()} | set(families.all_model_types())
     wrong = []

@@ -123,9 +123,9 @@ def losses(out: Path) -> dict[str, dict[int, float]]:
 
 def reached(out: Path) -> int:
     """The step of the last whole checkpoint of ours; 0 for none."""
-    from vramwise.training.checkpoints import latest_complete, step_of
+    from vramwise.training.checkpoints import latest_whole, step_of
 
-    last = latest_complete(out)
+    last = latest_whole(out).folder
     return 0 if last is None else step_of(Path(last)) or 0
 
 

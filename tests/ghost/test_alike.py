@@ -1,6 +1,5 @@
-"""What is written down again, or played as a whole, because it is alike: nothing differs from doing it each time."""
+"""What is counted, copied or played as a whole because it is alike: nothing differs from doing it each time."""
 
-from dataclasses import replace
 from itertools import pairwise
 
 from hypothesis import HealthCheck, given, settings
@@ -11,11 +10,11 @@ from nightly import examples
 from vramwise.allocator.quick.stretches import _key
 from vramwise.allocator.run import simulate
 from vramwise.allocator.settings import parse_settings
+from vramwise.allocator.unrolling import unroll
 from vramwise.errors import VramwiseError
 from vramwise.families import all_model_types
-from vramwise.ghost.loops.repeated_evals import EvalBatches
-from vramwise.ghost.loops.repeated_micro_steps import MicroSteps
 from vramwise.ghost.loops.sft import ghost_run
+from vramwise.timeline import Action
 
 COMMON = {
     "max_examples": examples(40),
@@ -27,42 +26,35 @@ KINDS = st.sampled_from(sorted(all_model_types()))
 WIDTHS = st.none() | st.lists(st.sampled_from([64, 128, 200]), min_size=1, max_size=6)
 
 
-def without_cuts(timeline):
-    """Where stretches may begin is a hint to who plays it."""
-    return timeline and replace(timeline, cuts=(), alike={})
-
-
-def timeline_of(run, model, widths):
+def timeline_of(run, model, widths, *, plainly=False):
     try:
-        return ghost_run(run, model, steps=3, widths=widths)[0]
+        return ghost_run(run, model, steps=4, widths=widths, plainly=plainly)[0]
     except VramwiseError:
         return None
 
 
-@settings(**COMMON)
-@given(run=runs(), kind=KINDS, widths=WIDTHS)
-def test_micro_steps_seen_before_are_as_if_run_again(run, kind, widths):
-    model = small_model(kind)
-    quick = timeline_of(run, model, widths)
-    replay, MicroSteps.replay = MicroSteps.replay, lambda *_: False
-    try:
-        slow = timeline_of(run, model, widths)
-    finally:
-        MicroSteps.replay = replay
-    assert without_cuts(quick) == without_cuts(slow)
+def written_out(timeline):
+    """Every event, with marks in words, and tensors numbered in order of appearance."""
+    numbers: dict[int, int] = {}
+    found = []
+    whole = unroll(timeline)
+    for action, tensor, size, stream, tag in whole.events:
+        mark = whole.tags[tag] if action == Action.ALLOC else whole.phases[tag] if action == Action.PHASE else None
+        number = numbers.setdefault(tensor, len(numbers)) if action <= Action.FREE else None
+        found.append((action, number, size, stream, mark))
+    return found
 
 
 @settings(**COMMON)
-@given(run=runs(), kind=KINDS, widths=WIDTHS)
-def test_evaluation_batches_seen_before_are_as_if_run_again(run, kind, widths):
-    model, evaluated = small_model(kind), run.changed(evaluates=True, eval_batch_size=2, eval_on_start=True)
-    quick = timeline_of(evaluated, model, widths)
-    result, EvalBatches.result = EvalBatches.result, lambda _self, _shape, predict: predict()
-    try:
-        slow = timeline_of(evaluated, model, widths)
-    finally:
-        EvalBatches.result = result
-    assert without_cuts(quick) == without_cuts(slow)
+@given(run=runs(), kind=KINDS, widths=WIDTHS, layers=st.sampled_from([2, 8]))
+def test_shortcuts_leave_out_nothing(run, kind, widths, layers):
+    model = small_model(kind, num_hidden_layers=layers, n_layer=layers, n_layers=layers)
+    quick, slow = timeline_of(run, model, widths), timeline_of(run, model, widths, plainly=True)
+    if slow is None:
+        assert quick is None
+        return
+    assert not slow.repeats
+    assert written_out(quick) == written_out(slow)
 
 
 @settings(**COMMON)

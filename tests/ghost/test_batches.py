@@ -5,15 +5,8 @@ import pytest
 from truth import BUNDLED, cases
 from vramwise.errors import VramwiseError
 from vramwise.ghost.loops.batches import BatchShape, labels_in, largest
-from vramwise.variants.lengths import (
-    Lengths,
-    eval_shapes,
-    first_and_widest,
-    lists_widths,
-    parse_lengths,
-    train_shapes,
-    varied_lengths,
-)
+from vramwise.variants.batches import eval_shapes, first_and_widest, lists_widths, train_shapes, varied_lengths
+from vramwise.variants.lengths import Lengths, parse_lengths
 
 PLAIN = next(case.run for case in cases(BUNDLED) if case.run.adapter.kind == "lora")
 RUN = PLAIN.changed(

@@ -9,13 +9,14 @@ from test_any_run import runs, small_model
 
 from nightly import examples
 from truth import BUNDLED, H200, cases
+from vramwise.copied_events import WrittenOut
 from vramwise.errors import VramwiseError
 from vramwise.families import all_model_types
-from vramwise.ghost.copies import WrittenOut
 from vramwise.ghost.layers import sampling
 from vramwise.ghost.layers.forms import Units, units_of
 from vramwise.ghost.layers.passes import Unlike
-from vramwise.ghost.loops.sft import Run, ghost_run
+from vramwise.ghost.loops.sft import ghost_run
+from vramwise.ghost.shortcuts import Plainly, Shortcuts
 from vramwise.timeline import Action
 from vramwise.types import TrainedBlocks
 
@@ -45,7 +46,7 @@ def written(timeline):
 
 def every_layer(run, model, **more):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Run, "through_layers", lambda _self, work: work())
+        patch.setattr(Shortcuts, "layers", Plainly.layers)
         return ghost_run(run, model, **more)[0]
 
 

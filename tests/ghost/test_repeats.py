@@ -10,7 +10,6 @@ from vramwise.allocator.run import simulate
 from vramwise.allocator.settings import parse_settings
 from vramwise.allocator.unrolling import unroll
 from vramwise.ghost.loops import sft as trainer
-from vramwise.ghost.loops.repeated_steps import Recorder
 from vramwise.timeline import Action, MemoryReport, Repeat, Timeline
 
 CASES = {case.name: case for case in cases(BUNDLED)}
@@ -28,15 +27,13 @@ RUNS = {
 }
 
 
-def ghost(name: str) -> Timeline:
+def ghost(name: str, *, plainly: bool = False) -> Timeline:
     run, widths = RUNS[name]
-    return trainer.ghost_run(run, MODEL, gpu=H200, widths=widths, steps=7)[0]
+    return trainer.ghost_run(run, MODEL, gpu=H200, widths=widths, steps=7, plainly=plainly)[0]
 
 
-def whole(name: str, monkeypatch) -> Timeline:
-    monkeypatch.setattr(trainer, "repeats_the_last", lambda *_: False)
-    monkeypatch.setattr(Recorder, "once_more", lambda *_: False)
-    timeline = ghost(name)
+def whole(name: str) -> Timeline:
+    timeline = ghost(name, plainly=True)
     assert not timeline.repeats
     return timeline
 
@@ -59,10 +56,10 @@ def figures(report: MemoryReport) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_unrolled_it_is_the_run_in_full(name, monkeypatch):
+def test_unrolled_it_is_the_run_in_full(name):
     short = ghost(name)
     assert short.repeats
-    assert requests(unroll(short)) == requests(whole(name, monkeypatch))
+    assert requests(unroll(short)) == requests(whole(name))
 
 
 @pytest.mark.sampled(5)
@@ -70,16 +67,16 @@ def test_unrolled_it_is_the_run_in_full(name, monkeypatch):
     "settings", ["", "expandable_segments:True", "max_split_size_mb:64", "roundup_power2_divisions:4"]
 )
 @pytest.mark.parametrize("name", RUNS)
-def test_the_allocator_comes_to_the_same_figures(name, settings, monkeypatch):
+def test_the_allocator_comes_to_the_same_figures(name, settings):
     parsed = parse_settings(settings, TORCH)
     short = simulate(ghost(name), parsed, torch=TORCH)
-    assert figures(short) == figures(simulate(whole(name, monkeypatch), parsed, torch=TORCH))
+    assert figures(short) == figures(simulate(whole(name), parsed, torch=TORCH))
 
 
 @pytest.mark.parametrize("settings", ["", "expandable_segments:True", "garbage_collection_threshold:0.6"])
-def test_also_where_memory_runs_short(settings, monkeypatch):
+def test_also_where_memory_runs_short(settings):
     parsed = parse_settings(settings, TORCH)
-    short, full = ghost("widths"), whole("widths", monkeypatch)
+    short, full = ghost("widths"), whole("widths")
     needed = simulate(full, parsed, torch=TORCH).peak_reserved_bytes
     for share in (0.99, 0.95, 0.9, 0.8, 0.7):
         limit = int(share * needed)

@@ -9,7 +9,8 @@ from vramwise.documents.document import parse_document
 from vramwise.facts.models import find_model
 from vramwise.facts.parameters import parameters
 from vramwise.ghost.loops.batches import BatchShape
-from vramwise.variants.lengths import parse_lengths, train_shapes
+from vramwise.variants.batches import train_shapes
+from vramwise.variants.lengths import parse_lengths
 from vramwise.variants.prediction import predict_run
 
 MIB = 1024**2

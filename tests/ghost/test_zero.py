@@ -11,7 +11,7 @@ from test_sharding import MODEL, anything_but_states, ghost, labelled, peaks
 
 from vramwise.facts.parameters import parameters
 from vramwise.timeline import Timeline
-from vramwise.trainers.deepspeed import read_deepspeed
+from vramwise.trainers.deepspeed import as_released, read_deepspeed
 from vramwise.types import ZeroSettings
 
 MIB = 1024**2
@@ -149,8 +149,8 @@ def test_weights_used_again_soon_stay_gathered():
 def test_a_release_decides_whether_recomputed_frozen_weights_stay():
     """Since 0.19.3 they are released with the whole backward, not with their layer."""
     changes = {"adapter": "lora", **REENTRANT}
-    before = peaks(zero(3, replace(SHIPPED_ZERO_3, release=(0, 18, 9)), **changes), labelled("gathered"))
-    since = peaks(zero(3, replace(SHIPPED_ZERO_3, release=(0, 19, 3)), **changes), labelled("gathered"))
+    before = peaks(zero(3, as_released(SHIPPED_ZERO_3, (0, 18, 9)), **changes), labelled("gathered"))
+    since = peaks(zero(3, as_released(SHIPPED_ZERO_3, (0, 19, 3)), **changes), labelled("gathered"))
     blocks = 2 * ELEMENTS - 2 * HEAD
     assert since["backward"] == pytest.approx(HEAD + blocks, rel=0.02)
     assert before["backward"] < HEAD + blocks / 3
@@ -161,7 +161,7 @@ def test_a_release_decides_whether_adapters_are_cast():
         return "flat shares" in tag.label
 
     before, since = (
-        peaks(zero(3, replace(SHIPPED_ZERO_3, release=release), adapter="lora"), adapters)["forward"]
+        peaks(zero(3, as_released(SHIPPED_ZERO_3, release), adapter="lora"), adapters)["forward"]
         for release in ((0, 18, 9), (0, 19, 8))
     )
     assert since == 2 * before
@@ -194,7 +194,7 @@ def test_4_bit_weights_stay_gathered_as_long_as_their_graph():
     blocks = (2 * ELEMENTS - 2 * HEAD) / 4
     kept = peaks(zero(3, SHIPPED_ZERO_3, **options), labelled("4-bit weights: gathered"))
     assert kept["loss"] == pytest.approx(blocks, rel=0.01)
-    old = replace(SHIPPED_ZERO_3, release=(0, 18, 9))
+    old = as_released(SHIPPED_ZERO_3, (0, 18, 9))
     checkpointed = peaks(zero(3, old, **options, **REENTRANT), labelled("4-bit weights: gathered"))
     assert checkpointed["backward"] < blocks / 3
     assert checkpointed["loss"] == 0

@@ -85,7 +85,7 @@ def test_knobs_stand_where_the_config_has_them_and_turn_its_own_keys(answers):
 def test_a_slider_is_answered_by_one_prediction(answers, monkeypatch):
     """Not by those of shorter rows and of remedies, nor by a second look at what is too much anyway."""
     asked = []
-    monkeypatch.setattr("vramwise.variants.simulations.simulate", lambda *a, **k: asked.append(k) or simulate(*a, **k))
+    monkeypatch.setattr("vramwise.variants.simulate.simulate", lambda *a, **k: asked.append(k) or simulate(*a, **k))
     unpadded = SMALL.replace("sample_packing: true\npad_to_sequence_len: true\n", "")
     knobs = {"micro_batch_size": 64, "sequence_len": 8192}
     found = ask(answers, "drag", unpadded, knobs=knobs)

@@ -11,12 +11,12 @@ from vramwise.trainers.axolotl.rules.config import (
     plugin_key_without_plugin,
     refused_combination,
     removed_key,
-    stream_without_max_steps,
     torch_too_old,
     unknown_key,
     unknown_plugin,
     wrong_type,
 )
+from vramwise.trainers.axolotl.rules.config.rows import stream_without_max_steps
 
 LIGER = "axolotl.integrations.liger.LigerPlugin"
 
@@ -27,7 +27,7 @@ OLD = ("axolotl==0.19.0",)
 def judge(rule, text, versions=()):
     document = parse_document("config.yml", text.encode())
     target = make_target(env={}, look_around=False, versions=versions)
-    return document, check_document(document, target, [rule.check]).findings
+    return document, check_document(document, target, [getattr(rule, "check", rule)]).findings
 
 
 def found_keys(rule, text, versions=()):

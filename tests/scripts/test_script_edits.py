@@ -8,7 +8,7 @@ from vramwise.documents.edit import EditRefused, apply_edits
 from vramwise.trainers.scripts.reading import Reading, read_script
 from vramwise.types import Edit
 
-SCRIPT = '''from trl import SFTConfig, SFTTrainer
+SCRIPT = """from trl import SFTConfig, SFTTrainer
 BATCH = 4  # rows
 args = SFTConfig(
     per_device_train_batch_size=BATCH,
@@ -16,7 +16,7 @@ args = SFTConfig(
     max_steps=10 * 3,
 )
 trainer = SFTTrainer("Qwen/Qwen3-0.6B", args=args)
-'''
+"""
 
 
 def document(text=SCRIPT, path="train.py"):
@@ -62,7 +62,13 @@ def test_a_notebook_changes_in_one_cell_alone(indent, lines):
     notebook = {
         "cells": [
             {"cell_type": "markdown", "metadata": {}, "source": ["# Title ü"]},
-            {"cell_type": "code", "id": "a", "metadata": {}, "outputs": [{"text": "x"}], "source": ["!pip install trl==1.9.0"]},
+            {
+                "cell_type": "code",
+                "id": "a",
+                "metadata": {},
+                "outputs": [{"text": "x"}],
+                "source": ["!pip install trl==1.9.0"],
+            },
             {"cell_type": "code", "id": "b", "metadata": {}, "outputs": [], "source": source},
         ],
         "nbformat": 4,

@@ -26,7 +26,10 @@ def read(body, **reading):
         ("c = {'b': {'n': 5}}\nargs = SFTConfig(per_device_train_batch_size=c['b']['n'])\n", 5),
         ("args = SFTConfig(per_device_train_batch_size=int(os.environ.get('B', '7')))\n", 7),
         ("args = SFTConfig()\nargs.per_device_train_batch_size = 9\n", 9),
-        ("if torch.cuda.is_bf16_supported():\n    b = 1\nelse:\n    b = 2\nargs = SFTConfig(per_device_train_batch_size=b)\n", 1),
+        (
+            "if torch.cuda.is_bf16_supported():\n    b = 1\nelse:\n    b = 2\nargs = SFTConfig(per_device_train_batch_size=b)\n",
+            1,
+        ),
         ("b = 1\nb = b + 1\nargs = SFTConfig(per_device_train_batch_size=b)\n", 2),
         ("def make(b=4):\n    return SFTConfig(per_device_train_batch_size=b)\nargs = make()\n", 4),
         ("def n():\n    return 3\nargs = SFTConfig(per_device_train_batch_size=n())\n", 3),
@@ -87,7 +90,9 @@ def test_the_model_is_followed_through_what_wraps_it():
 
 
 def test_a_yaml_file_beside_the_script_is_read():
-    body = "import yaml\nc = yaml.safe_load(open('c.yaml'))\nargs = SFTConfig(per_device_train_batch_size=c['b'])\n" + TAIL
+    body = (
+        "import yaml\nc = yaml.safe_load(open('c.yaml'))\nargs = SFTConfig(per_device_train_batch_size=c['b'])\n" + TAIL
+    )
     found = read(body, load=lambda name: {"b": 12} if name == "c.yaml" else None)
     assert found.values["per_device_train_batch_size"] == 12
     (missing,) = read(body).script.unsaid

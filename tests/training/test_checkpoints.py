@@ -12,7 +12,6 @@ from vramwise.training.checkpoints import (
     finish,
     give_up,
     is_complete,
-    latest_complete,
     latest_whole,
     rotate,
 )
@@ -49,8 +48,8 @@ def test_the_last_whole_one_by_number_not_by_name(tmp_path):
         save(tmp_path, step)
     of_another_trainer(tmp_path, 200)
     (tmp_path / "checkpoint-best").mkdir()
-    assert latest_complete(tmp_path) == str(tmp_path / "checkpoint-100")
-    assert latest_complete(tmp_path / "nothing") is None
+    assert latest_whole(tmp_path).folder == str(tmp_path / "checkpoint-100")
+    assert latest_whole(tmp_path / "nothing").folder is None
 
 
 def test_a_save_that_is_cut_short_never_has_a_name_and_the_next_clears_it(tmp_path):
@@ -92,7 +91,7 @@ def test_a_name_that_is_taken_is_not_written_over(tmp_path, earlier_run):
     assert save(tmp_path, 5, run="now").name == "checkpoint-5-vramwise"
     assert save(tmp_path, 5, run="later").name == "checkpoint-5-vramwise-2"
     assert contents(theirs) == before
-    assert latest_complete(tmp_path) == str(tmp_path / "checkpoint-5-vramwise-2")
+    assert latest_whole(tmp_path).folder == str(tmp_path / "checkpoint-5-vramwise-2")
     assert final_path(tmp_path, 5, run="now").name == "checkpoint-5-vramwise"
 
 
@@ -107,7 +106,7 @@ def test_a_run_that_was_set_back_replaces_its_own(tmp_path):
 def test_checkpoints_of_an_earlier_longer_run_are_the_older_ones(tmp_path):
     for step in (500, 1000, 10, 20):
         save(tmp_path, step)
-    assert latest_complete(tmp_path) == str(tmp_path / "checkpoint-20")
+    assert latest_whole(tmp_path).folder == str(tmp_path / "checkpoint-20")
     rotate(tmp_path, keep=2)
     assert names(tmp_path) == ["checkpoint-10", "checkpoint-20"]
 
@@ -132,7 +131,7 @@ def test_a_damaged_one_is_passed_over_and_named(tmp_path, name, damage):
 def test_a_damaged_marker_makes_no_whole_checkpoint(tmp_path, text):
     save(tmp_path, 5)
     (save(tmp_path, 10) / MARKER).write_text(text)
-    assert latest_complete(tmp_path) == str(tmp_path / "checkpoint-5")
+    assert latest_whole(tmp_path).folder == str(tmp_path / "checkpoint-5")
     rotate(tmp_path, keep=1)
     assert names(tmp_path) == ["checkpoint-5", "checkpoint-10"]
 
@@ -157,7 +156,7 @@ def test_the_marker_of_an_earlier_version_listed_no_files(tmp_path):
     (folder / MARKER).write_text(json.dumps({"step": 5, "saved_at_ns": 3}))
     assert is_complete(folder)
     assert faults(folder) == []
-    assert latest_complete(tmp_path) == str(folder)
+    assert latest_whole(tmp_path).folder == str(folder)
 
 
 def test_everything_is_on_the_disk_before_the_marker(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ pytest.importorskip("transformers", reason="training needs transformers: pip ins
 from tiny_runs import make_folder, prepared, train_here, write_config  # noqa: E402
 
 from vramwise.errors import VramwiseError  # noqa: E402
-from vramwise.training.checkpoints import latest_complete  # noqa: E402
+from vramwise.training.checkpoints import latest_whole  # noqa: E402
 from vramwise.training.marker import MARKER, read_marker, seal  # noqa: E402
 from vramwise.training.worker.payloads import refuse_payloads, resuming  # noqa: E402
 
@@ -36,7 +36,7 @@ def trained(tmp_path_factory):
     folder = make_folder(tmp_path_factory.mktemp("payloads"), samples=8)
     config = write_config(folder, save_steps=1, save_strategy=None, max_steps=2, save_total_limit=1)
     train_here(config)
-    return config, Path(latest_complete(folder / "out"))
+    return config, Path(latest_whole(folder / "out").folder)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from tiny_runs import losses, make_folder, prepared, train_here, write_config
 
 from installed import needs
 from vramwise.errors import VramwiseError
-from vramwise.training.checkpoints import checkpoints, latest_complete
+from vramwise.training.checkpoints import checkpoints, latest_whole
 from vramwise.training.marker import MARKER, read_marker
 
 pytestmark = needs("torch", "transformers")
@@ -59,7 +59,7 @@ def test_the_run_goes_on_from_the_one_before_with_the_same_losses(folder, traine
     trainer = train_here(config, plan=prepared(config, resume=True).plan)
     assert losses(trainer) == trained[1]
     assert [one.name for one in checkpoints(folder / "out")] == ["checkpoint-2", "checkpoint-4", "checkpoint-6"]
-    assert Path(latest_complete(folder / "out")).name == "checkpoint-6"
+    assert Path(latest_whole(folder / "out").folder).name == "checkpoint-6"
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_other_data_asks_for_force(folder):
     with pytest.raises(VramwiseError, match=r"checkpoint-6 was trained with other data .*--force"):
         train_here(config, plan=prepared(config, resume=True).plan)
     train_here(config, plan=prepared(config, resume=True, force=True).plan)
-    assert Path(latest_complete(folder / "out")).name == "checkpoint-8"
+    assert Path(latest_whole(folder / "out").folder).name == "checkpoint-8"
 
 
 def test_a_resumed_run_is_the_same_run_and_a_new_one_another(folder):
@@ -177,5 +177,5 @@ def test_the_end_of_a_run_that_keeps_the_best_leaves_others_alone(tmp_path):
     best = Path(trainer.state.best_model_checkpoint)
     assert best.parent == folder / "out"
     assert best.is_dir()
-    state = json.loads((Path(latest_complete(folder / "out")) / "trainer_state.json").read_text())
+    state = json.loads((Path(latest_whole(folder / "out").folder) / "trainer_state.json").read_text())
     assert Path(state["best_model_checkpoint"]).is_dir()

@@ -15,7 +15,7 @@ from plans import make_plan
 
 from installed import PATIENCE
 from vramwise.errors import VramwiseError
-from vramwise.training.checkpoints import latest_complete
+from vramwise.training.checkpoints import latest_whole
 from vramwise.training.guard.memory_log import read_log
 from vramwise.training.parent.folder_lock import locked
 from vramwise.training.parent.recover import next_attempt
@@ -138,8 +138,8 @@ def start(tmp_path, gpus=1, **script):
     code = (
         "import sys; sys.path[:0] = [sys.argv[2]]; from pathlib import Path\n"
         "from plans import make_plan; from test_supervise import stub_command\n"
-        "from vramwise.training.checkpoints import latest_complete; from vramwise.training.parent.supervise import supervise\n"
-        "out = Path(sys.argv[1]); plan = make_plan(out, resume_from=latest_complete(out), gpus=int(sys.argv[3]))\n"
+        "from vramwise.training.checkpoints import latest_whole; from vramwise.training.parent.supervise import supervise\n"
+        "out = Path(sys.argv[1]); plan = make_plan(out, resume_from=latest_whole(out).folder, gpus=int(sys.argv[3]))\n"
         "sys.exit(supervise(plan, say=print, command=stub_command))"
     )
     env = dict(os.environ) | {
@@ -164,7 +164,7 @@ def test_sigterm_saves_and_ends(tmp_path, launcher):
         wait_for(tmp_path / "ready", process)
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 143
-    assert int(latest_complete(tmp_path).rpartition("-")[2]) > 0
+    assert int(latest_whole(tmp_path).folder.rpartition("-")[2]) > 0
     assert not (tmp_path / "result.json").exists()
     assert not (tmp_path / ".pids").exists()
 

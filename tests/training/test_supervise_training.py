@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from installed import needs
-from vramwise.training.checkpoints import checkpoints, latest_complete, step_of
+from vramwise.training.checkpoints import checkpoints, latest_whole, step_of
 from vramwise.training.parent.prepare import TrainOptions, prepare
 from vramwise.training.parent.supervise import supervise
 from vramwise.training.plan import write_plan
@@ -148,7 +148,7 @@ def test_kill_9_at_random_moments_loses_nothing(tmp_path, undisturbed, server, k
             reached = 0
             continue
         killed += 1
-        last = latest_complete(tmp_path / "out")
+        last = latest_whole(tmp_path / "out").folder
         step = 0 if last is None else int(last.rpartition("-")[2])
         assert step >= reached, "a kill lost a complete checkpoint"
         reached = step
@@ -169,7 +169,7 @@ def test_sigterm_saves_a_checkpoint_and_the_run_goes_on(tmp_path, undisturbed, s
     os.kill(pid, signal.SIGTERM)
     hold.unlink()
     assert server.code() == 143
-    assert latest_complete(tmp_path / "out") == str(tmp_path / "out" / "checkpoint-1")
+    assert latest_whole(tmp_path / "out").folder == str(tmp_path / "out" / "checkpoint-1")
     server.start(plan_in(tmp_path, resume=True, save_steps=1000))
     assert server.code() == 0
     assert losses(tmp_path) == losses(folder)

@@ -12,7 +12,7 @@ from tiny_runs import EXAMPLE, losses, make_folder, prepared, train_here, write_
 
 from installed import Later, need, needs
 from vramwise.errors import VramwiseError
-from vramwise.training.checkpoints import checkpoints, is_complete, latest_complete
+from vramwise.training.checkpoints import checkpoints, is_complete, latest_whole
 
 pytestmark = needs("torch", "transformers")
 torch = Later("torch")
@@ -63,7 +63,7 @@ def test_a_resumed_run_ends_as_an_undisturbed_one(folder):
     whole = train_here(write_config(folder, output_dir=str(folder / "whole"), **settings))
     config = write_config(folder, output_dir=str(folder / "parts"), **settings)
     train_here(config, callbacks=[stop_after(10)])
-    last = latest_complete(folder / "parts")
+    last = latest_whole(folder / "parts").folder
     assert Path(last).name == "checkpoint-9"
     plan = prepared(config, resume=True).plan
     assert plan.resume_from == last

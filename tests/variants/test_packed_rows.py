@@ -7,7 +7,8 @@ import pytest
 
 from vramwise.options import Options, Text
 from vramwise.subject import open_subject
-from vramwise.variants.lengths import Lengths, eval_shapes, train_shapes
+from vramwise.variants.batches import eval_shapes, train_shapes
+from vramwise.variants.lengths import Lengths
 from vramwise.variants.packing import Piece, packed_rows
 from vramwise.variants.shuffling import permutation
 

@@ -10,10 +10,9 @@ from opened import make_target, subject_of_text
 from vramwise.facts.gpus import find_gpu
 from vramwise.facts.rates import efficiency, rates_of
 from vramwise.ghost.loops.batches import BatchShape
-from vramwise.ghost.loops.kinds import loop_of
-from vramwise.ghost.loops.plan import local_model, make_plan
+from vramwise.ghost.loops.kinds import begin
+from vramwise.ghost.loops.plan import make_plan
 from vramwise.ghost.loops.sft import ghost_run
-from vramwise.ghost.sharding import sharding_of
 from vramwise.ghost.work_tape import WorkTape
 from vramwise.variants.speed import lower_bound_bytes, no_speed, speed_of
 from vramwise.variants.speed.depth import shallow
@@ -113,8 +112,7 @@ def test_listing_work_changes_no_allocation(extra):
     from vramwise.ghost.hardware import Hardware
 
     tape = WorkTape(Hardware())
-    loop = loop_of(run)(tape, run, local_model(run, few), sharding_of(run))
-    loop.train(make_plan(run, [shape], None, 1, few.num_hidden_layers))
+    begin(tape, run, few).train(make_plan(run, [shape], None, 1, few.num_hidden_layers))
     assert tape.events == plain.events
     assert tape.work.kernels
 
@@ -226,9 +224,9 @@ def test_layers_without_a_pattern_have_no_bound():
 
 
 def test_every_card_with_rates_is_a_card():
-    from vramwise.facts.bundled import bundled_json
+    from vramwise.bundled import bundled_json
 
-    names = bundled_json("rates.json")["cards"]
+    names = bundled_json("facts/rates.json")["cards"]
     assert len(names) > 100
     for name in names:
         found = find_gpu(name)

@@ -32,9 +32,6 @@ from vramwise.errors import VramwiseError
 NEWEST: TorchVersion = (2, 13)
 UNLIMITED = 1 << 60
 
-# The stream a held block waits for, when nobody said which.
-_UNNAMED = -1
-
 # Told of every segment taken, mapped, given back or unmapped: (torch's name for it, address, size, stream).
 SegmentWatcher = Callable[[str, int, int, int], None]
 
@@ -74,9 +71,7 @@ class CachingAllocator:
         self.total_bytes = total_bytes
         self.capacity_bytes = UNLIMITED if total_bytes is None else total_bytes - outside_bytes
         self._limit_bytes = limit_bytes
-        self._users: dict[Block, set[int]] = {}  # other streams that use a block
-        self._waiting: dict[Block, set[int]] = {}  # freed blocks and the streams they wait for
-        self._finished: list[Block] = []  # freed blocks that wait for nothing any more
+        self._waiting: dict[Block, None] = {}  # freed blocks that another stream still uses
         self.change_settings(settings)
 
     def change_settings(self, settings: AllocatorSettings) -> None:
@@ -103,14 +98,12 @@ class CachingAllocator:
     def takes_the_first_that_fits(self) -> bool:
         """Whether the free blocks alone say which of them serves a request, now and later."""
         others = self._rounds_by_divisions or self._first_fit_may_not_do or self.collects or self.watch is not None
-        return not others and not self._users and not self._waiting
+        return not others and not self._waiting
 
     def malloc(self, request_bytes: int, stream: int = 0) -> Block | None:
         """Serve a request; None for a request of nothing. Raises AllocationError."""
         if request_bytes <= 0:
             return None
-        if self._finished:
-            self._complete_finished()
         if self._rounds_by_divisions:
             size = round_request(request_bytes, self.settings, self.torch)
         else:
@@ -160,16 +153,9 @@ class CachingAllocator:
         return block
 
     def free(self, block: Block) -> None:
-        """Give a block back; if another stream used it, only once that stream is done (`finish`).
-
-        It is merged with its free neighbours and put on its shelf.
-        """
+        """Give a block back: it is merged with its free neighbours and put on its shelf."""
         size = block.size
         self.allocated_bytes -= size
-        if self._users and block in self._users:
-            block.state = WAITING
-            self._waiting[block] = self._users.pop(block)
-            return
         shelf = block.segment.shelf
         keys, blocks = shelf.keys, shelf.blocks
         before, after = block.prev, block.next
@@ -194,11 +180,6 @@ class CachingAllocator:
         keys.insert(at, key)
         blocks.insert(at, block)
 
-    def _shelve(self, block: Block) -> None:
-        """Free a block that has been waiting, and counts as freed already."""
-        self.allocated_bytes += block.size
-        self.free(block)
-
     def empty_cache(self) -> None:
         """Give back to the driver whatever is wholly free."""
         release.release_all(self)
@@ -208,41 +189,23 @@ class CachingAllocator:
         self.peak_allocated_bytes = self.allocated_bytes
         self.peak_reserved_bytes = self.reserved_bytes
 
-    def record_stream(self, block: Block, stream: int) -> None:
-        """Another stream uses the block: freeing it will wait for that stream."""
-        if stream != block.segment.shelf.stream:
-            self._users.setdefault(block, set()).add(stream)
-
-    def finish(self, stream: int) -> None:
-        """The stream's work so far is done: blocks that waited for nothing else are free at the next request."""
-        for block, streams in list(self._waiting.items()):
-            streams.discard(stream)
-            if not streams:
-                del self._waiting[block]
-                self._finished.append(block)
-
     def hold(self, block: Block) -> None:
         """Free a block that is said to be in use elsewhere; `complete` tells when it no longer is."""
         self.allocated_bytes -= block.size
         block.state = WAITING
-        self._users.pop(block, None)
-        self._waiting[block] = {_UNNAMED}
+        self._waiting[block] = None
 
     def complete(self, block: Block) -> None:
         """A held block is free now (nothing happens if giving memory back has completed it before)."""
-        if self._waiting.pop(block, None) is not None:
-            self._shelve(block)
+        if block in self._waiting:
+            del self._waiting[block]
+            self.allocated_bytes += block.size  # it counts as freed already
+            self.free(block)
 
     def complete_all(self) -> None:
         """Wait for all streams."""
-        self._finished.extend(self._waiting)
-        self._waiting.clear()
-        self._complete_finished()
-
-    def _complete_finished(self) -> None:
-        for block in self._finished:
-            self._shelve(block)
-        self._finished.clear()
+        for block in [*self._waiting]:
+            self.complete(block)
 
     def _best_fit(self, shelf: Shelf, at: int, size: int) -> int:
         """The position of the free block to use, from the first that is large enough on; -1 if none may be used."""

@@ -141,11 +141,16 @@ class Player(ABC, Generic[AnyAllocator]):
         """Turns that do as an earlier one did reach the same marks."""
         if not repeat.steps:
             return
-        first = next(event[4] for event in self.timeline.events[repeat.start :] if event[0] == _PHASE)
+        events = self.timeline.events
+        first = next(events[at][4] for at in range(repeat.start, repeat.end) if events[at][0] == _PHASE)
         step = self.timeline.phases[first].step + self._shift
         self.marks.enter(self.marks.phase)
         for turn in range(number, number + turns):
             self.marks.copy(step + (number - period + (turn - number) % period) * repeat.steps, step + turn)
+
+    def rename(self, old: int, new: int) -> None:
+        """The tensor of one name has another from now on."""
+        self.result.live[new] = self.result.live.pop(old)
 
     def patient(self, repeat: Repeat, number: int) -> bool:
         """Whether turns that lead nowhere new may still be played; if not, that is noted."""
@@ -224,6 +229,7 @@ class _Turns:
         self.state = player.state
         self.skip = player.skip
         self.patient = player.patient
+        self.rename = player.rename
 
     def turn(self, repeat: Repeat, number: int) -> bool:
         return self._player.turn(repeat, number, self._first)

@@ -42,6 +42,9 @@ class TurnPlayer(Protocol):
     def skip(self, repeat: Repeat, number: int, turns: int, period: int) -> None:
         """So many turns from this one on are left out: each does what the one `period` turns before it did."""
 
+    def rename(self, old: int, new: int) -> None:
+        """The tensor of one name has another from now on."""
+
     def patient(self, repeat: Repeat, number: int) -> bool:
         """Whether to play one more turn though none has come back to where an earlier one began."""
 
@@ -69,7 +72,8 @@ def play_repeat(player: TurnPlayer, live: Live, repeat: Repeat) -> bool:
     number, turns = 0, repeat.times + 1
     while number < turns:
         if number:
-            _rename(live, repeat)
+            for old, new in repeat.carry:
+                player.rename(new, old)
         if not allocator.collects:  # garbage collection goes by age: no state of it ever comes back
             state = player.state([live.get(old) for old, _ in repeat.carry])
             if state in seen:
@@ -83,19 +87,10 @@ def play_repeat(player: TurnPlayer, live: Live, repeat: Repeat) -> bool:
             else:
                 seen[state] = number, allocator.retries
         if number == turns or not player.patient(repeat, number):
-            _rename_back(live, repeat)
+            for old, new in repeat.carry:
+                player.rename(old, new)
             return True
         if not player.turn(repeat, number):
             return False
         number += 1
     return True
-
-
-def _rename(live: Live, repeat: Repeat) -> None:
-    for old, new in repeat.carry:
-        live[old] = live.pop(new)
-
-
-def _rename_back(live: Live, repeat: Repeat) -> None:
-    for old, new in repeat.carry:
-        live[new] = live.pop(old)

@@ -9,12 +9,12 @@ from typing import Any
 import click
 
 from vramwise.cli.options import FORMATS, data_option, rule_options, target_options, terminal_width
-from vramwise.cli.writing import say_all, say_note, say_prose
+from vramwise.cli.writing import say_all, say_prose
 from vramwise.options import Options
+from vramwise.render.resolved import render_resolved
+from vramwise.render.text import render_text, summary
 from vramwise.verbs.check import FileReport
 from vramwise.verbs.check import check as check_paths
-from vramwise.verbs.fix import FixReport
-from vramwise.verbs.fix import fix as fix_paths
 
 
 @click.command("check")
@@ -42,11 +42,17 @@ def command(
     """
     options = Options(**asked)
     if mend:
-        reports: Iterator[FileReport] = _mended(fix_paths(paths, options, unsafe=unsafe_fixes))
+        from vramwise.cli.fix import fixed  # late: only --fix edits files
+
+        reports = fixed(paths, options, unsafe=unsafe_fixes)
     else:
         reports = check_paths(paths, options)
-    write = {"json": _write_json, "sarif": _write_sarif, "github": _write_github}.get(output_format)
-    done = write(reports) if write else _write_text(reports, show_resolved=show_resolved)
+    if output_format == "text":
+        sys.exit(exit_code(_write_text(reports, show_resolved=show_resolved)))
+    from vramwise.cli.formats import rendered  # late: for programs, and SARIF needs every rule there is
+
+    done = list(reports)
+    say_all(rendered(done, output_format), commands=output_format == "github")
     sys.exit(exit_code(done))
 
 
@@ -57,25 +63,12 @@ def exit_code(reports: Sequence[FileReport]) -> int:
     return 1 if any(report.failing for report in reports) else 0
 
 
-def _mended(fixes: Iterator[FixReport]) -> Iterator[FileReport]:
-    from vramwise.render.fixes import describe_fix
-
-    for report in fixes:
-        say_all(describe_fix(report), err=True)
-        say_note(report.note)
-        yield report.remaining
-
-
 def _write_text(reports: Iterator[FileReport], *, show_resolved: bool) -> list[FileReport]:
-    from vramwise.render.text import render_text, summary
-
     done = []
     for report in reports:
         if report.foreign is None:
             say_all(render_text(report, width=terminal_width()))
         if show_resolved and report.run is not None:
-            from vramwise.render.resolved import render_resolved
-
             say_all([*render_resolved(report.run, report.path), ""])
         done.append(report)
     say_all([*_cards_taken(done), *_data_unread(done)], err=True)
@@ -95,28 +88,3 @@ def _data_unread(reports: Sequence[FileReport]) -> Iterator[str]:
     """Data that the prediction does not rest on although it is here."""
     for said in dict.fromkeys(said for report in reports for said in report.unread):
         yield f"note: {said}"
-
-
-def _write_json(reports: Iterator[FileReport]) -> list[FileReport]:
-    from vramwise.render.report_json import render_json
-
-    done = list(reports)
-    say_all(render_json(done, indent=2 if sys.stdout.isatty() else None).split("\n"))
-    return done
-
-
-def _write_sarif(reports: Iterator[FileReport]) -> list[FileReport]:
-    from vramwise.render.sarif import render_sarif
-    from vramwise.trainers.rulebook import all_rules
-
-    done = list(reports)
-    say_all(render_sarif(done, all_rules()).split("\n"))
-    return done
-
-
-def _write_github(reports: Iterator[FileReport]) -> list[FileReport]:
-    from vramwise.render.github import render_github
-
-    done = list(reports)
-    say_all(render_github(done), commands=True)
-    return done

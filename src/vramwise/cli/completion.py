@@ -1,4 +1,4 @@
-"""What the shell offers for rule ids, cards and model names. Read only when the shell asks: a Tab, never a run."""
+"""What the shell offers for rule ids, cards and model names. Loaded when the shell asks: see `options.completed`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,12 @@ import re
 
 import click
 from click.shell_completion import CompletionItem
+
+from vramwise.facts.gpus import all_gpus
+from vramwise.facts.models import catalogue_ids
+from vramwise.trainers.rulebook import all_rules
+from vramwise.units import gib
+from vramwise.variants.axes import ALLOW
 
 # Numbers that are names by themselves.
 _SERIES = re.compile(r"(rtx|gtx|rx)-\d")
@@ -15,8 +21,6 @@ _MOST = 200
 
 def complete_rules(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Rule ids, with their titles; the last of a list that is separated by commas."""
-    from vramwise.trainers.rulebook import all_rules
-
     before, comma, last = incomplete.rpartition(",")
     found = [rule for rule in all_rules() if rule.id.startswith(last.strip())]
     return [CompletionItem(f"{before}{comma}{rule.id}", help=rule.title) for rule in found]
@@ -24,9 +28,6 @@ def complete_rules(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 def complete_cards(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Cards, as one writes them in a shell: rtx-4090, a100-80gb."""
-    from vramwise.facts.gpus import all_gpus
-    from vramwise.units import gib
-
     wanted = incomplete.lower()
     words = {_in_a_shell(card.name): card for card in all_gpus()}
     # `4090` is a card's name too, but a completion must begin with what is typed.
@@ -40,15 +41,11 @@ def complete_cards(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 def complete_allowed(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The words of `fit --allow`, with what each permits."""
-    from vramwise.variants.axes import ALLOW
-
     return [CompletionItem(word, help=what) for word, what in ALLOW.items() if word.startswith(incomplete.lower())]
 
 
 def complete_models(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Hub ids of the catalogue; a config.json or a folder is the shell's own to complete."""
-    from vramwise.facts.models import catalogue_ids
-
     found = [name for name in catalogue_ids() if name.lower().startswith(incomplete.lower())]
     return [CompletionItem(name) for name in found[:_MOST]] or [CompletionItem(incomplete, type="file")]
 

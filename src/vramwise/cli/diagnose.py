@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from vramwise.cli.completion import complete_models
-from vramwise.cli.options import TARGET_OPTIONS, target_options
+from vramwise.cli.options import TARGET_OPTIONS, completed, target_options
 from vramwise.cli.writing import say, say_all
+from vramwise.diagnosis.reading import Reading, read_all
 from vramwise.errors import VramwiseError
 from vramwise.files import write_new
 from vramwise.options import Options
-
-if TYPE_CHECKING:
-    from vramwise.diagnosis.reading import Reading
+from vramwise.render.diagnosis_json import render_json
+from vramwise.render.diagnosis_text import render_diagnosis
 
 
 @click.command("diagnose")
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 @click.option(
     "--model",
     metavar="ID|PATH",
-    shell_complete=complete_models,
+    shell_complete=completed("complete_models"),
     help="Model instead of base_model: a hub id, a folder or a config.json.",
 )
 @target_options
@@ -46,8 +45,6 @@ def command(
 
     Exit code: 0 no failure found, 1 a failure (explained or not), 2 bad usage or unreadable input.
     """
-    from vramwise.diagnosis.reading import read_all
-
     if log is None and snapshot is None:
         raise VramwiseError("name a log (or - for standard input), or a snapshot with --snapshot")
     if html is not None and snapshot is None:
@@ -63,15 +60,12 @@ def command(
 
 def _rendered(reading: Reading, output_format: str) -> list[str]:
     if output_format == "json":
-        from vramwise.render.diagnosis_json import render_json
-
         return render_json(reading.diagnosis).split("\n")
-    from vramwise.render.diagnosis_text import render_diagnosis
-
     return render_diagnosis(reading.diagnosis)
 
 
 def _write_page(reading: Reading, name: str) -> None:
+    # Late: few ask for a page.
     from vramwise.diagnosis.drawing import draw
     from vramwise.render.diagnosis_html import diagnosis_page
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import click
 
 from vramwise.api import explain, rules
-from vramwise.cli.completion import complete_rules
+from vramwise.cli.options import completed
 from vramwise.cli.writing import say_all
 from vramwise.keys.lookup import KeyPage, known_keys, listing_trainers, look_up
 from vramwise.render.json_text import json_text
@@ -17,7 +17,7 @@ from vramwise.rules.base import Rule
 
 
 @click.command("explain")
-@click.argument("name", metavar="ID|KEY", shell_complete=complete_rules)
+@click.argument("name", metavar="ID|KEY", shell_complete=completed("complete_rules"))
 @click.option("--trainer", metavar="NAME", help="Whose key it is (default: every trainer's that has it).")
 def command(name: str, trainer: str | None) -> None:
     """Explain one rule: why it hurts, an example, the remedy. Or a trainer's key: what it takes and does to memory."""

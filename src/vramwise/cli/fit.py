@@ -8,14 +8,15 @@ from typing import Any
 
 import click
 
-from vramwise.api import FitOptions, Options
 from vramwise.cli.again import command_again
-from vramwise.cli.completion import complete_allowed
-from vramwise.cli.options import TARGET_OPTIONS, data_option, model_options, target_options, terminal_width
+from vramwise.cli.options import TARGET_OPTIONS, completed, data_option, model_options, target_options, terminal_width
 from vramwise.cli.writing import Status, pass_on, say, say_all, say_note
 from vramwise.errors import VramwiseError
 from vramwise.files import STDIN, write_atomic, write_new
+from vramwise.options import FitOptions, Options
+from vramwise.render.fit_json import fit_json
 from vramwise.render.fit_text import render_fit
+from vramwise.render.json_text import json_text
 from vramwise.units import parse_size
 from vramwise.verbs.fit import fit_source
 from vramwise.verbs.fitting.report import FitReport
@@ -28,7 +29,7 @@ from vramwise.verbs.fitting.report import FitReport
     "--allow",
     metavar="WORD",
     multiple=True,
-    shell_complete=complete_allowed,
+    shell_complete=completed("complete_allowed"),
     help="Also try what changes the training: lora, qlora, 8bit-optimizer, shorter-sequences…; repeatable.",
 )
 @click.option("--keep", metavar="KEY", multiple=True, help="Leave this key of the config as it is; repeatable.")
@@ -85,9 +86,6 @@ def command(
 def _tell(report: FitReport, output_format: str, *, aside: bool) -> None:
     """The answer; `aside`: the config itself goes to standard output."""
     if output_format == "json":
-        from vramwise.render.fit_json import fit_json
-        from vramwise.render.json_text import json_text
-
         say_all(json_text(fit_json(report), indent=2).split("\n"), err=aside)
     else:
         say_all(render_fit(report, width=terminal_width()), err=aside)
@@ -112,7 +110,7 @@ def _write_config(report: FitReport, target: str | None) -> str:
 
 def _write_page(report: FitReport, html: str | None) -> None:
     if html is not None:
-        from vramwise.render.fit_html import fit_page
+        from vramwise.render.fit_html import fit_page  # late: few ask for a page
 
         write_new(html, fit_page(report).encode("utf-8"))
         say(f"wrote {html}", err=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,12 @@ import click
 from vramwise.cli.check import exit_code
 from vramwise.cli.options import data_option, rule_options, target_options, terminal_width
 from vramwise.cli.writing import in_ci, pass_on, say, say_all, say_note
+from vramwise.documents.edit import diff
 from vramwise.options import Options
+from vramwise.render.fixes import describe_fix
+from vramwise.render.outward import visible
+from vramwise.render.text import render_text, summary
+from vramwise.verbs.check import FileReport
 from vramwise.verbs.fix import FixReport
 from vramwise.verbs.fix import fix as fix_paths
 
@@ -43,11 +49,15 @@ def command(paths: tuple[str, ...], show_diff: bool, unsafe_fixes: bool, fits: b
     sys.exit(max(remaining, int(would_change)))
 
 
-def _tell(report: FixReport, *, show_diff: bool) -> None:
-    from vramwise.documents.edit import diff
-    from vramwise.render.fixes import describe_fix
-    from vramwise.render.outward import visible
+def fixed(paths: Sequence[str], options: Options, *, unsafe: bool) -> Iterator[FileReport]:
+    """Fix configs for `check --fix`: say what was fixed, and give what remains."""
+    for report in fix_paths(paths, options, unsafe=unsafe):
+        say_all(describe_fix(report), err=True)
+        say_note(report.note)
+        yield report.remaining
 
+
+def _tell(report: FixReport, *, show_diff: bool) -> None:
     stdin = report.path == "-"
     say_all(describe_fix(report, written=not show_diff), err=stdin or show_diff)
     say_note(report.note)
@@ -62,8 +72,6 @@ def _tell(report: FixReport, *, show_diff: bool) -> None:
 
 
 def _tell_rest(reports: list[FixReport], *, show_diff: bool) -> None:
-    from vramwise.render.text import render_text, summary
-
     to_stderr = show_diff or any(report.path == "-" for report in reports)
     remaining = [report.remaining for report in reports]
     ours = [report for report in remaining if report.foreign is None]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from vramwise.cli.completion import complete_cards
+from vramwise.cli.options import completed
 from vramwise.cli.writing import say_all
 from vramwise.facts.context import usable_bytes
 from vramwise.facts.gpus import all_gpus, matching_gpus
@@ -20,7 +20,7 @@ _HEADER = ("card", "memory", "usable", "arch", "computes in")
 
 
 @click.command("gpus")
-@click.argument("words", nargs=-1, metavar="[WORD]...", shell_complete=complete_cards)
+@click.argument("words", nargs=-1, metavar="[WORD]...", shell_complete=completed("complete_cards"))
 @click.option("--format", "output_format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def command(words: tuple[str, ...], output_format: str) -> None:
     """List the cards vramwise knows: memory, what of it a run can use, compute capability, bf16, fp8.

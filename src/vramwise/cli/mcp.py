@@ -57,11 +57,11 @@ def command(
         raise click.UsageError("--token and --no-token exclude each other: give one of them")
     _need_sdk()
     if not http:
-        from vramwise.mcp.server import serve_stdio
+        from vramwise.mcp.server import serve_stdio  # late: it needs the SDK, which is an extra
 
         serve_stdio(online=online, seconds=time_limit)
         return
-    from vramwise.mcp.http import serve_http, usable_token
+    from vramwise.mcp.http import serve_http, usable_token  # late: it needs the SDK, which is an extra
 
     wanted = None if no_token else usable_token(token)
     serve_http(
@@ -111,7 +111,7 @@ def add_command(client: str, user: bool, http: bool, port: int) -> None:
 def doctor_command(http: bool, port: int, token: str | None) -> None:
     """Start the server as a client does, list its tools and call one."""
     _need_sdk()
-    from vramwise.mcp.doctor import examine
+    from vramwise.mcp.doctor import examine  # late: it needs the SDK, which is an extra
 
     say_all(examine(server_url(port), token).lines() if http else examine().lines())
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import click
 
-from vramwise.cli.completion import complete_cards, complete_models, complete_rules
 from vramwise.trainers.registry import TRAINER_NAMES
 
 Decorated = Callable[..., Any]
@@ -21,10 +19,23 @@ _TRAINERS = ", ".join(TRAINER_NAMES)
 TARGET_OPTIONS = ("gpu", "gpus", "torch", "versions", "stack", "trainer", "alloc_conf", "launcher")
 
 
+def completed(name: str) -> Callable[..., Any]:
+    """What the shell offers for an option: a function of `completion.py` by name, loaded when the shell asks."""
+
+    def complete(*asked: Any) -> Any:
+        from vramwise.cli import completion
+
+        return getattr(completion, name)(*asked)
+
+    return complete
+
+
 def terminal_width() -> int | None:
     """Columns of the terminal; None where the output is not one, so that a line stays a line for other programs."""
     if not sys.stdout.isatty():
         return None
+    import shutil  # only for terminals, and slow to load
+
     return max(40, shutil.get_terminal_size().columns)
 
 
@@ -35,7 +46,7 @@ def target_options(command: Decorated) -> Decorated:
             click.option(
                 "--gpu",
                 metavar="NAME|SIZE",
-                shell_complete=complete_cards,
+                shell_complete=completed("complete_cards"),
                 help="Card, e.g. rtx-4090, a100-80gb, 8xH100; or a size: 24GB (default: this machine's, if any).",
             ),
             click.option(
@@ -88,7 +99,7 @@ def model_options(command: Decorated) -> Decorated:
         click.option(
             "--model",
             metavar="ID|PATH",
-            shell_complete=complete_models,
+            shell_complete=completed("complete_models"),
             help="Model instead of the config's: a hub id, a folder or a config.json.",
         ),
     ):
@@ -120,10 +131,18 @@ def rule_options(command: Decorated) -> Decorated:
                 help="Judge what the run will need (default: for one file whose model is known, with a card named).",
             ),
             click.option(
-                "--select", metavar="ID,ID", multiple=True, help="Only these rules.", shell_complete=complete_rules
+                "--select",
+                metavar="ID,ID",
+                multiple=True,
+                help="Only these rules.",
+                shell_complete=completed("complete_rules"),
             ),
             click.option(
-                "--ignore", metavar="ID,ID", multiple=True, help="All rules but these.", shell_complete=complete_rules
+                "--ignore",
+                metavar="ID,ID",
+                multiple=True,
+                help="All rules but these.",
+                shell_complete=completed("complete_rules"),
             ),
             click.option(
                 "--min-severity",

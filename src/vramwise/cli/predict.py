@@ -9,16 +9,21 @@ from typing import Any
 
 import click
 
-from vramwise.api import Options, PredictOptions
 from vramwise.cli.again import command_again
 from vramwise.cli.options import TARGET_OPTIONS, data_option, model_options, target_options
 from vramwise.cli.wishes import as_words, composed_run, refuse_with_a_file, taken, wish_options
 from vramwise.cli.writing import say, say_all, say_prose
 from vramwise.files import looks_like_a_model, write_new
+from vramwise.options import Options, PredictOptions
+from vramwise.render.json_text import json_text
+from vramwise.render.prediction_json import prediction_json, what_if_json
+from vramwise.render.prediction_text import render_cards, render_prediction
+from vramwise.render.what_if_text import render_change, render_scenarios
 from vramwise.subject import TEXT, Source, Subject
 from vramwise.trainers.registry import TRAINER_NAMES
 from vramwise.units import parse_size
-from vramwise.variants.prediction import Prediction
+from vramwise.variants.prediction import Prediction, profile_of
+from vramwise.verbs.check import Policy, check_subject
 from vramwise.verbs.predict import Answer, WhatIf, on_cards, opened, predict, scenarios
 from vramwise.verbs.predict import what_if as what_changes
 
@@ -115,9 +120,6 @@ def _command(run: Sequence[str], options: Options, ask: PredictOptions, memory_l
 def _write_text(
     found: Answer, changed: Sequence[WhatIf], by_card: list[tuple[str, Prediction]], *, verbose: bool
 ) -> None:
-    from vramwise.render.prediction_text import render_cards, render_prediction
-    from vramwise.render.what_if_text import render_change, render_scenarios
-
     say_prose(render_prediction(found.prediction, found, verbose=verbose))
     if len(changed) == 1:
         say_prose(["", *render_change(found, changed[0])])
@@ -128,9 +130,6 @@ def _write_text(
 
 
 def _write_json(found: Answer, changed: Sequence[WhatIf], by_card: list[tuple[str, Prediction]]) -> None:
-    from vramwise.render.json_text import json_text
-    from vramwise.render.prediction_json import prediction_json, what_if_json
-
     document = prediction_json(found.prediction, found)
     if changed:
         document["what_if"] = what_if_json(changed[-1])
@@ -146,16 +145,14 @@ def _write_json(found: Answer, changed: Sequence[WhatIf], by_card: list[tuple[st
 def _write_files(subject: Subject, found: Answer, html: str | None, snapshot: str | None) -> None:
     prediction = found.prediction
     if html is not None:
-        from vramwise.render.prediction_html import prediction_page
-        from vramwise.variants.prediction import profile_of
-        from vramwise.verbs.check import Policy, check_subject
+        from vramwise.render.prediction_html import prediction_page  # late: few ask for a page
 
         findings = check_subject(subject, Policy(predicts=True)).findings
         name = prediction.model.name if subject.document.path == TEXT else subject.document.path
         page = prediction_page(prediction, profile_of(prediction), name, findings, found)
         _write(html, page.encode("utf-8"))
     if snapshot is not None:
-        from vramwise.api import snapshot_bytes
+        from vramwise.api import snapshot_bytes  # late: few ask for a snapshot
 
         _write(snapshot, snapshot_bytes(prediction))
 

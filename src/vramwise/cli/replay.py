@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from vramwise.cli.writing import say_all
+from vramwise.facts.torch import parse_torch_version
 from vramwise.recordings.reader import read_recording
 from vramwise.recordings.replay import ReplayResult, replay
 from vramwise.render.json_text import json_text
@@ -38,8 +39,6 @@ def command(
 
     Exit code: 0 replayed, 1 mismatches or out of memory, 2 bad usage or unreadable input.
     """
-    from vramwise.facts.torch import parse_torch_version
-
     result = replay(
         read_recording(path, device),
         settings=alloc_conf,

@@ -8,6 +8,9 @@ import click
 
 from vramwise.cli.writing import say, say_all
 from vramwise.files import write_new
+from vramwise.render.train_report import render_train_html
+from vramwise.render.train_report_text import render_train_report
+from vramwise.training.parent.measured import read_report
 
 
 @click.command("report")
@@ -19,14 +22,8 @@ def command(output_dir: Path, html: str | None) -> None:
     OUTPUT_DIR is the output_dir of a run of `vramwise train`, or of one that the memory guard watched. Works while the
     run is going on. Exit code: 0, or 2 where there is nothing to read.
     """
-    from vramwise.render.train_report_text import render_train_report
-    from vramwise.training.parent.measured import read_report
-
     report = read_report(output_dir)
     say_all(render_train_report(report))
-    if html is None:
-        return
-    from vramwise.render.train_report import render_train_html
-
-    write_new(html, render_train_html(report).encode("utf-8"))
-    say(f"wrote {html}", err=True)
+    if html is not None:
+        write_new(html, render_train_html(report).encode("utf-8"))
+        say(f"wrote {html}", err=True)

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from vramwise.api import Options
 from vramwise.cli.options import TARGET_OPTIONS, target_options
 from vramwise.cli.writing import say
+from vramwise.options import Options
 from vramwise.training.parent.engines import ENGINES
 from vramwise.training.parent.prepare import TrainOptions
 from vramwise.training.parent.run import train

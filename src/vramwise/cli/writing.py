@@ -7,12 +7,12 @@ user's own text, on its way to a file.
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Iterable
 
 import click
 
+from vramwise.render.folding import fold_all
 from vramwise.render.outward import outward
 
 
@@ -37,7 +37,6 @@ def say_note(note: str) -> None:
 def say_prose(lines: Iterable[str]) -> None:
     """Write prose and figures; on a terminal long lines break between words. Not for code: that is copied."""
     from vramwise.cli.options import terminal_width
-    from vramwise.render.folding import fold_all
 
     say_all(fold_all(lines, terminal_width()))
 
@@ -68,6 +67,8 @@ class Status:
     def show(self, text: str) -> None:
         """What is being done now."""
         if self._shown:
+            import shutil  # only for terminals, and slow to load
+
             width = shutil.get_terminal_size().columns - 1
             click.echo(f"\r\x1b[K{outward(text)[:width]}", nl=False, err=True)
             self._wrote = True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -17,34 +16,7 @@ from vramwise.dataset.tokens import BYTES_PER_TOKEN, TokenizerFailed, count_toke
 from vramwise.errors import VramwiseError
 from vramwise.trainers.base import DatasetBlock
 from vramwise.units import mib
-from vramwise.variants.lengths import Lengths
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Data:
-    """Lengths of training and of evaluation; `notes`: what was not read, and why.
-
-    `named`: what the user named, "" for none; None where the config's own files were looked for.
-    """
-
-    train: Lengths | None = None
-    evaluation: Lengths | None = None
-    notes: tuple[str, ...] = ()
-    named: str | None = None
-
-    @property
-    def unread(self) -> tuple[str, ...]:
-        """What is not known of the data although it is here: unreadable, or past a bound on reading."""
-        both = [*self.notes, *(said for one in (self.train, self.evaluation) if one is not None for said in one.unread)]
-        return tuple(dict.fromkeys(both))
-
-    @property
-    def samples(self) -> int:
-        """How many lengths there are."""
-        return sum([len(one.tokens) for one in (self.train, self.evaluation) if one is not None])
-
-
-NO_DATA = Data()
+from vramwise.variants.lengths import Data, Lengths
 
 
 @shared_time()

@@ -11,6 +11,7 @@ from vramwise.diagnosis.read.phases import phase_of
 from vramwise.diagnosis.read.snapshot import SnapshotFacts
 from vramwise.diagnosis.speakers import Speaker, speaker_of
 from vramwise.diagnosis.witness import Ghost, Match
+from vramwise.facts.parameters import parameter_count, parameters
 from vramwise.types import RunSpec
 from vramwise.units import readable, whole_number
 
@@ -158,8 +159,6 @@ class Case:
 
 
 def _from_ghost(ghost: Ghost, *, logged_eval_rows: int) -> Dimensions:
-    from vramwise.facts.parameters import parameter_count, parameters
-
     model, run = ghost.subject.model, ghost.run
     assert model is not None
     batches = [Batch("train", run.batch.micro_batch_size, run.shapes.sequence_len)]

@@ -15,7 +15,7 @@ from vramwise.trainers.base import Trainer
 from vramwise.trainers.registry import DEFAULT, TRAINER_NAMES, all_trainers, trainer_named
 
 # Settings that one trainer alone writes by this name, by its package.
-_OWN_KEYS: Mapping[str, str] = {"micro_batch_size": trainer_named(DEFAULT).package, "cutoff_len": "llamafactory"}
+_OWN_KEYS: Mapping[str, str] = {getattr(one, "own_setting", ""): one.package for one in all_trainers()}
 # What any Trainer of transformers shows: the script around it is nobody's that we know.
 _LOOP = "/transformers/trainer.py"
 _ANYBODYS_KEY = "per_device_train_batch_size"

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from vramwise.diagnosis import remedies as r
 from vramwise.diagnosis.case import Case
 from vramwise.diagnosis.evidence import Remedy
 from vramwise.diagnosis.witness import Ghost, survival, would_survive
@@ -27,13 +26,13 @@ class Trial(NamedTuple):
     rejected: list[Remedy]
 
 
-def tried(case: Case, offered: Mapping[r.Build, Remedy], *, foremost: r.Build | None = None) -> Trial:
+def tried(case: Case, offered: Mapping[str, Remedy], *, foremost: str | None = None) -> Trial:
     """Each remedy on the ghost run: those that survive first, and those of which nothing can be said.
 
     `foremost`: the one that goes to the root of it, before any that merely makes all things smaller.
     """
-    judged = {build: _judged(case, remedy) for build, remedy in offered.items()}
-    last = judged.pop(r.shorten, None)
+    judged = {name: _judged(case, remedy) for name, remedy in offered.items()}
+    last = judged.pop("shorten-rows", None)
     ranked = list(judged.values())
     ranked.sort(key=lambda remedy: (remedy.survives is not True, remedy.fix is not None and not remedy.fix.safe))
     if foremost in judged and judged[foremost].survives:

@@ -21,7 +21,8 @@ _PLAIN = re.compile(
     r"(?:[A-Za-z0-9_./$+]|-(?=[A-Za-z0-9_./]))(?:[A-Za-z0-9_./$+@()^~=;-]|:(?=[A-Za-z0-9_./])| (?=[^ ]))*"
 )
 _PLAIN_IN_FLOW = re.compile(r"[A-Za-z0-9_./$+](?:[A-Za-z0-9_./$+@()^~=;-]| (?=[^ ]))*")
-_NOT_IN_SINGLE_QUOTES = re.compile("[^ -~\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+# Written as what it matches: the same class with ^ takes ten times as long to compile.
+_NOT_IN_SINGLE_QUOTES = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\0": "\\0"}
 _RESOLVER: Any = Resolver()  # PyYAML's types leave it out
 

@@ -11,30 +11,18 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from statistics import median
 
-from vramwise.facts.bundled import bundled_json
+from vramwise.bundled import bundled_json
 
 # So many of the closest runs say what is to be expected; further ones only for features that none of these has.
 _CLOSEST = 3
 # How much further away a run is that lacks a feature of this kind; 1 for all others.
 _WEIGHTS = {
-    "trainer": 40,
-    "rl": 40,
-    "torch_compile": 40,
-    "vendor": 40,
-    "cards": 20,
-    "method": 20,
+    **dict.fromkeys(("trainer", "rl", "torch_compile", "vendor"), 40),
+    **dict.fromkeys(("cards", "method"), 20),
+    **dict.fromkeys(("loss", "packing", "attention", "checkpointing", "activation_offloading"), 6),
+    **dict.fromkeys(("optimizer", "widths", "allocator", "experts", "expert_quantization"), 4),
     "fused_lora": 8,
-    "loss": 6,
-    "packing": 6,
-    "attention": 6,
-    "checkpointing": 6,
-    "activation_offloading": 6,
     "evaluation": 5,
-    "optimizer": 4,
-    "widths": 4,
-    "allocator": 4,
-    "experts": 4,
-    "expert_quantization": 4,
     "release": 2,
 }
 # From this weight on a feature must be stood for by a run that had it, however unlike that run is otherwise.
@@ -100,7 +88,7 @@ class ExpectedError:
 @cache
 def record() -> tuple[tuple[Recorded, ...], str]:
     """Every measured run that ships with this version, and what they are."""
-    stored = bundled_json("accuracy.json")
+    stored = bundled_json("facts/accuracy.json")
     words = [(kind, phrase) for kind, phrase in stored["features"]]
     runs = [
         Recorded(

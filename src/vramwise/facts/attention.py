@@ -5,6 +5,8 @@ What models refuse: `_supports_sdpa` and `_supports_flash_attn` in `modeling_*.p
 
 from __future__ import annotations
 
+from vramwise.types import RunSpec
+
 _HUB_FLASH = frozenset({"kernels-community/flash-attn2", "kernels-community/flash-attn3"})
 _FLASH_LIBRARY = frozenset({"flash_attention_2", "flash_attention_3"}) | _HUB_FLASH
 _VARLEN = _FLASH_LIBRARY | {
@@ -31,9 +33,14 @@ def supports_packing(implementation: str) -> bool:
 _FLASH_STOPS = frozenset({(5, 6, 0)})
 
 
-def flash_stops(transformers: tuple[int, ...], model_type: str | None) -> bool:
-    """Whether that release stops in the first layer under any flash attention, as 5.6.0 does but for gpt-oss."""
-    return transformers in _FLASH_STOPS and model_type != "gpt_oss"
+def flash_needs_sinks(transformers: tuple[int, ...]) -> bool:
+    """Whether that release stops under any flash attention in a model without attention sinks."""
+    return transformers in _FLASH_STOPS
+
+
+def flash_stops(run: RunSpec) -> bool:
+    """Whether the run would stop in its first layer under flash attention: without sinks, which only gpt-oss has."""
+    return run.kernels.flash_needs_sinks and run.model_type != "gpt_oss"
 
 
 def uses_flash_library(implementation: str) -> bool:

@@ -12,8 +12,8 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from vramwise.bundled import bundled_json
 from vramwise.errors import VramwiseError
-from vramwise.facts.bundled import bundled_json
 from vramwise.types import GpuSpec
 from vramwise.units import GIB, MIB, gib, parse_size
 
@@ -167,7 +167,7 @@ def _left_open(name: str, card: dict[str, Any]) -> str:
 
 @cache
 def _catalogue() -> dict[str, Any]:
-    found: dict[str, Any] = bundled_json("gpus.json")
+    found: dict[str, Any] = bundled_json("facts/gpus.json")
     return found
 
 

@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Literal, NamedTuple, cast
 
+from vramwise.bundled import bundled_json
 from vramwise.errors import VramwiseError
-from vramwise.facts.bundled import bundled_json
 from vramwise.facts.parameters import linear_modules, parameters
 from vramwise.facts.patterns import Pattern, pattern_of
 from vramwise.families import block_of
@@ -64,7 +64,7 @@ def peft_targets(model: ModelSpec) -> Sequence[str]:
 
 @cache
 def _peft_targets() -> Mapping[str, Sequence[str] | str]:
-    return cast("Mapping[str, Sequence[str] | str]", bundled_json("peft_targets.json"))
+    return cast("Mapping[str, Sequence[str] | str]", bundled_json("facts/peft_targets.json"))
 
 
 def lora_targets(model: ModelSpec, targets: Sequence[str] | str) -> Sequence[LoraTarget]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramwise.errors import VramwiseError
-from vramwise.families import find_type, llama
+from vramwise.families import assumed_type, find_type
 from vramwise.families.base import Mixture, ModelType
 from vramwise.families.config_fields import MANY, Fields
 from vramwise.families.towers import around_text
@@ -47,7 +47,7 @@ def model_from_config(config: Mapping[str, Any], *, name: str, source: str) -> M
     known = find_type(model_type)
     if known is None:
         _refuse_foreign(model_type, values, source)
-    family, kind = known or (llama.FAMILY, llama.ASSUMED)
+    family, kind = known or assumed_type()
     fields = Fields(values, kind.defaults, source)
     sizes = _sizes(fields, kind)
     found = {

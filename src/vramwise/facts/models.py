@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from vramwise.budget import limits, parse_json, read_file
+from vramwise.bundled import bundled_json
 from vramwise.errors import VramwiseError
-from vramwise.facts.bundled import bundled_json
 from vramwise.facts.hub import HubSilent, fetched, is_hub_id, kept
 from vramwise.facts.model_config import model_from_config
 from vramwise.facts.model_names import Unclear, carried
@@ -47,7 +47,7 @@ def find_model(
     known = from_catalogue(name_or_path)
     if known is not None and not known.taken_for:
         return known
-    cached, silent = _cached_config(name_or_path) or kept(name_or_path, revision), ""
+    cached, silent = cached_config(name_or_path) or kept(name_or_path, revision), ""
     if (cached is None or _ours(cached)) and online and is_hub_id(name_or_path):
         try:
             cached = fetched(name_or_path, revision)
@@ -65,7 +65,7 @@ def _ours(path: Path) -> bool:
 
 def by_name(name: str) -> ModelSpec | None:
     """The known model whose shape this name carries; None where it carries none. Refused where it could be several."""
-    found = carried(name, ((known, _dimensions(shape)) for shape in _shapes() for known in shape["ids"]))
+    found = carried(name, ((known, _dimensions(shape)) for shape in catalogue_shapes() for known in shape["ids"]))
     if found is None:
         return None
     if isinstance(found, Unclear):
@@ -119,17 +119,13 @@ def from_catalogue(name: str) -> ModelSpec | None:
 
 def catalogue_ids() -> list[str]:
     """Every hub id of the catalogue, as the hub spells it."""
-    return sorted((name for shape in _shapes() for name, _ in _ids(shape)), key=str.lower)
-
-
-def catalogue_shapes() -> list[Mapping[str, Any]]:
-    """The catalogue's entries, as in models.json."""
-    return _shapes()
+    return sorted((name for shape in catalogue_shapes() for name, _ in _ids(shape)), key=str.lower)
 
 
 @cache
-def _shapes() -> list[Mapping[str, Any]]:
-    shapes: list[Mapping[str, Any]] = bundled_json("models.json")["shapes"]
+def catalogue_shapes() -> list[Mapping[str, Any]]:
+    """The catalogue's entries, as in models.json."""
+    shapes: list[Mapping[str, Any]] = bundled_json("facts/models.json")["shapes"]
     return shapes
 
 
@@ -144,7 +140,7 @@ def _ids(shape: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
 
 @cache
 def _catalogue() -> Mapping[str, tuple[Mapping[str, Any], str | None]]:
-    return {name.lower(): (shape, method) for shape in _shapes() for name, method in _ids(shape)}
+    return {name.lower(): (shape, method) for shape in catalogue_shapes() for name, method in _ids(shape)}
 
 
 def _quantization(method: str) -> Mapping[str, Any]:
@@ -169,13 +165,16 @@ def local_config(name_or_path: str, base_dir: Path | None = None) -> Path | None
         except (OSError, ValueError, RuntimeError):  # too long, a NUL inside, no home folder: not a path
             return None
     # A folder that merely has the name of a hub id ("gpt2") must not hide the id.
-    if empty is None or from_catalogue(name_or_path) is not None or _cached_config(name_or_path) is not None:
+    if empty is None or from_catalogue(name_or_path) is not None or cached_config(name_or_path) is not None:
         return None
     raise VramwiseError(f"the folder {empty} has no config.json: point to the folder of a model, or to its config.json")
 
 
-def _cached_config(name: str) -> Path | None:
-    """The config.json of this id in the local Hugging Face cache: of refs/main, else of the newest snapshot."""
+def cached_config(name: str) -> Path | None:
+    """The config.json of this id in the local Hugging Face cache: of refs/main, else of the newest snapshot.
+
+    Other files of the model lie beside it.
+    """
     if name.count("/") > 1 or any(part in ("", ".", "..") for part in name.split("/")) or "\0" in name:
         return None
     folder = _hub_cache() / f"models--{name.replace('/', '--')}"
@@ -191,11 +190,6 @@ def _cached_config(name: str) -> Path | None:
         return max(found, key=lambda path: path.stat().st_mtime, default=None)
     except OSError:
         return None
-
-
-def cached_config(name: str) -> Path | None:
-    """The config.json of a hub id that lies in the local Hugging Face cache; other files of the model lie beside it."""
-    return _cached_config(name)
 
 
 def _hub_cache() -> Path:

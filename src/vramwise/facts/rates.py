@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
 
-from vramwise.facts.bundled import bundled_json
+from vramwise.bundled import bundled_json
 from vramwise.types import GpuSpec
 
 _TERA, _GIGA, _MEBI = 1e12, 1e9, 1024.0**2
@@ -110,22 +110,22 @@ def rates_of(gpu: GpuSpec | None) -> Rates | None:
 @cache
 def efficiency() -> Efficiency:
     """What was measured."""
-    stored = bundled_json("efficiency.json")["values"]
+    stored = bundled_json("facts/efficiency.json")["values"]
     return Efficiency(**{field.name: stored[field.name] for field in fields(Efficiency)})
 
 
 def efficiency_basis() -> str:
     """On which runs, in words."""
-    return str(bundled_json("efficiency.json")["basis"])
+    return str(bundled_json("facts/efficiency.json")["basis"])
 
 
 @cache
 def measured_error() -> Mapping[str, Any]:
     """How far step times of measured runs were off: `runs`, `median` and `worst` in per cent, `basis` in words."""
-    found: Mapping[str, Any] = bundled_json("speed_accuracy.json")
+    found: Mapping[str, Any] = bundled_json("facts/speed_accuracy.json")
     return found
 
 
 @cache
 def _rates() -> Any:
-    return bundled_json("rates.json")
+    return bundled_json("facts/rates.json")

@@ -1,42 +1,91 @@
-"""One file a model family: its model_types with transformers' defaults, its parameter layout, its block.
+"""Model families: their model_types with transformers' defaults, their parameter layout, their block.
 
-A file that has a FAMILY is found by itself; nothing else needs to know of it. Files are read only when a model is asked
-for: first those whose name the model_type begins with, all of them where that does not settle it.
+A family is an entry of `families.json`. Code that it needs is named there as `module.function` of this package, and
+imported only when a model of the family is asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
-from pkgutil import iter_modules
+from typing import Any
 
+from vramwise.bundled import bundled_json
 from vramwise.errors import VramwiseError
-from vramwise.families.base import Block, ModelType
+from vramwise.families.base import Block, Mixture, ModelType, model_type
 from vramwise.families.layout import Family, Layout
 from vramwise.types import ModelSpec
 
 __all__ = ["Family", "all_families", "all_model_types", "block_of", "family_of", "find_type", "layout_of"]
 
-
-@cache
-def _names() -> tuple[str, ...]:
-    """The modules of this package, wherever it was loaded from: a folder or a zip."""
-    return tuple(sorted(found.name for found in iter_modules(__path__)))
+_LAYOUT_CODE = ("block", "by_layer", "after")  # what an entry names as `module.function`
+# For a model_type that no family lists: read as llama, with nothing assumed about sizes.
+_UNKNOWN_DEFAULTS = {"hidden_act": "silu", "tie_word_embeddings": False}
 
 
 @cache
-def _family(name: str) -> Family | None:
-    found: Family | None = getattr(import_module(f"{__name__}.{name}"), "FAMILY", None)
+def _entries() -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = bundled_json("families/families.json")
     return found
+
+
+@cache
+def _families_by_type() -> dict[str, str]:
+    return {kind: name for name, entry in _entries().items() for kind in entry["types"]}
+
+
+@cache
+def _family(name: str) -> Family:
+    entry = _entries()[name]
+    block = _block(Block(), entry.get("block", {}))
+    layout = {key: _function(value) if key in _LAYOUT_CODE else value for key, value in entry.get("layout", {}).items()}
+    return Family(
+        name=name,
+        types={kind: _type(block, entry["types"], kind) for kind in entry["types"]},
+        block=block,
+        layout=Layout(**layout),
+        measured=entry.get("measured", True),
+        coarse=entry.get("coarse", ""),
+    )
+
+
+def _type(block: Block, rows: Mapping[str, Mapping[str, Any]], name: str) -> ModelType:
+    row = _whole(rows, name)
+    if "block" in row:
+        row["block"] = _block(block, row["block"])
+    for key in ("settles", "kv_heads"):
+        if "." in row.get(key, ""):
+            row[key] = _function(row[key])
+    return model_type(**{key: _as_tuple(value) for key, value in row.items()})
+
+
+def _whole(rows: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, Any]:
+    """A row, with what the row that it is `like` has besides."""
+    row = {key: value for key, value in rows[name].items() if key not in ("like", "note")}
+    return {**_whole(rows, rows[name]["like"]), **row} if "like" in rows[name] else row
+
+
+def _block(block: Block, row: Mapping[str, Any]) -> Block:
+    fields = {key: _as_tuple(value) for key, value in row.items()}
+    if "mixture" in fields:
+        fields["mixture"] = Mixture(**fields["mixture"])
+    return replace(block, **fields)
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _function(name: str) -> Any:
+    module, _, function = name.partition(".")
+    return getattr(import_module(f"{__name__}.{module}"), function)
 
 
 def all_families() -> Iterator[Family]:
     """Every family, by name."""
-    for name in _names():
-        family = _family(name)
-        if family is not None:
-            yield family
+    return map(_family, _entries())
 
 
 def all_model_types() -> dict[str, tuple[Family, ModelType]]:
@@ -46,19 +95,21 @@ def all_model_types() -> dict[str, tuple[Family, ModelType]]:
 
 def find_type(model_type: str) -> tuple[Family, ModelType] | None:
     """The family and facts of a model_type; None where no family lists it."""
-    likely = (name for name in reversed(_names()) if model_type.startswith(name))
-    for family in filter(None, map(_family, likely)):
-        if model_type in family.types:
-            return family, family.types[model_type]
-    return all_model_types().get(model_type)
+    name = _families_by_type().get(model_type)
+    return None if name is None else (_family(name), _family(name).types[model_type])
+
+
+def assumed_type() -> tuple[Family, ModelType]:
+    """What a model_type that no family lists is taken for: llama, with nothing assumed about its sizes."""
+    llama, kind = _family("llama"), _family("llama").types["llama"]
+    return llama, replace(kind, defaults=_UNKNOWN_DEFAULTS)
 
 
 def family_of(model: ModelSpec) -> Family:
-    """The family whose file the model's blocks are in."""
-    family = _family(model.family) if model.family in _names() else None
-    if family is None:
+    """The family that the model's blocks are of."""
+    if model.family not in _entries():
         raise VramwiseError(f"no parameter layout is known for the family '{model.family}' of {model.name}")
-    return family
+    return _family(model.family)
 
 
 def layout_of(model: ModelSpec) -> Layout:

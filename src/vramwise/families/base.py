@@ -1,4 +1,4 @@
-"""What a file of this room says about its family, as data in plain words. No classes of the ghost run are named here.
+"""What `families.json` says about a family, as data in plain words. No classes of the ghost run are named here.
 
 A `Family` has a parameter layout, a block, and the model_types of transformers that are made of them. Whoever runs a
 block looks the words up in a table of its own. Source of all facts: `configuration_<type>.py` and `modeling_<type>.py`
@@ -7,8 +7,8 @@ of transformers 5.22.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from vramwise.families.config_fields import Fields
@@ -20,7 +20,8 @@ Window = Literal["none", "all", "late", "enabled", "alternate", "pattern"]
 Rotation = Literal["whole", "part", "parts, then joined", "inside attention", "in fp32 tables", "halves", "in fp32"]
 FusedAttention = Literal["cut by width", "cut head by head", "cut in thirds", "copied by index"]
 KvHeads = Literal["field", "heads"] | Callable[[Fields, int], int]
-Settles = Callable[[Fields, Mapping[str, Any]], Mapping[str, Any]]
+Found = Mapping[str, Any]  # ModelSpec fields and their values
+Settles = Callable[[Fields, Found], Found]
 _ACTIVATION_FIELDS = ("hidden_act", "hidden_activation", "activation_function", "activation")
 ParallelOrder = Literal["attention, mlp", "residual, (mlp, attention)", "residual, attention", "two norms"]
 
@@ -98,9 +99,6 @@ class Block:
     liger_takes_head_norms: bool = False
 
 
-LLAMA_BLOCK = Block(drops_inside=True)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelType:
     """One model_type of transformers.
@@ -125,57 +123,13 @@ class ModelType:
     settles: Settles | None = None
 
 
-def model_type(
-    *,
-    sizes: tuple[int, int, int, int | None, int],
-    fixed: Mapping[str, Any] | None = None,
-    switches: Mapping[str, str] | None = None,
-    window: Window = "none",
-    block: Block | None = None,
-    kv_heads: KvHeads = "field",
-    computes_head_dim: bool = False,
-    mlp_width: str | None = None,
-    activation: tuple[str, ...] = _ACTIVATION_FIELDS,
-    read_activations: Mapping[str, str] | None = None,
-    own_sizes: tuple[str, ...] = (),
-    settles: Settles | None = None,
-    **defaults: Any,
-) -> ModelType:
+def model_type(sizes: Sequence[int | None], **row: Any) -> ModelType:
     """A ModelType by its sizes: vocabulary, MLP width, heads, key-value heads, context.
 
-    Hidden size and layers have no default on purpose: a file that lacks those two is no model's config, and taking
-    transformers' default for them would hide that.
+    What is no field of ModelType is a default. Hidden size and layers have none on purpose: a file that lacks those two
+    is no model's config, and taking transformers' default for them would hide that.
     """
     names = ("vocab_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "max_position_embeddings")
-    every = {"hidden_act": "silu", "tie_word_embeddings": False}
-    return ModelType(
-        defaults=every | dict(zip(names, sizes, strict=True)) | defaults,
-        fixed=fixed or {},
-        switches=switches or {},
-        window=window,
-        block=block,
-        kv_heads=kv_heads,
-        computes_head_dim=computes_head_dim,
-        mlp_width=mlp_width,
-        activation=activation,
-        read_activations=read_activations or {},
-        own_sizes=own_sizes,
-        settles=settles,
-    )
-
-
-# switches and fixed fields that many share
-ATTENTION_BIAS = {"qkv_bias": "attention_bias", "attention_out_bias": "attention_bias"}
-ATTENTION_MLP_BIAS = {**ATTENTION_BIAS, "mlp_bias": "mlp_bias"}
-QKV_BIAS = {"qkv_bias": "attention_bias"}
-HEAD_NORM = {"qk_norm": "head"}
-FULL_NORM = {"qk_norm": "full"}
-ALL_BIASES = {"qkv_bias": True, "attention_out_bias": True, "mlp_bias": True}
-LAYER_NORM_MLP = {"norm": "layer", "gated_mlp": False}
-# what PEFT redirects in models whose experts had a gate, an up and a down projection each
-QWEN_EXPERT_NAMES = {
-    "gate": "gate.weight",
-    "gate_proj": "gate_up_proj",
-    "up_proj": "gate_up_proj",
-    "down_proj": "down_proj",
-}
+    every = {"hidden_act": "silu", "tie_word_embeddings": False, **dict(zip(names, sizes, strict=True))}
+    own = {field.name: row.pop(field.name) for field in fields(ModelType) if field.name in row}
+    return ModelType(defaults=every | row, **own)

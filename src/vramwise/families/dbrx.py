@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramwise.families.base import Block, Mixture, model_type
+from vramwise.families.base import Block, Found
 from vramwise.families.config_fields import Fields
-from vramwise.families.layout import Family, Layout
 from vramwise.families.parts import Parameter, Parts, key_size, linear, norm, query_size
 from vramwise.types import ModelSpec
 
@@ -16,11 +15,13 @@ def _inner(fields: Fields, name: str, defaults: Mapping[str, Any]) -> Fields:
     return Fields(fields.mapping(name), defaults, f"{fields.source} ({name})")
 
 
-def _kv_heads(fields: Fields, heads: int) -> int:
+def kv_heads(fields: Fields, heads: int) -> int:
+    """How many key-value heads there are."""
     return _inner(fields, "attn_config", {"kv_n_heads": 1}).integer("kv_n_heads")
 
 
-def _settles(fields: Fields, found: Mapping[str, Any]) -> Mapping[str, Any]:
+def settles(fields: Fields, found: Found) -> Found:
+    """What follows from several fields."""
     mixture = _inner(fields, "ffn_config", {"ffn_hidden_size": 3584, "moe_num_experts": 4, "moe_top_k": 1})
     return {
         "num_experts": mixture.integer("moe_num_experts"),
@@ -29,7 +30,8 @@ def _settles(fields: Fields, found: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
-def _block(model: ModelSpec, block: Block, sparse: bool) -> Parts:
+def block_parts(model: ModelSpec, block: Block, sparse: bool) -> Parts:
+    """The parameters of one block."""
     hidden, attention = model.hidden_size, "norm_attn_norm.attn"
     rows = model.num_experts * model.moe_intermediate_size
     yield from norm("norm_attn_norm.norm_1", model, block)
@@ -39,31 +41,3 @@ def _block(model: ModelSpec, block: Block, sparse: bool) -> Parts:
     yield Parameter("ffn.router.layer.weight", (model.num_experts, hidden), "router")
     for name in ("w1", "v1", "w2"):
         yield Parameter(f"ffn.experts.mlp.{name}", (rows, hidden), "experts")
-
-
-FAMILY = Family(
-    name="dbrx",
-    block=Block(
-        norms=("norm_attn_norm.norm_1", "norm_attn_norm.norm_2"),
-        norm_biases=False,
-        fused_attention="cut by width",
-        attention=("norm_attn_norm.attn.Wqkv", "norm_attn_norm.attn.out_proj"),
-        feed_forward="ffn",
-        mixture=Mixture(router="router.layer", normalised=True, runs="one by one"),
-    ),
-    layout=Layout(
-        block=_block, layers="transformer.blocks", embedding="transformer.wte", final_norm="transformer.norm_f"
-    ),
-    types={
-        "dbrx": model_type(
-            sizes=(32000, 3584, 16, None, 2048),
-            fixed={"norm": "layer", "fused_qkv": True},
-            kv_heads=_kv_heads,
-            computes_head_dim=True,
-            settles=_settles,
-            max_seq_len=2048,
-        )
-    },
-    measured=False,
-    coarse="its experts, which run one after the other, are summed up",
-)

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
-
-from vramwise.families import gemma
-from vramwise.families.base import ATTENTION_BIAS, Block, model_type
+from vramwise.families.base import Block, Found
 from vramwise.families.config_fields import Fields
-from vramwise.families.gemma4 import BLOCK, layer_input, layer_tables, shares_keys
-from vramwise.families.layout import Family, Layout
+from vramwise.families.gemma4 import layer_input, layer_tables, shares_keys
 from vramwise.families.parts import Parameter, Parts, key_size, linear, mlp, norm, norms, query_size
 from vramwise.types import ModelSpec
 
 
-def _settles(fields: Fields, found: Mapping[str, Any]) -> Mapping[str, Any]:
+def settles(fields: Fields, found: Found) -> Found:
+    """What follows from several fields."""
     sizes = {
         "streams": fields.integer("altup_num_inputs"),
         "laurel_rank": fields.integer("laurel_rank"),
@@ -37,7 +32,8 @@ def _attention(model: ModelSpec, block: Block, layer: int) -> Parts:
     yield from linear("self_attn.o_proj", query_size(model), hidden, bias)
 
 
-def _layer(model: ModelSpec, block: Block, layer: int) -> Parts:
+def layer_parts(model: ModelSpec, block: Block, layer: int) -> Parts:
+    """The parameters of one layer."""
     hidden, streams, rank = model.hidden_size, model.size("streams"), model.size("laurel_rank")
     yield from _attention(model, block, layer)
     yield from mlp(model)
@@ -53,36 +49,9 @@ def _layer(model: ModelSpec, block: Block, layer: int) -> Parts:
     yield from layer_input(model, block)
 
 
-def _after(model: ModelSpec, block: Block, start: str) -> Parts:
+def after_parts(model: ModelSpec, block: Block, start: str) -> Parts:
+    """What comes after the last norm."""
     yield from layer_tables(model, block, start)
     for name in ("altup_projections", "altup_unembed_projections"):
         for stream in range(model.size("streams") - 1):
             yield from linear(f"{start}.{name}.{stream}", model.hidden_size, model.hidden_size, False)
-
-
-FAMILY = Family(
-    name="gemma3n",
-    block=replace(BLOCK, mixture=None),
-    layout=Layout(by_layer=_layer, after=_after),
-    types={
-        "gemma3n_text": model_type(
-            sizes=(262400, 16384, 8, 2, 32768),
-            fixed={"norms_per_block": 4, "qk_norm": "head"},
-            switches=ATTENTION_BIAS,
-            activation=("hidden_activation", "hidden_act"),
-            settles=_settles,
-            sliding_window=512,
-            sliding_window_pattern=5,
-            window="pattern",
-            final_logit_softcapping=30.0,
-            altup_num_inputs=4,
-            laurel_rank=64,
-            num_kv_shared_layers=15,
-            hidden_size_per_layer_input=256,
-            vocab_size_per_layer_input=262144,
-            **gemma.DEFAULTS,
-        )
-    },
-    measured=False,
-    coarse="its streams of hidden states and the layers' own inputs are summed up, not followed operation by operation",
-)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
-from vramwise.families import gemma, gemma2
-from vramwise.families.base import ATTENTION_BIAS, Block, Mixture, model_type
+from vramwise.families.base import Block, Found
 from vramwise.families.config_fields import Fields
-from vramwise.families.layout import Family, Layout
-from vramwise.families.parts import Parameter, Parts, linear, mlp, norm, norms
+from vramwise.families.parts import Parameter, Parts, experts, linear, mlp, norm, norms, router
 from vramwise.types import ModelSpec
 
 
-def _settles(fields: Fields, found: Mapping[str, Any]) -> Mapping[str, Any]:
+def settles(fields: Fields, found: Found) -> Found:
     """The last layer always has full attention; its heads have a width, and may have a number, of their own."""
     kinds = (*found["layer_types"][:-1], "full_attention")
     equal = fields.flag("attention_k_eq_v")
@@ -75,17 +72,16 @@ def layer_tables(model: ModelSpec, block: Block, start: str) -> Parts:
 
 
 def _experts(model: ModelSpec, block: Block) -> Parts:
-    count, hidden, size = model.num_experts, model.hidden_size, model.moe_intermediate_size
-    yield Parameter("router.scale", (hidden,), "other")
-    yield Parameter("router.per_expert_scale", (count,), "other")
-    yield Parameter("router.proj.weight", (count, hidden), "router")
-    yield Parameter("experts.gate_up_proj", (count, 2 * size, hidden), "experts")
-    yield Parameter("experts.down_proj", (count, hidden, size), "experts")
+    yield Parameter("router.scale", (model.hidden_size,), "other")
+    yield Parameter("router.per_expert_scale", (model.num_experts,), "other")
+    yield from router(model, "router.proj")
+    yield from experts(model, "experts")
     names = ("post_feedforward_layernorm_1", "post_feedforward_layernorm_2", "pre_feedforward_layernorm_2")
     yield from norms(model, block, *names)
 
 
-def _layer(model: ModelSpec, block: Block, layer: int) -> Parts:
+def layer_parts(model: ModelSpec, block: Block, layer: int) -> Parts:
+    """The parameters of one layer."""
     yield from _attention(model, block, layer)
     wide = model.size("double_wide") and shares_keys(model, layer)
     yield from mlp(model, size=model.intermediate_size * (2 if wide else 1))
@@ -96,47 +92,7 @@ def _layer(model: ModelSpec, block: Block, layer: int) -> Parts:
         yield from _experts(model, block)
 
 
-def _after(model: ModelSpec, block: Block, start: str) -> Parts:
+def after_parts(model: ModelSpec, block: Block, start: str) -> Parts:
+    """What comes after the last norm."""
     if model.size("layer_input"):
         yield from layer_tables(model, block, start)
-
-
-BLOCK = replace(
-    gemma2.BLOCK,
-    norm="weight in fp32",
-    local_tables=True,
-    mixers={"full_attention": "gated", "sliding_attention": "gated"},
-    mixture=Mixture(router="router.proj", normalised=True, own_width=True, runs="beside an MLP"),
-)
-
-
-def _type(**defaults: Any) -> Any:
-    return model_type(
-        sizes=(262144, 9216, 8, 4, 131072),
-        fixed={"norms_per_block": 4, "qk_norm": "head"},
-        switches=ATTENTION_BIAS,
-        activation=("hidden_activation", "hidden_act"),
-        settles=_settles,
-        sliding_window_pattern=6,
-        window="pattern",
-        global_head_dim=512,
-        **{**gemma.DEFAULTS, **defaults},
-    )
-
-
-FAMILY = Family(
-    name="gemma4",
-    block=BLOCK,
-    layout=Layout(by_layer=_layer, after=_after),
-    types={
-        "gemma4_text": _type(
-            sliding_window=512,
-            attention_k_eq_v=False,
-            vocab_size_per_layer_input=262144,
-            hidden_size_per_layer_input=256,
-        ),
-        "gemma4_unified_text": _type(sliding_window=1024, attention_k_eq_v=False),
-    },
-    measured=False,
-    coarse="inputs that layers have of their own are summed up, and keys that layers share are not told apart",
-)

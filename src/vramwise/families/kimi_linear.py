@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from vramwise.families.base import Block, Mixture, model_type
+from vramwise.families.base import Block, Found
 from vramwise.families.config_fields import Fields
-from vramwise.families.deepseek import dense_layers, latent, mixture
-from vramwise.families.layout import Family, Layout
+from vramwise.families.deepseek import dense_layers, latent
+from vramwise.families.mixtures import shared_experts
 from vramwise.families.parts import Parameter, Parts, linear, mlp, norms
 from vramwise.types import ModelSpec
 
 
-def _settles(fields: Fields, found: Mapping[str, Any]) -> Mapping[str, Any]:
+def settles(fields: Fields, found: Found) -> Found:
     """Published files keep the sizes of delta attention in a mapping of their own, with layers that count from 1."""
     inner = Fields(fields.mapping("linear_attn_config"), {}, f"{fields.source} (linear_attn_config)")
     layers = range(found["num_hidden_layers"])
@@ -60,40 +57,8 @@ def _delta(model: ModelSpec) -> Parts:
     yield from linear(f"{name}.o_proj", size, hidden, False)
 
 
-def _layer(model: ModelSpec, block: Block, layer: int) -> Parts:
+def layer_parts(model: ModelSpec, block: Block, layer: int) -> Parts:
+    """The parameters of one layer."""
     yield from latent(model, block) if model.layer_types[layer] == "full_attention" else _delta(model)
-    yield from mixture(model) if layer not in model.dense_layers else mlp(model)
+    yield from shared_experts(model) if layer not in model.dense_layers else mlp(model)
     yield from norms(model, block)
-
-
-FAMILY = Family(
-    name="kimi_linear",
-    block=Block(
-        mixers={"full_attention": "latent", "linear_attention": "delta rule"},
-        mixture=Mixture(normalised=True, wide_router=True, own_width=True, dense_layers="first"),
-    ),
-    layout=Layout(by_layer=_layer),
-    types={
-        "kimi_linear": model_type(
-            sizes=(163840, 9216, 32, 32, 1048576),
-            own_sizes=("q_lora_rank", "kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim"),
-            settles=_settles,
-            kv_heads="heads",
-            computes_head_dim=True,
-            kv_lora_rank=512,
-            qk_rope_head_dim=64,
-            qk_nope_head_dim=128,
-            v_head_dim=128,
-            linear_num_heads=32,
-            linear_head_dim=128,
-            linear_conv_kernel_dim=4,
-            num_local_experts=256,
-            num_experts_per_tok=8,
-            moe_intermediate_size=1024,
-            num_shared_experts=1,
-            first_k_dense_replace=1,
-        )
-    },
-    measured=False,
-    coarse="the delta rule of its linear attention is summed up, not followed operation by operation",
-)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from vramwise.families.base import LLAMA_BLOCK, Block, ModelType
-from vramwise.families.parts import Parameter, Parts, attention, mlp, norm, norms
+from vramwise.families.base import Block, ModelType
+from vramwise.families.parts import Parameter, Parts, attention, mlp, norm, norms, two_matrices
 from vramwise.types import ModelSpec
 
 # the same by the layer's number, for families whose layers differ in more than that
@@ -25,15 +25,11 @@ def llama(model: ModelSpec, block: Block, sparse: bool) -> Parts:
     yield from norms(model, block)
 
 
-def sparse_llama(mixture: Callable[[ModelSpec], Parts]) -> BlockParts:
-    """A llama block whose MLP is a mixture in its sparse layers."""
-
-    def block_parts(model: ModelSpec, block: Block, sparse: bool) -> Parts:
-        yield from attention(model, block)
-        yield from mixture(model) if sparse else mlp(model)
-        yield from norms(model, block)
-
-    return block_parts
+def two_matrix_llama(model: ModelSpec, block: Block, sparse: bool) -> Parts:
+    """A llama block whose MLP has no gate, under the block's own names."""
+    yield from attention(model, block)
+    yield from two_matrices(model, block)
+    yield from norms(model, block)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +40,7 @@ class Layout:
     embedding: str = "model.embed_tokens"
     final_norm: str = "model.norm"
     positions: str | None = None  # a learned position table
+    extra_rows: int = 0  # of the embeddings, for images; the head has none of them
     block: BlockParts = llama
     by_layer: LayerParts | None = None  # counts before `block`
     # what comes after the last norm and before the head; gets the name of the text model
@@ -58,7 +55,7 @@ class Layout:
     def embeddings(self, model: ModelSpec) -> Parts:
         """The token table, and the position table where positions are learned."""
         name = self.inside(model, self.embedding)
-        yield Parameter(f"{name}.weight", (model.vocab_size, model.hidden_size), "embedding")
+        yield Parameter(f"{name}.weight", (model.vocab_size + self.extra_rows, model.hidden_size), "embedding")
         if self.positions is not None:
             shape = (model.max_position_embeddings, model.hidden_size)
             yield Parameter(f"{self.positions}.weight", shape, "embedding")
@@ -74,17 +71,14 @@ class Layout:
             yield Parameter("lm_head.bias", (model.vocab_size,), "lm_head")
 
 
-LLAMA_LAYOUT = Layout()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """One family: what a file of this room holds, under the name FAMILY. It is called as its file is."""
+    """One family: an entry of `families.json`."""
 
     name: str
     types: Mapping[str, ModelType]
-    block: Block = LLAMA_BLOCK
-    layout: Layout = LLAMA_LAYOUT
+    block: Block
+    layout: Layout
     # whether a recorded run had a block of this family; False: its predictions say that they were not measured
     measured: bool = True
     # what of its block is not modelled operation by operation, in a sentence ("" = nothing)

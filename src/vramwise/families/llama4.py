@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from vramwise.families.base import ATTENTION_BIAS, Block, Mixture, model_type
+from vramwise.families.base import Block, Found
 from vramwise.families.config_fields import Fields
-from vramwise.families.layout import Family, Layout
 from vramwise.families.parts import Parameter, Parts, mlp, norms, projections
 from vramwise.types import ModelSpec
 
 
-def _settles(fields: Fields, found: Mapping[str, Any]) -> Mapping[str, Any]:
+def settles(fields: Fields, found: Found) -> Found:
     """Dense layers have an MLP of another width than experts; every fourth layer has no positions."""
     layers = range(found["num_hidden_layers"])
     rotary = fields.integers("no_rope_layers")  # 1 = has rotary embeddings, despite the name
@@ -32,7 +28,8 @@ def _settles(fields: Fields, found: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
-def _layer(model: ModelSpec, block: Block, layer: int) -> Parts:
+def layer_parts(model: ModelSpec, block: Block, layer: int) -> Parts:
+    """The parameters of one layer."""
     yield from projections(model, block)
     if layer in model.dense_layers:
         yield from mlp(model, "feed_forward")
@@ -43,29 +40,3 @@ def _layer(model: ModelSpec, block: Block, layer: int) -> Parts:
         yield Parameter("feed_forward.router.weight", (count, hidden), "router")
         yield from mlp(model, "feed_forward.shared_expert", model.shared_expert_intermediate_size)
     yield from norms(model, block)
-
-
-FAMILY = Family(
-    name="llama4",
-    block=Block(
-        feed_forward="feed_forward",
-        masks_by_kind=True,
-        mixture=Mixture(router="router", runs="all tokens"),
-    ),
-    layout=Layout(by_layer=_layer),
-    types={
-        "llama4_text": model_type(
-            sizes=(202048, 8192, 40, 8, 131072),
-            switches=ATTENTION_BIAS,
-            settles=_settles,
-            head_dim=128,
-            intermediate_size_mlp=16384,
-            num_local_experts=16,
-            num_experts_per_tok=1,
-            no_rope_layer_interval=4,
-            interleave_moe_layer_step=1,
-        )
-    },
-    measured=False,
-    coarse="chunks of its attention are not told apart, and norms of heads, which have no weights, are left out",
-)

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from vramwise.families.base import LLAMA_BLOCK, Block, model_type
+from vramwise.families.base import Block, Found
 from vramwise.families.config_fields import Fields
-from vramwise.families.layout import Family, Layout
 from vramwise.families.parts import Parameter, Parts, key_size, linear, mlp, norms, projections, query_size
 from vramwise.types import ModelSpec
 
 _CROSS = (3, 8, 13, 18, 23, 28, 33, 38)
-_EXTRA_ROWS = 8  # of the embeddings, for images; the head has none of them
 
 
-def _settles(fields: Fields, found: Mapping[str, Any]) -> Mapping[str, Any]:
+def settles(fields: Fields, found: Found) -> Found:
+    """What follows from several fields."""
     cross = fields.integers("cross_attention_layers") or _CROSS
     layers = range(found["num_hidden_layers"])
     return {"layer_types": tuple("cross_attention" if layer in cross else "full_attention" for layer in layers)}
 
 
-def _layer(model: ModelSpec, block: Block, layer: int) -> Parts:
+def layer_parts(model: ModelSpec, block: Block, layer: int) -> Parts:
+    """The parameters of one layer."""
     if model.layer_types[layer] != "cross_attention":
         yield from projections(model, block)
         yield from mlp(model)
@@ -39,19 +36,3 @@ def _layer(model: ModelSpec, block: Block, layer: int) -> Parts:
     yield from norms(model, block, "input_layernorm")
     yield from mlp(model)
     yield from norms(model, block, "post_attention_layernorm")
-
-
-class _Layout(Layout):
-    def embeddings(self, model: ModelSpec) -> Parts:
-        name = self.inside(model, self.embedding)
-        yield Parameter(f"{name}.weight", (model.vocab_size + _EXTRA_ROWS, model.hidden_size), "embedding")
-
-
-FAMILY = Family(
-    name="mllama",
-    block=Block(drops_inside=LLAMA_BLOCK.drops_inside, mixers={"cross_attention": "skipped"}),
-    layout=_Layout(by_layer=_layer),
-    types={"mllama_text_model": model_type(sizes=(128256, 14336, 32, 8, 131072), settles=_settles)},
-    measured=False,
-    coarse="its cross attention, which only images go through, is left out of a step's activations",
-)

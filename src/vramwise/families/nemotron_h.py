@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from vramwise.families.base import ATTENTION_BIAS, Block, Mixture, model_type
+from vramwise.families.base import Block, Found
 from vramwise.families.config_fields import Fields
-from vramwise.families.layout import Family, Layout
 from vramwise.families.parts import Parameter, Parts, linear, norm, projections
 from vramwise.families.state_spaces import mamba2
 from vramwise.types import ModelSpec
@@ -16,7 +12,7 @@ _LETTERS = {"M": "linear_attention", "E": "moe", "*": "full_attention", "-": "ml
 _OLD = {"mamba": "linear_attention", "attention": "full_attention"}
 
 
-def _settles(fields: Fields, found: Mapping[str, Any]) -> Mapping[str, Any]:
+def settles(fields: Fields, found: Found) -> Found:
     """The layers: a word each, or a letter each."""
     written = fields.texts("layer_types") or fields.texts("layers_block_type")
     if written is None:
@@ -51,7 +47,8 @@ def _sizes(fields: Fields) -> tuple[tuple[str, int], ...]:
     )
 
 
-def _layer(model: ModelSpec, block: Block, layer: int) -> Parts:
+def layer_parts(model: ModelSpec, block: Block, layer: int) -> Parts:
+    """The parameters of one layer."""
     yield from norm("norm", model, block)
     match model.layer_types[layer]:
         case "linear_attention":
@@ -80,42 +77,3 @@ def _experts(model: ModelSpec) -> Parts:
     if latent:
         yield from linear("mixer.fc1_latent_proj", model.hidden_size, latent, model.mlp_bias)
         yield from linear("mixer.fc2_latent_proj", latent, model.hidden_size, model.mlp_bias)
-
-
-FAMILY = Family(
-    name="nemotron_h",
-    block=Block(
-        order="one part",
-        norms=("norm",),
-        attention=("mixer.q_proj", "mixer.k_proj", "mixer.v_proj", "mixer.o_proj"),
-        feed_forward="mixer",
-        mixers={"linear_attention": "state space", "mlp": "skipped", "moe": "skipped", "mamba": "state space"},
-        mixture=Mixture(normalised=True, wide_router=True, own_width=True, runs="plain"),
-    ),
-    layout=Layout(by_layer=_layer, embedding="model.embeddings", final_norm="model.norm_f"),
-    types={
-        "nemotron_h": model_type(
-            sizes=(131072, 21504, 32, 8, 4096),
-            fixed={"gated_mlp": False},
-            switches={**ATTENTION_BIAS, "mlp_bias": "mlp_bias"},
-            activation=("mlp_hidden_act",),
-            settles=_settles,
-            head_dim=128,
-            mlp_hidden_act="relu2",
-            num_hidden_layers=1,
-            mamba_num_heads=128,
-            mamba_head_dim=64,
-            ssm_state_size=128,
-            n_groups=8,
-            chunk_size=128,
-            conv_kernel=4,
-            use_conv_bias=True,
-            n_routed_experts=8,
-            num_experts_per_tok=2,
-            moe_intermediate_size=7688,
-            moe_shared_expert_intermediate_size=7688,
-        )
-    },
-    measured=False,
-    coarse="the scan of its state-space layers is summed up, not followed operation by operation",
-)

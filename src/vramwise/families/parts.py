@@ -117,8 +117,8 @@ def router(model: ModelSpec, name: str = "mlp.gate") -> Parts:
     yield Parameter(f"{name}.weight", (model.num_experts, model.hidden_size), "router")
 
 
-def experts(model: ModelSpec) -> Parts:
+def experts(model: ModelSpec, name: str = "mlp.experts") -> Parts:
     """All experts of a layer: one 3-D tensor a projection."""
     count, hidden, size = model.num_experts, model.hidden_size, model.moe_intermediate_size
-    yield Parameter("mlp.experts.gate_up_proj", (count, 2 * size, hidden), "experts")
-    yield Parameter("mlp.experts.down_proj", (count, hidden, size), "experts")
+    yield Parameter(f"{name}.gate_up_proj", (count, 2 * size, hidden), "experts")
+    yield Parameter(f"{name}.down_proj", (count, hidden, size), "experts")

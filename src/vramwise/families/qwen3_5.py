@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
-
-from vramwise.families.base import ATTENTION_BIAS, HEAD_NORM, QWEN_EXPERT_NAMES, Block, Mixture, model_type
+from vramwise.families.base import Block, Found
 from vramwise.families.config_fields import Fields
-from vramwise.families.layout import Family, Layout
-from vramwise.families.parts import Parameter, Parts, experts, key_size, linear, mlp, norm, norms, query_size, router
+from vramwise.families.mixtures import gated_expert
+from vramwise.families.parts import Parameter, Parts, key_size, linear, mlp, norm, norms, query_size
 from vramwise.types import ModelSpec
 
-_OWN = (
-    "linear_conv_kernel_dim",
-    "linear_key_head_dim",
-    "linear_value_head_dim",
-    "linear_num_key_heads",
-    "linear_num_value_heads",
-)
 
-
-def _settles(fields: Fields, found: Mapping[str, Any]) -> Mapping[str, Any]:
+def settles(fields: Fields, found: Found) -> Found:
     """Every fourth layer has attention, where the file does not list them; its result is gated."""
     kinds = found["layer_types"]
     if fields.texts("layer_types") is None:
@@ -64,68 +52,8 @@ def _attention(model: ModelSpec, block: Block) -> Parts:
     yield from norm("self_attn.k_norm", model, block, model.head_dim)
 
 
-def _mixture(model: ModelSpec) -> Parts:
-    yield from router(model)
-    yield from experts(model)
-    yield from mlp(model, "mlp.shared_expert", model.shared_expert_intermediate_size)
-    yield from linear("mlp.shared_expert_gate", model.hidden_size, 1, False)
-
-
-def _layer(model: ModelSpec, block: Block, layer: int) -> Parts:
+def layer_parts(model: ModelSpec, block: Block, layer: int) -> Parts:
+    """The parameters of one layer."""
     yield from delta_net(model) if model.layer_types[layer] == "linear_attention" else _attention(model, block)
-    yield from _mixture(model) if model.num_experts and layer not in model.dense_layers else mlp(model)
+    yield from gated_expert(model) if model.num_experts and layer not in model.dense_layers else mlp(model)
     yield from norms(model, block)
-
-
-_COMMON: dict[str, Any] = {
-    "fixed": HEAD_NORM,
-    "switches": ATTENTION_BIAS,
-    "own_sizes": _OWN,
-    "settles": _settles,
-    "head_dim": 256,
-    "partial_rotary_factor": 0.25,
-    "full_attention_interval": 4,
-    "decoder_sparse_step": 1,
-    "linear_conv_kernel_dim": 4,
-    "linear_key_head_dim": 128,
-    "linear_value_head_dim": 128,
-    "linear_num_key_heads": 16,
-    "linear_num_value_heads": 32,
-}
-
-_MIXTURE = Mixture(normalised=True, own_width=True, dense_layers="stepped")
-_BLOCK = Block(
-    norm="one plus weight",
-    masks_by_kind=True,
-    mixers={"full_attention": "gated", "linear_attention": "delta rule"},
-    mixture=_MIXTURE,
-)
-
-FAMILY = Family(
-    name="qwen3_5",
-    block=_BLOCK,
-    layout=Layout(by_layer=_layer),
-    types={
-        "qwen3_5_text": model_type(sizes=(248320, 12288, 16, 4, 32768), **_COMMON),
-        "qwen3_5_moe_text": model_type(
-            sizes=(248320, 512, 16, 2, 32768),
-            **_COMMON,
-            num_experts=256,
-            num_experts_per_tok=8,
-            moe_intermediate_size=512,
-            shared_expert_intermediate_size=512,
-        ),
-        "qwen3_next": model_type(
-            sizes=(151936, 5632, 16, 2, 32768),
-            # PEFT redirects the names of experts here, and not in Qwen3.5
-            block=replace(_BLOCK, mixture=replace(_MIXTURE, peft_names=QWEN_EXPERT_NAMES)),
-            **_COMMON,
-            num_experts=512,
-            num_experts_per_tok=10,
-            moe_intermediate_size=512,
-            shared_expert_intermediate_size=512,
-        ),
-    },
-    measured=False,
-    coarse="the delta rule of its linear attention is summed up, not followed operation by operation",
-)

@@ -243,7 +243,7 @@ class Builder:
             kernel=self.kernel(start, layer),
             rotate=self.rotation(layer),
             attention=lambda: self.attention(start, layer),
-            fused=bool(self.run.target.stack.parts("mamba-ssm" if "state" in word else "fla-core")),
+            fused=("state space" if "state" in word else "delta rule") in self.run.kernels.mixer_kernels,
         )
         return of_kind(word, parts)
 

@@ -21,7 +21,7 @@ from vramwise.ghost.ops.shape import alias, contiguous, indexed, narrow, split_r
 from vramwise.ghost.ops.tiled_logprobs import summed, tiled_log_probs
 from vramwise.ghost.tape import Parameter, Tape, Tensor
 from vramwise.ghost.weighted_losses import WEIGHTED
-from vramwise.types import ModelSpec, RunSpec
+from vramwise.types import ChunksInPlace, ModelSpec, RunSpec
 
 Loss = Callable[[Tape, Tensor, Projection, Tensor], "tuple[Tensor, Tensor | None]"]
 
@@ -73,6 +73,7 @@ class FusedLinearLoss:
     """Liger's fused linear cross entropy: no logits in training; evaluation takes the stock path."""
 
     stock: StockLoss
+    chunks_in_place: ChunksInPlace
 
     def __call__(self, t: Tape, hidden: Tensor, head: Projection, labels: Tensor) -> tuple[Tensor, Tensor | None]:
         """The loss alone."""
@@ -86,7 +87,7 @@ class FusedLinearLoss:
         batch, tokens = labels.shape
         padded, shifted = shift(t, labels)
         flat = view(t, hidden, (batch * tokens, hidden.shape[-1]))
-        loss = fused_linear_loss(t, flat, weight, shifted)
+        loss = fused_linear_loss(t, flat, weight, shifted, self.chunks_in_place)
         loss = scale(t, loss)
         del padded, shifted
         return loss
@@ -202,7 +203,7 @@ def make_loss(run: RunSpec, model: ModelSpec) -> Loss:
     """The loss that the run's kernel gives."""
     stock = StockLoss(softcap=model.final_logit_softcapping is not None, scaled=block_of(model).scaled_logits)
     if run.kernels.loss_kernel == "liger_fused_linear":
-        return FusedLinearLoss(stock)
+        return FusedLinearLoss(stock, run.kernels.liger_chunks_in_place)
     if run.kernels.loss_kernel == "liger":
         return InPlaceLoss(stock)
     if run.kernels.loss_kernel == "cut":

@@ -11,12 +11,12 @@ The tape does not know any op: see `ops`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from weakref import ref
 
+from vramwise.copied_events import Copies
 from vramwise.errors import VramwiseError
-from vramwise.ghost.copies import Copies
 from vramwise.ghost.dtypes import DType
 from vramwise.ghost.hardware import Hardware
 from vramwise.timeline import Action, Event, Phase, Repeat, Tag
@@ -33,9 +33,6 @@ LEAF = 1 << 60
 
 # In place of its event's position, for a storage whose request stands in a copy.
 NOWHERE = -1
-
-# the version of liger-kernel that trainers ask for
-LIGER = (0, 8, 1)
 
 
 # Three times what the largest runs of known models ask for; their events fill some hundred megabytes.
@@ -193,9 +190,8 @@ class Tape:
     """One run being written down: the events so far, the modes that ops look at, and the marks for phases and
     labels."""
 
-    def __init__(self, hardware: Hardware, liger: tuple[int, ...] = LIGER) -> None:
+    def __init__(self, hardware: Hardware) -> None:
         self.hardware = hardware
-        self.liger = liger
         self.events: list[Event] = []
         self.count = 0
         self.tag = 0
@@ -212,7 +208,6 @@ class Tape:
         self.alike: dict[int, int] = {}
         self._part = ""
         self._parts: list[str] = []  # by tag
-        self._stretch = Repeat(0, 0, 0, ())
         self._tag_numbers: dict[tuple[str, str], int] = {}
         self._backward_tags: dict[int, int] = {}
         self.grad_enabled = True
@@ -328,26 +323,6 @@ class Tape:
         known = [(tag, number) for tag, number in self._backward_tags.items() if max(tag, number) < saved.tags]
         self._backward_tags = dict(known)
         self.count, self.sequence, self.tag, self._part = saved.tensors, saved.nodes, saved.tag, saved.part
-
-    def copy_cuts(self, places: Sequence[int], start: int, source: int | None) -> None:
-        """The events from `start` on are those from `source` on once more (None: of nowhere), with cuts at places.
-
-        What begins at the last of them may go on beyond what was copied.
-        """
-        self.cuts += [place + start for place in places]
-        if source is not None:
-            self.alike.update([(place + start, place + source) for place in places[:-1]])
-
-    def note_stretch(self, start: int, old: int, new: int) -> None:
-        """The events since `start` may happen once more; each turn frees `old` and leaves `new` in its place."""
-        self._stretch = Repeat(start, len(self.events), 0, ((old, new),))
-
-    def once_more(self, times: int = 1) -> None:
-        """The noted stretch happens once more, or several times."""
-        if self.repeats and self.repeats[-1].start == self._stretch.start:
-            self._stretch = self.repeats.pop()
-        self._stretch = self._stretch._replace(times=self._stretch.times + times)
-        self.repeats.append(self._stretch)
 
     def phase(self, name: str, step: int) -> None:
         """The run enters a phase."""

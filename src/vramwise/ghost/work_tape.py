@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from vramwise.ghost.dtypes import DType
 from vramwise.ghost.hardware import Hardware
-from vramwise.ghost.tape import LIGER, Backward, Node, Tape, Tensor
+from vramwise.ghost.tape import Backward, Node, Tape, Tensor
 from vramwise.ghost.work import Work
 from vramwise.units import whole_number
 
@@ -25,8 +25,8 @@ class WorkTape(Tape):
 
     work: Work
 
-    def __init__(self, hardware: Hardware, liger: tuple[int, ...] = LIGER) -> None:
-        super().__init__(hardware, liger)
+    def __init__(self, hardware: Hardware) -> None:
+        super().__init__(hardware)
         self.work = Work(self)
 
     def new(self, shape: tuple[int, ...], dtype: DType) -> Tensor:

@@ -18,9 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 from axolotl.integrations.base import BasePlugin
 
+from vramwise.training.guard.ending import record_end
+from vramwise.training.guard.limit import keep_limit
+from vramwise.training.plan import TrainPlan, read_plan
+
 if TYPE_CHECKING:
     from vramwise.training.guard.callback import MemoryGuard
-    from vramwise.training.plan import TrainPlan
 
 PLAN_VARIABLE = "VRAMWISE_PLAN"
 # Axolotl's collators round padded rows up to a multiple of this.
@@ -36,13 +39,12 @@ class MemoryGuardPlugin(BasePlugin):
         self._guard: MemoryGuard | None = None
         self._trainer: Any = None
         if self._plan is not None:
-            from vramwise.training.guard.limit import keep_limit
-
             keep_limit(self._plan)
             self._record_the_end(self._plan)
 
     def add_callbacks_post_trainer(self, cfg: Any, trainer: Any) -> list[MemoryGuard]:
         """The guard; Axolotl adds it to the trainer."""
+        # Late: it imports transformers, which Axolotl has loaded by now.
         from vramwise.training.guard.callback import MemoryGuard
 
         plan, width = self._plan, declared_width(cfg)
@@ -65,8 +67,6 @@ class MemoryGuardPlugin(BasePlugin):
         before = sys.excepthook
 
         def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-            from vramwise.training.guard.ending import record_end
-
             record_end(plan, error, self._guard, self._trainer)
             before(kind, error, trace)
 
@@ -75,8 +75,6 @@ class MemoryGuardPlugin(BasePlugin):
 
 def _plan() -> TrainPlan | None:
     """The plan of this run, where `vramwise train` started it."""
-    from vramwise.training.plan import read_plan
-
     path = os.environ.get(PLAN_VARIABLE)
     return None if not path else read_plan(path)
 

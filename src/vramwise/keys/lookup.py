@@ -10,9 +10,9 @@ from functools import cache
 from itertools import groupby
 from typing import Any, cast
 
+from vramwise.bundled import bundled_json
 from vramwise.documents.document import parse_document
 from vramwise.errors import VramwiseError
-from vramwise.facts.bundled import bundled_json
 from vramwise.facts.gpus import find_gpu
 from vramwise.rules.base import Rule
 from vramwise.rules.discovery import common_rules
@@ -86,7 +86,7 @@ def memory_note(trainer: Trainer, key: str, fact: KeyFact) -> tuple[str, str]:
 @cache
 def notes() -> Mapping[str, str]:
     """What each field of a run does to memory."""
-    return cast(Mapping[str, str], bundled_json("field_notes.json"))
+    return cast(Mapping[str, str], bundled_json("facts/field_notes.json"))
 
 
 @cache

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from vramwise.diagnosis.reading import read_all
 from vramwise.documents.edit import diff
 from vramwise.errors import VramwiseError
 from vramwise.mcp.arguments import Config, Gpu, Gpus, TrainerName, Versions, known_model, next_call, options_of, plain
@@ -159,8 +160,6 @@ class Verbs:
 
         With the config, remedies come as edits and say whether the run would have survived with them.
         """
-        from vramwise.diagnosis.reading import read_all
-
         options = options_of(gpu, gpus, versions, trainer)
         stream = BytesIO(log.encode("utf-8", "replace"))
         found = read_all(stream, config=Text(config) if config else None, options=options).diagnosis

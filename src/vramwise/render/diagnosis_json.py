@@ -10,6 +10,10 @@ from vramwise.diagnosis.read.snapshot import SnapshotFacts
 from vramwise.render.json_text import json_text
 
 VERSION = 1
+_FIGURES = (
+    *("requested_bytes", "total_bytes", "free_bytes", "allocated_bytes", "unallocated_bytes", "this_process_bytes"),
+    *("allowed_bytes", "device"),
+)
 
 
 def render_json(diagnosis: Diagnosis) -> str:
@@ -46,17 +50,7 @@ def _symptom(symptom: Symptom) -> dict[str, Any]:
         "phase": symptom.phase or None,
         "step": symptom.step,
         "after": symptom.after or None,
-        "memory": memory
-        and {
-            "requested_bytes": memory.requested_bytes,
-            "total_bytes": memory.total_bytes,
-            "free_bytes": memory.free_bytes,
-            "allocated_bytes": memory.allocated_bytes,
-            "unallocated_bytes": memory.unallocated_bytes,
-            "this_process_bytes": memory.this_process_bytes,
-            "allowed_bytes": memory.allowed_bytes,
-            "device": memory.device,
-        },
+        "memory": memory and {name: getattr(memory, name) for name in _FIGURES},
     }
 
 

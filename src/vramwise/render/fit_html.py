@@ -5,34 +5,16 @@ from __future__ import annotations
 from pathlib import PurePath
 
 from vramwise.render import fit_words as words
-from vramwise.render.fit_text import diff_lines, next_lines, price, rests_on, variants
-from vramwise.render.frontier import STYLE as _DRAWING
+from vramwise.render.fit_text import diff_lines, figure_cells, next_lines, price, rests_on, variants
 from vramwise.render.frontier import frontier
 from vramwise.render.html.markup import Markup, element, together
 from vramwise.render.html.plain import plain_page
 from vramwise.render.html.sections import card, header, table
 from vramwise.render.outward import unstyle
-from vramwise.render.speed_text import times
 from vramwise.render.verdict_text import EFFECTS
-from vramwise.units import gib, readable
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.search.result import Candidate, Fit
 from vramwise.verbs.fitting.report import FitReport
-
-STYLE = (
-    _DRAWING
-    + """
-main > .card, main > .halves { margin-bottom: 16px; }
-.halves > #changes, .halves > #why { margin-bottom: 0; }
-.halves:has(> :only-child) { display: block; }
-#variants tbody th { min-width: 14em; }
-#variants tr.best > * { font-weight: 600; }
-ins, del { text-decoration: none; display: inline-block; min-width: 100%; }
-ins { color: var(--good); background: var(--good-soft); }
-del { color: var(--bad); background: var(--bad-soft); }
-.next code { display: block; padding: 8px 10px; background: var(--soft); border-radius: 6px; margin: 6px 0; }
-"""
-)
 
 
 def fit_page(report: FitReport) -> str:
@@ -43,7 +25,7 @@ def fit_page(report: FitReport) -> str:
     title = f"{name}: what fits {target.name}" if target else f"{name}: what fits"
     state = {"fits": "good", "tight": "open", "does_not_fit": "bad", "stops": "bad"}[words.kind(fit)]
     top = header(title, [words.answer(fit, report.asked), *words.reasons(report)], "", "", state)
-    return plain_page(title, STYLE, together(top, fit_body(report)))
+    return plain_page(title, together(top, fit_body(report)), "fit.css")
 
 
 def fit_body(report: FitReport) -> Markup:
@@ -96,16 +78,8 @@ def _table(fit: Fit) -> Markup:
 
 def _row(fit: Fit, one: Candidate) -> tuple[Markup | str, ...]:
     said = one.attempt.words
-    faster = words.ratio(fit.original, one)
-    spare = (one.spare_bytes or 0) + one.margin_bytes
-    return (
-        element("b", said) if one is fit.best else said,
-        gib(one.reserved_bytes or 0),
-        readable(spare) if spare >= 0 else f"-{readable(-spare)}",
-        words.step(one),
-        "" if faster is None else times(faster),
-        price(one).strip(" ()"),
-    )
+    name = element("b", said) if one is fit.best else said
+    return (name, *figure_cells(fit, one), price(one).strip(" ()"))
 
 
 def _opened(fit: Fit) -> Markup | None:

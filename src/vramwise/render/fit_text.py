@@ -67,7 +67,7 @@ def _table(fit: Fit, width: int | None) -> list[str]:
     rows = variants(fit)
     if len(rows) < 2:
         return []
-    cells = [_cells(fit, one) for one in rows]
+    cells = [("→" if one is fit.best else "", *figure_cells(fit, one)) for one in rows]
     widths = [max(len(row[at]) for row in (_HEAD, *cells)) for at in range(len(_HEAD))]
     title = "Variants that fit" if fit.best is not None else "The closest"
     head = "  ".join(name.rjust(width) for name, width in zip(_HEAD, widths, strict=True))
@@ -90,11 +90,11 @@ def variants(fit: Fit) -> list[Candidate]:
     return [one for one in seen.values() if one.prediction is not None]
 
 
-def _cells(fit: Fit, one: Candidate) -> tuple[str, ...]:
+def figure_cells(fit: Fit, one: Candidate) -> tuple[str, ...]:
+    """What a variant reserves and spares, how long a step takes, and how many times as fast it is."""
     faster = words.ratio(fit.original, one)
     spare = (one.spare_bytes or 0) + one.margin_bytes
     return (
-        "→" if one is fit.best else "",
         gib(one.reserved_bytes or 0),
         readable(spare) if spare >= 0 else f"-{readable(-spare)}",
         words.step(one),

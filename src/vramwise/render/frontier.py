@@ -24,37 +24,6 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 60, 30, 26, 50
 _LETTERS = {_WIDE: (18, 7.6), _NARROW: (21, 8.8)}
 _MOST_LINES = 12
 _TICKS = 8
-STYLE = """
-.frontier { width: 100%; height: auto; display: block; }
-.frontier text { font-size: 13px; fill: var(--muted); }
-.frontier .grid { stroke: var(--line); }
-.frontier .edge { stroke: var(--limit); stroke-width: 2; stroke-dasharray: 7 4; }
-.frontier .edge-text { fill: var(--limit); font-weight: 600; }
-.frontier .margin { fill: var(--limit); fill-opacity: .12; }
-.frontier .line { fill: none; stroke: var(--c0); stroke-width: 1.6; stroke-dasharray: 3 4; }
-.frontier circle, .frontier-keys circle { fill: var(--c0); stroke: var(--card); stroke-width: 1.5; }
-.frontier .best circle, .frontier-keys .best { fill: var(--c2); }
-.frontier .file circle, .frontier-keys .file { fill: var(--c5); }
-.frontier .opened circle, .frontier-keys .opened { fill: var(--c1); }
-.frontier .over circle, .frontier-keys .over { fill: var(--card); stroke: var(--limit); stroke-width: 2.5; }
-.frontier .point .hit { fill: transparent; stroke: none; }
-.frontier .point { cursor: pointer; outline: none; }
-.frontier .point:is(:hover, :focus) circle:not(.hit) { stroke: var(--text); stroke-width: 3; }
-.frontier .says { visibility: hidden; }
-.frontier .says text { fill: var(--text); }
-.frontier .says .head { font-weight: 600; }
-.frontier .point:is(:hover, :focus) .says { visibility: visible; }
-.frontier:not(:has(.point:is(:hover, :focus))) .shown .says { visibility: visible; }
-.frontier:has(.point:hover) .point:focus:not(:hover) .says { visibility: hidden; }
-.frontier-keys { display: flex; flex-wrap: wrap; gap: 4px 18px; padding: 0; margin: 4px 0 0; list-style: none; }
-.frontier-keys svg { display: inline-block; width: 14px; height: 14px; margin-right: 6px; vertical-align: -2px; }
-.frontier.narrow { display: none; }
-.frontier.narrow text { font-size: 16px; }
-@media (max-width: 640px) {
-  .frontier.wide { display: none; }
-  .frontier.narrow { display: block; }
-}
-"""
 
 
 def frontier(fit: Fit, variants: Sequence[Candidate]) -> list[Markup]:

@@ -60,4 +60,4 @@ def _fix(report: FixReport, difference: str) -> Markup | None:
 
 
 def _page(title: str, verdict: str, state: str, *parts: Child) -> str:
-    return plain_page(title, "", together(header(title, verdict, "", "", state), *parts))
+    return plain_page(title, together(header(title, verdict, "", "", state), *parts))

@@ -16,31 +16,6 @@ _HEIGHT = 320
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 34, 16, 34
 _MOST_POINTS = 700
 _TICKS = 5
-STYLE = """
-.memory-lines { width: 100%; height: auto; display: block; }
-.memory-lines polyline, .memory-lines line { fill: none; stroke-width: 2; vector-effect: non-scaling-stroke; }
-.memory-lines text { font-size: 13px; fill: var(--muted); }
-.memory-lines .grid { stroke: var(--line); stroke-width: 1; }
-.memory-lines .reserved { stroke: var(--reserved); }
-.memory-lines .allocated { stroke: var(--c0); }
-.memory-lines .predicted { stroke: var(--c6); stroke-dasharray: 7 5; }
-.memory-lines .limit { stroke: var(--limit); }
-.memory-lines .eval { fill: var(--c5); }
-.memory-lines .restart { stroke: var(--limit); stroke-dasharray: 2 4; }
-.line-keys { display: flex; flex-wrap: wrap; gap: 4px 18px; padding: 0; margin: 8px 0 0; list-style: none; }
-.line-keys svg { display: inline-block; width: 26px; height: 10px; margin-right: 6px; }
-main > .card, main > .halves { margin-bottom: 16px; }
-.memory-lines.narrow { display: none; }
-@media (max-width: 640px) {
-  .memory-lines.wide { display: none; }
-  .memory-lines.narrow { display: block; }
-  #compared th, #compared caption { white-space: normal; }
-  #compared table { font-size: .82rem; }
-  #compared tbody th { min-width: 0; overflow-wrap: normal; }
-  #compared :is(th, td) { padding-left: 4px; padding-right: 4px; }
-  #compared :is(th, td):nth-child(n+2):nth-child(-n+4) { display: none; } /* what tensors held; reserved decides */
-}
-"""
 
 
 def chart_parts(report: TrainReport) -> Iterator[Markup]:

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from vramwise.render.html.markup import Markup, element, together
 from vramwise.render.html.plain import plain_page
 from vramwise.render.html.sections import card, header, table
-from vramwise.render.train_chart import STYLE, chart_parts
+from vramwise.render.train_chart import chart_parts
 from vramwise.render.train_report_text import decision_line, difference, headline, size_of
 from vramwise.training.parent.measured import Compared, TrainReport
 
 
 def render_train_html(report: TrainReport) -> str:
     """The whole page."""
-    return plain_page(f"Memory of {report.output_dir}", STYLE, _body(report))
+    return plain_page(f"Memory of {report.output_dir}", _body(report), "train.css")
 
 
 def _body(report: TrainReport) -> Markup:

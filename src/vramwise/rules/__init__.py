@@ -19,7 +19,7 @@ class _RulesVerb(ModuleType):
 
     def __call__(self) -> tuple[Rule, ...]:
         """All rules."""
-        from vramwise.api import rules
+        from vramwise.api import rules  # late: the API asks the trainers, which import this room
 
         return rules()
 

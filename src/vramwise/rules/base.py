@@ -59,8 +59,6 @@ class Rule:
     good_options: str
     # Why this is an error or trap although the trainer accepts the file; "" where the trainer itself complains.
     beyond_trainer: str
-    title: str
-    documentation: str
     run: Check
     # Severities of weaker or stronger cases, besides `severity`.
     also: tuple[Severity, ...] = ()
@@ -82,6 +80,20 @@ class Rule:
     explains: frozenset[str] = frozenset()
     # The embedded engine makes it moot.
     moot_when_embedded: bool = False
+
+    @property
+    def title(self) -> str:
+        """The first line of the check's docstring."""
+        return self._text.partition("\n")[0].strip()
+
+    @property
+    def documentation(self) -> str:
+        """The rest of the check's docstring."""
+        return self._text.partition("\n")[2].strip()
+
+    @property
+    def _text(self) -> str:
+        return cleandoc(self.run.__doc__ or "")
 
     @property
     def severities(self) -> tuple[Severity, ...]:
@@ -129,7 +141,7 @@ def rule(
     explains: set[str] | frozenset[str] = frozenset(),
     **more: Any,
 ) -> Callable[[Check], Rule]:
-    """Turn a check function into a Rule; its docstring's first line is the title, the rest the documentation.
+    """Turn a check function into a Rule; its docstring is the documentation.
 
     `more`: attributes of Rule that most rules leave at their defaults.
     """
@@ -137,8 +149,6 @@ def rule(
         raise ValueError(f"rule {id}: unknown topic or need")
 
     def wrap(check: Check) -> Rule:
-        text = cleandoc(check.__doc__ or "")
-        title, _, documentation = text.partition("\n")
         return Rule(
             id=id,
             severity=severity,
@@ -149,8 +159,6 @@ def rule(
             options=options,
             good_options=options if good_options is None else good_options,
             beyond_trainer=beyond_trainer,
-            title=title.strip(),
-            documentation=documentation.strip(),
             run=check,
             also=also,
             explains=frozenset(explains),

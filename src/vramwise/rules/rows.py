@@ -1,8 +1,9 @@
-"""Rules of one condition and one sentence: a row each, so that a module can hold all those of a topic."""
+"""Rules of one condition and one sentence, or of a few such cases: a row each, many to a module."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from vramwise.rules.base import Hit, Rule, rule
@@ -11,30 +12,67 @@ from vramwise.types import Change, Fix, RunSpec, Severity
 
 T = TypeVar("T")
 Said: TypeAlias = T | Callable[[RunSpec], T]  # the same for every run, or made for this one
+When: TypeAlias = str | Callable[[RunSpec], object]  # a key of the file that is set and not off, or a condition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """Report `message` where `when` holds. What is left out is the row's; without `when` it always holds."""
+
+    message: Said[str]
+    when: When | None = None
+    key: Said[str] | None = None
+    near: tuple[str, ...] | None = None
+    fix: Said[Fix | None] = None
+    change: Said[Change | None] = None
+    severity: Severity | None = None
 
 
 def row(
     *,
     text: str,
-    when: Callable[[RunSpec], object],
-    message: Said[str],
-    key: Said[str],
+    when: When | None = None,
+    message: Said[str] = "",
+    cases: tuple[Case, ...] = (),
+    first_case: bool = False,
+    key: Said[str] | None = None,
     near: tuple[str, ...] = (),
     fix: Said[Fix | None] = None,
     change: Said[Change | None] = None,
     severity: Severity = Severity.ERROR,
     **about: Any,
 ) -> Rule:
-    """Return a rule that reports `message` at `key` where `when` holds.
+    """Return a rule that reports `message`, or each of `cases` that holds (`first_case`: only the first), where `when`
+    holds.
 
     `text` is its title and documentation. `message`, `key`, `near`, `fix` and `change` are those of Hit, `about` holds
     the other arguments of `rule`.
     """
-    hit: dict[str, Any] = {"message": message, "key": key, "near": near, "fix": fix, "change": change}
+    shared: dict[str, Any] = {"key": key, "near": near, "fix": fix, "change": change}
+    listed = cases or (Case(message=message),)
 
     def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-        if when(run):
-            yield Hit(**{name: said(run) if callable(said) else said for name, said in hit.items()})
+        if not _holds(when, run):
+            return
+        for case in listed:
+            if _holds(case.when, run):
+                yield _hit(case, shared, run)
+                if first_case:
+                    return
 
     check.__doc__ = text
     return rule(severity=severity, **about)(check)
+
+
+def _holds(when: When | None, run: RunSpec) -> bool:
+    if isinstance(when, str):
+        return bool(run.config.get(when))
+    return when is None or bool(when(run))
+
+
+def _hit(case: Case, shared: dict[str, Any], run: RunSpec) -> Hit:
+    said: dict[str, Any] = {"message": case.message, "severity": case.severity}
+    for name, of_row in shared.items():
+        of_case = getattr(case, name)
+        said[name] = of_row if of_case is None else of_case
+    return Hit(**{name: value(run) if callable(value) else value for name, value in said.items()})

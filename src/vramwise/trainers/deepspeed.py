@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 from vramwise.types import ZeroSettings
 
@@ -95,6 +95,23 @@ def zero_settings(zero: Mapping[str, Any], *, optimizer: Any = None, types: Any 
     )
 
 
+# the release taken where none is known
+_LATEST = (0, 19, 8)
+
+
+def as_released(settings: ZeroSettings, release: tuple[int, ...]) -> ZeroSettings:
+    """What this release of DeepSpeed does with them; empty: the newest that is known."""
+    known = release or _LATEST
+    return replace(
+        settings,
+        release=release,
+        checks_sums=known >= (0, 19, 3),
+        checks_by_copies=known < (0, 19, 6),
+        leaves_adapters=known >= (0, 19, 2),
+        holds_recomputed=known >= (0, 19, 3),
+    )
+
+
 def _size(zero: Mapping[str, Any], name: str, unset: int | None) -> int | None:
     """A number of elements under its name or with the stage's in front; None for `auto`."""
     value = zero.get(f"stage3_{name}", zero.get(name))
@@ -112,3 +129,38 @@ def _size(zero: Mapping[str, Any], name: str, unset: int | None) -> int | None:
 
 def _offloads(block: Any) -> bool:
     return isinstance(block, Mapping) and block.get("device") in ("cpu", "nvme")
+
+
+class Filled(Protocol):
+    """A run while its settings are filled in: Fields, or the arguments of a trainer."""
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The settings so far."""
+        ...
+
+    def derive(self, name: str, value: Any, why: str, /, *, key: str | None = None) -> Any:
+        """Fill a setting that follows from others."""
+        ...
+
+    def assume(self, name: str, value: Any, why: str, /) -> Any:
+        """Fill a setting that is left open."""
+        ...
+
+
+def resolve_zero(args: Filled, zero: DeepSpeed, release: tuple[int, ...], key: str) -> None:
+    """Fills sharding, zero and offload_* by a DeepSpeed config, for a release of DeepSpeed."""
+    if zero.stage is None:
+        args.assume("sharding", "zero2", f"{zero.why}; ZeRO 2 assumed")
+    else:
+        kind = f"zero{zero.stage}" if zero.stage in (1, 2, 3) else "ddp"
+        args.derive("sharding", kind, zero.why, key=key)
+    if args.values["sharding"] != "ddp":
+        args.derive("zero", as_released(zero.settings, release), zero.why, key=key)
+    resolve_offload(args, params=zero.offload_params, optimizer=zero.offload_optimizer, why=zero.why, key=key)
+
+
+def resolve_offload(args: Filled, *, params: bool, optimizer: bool, why: str, key: str | None) -> None:
+    """Fills offload_params and offload_optimizer."""
+    args.derive("offload_params", params, why, key=key)
+    args.derive("offload_optimizer", optimizer, why, key=key)

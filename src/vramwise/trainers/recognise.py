@@ -8,10 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from vramwise.trainers.base import Trainer
 from vramwise.trainers.registry import all_trainers
+from vramwise.trainers.signs import HasOtherFiles, Sign, words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,78 +24,25 @@ class Foreign:
     what: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sign:
-    """Somebody else's file: it has one of `any_of`, and all of `all_of`."""
-
-    kind: str
-    what: str
-    any_of: frozenset[str]
-    all_of: frozenset[str] = frozenset()
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_MODEL = _words("model_name_or_path")
-# The most telling first: what one tool alone writes.
+# The most telling first: what one tool alone writes. Trainers add those of their own tools.
 _SIGNS = (
-    _Sign(kind="kubernetes", what="a Kubernetes manifest", any_of=_words("apiVersion"), all_of=_words("kind")),
-    _Sign(kind="workflow", what="a CI workflow", any_of=_words("jobs"), all_of=_words("on jobs")),
-    _Sign(kind="compose", what="a Compose file", any_of=_words("services")),
-    _Sign(kind="mkdocs", what="an MkDocs file", any_of=_words("site_name")),
-    _Sign(kind="dvc", what="a DVC pipeline", any_of=_words("stages")),
-    _Sign(kind="mergekit", what="a mergekit file", any_of=_words("merge_method slices")),
-    _Sign(
+    Sign(kind="kubernetes", what="a Kubernetes manifest", any_of=words("apiVersion"), all_of=words("kind")),
+    Sign(kind="workflow", what="a CI workflow", any_of=words("jobs"), all_of=words("on jobs")),
+    Sign(kind="compose", what="a Compose file", any_of=words("services")),
+    Sign(kind="mkdocs", what="an MkDocs file", any_of=words("site_name")),
+    Sign(kind="dvc", what="a DVC pipeline", any_of=words("stages")),
+    Sign(kind="mergekit", what="a mergekit file", any_of=words("merge_method slices")),
+    Sign(
         kind="deepspeed",
         what="a DeepSpeed config",
-        any_of=_words("zero_optimization train_micro_batch_size_per_gpu zero_allow_untested_optimizer"),
+        any_of=words("zero_optimization train_micro_batch_size_per_gpu zero_allow_untested_optimizer"),
     ),
-    _Sign(
+    Sign(
         kind="accelerate",
         what="an accelerate config",
-        any_of=_words("compute_environment distributed_type machine_rank num_machines main_training_function"),
+        any_of=words("compute_environment distributed_type machine_rank num_machines main_training_function"),
     ),
-    _Sign(kind="filter", what="a filter of datasets", any_of=_words("pass_rate_min pass_rate_max")),
-    _Sign(
-        kind="llamafactory-other",
-        what="a LLaMA-Factory file for export or inference",
-        any_of=_words("export_dir infer_backend vllm_enforce_eager api_host"),
-        all_of=_MODEL,
-    ),
-    _Sign(
-        kind="llamafactory-megatron",
-        what="a LLaMA-Factory file for Megatron",
-        any_of=_words("tensor_model_parallel_size pipeline_model_parallel_size expert_model_parallel_size"),
-        all_of=_MODEL,
-    ),
-    _Sign(
-        kind="llamafactory-other",
-        what="a LLaMA-Factory file that trains nothing",
-        any_of=_words("stage finetuning_type template cutoff_len dataset_dir neat_packing quantization_bit"),
-        all_of=_MODEL,
-    ),
-    _Sign(
-        kind="llamafactory-v1",
-        what="a file of LLaMA-Factory's new core (USE_V1=1)",
-        any_of=_words("model_class kernel_config dist_config peft_config"),
-        all_of=_words("model"),
-    ),
-    _Sign(
-        kind="trl",
-        what="a file with some arguments of TRL or transformers, too few to tell whose it is",
-        any_of=_words(
-            "dataset_name dataset_mixer dataset_mixture dataset_config per_device_train_batch_size use_peft max_length "
-            "num_train_epochs torch_dtype dtype"
-        ),
-        all_of=_MODEL,
-    ),
-    _Sign(
-        kind="trl",
-        what="a file with some arguments of TRL or transformers, too few to tell whose it is",
-        any_of=_words("per_device_train_batch_size per_device_eval_batch_size"),
-    ),
+    Sign(kind="filter", what="a filter of datasets", any_of=words("pass_rate_min pass_rate_max")),
 )
 NOBODYS = Foreign(kind="other", what="no training config")
 
@@ -122,7 +71,8 @@ def recognise(values: Mapping[Any, Any]) -> Trainer | Foreign:
 
 
 def _sign_of(keys: set[str]) -> Foreign:
-    for sign in _SIGNS:
+    others = (sign for one in all_trainers() if isinstance(one, HasOtherFiles) for sign in one.other_files())
+    for sign in chain(_SIGNS, others):
         if keys & sign.any_of and keys >= sign.all_of:
             return Foreign(kind=sign.kind, what=sign.what)
     return NOBODYS

@@ -71,11 +71,6 @@ def newest_whole(oldest_first: Sequence[Path]) -> Latest:
     return Latest(folder=None, passed_over=passed_over)
 
 
-def latest_complete(output_dir: str | Path) -> str | None:
-    """The folder of `latest_whole`."""
-    return latest_whole(output_dir).folder
-
-
 def _age_key(folder: Path) -> tuple[int, int]:
     """When it was saved (the marker says; its file's time would not survive a copy), then the step."""
     marker = read_marker(folder)

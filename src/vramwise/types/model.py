@@ -33,7 +33,6 @@ class ModelSpec:
     attention_out_bias: bool = False
     mlp_bias: bool = False
     lm_head_bias: bool = False
-    fused_qkv: bool = False
     fused_gate_up: bool = False
     gated_mlp: bool = True
     activation: str = "silu"

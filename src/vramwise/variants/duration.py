@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
+from typing import TYPE_CHECKING
 
 from vramwise.types import RunSpec, Schedule
 from vramwise.variants.lengths import Lengths
-from vramwise.variants.speed import Speed
+
+if TYPE_CHECKING:
+    from vramwise.variants.speed import Speed
 
 _HOUR = 3600
 

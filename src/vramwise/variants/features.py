@@ -28,7 +28,8 @@ _NO_SAY = frozenset(
         # what follows from the trainer, its release and the method
         *("loads_through", "quantised_base_prepared", "resets_load_peaks", "upcasts_at_load", "int8_outliers"),
         *("expert_masks", "rotary_by_product", "linear_targets_by_name", "embeddings_want_grads", "half_adapters"),
-        *("fused_lora_wide_grads", "lora_kernels", "nested_scales"),
+        *("fused_lora_wide_grads", "lora_kernels", "nested_scales", "liger_chunks_in_place", "mixer_kernels"),
+        *("flash_installed", "flash_needs_sinks", "samples_told"),
         # sizes that may be absent
         *("eval_batch_size", "eval_sequence_len", "eval_steps", "lora_r", "lora_alpha", "shard_ranks"),
         *("generation_rows", "completion_len"),

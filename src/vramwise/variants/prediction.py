@@ -22,9 +22,11 @@ from vramwise.timeline import MemoryReport, Timeline
 from vramwise.types import Finding, GpuSpec, ModelSpec, RunSpec
 from vramwise.units import GIB
 from vramwise.variants.assumption import Assumption
+from vramwise.variants.batches import eval_shapes, first_and_widest, lists_widths, train_shapes
 from vramwise.variants.bounds import Bounds, bounds, unmodelled
 from vramwise.variants.features import features
-from vramwise.variants.lengths import Lengths, eval_shapes, first_and_widest, lists_widths, train_shapes
+from vramwise.variants.lengths import Lengths
+from vramwise.variants.simulate import ghost_of, report_of
 from vramwise.variants.simulations import Simulations
 from vramwise.variants.verdict import Verdict, verdict_of
 
@@ -162,9 +164,9 @@ def predict_run(
     _refuse_absurd(run)
     simulations = simulations or Simulations()
     shapes, evals, steps, shortened = _simulated(run, model, lengths, eval_lengths, steps)
-    timeline, assumed = simulations.ghost(run, model, shapes, evals, steps)
+    timeline, assumed = ghost_of(simulations, run, model, shapes, evals, steps)
     settings = parse_settings(run.allocator.settings, run.target.torch)
-    needs = simulations.simulated(timeline, settings, run.target.torch, outside_bytes=outside_bytes(run))
+    needs = report_of(simulations, timeline, settings, run.target.torch, outside_bytes=outside_bytes(run))
     needs = replace(needs, experts_bytes=_experts_bytes(run, model))
     prediction = Prediction(
         run=run,
@@ -229,7 +231,8 @@ def _within_capacity(prediction: Prediction, simulations: Simulations) -> Predic
         return prediction
     if prediction.needs.highest_reserved_bytes <= capacity and not _counts_whole_requests(prediction, settings):
         return prediction
-    report = simulations.simulated(
+    report = report_of(
+        simulations,
         prediction.short_timeline,
         settings,
         run.target.torch,

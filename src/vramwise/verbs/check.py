@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from vramwise.displayed import Displayed
 from vramwise.errors import INTERNAL_ERROR, ConfigError, VramwiseError, describe_internal_error
@@ -20,9 +21,10 @@ from vramwise.trainers.recognise import Foreign
 from vramwise.trainers.registry import DEFAULT, trainer_named
 from vramwise.trainers.rulebook import all_rules, rules_for
 from vramwise.types import START, Document, Finding, RunSpec, Severity, Skipped
-from vramwise.variants.prediction import Prediction
 from vramwise.verbs.finding_severity import weighed
-from vramwise.verbs.fitting.commands import fit_command
+
+if TYPE_CHECKING:
+    from vramwise.variants.prediction import Prediction
 
 # Not a rule, because nothing in a config can be judged by it: it says what could not be done.
 NOT_PREDICTED = "not-predicted"
@@ -184,6 +186,8 @@ def with_command(report: FileReport, subject: Subject) -> FileReport:
     misfits = [found for found in report.findings if found.rule in of_fit and found.severity is Severity.ERROR]
     if not misfits or report.prediction is None:
         return report
+    from vramwise.verbs.fitting.commands import fit_command  # late: only for runs that do not fit
+
     remedy = f"; `{fit_command(subject)}` looks for a variant that fits"
     said = [replace(found, message=found.message + remedy) if found in misfits else found for found in report.findings]
     return replace(report, findings=said)
@@ -222,6 +226,7 @@ def _predicted(subject: Subject) -> tuple[Prediction | None, str, list[Finding]]
 
 def _with_figures(findings: list[Finding], subject: Subject) -> tuple[list[Finding], tuple[str, ...]]:
     """The findings with figures where a prediction gives them, and as grave as they are on this card."""
+    # Late: figures are for runs that were predicted.
     from vramwise.verbs.finding_figures import reserved_as_written, with_figures
 
     try:

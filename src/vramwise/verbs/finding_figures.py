@@ -13,8 +13,8 @@ from vramwise.rules.base import Rule
 from vramwise.subject import Subject
 from vramwise.types import Finding, RunSpec, Severity
 from vramwise.units import gib
-from vramwise.variants.effort import FIGURES, MOST_EVENTS
-from vramwise.variants.lengths import varied_lengths
+from vramwise.variants.batches import varied_lengths
+from vramwise.variants.effort import FIGURES, is_large
 from vramwise.verbs.finding_severity import lighter
 from vramwise.verbs.fitting.shorter_rows import rows_that_fit
 
@@ -56,7 +56,7 @@ def with_figures(
 
 def _takes_too_long(subject: Subject) -> bool:
     """Whether further predictions would: the run is large, or much was predicted already."""
-    return not subject.effort.leaves(FIGURES) or len(subject.prediction().short_timeline.events) > MOST_EVENTS
+    return not subject.effort.leaves(FIGURES) or is_large(subject.prediction().short_timeline)
 
 
 def reserved_as_written(subject: Subject) -> int | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from vramwise.displayed import Displayed
 from vramwise.documents.edit import EditRefused, apply_edits
@@ -19,7 +20,6 @@ from vramwise.options import Options
 from vramwise.subject import TEXT, NotOurs, Source, Subject, path_of, read_document, subject_of
 from vramwise.types import Document, Edit, Finding, Fix
 from vramwise.units import gib
-from vramwise.variants.search.result import Fit
 from vramwise.verbs.check import (
     FileReport,
     Policy,
@@ -31,7 +31,9 @@ from vramwise.verbs.check import (
     with_command,
     with_its_data,
 )
-from vramwise.verbs.fitting.fastest import fit_subject
+
+if TYPE_CHECKING:
+    from vramwise.variants.search.result import Fit
 
 # More rounds than any chain of fixes needs; stops two rules that undo each other.
 _MAX_ROUNDS = 8
@@ -152,6 +154,8 @@ def fix_subject(subject: Subject, policy: Policy | None = None, *, unsafe: bool 
 
 def refit(fixed: Fixed, policy: Policy) -> None:
     """Take the fastest variant that fits in place of the fixed config; where nothing fits, it stays."""
+    from vramwise.verbs.fitting.fastest import fit_subject  # late: the search is for --fit
+
     fixed.fit = fit_subject(fixed.subject)
     best = fixed.fit.best
     if best is not None and best.attempt.document is not None and best.attempt.changes:

@@ -42,6 +42,12 @@ class QuickPlayer(Player[FlatAllocator]):
         """What decides how events will be served."""
         return (*self.allocator.state(), tuple(carried))
 
+    def rename(self, old: int, new: int) -> None:
+        """The tensor of one name has another from now on, on the same stream."""
+        super().rename(old, new)
+        if old in self._elsewhere:
+            self._elsewhere[new] = self._elsewhere.pop(old)
+
     def play(self, start: int, stop: int, first: bool = True) -> bool:
         """Play these events; False if one could not be served. `first`: they have not been played before."""
         cuts = self._cuts

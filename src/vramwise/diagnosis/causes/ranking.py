@@ -1,19 +1,24 @@
 """Facts → ranked causes: which of a log's symptoms is the failure, what may have caused it, how likely each is.
 
 The first failure of a run is the one to explain: what follows it (other ranks, watchdogs, exit codes) is aftermath. A
-text that states its cause goes before one that needs reasoning, unless it only reports how the process ended.
+text that states its cause goes before one that needs reasoning, unless it only reports how the process ended. Of an
+out-of-memory, witnesses each look for one cause and say how sure they are, and why.
+
+A confidence is a judgement, not a frequency: 0.9 and more where the evidence is direct (a traceback inside the
+optimizer at the first step, a replay that serves the request), about 0.7 where arithmetic or position points one way,
+0.5 and less where it is merely compatible. The ghost run raises or lowers it afterwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 
 from vramwise.diagnosis.case import Case
+from vramwise.diagnosis.causes import moment, request, room
 from vramwise.diagnosis.causes.known import known_cause
 from vramwise.diagnosis.causes.precedence import in_order
-from vramwise.diagnosis.causes.witnesses import WITNESSES
 from vramwise.diagnosis.evidence import Cause, Symptom
 from vramwise.diagnosis.read.phases import in_loss
 from vramwise.trainers.rulebook import all_rules
@@ -27,6 +32,12 @@ OUT_OF_MEMORY = frozenset(
 )
 # Those of them whose text says all there is to say.
 _SAYS_IT = frozenset(("vllm-share", "vllm-cache"))
+# Where two are equally sure, the earlier one goes first.
+_WITNESSES: tuple[Callable[[Case], Iterator[Cause]], ...] = (
+    *(room.other_process, room.fragmentation, moment.growing, request.logits, request.eager_attention),
+    *(moment.optimizer_state, moment.evaluation, moment.saving, moment.loading, moment.long_tail),
+    *(room.impossible_request, room.oversized_batch, room.outside_torch, room.capacity),
+)
 _LEAST = 0.15
 _MOST_CAUSES = 6
 
@@ -62,7 +73,7 @@ def rank_causes(case: Case) -> list[Cause]:
     known = known_cause(case)
     causes = [known] if known else []
     if case.symptom.kind in OUT_OF_MEMORY - _SAYS_IT:
-        causes += [_with_ghost(case, cause) for witness in WITNESSES for cause in witness(case)]
+        causes += [_with_ghost(case, cause) for witness in _WITNESSES for cause in witness(case)]
     said = (case.symptom.quote,) if case.symptom.quote.line else ()
     causes = [replace(cause, quotes=cause.quotes or said) for cause in causes if cause.confidence >= _LEAST]
     return [_with_rule(cause) for cause in _unconfirmed(case, in_order(case, causes)[:_MOST_CAUSES])]
@@ -151,13 +162,13 @@ def ghost_lines(case: Case) -> tuple[str, ...]:
     if ghost.prediction is None:
         return (f"no ghost run: {ghost.missing}",)
     needs = ghost.prediction.needs
-    room = ghost.prediction.capacity_bytes
+    capacity = ghost.prediction.capacity_bytes
     fits = {True: "fits", False: "does not fit", None: "no card named"}[ghost.prediction.memory_fits]
-    if room and ghost.prediction.memory_fits and needs.peak_reserved_bytes > room:
+    if capacity and ghost.prediction.memory_fits and needs.peak_reserved_bytes > capacity:
         fits = "fits only by releasing caches"
     lines = [
-        f"predicted: {readable(needs.peak_reserved_bytes)} reserved of {readable(room)}: {fits}"
-        if room
+        f"predicted: {readable(needs.peak_reserved_bytes)} reserved of {readable(capacity)}: {fits}"
+        if capacity
         else f"predicted: {readable(needs.peak_reserved_bytes)} reserved"
     ]
     failure = ghost.prediction.report.out_of_memory

@@ -17,10 +17,10 @@ from vramwise.diagnosis.read.oom_figures import read_memory_text
 from vramwise.diagnosis.read.phases import phase_of
 from vramwise.diagnosis.read.prefixes import split_rank, unboxed, unquoted
 from vramwise.diagnosis.read.progress import BAR_WORDS, FIGURE_WORDS, Progress
-from vramwise.diagnosis.read.reported import TABLES, announced, reported
+from vramwise.diagnosis.read.reported import announced, reported
 from vramwise.diagnosis.read.settings_texts import SETTING_WORDS, read_settings, telling_keys
 from vramwise.diagnosis.read.stream import RawLine, Totals, interesting_lines
-from vramwise.diagnosis.read.texts import Found
+from vramwise.diagnosis.read.texts import FAILURES, Found
 from vramwise.diagnosis.read.tracebacks import CALL_WORDS, call_on, may_name_call
 from vramwise.diagnosis.read.trainer_texts import TRAINER_WORDS, named_trainers
 from vramwise.units import whole_number
@@ -38,7 +38,7 @@ WORDS = Words(
     failures=_FAILURE_WORDS,
     marks=(*CALL_WORDS, *_MARK_WORDS, *SETTING_WORDS),
     sampled=(*BAR_WORDS, *FIGURE_WORDS, *TRAINER_WORDS),
-    precise=tuple(dict.fromkeys(text.word.encode() for table in TABLES for text in table)),
+    precise=tuple(dict.fromkeys(text.word.encode() for text in FAILURES)),
 )
 
 _RESUMED = re.compile(r"(?i)(?:resuming (?:training )?|continuing training )from (?:checkpoint|global step)")

@@ -11,115 +11,60 @@ from collections.abc import Sequence
 
 from vramwise.diagnosis.evidence import Frame, PhaseName
 
-_OUTER: tuple[tuple[PhaseName, frozenset[str]], ...] = (
-    (
-        "eval",
-        frozenset(
-            (
-                "evaluate",
-                "evaluation_loop",
-                "prediction_step",
-                "prediction_loop",
-                "_evaluate",
-                "eval_step",
-                "validation_step",
-                "run_evaluation",
-                "validate",
-            )
-        ),
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_OUTER: dict[PhaseName, frozenset[str]] = {
+    "eval": _words(
+        """
+        evaluate evaluation_loop prediction_step prediction_loop _evaluate eval_step validation_step run_evaluation
+        validate
+        """
     ),
-    (
-        "save",
-        frozenset(
-            (
-                "save_model",
-                "_save",
-                "_save_checkpoint",
-                "save_pretrained",
-                "save_state",
-                "save_checkpoint",
-                "get_state_dict",
-                "_save_optimizer_and_scheduler",
-                "save_fsdp_model",
-                "save_fsdp_optimizer",
-                "full_tensor",
-                "state_dict",
-                "_pre_state_dict_hook",
-                "_full_pre_state_dict_hook",
-                "_post_state_dict_hook",
-            )
-        ),
+    "save": _words(
+        """
+        save_model _save _save_checkpoint save_pretrained save_state save_checkpoint get_state_dict
+        _save_optimizer_and_scheduler save_fsdp_model save_fsdp_optimizer full_tensor state_dict _pre_state_dict_hook
+        _full_pre_state_dict_hook _post_state_dict_hook
+        """
     ),
-    (
-        "resume",
-        frozenset(
-            (
-                "_load_optimizer_and_scheduler",
-                "_load_from_checkpoint",
-                "load_checkpoint",
-                "load_fsdp_optimizer",
-                "load_state",
-                "_load_rng_state",
-                "load_optimizer_state_dict",
-            )
-        ),
+    "resume": _words(
+        """
+        _load_optimizer_and_scheduler _load_from_checkpoint load_checkpoint load_fsdp_optimizer load_state
+        _load_rng_state load_optimizer_state_dict
+        """
     ),
-    (
-        "load",
-        frozenset(
-            (
-                "from_pretrained",
-                "_load_pretrained_model",
-                "load_model",
-                "load_checkpoint_and_dispatch",
-                "dispatch_model",
-                "_load_state_dict_into_model",
-                "_load_state_dict_into_meta_model",
-                "set_module_tensor_to_device",
-                "convert_and_load_state_dict_in_model",
-                "_move_model_to_device",
-                "get_peft_model",
-                "load_adapter",
-                "prepare_model",
-                "_prepare_deepspeed",
-                "caching_allocator_warmup",
-                "build_model",
-                "create_quantized_param",
-            )
-        ),
+    "load": _words(
+        """
+        from_pretrained _load_pretrained_model load_model load_checkpoint_and_dispatch dispatch_model
+        _load_state_dict_into_model _load_state_dict_into_meta_model set_module_tensor_to_device
+        convert_and_load_state_dict_in_model _move_model_to_device get_peft_model load_adapter prepare_model
+        _prepare_deepspeed caching_allocator_warmup build_model create_quantized_param
+        """
     ),
-)
+}
 _OPTIMIZER = re.compile(
     r"torch/optim/|bitsandbytes/optim/|/optimizers?/|torchao/.{0,80}optim|accelerate/optimizer\.py|deepspeed/ops/"
 )
 # DeepSpeed makes the optimizer's state, and fp32 copies of the weights for it, before the first step.
-_MAKING_STATES = frozenset(
-    (
-        "initialize_optimizer_states",
-        "_initialize_optimizer_states",
-        "_setup_for_real_optimizer",
-        "_create_fp32_partitions",
-    )
+_MAKING_STATES = _words(
+    """
+    initialize_optimizer_states _initialize_optimizer_states _setup_for_real_optimizer _create_fp32_partitions
+    """
 )
 _ZERO_OPTIMIZER = re.compile(r"zero/stage|zero_optimizer")
 _STEPPING = frozenset(
     ("step", "_init_group", "init_state", "update_step", "adamw", "_multi_tensor_adamw", "wrapper", "profile_hook_step")
 )
 _MODEL_CALLS = frozenset(("forward", "_call_impl", "training_step", "compute_loss", "backward", "_engine_run_backward"))
-_LOSS_FUNCTIONS = frozenset(
-    (
-        "ForCausalLMLoss",
-        "fixed_cross_entropy",
-        "cross_entropy",
-        "log_softmax",
-        "nll_loss",
-        "loss_function",
-        "selective_log_softmax",
-        "get_batch_logps",
-        "_get_batch_logps",
-        "entropy_from_logits",
-        "_convert_to_fp32",  # accelerate's, of what the model returns: the logits
-    )
+# The last is accelerate's, of what the model returns: the logits.
+_LOSS_FUNCTIONS = _words(
+    """
+    ForCausalLMLoss fixed_cross_entropy cross_entropy log_softmax nll_loss loss_function selective_log_softmax
+    get_batch_logps _get_batch_logps entropy_from_logits _convert_to_fp32
+    """
 )
 _LOSS_CODE = re.compile(
     r"\blm_head\(|logits\.float\(\)|\.upcast|shift_logits|cross_entropy\(|log_softmax\(|loss_fct\(|self\.loss_function\("
@@ -134,7 +79,7 @@ def phase_of(frames: Sequence[Frame]) -> PhaseName:
         return "optimizer"
     if any(frame.function == "load_state_dict" and _OPTIMIZER.search(_slashed(frame)) for frame in frames):
         return "resume"
-    for phase, names in _OUTER:
+    for phase, names in _OUTER.items():
         if functions & names and not (phase in ("load", "resume") and "train" in functions and _in_step(frames)):
             return phase
     return _part_of_step(frames)

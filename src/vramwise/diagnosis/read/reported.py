@@ -1,4 +1,4 @@
-"""What a line reports: the most telling text of the tables, else an exception that nobody knows.
+"""What a line reports: the most telling text of those that are known, else an exception that nobody knows.
 
 A message may be folded, or begin on the line after its exception's name: where the line alone says nothing, it is put
 together with those after it and looked at again.
@@ -9,13 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from vramwise.diagnosis.read.dtype_texts import DTYPE_TEXTS, two_dtypes
+from vramwise.diagnosis.read.dtype_texts import two_dtypes
 from vramwise.diagnosis.read.folded import unfolded
-from vramwise.diagnosis.read.host_texts import AFTERMATH, HOST_TEXTS
-from vramwise.diagnosis.read.oom_texts import OOM_TEXTS
 from vramwise.diagnosis.read.texts import Found, find_failures
 
-TABLES = (OOM_TEXTS, DTYPE_TEXTS, HOST_TEXTS, AFTERMATH)
 _EXCEPTION = re.compile(
     r"^(?:E {2,12})?((?:[a-zA-Z_]\w{0,60}\.){0,8}(?:_?[A-Z]\w{0,60}(?:Error|Exception|Interrupt|Exit)|Exception))"
     r"(?:\([A-Z]\w{0,60}\))?(?::\s|:?$)"
@@ -58,4 +55,4 @@ def announced(text: str) -> Found | None:
 
 def _in_tables(text: str) -> Found | None:
     """One kind only, the most telling."""
-    return next((found for table in TABLES for found in find_failures(text, table)), None)
+    return next(find_failures(text), None)

@@ -9,36 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-_KEYS = [
-    "base_model",
-    "micro_batch_size",
-    "gradient_accumulation_steps",
-    "eval_batch_size",
-    "sequence_len",
-    "sample_packing",
-    "optimizer",
-    "adapter",
-    "load_in_4bit",
-    "load_in_8bit",
-    "gradient_checkpointing",
-    "attn_implementation",
-    "pad_to_sequence_len",
-    "bf16",
-    "fp16",
-    "rl",
-    "per_device_train_batch_size",
-    "per_device_eval_batch_size",
-    "vocab_size",
-    "num_attention_heads",
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "max_seq_length",
-    "max_length",
-    "cutoff_len",
-    "auto_find_batch_size",
+_KEYS = (
+    *("base_model", "micro_batch_size", "gradient_accumulation_steps", "eval_batch_size", "sequence_len"),
+    *("sample_packing", "optimizer", "adapter", "load_in_4bit", "load_in_8bit", "gradient_checkpointing"),
+    *("attn_implementation", "pad_to_sequence_len", "bf16", "fp16", "rl", "per_device_train_batch_size"),
+    *("per_device_eval_batch_size", "vocab_size", "num_attention_heads", "hidden_size", "intermediate_size"),
+    *("num_hidden_layers", "max_seq_length", "max_length", "cutoff_len", "auto_find_batch_size"),
     "activation_offloading",
-]
+)
 # A pattern for each key, because one that begins with a plain word is found many times faster than a choice of words.
 _WRITTEN = {
     key: re.compile(rf"{key}[\"']?\s{{0,3}}[:=]\s{{0,3}}[\"']?([\w./\-+]{{1,120}})[\"']?(?=[\s,}})]|$)")
@@ -63,16 +41,8 @@ _SAME = {
 # Names that one trainer alone has.
 _TELLING = ("micro_batch_size", "per_device_train_batch_size", "cutoff_len")
 SETTING_WORDS = (
-    b"batch size",
-    b"Batch size =",
-    b"batch_size",
-    b"optimization steps",
-    b"sequence_len",
-    b"vocab_size",
-    b"_heads",
-    b"ALLOC_CONF",
-    b"cutoff_len",
-    b"trainable params",
+    *(b"batch size", b"Batch size =", b"batch_size", b"optimization steps", b"sequence_len", b"vocab_size", b"_heads"),
+    *(b"ALLOC_CONF", b"cutoff_len", b"trainable params"),
 )
 
 

@@ -1,14 +1,15 @@
-"""What a failure text is: a pattern, the kind of failure it reports, and words that are quick to look for.
+"""The texts of failures (`failures.txt`): a pattern, the kind of failure it reports, and a word that is quick to find.
 
-The tables are in `oom_texts`, `dtype_texts` and `host_texts`; how a text becomes a cause is not known here.
+How a text becomes a cause is not known here.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
+from vramwise.bundled import bundled_text
 from vramwise.diagnosis.read.prefixes import reports
 
 
@@ -29,14 +30,20 @@ class Found(NamedTuple):
     details: dict[str, str]
 
 
-def failure(kind: str, word: str, pattern: str | None = None, *, anywhere: bool = False) -> FailureText:
-    """A failure text; without a pattern the word itself is the text."""
-    return FailureText(kind, word, re.compile(pattern or re.escape(word)), anywhere)
+def _read() -> Iterator[FailureText]:
+    """The rows of the file; one without a pattern has its word for one."""
+    for line in bundled_text("failures.txt", __file__).splitlines():
+        if line and not line.startswith("#"):
+            kind, where, word, *pattern = line.split("\t")
+            yield FailureText(kind, word, re.compile(pattern[0] if pattern else re.escape(word)), where == "anywhere")
 
 
-def find_failures(text: str, table: Sequence[FailureText]) -> Iterator[Found]:
-    """The failures that a line reports, in the table's order."""
-    for entry in table:
+FAILURES = tuple(_read())
+
+
+def find_failures(text: str) -> Iterator[Found]:
+    """The failures that a line reports, in the file's order."""
+    for entry in FAILURES:
         if entry.word not in text:
             continue
         match = entry.pattern.search(text)

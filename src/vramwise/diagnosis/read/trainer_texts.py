@@ -9,19 +9,18 @@ from vramwise.trainers.registry import all_trainers
 
 # Every line of every run of transformers names it: it is told by its loop, not by its name.
 _BELOW_ALL = "transformers"
-_OTHER_NAMES = {"llamafactory": ("llama-factory", "llama_factory", "llmtuner")}
 _NAMES = {
     name: trainer.package
     for trainer in all_trainers()
     if trainer.package != _BELOW_ALL
-    for name in (trainer.package, *_OTHER_NAMES.get(trainer.package, ()))
+    for name in (trainer.package, *getattr(trainer, "other_names", ()))
 }
 # A module, a folder or a command of it; the short name of one is a part of many words and of a hub account.
 _NAMED = {
     name: re.compile(rf"(?<![\w\-.]){name}(?:[./\\]\w|-cli\b|\s(?:sft|dpo|kto|grpo|reward|rloo|train)\b)")
     for name in _NAMES
 }
-TRAINER_WORDS = tuple(name.encode() for name in (*_NAMES, "LLaMA-Factory"))
+TRAINER_WORDS = tuple(name.encode() for name in _NAMES)
 
 
 def named_trainers(text: str) -> Iterator[str]:

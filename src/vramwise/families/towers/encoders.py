@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.families.config_fields import MANY, Fields
-from vramwise.families.towers.parts import Part, linear, norm
+from vramwise.families.config_fields import Fields
+from vramwise.families.towers.parts import Part, encoder, gated_layers, layers, linear, norm, pooling_head
 
 _SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "image_size", "patch_size")
 DEFAULTS = {
@@ -15,11 +15,6 @@ DEFAULTS = {
 }
 # Multimodal types whose projector is known; others keep their text model under the same name.
 PROJECTED = ("gemma3", "llava", "mistral3")
-
-
-def _attention(name: str, hidden: int, out: str, bias: bool) -> Iterator[Part]:
-    for projection in ("k_proj", "v_proj", "q_proj", out):
-        yield from linear(f"{name}.{projection}", hidden, hidden, bias)
 
 
 def _patch(fields: Fields, name: str) -> Part:
@@ -32,50 +27,26 @@ def _positions(fields: Fields) -> int:
     return side * side
 
 
-def _encoder_mlp(name: str, fields: Fields) -> Iterator[Part]:
-    hidden, inner = fields.integer("hidden_size"), fields.integer("intermediate_size")
-    yield from linear(f"{name}.fc1", hidden, inner, True)
-    yield from linear(f"{name}.fc2", inner, hidden, True)
-
-
 def _siglip(fields: Fields) -> Iterator[Part]:
-    hidden = fields.integer("hidden_size")
+    hidden, inner = fields.integer("hidden_size"), fields.integer("intermediate_size")
     yield _patch(fields, "vision_tower.embeddings.patch_embedding")
     yield "vision_tower.embeddings.patch_embedding.bias", (hidden,), "other"
     yield "vision_tower.embeddings.position_embedding.weight", (_positions(fields), hidden), "embedding"
-    for layer in range(fields.integer("num_hidden_layers", most=MANY)):
-        name = f"vision_tower.encoder.layers.{layer}"
-        yield from norm(f"{name}.layer_norm1", hidden)
-        yield from _attention(f"{name}.self_attn", hidden, "out_proj", True)
-        yield from norm(f"{name}.layer_norm2", hidden)
-        yield from _encoder_mlp(f"{name}.mlp", fields)
+    for layer in layers(fields, "num_hidden_layers"):
+        yield from encoder(f"vision_tower.encoder.layers.{layer}", hidden, inner, norm_first=True)
     yield from norm("vision_tower.post_layernorm", hidden)
     if fields.get("vision_use_head") is None or fields.flag("vision_use_head"):
-        yield from _pooling_head(fields)
-
-
-def _pooling_head(fields: Fields) -> Iterator[Part]:
-    hidden = fields.integer("hidden_size")
-    yield "vision_tower.head.probe", (1, 1, hidden), "other"
-    yield "vision_tower.head.attention.in_proj_weight", (3 * hidden, hidden), "other"
-    yield "vision_tower.head.attention.in_proj_bias", (3 * hidden,), "other"
-    yield from linear("vision_tower.head.attention.out_proj", hidden, hidden, True)
-    yield from norm("vision_tower.head.layernorm", hidden)
-    yield from _encoder_mlp("vision_tower.head.mlp", fields)
+        yield from pooling_head("vision_tower", hidden, inner)
 
 
 def _clip(fields: Fields) -> Iterator[Part]:
-    hidden = fields.integer("hidden_size")
+    hidden, inner = fields.integer("hidden_size"), fields.integer("intermediate_size")
     yield "vision_tower.embeddings.class_embedding", (hidden,), "other"
     yield _patch(fields, "vision_tower.embeddings.patch_embedding")
     yield "vision_tower.embeddings.position_embedding.weight", (_positions(fields) + 1, hidden), "embedding"
     yield from norm("vision_tower.pre_layrnorm", hidden)  # spelled so in transformers
-    for layer in range(fields.integer("num_hidden_layers", most=MANY)):
-        name = f"vision_tower.encoder.layers.{layer}"
-        yield from _attention(f"{name}.self_attn", hidden, "out_proj", True)
-        yield from norm(f"{name}.layer_norm1", hidden)
-        yield from _encoder_mlp(f"{name}.mlp", fields)
-        yield from norm(f"{name}.layer_norm2", hidden)
+    for layer in layers(fields, "num_hidden_layers"):
+        yield from encoder(f"vision_tower.encoder.layers.{layer}", hidden, inner, norm_first=False)
     yield from norm("vision_tower.post_layernorm", hidden)
 
 
@@ -83,13 +54,12 @@ def _pixtral(fields: Fields) -> Iterator[Part]:
     hidden, inner = fields.integer("hidden_size"), fields.integer("intermediate_size")
     yield _patch(fields, "vision_tower.patch_conv")
     yield "vision_tower.ln_pre.weight", (hidden,), "norm"
-    for layer in range(fields.integer("num_hidden_layers", most=MANY)):
+    for layer in layers(fields, "num_hidden_layers"):
         name = f"vision_tower.transformer.layers.{layer}"
         yield f"{name}.attention_norm.weight", (hidden,), "norm"
-        yield from linear(f"{name}.feed_forward.gate_proj", hidden, inner, False)
-        yield from linear(f"{name}.feed_forward.up_proj", hidden, inner, False)
-        yield from linear(f"{name}.feed_forward.down_proj", inner, hidden, False)
-        yield from _attention(f"{name}.attention", hidden, "o_proj", False)
+        yield from gated_layers(f"{name}.feed_forward", hidden, inner, bias=False)
+        for letter in "kvqo":
+            yield from linear(f"{name}.attention.{letter}_proj", hidden, hidden, False)
         yield f"{name}.ffn_norm.weight", (hidden,), "norm"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from vramwise.families.config_fields import Fields
-from vramwise.families.towers.parts import Maker, Part, block_of, found, layers, linear, norm
+from vramwise.families.towers.parts import Maker, Part, block_of, found, gated_layers, layers, linear, norm
 
 
 def _gemma4(outer: Fields, text_hidden: int) -> dict[str, Any]:
@@ -34,9 +34,7 @@ def _gemma4(outer: Fields, text_hidden: int) -> dict[str, Any]:
                 *norm(f"{name}.self_attn.q_norm", width, False),
                 *norm(f"{name}.self_attn.k_norm", width, False),
             )
-            yield from linear(f"{name}.mlp.gate_proj.linear", hidden, inner, False)
-            yield from linear(f"{name}.mlp.up_proj.linear", hidden, inner, False)
-            yield from linear(f"{name}.mlp.down_proj.linear", inner, hidden, False)
+            yield from gated_layers(f"{name}.mlp", hidden, inner, bias=False, inside=".linear")
             for place in ("input", "post_attention", "pre_feedforward", "post_feedforward"):
                 yield from norm(f"{name}.{place}_layernorm", hidden, False)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from vramwise.families.config_fields import Fields
-from vramwise.families.towers.parts import Maker, Part, block_of, found, layers, linear, norm
+from vramwise.families.towers.parts import Maker, Part, block_of, found, gated_layers, layers, linear, norm
 from vramwise.families.towers.qwen import PATCH, patch_of
 
 
@@ -25,14 +25,10 @@ def _glm4v(outer: Fields, text_hidden: int) -> dict[str, Any]:
             yield from (*norm(f"{name}.norm1", hidden, False), *norm(f"{name}.norm2", hidden, False))
             yield from linear(f"{name}.attn.qkv", hidden, 3 * hidden, bias)
             yield from linear(f"{name}.attn.proj", hidden, hidden, False)
-            yield from linear(f"{name}.mlp.gate_proj", hidden, out, False)
-            yield from linear(f"{name}.mlp.up_proj", hidden, out, False)
-            yield from linear(f"{name}.mlp.down_proj", out, hidden, False)
+            yield from gated_layers(f"{name}.mlp", hidden, out, bias=False)
         yield from linear("model.visual.merger.proj", out, out, False)
         yield from norm("model.visual.merger.post_projection_norm", out)
-        yield from linear("model.visual.merger.gate_proj", out, inner, False)
-        yield from linear("model.visual.merger.up_proj", out, inner, False)
-        yield from linear("model.visual.merger.down_proj", inner, out, False)
+        yield from gated_layers("model.visual.merger", out, inner, bias=False)
         yield from norm("model.visual.post_conv_layernorm", hidden, False)
         yield "model.visual.downsample.weight", (out, hidden, merge, merge), "other"
         yield "model.visual.downsample.bias", (out,), "other"

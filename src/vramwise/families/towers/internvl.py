@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from vramwise.families.config_fields import Fields
-from vramwise.families.towers.parts import Maker, Part, block_of, found, layers, linear, norm
+from vramwise.families.towers.parts import Maker, Part, block_of, found, layers, linear, norm, two_layers
 
 
 def _square(value: object, fields: Fields, name: str) -> int:
@@ -40,8 +40,7 @@ def _internvl(outer: Fields, text_hidden: int) -> dict[str, Any]:
             if fields.flag("use_qk_norm"):
                 yield from norm(f"{name}.attention.q_norm", hidden, False)
                 yield from norm(f"{name}.attention.k_norm", hidden, False)
-            yield from linear(f"{name}.mlp.fc1", hidden, inner)
-            yield from linear(f"{name}.mlp.fc2", inner, hidden)
+            yield from two_layers(f"{name}.mlp", hidden, inner)
             yield from norm(f"{name}.layernorm_before", hidden)
             yield from norm(f"{name}.layernorm_after", hidden)
         merged = hidden * int(1 / ratio) ** 2

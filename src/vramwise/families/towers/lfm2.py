@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from vramwise.families.config_fields import Fields
-from vramwise.families.towers.parts import Maker, Part, block_of, encoder, found, layers, linear, norm
+from vramwise.families.towers.parts import Maker, Part, block_of, encoder, found, layers, linear, norm, pooling_head
 
 
 def _lfm2_vl(outer: Fields, text_hidden: int) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def _lfm2_vl(outer: Fields, text_hidden: int) -> dict[str, Any]:
             yield from encoder(f"{tower}.encoder.layers.{layer}", hidden, inner, norm_first=True)
         yield from norm(f"{tower}.post_layernorm", hidden)
         if fields.flag("vision_use_head"):
-            yield from _pooling_head(tower, hidden, inner)
+            yield from pooling_head(tower, hidden, inner)
         merged, wide = hidden * whole.integer("downsample_factor") ** 2, whole.integer("projector_hidden_size")
         if whole.flag("projector_use_layernorm"):
             yield from norm("model.multi_modal_projector.layer_norm", merged)
@@ -37,16 +37,6 @@ def _lfm2_vl(outer: Fields, text_hidden: int) -> dict[str, Any]:
         yield from linear("model.multi_modal_projector.linear_2", wide, text_hidden, whole.flag("projector_bias"))
 
     return found(parts())
-
-
-def _pooling_head(tower: str, hidden: int, inner: int) -> Iterator[Part]:
-    yield f"{tower}.head.probe", (1, 1, hidden), "other"
-    yield f"{tower}.head.attention.in_proj_weight", (3 * hidden, hidden), "other"
-    yield f"{tower}.head.attention.in_proj_bias", (3 * hidden,), "other"
-    yield from linear(f"{tower}.head.attention.out_proj", hidden, hidden)
-    yield from norm(f"{tower}.head.layernorm", hidden)
-    yield from linear(f"{tower}.head.mlp.fc1", hidden, inner)
-    yield from linear(f"{tower}.head.mlp.fc2", inner, hidden)
 
 
 TOWERS: dict[str, Maker] = {"lfm2_vl": _lfm2_vl}

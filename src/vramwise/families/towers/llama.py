@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from vramwise.families.config_fields import Fields
-from vramwise.families.towers.parts import Maker, Part, block_of, found, layers, linear, norm
+from vramwise.families.towers.parts import Maker, Part, block_of, found, layers, linear, norm, two_layers
 
 
 def _llama4(outer: Fields, text_hidden: int) -> dict[str, Any]:
@@ -26,8 +26,7 @@ def _llama4(outer: Fields, text_hidden: int) -> dict[str, Any]:
             name = f"{tower}.model.layers.{layer}"
             for letter in "qkvo":
                 yield from linear(f"{name}.self_attn.{letter}_proj", hidden, hidden)
-            yield from linear(f"{name}.mlp.fc1", hidden, inner)
-            yield from linear(f"{name}.mlp.fc2", inner, hidden)
+            yield from two_layers(f"{name}.mlp", hidden, inner)
             yield from norm(f"{name}.input_layernorm", hidden)
             yield from norm(f"{name}.post_attention_layernorm", hidden)
         middle, out = fields.integer("projector_input_dim"), fields.integer("projector_output_dim")
@@ -50,8 +49,7 @@ def _mllama(outer: Fields, text_hidden: int) -> dict[str, Any]:
             yield f"{name}.gate_ffn", (1,), "other"
         for letter in "qkvo":
             yield from linear(f"{name}.self_attn.{letter}_proj", hidden, hidden, False)
-        yield from linear(f"{name}.mlp.fc1", hidden, inner)
-        yield from linear(f"{name}.mlp.fc2", inner, hidden)
+        yield from two_layers(f"{name}.mlp", hidden, inner)
         yield from norm(f"{name}.input_layernorm", hidden)
         yield from norm(f"{name}.post_attention_layernorm", hidden)
 

@@ -44,6 +44,19 @@ def layers(fields: Fields, *names: str) -> range:
     return range(fields.integer(*names, most=MANY))
 
 
+def two_layers(name: str, hidden: int, inner: int) -> Iterator[Part]:
+    """An MLP without a gate."""
+    yield from linear(f"{name}.fc1", hidden, inner)
+    yield from linear(f"{name}.fc2", inner, hidden)
+
+
+def gated_layers(name: str, hidden: int, inner: int, bias: bool = True, inside: str = "") -> Iterator[Part]:
+    """An MLP with a gate; `inside`: what its linears are called within their modules."""
+    yield from linear(f"{name}.gate_proj{inside}", hidden, inner, bias)
+    yield from linear(f"{name}.up_proj{inside}", hidden, inner, bias)
+    yield from linear(f"{name}.down_proj{inside}", inner, hidden, bias)
+
+
 def encoder(name: str, hidden: int, inner: int, norm_first: bool) -> Iterator[Part]:
     """A layer of SigLIP's encoder."""
     if norm_first:
@@ -51,7 +64,16 @@ def encoder(name: str, hidden: int, inner: int, norm_first: bool) -> Iterator[Pa
     for projection in ("k_proj", "v_proj", "q_proj", "out_proj"):
         yield from linear(f"{name}.self_attn.{projection}", hidden, hidden)
     yield from norm(f"{name}.layer_norm{2 if norm_first else 1}", hidden)
-    yield from linear(f"{name}.mlp.fc1", hidden, inner)
-    yield from linear(f"{name}.mlp.fc2", inner, hidden)
+    yield from two_layers(f"{name}.mlp", hidden, inner)
     if not norm_first:
         yield from norm(f"{name}.layer_norm2", hidden)
+
+
+def pooling_head(tower: str, hidden: int, inner: int) -> Iterator[Part]:
+    """What SigLIP pools its output with."""
+    yield f"{tower}.head.probe", (1, 1, hidden), "other"
+    yield f"{tower}.head.attention.in_proj_weight", (3 * hidden, hidden), "other"
+    yield f"{tower}.head.attention.in_proj_bias", (3 * hidden,), "other"
+    yield from linear(f"{tower}.head.attention.out_proj", hidden, hidden)
+    yield from norm(f"{tower}.head.layernorm", hidden)
+    yield from two_layers(f"{tower}.head.mlp", hidden, inner)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from vramwise.families.config_fields import Fields
-from vramwise.families.towers.parts import Maker, Part, block_of, found, layers, linear, norm
+from vramwise.families.towers.parts import Maker, Part, block_of, found, gated_layers, layers, linear, norm, two_layers
 
 
 def patch_of(fields: Fields, hidden: int, bias: bool) -> Iterator[Part]:
@@ -33,8 +33,7 @@ def _qwen2_vl(outer: Fields, text_hidden: int) -> dict[str, Any]:
             yield from (*norm(f"{name}.norm1", hidden), *norm(f"{name}.norm2", hidden))
             yield from linear(f"{name}.attn.qkv", hidden, 3 * hidden)
             yield from linear(f"{name}.attn.proj", hidden, hidden)
-            yield from linear(f"{name}.mlp.fc1", hidden, inner)
-            yield from linear(f"{name}.mlp.fc2", inner, hidden)
+            yield from two_layers(f"{name}.mlp", hidden, inner)
         yield from norm("model.visual.merger.ln_q", hidden)
         yield from linear("model.visual.merger.mlp.0", merged, merged)
         yield from linear("model.visual.merger.mlp.2", merged, fields.integer("hidden_size"))
@@ -55,9 +54,7 @@ def _qwen2_5_vl(outer: Fields, text_hidden: int) -> dict[str, Any]:
             yield from (*norm(f"{name}.norm1", hidden, False), *norm(f"{name}.norm2", hidden, False))
             yield from linear(f"{name}.attn.qkv", hidden, 3 * hidden)
             yield from linear(f"{name}.attn.proj", hidden, hidden)
-            yield from linear(f"{name}.mlp.gate_proj", hidden, inner)
-            yield from linear(f"{name}.mlp.up_proj", hidden, inner)
-            yield from linear(f"{name}.mlp.down_proj", inner, hidden)
+            yield from gated_layers(f"{name}.mlp", hidden, inner)
         yield from norm("model.visual.merger.ln_q", hidden, False)
         yield from linear("model.visual.merger.mlp.0", merged, merged)
         yield from linear("model.visual.merger.mlp.2", merged, fields.integer("out_hidden_size"))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from vramwise.families.config_fields import Fields
-from vramwise.families.towers.parts import Maker, Part, block_of, found, layers, linear, norm
+from vramwise.families.towers.parts import Maker, Part, block_of, found, layers, linear, norm, two_layers
 
 
 def _voxtral(outer: Fields, text_hidden: int) -> dict[str, Any]:
@@ -24,8 +24,7 @@ def _voxtral(outer: Fields, text_hidden: int) -> dict[str, Any]:
             for projection in ("k_proj", "v_proj", "q_proj", "out_proj"):
                 yield from linear(f"{name}.self_attn.{projection}", hidden, hidden, projection != "k_proj")
             yield from norm(f"{name}.self_attn_layer_norm", hidden)
-            yield from linear(f"{name}.fc1", hidden, inner)
-            yield from linear(f"{name}.fc2", inner, hidden)
+            yield from two_layers(name, hidden, inner)
             yield from norm(f"{name}.final_layer_norm", hidden)
         yield from norm(f"{tower}.layer_norm", hidden)
 

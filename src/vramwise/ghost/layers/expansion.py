@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from vramwise.ghost.copies import Pattern, Variant
+from vramwise.copied_events import Row, Variant
 from vramwise.ghost.layers.forms import Names, Units
 from vramwise.ghost.layers.passes import Passes, Unlike
 from vramwise.ghost.layers.relations import Numbers, Place, Relation, related
@@ -24,9 +24,10 @@ _ALLOC, _FREE = int(Action.ALLOC), int(Action.FREE)
 
 
 class _Copied(NamedTuple):
-    """One span of a pass: its pattern, what that frees from elsewhere, and its tags."""
+    """One span of a pass: its rows, what they leave and free from elsewhere, and its tags."""
 
-    pattern: Pattern
+    rows: list[Row]
+    kept: Sequence[int]
     outer: list[Relation]
     tags: TagSlots
 
@@ -63,7 +64,7 @@ class Expansion:
             Place(at, span, tensor)
             for at, spans in enumerate(self._copied)
             for span, copied in enumerate(spans)
-            for tensor in copied.pattern.kept
+            for tensor in copied.kept
         }
         if len(set(freed)) != len(freed) or not made.issuperset(freed):
             raise Unlike("something is not freed once")
@@ -80,7 +81,7 @@ class Expansion:
         part = spans[earlier].part
         names = [self._names[self._units.blocks(unit)[part]] for unit in (1, -2)]
         tags = TagSlots(self._t, names)
-        rows = []
+        rows: list[Row] = []
         kept: dict[int, None] = {}
         outside = 0
         for (action, _, size, stream, tag), (_, tensor, _, _, other_tag) in zip(low, high, strict=True):
@@ -93,14 +94,13 @@ class Expansion:
                 outside += 1
                 number = -outside
             rows.append((action, number, size, stream, 0 if action else tags.slot(tag, other_tag)))
-        return _Copied(Pattern(rows, list(kept)), relations, tags)
+        return _Copied(rows, list(kept), relations, tags)
 
     def _copies(self, at: int) -> list[Event]:
         """The events that stand for the other units' in a pass, in order."""
         numbers, copies = self.numbers, self._t.copies
         one, copied = numbers.passes.all[at], self._copied[at]
-        patterns = range(len(copies.patterns), len(copies.patterns) + len(copied))
-        copies.patterns += [span.pattern for span in copied]
+        patterns = [copies.pattern(span.rows) for span in copied]
         units = range(numbers.low + 1, numbers.high)
         found = []
         for unit in units if one.upward else reversed(units):

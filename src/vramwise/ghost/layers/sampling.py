@@ -14,7 +14,6 @@ from vramwise.ghost.layers.expansion import Expansion
 from vramwise.ghost.layers.forms import FEWEST_LEFT_OUT, SAMPLED, Names, Units, forms_of, units_of
 from vramwise.ghost.layers.passes import Unlike
 from vramwise.ghost.layers.relations import Numbers, Place
-from vramwise.ghost.loops.remembered import already_written, like
 from vramwise.ghost.model.causal_lm import Body
 from vramwise.ghost.tape import NOWHERE, Parameter, Storage, Tape, Tensor
 from vramwise.timeline import Action, Event
@@ -123,8 +122,8 @@ class Layers:
                 assert form.storage is not None
                 if made_at not in storages:
                     number = numbers.of(made_at, unit)
-                    storages[made_at] = already_written(self._t, number, form.storage.nbytes, NOWHERE)
-                parameters[part][place].grad = like(form, storages[made_at])
+                    storages[made_at] = _already_written(self._t, number, form.storage.nbytes)
+                parameters[part][place].grad = _like(form, storages[made_at])
 
     def _let_go(self, first: int, workspaces: set[tuple[bool, str]], once: set[str]) -> None:
         """Nothing is left of what was made since."""
@@ -154,3 +153,17 @@ def _check_left(events: Sequence[Event], first: int, live: dict[int, Storage]) -
     freed = {event[1] for event in events if event[0] == _FREE and event[1] >= first}
     if made - freed != live.keys():
         raise Unlike("something else is left")
+
+
+def _like(tensor: Tensor, storage: Storage) -> Tensor:
+    """A tensor of the same form."""
+    twin = Tensor(storage, tensor.shape, tensor.numel, tensor.dtype)
+    twin.view, twin.heads_first = tensor.view, tensor.heads_first
+    return twin
+
+
+def _already_written(t: Tape, number: int, nbytes: int) -> Storage:
+    """A storage whose allocation stands in a copy."""
+    storage = Storage.__new__(Storage)
+    storage.events, storage.number, storage.nbytes, storage.event = t.events, number, nbytes, NOWHERE
+    return storage

@@ -8,7 +8,7 @@ from __future__ import annotations
 from vramwise.ghost.loops.batches import BatchShape
 from vramwise.ghost.loops.preference import PreferenceRun, mean_of_chosen, rows_of, scored, shifted
 from vramwise.ghost.loops.reference import Model
-from vramwise.ghost.loops.sft import Batch
+from vramwise.ghost.loops.state import Batch
 from vramwise.ghost.loops.steps import Plan
 from vramwise.ghost.ops.elementwise import add
 from vramwise.ghost.ops.loss import log_softmax, nll_loss

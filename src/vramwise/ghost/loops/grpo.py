@@ -11,7 +11,7 @@ from vramwise.ghost.loops.batches import BatchShape
 from vramwise.ghost.loops.generation import Cache, decode, prefill
 from vramwise.ghost.loops.preference import PreferenceRun, scored, shifted
 from vramwise.ghost.loops.reference import Model
-from vramwise.ghost.loops.sft import Batch
+from vramwise.ghost.loops.state import Batch
 from vramwise.ghost.loops.steps import Step
 from vramwise.ghost.ops.logprobs import divide_slice_in_place
 from vramwise.ghost.ops.shape import sliced

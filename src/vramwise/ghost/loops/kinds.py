@@ -1,4 +1,4 @@
-"""Which loop a run's objective needs."""
+"""Which loop a run's objective needs, and its beginning."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from vramwise.ghost.loops.dpo import DpoRun
 from vramwise.ghost.loops.grpo import GrpoRun
 from vramwise.ghost.loops.kto import KtoRun
 from vramwise.ghost.loops.orpo import OddsRun
+from vramwise.ghost.loops.plan import local_model
 from vramwise.ghost.loops.reward import ProcessRewardRun, RewardRun
 from vramwise.ghost.loops.sft import Run
 from vramwise.ghost.loops.value_head import ValueHeadRun
 from vramwise.ghost.loops.whole_log_softmax import WholeDpoRun, WholeKtoRun
-from vramwise.types import RunSpec
+from vramwise.ghost.sharding import sharding_of
+from vramwise.ghost.shortcuts import Shortcuts
+from vramwise.ghost.tape import Tape
+from vramwise.types import ModelSpec, RunSpec
 
 _LOOPS: dict[str, type[Run]] = {
     "tokens": Run,
@@ -27,7 +31,10 @@ _LOOPS: dict[str, type[Run]] = {
 _WHOLE: dict[str, type[Run]] = {"dpo": WholeDpoRun, "kto": WholeKtoRun}
 
 
-def loop_of(run: RunSpec) -> type[Run]:
-    """The loop of that run."""
+def begin(t: Tape, run: RunSpec, model: ModelSpec, *, plainly: bool = False) -> Run:
+    """That run on one rank, loaded and ready to train; `plainly`: without shortcuts."""
     kinds = _LOOPS | _WHOLE if run.objective.log_probs == "whole" else _LOOPS
-    return kinds[run.objective.kind]
+    loop = kinds[run.objective.kind](t, run, local_model(run, model), sharding_of(run))
+    if not plainly:
+        loop.shortcuts = Shortcuts(loop)
+    return loop

@@ -9,7 +9,7 @@ from __future__ import annotations
 from vramwise.ghost.loops.batches import BatchShape
 from vramwise.ghost.loops.preference import PreferenceRun, mean_of_chosen, scored, shifted
 from vramwise.ghost.loops.reference import Model
-from vramwise.ghost.loops.sft import Batch
+from vramwise.ghost.loops.state import Batch
 from vramwise.ghost.tape import Tensor
 
 

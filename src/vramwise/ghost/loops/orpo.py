@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramwise.ghost.loops.preference import PreferenceRun, rows_of, scored, shifted
-from vramwise.ghost.loops.sft import Batch
+from vramwise.ghost.loops.state import Batch
 from vramwise.ghost.ops.elementwise import add
 from vramwise.ghost.ops.loss import log_softmax, nll_loss
 from vramwise.ghost.ops.shape import contiguous, view

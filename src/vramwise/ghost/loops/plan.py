@@ -14,7 +14,6 @@ from vramwise.ghost.loops.batches import BatchShape, Widths, as_shapes, largest
 from vramwise.ghost.loops.emptying import emptying_of
 from vramwise.ghost.loops.steps import FEWEST_DIFFERENT, Plan
 from vramwise.ghost.optimizers import is_known
-from vramwise.ghost.tape import LIGER
 from vramwise.types import ModelSpec, RunSpec
 
 # steps until nothing new happens: states appear at the first, and the second is the first to run with them
@@ -86,7 +85,6 @@ def assumptions(
     model: ModelSpec,
     widths: Widths | None,
     eval_widths: Widths | None,
-    liger: tuple[int, ...] = LIGER,
 ) -> tuple[str, ...]:
     """What the prediction takes for granted, in sentences."""
     found = []
@@ -114,8 +112,9 @@ def assumptions(
     if run.kernels.loss_kernel == "liger_fused_linear" and (
         run.adapter.kind is None or "lm_head" in run.adapter.lora_modules_to_save
     ):
-        version = ".".join([str(part) for part in liger])
-        found.append(f"liger-kernel {version} is taken; versions differ in what a trained head's gradient takes")
+        origin = run.origins.get("liger_chunks_in_place")
+        taken = "liger-kernel's version" if origin is None else origin.why
+        found.append(f"{taken} is taken; versions differ in what a trained head's gradient takes")
     if model.left_out:
         found.append(f"left out of the model: {model.left_out}")
     if run.kernels.torch_compile:

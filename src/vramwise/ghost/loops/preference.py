@@ -20,7 +20,8 @@ from vramwise.ghost.loops.reference import (
     with_adapter_copy,
     without_adapter,
 )
-from vramwise.ghost.loops.sft import Batch, Run
+from vramwise.ghost.loops.sft import Run
+from vramwise.ghost.loops.state import Batch
 from vramwise.ghost.losses import StockLoss, labelled
 from vramwise.ghost.model.causal_lm import Body
 from vramwise.ghost.model.liger import plain_weight

@@ -11,7 +11,8 @@ from vramwise.ghost.dtypes import BY_NAME, FP32, INT64
 from vramwise.ghost.loops.batches import BatchShape
 from vramwise.ghost.loops.preference import scored
 from vramwise.ghost.loops.reference import adapters_in_bf16
-from vramwise.ghost.loops.sft import Batch, Run
+from vramwise.ghost.loops.sft import Run
+from vramwise.ghost.loops.state import Batch
 from vramwise.ghost.ops.elementwise import to_float
 from vramwise.ghost.ops.loss import log_softmax, nll_loss
 from vramwise.ghost.ops.matmul import linear

@@ -3,13 +3,12 @@
 Written after transformers' `Trainer` (5.17) and accelerate (1.15): what is a local variable there is one here, because
 that decides when the last batch, the last loss and the last gradient norm go.
 
-The first micro-step of a step makes the gradients, all later ones add to them: a later one of the same shape as the one
-before it is that one once more, and is only counted.
+Nothing here knows what makes it fast: `shortcuts` wraps the steps, the micro-steps and the passes through the layers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from vramwise.collecting import uncollected
@@ -19,17 +18,14 @@ from vramwise.ghost.dtypes import BOOL, BY_NAME, FP32, INT64
 from vramwise.ghost.engine import backward
 from vramwise.ghost.freezing import freeze_blocks, freeze_except
 from vramwise.ghost.hardware import Hardware, hardware_of
-from vramwise.ghost.layers.sampling import Layers
 from vramwise.ghost.loading import load
 from vramwise.ghost.loading.casts import widen_trained
 from vramwise.ghost.loops.batches import BatchShape, Widths, labels_in
 from vramwise.ghost.loops.clip import clip_grad_norm
-from vramwise.ghost.loops.plan import assumptions, local_model, make_plan
+from vramwise.ghost.loops.plan import assumptions, make_plan
 from vramwise.ghost.loops.reference import adapters_in_bf16
-from vramwise.ghost.loops.repeated_evals import EvalBatches
-from vramwise.ghost.loops.repeated_micro_steps import MicroSteps
-from vramwise.ghost.loops.repeated_steps import Recorder
-from vramwise.ghost.loops.steps import Plan, Step, repeats_the_last
+from vramwise.ghost.loops.state import Batch, LoopState
+from vramwise.ghost.loops.steps import MicroStep, Plan, Step
 from vramwise.ghost.loops.written_out import timeline_of
 from vramwise.ghost.losses import Loss, make_loss
 from vramwise.ghost.model.causal_lm import Body
@@ -37,14 +33,13 @@ from vramwise.ghost.offload import inputs_offload_of, offload_of
 from vramwise.ghost.ops.elementwise import scale, scale_in_place, to_float, without_node
 from vramwise.ghost.ops.reduce import sum_all
 from vramwise.ghost.optimizers import make_optimizer
-from vramwise.ghost.sharding import Sharding, rebuild_buckets, reduce_buckets, sharding_of
-from vramwise.ghost.tape import LIGER, Parameter, Storage, Tape, Tensor
+from vramwise.ghost.sharding import Sharding, rebuild_buckets, reduce_buckets
+from vramwise.ghost.shortcuts import Plainly
+from vramwise.ghost.tape import Parameter, Tape, Tensor
 from vramwise.ghost.weighted_losses import WEIGHTED
 from vramwise.ghost.work_optimizers import list_update
 from vramwise.timeline import Timeline
 from vramwise.types import GpuSpec, ModelSpec, RunSpec
-
-Batch = dict[str, Tensor]
 
 # Of a list that matches nothing so many are named.
 _NAMED = 20
@@ -59,29 +54,31 @@ def ghost_run(
     steps: int | None = None,
     gpu: GpuSpec | None = None,
     hardware: Hardware | None = None,
-    liger: tuple[int, ...] = LIGER,
+    plainly: bool = False,
 ) -> tuple[Timeline, tuple[str, ...]]:
     """The allocations of a run, and what had to be assumed.
 
     `widths`, `eval_widths`: one a micro-step, one an evaluation batch, as numbers or `BatchShape`; without them the
     largest that the settings allow. They are gone through again if there are more steps. `steps`: optimizer steps;
     without it enough to reach the steady state. `hardware`: the card's figures where they are not those of `gpu`.
-    `liger`: the version of liger-kernel.
+    `plainly`: every step, micro-step and layer by itself; for tests, slow.
     """
     plan = make_plan(run, widths, eval_widths, steps, model.num_hidden_layers)
     with uncollected():
-        from vramwise.ghost.loops.kinds import loop_of  # the kinds of loops build on this one
+        from vramwise.ghost.loops.kinds import begin  # the kinds of loops build on this one
 
-        t = Tape(hardware or hardware_of(gpu, run.target.torch), liger)
-        under_way = loop_of(run)(t, run, local_model(run, model), sharding_of(run))
+        t = Tape(hardware or hardware_of(gpu, run.target.torch))
+        under_way = begin(t, run, model, plainly=plainly)
         under_way.train(plan)
         # what the end of this function frees is no part of the run
         timeline = timeline_of(t)
-    return timeline, (*assumptions(run, model, widths, eval_widths, liger), *plan.said)
+    return timeline, (*assumptions(run, model, widths, eval_widths), *plan.said)
 
 
 class Run:
     """A run under way."""
+
+    shortcuts = Plainly()
 
     def __init__(self, t: Tape, run: RunSpec, model: ModelSpec, sharding: Sharding) -> None:
         self.t = t
@@ -118,8 +115,6 @@ class Run:
         self.compute = self.amp or BY_NAME[run.precision.weights_dtype]
         t.mark("temporary", "logging")
         self.total_loss = t.new((), FP32)
-        self.eval_batches = EvalBatches(t)
-        self.layers: Layers | None = None  # made when they are first gone through
 
     def load_more(self, model: ModelSpec, sharding: Sharding) -> None:
         """What follows the model; other kinds of training load more."""
@@ -131,82 +126,54 @@ class Run:
         """The models that run: other kinds of training have more than one."""
         return [self.body]
 
-    def through_layers(self, work: Callable[[], Tensor]) -> Tensor:
-        """Do this, with a layer standing for others; not where weights are gathered ahead, or copies are under way."""
-        if self.units is not None or self.engine is not None or self.run.savings.activation_offloading != "off":
-            return work()
-        if self.layers is None:
-            self.layers = Layers(self.t, self.bodies(), self.trainable)
-        return self.layers.run(work)
-
     def trained(self) -> list[Parameter]:
         """What the optimizer gets."""
         return self.weights.trainable()
 
     def train(self, plan: Plan) -> None:
-        """The epoch loop: steps of micro-steps, and the evaluations after some of them."""
-        t = self.t
+        """The epoch loop: steps, and the evaluations after some of them."""
+        t, state = self.t, LoopState()
         if 0 in plan.evals:
             self.evaluate(plan.evals[0], 0)
-        recorder, micro_steps = Recorder(t), MicroSteps(t, self.trainable)
-        samples: list[Batch] = []
-        grad_norm: Tensor | None = None
-        loss: Tensor | None = None
-        inputs: Batch | None = None
-        items: Tensor | None = None
         number = 0
         while number < plan.count:
             number += 1
-            step = plan.step(number)
             if plan.emptying.before_step(number):
                 t.empty_cache()
-            if recorder.replay(plan.kind(number), self._carry(samples, items, loss, grad_norm), number):
-                alike = plan.alike_after(number)
-                number += alike if recorder.once_more(alike) else 0
-            else:
-                recorder.begin(self._carry(samples, items, loss, grad_norm))
-                self.step = number
-                t.phase("forward", number)
-                samples, items = self.samples(step)
-                shapes = [step.held[position] for position in step.trained]
-                for position, shape in enumerate(shapes):
-                    inputs = samples[step.trained[position] - len(step.held)]
-                    if self.units is not None:
-                        self.units.exchanging = self.run.sharding.sync_each_batch or position == len(shapes) - 1
-                    if repeats_the_last(shapes, position) and (self.units is None or self.units.repeats):
-                        t.once_more(1 + step.again if position == len(shapes) - 2 else 1)
-                        continue
-                    start, carried = len(t.events), _number(loss)
-                    self.note(shape)
-                    empties = plan.emptying.before_backward(number)
-                    # the first makes the gradients, the others add to them; an engine's exchanges go by what was before
-                    kind = (shape, position > 0, empties)
-                    steady = self.units is None and self.engine is None
-                    if not steady or not micro_steps.replay(kind, loss, number):
-                        micro_steps.begin()
-                        loss = self.through_layers(partial(self.micro_step, inputs, shape.padded, number, empties))
-                        micro_steps.returned()
-                        self._filter(loss)
-                        micro_steps.end(kind, carried, loss)
-                    t.note_stretch(start, carried, _number(loss))
-                t.phase("clip", number)
-                t.mark("temporary", "gradient norm")
-                grad_norm = None
-                if self.run.optimizer.max_grad_norm > 0 and self.engine is None:
-                    grad_norm = clip_grad_norm(t, self.trainable)
-                self.update(number)
-                recorder.end(plan.kind(number), self._carry(samples, items, loss, grad_norm))
+            number = self.shortcuts.step(plan, number, state, partial(self.train_step, plan, number, state))
             if plan.emptying.after_step(number):
                 t.empty_cache()
             if number in plan.evals:
                 self.evaluate(plan.evals[number], number)
-        del grad_norm, loss, inputs, items
+        state.close()
 
-    def _carry(
-        self, samples: list[Batch], items: Tensor | None, loss: Tensor | None, grad_norm: Tensor | None
-    ) -> list[Storage]:
-        """The storages that outlive a step."""
-        return _carry(samples, items, loss, grad_norm) + ([] if self.engine is None else self.engine.carried())
+    def train_step(self, plan: Plan, number: int, state: LoopState) -> None:
+        """One step: forward and backward of its micro-batches, clip, optimizer, zero grad."""
+        t = self.t
+        self.step = number
+        t.phase("forward", number)
+        step = plan.step(number)
+        state.samples, state.items = self.samples(step)
+        for micro in step.micro_steps():
+            state.inputs = state.samples[micro.sample]
+            if self.units is not None:
+                self.units.exchanging = self.run.sharding.sync_each_batch or micro.last
+            empties = plan.emptying.before_backward(number)
+            self.shortcuts.micro_step(micro, state, partial(self.train_micro_step, micro, state, empties))
+        t.phase("clip", number)
+        t.mark("temporary", "gradient norm")
+        state.grad_norm = None
+        if self.run.optimizer.max_grad_norm > 0 and self.engine is None:
+            state.grad_norm = clip_grad_norm(t, self.trainable)
+        self.update(number)
+
+    def train_micro_step(self, micro: MicroStep, state: LoopState, empties: bool) -> None:
+        """One micro-batch: its loss replaces the last one's, and is looked at."""
+        assert state.inputs is not None
+        self.note(micro.shape)
+        work = partial(self.micro_step, state.inputs, micro.shape.padded, self.step, empties)
+        state.loss = self.shortcuts.layers(work)
+        self._filter(state.loss)
 
     def update(self, step: int) -> None:
         """The optimizer's step, and the gradients' end."""
@@ -333,7 +300,7 @@ class Run:
         for number, shape in enumerate(shapes, 1):
             fetched = inputs = self.batch(shape)
             self.note(shape)
-            found = self._repeated(self._predicted(inputs, shape), shape.rows)
+            found = self._repeated(self.shortcuts.layers(partial(self.predict, inputs, shape)), shape.rows)
             losses = found if losses is None else t.new((losses.numel + found.numel,), FP32)
             if self.run.evaluation.eval_empties_every and number % self.run.evaluation.eval_empties_every == 0:
                 losses = found = inputs = None  # the data loader still holds the batch
@@ -344,13 +311,6 @@ class Run:
             self.units.end_evaluation()
         t.new((losses.numel if losses is not None else 1,), FP32)
         del losses, inputs, fetched, found
-
-    def _predicted(self, batch: Batch, shape: BatchShape) -> Tensor:
-        """One evaluation batch, or what one of the same shape did; an engine's exchanges go by what was before."""
-        if self.units is not None or self.engine is not None:
-            return self.predict(batch, shape)
-        work = partial(self.predict, batch, shape)
-        return self.eval_batches.result(shape, lambda: self.through_layers(work))
 
     def predict(self, batch: Batch, shape: BatchShape) -> Tensor:
         """One evaluation batch: its mean loss."""
@@ -366,17 +326,6 @@ class Run:
     def _repeated(self, mean: Tensor, rows: int) -> Tensor:
         """The mean, once for every row."""
         return self.t.new((rows,), FP32)
-
-
-def _carry(samples: list[Batch], items: Tensor | None, loss: Tensor | None, grad_norm: Tensor | None) -> list[Storage]:
-    """The storages that outlive a step."""
-    tensors = [tensor for batch in samples for tensor in batch.values()]
-    tensors += [tensor for tensor in (items, loss, grad_norm) if tensor is not None]
-    return [tensor.storage for tensor in tensors if tensor.storage is not None]
-
-
-def _number(tensor: Tensor | None) -> int:
-    return -1 if tensor is None or tensor.storage is None else tensor.storage.number
 
 
 def _batch(t: Tape, shape: BatchShape) -> Batch:

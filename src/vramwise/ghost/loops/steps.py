@@ -6,7 +6,7 @@ shape as the one before are counted, and of very many different ones the first, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -25,6 +25,19 @@ _MOST_DIFFERENT, FEWEST_DIFFERENT = 64, 4
 _BATCH_TENSORS, _ROUNDED = 3, 512
 
 
+class MicroStep(NamedTuple):
+    """One micro-step: its shape, where its batch is among the step's samples (from the end), whether it is the last.
+
+    `repeats`: it does what the one before it did. `again`: it happens so often again.
+    """
+
+    shape: BatchShape
+    sample: int
+    last: bool
+    repeats: bool
+    again: int
+
+
 class Step(NamedTuple):
     """The micro-batches of one step: those `held` singly, and the positions among them that are `trained`, in order.
 
@@ -35,6 +48,14 @@ class Step(NamedTuple):
     trained: tuple[int, ...]
     rest_bytes: int = 0
     again: int = 0
+
+    def micro_steps(self) -> Iterator[MicroStep]:
+        """Those that are trained, in order."""
+        shapes, last = [self.held[position] for position in self.trained], len(self.trained) - 1
+        for place, shape in enumerate(shapes):
+            again = self.again if place == last - 1 else 0
+            sample = self.trained[place] - len(self.held)
+            yield MicroStep(shape, sample, place == last, repeats_the_last(shapes, place), again)
 
     def rest_pieces(self) -> list[int]:
         """The rest in pieces, none larger than it must be."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from vramwise.ghost.dtypes import FP32
 from vramwise.ghost.loops.preference import scored
-from vramwise.ghost.loops.sft import Batch, Run
+from vramwise.ghost.loops.sft import Run
+from vramwise.ghost.loops.state import Batch
 from vramwise.ghost.ops.elementwise import dropout, to_float
 from vramwise.ghost.ops.matmul import linear
 from vramwise.ghost.ops.shape import indexed

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from vramwise.ghost.loops.preference import PreferenceRun, scored, shifted
 from vramwise.ghost.loops.reference import Model
-from vramwise.ghost.loops.sft import Batch
+from vramwise.ghost.loops.state import Batch
 from vramwise.ghost.ops.elementwise import to_float
 from vramwise.ghost.ops.logprobs import whole_log_probs
 from vramwise.ghost.tape import Tensor

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramwise.ghost.copies import COPY, WrittenOut, moved_repeat, places_written_out
+from vramwise.copied_events import COPY, WrittenOut, moved_repeat, places_written_out
 from vramwise.ghost.tape import Tape
 from vramwise.timeline import Timeline
 

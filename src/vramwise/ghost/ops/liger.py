@@ -13,9 +13,7 @@ from vramwise.ghost.ops.reduce import sum_all, sum_to_shape
 from vramwise.ghost.ops.shape import alias
 from vramwise.ghost.tape import Grads, Node, Tape, Tensor
 from vramwise.ghost.work import Work, piece_of
-
-# seen so in 0.8.4 where no operand needs a cast, in 0.8.5 with any, not yet so in 0.8.1
-_IN_PLACE_CHUNKS, _IN_PLACE_ALWAYS = (0, 8, 4), (0, 8, 5)
+from vramwise.types import ChunksInPlace
 
 
 def _norm_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
@@ -128,10 +126,12 @@ def chunk_rows(rows: int, hidden: int, vocabulary: int) -> int:
     return int(min(1 << (chunk - 1).bit_length(), rows))
 
 
-def fused_linear_loss(t: Tape, hidden: Tensor, weight: Tensor, target: Tensor) -> Tensor:
+def fused_linear_loss(
+    t: Tape, hidden: Tensor, weight: Tensor, target: Tensor, chunks_in_place: ChunksInPlace = "never"
+) -> Tensor:
     """Head and cross entropy in one: the gradients of hidden states and weight are ready when it returns."""
     alike = hidden.dtype is weight.dtype and t.autocast in (None, hidden.dtype)
-    in_place = t.liger >= (_IN_PLACE_CHUNKS if alike else _IN_PLACE_ALWAYS)
+    in_place = chunks_in_place == "always" or (chunks_in_place == "uncast" and alike)
     if in_place:
         hidden, weight = autocast_input(t, hidden), autocast_input(t, weight)
     rows = hidden.shape[0]

@@ -29,7 +29,6 @@ class Gathering:
         layout, model = layout_of(weights.model), weights.model
         self._layers = f"{layout.inside(model, layout.layers)}."
         self._embedding = f"{layout.inside(model, layout.embedding)}."
-        self._final_norm = f"{layout.inside(model, layout.final_norm)}."
         self._tied = model.tie_word_embeddings
         self.units = Units(weights.sharding) if weights.sharding.fsdp is not None else None
         self.zero, self._fetching = _zero(weights)

@@ -1,6 +1,6 @@
 """DeepSpeed's ZeRO as one rank sees it: which stage, what lives on the host, and the sizes that it works in.
 
-Written after DeepSpeed 0.18.9 and 0.19.8; where they differ it is a field here.
+Written after DeepSpeed 0.18.9 and 0.19.8; where they differ it is a field of `ZeroSettings`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,6 @@ from dataclasses import dataclass, replace
 from vramwise.ghost.dtypes import BY_NAME, FP32, DType
 from vramwise.ghost.tape import Storage, Tape
 from vramwise.types import RunSpec, ZeroSettings
-
-# the release taken where none is known, and the ones that changed something
-_LATEST = (0, 19, 8)
-_HOLDS_RECOMPUTED = (0, 19, 3)
-_LEAVES_ADAPTERS = (0, 19, 2)
-_CHECKS_SUMS = (0, 19, 3)
-_CHECKS_WITHOUT_COPIES = (0, 19, 6)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +54,8 @@ def zero_of(run: RunSpec, ranks: int) -> Zero | None:
         return None
     stage = int(run.sharding.kind[-1])
     settings = run.sharding.zero or ZeroSettings(overlaps=stage == 3)
-    release = settings.release or _LATEST
     compute = BY_NAME[run.precision.compute] if run.precision.compute in ("bf16", "fp16") else FP32
-    checks = compute is not FP32 and (run.precision.compute == "fp16" or (stage < 3 and release >= _CHECKS_SUMS))
+    checks = compute is not FP32 and (run.precision.compute == "fp16" or (stage < 3 and settings.checks_sums))
     return Zero(
         stage=stage,
         ranks=ranks,
@@ -72,9 +64,9 @@ def zero_of(run: RunSpec, ranks: int) -> Zero | None:
         optimizer=_OWN.get((settings.optimizer or "").lower(), run.optimizer.name),
         host_weights=run.sharding.offload_params and stage == 3,
         host_states=run.sharding.offload_optimizer,
-        leaves_adapters=stage == 3 and run.loading.quantization is None and release >= _LEAVES_ADAPTERS,
-        holds_recomputed=release >= _HOLDS_RECOMPUTED,
-        checks_by_copies=checks and release < _CHECKS_WITHOUT_COPIES,
+        leaves_adapters=stage == 3 and run.loading.quantization is None and settings.leaves_adapters,
+        holds_recomputed=settings.holds_recomputed,
+        checks_by_copies=checks and settings.checks_by_copies,
     )
 
 

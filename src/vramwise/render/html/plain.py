@@ -6,9 +6,9 @@ from vramwise.render.html import asset, digest
 from vramwise.render.html.markup import Markup, element, together
 
 
-def plain_page(title: str, more_style: str, body: Markup) -> str:
-    """The whole file; `more_style` comes after the style that all pages share."""
-    style = asset("page.css") + more_style
+def plain_page(title: str, body: Markup, own_style: str = "") -> str:
+    """The whole file; `own_style` names a file whose style comes after that which all pages share."""
+    style = asset("page.css") + (f"\n{asset(own_style)}" if own_style else "")
     policy = f"default-src 'none'; style-src {digest(style)}; base-uri 'none'; form-action 'none'"
     head = together(
         Markup('<meta charset="utf-8">'),

@@ -33,14 +33,12 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     Use sdpa, which needs no more memory where rows are not padded, or another release of transformers. Where the
     version is not said but assumed, the finding is a warning: `--with transformers==…` or `--stack FILE` tells it.
     """
-    release = run.target.stack.releases.get("transformers")
-    if release is None or not flash_stops(release.parts, run.model_type):
+    if not flash_stops(run) or not uses_flash_library(run.kernels.attn_implementation):
         return
-    if not uses_flash_library(run.kernels.attn_implementation):
-        return
-    severity = Severity.WARNING if release.origin.kind == "assumed" else None
+    version = run.origins["flash_needs_sinks"]
+    severity = Severity.WARNING if version.kind == "assumed" else None
     message = (
-        f"{run.keys['attn_implementation']}: {run.kernels.attn_implementation} under transformers {release.version} "
+        f"{run.keys['attn_implementation']}: {run.kernels.attn_implementation} under {version.why} "
         "stops in "
         "the first layer: 'NoneType' object has no attribute 'to'"
     )

@@ -11,9 +11,9 @@ from typing import Any
 
 from vramwise.budget import parse_json
 from vramwise.trainers.arguments.vocabulary import UNUSABLE, Vocabulary
+from vramwise.trainers.refusals import Refusal
 from vramwise.types import RunSpec, Stack
 
-Refusal = tuple[str, str]
 _FSDP = frozenset({"full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2"})
 _FSDP_MORE = frozenset({"offload", "auto_wrap"})
 _IN_FSDP2 = frozenset({"full_shard", "shard_grad_op"}) | _FSDP_MORE

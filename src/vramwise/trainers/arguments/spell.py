@@ -1,21 +1,18 @@
 """Changes in TrainingArguments' words: a field of RunSpec with its new value → edits of the file.
 
-A trainer joins its own spellers to `SPELLERS` and calls `spell_with`.
+A trainer joins its own spellers to `SPELLERS` and calls `spelling.spell_with`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
-from vramwise.allocator.variables import export_line
 from vramwise.rules.base import delete_key, insert_key, set_key
-from vramwise.trainers.arguments.resolve.checkpointing import KWARGS
 from vramwise.trainers.arguments.vocabulary import training_arguments
-from vramwise.trainers.base import Spelling
-from vramwise.types import Change, Edit, RunSpec, join_key
+from vramwise.trainers.spelling import KWARGS, Speller, placed, reentrant, speller_by_key, tf32
+from vramwise.types import Edit, RunSpec, join_key
 
-Speller = Callable[[RunSpec, Any], tuple[Edit, ...] | None]
 # What a new line is best written below.
 _BESIDE = {
     "per_device_eval_batch_size": ("per_device_train_batch_size", "eval_strategy"),
@@ -51,42 +48,16 @@ WORDS: dict[str, tuple[str, ...]] = {
 }
 
 
-def spell_with(spellers: Mapping[str, Speller], run: RunSpec, change: Change) -> Spelling | None:
-    """All fields of a change, or None where one has no word here. The allocator's is a shell line unless said."""
-    edits: list[Edit] = []
-    command = ""
-    for field, value in change.fields.items():
-        speller = spellers.get(field)
-        if speller is None and field == "allocator":
-            command = export_line(run.target.torch)
-            continue
-        spelt = speller(run, value) if speller else None
-        if spelt is None:
-            return None
-        edits += spelt
-    return Spelling(edits=tuple(edits), command=command) if edits or command else None
-
-
 def put(run: RunSpec, key: str, value: object, *, beside: tuple[str, ...] = ()) -> Edit:
-    """Set the key as the file spells it, or insert it beside a related one."""
-    if key in run.config:
-        return set_key(join_key(run.config.path(key)), value)
-    related = (*beside, *_BESIDE.get(key, ()), *_RELATED)
-    found = next((name for name in related if name in run.config), None)
-    return insert_key(key, value, beside=found or _any_key(run))
+    """Set the key, or insert it beside a related one."""
+    return placed(run, key, value, (*beside, *_BESIDE.get(key, ()), *_RELATED), _any_key(run))
 
 
 def _any_key(run: RunSpec) -> str:
     return next((join_key((key,)) for key in run.config.document.values if isinstance(key, str)), "")
 
 
-def key_speller(name: str) -> Speller:
-    """A field that has a key of its own."""
-
-    def speller(run: RunSpec, value: Any) -> tuple[Edit, ...]:
-        return (put(run, name, value),)
-
-    return speller
+key_speller = partial(speller_by_key, put)
 
 
 def _precision(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
@@ -113,17 +84,8 @@ def _by_card(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     return _precision(run, "bf16" if gpu is None or gpu.bf16 else "fp16" if run.adapter.kind else "fp32")
 
 
-def _tf32(run: RunSpec, value: Any) -> tuple[Edit, ...]:
-    return (set_key("tf32", value),) if run.config.get("tf32") else ()
-
-
 def _reentrant(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
-    key, block = f"{KWARGS}.use_reentrant", run.config.get(KWARGS)
-    if key in run.config:
-        return (set_key(key, value),)
-    if isinstance(block, dict) and block and KWARGS in run.config:
-        return (insert_key(key, value, beside=f"{KWARGS}.{next(iter(block))}"),)
-    return (put(run, KWARGS, {"use_reentrant": value}),)
+    return (reentrant(run, value, put(run, KWARGS, {"use_reentrant": value})),)
 
 
 def _exchange(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
@@ -174,7 +136,7 @@ SPELLERS: dict[str, Speller] = {
     "precision": _precision,
     "loss_kernel": _loss_kernel,
     "precision_by_card": _by_card,
-    "tf32": _tf32,
+    "tf32": tf32,
     "sync_each_batch": _exchange,
     "automatic_batch": _automatic_batch,
     "gathers_checkpoints": _checkpoints,

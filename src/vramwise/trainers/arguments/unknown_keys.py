@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from functools import cache
 from typing import Any, cast
 
-from vramwise.facts.bundled import bundled_json
+from vramwise.bundled import bundled_json
 from vramwise.trainers.arguments.vocabulary import Vocabulary
 from vramwise.trainers.names import suggest
 
@@ -41,6 +40,8 @@ def strange_keys(
             why = f"{title} knows no key '{key}': what another trainer calls so is {here} here"
             yield StrangeKey(key=key, why=why)
         else:
+            from difflib import SequenceMatcher  # only wanted when a key is unknown
+
             near = suggest(key, words.keys())
             asks = f": did you mean {' or '.join(near)}?" if near else ""
             close = near and SequenceMatcher(None, key, near[0]).ratio() >= _VERY_CLOSE and near[0] not in values

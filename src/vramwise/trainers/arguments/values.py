@@ -107,6 +107,10 @@ class Arguments:
         reason = why or f"unset: {key} is {_shown(self.default(key))}"
         return fields.put(field, value, Origin(kind="default", why=reason))
 
+    def assume(self, field: str, value: Any, why: str) -> Any:
+        """A value that the file leaves open."""
+        return self.fields.assume(field, value, why)
+
     def derive(self, field: str, value: Any, why: str, *, key: str | None = None) -> Any:
         """A value that follows from others; `key` is the one to speak of, and where it stands."""
         if key is not None:

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
 
-from vramwise.facts.bundled import bundled_json, patched
+from vramwise.bundled import bundled_json, patched
 from vramwise.trainers.arguments.parsing import NO, TRUE, class_of, converted, of_type, will_do
 from vramwise.trainers.names import suggest
 from vramwise.trainers.value_types import accepts, decoded, describe, describe_value, parse_type
-from vramwise.types import Stack
+from vramwise.types import Origin, Release, Stack
 from vramwise.units import whole_number
 
 # What a value is where its key cannot use it: then the default counts, and a rule says so.
@@ -206,8 +206,6 @@ def nearest(version: str, known: tuple[str, ...]) -> str:
 
 
 def _parts(version: str) -> tuple[int, ...]:
-    from vramwise.types import Origin, Release
-
     return Release(version=version, origin=Origin(kind="derived", why="")).parts
 
 

@@ -8,13 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
+from vramwise.trainers.signs import words
 
 # Words that Axolotl's configs have and hardly anybody else's: several of them are enough.
-OWN = _words(
+OWN = words(
     """
     micro_batch_size sequence_len sample_packing eval_sample_packing pad_to_sequence_len val_set_size
     dataset_prepared_path lora_target_linear base_model_config is_llama_derived_model is_mistral_derived_model
@@ -26,7 +23,7 @@ OWN = _words(
 _SEVERAL = 3
 # Beside a base model: how to train it. Not here, because others have them beside a base model: datasets, tags, plugins
 # (model cards), merge_method, dtype, models (mergekit).
-TRAINING = OWN | _words(
+TRAINING = OWN | words(
     """
     adapter auto_resume_from_checkpoints batch_size bf16 bfloat16 eval_batch_size float16 fp16 rl optimizer
     gradient_accumulation_steps gradient_checkpointing learning_rate load_in_4bit load_in_8bit lora_alpha lora_dropout
@@ -35,7 +32,7 @@ TRAINING = OWN | _words(
     """
 )
 # A base model beside these is another tool's: mergekit, model cards, other trainers.
-NOT_TRAINING = _words("merge_method slices model_name_or_path library_name pipeline_tag")
+NOT_TRAINING = words("merge_method slices model_name_or_path library_name pipeline_tag")
 
 
 def is_training_config(values: Mapping[Any, Any]) -> bool:

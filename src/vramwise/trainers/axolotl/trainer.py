@@ -21,6 +21,7 @@ class Axolotl:
     name = "axolotl"
     package = "axolotl"
     title = "Axolotl"
+    own_setting = "micro_batch_size"  # that logs print under this name for no other trainer
 
     def recognises(self, values: Mapping[Any, Any]) -> bool:
         """By words that no other tool writes, or a base model with something to train it by."""
@@ -54,7 +55,7 @@ class Axolotl:
     def resolve(self, document: Document, target: Target, side_files: SideFiles) -> RunSpec:
         """Every field, as this version of Axolotl decides it."""
         from vramwise.trainers.axolotl.resolve import resolve_axolotl
-        from vramwise.trainers.axolotl.values import axolotl_config
+        from vramwise.trainers.axolotl.schema.values import axolotl_config
 
         config = axolotl_config(document, target.stack)
         deepspeed = next((side_files.get(name) for name in self.side_files(document)), None)
@@ -68,7 +69,7 @@ class Axolotl:
 
     def words(self, change_id: str) -> tuple[str, ...]:
         """The lines to write for a change."""
-        from vramwise.trainers.axolotl.words import WORDS
+        from vramwise.trainers.axolotl.spell.words import WORDS
 
         return WORDS.get(change_id, ())
 
@@ -100,7 +101,7 @@ class Axolotl:
 
     def key_facts(self, version: str) -> Mapping[str, KeyFact]:
         """Its keys in a version, with what is known of each."""
-        from vramwise.trainers.axolotl.key_facts import key_facts
+        from vramwise.trainers.axolotl.keys import key_facts
 
         return key_facts(version)
 

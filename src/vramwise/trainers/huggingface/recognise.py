@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
+from vramwise.trainers.signs import words
 
 # Keys of TrainingArguments that every dump of them has and hardly anybody writes elsewhere.
-TELLING = _words(
+TELLING = words(
     """
     per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps num_train_epochs
     lr_scheduler_type max_grad_norm adam_beta1 adam_beta2 dataloader_num_workers save_total_limit logging_steps optim
@@ -24,7 +21,7 @@ _SEVERAL = 4
 _MODEL = "model_name_or_path"
 _SOME = 2
 # Another tool's; what belongs to TRL is asked for before.
-FOREIGN = _words(
+FOREIGN = words(
     """
     stage finetuning_type template cutoff_len dataset_dir neat_packing quantization_bit export_dir infer_backend
     compute_environment distributed_type zero_optimization base_model micro_batch_size tuner_type train_type

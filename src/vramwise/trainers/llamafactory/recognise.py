@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
+from vramwise.trainers.signs import Sign, words
 
 # Words of LLaMA-Factory's training files that TRL's and transformers' have not.
-OWN = _words(
+OWN = words(
     """
     stage finetuning_type template cutoff_len dataset_dir neat_packing quantization_bit lora_target lora_rank
     pure_bf16 additional_target freeze_trainable_layers pref_loss pref_beta overwrite_cache
@@ -23,22 +20,22 @@ OWN = _words(
     """
 )
 # Beside these a file trains: what is trained, or by how much at once.
-_TRAINS = _words(
+_TRAINS = words(
     """
     stage do_train finetuning_type per_device_train_batch_size gradient_accumulation_steps learning_rate
     num_train_epochs max_steps output_dir
     """
 )
-_OTHER_COMMANDS = _words("export_dir infer_backend api_host vllm_enforce_eager")
+_OTHER_COMMANDS = words("export_dir infer_backend api_host vllm_enforce_eager")
 # Arguments of Megatron's adapter, which only USE_MCA=1 takes.
-_MEGATRON = _words(
+_MEGATRON = words(
     """
     tensor_model_parallel_size pipeline_model_parallel_size expert_model_parallel_size use_distributed_optimizer
     virtual_pipeline_model_parallel_size
     """
 )
 # TRL's words for the same things: a file with more of these has a word of LLaMA-Factory's by mistake.
-_TRLS = _words(
+_TRLS = words(
     """
     dataset_name dataset_train_split dataset_test_split dataset_mixer dataset_mixture use_peft lora_r
     lora_target_modules torch_dtype dtype attn_implementation load_in_4bit load_in_8bit max_length max_seq_length
@@ -47,7 +44,7 @@ _TRLS = _words(
 )
 _SEVERAL = 2
 # Words that nobody else has: one is enough.
-_ALONE = _words("finetuning_type cutoff_len neat_packing quantization_bit pure_bf16")
+_ALONE = words("finetuning_type cutoff_len neat_packing quantization_bit pure_bf16")
 
 
 def is_training_config(values: Mapping[Any, Any]) -> bool:
@@ -66,3 +63,33 @@ def is_training_config(values: Mapping[Any, Any]) -> bool:
 def _certain(own: set[str]) -> bool:
     """One word alone, if nobody else has it."""
     return bool(own & _ALONE)
+
+
+_MODEL = words("model_name_or_path")
+# Its files that train nothing, or by other commands.
+OTHER_FILES = (
+    Sign(
+        kind="llamafactory-other",
+        what="a LLaMA-Factory file for export or inference",
+        any_of=words("export_dir infer_backend vllm_enforce_eager api_host"),
+        all_of=_MODEL,
+    ),
+    Sign(
+        kind="llamafactory-megatron",
+        what="a LLaMA-Factory file for Megatron",
+        any_of=words("tensor_model_parallel_size pipeline_model_parallel_size expert_model_parallel_size"),
+        all_of=_MODEL,
+    ),
+    Sign(
+        kind="llamafactory-other",
+        what="a LLaMA-Factory file that trains nothing",
+        any_of=words("stage finetuning_type template cutoff_len dataset_dir neat_packing quantization_bit"),
+        all_of=_MODEL,
+    ),
+    Sign(
+        kind="llamafactory-v1",
+        what="a file of LLaMA-Factory's new core (USE_V1=1)",
+        any_of=words("model_class kernel_config dist_config peft_config"),
+        all_of=words("model"),
+    ),
+)

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from vramwise.trainers.arguments.refusals import Held, Refusal
+from vramwise.trainers.arguments.refusals import Held
+from vramwise.trainers.llamafactory.keys import since, vocabulary
 from vramwise.trainers.llamafactory.resolve.adapter import names
-from vramwise.trainers.llamafactory.words import since, vocabulary
+from vramwise.trainers.refusals import Refusal, refused_where
 from vramwise.types import RunSpec
 
 _PROJECTED = ("use_galore", "use_apollo", "use_badam")
@@ -25,17 +26,13 @@ def refusals(run: RunSpec) -> Iterator[Refusal]:
         yield from found(run, has)
 
 
-def _when(*cases: tuple[Any, str, str]) -> Iterator[Refusal]:
-    yield from ((key, sentence) for applies, key, sentence in cases if applies)
-
-
 def _data(run: RunSpec, has: Held) -> Iterator[Refusal]:
     held, stream, probs = has.number("val_size") > _TINY, bool(has("streaming")), has("interleave_probs")
     evaluates = bool(has("do_eval") or has("do_predict") or has("predict_with_generate"))
     evaluates = evaluates or has("eval_strategy") not in (None, False, "no")
     own, counts = has("eval_dataset"), len(names(probs))
     mixed = probs is not None and has("mix_strategy") != "concat"
-    yield from _when(
+    yield from refused_where(
         (
             has("do_train") and has("dataset") is None,
             "do_train",
@@ -88,7 +85,7 @@ def _stages(run: RunSpec, has: Held) -> Iterator[Refusal]:
                 yield key, f"{key} in stage {stage}: it belongs to sft"
     ppo = stage == "ppo"
     lora_reward = ppo and has("reward_model_type") == "lora"
-    yield from _when(
+    yield from refused_where(
         (
             stage == "sft" and has("do_predict") and not generates,
             "do_predict",
@@ -135,7 +132,7 @@ def _method(run: RunSpec, has: Held) -> Iterator[Refusal]:
     for key in ("ref_model_quantization_bit", "reward_model_quantization_bit"):
         if has(key) not in (None, 4, 8):
             yield key, f"{key} {has(key)}: only 4 and 8 are taken"
-    yield from _when(
+    yield from refused_where(
         (len(projected) > 1, projected[-1] if projected else "", f"{' and '.join(projected)}: one of them at a time"),
         (has("use_llama_pro") and kind == "full", "use_llama_pro", "use_llama_pro with finetuning_type full"),
         (
@@ -148,7 +145,7 @@ def _method(run: RunSpec, has: Held) -> Iterator[Refusal]:
 
 def _model(run: RunSpec, has: Held) -> Iterator[Refusal]:
     kind, adapters = has("finetuning_type"), names(has("adapter_name_or_path"))
-    yield from _when(
+    yield from refused_where(
         (has("model_name_or_path") is None, "model_name_or_path", "no model is named"),
         (adapters and kind != "lora", "adapter_name_or_path", f"adapter_name_or_path with finetuning_type {kind}"),
         (has("flash_attn") == "fa3", "flash_attn", "flash_attn fa3: it has no such attention yet"),
@@ -169,7 +166,7 @@ def _model(run: RunSpec, has: Held) -> Iterator[Refusal]:
     )
     if has("quantization_bit") is None:
         return
-    yield from _when(
+    yield from refused_where(
         (kind not in ("lora", "oft"), "quantization_bit", f"quantization_bit with finetuning_type {kind}"),
         (has("pissa_init"), "pissa_init", "pissa_init on a quantised base: scripts/pissa_init.py does it beforehand"),
         (has("resize_vocab"), "resize_vocab", "resize_vocab on a quantised base"),
@@ -197,7 +194,7 @@ def _spread(run: RunSpec, has: Held) -> Iterator[Refusal]:
     if several:
         yield from ((f"{key}_layerwise", f"{key}_layerwise on several cards") for key in layerwise)
     by_share = has("badam_mode") == "ratio"
-    yield from _when(
+    yield from refused_where(
         (several and has("use_badam") and by_share, "badam_mode", "badam_mode ratio on several cards"),
         (
             several and has("use_badam") and not by_share and not zero3,

@@ -7,11 +7,11 @@ from typing import Any
 from vramwise.rules.base import delete_key, set_key
 from vramwise.trainers.arguments import SPELLERS as COMMON
 from vramwise.trainers.arguments import WORDS as COMMON_WORDS
-from vramwise.trainers.arguments import spell_with
-from vramwise.trainers.arguments.spell import Speller, key_speller, put
+from vramwise.trainers.arguments.spell import key_speller, put
 from vramwise.trainers.base import Spelling
+from vramwise.trainers.llamafactory.keys import since
 from vramwise.trainers.llamafactory.resolve.sharding import inline_zero
-from vramwise.trainers.llamafactory.words import since
+from vramwise.trainers.spelling import Speller, spell_with
 from vramwise.types import Change, Edit, RunSpec
 
 _ATTENTION = {"sdpa": "sdpa", "eager": "disabled", "flash_attention_2": "fa2"}

@@ -9,6 +9,7 @@ from vramwise.rules.base import Rule
 from vramwise.rules.discovery import rules_below
 from vramwise.trainers.arguments import ARGUMENT_RULES, ArgumentsTrainer, Vocabulary, side_files
 from vramwise.trainers.base import DatasetBlock, SideFiles, Spelling
+from vramwise.trainers.signs import Sign
 from vramwise.types import Change, Document, RunSpec, Stack, Target
 
 if TYPE_CHECKING:
@@ -22,10 +23,18 @@ class LlamaFactory(ArgumentsTrainer):
     package = "llamafactory"
     title = "LLaMA-Factory"
     held_out_key = "val_size"
+    other_names = ("llama-factory", "llama_factory", "llmtuner", "LLaMA-Factory")  # in logs
+    own_setting = "cutoff_len"  # that logs print under this name for no other trainer
+
+    def other_files(self) -> Sequence[Sign]:
+        """Signs of files that are no training configs."""
+        from vramwise.trainers.llamafactory.recognise import OTHER_FILES
+
+        return OTHER_FILES
 
     def vocabulary(self, document: Document | None, stack: Stack) -> Vocabulary:
         """Its own keys and TrainingArguments'."""
-        from vramwise.trainers.llamafactory.words import vocabulary
+        from vramwise.trainers.llamafactory.keys import vocabulary
 
         return vocabulary(stack)
 
@@ -77,7 +86,7 @@ class LlamaFactory(ArgumentsTrainer):
 
     def releases(self) -> Mapping[str, Mapping[str, str]]:
         """Versions whose facts are known, with the versions they install with."""
-        from vramwise.trainers.llamafactory.words import releases
+        from vramwise.trainers.llamafactory.keys import releases
 
         return releases()
 

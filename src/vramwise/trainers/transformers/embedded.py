@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -24,7 +24,8 @@ class EmbeddedOn:
 
     def resolve(self, document: Document, target: Target, side_files: SideFiles) -> RunSpec:
         """The run as the embedded engine does it."""
-        return as_embedded(self._owner.resolve(document, target, side_files))
+        run = self._owner.resolve(document, target, side_files)
+        return as_embedded(run, run.added_variables if getattr(self._owner, "variables_in_file", False) else {})
 
     def spell(self, run: RunSpec, change: Change) -> Spelling | None:
         """In the file's own keys, but for what the engine would refuse."""
@@ -40,10 +41,11 @@ def embedded_on(owner: Trainer) -> Trainer:
     return cast(Trainer, EmbeddedOn(owner))
 
 
-def as_embedded(run: RunSpec) -> RunSpec:
+def as_embedded(run: RunSpec, in_file: Mapping[str, str]) -> RunSpec:
     """The same settings under transformers' plain Trainer, as far as it goes another way than the file's trainer.
 
-    What is trained keeps the types that the trainer gives it, and evaluations its schedule.
+    What is trained keeps the types that the trainer gives it, and evaluations its schedule. `in_file`: variables that
+    the file itself sets, which win over everything.
     """
     plain = as_plain_trainer(run)
     kept = ("quantised_base_prepared", "evaluates", "eval_batch_size", "eval_sequence_len", "eval_scheduled")
@@ -53,7 +55,6 @@ def as_embedded(run: RunSpec) -> RunSpec:
     if not run.kernels.loss_kernel.startswith("liger"):
         plain = plain.changed(loss_kernel="stock")
         origins["loss_kernel"] = Origin(kind="derived", why="transformers' own loss: full logits in fp32")
-    in_file = run.added_variables if run.trainer == "trl" else {}  # its `env:`, which wins over everything
     if in_file:
         settings, origins["allocator"] = settings_in_force(run.target, in_file, "the file's env")
         plain = plain.changed(added_variables=in_file, allocator=settings)

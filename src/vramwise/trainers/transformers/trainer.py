@@ -13,7 +13,6 @@ from vramwise.allocator.variables import prepared_variables, settings_in_force
 from vramwise.rules.base import Rule
 from vramwise.trainers.axolotl.trainer import Axolotl
 from vramwise.trainers.base import SideFiles, Spelling
-from vramwise.trainers.experts import expert_masks
 from vramwise.types import Change, Document, Origin, RunSpec, Target, neutral
 
 # Fields whose keys it does not take, and values of others.
@@ -82,7 +81,6 @@ def as_plain_trainer(run: RunSpec) -> RunSpec:
     """The same settings under transformers' plain Trainer."""
     added = prepared_variables(run.target)
     settings, origin = settings_in_force(run.target, added, "vramwise train")
-    masks, masks_why = expert_masks(run.target.stack)
     wide = run.precision.weights_dtype == "fp32"
     changed: dict[str, tuple[Any, str]] = {
         **{name: (neutral(name)[0], why) for name, why in _UNTOUCHED.items()},
@@ -91,7 +89,6 @@ def as_plain_trainer(run: RunSpec) -> RunSpec:
             _way(run),
             "a quantised base is read onto the card; any other into host memory, to be moved when ready",
         ),
-        "expert_masks": (masks, masks_why),
     }
     if run.adapter.lora_target_linear:
         changed["lora_target_modules"] = (("all-linear",), "PEFT's own word for all linear layers")

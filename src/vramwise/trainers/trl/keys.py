@@ -11,6 +11,7 @@ from vramwise.trainers.arguments import Vocabulary, training_arguments, versione
 from vramwise.trainers.arguments.unknown_keys import StrangeKey
 from vramwise.trainers.arguments.unknown_keys import strange_keys as unknown
 from vramwise.trainers.arguments.vocabulary import known_versions, strict_facts
+from vramwise.trainers.signs import words
 from vramwise.types import RunSpec, Stack
 
 _NOT_KINDS = frozenset({"source", "keys", "launch", "memory"})
@@ -50,20 +51,16 @@ GONE: Mapping[str, Gone] = {
 }
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
 # Keys that a project adds in dataclasses of its own, which its own script reads.
 PROJECTS: Mapping[str, frozenset[str]] = {
-    "alignment-handbook": _words(
+    "alignment-handbook": words(
         """
         dataset_mixer dataset_mixture dataset_splits dataset_configs text_column truncation_side chat_template
         auto_insert_empty_system_msg preprocessing_num_workers hub_model_revision base_model_revision
         model_code_revision tokenizer_name_or_path use_flash_attention_2
         """
     ),
-    "open-r1": _words(
+    "open-r1": words(
         """
         dataset_mixture benchmarks callbacks chat_template system_prompt hub_model_revision num_completions_to_print
         overwrite_hub_revision push_to_hub_revision wandb_entity wandb_project wandb_run_group
@@ -122,21 +119,12 @@ def launcher_keys(stack: Stack) -> frozenset[str]:
     return frozenset(facts(stack)["launch"])
 
 
-def own_words() -> frozenset[str]:
-    """Keys that TRL's own dataclasses have and TrainingArguments does not, of every kind and version that is known."""
-    return _own_words()
-
-
 @cache
-def _own_words() -> frozenset[str]:
+def own_words() -> frozenset[str]:
+    """Keys that TRL's own dataclasses have and TrainingArguments does not, of every kind."""
     newest = versioned_facts(known_versions(__file__)[-1], __file__)
     own = [newest["keys"], *(newest[name] for name in newest if name not in _NOT_KINDS)]
     return frozenset(key for one in own for key in one)
-
-
-def first_releases() -> tuple[str, ...]:
-    """The versions whose facts are here, the oldest first."""
-    return known_versions(__file__)
 
 
 def strange_keys(run: RunSpec, words: Vocabulary) -> Iterator[StrangeKey]:

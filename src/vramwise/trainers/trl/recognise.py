@@ -9,22 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from vramwise.trainers.signs import Sign, words
 from vramwise.trainers.trl.keys import ALL_PROJECT_KEYS, COMMAND_KEYS, own_words
 
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
 # How long, how fast, in which batches: a file without one of them trains nothing.
-TRAINING = _words(
+TRAINING = words(
     """
     per_device_train_batch_size gradient_accumulation_steps learning_rate num_train_epochs max_steps
     gradient_checkpointing lr_scheduler_type optim packing use_peft output_dir
     """
 )
 # Words of TRL's command and configs that hardly anybody else writes.
-OWN = _words(
+OWN = words(
     """
     dataset_name dataset_train_split dataset_test_split dataset_mixture dataset_mixer use_peft lora_task_type
     use_bnb_nested_quant completion_only_loss assistant_only_loss packing_strategy reward_funcs model_init_kwargs
@@ -33,7 +29,7 @@ OWN = _words(
     """
 )
 # Another tool's: LLaMA-Factory, accelerate, DeepSpeed, ms-swift, filters of datasets.
-FOREIGN = _words(
+FOREIGN = words(
     """
     stage finetuning_type template cutoff_len dataset_dir neat_packing quantization_bit export_dir infer_backend
     vllm_enforce_eager api_host do_sample compute_environment distributed_type machine_rank zero_optimization
@@ -64,3 +60,22 @@ def _nested(values: Mapping[Any, Any]) -> bool:
 def might_be(keys: frozenset[str]) -> bool:
     """Whether a text that cannot be read may be meant as one."""
     return _MODEL in keys and not keys & FOREIGN and bool(keys & TRAINING) and bool(keys & OWN)
+
+
+# Too few words to tell TRL's from transformers'.
+OTHER_FILES = (
+    Sign(
+        kind="trl",
+        what="a file with some arguments of TRL or transformers, too few to tell whose it is",
+        any_of=words(
+            "dataset_name dataset_mixer dataset_mixture dataset_config per_device_train_batch_size use_peft max_length "
+            "num_train_epochs torch_dtype dtype"
+        ),
+        all_of=words(_MODEL),
+    ),
+    Sign(
+        kind="trl",
+        what="a file with some arguments of TRL or transformers, too few to tell whose it is",
+        any_of=words("per_device_train_batch_size per_device_eval_batch_size"),
+    ),
+)

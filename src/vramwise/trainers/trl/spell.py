@@ -8,9 +8,9 @@ from vramwise.allocator.variables import EXPANDABLE, allocator_variable
 from vramwise.rules.base import delete_key, insert_key, set_key
 from vramwise.trainers.arguments import SPELLERS as COMMON
 from vramwise.trainers.arguments import WORDS as COMMON_WORDS
-from vramwise.trainers.arguments import spell_with
-from vramwise.trainers.arguments.spell import Speller, put
+from vramwise.trainers.arguments.spell import put
 from vramwise.trainers.base import Spelling
+from vramwise.trainers.spelling import Speller, spell_with
 from vramwise.trainers.trl.resolve.allocator import SHIPPED
 from vramwise.types import Change, Edit, RunSpec
 

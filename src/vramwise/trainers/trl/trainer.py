@@ -11,6 +11,7 @@ from vramwise.rules.discovery import rules_below
 from vramwise.trainers.arguments import ARGUMENT_RULES, ArgumentsTrainer, Vocabulary, side_files
 from vramwise.trainers.arguments.unknown_keys import StrangeKey
 from vramwise.trainers.base import DatasetBlock, SideFiles, Spelling
+from vramwise.trainers.signs import Sign
 from vramwise.types import Change, Document, RunSpec, Severity, Stack, Target
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class Trl(ArgumentsTrainer):
     package = "trl"
     title = "TRL"
     held_out_key = "test_split_size"
+    variables_in_file = True  # under `env:`
 
     def __init__(self, kind: str | None = None) -> None:
         self._kind = kind  # of training, where somebody says it; else the file is asked
@@ -55,6 +57,12 @@ class Trl(ArgumentsTrainer):
         from vramwise.trainers.trl.recognise import might_be
 
         return might_be(keys)
+
+    def other_files(self) -> Sequence[Sign]:
+        """Signs of files that are no training configs."""
+        from vramwise.trainers.trl.recognise import OTHER_FILES
+
+        return OTHER_FILES
 
     def vocabulary(self, document: Document | None, stack: Stack) -> Vocabulary:
         """The keys of the file's kind of training; without a file those of all kinds."""

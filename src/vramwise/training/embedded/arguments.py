@@ -45,14 +45,14 @@ WITHOUT_EFFECT = words_of(
     save_safetensors length_column_name ddp_backend
     """
 )
-_OPTIMIZERS = words_of(
+OPTIMIZERS = words_of(
     """
     adamw_torch adamw_torch_fused adafactor sgd adagrad rmsprop adamw_bnb_8bit adamw_8bit paged_adamw_32bit
     paged_adamw_8bit lion_8bit lion_32bit paged_lion_8bit paged_lion_32bit ademamix ademamix_8bit paged_ademamix_32bit
     paged_ademamix_8bit rmsprop_bnb rmsprop_bnb_8bit rmsprop_bnb_32bit
     """
 )
-_ATTENTION = ("sdpa", "eager", "flash_attention_2", "flash_attention_3", "flex_attention")
+ATTENTION = ("sdpa", "eager", "flash_attention_2", "flash_attention_3", "flex_attention")
 # A check of a value: which key, whether it stands against the engine, and why.
 Check = tuple[str, bool, str]
 
@@ -67,13 +67,13 @@ def unhonoured(run: RunSpec, words: Vocabulary, own: frozenset[str]) -> Iterator
     """Keys that are neither honoured nor off: null, empty, or what the trainer does anyway. `own`: its own honoured."""
     known = PASSED_ON | DECIDED | WITHOUT_EFFECT | own
     for key, value in run.config.document.values.items():
-        if key in known or _off(words, str(key), value):
+        if key in known or is_off(value, words.default(str(key))):
             continue
         yield refusal(run.config, str(key), f"{key} is not honoured by the embedded engine")
 
 
-def _off(words: Vocabulary, key: str, value: Any) -> bool:
-    default = words.default(key)
+def is_off(value: Any, default: Any) -> bool:
+    """Written, but without consequence: null, empty, or what the trainer does anyway."""
     if value is None or value in ("", [], {}) or (default is not None and value == default):
         return True
     return value is False and default is not True
@@ -92,14 +92,14 @@ def value_checks(run: RunSpec) -> list[Check]:
     return [
         (
             _key(run, "optimizer"),
-            run.optimizer.name not in _OPTIMIZERS,
+            run.optimizer.name not in OPTIMIZERS,
             f"optimizer {run.optimizer.name} is not honoured",
         ),
         ("lr_scheduler_type", schedule == "greedy", f"lr_scheduler_type {schedule} is not honoured"),
         (
             _key(run, "attn_implementation"),
-            run.kernels.attn_implementation not in _ATTENTION,
-            f"attention {run.kernels.attn_implementation} is not one of {', '.join(_ATTENTION)}",
+            run.kernels.attn_implementation not in ATTENTION,
+            f"attention {run.kernels.attn_implementation} is not one of {', '.join(ATTENTION)}",
         ),
         ("fp8", run.precision.compute == "fp8", "fp8 is not honoured"),
         (

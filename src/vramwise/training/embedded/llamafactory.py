@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from vramwise.bundled import bundled_json
 from vramwise.errors import ConfigError, VramwiseError
-from vramwise.facts.bundled import bundled_json
+from vramwise.trainers.llamafactory.keys import vocabulary
 from vramwise.trainers.llamafactory.resolve.adapter import names
-from vramwise.trainers.llamafactory.words import vocabulary
 from vramwise.training.embedded.arguments import Check, against, engine_values, unhonoured, value_checks, words_of
 from vramwise.training.embedded.dataset_info import INFO, blocks_of, dataset_problems
 from vramwise.types import RunSpec

@@ -6,7 +6,7 @@ Data only. Where readings come from is `backend`'s business, what they mean `wat
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
 # Measured phases are coarser than predicted ones: a callback sees the end of "train" (data, forward, backward, clip),
@@ -49,12 +49,6 @@ class Sample:
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Sample:
         """The inverse of `to_json`; keys it does not know are left aside."""
-        reading = Reading(
-            allocated_bytes=int(record["allocated_bytes"]),
-            reserved_bytes=int(record["reserved_bytes"]),
-            peak_allocated_bytes=int(record["peak_allocated_bytes"]),
-            peak_reserved_bytes=int(record["peak_reserved_bytes"]),
-            retries=int(record["retries"]),
-            device_free_bytes=record.get("device_free_bytes"),
-        )
+        counted = {one.name: int(record[one.name]) for one in fields(Reading) if one.name != "device_free_bytes"}
+        reading = Reading(**counted, device_free_bytes=record.get("device_free_bytes"))
         return cls(step=int(record["step"]), phase=record["phase"], reading=reading, width=record.get("width"))

@@ -15,18 +15,14 @@ from vramwise.training.plan import Decision, TrainPlan
 
 EMBEDDED = "transformers"
 ASKED = "asked for"
-_ATTEMPTS: Mapping[str, Callable[[TrainPlan, str, Mapping[str, str]], list[str]]] = {
+# What gives the command of one attempt.
+ATTEMPTS: Mapping[str, Callable[[TrainPlan, str, Mapping[str, str]], list[str]]] = {
     EMBEDDED: worker_command,
     "axolotl": axolotl_attempt,
     "trl": trl_attempt,
     "llamafactory": llamafactory_attempt,
 }
-ENGINES = tuple(_ATTEMPTS)
-
-
-def attempt_command(engine: str) -> Callable[[TrainPlan, str, Mapping[str, str]], list[str]]:
-    """What gives the command of one attempt."""
-    return _ATTEMPTS[engine]
+ENGINES = tuple(ATTEMPTS)
 
 
 def choose_engine(path: str, owner: Trainer, asked: str | None, *, random_weights: bool) -> Decision:
@@ -36,7 +32,7 @@ def choose_engine(path: str, owner: Trainer, asked: str | None, *, random_weight
         return _engine(asked, ASKED)
     if random_weights:
         return _engine(EMBEDDED, "--random-weights is the embedded engine's alone")
-    if owner.name not in _ATTEMPTS:
+    if owner.name not in ATTEMPTS:
         return _engine(EMBEDDED, f"the file is for {owner.title}, which has no command of its own")
     if owner.name == EMBEDDED or find_command(owner.name) is None:
         return _engine(EMBEDDED, f"{owner.title}, which the file is for, is not installed here")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from vramwise.errors import VramwiseError
-from vramwise.training.parent.engines import attempt_command
+from vramwise.training.parent.engines import ATTEMPTS
 from vramwise.training.parent.expected import memory_of, of_plan, predict_plan, predicted_decision
 from vramwise.training.parent.prepare import Prepared, TrainOptions, prepare
 from vramwise.training.parent.remedies import in_words, remedies
@@ -44,7 +44,7 @@ def train(path: str, options: TrainOptions | None = None, *, say: Say | None = N
         advise=lambda plan: advice(prepared, plan, options),
         predict=lambda plan: prediction_of_restart(prepared, plan),
         fits=lambda failed, candidate, facts: would_fit(prepared, failed, candidate, facts),
-        command=attempt_command(prepared.plan.engine),
+        command=ATTEMPTS[prepared.plan.engine],
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,30 +56,22 @@ def supervise(
         return _Supervisor(plan, say, advise, predict, fits, command, env, () if lock is None else (lock,)).run()
 
 
+@dataclass
 class _Supervisor:
-    def __init__(
-        self,
-        plan: TrainPlan,
-        say: Callable[[str], None],
-        advise: Callable[[TrainPlan], Sequence[str]] | None,
-        predict: Callable[[TrainPlan], PredictedMemory | None] | None,
-        fits: FitsAfter | None,
-        command: Command,
-        env: Mapping[str, str],
-        keep_open: Sequence[int],
-    ) -> None:
-        self._plan = plan
-        self._say = say
-        self._advise = advise
-        self._predict = predict
-        self._fits = fits
-        self._command = command
-        self._env = env
-        self._keep_open = keep_open
-        self._journal = Journal(plan.output_dir)
-        self._signals = Signals(Path(plan.output_dir) / PIDS, say)
-        self._started_ns = 0
-        self._out_of_memory = False
+    _plan: TrainPlan
+    _say: Callable[[str], None]
+    _advise: Callable[[TrainPlan], Sequence[str]] | None
+    _predict: Callable[[TrainPlan], PredictedMemory | None] | None
+    _fits: FitsAfter | None
+    _command: Command
+    _env: Mapping[str, str]
+    _keep_open: Sequence[int]
+    _started_ns: int = 0
+    _out_of_memory: bool = False
+
+    def __post_init__(self) -> None:
+        self._journal = Journal(self._plan.output_dir)
+        self._signals = Signals(Path(self._plan.output_dir) / PIDS, self._say)
 
     def run(self) -> int:
         """Attempt after attempt."""
@@ -107,7 +99,11 @@ class _Supervisor:
             return None
         for line in oom.describe(facts):
             self._say(line)
-        recovery = _recovery(self._plan, facts, self._checkpoint(), self._fits) if self._plan.recover else None
+        recovery = (
+            _recovery(self._plan, facts, last_of_this_run(self._plan, self._started_ns), self._fits)
+            if self._plan.recover
+            else None
+        )
         kept = {key: facts.get(key) for key in ("phase", "step", "requested_bytes", "allocated_bytes", "snapshot")}
         self._journal.note(
             "out-of-memory",
@@ -122,10 +118,6 @@ class _Supervisor:
             self._say(f"trying again: {recovery.message}")
         return recovery
 
-    def _checkpoint(self) -> str | None:
-        """The last complete checkpoint of this run; older ones in the folder belong to another."""
-        return last_of_this_run(self._plan, self._started_ns)
-
     def _note_end(self, code: int) -> None:
         try:
             self._journal.note("end", attempt=self._plan.attempt, exit_code=code)
@@ -135,7 +127,7 @@ class _Supervisor:
     def _say_end(self, code: int) -> None:
         if code == 0:
             return
-        checkpoint = self._checkpoint()
+        checkpoint = last_of_this_run(self._plan, self._started_ns)
         if checkpoint is not None:
             self._say(f"ended with code {code}; {checkpoint} is complete: go on from it with --resume")
         else:

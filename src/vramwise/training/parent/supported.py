@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from vramwise.errors import ConfigError
-from vramwise.trainers.axolotl.schema import Schema, schema_of
+from vramwise.trainers.axolotl.schema import schema_of
+from vramwise.training.embedded.arguments import ATTENTION, OPTIMIZERS, Check, against, is_off, refusal, words_of
 from vramwise.training.sources import source_problems
 from vramwise.types import Config, RunSpec
 
@@ -20,11 +21,7 @@ _LIGER = "LigerPlugin"
 _GUARD = "MemoryGuardPlugin"
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-HONOURED = _words(
+HONOURED = words_of(
     """
     base_model revision_of_model trust_remote_code tokenizer_config overrides_of_model_config special_tokens tokens
     chat_template chat_template_jinja default_system_message
@@ -57,7 +54,7 @@ HONOURED = _words(
 )
 
 # Nothing in the result depends on these: caches, parallel tokenizing, hints that only Axolotl needs, serving.
-WITHOUT_EFFECT = _words(
+WITHOUT_EFFECT = words_of(
     """
     dataset_prepared_path dataset_num_proc dataset_processes dataset_keep_in_memory preprocess_iterable strict
     is_llama_derived_model is_mistral_derived_model is_falcon_derived_model is_qwen_derived_model
@@ -69,40 +66,38 @@ WITHOUT_EFFECT = _words(
     """
 )
 
-DATASET_KEYS = _words(
+DATASET_KEYS = words_of(
     """
     path name split revision data_files ds_type type field field_messages message_field_role message_field_content
     message_property_mappings roles roles_to_train train_on_eos chat_template chat_template_jinja
     """
 )
-FSDP_KEYS = _words(
+FSDP_KEYS = words_of(
     """
     offload_params auto_wrap_policy transformer_layer_cls_to_wrap min_num_params cpu_ram_efficient_loading
     state_dict_type reshard_after_forward activation_checkpointing fsdp_version version
     """
 )
 DATASET_TYPES = ("alpaca", "completion", "chat_template", "messages", "input_output")
-_OPTIMIZERS = _words(
-    """
-    adamw_torch adamw_torch_fused adafactor sgd adagrad rmsprop adamw_bnb_8bit adamw_8bit paged_adamw_32bit
-    paged_adamw_8bit lion_8bit lion_32bit paged_lion_8bit paged_lion_32bit ademamix ademamix_8bit paged_ademamix_32bit
-    paged_ademamix_8bit rmsprop_bnb rmsprop_bnb_8bit rmsprop_bnb_32bit
-    """
-)
 _TORCH_OPTIMIZERS = frozenset({"adamw_torch", "adamw_torch_fused", "adafactor", "sgd", "adagrad", "rmsprop"})
-_SCHEDULES = _words(
+_SCHEDULES = words_of(
     """
     linear cosine cosine_with_restarts polynomial constant constant_with_warmup inverse_sqrt cosine_with_min_lr
     warmup_stable_decay
     """
 )
-_ATTENTION = ("sdpa", "eager", "flash_attention_2", "flash_attention_3", "flex_attention")
 
 
 def unsupported(run: RunSpec) -> list[ConfigError]:
     """What the transformers engine cannot honour in this config, in the file's order."""
     config = run.config
-    found = [*_keys(run), *_values(run), *_dataset_blocks(config), *_fsdp_block(config), *_plugins(config)]
+    found = [
+        *_keys(run),
+        *against(run, _value_checks(run)),
+        *_dataset_blocks(config),
+        *_fsdp_block(config),
+        *_plugins(config),
+    ]
     return sorted(found, key=lambda error: (error.line or 0, error.message))
 
 
@@ -111,32 +106,12 @@ def _keys(run: RunSpec) -> Iterator[ConfigError]:
     other_names = schema.aliases()
     for key, value in config.document.values.items():
         name = other_names.get(key, key)
-        if name in HONOURED or name in WITHOUT_EFFECT or _off(schema, name, value):
+        if name in HONOURED or name in WITHOUT_EFFECT or is_off(value, schema.defaults().get(name)):
             continue
-        yield _refusal(config, key, f"{key} is not supported by the transformers engine")
+        yield refusal(config, key, f"{key} is not supported by the transformers engine")
 
 
-def _off(schema: Schema, key: str, value: Any) -> bool:
-    """Written, but without consequence: null, empty, or what the trainer does anyway."""
-    default = schema.defaults().get(key)
-    if value is None or value in ("", [], {}) or (default is not None and value == default):
-        return True
-    return value is False and default is not True
-
-
-def _refusal(config: Config, key: str, message: str) -> ConfigError:
-    place = config.place(key)
-    return ConfigError(message, line=place.line if place else None, column=place.column if place else None)
-
-
-def _values(run: RunSpec) -> Iterator[ConfigError]:
-    config = run.config
-    for key, applies, message in _value_checks(run):
-        if applies:
-            yield _refusal(config, key, message)
-
-
-def _value_checks(run: RunSpec) -> list[tuple[str, bool, str]]:
+def _value_checks(run: RunSpec) -> list[Check]:
     get: Callable[..., Any] = run.config.get
     schedule = get("lr_scheduler", "cosine")
     model_class = str(get("type_of_model") or get("model_type") or "AutoModelForCausalLM")
@@ -147,12 +122,12 @@ def _value_checks(run: RunSpec) -> list[tuple[str, bool, str]]:
             run.adapter.kind not in (None, "lora", "qlora"),
             f"adapter {run.adapter.kind} is neither lora nor qlora",
         ),
-        ("optimizer", run.optimizer.name not in _OPTIMIZERS, f"optimizer {run.optimizer.name} is not supported"),
+        ("optimizer", run.optimizer.name not in OPTIMIZERS, f"optimizer {run.optimizer.name} is not supported"),
         ("lr_scheduler", schedule not in _SCHEDULES, f"lr_scheduler {schedule} is not one of transformers' own"),
         (
             "attn_implementation",
-            run.kernels.attn_implementation not in _ATTENTION,
-            f"attention {run.kernels.attn_implementation} is not one of {', '.join(_ATTENTION)}",
+            run.kernels.attn_implementation not in ATTENTION,
+            f"attention {run.kernels.attn_implementation} is not one of {', '.join(ATTENTION)}",
         ),
         (
             "gradient_checkpointing",
@@ -213,14 +188,14 @@ def _fsdp_block(config: Config) -> Iterator[ConfigError]:
     for key, value in config.get("fsdp_config", {}).items():
         full = key == "final_state_dict_type" and value == "FULL_STATE_DICT"
         if key not in FSDP_KEYS and value not in (None, False, "") and not full:
-            yield _refusal(config, f"fsdp_config.{key}", f"fsdp_config.{key}: {value} is not supported")
+            yield refusal(config, f"fsdp_config.{key}", f"fsdp_config.{key}: {value} is not supported")
 
 
 def _dataset_blocks(config: Config) -> Iterator[ConfigError]:
     for name in ("datasets", "test_datasets"):
         for index, block in enumerate(config.get(name, ())):
             for key, message in (*_dataset_problems(block), *_source_problems(block, config)):
-                yield _refusal(config, f"{name}.{index}.{key}" if key else f"{name}.{index}", message)
+                yield refusal(config, f"{name}.{index}.{key}" if key else f"{name}.{index}", message)
 
 
 def _source_problems(block: Any, config: Config) -> Iterator[tuple[str, str]]:
@@ -249,12 +224,10 @@ def _plugins(config: Config) -> Iterator[ConfigError]:
     liger = any(str(plugin).endswith(_LIGER) for plugin in config.get("plugins", ()))
     for key in sorted(HONOURED):
         if key.startswith("liger_") and config.document.values.get(key) and not liger:
-            yield _refusal(
-                config, key, f"{key} without axolotl.integrations.liger.LigerPlugin in plugins has no effect"
-            )
+            yield refusal(config, key, f"{key} without axolotl.integrations.liger.LigerPlugin in plugins has no effect")
     for plugin in config.get("plugins", ()):
         if not str(plugin).endswith((_LIGER, _GUARD)):
-            yield _refusal(config, "plugins", f"plugin {plugin} is not supported by the transformers engine")
+            yield refusal(config, "plugins", f"plugin {plugin} is not supported by the transformers engine")
 
 
 def needed_modules(run: RunSpec) -> list[str]:

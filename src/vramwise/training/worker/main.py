@@ -113,7 +113,7 @@ def _quiet() -> None:
 def _guard(plan: TrainPlan, run: RunSpec, trainer: Any) -> list[Any]:
     if not plan.guard.enabled:
         return []
-    from vramwise.integrations.transformers import MemoryGuard
+    from vramwise.integrations.transformers import MemoryGuard  # late: it imports transformers
 
     plan = replace(plan, predicted=_expected(plan, run, trainer))
 

@@ -8,6 +8,8 @@ from typing import Literal
 # Where transformers zeroes rows that are routed to no expert of this rank: nowhere, before the first product and after
 # the last, or after each product too.
 ExpertMasks = Literal["none", "ends", "products"]
+# When Liger's fused loss works on one chunk of logits in place: never, where no operand needs a cast, or always.
+ChunksInPlace = Literal["never", "uncast", "always"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +26,12 @@ class Kernels:
     loss_chunks: int  # slices of the logits that the chunked loss takes one at a time
     liger: tuple[str, ...]  # Liger kernels in use besides the loss: rope, rms_norm, glu_activation…
     liger_before_build: bool  # Liger replaces classes before the model is built: no module keeps its own
+    liger_chunks_in_place: ChunksInPlace
     expert_masks: ExpertMasks
+    mixer_kernels: tuple[str, ...]  # mixers whose fused kernels are installed: "state space", "delta rule"
+    flash_installed: bool  # FlashAttention is known to be installed
+    flash_needs_sinks: bool  # flash attention stops in models without attention sinks
+    samples_told: bool  # collators say where the samples of a packed row begin; if not, every layer asks the card
     torch_compile: bool
 
 
@@ -36,7 +43,12 @@ NEUTRAL = Kernels(
     loss_chunks=8,
     liger=(),
     liger_before_build=False,
+    liger_chunks_in_place="never",
     expert_masks="products",
+    mixer_kernels=(),
+    flash_installed=False,
+    flash_needs_sinks=False,
+    samples_told=False,
     torch_compile=False,
 )
 NEUTRAL_WHY = "transformers' own kernels"

@@ -20,7 +20,11 @@ class ZeroSettings:
     reuse_distance: int = 1_000_000_000  # ZeRO 3 keeps weights that are used again within so many
     sub_group: int = 1_000_000_000  # ZeRO 3 steps so many at a time
     wide_sums: bool = False  # gradients accumulate in fp32
-    release: tuple[int, ...] = ()  # of DeepSpeed; empty: the newest that is known
+    release: tuple[int, ...] = ()  # of DeepSpeed; empty: the newest that is known, of which these are
+    checks_sums: bool = True  # stages 1 and 2 look through sums of gradients for what is no number, in bf16 too
+    checks_by_copies: bool = False  # looking through gradients takes copies of them
+    leaves_adapters: bool = True  # ZeRO 3 casts nothing where weights were cut as they were loaded: fp32 adapters stay
+    holds_recomputed: bool = True  # frozen weights that checkpointing gathers anew stay until all of backward is done
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

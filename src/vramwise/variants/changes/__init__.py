@@ -4,91 +4,42 @@ In RunSpec's words: a trainer spells a change in its own keys. Whether a change 
 (`attempt`), never decided here. Words that are no field of RunSpec stand in `SETTINGS`.
 """
 
-from __future__ import annotations
-
-from vramwise.variants.changes.activations import (
-    checkpoint_activations,
-    legacy_offloading,
-    nonreentrant_checkpointing,
-    pad_rows,
-    reentrant_checkpointing,
-    shorten_rows,
-    turn_checkpointing_on,
-)
-from vramwise.variants.changes.base import SETTINGS, Builder, change
-from vramwise.variants.changes.batches import (
-    equal_eval_batch,
-    halve_micro_batch,
-    no_automatic_batch,
-    one_row,
-    sizes_below,
-    smaller_micro_batches,
-    smaller_sizes,
-)
-from vramwise.variants.changes.dtypes import (
-    let_card_choose,
-    load_in_bf16,
-    pad_for_fp8,
-    train_in_bf16,
-    train_without_bf16,
-)
-from vramwise.variants.changes.fused import fuse_loss
-from vramwise.variants.changes.kernels import (
-    compile_model,
-    empty_cache_at_eval,
-    expandable_segments,
-    flash_attention,
-    fused_attention,
-    plain_attention,
-    separate_samples,
-)
-from vramwise.variants.changes.methods import quantize_base
-from vramwise.variants.changes.spread import exchange_each_step, fewer_workers, second_fsdp, shard_checkpoints
-from vramwise.variants.changes.weights import (
-    eight_bit_optimizer,
-    fused_adamw,
-    handled_optimizer,
-    unpaged_optimizer,
-)
-
-__all__ = [
-    "SETTINGS",
-    "Builder",
-    "change",
-    "checkpoint_activations",
-    "compile_model",
-    "eight_bit_optimizer",
-    "empty_cache_at_eval",
-    "equal_eval_batch",
-    "exchange_each_step",
-    "expandable_segments",
-    "fewer_workers",
-    "flash_attention",
-    "fuse_loss",
-    "fused_adamw",
-    "fused_attention",
-    "halve_micro_batch",
-    "handled_optimizer",
-    "legacy_offloading",
-    "let_card_choose",
-    "load_in_bf16",
-    "no_automatic_batch",
-    "nonreentrant_checkpointing",
-    "one_row",
-    "pad_for_fp8",
-    "pad_rows",
-    "plain_attention",
-    "quantize_base",
-    "reentrant_checkpointing",
-    "second_fsdp",
-    "separate_samples",
-    "shard_checkpoints",
-    "shorten_rows",
-    "sizes_below",
-    "smaller_micro_batches",
-    "smaller_sizes",
-    "train_in_bf16",
-    "train_without_bf16",
-    "turn_checkpointing_on",
-    "unpaged_optimizer",
-]
+from vramwise.variants.changes.activations import checkpoint_activations as checkpoint_activations
+from vramwise.variants.changes.activations import legacy_offloading as legacy_offloading
+from vramwise.variants.changes.activations import nonreentrant_checkpointing as nonreentrant_checkpointing
+from vramwise.variants.changes.activations import pad_rows as pad_rows
+from vramwise.variants.changes.activations import reentrant_checkpointing as reentrant_checkpointing
+from vramwise.variants.changes.activations import shorten_rows as shorten_rows
+from vramwise.variants.changes.activations import turn_checkpointing_on as turn_checkpointing_on
+from vramwise.variants.changes.base import SETTINGS as SETTINGS
+from vramwise.variants.changes.base import Builder as Builder
+from vramwise.variants.changes.base import change as change
+from vramwise.variants.changes.batches import equal_eval_batch as equal_eval_batch
+from vramwise.variants.changes.batches import halve_micro_batch as halve_micro_batch
+from vramwise.variants.changes.batches import no_automatic_batch as no_automatic_batch
+from vramwise.variants.changes.batches import one_row as one_row
+from vramwise.variants.changes.batches import sizes_below as sizes_below
+from vramwise.variants.changes.batches import smaller_micro_batches as smaller_micro_batches
+from vramwise.variants.changes.batches import smaller_sizes as smaller_sizes
+from vramwise.variants.changes.dtypes import let_card_choose as let_card_choose
+from vramwise.variants.changes.dtypes import load_in_bf16 as load_in_bf16
+from vramwise.variants.changes.dtypes import pad_for_fp8 as pad_for_fp8
+from vramwise.variants.changes.dtypes import train_in_bf16 as train_in_bf16
+from vramwise.variants.changes.dtypes import train_without_bf16 as train_without_bf16
+from vramwise.variants.changes.fused import fuse_loss as fuse_loss
+from vramwise.variants.changes.kernels import compile_model as compile_model
+from vramwise.variants.changes.kernels import empty_cache_at_eval as empty_cache_at_eval
+from vramwise.variants.changes.kernels import expandable_segments as expandable_segments
+from vramwise.variants.changes.kernels import flash_attention as flash_attention
+from vramwise.variants.changes.kernels import fused_attention as fused_attention
+from vramwise.variants.changes.kernels import plain_attention as plain_attention
+from vramwise.variants.changes.kernels import separate_samples as separate_samples
+from vramwise.variants.changes.methods import quantize_base as quantize_base
+from vramwise.variants.changes.spread import exchange_each_step as exchange_each_step
+from vramwise.variants.changes.spread import fewer_workers as fewer_workers
+from vramwise.variants.changes.spread import second_fsdp as second_fsdp
+from vramwise.variants.changes.spread import shard_checkpoints as shard_checkpoints
+from vramwise.variants.changes.weights import eight_bit_optimizer as eight_bit_optimizer
+from vramwise.variants.changes.weights import fused_adamw as fused_adamw
+from vramwise.variants.changes.weights import handled_optimizer as handled_optimizer
+from vramwise.variants.changes.weights import unpaged_optimizer as unpaged_optimizer

@@ -6,33 +6,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from vramwise.types import Change, RunSpec
-from vramwise.variants.changes.base import Kind, change
+from vramwise.variants.changes.base import kind
 
 _SHORTEST = 1024
 
-_RECOMPUTED = "backward recomputes what forward computed, from the same inputs; about a quarter slower"
-_OFFLOADED = "what is kept for backward waits in host memory and comes back bit for bit"
-CHECKPOINT = Kind("checkpoint-activations", "same", "Recompute activations: gradient checkpointing", _RECOMPUTED)
-KEEP = Kind(
-    "keep-activations",
-    "same",
-    "Keep activations: no gradient checkpointing",
-    "what forward computed is kept instead of computed again from the same inputs",
-)
-STREAM = Kind("offload-activations", "same", "Checkpoint, and offload activations to host memory", _OFFLOADED)
-HIDDEN_STATES = Kind("offload-layer-inputs", "same", "Checkpoint, and offload the layers' inputs alone", _OFFLOADED)
-PAD = Kind(
-    "pad-rows",
-    "same",
-    "Pad every batch to the full length",
-    "pad tokens count neither in attention nor in the loss",
-)
-UNPAD = Kind(
-    "trim-rows",
-    "same",
-    "Pad each batch to its own longest row alone",
-    "pad tokens count neither in attention nor in the loss; without them there is less to compute",
-)
+CHECKPOINT = kind("checkpoint-activations")
+KEEP = kind("keep-activations")
+STREAM = kind("offload-activations")
+HIDDEN_STATES = kind("offload-layer-inputs")
+PAD = kind("pad-rows")
+UNPAD = kind("trim-rows")
 _STATES = {
     (False, "off"): KEEP,
     (True, "off"): CHECKPOINT,
@@ -59,14 +42,14 @@ def checkpointing_states(run: RunSpec) -> Iterator[Change]:
     """Recomputing and offloading: every combination but the present one."""
     if not _can_checkpoint(run) or (run.savings.recompute and not run.savings.gradient_checkpointing):
         return  # the sharding itself recomputes, whatever is asked for here
-    for (checkpointing, offloading), kind in _STATES.items():
+    for (checkpointing, offloading), state in _STATES.items():
         fields: dict[str, Any] = {}
         if offloading != run.savings.activation_offloading:
             fields["activation_offloading"] = offloading
         if checkpointing != run.savings.gradient_checkpointing:
             fields["gradient_checkpointing"] = checkpointing
         if fields and (offloading == "off" or _can_offload(run)):
-            yield kind.to(**fields)
+            yield state.to(**fields)
 
 
 def _can_checkpoint(run: RunSpec) -> bool:
@@ -107,37 +90,24 @@ def shorten_rows(run: RunSpec) -> Change | None:
     if run.shapes.sequence_len < _SHORTEST:
         return None
     half = run.shapes.sequence_len // 2
-    return change(
-        "shorten-rows",
-        "changes",
-        f"Rows of {half} tokens instead of {run.shapes.sequence_len} (drops or cuts long samples)",
-        "samples above the new length are dropped or cut",
-        sequence_len=half,
-    )
+    title = f"Rows of {half} tokens instead of {run.shapes.sequence_len} (drops or cuts long samples)"
+    return kind("shorten-rows").to(title, sequence_len=half)
 
 
 def reentrant_checkpointing(run: RunSpec) -> Change | None:
     """Reentrant checkpointing recomputes as forward did, and compares nothing."""
-    return None if run.savings.checkpointing_reentrant else _reentrant(True, "Use reentrant checkpointing")
+    if run.savings.checkpointing_reentrant:
+        return None
+    return kind("reentrant-checkpointing").to(checkpointing_reentrant=True)
 
 
 def nonreentrant_checkpointing(run: RunSpec) -> Change | None:
     """The form that trains partly frozen models and works with RL's trainers."""
-    return _reentrant(False, "Use non-reentrant checkpointing") if run.savings.checkpointing_reentrant else None
-
-
-def _reentrant(value: bool, title: str) -> Change:
-    name = "reentrant-checkpointing" if value else "nonreentrant-checkpointing"
-    why = "the same activations, recomputed from the same inputs by another path of autograd"
-    return change(name, "same", title, why, checkpointing_reentrant=value)
+    if not run.savings.checkpointing_reentrant:
+        return None
+    return kind("nonreentrant-checkpointing").to(checkpointing_reentrant=False)
 
 
 def legacy_offloading(run: RunSpec) -> Change | None:
     """The older offloading has no tracker."""
-    return change(
-        "legacy-offloading",
-        "changes",
-        "Offload activations the older way",
-        "another implementation of the same offloading",
-        activation_offloading="legacy",
-    )
+    return kind("legacy-offloading").to(activation_offloading="legacy")

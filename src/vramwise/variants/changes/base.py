@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
+from vramwise.bundled import bundled_json
 from vramwise.types import Change, RunSpec
 
 Builder = Callable[[RunSpec], Change | None]
@@ -36,5 +38,15 @@ class Kind:
 
 
 def change(name: str, effect: Effect, title: str, why: str, **fields: Any) -> Change:
-    """One change that no search makes: a remedy for one fault."""
+    """One change that only one trainer has."""
     return Change(id=name, title=title, effect=effect, why=why, fields=fields)
+
+
+@cache
+def _kinds() -> dict[str, Kind]:
+    return {name: Kind(name, **row) for name, row in bundled_json("kinds.json", __file__).items()}
+
+
+def kind(name: str) -> Kind:
+    """A sort of change by its id, as `kinds.json` describes it."""
+    return _kinds()[name]

@@ -7,23 +7,14 @@ from functools import lru_cache
 from typing import Any
 
 from vramwise.types import Change, RunSpec
-from vramwise.variants.changes.base import Kind, change
+from vramwise.variants.changes.base import kind
 
 # No card takes more rows at once; a number beyond it is a slip, and must not be counted down from.
 _MOST_ROWS = 65536
 
-_EXACT = (
-    "micro-batch × accumulation stays, so each optimizer step sees the same samples (of packed rows: as many tokens, "
-    "packed anew)"
-)
-SMALLER = Kind("smaller-micro-batch", "same", "A smaller micro-batch against more accumulation", _EXACT)
-LARGER = Kind("larger-micro-batch", "same", "A larger micro-batch against less accumulation", _EXACT)
-EVAL_BATCH = Kind(
-    "equal-eval-batch",
-    "same",
-    "Evaluate at the training micro-batch",
-    "the same samples are evaluated, in other groups",
-)
+SMALLER = kind("smaller-micro-batch")
+LARGER = kind("larger-micro-batch")
+EVAL_BATCH = kind("equal-eval-batch")
 
 
 @lru_cache(maxsize=64)
@@ -87,9 +78,9 @@ def _micro_batch(run: RunSpec, micro: int, accumulation: int, *, eval_follows: b
     fields: dict[str, Any] = {"micro_batch_size": micro, "gradient_accumulation_steps": accumulation}
     if run.evaluation.eval_batch_size is not None and (eval_follows or run.evaluation.eval_batch_size > micro):
         fields["eval_batch_size"] = micro
-    kind = SMALLER if micro < run.batch.micro_batch_size else LARGER
+    size = SMALLER if micro < run.batch.micro_batch_size else LARGER
     title = f"Micro-batch {before[0]} → {micro}, accumulation {before[1]} → {accumulation}: same effective batch"
-    return kind.to(title, **fields)
+    return size.to(title, **fields)
 
 
 def equal_eval_batch(run: RunSpec) -> Change | None:
@@ -104,11 +95,4 @@ def equal_eval_batch(run: RunSpec) -> Change | None:
 
 def no_automatic_batch(run: RunSpec) -> Change | None:
     """A batch that is written stays as it is."""
-    return change(
-        "no-automatic-batch",
-        "changes",
-        "Set the batches yourself and evaluate at the micro-batch",
-        "a batch that halves by itself does not raise the accumulation: the effective batch changes",
-        automatic_batch=False,
-        eval_batch_size=run.batch.micro_batch_size,
-    )
+    return kind("no-automatic-batch").to(automatic_batch=False, eval_batch_size=run.batch.micro_batch_size)

@@ -6,28 +6,15 @@ from collections.abc import Iterator
 
 from vramwise.facts.liger import has_fused_loss, liger_kernels
 from vramwise.types import Change, RunSpec
-from vramwise.variants.changes.base import Kind
+from vramwise.variants.changes.base import kind
 
-_SAME_LOSS = "the same loss from the same hidden states, in chunks: rounding alone differs"
-_SAME_PARTS = "the same functions in other kernels: rounding alone differs"
-_SAME_ADAPTER = "the same products of the same matrices in other kernels: rounding alone differs"
-FUSE_LOSS = Kind(
-    "fuse-loss",
-    "rounding",
-    "Compute the loss without holding the logits: Liger's fused linear cross entropy",
-    _SAME_LOSS,
-)
-CHUNK_LOSS = Kind("chunk-loss", "rounding", "Take the logits to fp32 a slice at a time: chunked loss", _SAME_LOSS)
-PLAIN_LOSS = Kind(
-    "plain-loss",
-    "rounding",
-    "Compute the loss of all logits at once: the stock loss",
-    "the same loss from the same hidden states: rounding alone differs",
-)
-LIGER_ON = Kind("liger-kernels", "rounding", "Use Liger's kernels", _SAME_PARTS)
-LIGER_OFF = Kind("no-liger-kernels", "rounding", "Use the model's own kernels, not Liger's", _SAME_PARTS)
-LORA_KERNELS_ON = Kind("lora-kernels", "rounding", "Run LoRA in fused kernels", _SAME_ADAPTER)
-LORA_KERNELS_OFF = Kind("no-lora-kernels", "rounding", "Run LoRA without fused kernels", _SAME_ADAPTER)
+FUSE_LOSS = kind("fuse-loss")
+CHUNK_LOSS = kind("chunk-loss")
+PLAIN_LOSS = kind("plain-loss")
+LIGER_ON = kind("liger-kernels")
+LIGER_OFF = kind("no-liger-kernels")
+LORA_KERNELS_ON = kind("lora-kernels")
+LORA_KERNELS_OFF = kind("no-lora-kernels")
 _LOSSES = {"liger_fused_linear": FUSE_LOSS, "chunked": CHUNK_LOSS, "stock": PLAIN_LOSS}
 _LORA_KERNELS = ("mlp", "qkv", "o")
 
@@ -43,12 +30,12 @@ def losses(run: RunSpec) -> Iterator[Change]:
     """Other kernels for the same cross entropy; losses of their own (and what stands against Liger) stay."""
     if run.objective.kind != "tokens" or run.objective.rl or run.kernels.loss_kernel not in (*_LOSSES, "liger"):
         return
-    for value, kind in _LOSSES.items():
+    for value, loss in _LOSSES.items():
         made = value != "liger_fused_linear" or (
             has_fused_loss(run.model_type) and run.sharding.tensor_parallel_size == 1
         )
         if value != run.kernels.loss_kernel and made:
-            yield kind.to(loss_kernel=value)
+            yield loss.to(loss_kernel=value)
 
 
 def liger_parts(run: RunSpec) -> Iterator[Change]:

@@ -7,20 +7,12 @@ from collections.abc import Iterator
 from vramwise.allocator.variables import EXPANDABLE
 from vramwise.facts.attention import flash_stops, same_attention, uses_flash_library
 from vramwise.types import Change, RunSpec
-from vramwise.variants.changes.base import Kind, change
+from vramwise.variants.changes.base import kind
 
 _FLASH = "flash_attention_2"
-_OTHER_KERNEL = "the same attention in another kernel: rounding alone differs"
-FUSED_ATTENTION = Kind(
-    "fused-attention", "rounding", "Use an attention that never writes out its scores: sdpa", _OTHER_KERNEL
-)
-FLASH = Kind("flash-attention", "rounding", f"Attend with {_FLASH}", _OTHER_KERNEL)
-EXPANDABLE_SEGMENTS = Kind(
-    "expandable-segments",
-    "same",
-    "Let segments grow: expandable segments",
-    "where bytes lie changes no number",
-)
+FUSED_ATTENTION = kind("fused-attention")
+FLASH = kind("flash-attention")
+EXPANDABLE_SEGMENTS = kind("expandable-segments")
 
 
 def fused_attention(run: RunSpec) -> Change | None:
@@ -34,14 +26,12 @@ def plain_attention(run: RunSpec) -> Change | None:
     """sdpa runs on every card and with every torch."""
     if run.kernels.attn_implementation == "sdpa":
         return None
-    title = "Use sdpa, which runs on every card"
-    return change("plain-attention", "rounding", title, _OTHER_KERNEL, attn_implementation="sdpa")
+    return kind("plain-attention").to(attn_implementation="sdpa")
 
 
 def flash_attention(run: RunSpec) -> Change | None:
     """FlashAttention 2, on a card that has it."""
-    stops = flash_stops(run.target.stack.parts("transformers"), run.model_type)
-    if run.kernels.attn_implementation == _FLASH or _before_ampere(run) or stops:
+    if run.kernels.attn_implementation == _FLASH or _before_ampere(run) or flash_stops(run):
         return None
     return FLASH.to(attn_implementation=_FLASH)
 
@@ -81,7 +71,7 @@ def packing_attention(run: RunSpec) -> str | None:
 
 def _has_flash(run: RunSpec) -> bool:
     gpu = run.target.gpu
-    there = uses_flash_library(run.kernels.attn_implementation) or "flash-attn" in run.target.stack.releases
+    there = uses_flash_library(run.kernels.attn_implementation) or run.kernels.flash_installed
     return (
         there
         and (gpu is None or gpu.vendor == "nvidia")
@@ -95,8 +85,7 @@ def separate_samples(run: RunSpec) -> Change | None:
     if run.shapes.samples_apart:
         return None
     name = "sdpa" if _before_ampere(run) else _FLASH
-    why = "packed samples no longer see one another: the model learns from other contexts"
-    return change("separate-samples", "changes", f"Keep packed samples apart: {name}", why, attn_implementation=name)
+    return kind("separate-samples").to(f"Keep packed samples apart: {name}", attn_implementation=name)
 
 
 def _before_ampere(run: RunSpec) -> bool:
@@ -106,10 +95,7 @@ def _before_ampere(run: RunSpec) -> bool:
 
 def compile_model(run: RunSpec) -> Change | None:
     """torch.compile fuses neighbours."""
-    if run.kernels.torch_compile:
-        return None
-    why = "the same operations, fused: rounding alone differs, and compiling takes time"
-    return change("compile-model", "rounding", "Compile the model", why, torch_compile=True)
+    return None if run.kernels.torch_compile else kind("compile-model").to(torch_compile=True)
 
 
 def expandable_segments(run: RunSpec) -> Change | None:
@@ -121,6 +107,4 @@ def expandable_segments(run: RunSpec) -> Change | None:
 
 def empty_cache_at_eval(run: RunSpec) -> Change | None:
     """The cache is emptied before an evaluation and after it."""
-    why = "where bytes lie changes no number"
-    title = "Empty the cache around each evaluation"
-    return change("empty-cache-at-eval", "same", title, why, empty_cache_at_eval=True)
+    return kind("empty-cache-at-eval").to(empty_cache_at_eval=True)

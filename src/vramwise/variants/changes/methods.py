@@ -7,7 +7,7 @@ from math import isfinite
 from typing import Any
 
 from vramwise.types import Change, RunSpec
-from vramwise.variants.changes.base import Kind
+from vramwise.variants.changes.base import kind
 from vramwise.variants.changes.kernels import packing_attention
 from vramwise.variants.changes.weights import PLAIN_ADAM, has_experts
 
@@ -17,30 +17,12 @@ _SHORTEST_ROW = 256
 _FP8_TOKENS = 32  # what token counts must divide by, in the strictest of its formats
 _ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 
-_FEWER = (
-    "adapters of rank 16 are trained in place of all weights; learning rates for LoRA are usually larger: set yours"
-)
-LORA = Kind("train-adapter", "changes", "Train LoRA adapters in place of all weights", _FEWER)
-QLORA = Kind(
-    "quantize-base",
-    "changes",
-    "Load the base in 4 bits: QLoRA",
-    "the base's weights are rounded to 4 bits",
-)
-SHORTER = Kind("shorter-rows", "changes", "Shorter rows", "samples above the new length are dropped or cut")
-LOWER_RANK = Kind(
-    "lower-rank",
-    "changes",
-    "A lower rank of LoRA's matrices",
-    "adapters with fewer weights learn less; alpha falls with the rank, so that alpha / rank, the scale, stays",
-)
-FP8 = Kind("train-in-fp8", "changes", "Multiply matrices in fp8, compiled", "products are rounded to 8 bits")
-PACK = Kind(
-    "pack-samples",
-    "changes",
-    "Pack several samples into each row",
-    "a step sees more samples, and there are fewer steps",
-)
+LORA = kind("train-adapter")
+QLORA = kind("quantize-base")
+SHORTER = kind("shorter-rows")
+LOWER_RANK = kind("lower-rank")
+FP8 = kind("train-in-fp8")
+PACK = kind("pack-samples")
 
 
 def quantize_base(run: RunSpec) -> Change | None:

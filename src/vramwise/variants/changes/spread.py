@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramwise.types import Change, RunSpec
-from vramwise.variants.changes.base import Kind, change
+from vramwise.variants.changes.base import kind
 from vramwise.variants.changes.weights import PAGED_ADAM, PLAIN_ADAM
 
-_SPREAD = "each GPU holds a part of what all held whole; sums run in another order, and weights may change their type"
-FSDP = Kind("shard-with-fsdp", "changes", "Spread weights, gradients and states over the GPUs: FSDP2", _SPREAD)
-ZERO = Kind("shard-with-zero", "changes", "Spread what DeepSpeed's ZeRO spreads over the GPUs", _SPREAD)
+FSDP = kind("shard-with-fsdp")
+ZERO = kind("shard-with-zero")
 _ZERO_STAGES = {
     "zero1": "the optimizer's states",
     "zero2": "states and gradients",
@@ -50,35 +49,23 @@ def _unpaged(run: RunSpec) -> dict[str, str]:
 
 def second_fsdp(run: RunSpec) -> Change | None:
     """FSDP2 shards each parameter by itself, whatever its dtype."""
-    if run.sharding.kind != "fsdp1":
-        return None
-    return change("second-fsdp", "changes", "Shard with FSDP2", "another sharding of the same model", sharding="fsdp2")
+    return kind("second-fsdp").to(sharding="fsdp2") if run.sharding.kind == "fsdp1" else None
 
 
 def shard_checkpoints(run: RunSpec) -> Change | None:
     """Each rank writes its own part."""
     if not run.sharding.kind.startswith("fsdp"):
         return None
-    why = "checkpoints are folders of shards: what reads them must know that"
-    return change("shard-checkpoints", "changes", "Write sharded checkpoints", why, gathers_checkpoints=False)
+    return kind("shard-checkpoints").to(gathers_checkpoints=False)
 
 
 def exchange_each_step(run: RunSpec) -> Change | None:
     """Gradients are sharded after every micro-step."""
     if not run.sharding.kind.startswith("fsdp") or run.sharding.sync_each_batch:
         return None
-    why = "the same gradients, summed in another order: rounding alone differs; more traffic between GPUs"
-    title = "Exchange gradients at every micro-step"
-    return change("exchange-each-step", "rounding", title, why, sync_each_batch=True)
+    return kind("exchange-each-step").to(sync_each_batch=True)
 
 
 def fewer_workers(run: RunSpec) -> Change | None:
     """Fewer batches ahead in host memory."""
-    return change(
-        "fewer-workers",
-        "same",
-        "Prefetch 8 batches with one worker",
-        "the same batches, fewer of them ahead",
-        loader_workers=1,
-        loader_prefetch=8,
-    )
+    return kind("fewer-workers").to(loader_workers=1, loader_prefetch=8)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from vramwise.families import find_type
 from vramwise.types import Change, RunSpec
-from vramwise.variants.changes.base import Kind, change
+from vramwise.variants.changes.base import kind
 
 PLAIN_ADAM = ("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_torch_xla", "adamw_apex_fused")
 _HANDLED_NAMES = {
@@ -19,28 +19,12 @@ _TORCH, _FUSED = "adamw_torch", "adamw_torch_fused"
 _BYTES, _PAGED_BYTES = "adamw_bnb_8bit", "paged_adamw_8bit"
 _ONE_BYTE_NAMES = (_BYTES, "adamw_8bit", _PAGED_BYTES)
 
-_SAME_ADAM = "AdamW with states of the same type, in another kernel: rounding alone differs"
-FUSED_STEP = Kind("fused-optimizer", "rounding", "Step in one fused kernel", _SAME_ADAM)
-LOOPED_STEP = Kind("looped-optimizer", "rounding", "Step in torch's unfused kernels", _SAME_ADAM)
-PAGED = Kind(
-    "paged-optimizer",
-    "rounding",
-    "Let the optimizer's states move to host memory when the card is full: paged",
-    _SAME_ADAM,
-)
-UNPAGED = Kind("resident-optimizer", "rounding", "Keep the optimizer's states on the card: not paged", _SAME_ADAM)
-EIGHT_BIT = Kind(
-    "eight-bit-optimizer",
-    "changes",
-    "Keep the optimizer's state in 8 bits",
-    "moments are rounded to 8 bits at every step",
-)
-EXPERTS = Kind(
-    "quantize-experts",
-    "changes",
-    "Quantise the experts too, as the rest of the base",
-    "the file asks for a quantised base, and the experts, which are left out otherwise, are rounded as it asks",
-)
+FUSED_STEP = kind("fused-optimizer")
+LOOPED_STEP = kind("looped-optimizer")
+PAGED = kind("paged-optimizer")
+UNPAGED = kind("resident-optimizer")
+EIGHT_BIT = kind("eight-bit-optimizer")
+EXPERTS = kind("quantize-experts")
 
 
 def eight_bit_optimizer(run: RunSpec) -> Change | None:
@@ -98,8 +82,7 @@ def unpaged_optimizer(run: RunSpec) -> Change | None:
     """The same optimizer without paging."""
     paged = run.optimizer.name.startswith("paged_")
     name = "adamw_torch_fused" if paged and "8bit" not in run.optimizer.name else "adamw_bnb_8bit"
-    title = f"Use {name}, which does not page"
-    return change("unpaged-optimizer", "changes", title, "another implementation", optimizer=name)
+    return kind("unpaged-optimizer").to(f"Use {name}, which does not page", optimizer=name)
 
 
 def handled_optimizer(run: RunSpec) -> Change | None:
@@ -107,16 +90,14 @@ def handled_optimizer(run: RunSpec) -> Change | None:
     name = _HANDLED_NAMES.get(run.optimizer.name)
     if name is None:
         return None
-    title = f"Use the name that the trainer handles: {name}"
-    return change("handled-optimizer", "changes", title, "the run stops without it", optimizer=name)
+    return kind("handled-optimizer").to(f"Use the name that the trainer handles: {name}", optimizer=name)
 
 
 def fused_adamw(run: RunSpec) -> Change | None:
     """The AdamW that every torch has."""
-    name = "adamw_torch_fused"
-    if run.optimizer.name == name:
+    if run.optimizer.name == _FUSED:
         return None
-    return change("fused-adamw", "changes", f"Train with AdamW: {name}", "another optimizer", optimizer=name)
+    return kind("fused-adamw").to(f"Train with AdamW: {_FUSED}", optimizer=_FUSED)
 
 
 def quantize_experts(run: RunSpec) -> Change | None:
@@ -134,5 +115,5 @@ def has_experts(run: RunSpec) -> bool:
     found = find_type(run.model_type) if run.model_type else None
     if found is None:
         return False
-    family, kind = found
-    return (kind.block or family.block).mixture is not None
+    family, model_type = found
+    return (model_type.block or family.block).mixture is not None

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from vramwise.facts.models import catalogue_ids, from_catalogue
-from vramwise.facts.parameters import parameters
+from vramwise.facts.parameters import parameter_count
 from vramwise.types import Change, ModelSpec, RunSpec
-from vramwise.variants.changes.base import Kind
+from vramwise.variants.changes.base import kind
 
 # No card takes more rows at once.
 _MOST_ROWS = 4096
@@ -18,15 +18,7 @@ _HIGHEST_RANK = 1024
 # The size in a model's name: 8B, 0.5B, 1.7b; and the version before it.
 _NUMBERS = re.compile(r"\d+(\.\d+)*[bBmM]?")
 
-BATCH = Kind(
-    "largest-micro-batch",
-    "changes",
-    "The largest micro-batch",
-    "accumulation falls where the effective batch divides, else the effective batch grows",
-)
-LENGTH = Kind("longest-rows", "changes", "The longest rows", "longer samples are kept whole")
-RANK = Kind("highest-rank", "changes", "The highest rank", "adapters have more weights; alpha grows with the rank")
-MODEL = Kind("largest-model", "changes", "The largest model of the family", "another model is trained")
+BATCH, LENGTH, RANK, MODEL = map(kind, ("largest-micro-batch", "longest-rows", "highest-rank", "largest-model"))
 Ladder = Callable[[RunSpec, ModelSpec], Iterator[Change]]
 
 
@@ -66,19 +58,14 @@ def _ranks(run: RunSpec, _: ModelSpec) -> Iterator[Change]:
 def _models(run: RunSpec, model: ModelSpec) -> Iterator[Change]:
     """Models of the catalogue whose name differs in its numbers alone, of the same architecture, by their size."""
     name = run.base_model or ""
-    sizes: dict[int, str] = {weights_of(model): name}
+    sizes: dict[int, str] = {parameter_count(model): name}
     for other in catalogue_ids():
         if _without_numbers(other) == _without_numbers(name):
             found = from_catalogue(other)
             if found is not None and found.model_type == model.model_type and not found.checkpoint_quantization:
-                sizes.setdefault(weights_of(found), other)
+                sizes.setdefault(parameter_count(found), other)
     for _, other in sorted(sizes.items()):
         yield MODEL.to(f"{name} → {other}", base_model=other)
-
-
-def weights_of(model: ModelSpec) -> int:
-    """How many weights a model has."""
-    return sum(parameter.numel for parameter in parameters(model))
 
 
 def _without_numbers(name: str) -> str:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from vramwise.types import ModelSpec, RunSpec
-from vramwise.variants.simulations import SEEN_BY_THE_GHOST
-
-_PACKAGES = ("torch", "liger-kernel", "transformers")
+from vramwise.variants.simulate import SEEN_BY_THE_GHOST
 
 
 class Asked:
@@ -18,8 +16,7 @@ class Asked:
     def __init__(self, run: RunSpec, model: ModelSpec, *more: Hashable) -> None:
         self.run, self.model, self.more = run, model, more
         values = tuple([run.value(name) for name in SEEN_BY_THE_GHOST])
-        versions = [run.target.stack.parts(name) for name in _PACKAGES]
-        self._key = (values, *versions, run.target.gpu, model, more)
+        self._key = (values, run.target.torch, run.target.gpu, model, more)
 
     def __hash__(self) -> int:
         return hash(self._key)

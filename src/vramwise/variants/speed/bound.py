@@ -13,11 +13,10 @@ from typing import cast
 
 from vramwise.ghost.loops.batches import BatchShape
 from vramwise.ghost.loops.sft import ghost_run
-from vramwise.ghost.tape import LIGER
 from vramwise.timeline import Action, Timeline
 from vramwise.types import ModelSpec, RunSpec
+from vramwise.variants.batches import eval_shapes, train_shapes
 from vramwise.variants.effort import Effort, ghost_units
-from vramwise.variants.lengths import eval_shapes, train_shapes
 from vramwise.variants.speed.asked import Asked
 from vramwise.variants.speed.depth import two_depths
 
@@ -65,9 +64,8 @@ def _peaks(asked: Asked) -> tuple[tuple[int, ...], int]:
     """What is allocated at most in each phase of two steps (the second finds the optimizer's states), and what
     effort that took."""
     run, (train, evaluation) = asked.run, cast("tuple[BatchShape, BatchShape | None]", asked.more)
-    gpu, liger = run.target.gpu, run.target.stack.parts("liger-kernel") or LIGER
     evals = [] if evaluation is None else [evaluation]
-    timeline, _ = ghost_run(run, asked.model, widths=[train], eval_widths=evals, steps=2, gpu=gpu, liger=liger)
+    timeline, _ = ghost_run(run, asked.model, widths=[train], eval_widths=evals, steps=2, gpu=run.target.gpu)
     return tuple(_highest(timeline)), ghost_units(timeline)
 
 

@@ -10,8 +10,8 @@ from itertools import pairwise
 from vramwise.facts.rates import Efficiency, Rates, efficiency, efficiency_basis, measured_error, rates_of
 from vramwise.ghost.loops.batches import BatchShape
 from vramwise.types import ModelSpec, RunSpec
+from vramwise.variants.batches import train_shapes
 from vramwise.variants.effort import KERNEL, Effort
-from vramwise.variants.lengths import train_shapes
 from vramwise.variants.speed.queues import Queues
 from vramwise.variants.speed.result import Speed, SpeedError, on_grid
 from vramwise.variants.speed.timed_step import StepWork, list_step, samples_apart, usual_sample

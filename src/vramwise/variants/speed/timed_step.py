@@ -13,10 +13,8 @@ from vramwise.families import layout_of
 from vramwise.ghost.hardware import hardware_of
 from vramwise.ghost.kernel import Kernel
 from vramwise.ghost.loops.batches import BatchShape
-from vramwise.ghost.loops.kinds import loop_of
-from vramwise.ghost.loops.plan import local_model, make_plan
-from vramwise.ghost.sharding import sharding_of
-from vramwise.ghost.tape import LIGER
+from vramwise.ghost.loops.kinds import begin
+from vramwise.ghost.loops.plan import make_plan
 from vramwise.ghost.work_tape import WorkTape
 from vramwise.types import ModelSpec, RunSpec
 from vramwise.variants.speed.asked import Asked
@@ -26,8 +24,6 @@ from vramwise.variants.speed.depth import Shallow, shallow
 _MICRO_STEPS, _MICRO_STEPS_SHARDED = 2, 3
 # Samples that a packed row holds, where nothing is known of the data.
 _SAMPLES_A_ROW = 2
-# From here on collators say where the samples of a packed row begin; before, every layer asks the card.
-_TELLS_SAMPLES = (5, 20)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,15 +87,13 @@ def _listed(asked: Asked) -> StepWork:
     collecting = gc.isenabled()
     gc.disable()
     try:
-        liger = run.target.stack.parts("liger-kernel") or LIGER
-        t = WorkTape(hardware_of(run.target.gpu, run.target.torch), liger)
+        t = WorkTape(hardware_of(run.target.gpu, run.target.torch))
         t.work.sample = sample
         t.work.ranks = max(run.batch.data_parallel, 1)
         if sums:
             t.work.sums_gradients = run.batch.gradient_accumulation_steps
-        t.work.told_samples = sample is None or run.target.stack.parts("transformers") >= _TELLS_SAMPLES
-        under_way = loop_of(run)(t, run, local_model(run, few.model), sharding_of(run))
-        under_way.train(plan)
+        t.work.told_samples = sample is None or run.kernels.samples_told
+        begin(t, run, few.model).train(plan)
     finally:
         if collecting:
             gc.enable()

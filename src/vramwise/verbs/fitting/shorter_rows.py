@@ -7,7 +7,7 @@ from math import ceil
 
 from vramwise.errors import VramwiseError
 from vramwise.subject import Subject
-from vramwise.variants.effort import MOST_EVENTS, REMEDY
+from vramwise.variants.effort import REMEDY, is_large
 from vramwise.variants.lengths import Lengths
 from vramwise.variants.prediction import Prediction
 
@@ -44,7 +44,7 @@ def rows_that_fit(
 
 
 def _too_long(prediction: Prediction) -> bool:
-    return len(prediction.short_timeline.events) > MOST_EVENTS
+    return is_large(prediction.short_timeline)
 
 
 def _with_rows(subject: Subject, width: int, limit_bytes: int | None) -> Prediction | None:

@@ -14,7 +14,7 @@ from vramwise.facts.parameters import parameter_count
 from vramwise.subject import Subject
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.axes import opened
-from vramwise.variants.effort import MOST_EVENTS, REMEDY, SIMULATIONS_OF_A_REMEDY
+from vramwise.variants.effort import REMEDY, SIMULATIONS_OF_A_REMEDY, is_large
 from vramwise.variants.search.result import Candidate
 from vramwise.verbs.fitting.commands import fit_command
 from vramwise.verbs.fitting.fastest import opens
@@ -46,7 +46,7 @@ class WayOut:
 def way_out(subject: Subject, *, limit_bytes: int | None = None, most: int = REMEDY) -> WayOut | None:
     """What makes a run fit that does not; None where nothing does that was tried. `most`: what may be spent on it."""
     prediction = subject.prediction(limit_bytes=limit_bytes)
-    if prediction.memory_fits is not False or len(prediction.short_timeline.events) > MOST_EVENTS:
+    if prediction.memory_fits is not False or is_large(prediction.short_timeline):
         return None
     if prediction.needs.highest_reserved_bytes > _FAR_OFF * (prediction.capacity_bytes or 0):
         return None

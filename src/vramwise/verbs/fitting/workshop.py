@@ -12,8 +12,8 @@ from vramwise.subject import Subject
 from vramwise.types import Change, Finding, RunSpec
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.axes import Axis
+from vramwise.variants.batches import eval_shapes, train_shapes
 from vramwise.variants.effort import ASKED, CHARACTER, JUDGED, NO_LIMIT, SAMPLE, USUAL_FILE, WRITTEN, Effort
-from vramwise.variants.lengths import eval_shapes, train_shapes
 from vramwise.variants.search.book import Book, settings_of
 from vramwise.variants.search.finding import Search
 from vramwise.variants.search.space import Space

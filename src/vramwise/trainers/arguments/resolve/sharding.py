@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from vramwise.trainers.arguments.resolve.accelerate import Accelerate
 from vramwise.trainers.arguments.values import Arguments
 from vramwise.trainers.base import SideFiles
-from vramwise.trainers.deepspeed import read_deepspeed
+from vramwise.trainers.deepspeed import read_deepspeed, resolve_offload, resolve_zero
 from vramwise.types import Origin, Target
 
 NO_ACCELERATE = Accelerate()
@@ -62,7 +61,7 @@ def _plain(args: Arguments, target: Target, accelerate: Accelerate) -> None:
         args.fields.assume("sharding", kind, f"{accelerate.why}: counted without what it would spread")
     else:
         args.derive("sharding", kind, why)
-    _offload(args, params=False, optimizer=False, why="nothing is offloaded", key=None)
+    resolve_offload(args, params=False, optimizer=False, why="nothing is offloaded", key=None)
 
 
 def _content(value: Any, files: SideFiles) -> Mapping[str, Any] | None:
@@ -94,7 +93,7 @@ def _fsdp(args: Arguments, block: Mapping[str, Any], key: str) -> None:
     whole = block.get("state_dict_type", "FULL_STATE_DICT") == "FULL_STATE_DICT"
     args.derive("gathers_checkpoints", whole, f"state_dict_type is {'' if whole else 'not '}FULL_STATE_DICT", key=key)
     offload = _true(block.get("offload_params")) or _true(block.get("cpu_offload"))
-    _offload(args, params=offload, optimizer=offload, why="FSDP's offload" if offload else "no offload", key=key)
+    resolve_offload(args, params=offload, optimizer=offload, why="FSDP's offload" if offload else "no offload", key=key)
     if _true(block.get("activation_checkpointing")):
         args.derive("recompute", True, "FSDP recomputes every block", key=key)
         args.derive("checkpointing_reentrant", False, "accelerate's wrapper never is", key=key)
@@ -105,18 +104,4 @@ def _true(value: Any) -> bool:
 
 
 def _zero(args: Arguments, target: Target, content: Mapping[str, Any] | None, value: Any, key: str) -> None:
-    zero = read_deepspeed(value, content)
-    if zero.stage is None:
-        args.fields.assume("sharding", "zero2", f"{zero.why}; ZeRO 2 assumed")
-    else:
-        kind = f"zero{zero.stage}" if zero.stage in (1, 2, 3) else "ddp"
-        args.derive("sharding", kind, zero.why, key=key)
-    if args.values["sharding"] != "ddp":
-        settings = replace(zero.settings, release=target.stack.parts("deepspeed"))
-        args.derive("zero", settings, zero.why, key=key)
-    _offload(args, params=zero.offload_params, optimizer=zero.offload_optimizer, why=zero.why, key=key)
-
-
-def _offload(args: Arguments, *, params: bool, optimizer: bool, why: str, key: str | None) -> None:
-    args.derive("offload_params", params, why, key=key)
-    args.derive("offload_optimizer", optimizer, why, key=key)
+    resolve_zero(args, read_deepspeed(value, content), target.stack.parts("deepspeed"), key)

@@ -1,9 +1,9 @@
-"""Fields for what none of these trainers has, and for what transformers' version alone decides."""
+"""Fields for what none of these trainers has, and for what installed versions alone decide."""
 
 from __future__ import annotations
 
 from vramwise.trainers.arguments.values import Arguments
-from vramwise.trainers.experts import expert_masks
+from vramwise.trainers.installed import resolve_installed
 from vramwise.types import Target
 
 # Settings that only a trainer with something of its own fills.
@@ -37,10 +37,7 @@ _ABSENT = (
 
 
 def resolve_absent(args: Arguments, target: Target) -> None:
-    """Fills every field above that is not filled yet, expert_masks and rotary_by_product. To be called last."""
+    """Fills every field above that is not filled yet, and those that versions decide. To be called last."""
     missing = [name for name in _ABSENT if name not in args.values]
     args.fields.neutral(*missing, why="the trainer has nothing of the kind")
-    args.derive("expert_masks", *expert_masks(target.stack))
-    by_product = (0,) < target.stack.parts("transformers") < (5, 19)
-    why = "transformers up to 5.18 multiplies matrices for them" if by_product else "transformers since 5.19 does not"
-    args.derive("rotary_by_product", by_product, why)
+    resolve_installed(args.fields, target.stack)

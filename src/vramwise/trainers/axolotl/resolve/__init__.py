@@ -9,17 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramwise.allocator.variables import settings_in_force
 from vramwise.trainers.axolotl.resolve.adapter import resolve_method
 from vramwise.trainers.axolotl.resolve.allocator import added_variables
-from vramwise.trainers.axolotl.resolve.batch import resolve_batch, resolve_eval, resolve_shapes
+from vramwise.trainers.axolotl.resolve.batch import resolve_batch
+from vramwise.trainers.axolotl.resolve.evaluation import resolve_eval
 from vramwise.trainers.axolotl.resolve.kernels import resolve_varlen
 from vramwise.trainers.axolotl.resolve.objective import resolve_preference
 from vramwise.trainers.axolotl.resolve.precision import resolve_dtypes
 from vramwise.trainers.axolotl.resolve.savings import resolve_memory_savers
+from vramwise.trainers.axolotl.resolve.shapes import resolve_shapes
 from vramwise.trainers.axolotl.resolve.sharding import resolve_sharding
 from vramwise.trainers.axolotl.schema import schema_in
-from vramwise.trainers.fields import Fields
+from vramwise.trainers.fields import Fields, resolved
 from vramwise.types import Config, RunSpec, Target
 
 
@@ -36,9 +37,6 @@ def resolve_axolotl(config: Config, target: Target, deepspeed: Mapping[str, Any]
     resolve_shapes(fields)
     resolve_varlen(fields)
     resolve_eval(fields, schema_in(target.stack))
-    added = added_variables(target)
-    settings, origin = settings_in_force(target, added, "the axolotl command")
-    fields.put("allocator", settings, origin)
     fields.derive("liger_before_build", True, "Axolotl has Liger replace classes before the model is built")
     fields.derive("trained_blocks", None, "unfrozen_parameters names what is trained, if anything does")
     fields.derive("packing_fill", "full", "rows are taken to be full")
@@ -52,4 +50,5 @@ def resolve_axolotl(config: Config, target: Target, deepspeed: Mapping[str, Any]
     apart = own and not schema_in(target.stack).since("0.21.0")
     why = "Axolotl before 0.21 shards each by itself" if apart else "adapters are parts of their blocks' units"
     fields.derive("fsdp_adapters_apart", apart, why if own else "no FSDP 2")
-    return fields.run(target, trainer="axolotl", title="Axolotl", added=added)
+    added = added_variables(target)
+    return resolved(fields, target, trainer="axolotl", title="Axolotl", added=added, whose="the axolotl command")

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from vramwise.trainers.axolotl.resolve.kernels import LEGACY_FLAGS
 from vramwise.trainers.axolotl.resolve.lora_kernels import KERNELS
 from vramwise.trainers.axolotl.schema import Schema, schema_in
-from vramwise.trainers.experts import expert_masks
 from vramwise.trainers.fields import Fields
+from vramwise.trainers.installed import resolve_installed
 from vramwise.types import Config, Target
 
 # What PEFT's LoraConfig takes where nobody says a rank or an alpha.
@@ -30,7 +30,6 @@ def resolve_method(fields: Fields, target: Target) -> None:
     fields.take("use_dora", False, key="peft_use_dora")
     fields.take("use_rslora", False, key="peft_use_rslora")
     _quantization(fields, adapter)
-    fields.derive("expert_masks", *expert_masks(target.stack))
     tokens = added_tokens(fields.config)
     fields.derive("added_tokens", len(tokens), f"{len(tokens)} in the file", key="tokens")
     _unfrozen(fields)
@@ -38,9 +37,7 @@ def resolve_method(fields: Fields, target: Target) -> None:
     fields.take("optimizer", schema_in(target.stack).defaults()["optimizer"])
     fields.take("max_grad_norm", 1.0, why="transformers' default")
     _attention(fields)
-    by_product = (0,) < target.stack.parts("transformers") < (5, 19)
-    why = "transformers up to 5.18 multiplies matrices for them" if by_product else "transformers since 5.19 does not"
-    fields.derive("rotary_by_product", by_product, why)
+    resolve_installed(fields, target.stack)
     _loss(fields, schema_in(target.stack))
     _lora_kernels(fields, target)
 

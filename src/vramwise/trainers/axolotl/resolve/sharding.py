@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from vramwise.trainers.axolotl.schema import Schema, schema_in
-from vramwise.trainers.deepspeed import read_deepspeed
+from vramwise.trainers.deepspeed import read_deepspeed, resolve_offload, resolve_zero
 from vramwise.trainers.fields import Fields
 from vramwise.types import Origin, Target
 
@@ -36,7 +35,7 @@ def resolve_sharding(fields: Fields, target: Target, deepspeed: Mapping[str, Any
     else:
         kind = "ddp" if target.gpus > 1 else "none"
         fields.derive("sharding", kind, f"{target.gpus} GPU(s), neither fsdp_config nor deepspeed")
-        _offload(fields, params=False, optimizer=False, why="nothing is offloaded", key=None)
+        resolve_offload(fields, params=False, optimizer=False, why="nothing is offloaded", key=None)
 
 
 def _context_parallel(fields: Fields, schema: Schema) -> int:
@@ -66,7 +65,7 @@ def _fsdp(fields: Fields, ranks: int, schema: Schema) -> None:
     fields.derive("gathers_checkpoints", whole, f"{state} is {'' if whole else 'not '}FULL_STATE_DICT", key=state)
     offload = fields.config.get("fsdp_config.offload_params") is True
     why = "fsdp_config.offload_params" if offload else "fsdp_config.offload_params is not on"
-    _offload(fields, params=offload, optimizer=offload, why=why, key="fsdp_config.offload_params")
+    resolve_offload(fields, params=offload, optimizer=offload, why=why, key="fsdp_config.offload_params")
 
 
 def _shard_ranks(fields: Fields, ranks: int) -> None:
@@ -93,16 +92,4 @@ def _zero(fields: Fields, target: Target, content: Mapping[str, Any] | None) -> 
     release = target.stack.parts("deepspeed")
     if not release and not schema_in(target.stack).since("0.20.0"):
         release = _BEFORE_0_20
-    if zero.stage is None:
-        fields.assume("sharding", "zero2", f"{zero.why}; ZeRO 2 assumed")
-    else:
-        kind = f"zero{zero.stage}" if zero.stage in (1, 2, 3) else "ddp"
-        fields.derive("sharding", kind, zero.why, key="deepspeed")
-    if fields.values["sharding"] != "ddp":
-        fields.derive("zero", replace(zero.settings, release=release), zero.why, key="deepspeed")
-    _offload(fields, params=zero.offload_params, optimizer=zero.offload_optimizer, why=zero.why, key="deepspeed")
-
-
-def _offload(fields: Fields, *, params: bool, optimizer: bool, why: str, key: str | None) -> None:
-    fields.derive("offload_params", params, why, key=key)
-    fields.derive("offload_optimizer", optimizer, why, key=key)
+    resolve_zero(fields, zero, release, "deepspeed")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, cast
 
-from vramwise.facts.bundled import bundled_json, patched
+from vramwise.bundled import bundled_json, patched
 
 
 @cache

@@ -157,10 +157,6 @@ class Schema:
         """Names that share a trait: adamw_like, bitsandbytes_8bit, bitsandbytes_32bit, paged, torchao, raises_later…"""
         return frozenset(self._facts["optimizer_groups"][group])
 
-    def optimizer_package(self, name: str) -> str | None:
-        """The module an optimizer needs besides what Axolotl installs by default."""
-        return cast(str | None, self._facts["optimizer_packages"].get(name))
-
     def attn_implementations(self) -> frozenset[str]:
         """Names that `attn_implementation` accepts; a path with a slash (a hub kernel) is accepted too."""
         return frozenset(self._facts["attention"]["names"])
@@ -168,10 +164,6 @@ class Schema:
     def attention_facts(self) -> Mapping[str, Any]:
         """legacy_flags, refused_short_names (each → canonical name), varlen_packing, flash_library, fp32_embeddings."""
         return cast(Mapping[str, Any], self._facts["attention"])
-
-    def legacy_attention_flags(self) -> Mapping[str, str]:
-        """Old boolean key → attention name, in the order in which they win."""
-        return cast(Mapping[str, str], self._facts["attention"]["legacy_flags"])
 
     def adapters(self) -> frozenset[str]:
         """Adapters that need no plugin."""

@@ -18,6 +18,7 @@ from vramwise.trainers.arguments import (
 )
 from vramwise.trainers.base import SideFiles
 from vramwise.trainers.fields import Fields
+from vramwise.trainers.llamafactory.keys import facts, vocabulary
 from vramwise.trainers.llamafactory.resolve.adapter import resolve_method
 from vramwise.trainers.llamafactory.resolve.evaluation import resolve_evaluation
 from vramwise.trainers.llamafactory.resolve.objective import resolve_preference
@@ -26,7 +27,6 @@ from vramwise.trainers.llamafactory.resolve.savings import resolve_attention, re
 from vramwise.trainers.llamafactory.resolve.shapes import resolve_shapes
 from vramwise.trainers.llamafactory.resolve.sharding import added_variables, with_shipped
 from vramwise.trainers.llamafactory.resolve.unfollowed import resolve_unfollowed
-from vramwise.trainers.llamafactory.words import facts, vocabulary
 from vramwise.types import Document, RunSpec, Target
 
 NAME = "llamafactory"

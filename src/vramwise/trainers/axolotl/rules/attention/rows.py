@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from vramwise.rules.base import delete_key, insert_key, safe, set_key, unsafe
-from vramwise.rules.rows import row
+from vramwise.rules.rows import Case, row
 from vramwise.types import Fix, RunSpec, Severity
 
 _row = partial(row, topic="attention")
@@ -94,4 +94,58 @@ sdpa_varlen_ignored = _row(
     key="sdpa_varlen",
     message=lambda run: f"sdpa_varlen: true has no effect: {_without_varlen(run)}",
     fix=safe("Delete sdpa_varlen", delete_key("sdpa_varlen")),
+)
+
+
+def _bf16(run: RunSpec) -> object:
+    return run.config.get("bf16", "auto" if "bf16" not in run.config else False)
+
+
+def _mixed(run: RunSpec) -> list[str]:
+    switches = (("bf16", _bf16(run)), ("fp16", run.config.get("fp16")))
+    return [f"{key}: {str(value).lower()}" for key, value in switches if value]
+
+
+def _by_default(run: RunSpec) -> str:
+    return "" if run.config.get("bf16") or not _bf16(run) else " (the default)"
+
+
+better_transformer_misused = _row(
+    id="better-transformer-misused",
+    also=(Severity.WARNING,),
+    text="""BetterTransformer (`flash_optimum`) with mixed precision, an adapter or fp32 weights.
+
+    BetterTransformer replaces the model's attention with a fast path that has no mixed precision: Axolotl refuses it
+    with `bf16` or `fp16` on, and `bf16` is on by default (`auto`). In fp32 it has no fast kernel to use, and it swaps
+    out the modules that an adapter is attached to.
+
+    transformers' own attention is as fast today: remove `flash_optimum`, or write `bf16: false` with `bfloat16: true`.
+    """,
+    bad="base_model: meta-llama/Llama-3.2-1B\nflash_optimum: true\nbf16: true\n",
+    good="base_model: meta-llama/Llama-3.2-1B\nflash_optimum: true\nbf16: false\nbfloat16: true\n",
+    when=lambda run: run.config.get("flash_optimum") is True,
+    key="flash_optimum",
+    fix=unsafe("Use transformers' own attention", delete_key("flash_optimum")),
+    cases=(
+        Case(
+            when=_mixed,
+            message=lambda run: (
+                f"flash_optimum with {', '.join(_mixed(run))}{_by_default(run)}: BetterTransformer has no mixed "
+                "precision, Axolotl refuses the file"
+            ),
+        ),
+        Case(
+            when=lambda run: run.adapter.kind,
+            severity=Severity.WARNING,
+            message=lambda run: (
+                f"flash_optimum with adapter: {run.adapter.kind}: BetterTransformer swaps out the modules the adapter "
+                "is attached to"
+            ),
+        ),
+        Case(
+            when=lambda run: run.config.get("float16") is not True and run.config.get("bfloat16") is not True,
+            severity=Severity.WARNING,
+            message="flash_optimum without bfloat16 or float16: in fp32 BetterTransformer has no fast kernel to use",
+        ),
+    ),
 )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from vramwise.rules.base import Hit, delete_key, insert_key, rule, safe, set_key, unsafe
 from vramwise.timeline import MemoryReport
 from vramwise.types import Edit, Fix, RunSpec, Severity
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 _ACCUMULATION = "gradient_accumulation_steps"
 
@@ -73,7 +76,7 @@ def _undivided(run: RunSpec, batch: int) -> str:
     step = run.batch.micro_batch_size * ranks
     taken = f"micro {run.batch.micro_batch_size} × {_ranks(run)} = {step}"
     planned = str(batch) if ranks == 1 else f"{batch} × {ranks} = {batch * ranks}"
-    share = Fraction(run.batch.micro_batch_size, batch)
+    share = _fraction(run.batch.micro_batch_size, batch)
     but = f" but the steps are planned for {planned}" if share != 1 else ""
     length = f", so the run ends after {share} of the data" if share < 1 and _length_is_planned(run) else ""
     return (
@@ -98,12 +101,18 @@ def _length_is_planned(run: RunSpec) -> bool:
 def _arithmetic(run: RunSpec, batch: int) -> str:
     """`accumulation for 32 is 32 / micro 2 / gpus 2 = 8`"""
     micro, ranks = run.batch.micro_batch_size, run.batch.data_parallel
-    wanted = Fraction(batch, micro * ranks)
+    wanted = _fraction(batch, micro * ranks)
     sum_up = f"accumulation for {batch} is {batch} / micro {micro} / {_ranks(run)} = "
     if wanted.denominator == 1:
         return f"{sum_up}{wanted}"
     nearest = " or ".join(f"{count} (batch {count * micro * ranks})" for count in _neighbours(wanted))
     return f"{sum_up}{float(wanted):.2f}, no whole number: {nearest}"
+
+
+def _fraction(numerator: int, denominator: int) -> Fraction:
+    from fractions import Fraction  # slow to load, and few files have a batch_size
+
+    return Fraction(numerator, denominator)
 
 
 def _neighbours(wanted: Fraction) -> list[int]:
@@ -118,7 +127,7 @@ def _ranks(run: RunSpec) -> str:
 
 
 def _fix(run: RunSpec, batch: int) -> Fix:
-    wanted = Fraction(batch, run.batch.micro_batch_size * run.batch.data_parallel)
+    wanted = _fraction(batch, run.batch.micro_batch_size * run.batch.data_parallel)
     count = min(_neighbours(wanted), key=lambda near: abs(near - wanted))
     total = count * run.batch.micro_batch_size * run.batch.data_parallel
     title = f"Write {_ACCUMULATION} {count} instead: effective batch {total}"

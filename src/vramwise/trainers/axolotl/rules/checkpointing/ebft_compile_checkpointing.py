@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, delete_key, rule, safe, unsafe
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.axolotl.remedies import choose_reentrant
+from vramwise.trainers.axolotl.spell.edits import choose_reentrant
 from vramwise.types import RunSpec, Severity
 
 _REENTRANT = "gradient_checkpointing_kwargs.use_reentrant"

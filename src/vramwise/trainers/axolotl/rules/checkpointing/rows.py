@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from vramwise.rules.base import set_key, unsafe
-from vramwise.rules.rows import row
+from vramwise.rules.base import insert_key, safe, set_key, unsafe
+from vramwise.rules.rows import Case, row
 from vramwise.types import Severity
 from vramwise.variants import changes
 
@@ -191,4 +191,38 @@ reentrant_rl_qlora = _row(
         "supported: Axolotl stops"
     ),
     change=changes.nonreentrant_checkpointing,
+)
+
+disk_offload_not_disk = _row(
+    id="disk-offload-not-disk",
+    severity=Severity.WARNING,
+    text="""`activation_offloading: disk` offloads to host memory, not to disk.
+
+    Axolotl has a disk offloader, but turns it on for the value `offload_disk` of `activation_offloading`, which its
+    schema does not accept. `disk`, and the old `gradient_checkpointing: offload_disk` that is translated to it, run
+    the same streaming offloader to pinned host memory as `true`. A machine that was sized for disk runs out of RAM
+    instead.
+    """,
+    bad="base_model: meta-llama/Llama-3.2-1B\ngradient_checkpointing: true\nactivation_offloading: disk\n",
+    good="base_model: meta-llama/Llama-3.2-1B\ngradient_checkpointing: true\nactivation_offloading: true\n",
+    beyond_trainer="Axolotl's disk offloader hangs on a value that its schema refuses; `disk` runs the CPU streamer.",
+    first_case=True,
+    cases=(
+        Case(
+            when=lambda run: run.config.get("gradient_checkpointing") == "offload_disk",
+            key="gradient_checkpointing",
+            message="gradient_checkpointing: offload_disk writes nothing to disk: activations go to host memory",
+            fix=safe(
+                "Say what happens: activation_offloading true",
+                set_key("gradient_checkpointing", True),
+                insert_key("activation_offloading", True, beside="gradient_checkpointing"),
+            ),
+        ),
+        Case(
+            when=lambda run: run.config.get("activation_offloading") == "disk",
+            key="activation_offloading",
+            message="activation_offloading: disk writes nothing to disk: activations go to host memory, as with true",
+            fix=safe("Say what happens: activation_offloading true", set_key("activation_offloading", True)),
+        ),
+    ),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from difflib import SequenceMatcher
 from typing import Any
 
 from vramwise.rules.base import Hit, delete_key, insert_key, rule, safe, unsafe
@@ -180,6 +179,8 @@ def _very_close(name: str, known: frozenset[str]) -> tuple[str, ...]:
 
 
 def _resembles(name: str, word: str) -> bool:
+    from difflib import SequenceMatcher  # only wanted when a key is unknown
+
     return SequenceMatcher(None, name.lower(), word).ratio() >= _VERY_CLOSE
 
 

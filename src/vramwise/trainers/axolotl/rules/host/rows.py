@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from vramwise.rules.base import delete_key, insert_key, safe, set_key, unsafe
-from vramwise.rules.rows import row
-from vramwise.types import Severity
+from vramwise.rules.rows import Case, row
+from vramwise.types import RunSpec, Severity
 
 _row = partial(row, topic="host")
 
@@ -92,4 +92,51 @@ streaming_group_by_length = _row(
     key="group_by_length",
     message="group_by_length with pretraining_dataset: the stream is downloaded whole before the first step",
     fix=unsafe("Delete group_by_length", delete_key("group_by_length")),
+)
+
+
+_KEEP_TABLE = unsafe("Keep the table on the GPU", delete_key("ple_cpu_offload"))
+
+
+def _placed(key: str) -> Case:
+    message = f"ple_cpu_offload with {key}: it places every parameter itself, Axolotl refuses the file"
+    return Case(when=lambda run: run.config.get(key) is not None, message=message, fix=_KEEP_TABLE)
+
+
+def _quantised(run: RunSpec) -> object:
+    key = {"qlora": "load_in_4bit", "lora": "load_in_8bit"}.get(run.adapter.kind or "")
+    return key and run.config.get(key)
+
+
+ple_offload_misused = _row(
+    id="ple-offload-misused",
+    also=(Severity.WARNING,),
+    text="""`ple_cpu_offload` where the table cannot stay in host memory.
+
+    It keeps a model's large per-layer embedding table in host memory. FSDP and DeepSpeed place every parameter
+    themselves and would gather it; a model that bitsandbytes has not quantised is moved to the GPU whole. Axolotl
+    refuses it under FSDP and DeepSpeed and takes it only with `qlora` + `load_in_4bit` or `lora` + `load_in_8bit`.
+
+    On several GPUs each process keeps a copy of its own: host memory for the table times the number of GPUs.
+    """,
+    bad="base_model: google/gemma-3n-E2B-it\nadapter: lora\nple_cpu_offload: true\n",
+    good="base_model: google/gemma-3n-E2B-it\nadapter: qlora\nload_in_4bit: true\nple_cpu_offload: true\n",
+    when="ple_cpu_offload",
+    key="ple_cpu_offload",
+    cases=(
+        *map(_placed, ("fsdp_config", "fsdp", "deepspeed")),
+        Case(
+            when=lambda run: not _quantised(run),
+            message="ple_cpu_offload needs qlora with load_in_4bit or lora with load_in_8bit: Axolotl refuses the file",
+            fix=_KEEP_TABLE,
+        ),
+        Case(
+            when=lambda run: _quantised(run) and run.sharding.kind == "ddp",
+            severity=Severity.WARNING,
+            message=lambda run: (
+                f"ple_cpu_offload on {run.batch.gpus} GPUs: every process keeps its own table, {run.batch.gpus} "
+                "copies in host memory; untested there"
+            ),
+        ),
+    ),
 )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 from vramwise.rules.base import delete_key, insert_key, safe, set_key, unsafe
-from vramwise.rules.rows import row
-from vramwise.trainers.axolotl.plugins import LIGER, listed_plugins
-from vramwise.types import Fix, RunSpec
+from vramwise.rules.rows import Case, row
+from vramwise.trainers.axolotl.plugins import CUT_CROSS_ENTROPY, LIGER, listed_plugins
+from vramwise.trainers.axolotl.schema import schema_of
+from vramwise.types import Fix, RunSpec, Severity
 
 _FUSED_LOSS = "liger_fused_linear_cross_entropy"
 _TOKEN_SCALING = "liger_use_token_scaling"
@@ -103,4 +104,130 @@ liger_token_scaling_without_flce = _row(
     key=_TOKEN_SCALING,
     message=f"{_TOKEN_SCALING} is an option of {_FUSED_LOSS}, which is off: Axolotl stops",
     fix=_fuse_or_unscale,
+)
+
+
+_BF16_AUTO = insert_key("bf16", "auto", beside="cut_cross_entropy")
+
+
+def _without_half(run: RunSpec) -> str:
+    if "bf16" in run.config:
+        return "neither bf16 nor fp16 is on"
+    return "bf16 is not written (unset means auto, but is checked as off)"
+
+
+cut_cross_entropy_dtype = _row(
+    id="cut-cross-entropy-dtype",
+    also=(Severity.WARNING,),
+    text="""Cut cross entropy without bf16 or fp16 in the file.
+
+    Its backward pass runs in half precision only. Axolotl checks that before it fills in defaults: with
+    `cut_cross_entropy: true` the file has to say `bf16` or `fp16` itself, although unset means `bf16: auto`. Writing
+    `bf16: auto` gives the same run and passes. With the key left out the plugin turns itself on and nothing is
+    checked, not even a run in fp32.
+    """,
+    bad="base_model: meta-llama/Llama-3.2-1B\nplugins:\n"
+    "  - axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin\ncut_cross_entropy: true\n",
+    good="base_model: meta-llama/Llama-3.2-1B\nplugins:\n"
+    "  - axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin\ncut_cross_entropy: true\nbf16: auto\n",
+    beyond_trainer="Axolotl's check needs `cut_cross_entropy` to be written; on by the plugin's default, fp32 passes.",
+    when=lambda run: CUT_CROSS_ENTROPY in listed_plugins(run),
+    first_case=True,
+    cases=(
+        Case(
+            when=lambda run: (
+                run.config.get("cut_cross_entropy") and not run.config.get("bf16") and not run.config.get("fp16")
+            ),
+            key="cut_cross_entropy",
+            message=lambda run: f"cut_cross_entropy: true needs half precision and {_without_half(run)}: Axolotl stops",
+            fix=lambda run: (
+                unsafe("Train in bf16: bf16 auto", _BF16_AUTO)
+                if "bf16" in run.config
+                else safe("Write the default: bf16 auto", _BF16_AUTO)
+            ),
+        ),
+        Case(
+            when=lambda run: run.kernels.loss_kernel == "cut" and run.precision.compute == "fp32",
+            severity=Severity.WARNING,
+            key="bf16",
+            near=("plugins",),
+            message="cut cross entropy is on through its plugin, the run is in fp32: its backward needs bf16 or fp16",
+            fix=unsafe("Train in bf16: bf16 auto", insert_key("bf16", "auto", beside="plugins")),
+        ),
+    ),
+)
+
+
+_DPO_LIGER = "dpo_use_liger_kernel"
+
+
+def _dpo_losses(run: RunSpec) -> list[object]:
+    written = run.config.get("dpo_loss_type", ())
+    return list(written) if isinstance(written, list | tuple) else [written]
+
+
+dpo_liger_loss_unsupported = _row(
+    id="dpo-liger-loss-unsupported",
+    also=(Severity.WARNING,),
+    text="""Liger's DPO loss with a loss type it does not have.
+
+    `dpo_use_liger_kernel` computes head and loss in chunks, so that the logits of both answers are never held whole. It
+    has no IPO loss, which Axolotl refuses, and knows one loss type at a time: only the first entry of `dpo_loss_type`
+    is used, the others are dropped with a warning.
+
+    Take another loss type, or turn the kernel off and make room for the logits. Since Axolotl 0.21 (TRL 1.14) the
+    kernel gives log-probabilities from which every loss type is computed, and there is nothing to report.
+    """,
+    bad="rl: dpo\nadapter: lora\ndpo_use_liger_kernel: true\ndpo_loss_type: [ipo]\n",
+    good="rl: dpo\nadapter: lora\ndpo_use_liger_kernel: true\ndpo_loss_type: [sigmoid]\n",
+    options="--with axolotl==0.20.0",
+    when=lambda run: run.config.get(_DPO_LIGER) and not schema_of(run).since("0.21.0"),
+    first_case=True,
+    cases=(
+        Case(
+            when=lambda run: run.objective.rl == "ipo" or _dpo_losses(run)[:1] == ["ipo"],
+            key=_DPO_LIGER,
+            message=f"{_DPO_LIGER} with the ipo loss, which Liger does not have: Axolotl refuses the file",
+            fix=safe("Compute the loss without Liger", delete_key(_DPO_LIGER)),
+        ),
+        Case(
+            when=lambda run: len(_dpo_losses(run)) > 1,
+            severity=Severity.WARNING,
+            key="dpo_loss_type",
+            near=(_DPO_LIGER,),
+            message=lambda run: (
+                f"{_DPO_LIGER} uses only {_dpo_losses(run)[0]}, the first of dpo_loss_type; "
+                f"{', '.join(map(str, _dpo_losses(run)[1:]))} is ignored"
+            ),
+            fix=unsafe("Compute every loss, without Liger", delete_key(_DPO_LIGER)),
+        ),
+    ),
+)
+
+
+def _unsplit(key: str) -> Case:
+    return Case(
+        when=key,
+        key=key,
+        message=lambda run: (
+            f"{key} does not work with tensor_parallel_size {run.sharding.tensor_parallel_size}: Axolotl stops"
+        ),
+        fix=unsafe(f"Remove {key}", delete_key(key)),
+    )
+
+
+liger_tensor_parallel = _row(
+    id="liger-tensor-parallel",
+    text="""Liger's RMS norm or fused loss with tensor parallelism.
+
+    Tensor parallelism splits weights and activations across GPUs as distributed tensors; these two kernels take plain
+    ones. Axolotl stops. Without them the model's own norm and loss are used: the same mathematics, more memory.
+    """,
+    bad="base_model: meta-llama/Llama-3.2-1B\nplugins:\n  - axolotl.integrations.liger.LigerPlugin\n"
+    "liger_rms_norm: true\ntensor_parallel_size: 2\n",
+    good="base_model: meta-llama/Llama-3.2-1B\nplugins:\n  - axolotl.integrations.liger.LigerPlugin\n"
+    "liger_glu_activation: true\ntensor_parallel_size: 2\n",
+    options="--gpus 2",
+    when=lambda run: run.sharding.tensor_parallel_size > 1 and LIGER in listed_plugins(run),
+    cases=tuple(map(_unsplit, ("liger_rms_norm", _FUSED_LOSS))),
 )

@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from vramwise.rules.base import delete_key, insert_key, safe, set_key, unsafe
-from vramwise.rules.rows import row
-from vramwise.types import RunSpec, Severity
+from vramwise.rules.rows import Case, When, row
+from vramwise.trainers.axolotl.plugins import lists_foreign_plugin
+from vramwise.types import Fix, RunSpec, Severity
 
 _row = partial(row, topic="method")
 
@@ -130,5 +131,149 @@ new_tokens_untrained = _row(
     message=lambda run: (
         f"{run.adapter.added_tokens} token(s) are added, but LoRA freezes the embeddings: rows that are new are never "
         "trained"
+    ),
+)
+
+
+def _train_everything(run: RunSpec) -> Fix:
+    """Weights that bitsandbytes holds cannot be trained without an adapter: that goes with it."""
+    held = [set_key(key, False) for key in ("load_in_4bit", "load_in_8bit") if run.config.get(key)]
+    return unsafe("Fine-tune all weights", delete_key("adapter"), *held)
+
+
+onebitllms_with_lora = _row(
+    id="onebitllms-with-lora",
+    text="""1-bit training with a LoRA adapter.
+
+    `use_onebitllms` replaces every linear by one that rounds its own weight to ternary values as it trains. An adapter
+    would freeze exactly those weights, so Axolotl refuses `lora` and `qlora` with it.
+
+    Fine-tune all weights, or train an adapter on a plain checkpoint.
+    """,
+    bad="adapter: lora\nuse_onebitllms: true\n",
+    good="use_onebitllms: true\n",
+    when=lambda run: run.config.get("use_onebitllms") and run.adapter.kind in ("lora", "qlora"),
+    key="use_onebitllms",
+    message=lambda run: (
+        f"use_onebitllms with adapter: {run.adapter.kind}: 1-bit linears train their own weights, Axolotl refuses the "
+        "file"
+    ),
+    fix=_train_everything,
+)
+
+
+def _unpacked(key: str, when: When) -> Case:
+    return Case(
+        when=when,
+        key=key,
+        message=lambda run: (
+            f"{key} with rl: {run.objective.rl} is refused: RL rows hold one answer each and cannot be packed"
+        ),
+        fix=unsafe(f"Set {key} to false", set_key(key, False)),
+    )
+
+
+packing_with_rl = _row(
+    id="packing-with-rl",
+    text="""Sample packing with preference or RL training.
+
+    RL trainers compare answers pair by pair or group by group: a row must hold one answer, so rows cannot be packed.
+    Axolotl refuses `sample_packing` with any `rl`, and for `rl: kto` `eval_sample_packing` as well.
+
+    Turn packing off. The micro-batch then counts rows, not packed rows: with short samples a step holds fewer tokens
+    than before, so it may be raised.
+    """,
+    bad="rl: dpo\nsample_packing: true\nsequence_len: 2048\n",
+    good="rl: dpo\nsample_packing: false\nsequence_len: 2048\n",
+    when=lambda run: run.objective.rl,
+    cases=(
+        _unpacked("sample_packing", lambda run: run.config.get("sample_packing")),
+        _unpacked(
+            "eval_sample_packing", lambda run: run.objective.rl == "kto" and run.config.get("eval_sample_packing")
+        ),
+    ),
+)
+
+unfrozen_with_layers_to_transform = _row(
+    id="unfrozen-with-layers-to-transform",
+    text="""Layers for LoRA are chosen in two ways that contradict each other, or only half.
+
+    `unfrozen_parameters` freezes everything it does not name, LoRA weights included; `peft_layers_to_transform` says
+    which layers get LoRA weights to train. Together they leave weights that nobody meant to freeze, and Axolotl refuses
+    the file. It also refuses `peft_layers_pattern`, the name of the layer list, without `peft_layers_to_transform`.
+
+    Use one of the two; whole modules can be trained beside LoRA with `lora_modules_to_save`.
+    """,
+    bad="adapter: lora\npeft_layers_to_transform: [0, 1]\nunfrozen_parameters:\n  - ^lm_head.weight$\n",
+    good="adapter: lora\npeft_layers_to_transform: [0, 1]\n",
+    cases=(
+        Case(
+            when=lambda run: (
+                run.adapter.kind
+                and run.config.get("peft_layers_to_transform")
+                and run.config.get("unfrozen_parameters")
+            ),
+            key="unfrozen_parameters",
+            message=(
+                "unfrozen_parameters with peft_layers_to_transform: one freezes what the other adds, Axolotl refuses "
+                "the file"
+            ),
+        ),
+        Case(
+            when=lambda run: run.config.get("peft_layers_pattern") and not run.config.get("peft_layers_to_transform"),
+            key="peft_layers_pattern",
+            message=(
+                "peft_layers_pattern without peft_layers_to_transform: it names no layers, Axolotl refuses the file"
+            ),
+        ),
+    ),
+)
+
+relora_misused = _row(
+    id="relora-misused",
+    text="""ReLoRA without what it needs, or with what it excludes.
+
+    ReLoRA merges the adapter into the base every `jagged_restart_steps` steps and starts a new one. Axolotl refuses it
+    without that key or without a `lora`/`qlora` adapter, under FSDP and DeepSpeed (the merge needs whole weights), with
+    the `one_cycle` schedule (which cannot restart) and with fused MLP modules (which cannot be merged into).
+    """,
+    bad="adapter: lora\nrelora: true\njagged_restart_steps: 100\nlr_scheduler: one_cycle\n",
+    good="adapter: lora\nrelora: true\njagged_restart_steps: 100\nlr_scheduler: cosine\n",
+    when="relora",
+    cases=(
+        Case(
+            when=lambda run: not run.config.get("jagged_restart_steps"),
+            key="relora",
+            message="relora without jagged_restart_steps: there is no step at which to merge, Axolotl refuses the file",
+        ),
+        Case(
+            when=lambda run: (
+                run.adapter.kind not in ("lora", "qlora", "mora")
+                and not (run.adapter.kind and lists_foreign_plugin(run))
+            ),
+            key="adapter",
+            near=("relora",),
+            message=lambda run: (
+                f"relora with adapter {run.adapter.kind or 'unset'}: it needs lora or qlora, Axolotl refuses the file"
+            ),
+        ),
+        *(
+            Case(
+                when=key, key=key, message=f"relora with {key}: the merge needs whole weights, Axolotl refuses the file"
+            )
+            for key in ("fsdp", "fsdp_config", "deepspeed")
+        ),
+        Case(
+            when=lambda run: run.config.get("lr_scheduler") == "one_cycle",
+            key="lr_scheduler",
+            message="relora with lr_scheduler: one_cycle: the schedule cannot restart, Axolotl refuses the file",
+            fix=unsafe("Use the cosine schedule", set_key("lr_scheduler", "cosine")),
+        ),
+        Case(
+            when="flash_attn_fuse_mlp",
+            key="flash_attn_fuse_mlp",
+            message="relora with flash_attn_fuse_mlp: fused modules cannot be merged into, Axolotl refuses the file",
+            fix=unsafe("Leave the MLP unfused", delete_key("flash_attn_fuse_mlp")),
+        ),
     ),
 )

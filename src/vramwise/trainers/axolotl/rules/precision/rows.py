@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from vramwise.rules.base import delete_key, safe, set_key, unsafe
-from vramwise.rules.rows import row
+from vramwise.rules.base import delete_key, insert_key, safe, set_key, unsafe
+from vramwise.rules.rows import Case, row
 from vramwise.trainers.axolotl.schema import schema_of
-from vramwise.types import RunSpec, Severity, join_key
+from vramwise.types import Fix, RunSpec, Severity, join_key
 
 _RECOMPUTED = "fsdp_config.activation_checkpointing"
 _SKIP_UPCAST = "embeddings_skip_upcast"
@@ -62,4 +62,132 @@ skip_upcast_ignored = _row(
     key=_SKIP_UPCAST,
     message=lambda run: f"{_SKIP_UPCAST} has no effect {_upcast_anyway(run)}",
     fix=safe("Remove what nobody reads", delete_key(_SKIP_UPCAST)),
+)
+
+_GATHER = "fp8_enable_fsdp_float8_all_gather"
+
+fp8_options_without_fp8 = _row(
+    id="fp8-options-without-fp8",
+    also=(Severity.WARNING,),
+    text="""fp8 is configured but not switched on.
+
+    `fp8_config` without `fp8: true` is refused by Axolotl. `fp8_enable_fsdp_float8_all_gather` without it is not
+    refused but read by nobody: training and all-gathers run in bf16.
+
+    Add `fp8: true`, or remove the options.
+    """,
+    bad="base_model: meta-llama/Llama-3.2-1B\nfp8_config:\n  recipe: rowwise\n",
+    good="base_model: meta-llama/Llama-3.2-1B\nfp8: true\nfp8_config:\n  recipe: rowwise\n",
+    when=lambda run: not run.config.get("fp8"),
+    cases=(
+        Case(
+            when=lambda run: run.config.get("fp8_config") is not None,
+            key="fp8_config",
+            message="fp8_config is set but fp8 is not true: Axolotl refuses the file",
+            fix=unsafe("Train without fp8: remove fp8_config", delete_key("fp8_config")),
+        ),
+        Case(
+            when=_GATHER,
+            severity=Severity.WARNING,
+            key=_GATHER,
+            message=f"{_GATHER} has no effect while fp8 is not true: weights are gathered in 16 bit",
+            fix=safe("Remove what nobody reads", delete_key(_GATHER)),
+        ),
+    ),
+)
+
+fp8_all_gather_without_fsdp2 = _row(
+    id="fp8-all-gather-without-fsdp2",
+    text="""fp8 all-gather is switched on without what it needs: FSDP2 and tensorwise scaling.
+
+    `fp8_enable_fsdp_float8_all_gather` sends sharded weights as fp8, half the traffic of bf16. Only FSDP2 keeps
+    parameters one by one so that it can cast them before sending, and only the `tensorwise` recipe has one scale for a
+    whole tensor. Axolotl refuses the file otherwise.
+
+    Write an `fsdp_config` (up to 0.19 with `fsdp_version: 2` at the top level beside it) and leave `fp8_config.recipe`
+    at tensorwise, or remove the key.
+    """,
+    bad="fp8: true\ntorch_compile: true\nfp8_enable_fsdp_float8_all_gather: true\n",
+    good="fp8: true\ntorch_compile: true\nfp8_enable_fsdp_float8_all_gather: true\n"
+    "fsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n",
+    when=_GATHER,
+    key=_GATHER,
+    fix=unsafe("Gather weights in 16 bit: remove the key", delete_key(_GATHER)),
+    cases=(
+        Case(
+            when=lambda run: schema_of(run).since("0.20.0") and not run.config.get("fsdp_config"),
+            message=f"{_GATHER} needs FSDP2, but there is no fsdp_config: Axolotl refuses the file",
+        ),
+        Case(
+            when=lambda run: not schema_of(run).since("0.20.0") and str(run.config.get("fsdp_version")) != "2",
+            message=lambda run: (
+                f"{_GATHER} needs FSDP2, but fsdp_version is {run.config.get('fsdp_version', 'not set')}: Axolotl "
+                "refuses the file"
+            ),
+        ),
+        Case(
+            when=lambda run: (
+                not schema_of(run).since("0.20.0")
+                and str(run.config.get("fsdp_version")) == "2"
+                and run.config.document.values.get("fsdp_version") is None
+            ),
+            message=(
+                f"{_GATHER} with fsdp_version 2 inside fsdp_config, where Axolotl's check of it does not look: it "
+                "refuses the file"
+            ),
+            fix=safe("Write fsdp_version: 2 at the top level", insert_key("fsdp_version", 2, beside="fsdp_config")),
+        ),
+        Case(
+            when=lambda run: run.config.get("fp8_config.recipe", "tensorwise") != "tensorwise",
+            key="fp8_config.recipe",
+            near=(_GATHER,),
+            message=lambda run: (
+                f"{_GATHER} works with tensorwise scaling only, but fp8_config.recipe is "
+                f"{run.config.get('fp8_config.recipe')}: Axolotl refuses the file"
+            ),
+        ),
+    ),
+)
+
+
+def _fp16_outright(run: RunSpec) -> Fix | None:
+    if not run.adapter.kind:
+        return None
+    beside = "bf16" if "bf16" in run.config else "adapter"
+    edits = (insert_key("bf16", False, beside=beside), insert_key("fp16", True, beside="bf16"))
+    return unsafe("Choose fp16 outright", *edits)
+
+
+bf16_auto_emulated = _row(
+    id="bf16-auto-emulated",
+    severity=Severity.INFO,
+    needs={"gpu"},
+    text="""`bf16: auto` on a card without bf16 may settle on emulated bf16.
+
+    `auto` is meant to fall back to fp16 on cards older than Ampere. Axolotl decides by torch's `is_bf16_supported()`,
+    which also answers yes where bf16 is only emulated: a T4 or V100 can end up in bf16 and crawl, with no word about
+    it.
+
+    With an adapter, write `fp16: true` and `bf16: false` to be sure. A full fine-tune has no good 16-bit choice on such
+    a card: fp16 weights fail under the gradient scaler (see `fp16-full-finetune`).
+    """,
+    bad="base_model: meta-llama/Llama-3.2-1B\nadapter: lora\nbf16: auto\n",
+    good="base_model: meta-llama/Llama-3.2-1B\nadapter: lora\nbf16: false\nfp16: true\n",
+    options="--gpu t4",
+    beyond_trainer="Axolotl asks torch, and torch's test counts emulated bf16 as support.",
+    when=lambda run: (
+        run.target.gpu is not None
+        and not run.target.gpu.bf16
+        and run.base_model
+        and run.config.get("bf16", "auto" if "bf16" not in run.config else False) == "auto"
+        and not run.config.get("fp16")
+        and not run.config.get("fp8")
+    ),
+    key="bf16",
+    near=("base_model",),
+    message=lambda run: (
+        f"bf16: auto on {run.target.gpu and run.target.gpu.name} is meant to become fp16, but torch's test counts "
+        "emulated bf16 as support: Axolotl may take that and crawl"
+    ),
+    fix=_fp16_outright,
 )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
+from vramwise.facts.attention import supports_packing
 from vramwise.rules.base import safe, set_key, unsafe
-from vramwise.rules.rows import row
-from vramwise.types import Severity
+from vramwise.rules.rows import Case, Said, row
+from vramwise.types import RunSpec, Severity
 
 _GRAPHS = r"torch_compile_options.triton\.cudagraphs"
 
@@ -56,4 +58,60 @@ packing_multiple_streams = _row(
         f"sample_packing with streaming over {len(run.config.get('datasets'))} datasets: Axolotl packs one stream only"
     ),
     fix=unsafe("Train unpacked", set_key("sample_packing", False)),
+)
+
+
+_FLATTENING = "batch_flattening"
+
+
+def _flattened(when: Callable[[RunSpec], object], message: Said[str], severity: Severity = Severity.ERROR) -> Case:
+    return Case(
+        when=lambda run: run.config.get(_FLATTENING) is True and when(run),
+        severity=severity,
+        message=message,
+        fix=safe("Let Axolotl decide: batch_flattening auto", set_key(_FLATTENING, "auto")),
+    )
+
+
+batch_flattening_misused = _row(
+    id="batch-flattening-misused",
+    also=(Severity.WARNING,),
+    text="""Batch flattening where it cannot work or has nothing to do.
+
+    `batch_flattening: true` joins the rows of a micro-batch into one without padding. That needs a backend that knows
+    where samples begin (flash attention, flex, xformers, sage), and rows that are not packed already: Axolotl refuses
+    the rest. With `micro_batch_size: 1` there is nothing to join. With Liger's GRPO loss only the scoring pass is
+    flattened.
+
+    `batch_flattening: auto` turns itself on only where it works, and computes the same loss.
+    """,
+    bad="batch_flattening: true\nattn_implementation: sdpa\nmicro_batch_size: 4\n",
+    good="batch_flattening: true\nattn_implementation: flash_attention_2\nmicro_batch_size: 4\n",
+    key=_FLATTENING,
+    cases=(
+        _flattened(
+            lambda run: not supports_packing(run.kernels.attn_implementation),
+            lambda run: (
+                f"{_FLATTENING}: true under {run.kernels.attn_implementation} attention is refused: the backend cannot "
+                "tell joined rows apart"
+            ),
+        ),
+        _flattened(
+            lambda run: run.shapes.sample_packing,
+            f"{_FLATTENING}: true with sample_packing: true is refused: packed rows are joined already",
+        ),
+        _flattened(
+            lambda run: run.batch.micro_batch_size == 1,
+            f"{_FLATTENING}: true with micro_batch_size 1 has no effect: there is one row, nothing to join",
+            Severity.WARNING,
+        ),
+        Case(
+            when=lambda run: run.config.get(_FLATTENING) and run.config.get("trl.use_liger_loss"),
+            severity=Severity.WARNING,
+            message=(
+                f"{_FLATTENING} with trl.use_liger_loss: only the scoring pass is flattened, the training pass stays "
+                "padded"
+            ),
+        ),
+    ),
 )

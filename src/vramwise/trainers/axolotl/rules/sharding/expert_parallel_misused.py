@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from vramwise.rules.base import Hit, insert_key, rule, set_key, unsafe
 from vramwise.timeline import MemoryReport
 from vramwise.trainers.axolotl.plugins import loaded_plugins
-from vramwise.trainers.axolotl.remedies import written_key
 from vramwise.trainers.axolotl.schema import schema_of
+from vramwise.trainers.axolotl.spell.edits import written_key
 from vramwise.types import RunSpec, Severity
 
 _KEY = "expert_parallel_size"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import partial
 
 from vramwise.rules.base import delete_key, insert_key, safe, set_key, unsafe
-from vramwise.rules.rows import row
-from vramwise.trainers.axolotl.remedies import written_key
+from vramwise.rules.rows import Case, row
 from vramwise.trainers.axolotl.schema import schema_of
-from vramwise.types import RunSpec, Severity
+from vramwise.trainers.axolotl.spell.edits import PREFERENCE_TRAINING, choose_fsdp_version, written_key
+from vramwise.types import Fix, RunSpec, Severity
+from vramwise.variants import changes
 
 _EFFICIENT = "fsdp_config.cpu_ram_efficient_loading"
 _PINNED = "fsdp_config.cpu_offload_pin_memory"
@@ -226,4 +227,170 @@ vllm_mode_unset = _row(
     key="trl.use_vllm",
     message="trl.use_vllm without vllm_mode means server: training waits for a vLLM server on other cards",
     fix=safe("Write the default: vllm_mode server", insert_key("trl.vllm_mode", "server", beside="trl.use_vllm")),
+)
+
+
+def _both(run: RunSpec) -> str:
+    return f"deepspeed and {'fsdp' if run.config.get('fsdp') else 'fsdp_config'} are both set"
+
+
+deepspeed_with_fsdp = _row(
+    id="deepspeed-with-fsdp",
+    also=(Severity.WARNING,),
+    text="""DeepSpeed and FSDP are both configured.
+
+    Only one can shard the run. Axolotl stops since 0.20. Before, its check looks at the old `fsdp` key and misses
+    `fsdp_config`. What follows: it
+    prepares FSDP and passes the DeepSpeed file on to transformers, whose trainer refuses the pair when it is built,
+    after the model has loaded. In RL the DeepSpeed file is not passed on, so FSDP runs and DeepSpeed is ignored.
+    Remove one.
+    """,
+    bad="base_model: meta-llama/Llama-3.2-1B\ndeepspeed: deepspeed_configs/zero2.json\n"
+    "fsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n",
+    good="base_model: meta-llama/Llama-3.2-1B\nfsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n",
+    options="--gpus 2",
+    beyond_trainer=(
+        "Up to 0.19 Axolotl refuses `fsdp` with `deepspeed`, but lets `fsdp_config` through; in SFT transformers "
+        "refuses the pair after the model has loaded, in RL DeepSpeed is ignored."
+    ),
+    when=lambda run: run.config.get("deepspeed") and run.sharding.kind.startswith("fsdp"),
+    key="deepspeed",
+    first_case=True,
+    cases=(
+        Case(
+            when=lambda run: run.config.get("fsdp") or schema_of(run).since("0.20.0"),
+            message=lambda run: f"{_both(run)}: Axolotl stops",
+            fix=unsafe("Keep FSDP: remove deepspeed", delete_key("deepspeed")),
+        ),
+        Case(
+            when=lambda run: run.objective.rl is not None,
+            severity=Severity.WARNING,
+            message=lambda run: f"{_both(run)}: FSDP runs and DeepSpeed is ignored",
+            fix=safe("Keep FSDP: remove deepspeed", delete_key("deepspeed")),
+        ),
+        Case(
+            message=lambda run: f"{_both(run)}: Axolotl accepts it, transformers stops after the model has loaded",
+            fix=unsafe("Keep FSDP: remove deepspeed", delete_key("deepspeed")),
+        ),
+    ),
+)
+
+fp32_norms_misused = _row(
+    id="fp32-norms-misused",
+    also=(Severity.WARNING,),
+    text="""`fp32_norms` without FSDP2.
+
+    The option keeps the norms in fp32 while FSDP2 runs the layers in bf16. FSDP1 needs one dtype in each flat group,
+    and without FSDP there is nothing to configure: Axolotl stops. `fp32_norm_classes` alone is ignored.
+    """,
+    bad="base_model: meta-llama/Llama-3.2-1B\nfp32_norms: true\n",
+    good="base_model: meta-llama/Llama-3.2-1B\nfp32_norms: true\n"
+    "fsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n",
+    options="--gpus 2",
+    first_case=True,
+    cases=(
+        Case(
+            when=lambda run: run.config.get("fp32_norms") and run.config.get("fsdp_config") is None,
+            key="fp32_norms",
+            message="fp32_norms is an option of FSDP2, and there is no fsdp_config: Axolotl stops",
+            fix=unsafe("Remove fp32_norms", delete_key("fp32_norms")),
+        ),
+        Case(
+            when=lambda run: run.config.get("fp32_norms") and run.sharding.kind == "fsdp1",
+            key="fp32_norms",
+            message="fp32_norms under FSDP1, which needs one dtype for norms and layers: Axolotl stops",
+            change=changes.second_fsdp,
+        ),
+        Case(
+            when=lambda run: not run.config.get("fp32_norms") and run.config.get("fp32_norm_classes"),
+            severity=Severity.WARNING,
+            key="fp32_norm_classes",
+            message="fp32_norm_classes is ignored while fp32_norms is off",
+            fix=safe("Remove fp32_norm_classes, which is ignored", delete_key("fp32_norm_classes")),
+        ),
+    ),
+)
+
+
+def _first_version(run: RunSpec) -> str:
+    written = run.config.get("fsdp_version")
+    return f"fsdp_version is {written}" if written else "fsdp_version is not written, which means 1"
+
+
+fsdp1_deprecated = _row(
+    id="fsdp1-deprecated",
+    explains={"fsdp-mixed-dtypes", "fsdp-mixed-frozen"},
+    severity=Severity.INFO,
+    also=(Severity.ERROR,),
+    text="""FSDP in its first version, which is deprecated, and gone since Axolotl 0.20.
+
+    Up to 0.19 an `fsdp_config` without `fsdp_version` means version 1. Since 0.20 it means 2, and Axolotl stops at any
+    other. FSDP2 shards each parameter by itself instead of flat groups and frees memory earlier. When you change over,
+    check the block's keys: sharding_strategy becomes reshard_after_forward.
+    """,
+    bad="base_model: meta-llama/Llama-3.2-1B\nfsdp_config:\n  reshard_after_forward: true\n",
+    good="base_model: meta-llama/Llama-3.2-1B\nfsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n",
+    options="--gpus 2 --with axolotl==0.19.0",
+    key="fsdp_version",
+    cases=(
+        Case(
+            when=lambda run: (
+                schema_of(run).since("0.20.0")
+                and run.config.get("fsdp_version") is not None
+                and str(run.config.get("fsdp_version")) != "2"
+            ),
+            severity=Severity.ERROR,
+            message=lambda run: (
+                f"fsdp_version {run.config.get('fsdp_version')}: FSDP1 is gone since Axolotl 0.20, "
+                f"{schema_of(run).short} stops"
+            ),
+            fix=lambda run: unsafe("Shard with FSDP2: fsdp_version 2", choose_fsdp_version(run, 2)),
+        ),
+        Case(
+            when=lambda run: (
+                not schema_of(run).since("0.20.0") and run.sharding.kind == "fsdp1" and run.config.get("fsdp_config")
+            ),
+            near=("fsdp_config",),
+            message=lambda run: f"{_first_version(run)}: FSDP1 is deprecated and about to be removed",
+            change=changes.second_fsdp,
+        ),
+    ),
+)
+
+
+def _asks_for_fsdp2(run: RunSpec) -> object:
+    """Up to 0.19 Axolotl looks at the version alone, even where no fsdp_config makes use of it."""
+    if schema_of(run).since("0.20.0"):
+        return run.config.get("fsdp_config")
+    return run.config.get("fsdp_version") == 2
+
+
+def _quantised_preference(key: str) -> Case:
+    def fix(run: RunSpec) -> Fix | None:
+        if schema_of(run).since("0.20.0"):
+            return None
+        return unsafe("Shard with FSDP1: fsdp_version 1", choose_fsdp_version(run, 1))
+
+    return Case(
+        when=key,
+        key=key,
+        message=lambda run: f"{key} with rl {run.objective.rl} under FSDP2 is not supported: Axolotl stops",
+        fix=fix,
+    )
+
+
+fsdp2_quantized_rl = _row(
+    id="fsdp2-quantized-rl",
+    text="""DPO, KTO, ORPO or IPO on a quantised base under FSDP2.
+
+    These trainers do not support FSDP2 with `load_in_4bit` or `load_in_8bit`; Axolotl stops. Ways out: LoRA on an
+    unquantised base, DeepSpeed, or FSDP1 up to Axolotl 0.19.
+    """,
+    bad="base_model: meta-llama/Llama-3.2-1B\nrl: dpo\nadapter: qlora\nload_in_4bit: true\n"
+    "fsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n",
+    good="base_model: meta-llama/Llama-3.2-1B\nrl: dpo\nadapter: lora\n"
+    "fsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n",
+    options="--gpus 2",
+    when=lambda run: run.objective.rl in PREFERENCE_TRAINING and _asks_for_fsdp2(run),
+    cases=tuple(map(_quantised_preference, ("load_in_4bit", "load_in_8bit"))),
 )

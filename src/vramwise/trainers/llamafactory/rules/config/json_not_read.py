@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
-from vramwise.trainers.llamafactory.words import release_of, since
+from vramwise.trainers.llamafactory.keys import release_of, since
 from vramwise.types import START, RunSpec, Severity
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from vramwise.rules.base import Hit, insert_key, rule, set_key, unsafe
 from vramwise.timeline import MemoryReport
 from vramwise.trainers.arguments.refusals import Held
-from vramwise.trainers.llamafactory.words import vocabulary
+from vramwise.trainers.llamafactory.keys import vocabulary
 from vramwise.types import RunSpec, Severity
 
 _BASE = (

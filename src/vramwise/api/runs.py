@@ -1,0 +1,12 @@
+"""`train` as a function."""
+
+from __future__ import annotations
+
+from vramwise.api.sources import PathLike
+from vramwise.training.parent.prepare import TrainOptions
+from vramwise.training.parent.run import train as train_config
+
+
+def train(path: PathLike, options: TrainOptions | None = None) -> int:
+    """Check, predict, prepare and train one config; gives the exit code, 0 where it trained to the end."""
+    return train_config(str(path), options)

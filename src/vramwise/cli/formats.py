@@ -1,0 +1,21 @@
+"""The formats of `check` that programs read: `cli/check.py` writes text itself, and loads this for the others."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from vramwise.render.github import render_github
+from vramwise.render.report_json import render_json
+from vramwise.render.sarif import render_sarif
+from vramwise.trainers.rulebook import all_rules
+from vramwise.verbs.check import FileReport
+
+
+def rendered(reports: Sequence[FileReport], output_format: str) -> list[str]:
+    """The lines of the reports as json, sarif or github."""
+    if output_format == "github":
+        return list(render_github(reports))
+    if output_format == "sarif":
+        return render_sarif(reports, all_rules()).split("\n")
+    return render_json(reports, indent=2 if sys.stdout.isatty() else None).split("\n")

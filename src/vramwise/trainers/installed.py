@@ -1,0 +1,63 @@
+"""Fields that the installed versions decide, whichever trainer runs on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramwise.facts.attention import flash_needs_sinks
+from vramwise.trainers.fields import Fields
+from vramwise.types import ChunksInPlace, ExpertMasks, Origin, Stack
+
+# The version of liger-kernel that trainers ask for.
+_LIGER = (0, 8, 1)
+_MIXERS = {"state space": "mamba-ssm", "delta rule": "fla-core"}
+
+
+def resolve_installed(fields: Fields, stack: Stack) -> None:
+    """Fills expert_masks, rotary_by_product, liger_chunks_in_place, mixer_kernels, samples_told and flash_*."""
+    for name, value, why in _decided(stack):
+        fields.derive(name, value, why)
+    transformers = stack.releases.get("transformers")
+    needs = transformers is not None and flash_needs_sinks(transformers.parts)
+    assumed = transformers is None or transformers.origin.kind == "assumed"
+    why = f"transformers {transformers.version}" if transformers else "transformers' version is not known"
+    fields.put("flash_needs_sinks", needs, Origin(kind="assumed" if assumed else "derived", why=why))
+
+
+def _decided(stack: Stack) -> Iterator[tuple[str, object, str]]:
+    transformers = stack.parts("transformers")
+    yield "expert_masks", *_expert_masks(transformers)
+    by_product = (0,) < transformers < (5, 19)
+    why = "transformers up to 5.18 multiplies matrices for them" if by_product else "transformers since 5.19 does not"
+    yield "rotary_by_product", by_product, why
+    told = transformers >= (5, 20)
+    yield "samples_told", told, f"transformers {'since' if told else 'before'} 5.20"
+    liger = stack.parts("liger-kernel") or _LIGER
+    yield "liger_chunks_in_place", _in_place(liger), f"liger-kernel {'.'.join([str(part) for part in liger])}"
+    mixers = tuple([mixer for mixer, package in _MIXERS.items() if stack.parts(package)])
+    packages = ", ".join([_MIXERS[mixer] for mixer in mixers])
+    yield "mixer_kernels", mixers, f"installed: {packages}" if mixers else "no package with them is known to be there"
+    flash = "flash-attn" in stack.releases
+    yield (
+        "flash_installed",
+        flash,
+        "flash-attn is installed" if flash else "flash-attn is not known to be there",
+    )
+
+
+def _expert_masks(transformers: tuple[int, ...]) -> tuple[ExpertMasks, str]:
+    """Where rows without an expert are zeroed, and why. Read in transformers 5.16.1, 5.17.0, 5.20.1 and 5.22.2."""
+    if not transformers:
+        return "products", "as in transformers 5.17"
+    if transformers < (5, 17):
+        return "ends", "transformers before 5.17: in place, at both ends"
+    if transformers < (5, 20):
+        return "products", "transformers 5.17 to 5.19: after each product"
+    return "none", "transformers since 5.20: only under expert parallelism"
+
+
+def _in_place(liger: tuple[int, ...]) -> ChunksInPlace:
+    """Seen so in 0.8.4 where no operand needs a cast, in 0.8.5 with any, not yet so in 0.8.1."""
+    if liger < (0, 8, 4):
+        return "never"
+    return "uncast" if liger < (0, 8, 5) else "always"

@@ -1,0 +1,62 @@
+"""Changes as edits of a file: what every trainer's `spell` is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from vramwise.allocator.variables import export_line
+from vramwise.rules.base import insert_key, set_key
+from vramwise.trainers.base import Spelling
+from vramwise.types import Change, Edit, RunSpec, join_key
+
+# A field's new value as edits: none where the file says so already, None where the trainer has no word for it.
+Speller = Callable[[RunSpec, Any], tuple[Edit, ...] | None]
+KWARGS = "gradient_checkpointing_kwargs"
+
+
+def spell_with(spellers: Mapping[str, Speller], run: RunSpec, change: Change) -> Spelling | None:
+    """All fields of a change, or None where one has no word here. The allocator's is a shell line unless said."""
+    edits: list[Edit] = []
+    command = ""
+    for field, value in change.fields.items():
+        speller = spellers.get(field)
+        if speller is None and field == "allocator":
+            command = export_line(run.target.torch)
+            continue
+        spelt = speller(run, value) if speller else None
+        if spelt is None:
+            return None
+        edits += spelt
+    return Spelling(edits=tuple(edits), command=command) if edits or command else None
+
+
+def placed(run: RunSpec, key: str, value: object, related: Iterable[str], otherwise: str) -> Edit:
+    """Set the key as the file spells it, or insert it beside the first of `related` that is written."""
+    if key in run.config:
+        return set_key(join_key(run.config.path(key)), value)
+    return insert_key(key, value, beside=next((name for name in related if name in run.config), otherwise))
+
+
+def speller_by_key(put: Callable[[RunSpec, str, object], Edit], name: str) -> Speller:
+    """The speller of a field that has a key of its own, which `put` writes."""
+
+    def speller(run: RunSpec, value: Any) -> tuple[Edit, ...]:
+        return (put(run, name, value),)
+
+    return speller
+
+
+def reentrant(run: RunSpec, value: bool, block: Edit) -> Edit:
+    """Set `use_reentrant` in the block of kwargs; `block` makes one where there is none."""
+    key, written = f"{KWARGS}.use_reentrant", run.config.get(KWARGS)
+    if key in run.config:
+        return set_key(key, value)
+    if isinstance(written, dict) and written and KWARGS in run.config:
+        return insert_key(key, value, beside=f"{KWARGS}.{next(iter(written))}")
+    return block
+
+
+def tf32(run: RunSpec, value: Any) -> tuple[Edit, ...]:
+    """Only where it is on: no trainer turns it on by itself."""
+    return (set_key("tf32", value),) if run.config.get("tf32") else ()

@@ -1,0 +1,140 @@
+"""The shapes of the batches that samples of some lengths form; and lengths where none are given.
+
+Does not know padding, which is the ghost run's business (`ghost/loops/batches.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from vramwise.errors import VramwiseError
+from vramwise.ghost.loops.batches import BatchShape, from_lengths, labels_in, largest, rows_a_sample
+from vramwise.types import RunSpec
+from vramwise.variants.lengths import Lengths
+from vramwise.variants.packing import packed_batches
+from vramwise.variants.shuffling import permutation
+
+# What collators round widths up to.
+_USUAL_MULTIPLE = 64
+
+
+def train_shapes(run: RunSpec, lengths: Lengths | None) -> list[BatchShape]:
+    """The micro-batches of training, in order; one that stands for all where every batch has the same shape."""
+    return [_likely_largest(run)] if lengths is None else _batches(run, lengths, evaluation=False)
+
+
+def eval_shapes(run: RunSpec, lengths: Lengths | None) -> list[BatchShape]:
+    """The batches of one evaluation, if any. Without lengths two, because the second meets what the first left."""
+    if run.evaluation.eval_batch_size is None or run.evaluation.eval_sequence_len is None:
+        return []
+    if lengths is not None:
+        return _batches(run, lengths, evaluation=True)
+    return [_likely_largest(run, evaluation=True)] * 2
+
+
+def _likely_largest(run: RunSpec, *, evaluation: bool = False) -> BatchShape:
+    """The widest batch that the settings allow, with shorter rows in it as data has them: those need a mask."""
+    shape = largest(run, evaluation=evaluation)
+    packed = run.evaluation.eval_sample_packing if evaluation else run.shapes.packing_rows != "none"
+    if packed or run.objective.completion_len is not None:
+        return shape
+    return shape._replace(padded=shape.rows > 1 or run.shapes.pad_to_sequence_len)
+
+
+def first_and_widest(shapes: Sequence[BatchShape], group: int, most: int) -> list[BatchShape]:
+    """The first `most` batches, in whole groups, and then the group with the widest batch if that comes later."""
+    kept = max(1, most // group) * group
+    if len(shapes) <= kept:
+        return list(shapes)
+    whole = len(shapes) - len(shapes) % group
+    widest = max(range(whole), key=lambda number: shapes[number].rows * shapes[number].width)
+    start = widest - widest % group
+    return [*shapes[:kept], *(shapes[start : start + group] if start >= kept else ())]
+
+
+def _batches(run: RunSpec, lengths: Lengths, *, evaluation: bool) -> list[BatchShape]:
+    if lengths.packed:
+        return _packed(run, lengths, evaluation=evaluation)
+    if run.shapes.packing_fill != "full" and (run.evaluation.eval_sample_packing or not evaluation):
+        return packed_batches(run, lengths.tokens, lengths.labels(run), evaluation=evaluation)
+    lengths = lengths if evaluation else _shuffled(run, lengths)
+    are_widths = lists_widths(lengths.tokens, run.shapes.pad_multiple)
+    labelled = lengths.labels(run)
+    if lengths.pairs and run.objective.kind == "kto":
+        cut = run.changed(long_rows="cut")  # so that both stay side by side
+        own, others = [
+            from_lengths(
+                cut,
+                lengths.tokens[start::2],
+                evaluation=evaluation,
+                are_widths=are_widths,
+                labelled=labelled and labelled[start::2],
+            )
+            for start in (0, 1)
+        ]
+        return [
+            shape._replace(mismatched=other.width, mismatched_labelled=labels_in(other))
+            for shape, other in zip(own, others, strict=True)
+        ]
+    rows = row_lengths(run, lengths)
+    if labelled is not None and rows is not lengths.tokens:
+        labelled = [count for count in labelled for _ in range(rows_a_sample(run))]
+    return from_lengths(run, rows, evaluation=evaluation, are_widths=are_widths, labelled=labelled)
+
+
+def _shuffled(run: RunSpec, lengths: Lengths) -> Lengths:
+    """The data's samples in the order in which the sampler of the first epoch draws them."""
+    if not lengths.unshuffled or run.shapes.shuffle_seed is None or run.shapes.sample_packing:
+        return lengths
+    order = permutation(len(lengths.tokens), run.shapes.shuffle_seed)
+    labels = lengths.labels(run)
+    return replace(
+        lengths,
+        tokens=[lengths.tokens[number] for number in order],
+        labelled=labels and [labels[number] for number in order],
+        labelled_by=None,
+        unshuffled=False,
+    )
+
+
+def _packed(run: RunSpec, lengths: Lengths, *, evaluation: bool) -> list[BatchShape]:
+    full = largest(run, evaluation=evaluation)
+    unknown: Sequence[None] = [None] * len(lengths.tokens)
+    known = zip(lengths.tokens, lengths.labelled or unknown, lengths.samples or unknown, strict=True)
+    return [full._replace(width=width, labelled=count, samples=samples) for width, count, samples in known]
+
+
+def row_lengths(run: RunSpec, lengths: Lengths) -> Sequence[int]:
+    """The length of every row: of a pair both, alike where one length is given for the pair."""
+    each = rows_a_sample(run)
+    if lengths.pairs and each == 1 and run.objective.kind != "kto":
+        kind = run.objective.rl or "text"
+        raise VramwiseError(
+            f"the lengths are pairs, but training on {kind} takes one row a sample: write one length a line"
+        )
+    if lengths.pairs or each == 1:
+        return lengths.tokens
+    return [length for length in lengths.tokens for _ in range(each)]
+
+
+def lists_widths(tokens: Sequence[int], multiple: int) -> bool:
+    """Whether these are widths of batches rather than lengths of samples: they vary, yet all are rounded already."""
+    step = multiple if multiple > 1 else _USUAL_MULTIPLE
+    return len(set(tokens)) > 1 and all(count % step == 0 for count in tokens)
+
+
+def varied_lengths(run: RunSpec, batches: int = 8) -> Lengths:
+    """Lengths between an eighth and the whole of sequence_len, evenly spread and mixed: data where none is given.
+
+    The longest comes last: the widest batch of a real run meets a cache that narrower ones have cut up.
+    """
+    longest = run.shapes.sequence_len
+    shortest = max(1, longest // 8)
+    count = batches * run.batch.micro_batch_size * run.batch.gradient_accumulation_steps
+    golden = 0.6180339887498949  # multiples of it, modulo 1, are the most evenly mixed sequence there is
+    tokens = [shortest + round((longest - shortest) * (number * golden % 1)) for number in range(1, count)]
+    return Lengths(
+        tokens=[*tokens, longest],
+        assumptions=(f"lengths spread evenly up to {run.keys.get('sequence_len', 'sequence_len')}",),
+    )

@@ -1,0 +1,86 @@
+"""Ghost runs and allocator runs, each made once: what was made already comes from `Simulations`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vramwise.allocator.quick.stretches import Stretches
+from vramwise.allocator.run import simulate
+from vramwise.allocator.settings import AllocatorSettings, TorchVersion
+from vramwise.ghost.loops.batches import BatchShape, largest
+from vramwise.ghost.loops.sft import ghost_run
+from vramwise.timeline import MemoryReport, Timeline
+from vramwise.types import SETTINGS, ModelSpec, RunSpec
+from vramwise.variants.effort import EVENTS_READ, ghost_units
+from vramwise.variants.simulations import Simulations
+
+# Loading has its own transients, and its cache is emptied before the first step: its peak is told apart from the run's.
+LOADING = frozenset({"load"})
+
+# What a ghost run never looks at: the file, the allocator (but where a second model is loaded, which asks for less by
+# what is idle), and what has become shapes before it begins.
+UNSEEN_BY_THE_GHOST = frozenset(
+    {
+        "base_model",
+        *("effective_batch_size", "pad_to_sequence_len", "pad_multiple", "constant_shapes", "group_by_length"),
+        *("packing_fill", "packed_together", "shuffle_seed", "labels_on"),
+        *("long_rows", "allocator", "unfollowed", "flash_installed", "flash_needs_sinks"),
+    }
+)
+SEEN_BY_THE_GHOST = tuple(name for name in SETTINGS if name not in UNSEEN_BY_THE_GHOST)
+
+
+def ghost_of(
+    simulations: Simulations,
+    run: RunSpec,
+    model: ModelSpec,
+    widths: Sequence[BatchShape],
+    evals: Sequence[BatchShape],
+    steps: int,
+) -> tuple[Timeline, tuple[str, ...]]:
+    """The run's requests, and what had to be assumed."""
+    gpu = run.target.gpu
+    evals = evals or [largest(run, evaluation=True)] * 2  # what a ghost run without them takes
+    values = tuple([run.value(name) for name in SEEN_BY_THE_GHOST])
+    allocator = run.allocator.settings if run.objective.spare_model or run.objective.reference == "model" else None
+    key = (values, allocator, run.target.torch, gpu, model, tuple(widths), tuple(evals), steps)
+    if key not in simulations.ghosts:
+        made = ghost_run(run, model, widths=widths, eval_widths=evals, steps=steps, gpu=gpu)
+        simulations.ghosts[key] = made
+        simulations.effort.spend(ghost_units(made[0]))
+    return simulations.ghosts[key]
+
+
+def report_of(
+    simulations: Simulations,
+    timeline: Timeline,
+    settings: AllocatorSettings,
+    torch: TorchVersion,
+    *,
+    total_bytes: int | None = None,
+    limit_bytes: int | None = None,
+    outside_bytes: int = 0,
+) -> MemoryReport:
+    """What the allocator makes of it; loading apart."""
+    key = (id(timeline), settings, torch, total_bytes, limit_bytes, outside_bytes)
+    if key not in simulations.reports:
+        report = simulate(
+            timeline,
+            settings,
+            torch=torch,
+            total_bytes=total_bytes,
+            limit_bytes=limit_bytes,
+            outside_bytes=outside_bytes,
+            apart=LOADING,
+            stretches=_stretches(simulations, timeline),
+            count=simulations.effort.spend,
+        )
+        simulations.reports[key] = (report, timeline)
+        simulations.effort.spend(len(timeline.events) // EVENTS_READ)
+    return simulations.reports[key][0]
+
+
+def _stretches(simulations: Simulations, timeline: Timeline) -> Stretches:
+    if simulations.last is None or simulations.last[0] is not timeline:
+        simulations.last = (timeline, Stretches(timeline))
+    return simulations.last[1]

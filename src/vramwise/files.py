@@ -30,6 +30,9 @@ except ImportError:  # Windows: siblings are not locked, and none is removed
 
 STDIN = "-"
 _SUFFIXES = (".yml", ".yaml")
+_SOURCES = (".py", ".ipynb")
+# The call of a trainer: other Python in a folder is left alone.
+_TRAINER = re.compile(rb"\b\w*Trainer\(")
 _MODEL = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 # Names in a folder that are compared with one that is not there.
 _MOST_NAMES = 1000
@@ -47,7 +50,7 @@ _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)
 
 
 def config_files(paths: Iterable[str]) -> list[str]:
-    """The files that paths name, each once: a file or `-` is itself, a folder every *.yml and *.yaml below it."""
+    """The files that paths name, each once: a file or `-` is itself, a folder all below it that trains."""
     found: dict[str, None] = {}
     for path in paths:
         if path != STDIN and os.path.isdir(path):  # noqa: PTH112 (a Path would normalise what the user typed)
@@ -63,13 +66,25 @@ def _yaml_below(folder: str) -> list[str]:
     # os.walk does not follow links to folders, so a loop of links cannot trap it.
     for parent, folders, names in os.walk(folder, onerror=unreadable.append):
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in _FOREIGN_FOLDERS)
-        found = (os.path.join(parent, name) for name in sorted(names) if name.endswith(_SUFFIXES))  # noqa: PTH118
-        files += [path for path in found if not _is_pipe_or_device(path)]
+        wanted = [name for name in sorted(names) if name.endswith((*_SUFFIXES, *_SOURCES))]
+        found = (os.path.join(parent, name) for name in wanted)  # noqa: PTH118
+        files += [path for path in found if not _is_pipe_or_device(path) and _may_train(path)]
     if unreadable and not files:
         raise _unreadable(unreadable[0])
     if not files:
-        raise ConfigError("this folder holds no *.yml or *.yaml file: name a config")
+        raise ConfigError("this folder holds no YAML file and no Python that trains: name a config or a script")
     return files
+
+
+def _may_train(path: str) -> bool:
+    """Whether a file of a folder is worth reading: every YAML is; of Python, what speaks of a trainer."""
+    if not path.endswith(_SOURCES):
+        return True
+    try:
+        with Path(path).open("rb") as file:
+            return _TRAINER.search(file.read(CONFIG_BYTES)) is not None
+    except OSError:
+        return False
 
 
 def _is_pipe_or_device(path: str) -> bool:

@@ -11,6 +11,12 @@ class Text(str):
     __slots__ = ()
 
 
+class Command(str):
+    """A launch line where a path could stand as well: `trl sft --model_name_or_path …`."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """What the caller asks for; None = not said, then the project's pyproject.toml decides, then this machine."""
@@ -39,6 +45,10 @@ class Options:
     pedantic: bool | None = None
     # A data file or folder whose rows' lengths are taken; None: the local files that the config names; "": none.
     data: str | None = None
+    # `name=value`: keys of a config, or what a script leaves open; a script's command line; which of its trainings.
+    settings: tuple[str, ...] = ()
+    script_args: str = ""
+    call: int | None = None
     # Predict the run and judge what it needs; None: where one file is checked, its model is known and a card is named.
     predict: bool | None = None
 

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vramwise.allocator.settings import parse_settings
+from vramwise.documents.change import with_changes
 from vramwise.documents.document import parse_document
 from vramwise.errors import ConfigError, VramwiseError
 from vramwise.facts.models import cached_config, find_model
 from vramwise.files import read_config_bytes
-from vramwise.options import Options, Text
+from vramwise.options import Command, Options, Text
 from vramwise.project import ProjectSettings, project_settings
 from vramwise.sidecar import read_side_files
 from vramwise.stacks import make_stack
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 TEXT = "<text>"
 # What trainers call the revision of the base model.
 _REVISION_KEYS = ("revision_of_model", "model_revision", "revision")
+_IMPORT = re.compile(rb"^(?:import|from)[ \t]+[A-Za-z_]", re.MULTILINE)
 # A variable or template that something else fills in before the trainer reads the file.
 _PLACEHOLDER = re.compile(r"\$\{?\w|\{\{|<[\w -]+>")
 Source = str | Path | Mapping[str, Any]
@@ -129,10 +131,16 @@ class Subject:
                 on_card=on_card,
             )
             self.effort.predicted()
-            prediction = replace(prediction, stops=self.stops).assuming(*self.data.notes)
+            prediction = replace(prediction, stops=self.stops).assuming(*self.data.notes, *self._assumed())
             # The lengths are kept, so that their ids stay theirs.
             self._memo[key] = (prediction, (lengths, eval_lengths))
         return self._memo[key][0]
+
+    def _assumed(self) -> tuple[str, ...]:
+        """What was assumed of a script, of what decides the run."""
+        script = self.document.script
+        asked = self.run.config.asked
+        return () if script is None else tuple(note for note in script.assumed if note.partition(":")[0] in asked)
 
     @property
     def stops(self) -> tuple[Finding, ...]:
@@ -206,8 +214,17 @@ def open_subject(
 
     `engine` names a trainer that runs the file in place of its own; `model` stands in for the file's base model.
     """
-    options = options or Options()
+    source, options = started(source, options or Options())
     return subject_of(read_document(source, options), options, engine=engine, model=model, online=online)
+
+
+def started(source: Source, options: Options) -> tuple[Source, Options]:
+    """What a launch line or a shell script starts, with the options that it adds; other sources as they are."""
+    if not isinstance(source, Command) and not str(source).endswith(".sh"):
+        return source, options
+    from vramwise import scripts  # late: configs do not need it
+
+    return (scripts.launched if isinstance(source, Command) else scripts.launched_by)(str(source), options)
 
 
 def subject_of(
@@ -222,9 +239,18 @@ def subject_of(
     trainer = trainer_of(document, options.trainer)
     if engine is not None:
         trainer = running(trainer, engine)
-    target = target_for(document.path, options, trainer)
+    target = target_for(document.path, _with_pins(document, options), trainer)
     subject = on_target(document, trainer, target, model=model, online=online, text_alone=options.text_alone)
     return replace(subject, ignored=(*options.ignore, *project_for(document.path, options).ignore))
+
+
+def _with_pins(document: Document, options: Options) -> Options:
+    """The options with the versions that a script or notebook installs, where they say none."""
+    pinned = {} if document.script is None else document.script.versions
+    said = {words.partition("==")[0].strip().lower() for words in options.versions}
+    said |= {"torch"} if options.torch is not None else set()
+    more = [f"{name}=={version}" for name, version in pinned.items() if name not in said]
+    return replace(options, versions=(*options.versions, *more)) if more and options.stack is None else options
 
 
 def on_target(
@@ -240,6 +266,17 @@ def on_target(
     side_files = _side_files(trainer, document, text_alone)
     run = trainer.resolve(document, target, side_files)
     wanted = model or run.base_model
+    if wanted is None and document.script is not None:
+        return Subject(
+            document=document,
+            trainer=trainer,
+            target=target,
+            side_files=side_files,
+            run=run,
+            model=None,
+            model_missing=_unsaid_model(document),
+            text_alone=text_alone,
+        )
     found, missing = _model(wanted, document.path, online=online, revision=_revision(run), text_alone=text_alone)
     return Subject(
         document=document,
@@ -250,6 +287,19 @@ def on_target(
         model=found,
         model_missing=missing,
         text_alone=text_alone,
+    )
+
+
+def _unsaid_model(document: Document) -> str:
+    """Why a script's model is not known, and how to supply it."""
+    assert document.script is not None
+    found = next((one for one in document.script.unsaid if one.key == "model_name_or_path"), None)
+    if found is None:
+        return f"{document.path} names no model at its training call: name one with --model"
+    either = f" ({' or '.join(map(str, found.either))})" if found.either else ""
+    return (
+        f"the model of {document.path} is not known: {found.why} (line {document.label(found.line)}){either}; "
+        f"supply it with --set {found.name}=… or --model"
     )
 
 
@@ -271,6 +321,9 @@ def trainer_of(document: Document, insisted: str | None = None) -> Trainer:
     """Whose file it is; NotOurs where it is none of ours."""
     if insisted is not None:
         return trainer_named(insisted)
+    if document.script is not None:
+        kind = document.script.kind
+        return trainer_named(f"{document.script.trainer}:{kind}" if kind else document.script.trainer)
     found = recognise(document.values)
     if isinstance(found, Foreign):
         error = NotOurs(found)
@@ -289,8 +342,11 @@ def read_document(source: Source, options: Options | None = None) -> Document:
     path = path_of(source)
     try:
         data = _bytes_of(source, path)
+        if is_source(path, data):
+            return _read_source(path, data, options)
         try:
-            return parse_document(path, data)
+            document = parse_document(path, data)
+            return with_changes(document, options.settings) if options.settings else document
         except ConfigError:
             foreign = None if options.trainer else unreadable_as(data.decode("utf-8", "replace"))
             if foreign is None or (foreign is NOBODYS and not options.ours_only):
@@ -299,6 +355,23 @@ def read_document(source: Source, options: Options | None = None) -> Document:
     except ConfigError as error:
         error.path = path
         raise
+
+
+def is_source(path: str, data: bytes) -> bool:
+    """Whether a file is Python: a script or a notebook, by its name, or by what a text begins with."""
+    if path.endswith((".py", ".ipynb")):
+        return True
+    return path == TEXT and (b'"cells"' in data[:2000] or _IMPORT.search(data[:20_000]) is not None)
+
+
+def _read_source(path: str, data: bytes, options: Options) -> Document:
+    from vramwise.scripts import read_training  # late: configs do not need it
+    from vramwise.trainers.scripts.reading import NoTraining
+
+    try:
+        return read_training(path, data, options)
+    except NoTraining:
+        raise NotOurs(Foreign(kind="python", what="Python source without a call of a trainer that is known")) from None
 
 
 def _bytes_of(source: Source, path: str) -> bytes:

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from vramwise.cli.options import FORMATS, data_option, rule_options, target_options, terminal_width
+from vramwise.cli.launched import all_from_words
+from vramwise.cli.options import FORMATS, data_option, rule_options, source_options, target_options, terminal_width
 from vramwise.cli.writing import say_all, say_prose
 from vramwise.options import Options
 from vramwise.render.resolved import render_resolved
@@ -20,6 +21,7 @@ from vramwise.verbs.check import check as check_paths
 @click.command("check")
 @click.argument("paths", nargs=-1, required=True, metavar="CONFIG...")
 @target_options
+@source_options
 @rule_options
 @data_option
 @click.option("--format", "output_format", type=click.Choice(FORMATS), default="text", show_default=True)
@@ -36,11 +38,12 @@ def command(
 ) -> None:
     """Judge configs against the memory rules.
 
-    CONFIG is a YAML training config, a folder (every YAML in it) or - for standard input.
+    CONFIG is a YAML training config, a Python script or notebook, a shell script that starts a training, a folder
+    (everything in it that trains) or - for standard input. A launch line may stand behind --.
 
     Exit code: 0 clean, 1 findings, 2 unreadable input or bad usage.
     """
-    options = Options(**asked)
+    options, paths = Options(**asked), all_from_words(paths)
     if mend:
         from vramwise.cli.fix import fixed  # late: only --fix edits files
 

@@ -9,7 +9,17 @@ from typing import Any
 import click
 
 from vramwise.cli.again import command_again
-from vramwise.cli.options import TARGET_OPTIONS, completed, data_option, model_options, target_options, terminal_width
+from vramwise.cli.launched import from_words
+from vramwise.cli.options import (
+    SOURCE_OPTIONS,
+    TARGET_OPTIONS,
+    completed,
+    data_option,
+    model_options,
+    source_options,
+    target_options,
+    terminal_width,
+)
 from vramwise.cli.writing import Status, pass_on, say, say_all, say_note
 from vramwise.errors import VramwiseError
 from vramwise.files import STDIN, write_atomic, write_new
@@ -23,8 +33,9 @@ from vramwise.verbs.fitting.report import FitReport
 
 
 @click.command("fit")
-@click.argument("path", metavar="CONFIG")
+@click.argument("words", metavar="CONFIG", nargs=-1, required=True)
 @target_options
+@source_options
 @click.option(
     "--allow",
     metavar="WORD",
@@ -48,7 +59,7 @@ from vramwise.verbs.fitting.report import FitReport
 @click.option("--html", metavar="FILE", help="Write a page with the frontier: memory against speed.")
 @click.option("--format", "output_format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def command(
-    path: str,
+    words: tuple[str, ...],
     margin: str | None,
     memory_limit: str | None,
     write: bool,
@@ -67,9 +78,10 @@ def command(
     Exit code: 0 something fits (or the file is the best already), 1 nothing fits or will start, 2 bad usage or
     unreadable input.
     """
+    path = from_words(words) or ""
     if write and out is not None:
         raise VramwiseError(f"--write changes {path} itself, --out writes {out}: give one of them")
-    options = Options(**{name: asked.pop(name) for name in TARGET_OPTIONS}, data=asked.pop("data"))
+    options = Options(**{name: asked.pop(name) for name in (*TARGET_OPTIONS, *SOURCE_OPTIONS)}, data=asked.pop("data"))
     sizes = [None if size is None else parse_size(size) for size in (margin, memory_limit)]
     ask = FitOptions(**asked, margin_bytes=sizes[0], limit_bytes=sizes[1])
     with Status() as status:
@@ -98,11 +110,11 @@ def _write_config(report: FitReport, target: str | None) -> str:
         return ""
     before = report.document
     if target == STDIN:
-        pass_on(after.text, to_a_log=False)
+        pass_on(after.file_text, to_a_log=False)
     elif target != before.path:
-        write_new(target, after.text.encode("utf-8"))
+        write_new(target, after.file_text.encode("utf-8"))
     elif after.text != before.text:
-        say_note(write_atomic(target, after.text.encode("utf-8"), expected=before.text.encode("utf-8")))
+        say_note(write_atomic(target, after.file_text.encode("utf-8"), expected=before.file_text.encode("utf-8")))
     else:
         return ""
     return target

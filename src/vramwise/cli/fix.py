@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 from vramwise.cli.check import exit_code
-from vramwise.cli.options import data_option, rule_options, target_options, terminal_width
+from vramwise.cli.launched import all_from_words
+from vramwise.cli.options import data_option, rule_options, source_options, target_options, terminal_width
 from vramwise.cli.writing import in_ci, pass_on, say, say_all, say_note
 from vramwise.documents.edit import diff
 from vramwise.options import Options
@@ -25,6 +26,7 @@ from vramwise.verbs.fix import fix as fix_paths
 @click.command("fix")
 @click.argument("paths", nargs=-1, required=True, metavar="CONFIG...")
 @target_options
+@source_options
 @rule_options
 @data_option
 @click.option("--diff", "show_diff", is_flag=True, help="Show the changes, write nothing.")
@@ -38,7 +40,7 @@ def command(paths: tuple[str, ...], show_diff: bool, unsafe_fixes: bool, fits: b
 
     Exit code: 0 nothing remains, 1 findings remain (--diff: or something would change), 2 unreadable input.
     """
-    options = Options(**asked)
+    options, paths = Options(**asked), all_from_words(paths)
     reports = []
     for report in fix_paths(paths, options, unsafe=unsafe_fixes, write=not show_diff, fits=fits):
         _tell(report, show_diff=show_diff)
@@ -68,7 +70,7 @@ def _tell(report: FixReport, *, show_diff: bool) -> None:
         pass_on(text, to_a_log=in_ci())
     elif stdin and report.after:
         # A filter: what comes out is a config, and goes to a file in CI, too.
-        pass_on(report.after.text, to_a_log=False)
+        pass_on(report.after.file_text, to_a_log=False)
 
 
 def _tell_rest(reports: list[FixReport], *, show_diff: bool) -> None:

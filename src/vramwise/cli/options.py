@@ -16,6 +16,7 @@ FORMATS = ("text", "json", "sarif", "github")
 SEVERITIES = ("error", "warning", "info")
 _TRAINERS = ", ".join(TRAINER_NAMES)
 # The parameters that `target_options` adds to a command.
+SOURCE_OPTIONS = ("settings", "script_args", "call")
 TARGET_OPTIONS = ("gpu", "gpus", "torch", "versions", "stack", "trainer", "alloc_conf", "launcher")
 
 
@@ -81,6 +82,25 @@ def target_options(command: Decorated) -> Decorated:
                 type=click.Choice(["cli", "module"]),
                 help="How training starts: the trainer's command (default), or the module (python -m, accelerate -m).",
             ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def source_options(command: Decorated) -> Decorated:
+    """--set, --args, --call: what a script or notebook leaves open."""
+    for option in reversed(
+        (
+            click.option(
+                "--set",
+                "settings",
+                metavar="NAME=VALUE",
+                multiple=True,
+                help="Set a key of the config, or a name that a script leaves open; repeatable.",
+            ),
+            click.option("--args", "script_args", metavar="LINE", default="", help="The script's command line."),
+            click.option("--call", type=click.IntRange(min=1), metavar="N", help="Which training of a script."),
         )
     ):
         command = option(command)

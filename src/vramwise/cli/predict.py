@@ -10,7 +10,15 @@ from typing import Any
 import click
 
 from vramwise.cli.again import command_again
-from vramwise.cli.options import TARGET_OPTIONS, data_option, model_options, target_options
+from vramwise.cli.launched import from_words
+from vramwise.cli.options import (
+    SOURCE_OPTIONS,
+    TARGET_OPTIONS,
+    data_option,
+    model_options,
+    source_options,
+    target_options,
+)
 from vramwise.cli.wishes import as_words, composed_run, refuse_with_a_file, taken, wish_options
 from vramwise.cli.writing import say, say_all, say_prose
 from vramwise.files import looks_like_a_model, write_new
@@ -29,8 +37,9 @@ from vramwise.verbs.predict import what_if as what_changes
 
 
 @click.command("predict")
-@click.argument("path", metavar="[CONFIG]", required=False)
+@click.argument("words", metavar="[CONFIG]", nargs=-1)
 @target_options
+@source_options
 @wish_options
 @click.option(
     "--engine",
@@ -59,7 +68,7 @@ from vramwise.verbs.predict import what_if as what_changes
 @click.option("--snapshot", metavar="FILE", help="Write the predicted run as a torch memory snapshot.")
 @click.option("--format", "output_format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def command(
-    path: str | None,
+    words: tuple[str, ...],
     what_if: tuple[str, ...],
     verbose: bool,
     cards: bool,
@@ -71,12 +80,16 @@ def command(
 ) -> None:
     """Predict what a run will allocate and reserve, without a GPU.
 
+    CONFIG is a YAML config, a Python script, a notebook, or a shell script that starts one; or, behind --, a launch
+    line: vramwise predict --gpu h100 -- trl sft --model_name_or_path Qwen/Qwen3-4B --use_peft
+
     Without CONFIG: name the model (vramwise predict meta-llama/Llama-3.1-8B), say the run with --adapter,
     --sequence-len and the like, and with --trainer whose config it would be.
 
     Exit code: 0 fits (or no card named), 1 does not fit, 2 bad usage or unreadable input.
     """
-    machine = {name: asked.pop(name) for name in TARGET_OPTIONS}
+    path = from_words(words)
+    machine = {name: asked.pop(name) for name in (*TARGET_OPTIONS, *SOURCE_OPTIONS)}
     options = Options(**machine, data=asked.pop("data"))
     wished = taken(asked)
     ask = PredictOptions(**asked, limit_bytes=None if memory_limit is None else parse_size(memory_limit))

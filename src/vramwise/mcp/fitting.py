@@ -57,7 +57,7 @@ def fit_config(
         summary=shown["verdict"]["text"],
         fits=found.best is not None and not found.stops,
         changed=found.changed,
-        config=after.text if after else config,
+        config=after.file_text if after else config,
         diff=report.diff(found.best),
         best=shown["best"],
         mistakes=[one.rule for one in found.stops],

@@ -86,7 +86,7 @@ class Verbs:
         return Mended(
             summary=_summary(report.remaining),
             changed=report.changed,
-            config=after.text if after else config,
+            config=after.file_text if after else config,
             diff=diff(before, after) if before and after else "",
             applied=plain([finding_json(found) for found in report.applied]),
             refused=plain([{**finding_json(found), "why": why} for found, why in report.refused]),

@@ -138,7 +138,7 @@ class Answers:
             "headline": fit_answer(report.fit),
             "reasons": list(fit_reasons(report)),
             "changed": report.fit.changed,
-            "text": after.text if after is not None else source,
+            "text": after.file_text if after is not None else source,
             "commands": list(best.attempt.commands) if best is not None else [],
             "diff": report.diff(best),
             "markup": fit_body(report),

@@ -28,7 +28,7 @@ def file_json(report: FileReport) -> dict[str, Any]:
         "trainer": _trainer(report),
         "foreign": report.foreign and report.foreign.kind,
         "error": error and {"message": error.message, "line": error.line, "column": error.column},
-        "findings": [finding_json(found) for found in report.findings],
+        "findings": [{**finding_json(found), **_cell(report, found)} for found in report.findings],
         "skipped": [{"rule": skipped.rule, "needs": skipped.needs} for skipped in report.skipped],
         "predicted": report.prediction is not None,
         "not_predicted": report.not_predicted or None,
@@ -43,6 +43,12 @@ def _trainer(report: FileReport) -> str | None:
     if report.foreign is not None:
         return None
     return DEFAULT if report.run is None else report.run.trainer
+
+
+def _cell(report: FileReport, found: Finding) -> dict[str, int]:
+    """Where in a notebook it is: the cell's number, and the line in the cell."""
+    cell = None if report.document is None else report.document.cell(found.place.line)
+    return {} if cell is None else {"cell": cell[0], "cell_line": cell[1]}
 
 
 def finding_json(found: Finding) -> dict[str, Any]:

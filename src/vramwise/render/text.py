@@ -114,7 +114,8 @@ def _error(report: FileReport) -> str:
 
 
 def _finding(report: FileReport, found: Finding, width: int | None) -> list[str]:
-    place = style(f"{report.path}:{found.place.line}:{found.place.column}", bold=True)
+    line = str(found.place.line) if report.document is None else report.document.label(found.place.line)
+    place = style(f"{report.path}:{line}:{found.place.column}", bold=True)
     severity = style(found.severity.value, fg=_COLOURS[found.severity], bold=True)
     lines = fold(f"{place} {severity} {style(found.rule, bold=True)}: {found.message}", width)
     lines.extend(_source(report, found))
@@ -135,7 +136,8 @@ def _source(report: FileReport, found: Finding) -> Iterator[str]:
         return
     line = lines[place.line - 1].replace("\t", " ")
     end = place.end_column if place.end_line == place.line else len(line) + 1
-    number = str(place.line)
+    cell = report.document.cell(place.line)
+    number = str(place.line if cell is None else cell[1])
     shown = line[:_MAX_SOURCE] + ("…" if len(line) > _MAX_SOURCE else "")
     before, meant = visible(shown[: place.column - 1]), visible(shown[place.column - 1 : end - 1])
     yield f"  {style(number + ' |', dim=True)} {shown}"

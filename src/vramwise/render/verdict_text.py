@@ -123,7 +123,9 @@ def _needs(prediction: Prediction) -> str:
 def reasons(prediction: Prediction, verdict: Verdict | None = None) -> Iterator[str]:
     """Below the headline: the moment and what fills it, what was assumed, what was not measured."""
     verdict = verdict or prediction.verdict()
-    yield from (f"Line {found.place.line}: {found.message}" for found in prediction.stops[1:])
+    document = prediction.run.config.document
+    yield from (f"Line {document.label(found.place.line)}: {found.message}" for found in prediction.stops[1:])
+    yield from _unsaid(prediction)
     if verdict.rows_up_to is not None:
         longest = f"no row is longer than about {verdict.rows_up_to} tokens"
         yield f"It fits if {longest}: --data FILE reads them from your data, --lengths FILE takes a list of lengths"
@@ -145,6 +147,17 @@ def reasons(prediction: Prediction, verdict: Verdict | None = None) -> Iterator[
         yield f"Measured runs like it took up to {taken}"
     if prediction.bounds is not None:
         yield f"Not modelled: {prediction.bounds.why}"
+
+
+def _unsaid(prediction: Prediction) -> Iterator[str]:
+    """What a script leaves open, of what decides the run: its default is taken."""
+    run = prediction.run
+    for one in run.config.document.script.unsaid if run.config.document.script is not None else ():
+        if one.key not in run.config.asked:
+            continue
+        line = run.config.document.label(one.line)
+        either = f", {' or '.join(map(str, one.either))}" if one.either else ""
+        yield f"{one.key} is not known: {one.why} (line {line}{either}); its default is taken: --set {one.name}=…"
 
 
 def _moment(prediction: Prediction) -> str:

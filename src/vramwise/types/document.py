@@ -118,6 +118,11 @@ class Document:
         first, number = max((one for one in self.script.cells if one[0] <= line), default=self.script.cells[0])
         return number, line - first + 1
 
+    def label(self, line: int) -> str:
+        """A line as people find it: its number, in a notebook with the cell's."""
+        found = self.cell(line)
+        return str(line) if found is None else f"cell {found[0]}:{found[1]}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
@@ -159,8 +164,11 @@ class Config:
 
     def __contains__(self, key: str) -> bool:
         """Whether the key is written, null included."""
-        self.asked.add(split_key(key)[0])
-        return self.path(key) in self.document.spans
+        path = self.path(key)
+        self.asked.add(path[0])
+        if self.document.script is not None and len(path) == 1:  # what follows from a call has no place of its own
+            return path[0] in self.document.values
+        return path in self.document.spans
 
     def path(self, key: str) -> KeyPath:
         """The path in the file of a dotted key: under the spelling that the file uses."""

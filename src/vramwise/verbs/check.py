@@ -14,7 +14,17 @@ from vramwise.rules.base import Rule
 from vramwise.rules.judge import internal_error, judge
 from vramwise.rules.selection import select_rules
 from vramwise.rules.suppress import drop_suppressed
-from vramwise.subject import NotOurs, Source, Subject, path_of, project_for, read_document, subject_of, target_for
+from vramwise.subject import (
+    NotOurs,
+    Source,
+    Subject,
+    path_of,
+    project_for,
+    read_document,
+    started,
+    subject_of,
+    target_for,
+)
 from vramwise.timeline import MemoryReport
 from vramwise.trainers.base import Trainer
 from vramwise.trainers.recognise import Foreign
@@ -124,6 +134,7 @@ def refuse_mistakes(options: Options) -> None:
 
 def check_source(source: Source, options: Options, *, alone: bool) -> FileReport:
     """Judge one config; `alone`: the only one that is asked about, so that a prediction is worth its time."""
+    source, options = started(source, options)
     path = path_of(source)
     policy = policy_for(path, options, predicts=alone)
     try:

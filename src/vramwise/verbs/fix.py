@@ -17,7 +17,7 @@ from vramwise.documents.edit import EditRefused, apply_edits
 from vramwise.errors import ConfigError, VramwiseError, describe_internal_error
 from vramwise.files import clear_leftovers, write_atomic
 from vramwise.options import Options
-from vramwise.subject import TEXT, NotOurs, Source, Subject, path_of, read_document, subject_of
+from vramwise.subject import TEXT, NotOurs, Source, Subject, path_of, read_document, started, subject_of
 from vramwise.types import Document, Edit, Finding, Fix
 from vramwise.units import gib
 from vramwise.verbs.check import (
@@ -98,6 +98,7 @@ def fix_source(
     source: Source, options: Options, *, unsafe: bool, write: bool = False, fits: bool = False, alone: bool = True
 ) -> FixReport:
     """Mend one config: a path, or a text or mapping, which is never written."""
+    source, options = started(source, options)
     path = path_of(source)
     policy = policy_for(path, options, predicts=alone)
     document, note = None, ""
@@ -112,7 +113,7 @@ def fix_source(
             fixed.remaining = with_command(fixed.remaining, fixed.subject)
         after = fixed.subject.document
         if write and after.text != document.text:
-            note = write_atomic(path, after.text.encode("utf-8"), expected=document.text.encode("utf-8"))
+            note = write_atomic(path, after.file_text.encode("utf-8"), expected=document.file_text.encode("utf-8"))
         elif write:
             clear_leftovers(path)
     except NotOurs as error:

@@ -7,6 +7,7 @@ What a trainer that stands on TrainingArguments uses from here, and nothing else
     versioned_facts(name, __file__)    facts by version from JSON beside a module: newest in full, older as differences
     arguments_config(document, words)  a Document → Config with values as the dataclass would hold them
     Arguments(fields, words)           the values of the dataclass while a RunSpec is built: `value`, `take`, `derive`
+    resolve_adapter(args)              adapter, lora_*: what PEFT is given
     resolve_batch(args)                micro_batch_size, gradient_accumulation_steps, effective_batch_size…
     resolve_eval(args, …)              evaluates, eval_*: eval_batch_size is 8 where nothing is said
     resolve_precision(args, …)         precision, precision_by_card, autocast
@@ -27,6 +28,7 @@ Rules about arguments that every such trainer shares are in `arguments/rules` (`
 
 from __future__ import annotations
 
+from vramwise.trainers.arguments.resolve.adapter import loads_by_itself, resolve_adapter, resolve_loaded_type
 from vramwise.trainers.arguments.resolve.batch import resolve_batch
 from vramwise.trainers.arguments.resolve.checkpointing import resolve_checkpointing
 from vramwise.trainers.arguments.resolve.evaluation import resolve_eval
@@ -52,10 +54,13 @@ __all__ = [
     "ArgumentsTrainer",
     "Vocabulary",
     "arguments_config",
+    "loads_by_itself",
     "resolve_absent",
+    "resolve_adapter",
     "resolve_batch",
     "resolve_checkpointing",
     "resolve_eval",
+    "resolve_loaded_type",
     "resolve_optimizer",
     "resolve_precision",
     "resolve_savers",

@@ -49,7 +49,8 @@ class ArgumentsTrainer:
 
     def strange_keys(self, run: RunSpec) -> Iterable[StrangeKey]:
         """The keys of a file that nobody knows."""
-        return strange_keys(run.config.document.values, self.vocabulary_of(run), self.title, run.keys)
+        found = strange_keys(run.config.document.values, self.vocabulary_of(run), self.title, run.keys)
+        return [one for one in found if in_config(run, one.key)]
 
     def type_errors(self, document: Document, stack: Stack) -> Sequence[tuple[str, str]]:
         """What cannot work, by type."""
@@ -77,3 +78,12 @@ def trainer_of(run: RunSpec) -> ArgumentsTrainer | None:
 
     found = trainer_named(run.trainer)
     return found if isinstance(found, ArgumentsTrainer) else None
+
+
+def in_config(run: RunSpec, key: str) -> bool:
+    """Whether a key is written in the config: of a script, as an argument of the call that holds the arguments."""
+    script = run.config.document.script
+    if script is None:
+        return True
+    home = script.homes.get("args")
+    return home is not None and key in home.arguments

@@ -10,6 +10,7 @@ from vramwise.trainers.arguments import (
     Arguments,
     arguments_config,
     resolve_absent,
+    resolve_adapter,
     resolve_batch,
     resolve_checkpointing,
     resolve_eval,
@@ -45,9 +46,13 @@ def resolve_arguments(document: Document, target: Target, files: SideFiles) -> R
     resolve_checkpointing(args, reentrant=not modern, why=f"transformers {'5' if modern else '4'}'s default")
     resolve_optimizer(args)
     resolve_savers(args)
-    # adapters, quantisation, packing and preferences are a script's business
-    args.fields.neutral_section("adapter", "objective")
-    args.fields.neutral("quantization", "nested_scales", "int8_outliers", "quantised_base_prepared")
+    # packing and preferences are a script's business; what it trains is known where the script itself is read
+    args.fields.neutral_section("objective")
+    if document.script is None:
+        args.fields.neutral_section("adapter")
+        args.fields.neutral("quantization", "nested_scales", "int8_outliers", "quantised_base_prepared")
+    else:
+        _adapter(args)
     args.fields.neutral("activation_offloading", why="the plain Trainer has none")
     _weights(args, modern)
     _shapes(args)
@@ -57,6 +62,28 @@ def resolve_arguments(document: Document, target: Target, files: SideFiles) -> R
     resolve_absent(args, target)
     title = "transformers' Trainer"
     return resolved(args.fields, target, trainer="hf-trainer", title=title, added={}, whose=title)
+
+
+_OTHER_ADAPTER_SETTINGS = (
+    *("linear_targets_by_name", "lora_kernels", "fused_lora", "fused_lora_wide_grads", "half_adapters", "unfrozen"),
+    *("trained_blocks", "added_tokens"),
+)
+
+
+def _adapter(args: Arguments) -> None:
+    """What a script hands to PEFT and bitsandbytes itself."""
+    script = args.fields.config.document.script
+    resolve_adapter(args)
+    args.fields.neutral(*_OTHER_ADAPTER_SETTINGS, why="PEFT's own adapters, in fp32 beside a base of 16 bits")
+    bits = next((bits for bits in ("4bit", "8bit") if args.fields.config.get(f"load_in_{bits}")), None)
+    key = f"load_in_{bits}" if bits else "load_in_4bit"
+    args.derive("quantization", bits, f"{key} is on" if bits else "the base is not quantised", key=key)
+    nested = bool(args.fields.config.get("use_bnb_nested_quant"))
+    args.derive("nested_scales", nested if bits == "4bit" else True, "bnb_4bit_use_double_quant")
+    args.derive("int8_outliers", bits == "8bit", "LLM.int8 sets values of 6 and more apart")
+    prepared = script is not None and "prepared" in script.facts
+    why = "prepare_model_for_kbit_training casts what is not quantised to fp32" if prepared else "not prepared by PEFT"
+    args.derive("quantised_base_prepared", "all" if prepared and bits else "no", why)
 
 
 def _weights(args: Arguments, modern: bool) -> None:

@@ -17,6 +17,8 @@ from vramwise.trainers.scripts import calls
 from vramwise.trainers.scripts.training import Found, Training, trainings
 from vramwise.types import Document, Script
 
+# Data reaches a trainer's call as an object: keys that name it are of no use.
+_ITS_OWN = "the script's own data"
 # A file without one of these words trains nothing that is known here.
 _TRAINS = re.compile(rb"\b(?:SFT|DPO|KTO|ORPO|CPO|Reward|GRPO|RLOO|Seq2Seq|Unsloth)?Trainer\b")
 
@@ -68,6 +70,7 @@ def read_script(path: str, data: bytes, reading: Reading) -> Document:
     training.read()
     for key, value in reading.said.items():
         training.values.setdefault(key, value)
+    training.values.setdefault("dataset_name", _ITS_OWN)
     return _document(path, data, source, training, listed, chosen, reading)
 
 

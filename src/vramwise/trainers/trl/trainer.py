@@ -9,6 +9,7 @@ from vramwise.errors import VramwiseError
 from vramwise.rules.base import Rule
 from vramwise.rules.discovery import rules_below
 from vramwise.trainers.arguments import ARGUMENT_RULES, ArgumentsTrainer, Vocabulary, side_files
+from vramwise.trainers.arguments.trainer import in_config
 from vramwise.trainers.arguments.unknown_keys import StrangeKey
 from vramwise.trainers.base import DatasetBlock, SideFiles, Spelling
 from vramwise.trainers.signs import Sign
@@ -82,7 +83,7 @@ class Trl(ArgumentsTrainer):
         """Keys that neither TRL, its command, its launcher nor a project's own script reads."""
         from vramwise.trainers.trl.keys import strange_keys
 
-        return strange_keys(run, self.vocabulary_of(run))
+        return [one for one in strange_keys(run, self.vocabulary_of(run)) if in_config(run, one.key)]
 
     def side_files(self, document: Document) -> tuple[str, ...]:
         """DeepSpeed's and FSDP's JSON, accelerate's YAML."""
@@ -122,6 +123,8 @@ class Trl(ArgumentsTrainer):
 
     def unknown_keys(self, run: RunSpec) -> tuple[Severity, str]:
         """The command hands them to `accelerate launch`, which stops; a script run as a module drops them."""
+        if run.config.document.script is not None:
+            return Severity.ERROR, "the call stops with a TypeError"
         if run.target.launcher == "module":
             return Severity.WARNING, "the script drops it without a word"
         return Severity.ERROR, "the command hands it on to `accelerate launch`, which stops at it"

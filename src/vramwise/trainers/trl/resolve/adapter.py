@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramwise.facts.lora_targets import ALL_LINEAR, BY_MODEL
-from vramwise.trainers.arguments import Arguments
+from vramwise.trainers.arguments import Arguments, loads_by_itself, resolve_adapter, resolve_loaded_type
 from vramwise.types import Target
 
 _TYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
@@ -25,15 +24,18 @@ def init_kwarg(args: Arguments, name: str) -> Any:
 
 def resolve_method(args: Arguments, target: Target) -> None:
     """Fills the weights' type, the adapter, quantisation, attention, loading. Needs sharding and checkpointing."""
-    _weights(args)
-    _adapter(args)
+    _weights(args, target)
+    resolve_adapter(args)
     _quantization(args)
     _attention(args)
     _loading(args, target)
 
 
-def _weights(args: Arguments) -> None:
+def _weights(args: Arguments, target: Target) -> None:
     said = init_kwarg(args, "dtype")
+    if said is None and not args.written("dtype") and loads_by_itself(args):
+        resolve_loaded_type(args, target)
+        return
     key, name = (_INIT, said) if said is not None else ("dtype", args.value("dtype"))
     if name in _TYPES:
         why = "unset: dtype is float32, whatever bf16 says" if not args.written(key) else f"{key} is {name}"
@@ -43,44 +45,6 @@ def _weights(args: Arguments) -> None:
         args.fields.assume("weights_dtype", "bf16", f"{key} {name}: as the checkpoint has them, taken to be bf16")
     wide = args.values["weights_dtype"] == "fp32"
     args.derive("fp32_embeddings", wide, "all weights are fp32" if wide else "all weights are of one type")
-
-
-def _adapter(args: Arguments) -> None:
-    if not args.value("use_peft"):
-        args.derive("adapter", None, "use_peft is off: every weight is trained", key="use_peft")
-    else:
-        name = "qlora" if args.value("load_in_4bit") else "lora"
-        args.derive("adapter", name, "use_peft", key="use_peft")
-    on = args.values["adapter"] is not None
-    args.take_count("lora_r", "lora_r") if on else args.derive("lora_r", None, "no adapter", key="lora_r")
-    alpha = args.value("lora_alpha")
-    args.put("lora_alpha", "lora_alpha", float(alpha) if on and isinstance(alpha, int | float) else None)
-    rate = args.value("lora_dropout")
-    args.put("lora_dropout", "lora_dropout", float(rate) if on and isinstance(rate, int | float) else 0.0)
-    _targets(args, on)
-    for name in ("use_dora", "use_rslora"):
-        args.put(name, name, on and bool(args.value(name)))
-    saved = args.value("lora_modules_to_save") if on else None
-    args.put("lora_modules_to_save", "lora_modules_to_save", _names(saved))
-    args.derive("embeddings_want_grads", False, "only where blocks are checkpointed")
-
-
-def _targets(args: Arguments, on: bool) -> None:
-    """A list of one is handed to PEFT as a text, which is an expression: what it matches is for a rule to say."""
-    written = _names(args.value("lora_target_modules")) if on else ()
-    linear = written == (ALL_LINEAR,)
-    args.put("lora_target_linear", "lora_target_modules", linear)
-    if on and not written:
-        why = "unset: PEFT's own choice for the kind of model, mostly q_proj and v_proj"
-        args.put("lora_target_modules", "lora_target_modules", (BY_MODEL,), why=why)
-    else:
-        args.put("lora_target_modules", "lora_target_modules", written)
-
-
-def _names(value: Any) -> tuple[str, ...]:
-    if isinstance(value, str):
-        return (value,)
-    return tuple(str(item) for item in value) if isinstance(value, list) else ()
 
 
 def _quantization(args: Arguments) -> None:
@@ -93,7 +57,11 @@ def _quantization(args: Arguments) -> None:
     half = bits is not None and args.values["adapter"] is not None
     args.derive("half_adapters", half, "TRL casts what it trains on a quantised base" if half else "no quantised base")
     args.derive("int8_outliers", bits == "8bit", "LLM.int8 sets values of 6 and more apart")
-    args.derive("quantised_base_prepared", "no", "TRL does not prepare a quantised base: nothing is cast to fp32")
+    script = args.fields.config.document.script
+    if script is not None and "prepared" in script.facts and bits is not None:
+        args.derive("quantised_base_prepared", "all", "the script calls prepare_model_for_kbit_training")
+    else:
+        args.derive("quantised_base_prepared", "no", "TRL does not prepare a quantised base: nothing is cast to fp32")
 
 
 def _attention(args: Arguments) -> None:

@@ -1,0 +1,98 @@
+"""Opening what people run besides configs: scripts, notebooks, launch lines and shell scripts. Nothing of it is run."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from vramwise.documents.document import parse_value
+from vramwise.documents.launch import Launch, read_launch, read_shell
+from vramwise.errors import ConfigError, VramwiseError
+from vramwise.facts.gpus import find_gpus
+from vramwise.files import read_config_bytes
+from vramwise.options import Options
+from vramwise.sidecar import read_side_files
+from vramwise.trainers.scripts.reading import Reading, read_script
+from vramwise.types import Document
+
+
+def read_training(path: str, data: bytes, options: Options) -> Document:
+    """One training of a script or notebook, as a document."""
+    count, card = (None, None) if options.gpu is None else find_gpus(options.gpu)
+
+    def load(name: str) -> Mapping[str, Any] | None:
+        return None if options.text_alone else read_side_files([name], path)[name]
+
+    return read_script(
+        path,
+        data,
+        Reading(
+            said=said_values(options.settings),
+            args=options.script_args,
+            call=options.call,
+            bf16=None if card is None else card.bf16,
+            capability=None if card is None else card.capability,
+            gpus=options.gpus or count or 1,
+            load=load,
+        ),
+    )
+
+
+def said_values(settings: Sequence[str]) -> dict[str, Any]:
+    """`name=value` words as values, read as YAML reads them."""
+    found: dict[str, Any] = {}
+    for words in settings:
+        name, equals, value = words.partition("=")
+        if not equals or not name.strip():
+            raise VramwiseError(f"--set {words}: write it as name=value")
+        found[name.strip()] = parse_value(value)
+    return found
+
+
+def launched(line: str, options: Options, folder: str = "") -> tuple[str | dict[str, Any], Options]:
+    """What a launch line starts, as a source, and the options that it adds; `folder`: where its files are."""
+    return _source(read_launch(shlex.split(line)), options, folder)
+
+
+def launched_by(path: str, options: Options) -> tuple[str | dict[str, Any], Options]:
+    """The same for a shell script."""
+    text = read_config_bytes(path).decode("utf-8", "replace")
+    try:
+        return _source(read_shell(text), options, str(Path(path).parent))
+    except ConfigError as error:
+        error.path = error.path or path
+        raise
+
+
+def _source(launch: Launch, options: Options, folder: str) -> tuple[str | dict[str, Any], Options]:
+    options = replace(options, gpus=options.gpus or launch.gpus)
+    if launch.script is not None:
+        words = shlex.join(launch.arguments)
+        settings = options.settings
+        if launch.accelerate_config is not None:
+            settings = (*settings, f"accelerate_config={launch.accelerate_config}")
+        args = " ".join(filter(None, (words, options.script_args)))
+        return _beside(launch.script, folder), replace(options, script_args=args, settings=settings)
+    changes = tuple(f"{key}={_word(value)}" for key, value in launch.options.items() if key != "config")
+    if launch.program == "trl":
+        trainer = options.trainer or f"trl:{launch.kind}"
+        if launch.config is None:
+            return {key: parse_value(_word(value)) for key, value in launch.options.items()}, replace(
+                options, trainer=trainer
+            )
+        options = replace(options, trainer=trainer)
+    if launch.config is None:
+        raise ConfigError(f"this command names no config for {launch.program}")
+    return _beside(launch.config, folder), replace(options, settings=(*changes, *options.settings))
+
+
+def _beside(name: str, folder: str) -> str:
+    """A file as the command names it, or beside the shell script."""
+    return name if Path(name).exists() or not folder else str(Path(folder) / name)
+
+
+def _word(value: str | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else value

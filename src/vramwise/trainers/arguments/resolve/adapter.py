@@ -1,0 +1,65 @@
+"""LoRA as PEFT has it, and the type of weights that a script loads by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vramwise.facts.lora_targets import ALL_LINEAR, BY_MODEL
+from vramwise.trainers.arguments.values import Arguments
+from vramwise.types import Target
+
+
+def resolve_adapter(args: Arguments) -> None:
+    """Fills the adapter and what belongs to it, by `use_peft` and the keys of LoRA."""
+    if not args.value("use_peft"):
+        args.derive("adapter", None, "use_peft is off: every weight is trained", key="use_peft")
+    else:
+        name = "qlora" if args.value("load_in_4bit") else "lora"
+        args.derive("adapter", name, "use_peft", key="use_peft")
+    on = args.values["adapter"] is not None
+    args.take_count("lora_r", "lora_r") if on else args.derive("lora_r", None, "no adapter", key="lora_r")
+    alpha = args.value("lora_alpha")
+    args.put("lora_alpha", "lora_alpha", float(alpha) if on and isinstance(alpha, int | float) else None)
+    rate = args.value("lora_dropout")
+    args.put("lora_dropout", "lora_dropout", float(rate) if on and isinstance(rate, int | float) else 0.0)
+    _targets(args, on)
+    for name in ("use_dora", "use_rslora"):
+        args.put(name, name, on and bool(args.value(name)))
+    saved = args.value("lora_modules_to_save") if on else None
+    args.put("lora_modules_to_save", "lora_modules_to_save", _names(saved))
+    args.derive("embeddings_want_grads", False, "only where blocks are checkpointed")
+
+
+def _targets(args: Arguments, on: bool) -> None:
+    """A list of one is handed to PEFT as a text, which is an expression: what it matches is for a rule to say."""
+    written = _names(args.value("lora_target_modules")) if on else ()
+    linear = written == (ALL_LINEAR,)
+    args.put("lora_target_linear", "lora_target_modules", linear)
+    if on and not written:
+        why = "unset: PEFT's own choice for the kind of model, mostly q_proj and v_proj"
+        args.put("lora_target_modules", "lora_target_modules", (BY_MODEL,), why=why)
+    else:
+        args.put("lora_target_modules", "lora_target_modules", written)
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return (value,)
+    return tuple(str(item) for item in value) if isinstance(value, list) else ()
+
+
+def loads_by_itself(args: Arguments) -> bool:
+    """Whether a script loads the model and says nothing of its type."""
+    script = args.fields.config.document.script
+    return script is not None and "no dtype" in script.facts
+
+
+def resolve_loaded_type(args: Arguments, target: Target) -> None:
+    """The type that `from_pretrained` loads where no dtype is passed: the checkpoint's since transformers 5."""
+    args.fields.keys["weights_dtype"] = "dtype"
+    if target.stack.parts("transformers") >= (5,):
+        args.fields.assume("weights_dtype", "bf16", "no dtype is passed: as the checkpoint has it, taken to be bf16")
+    else:
+        args.derive("weights_dtype", "fp32", "no dtype is passed: transformers 4 loads in fp32", key="dtype")
+    wide = args.values["weights_dtype"] == "fp32"
+    args.derive("fp32_embeddings", wide, "all weights are of one type")

@@ -47,8 +47,11 @@ MAY_IMPORT = {
     # The Subject, and the verbs over it, each above the one it asks.
     # Lengths of samples, from data files.
     "dataset": BASE | {"trainers", "variants"},
-    "subject": INSIDE | OPENING | {"dataset"},
-    "verbs": INSIDE | OPENING | {"subject"},
+    # Why a run does not start; what people run besides configs.
+    "stops": BASE | {"rules", "trainers"},
+    "scripts": BASE | {"documents", "facts", "trainers", "options", "files", "sidecar"},
+    "subject": INSIDE | OPENING | {"dataset", "stops", "scripts"},
+    "verbs": INSIDE | OPENING | {"subject", "stops"},
     # What is known about keys, and the search over it and the rules.
     "keys": INSIDE | {"stacks"},
     "practice": INSIDE | {"keys"},
@@ -181,6 +184,8 @@ ROOMS_OF_TRAINERS = ("training", "integrations", *(f"trainers/{name}" for name i
 ROOMS_OF_TRAINERS += tuple(f"trainers/{name}" for name in ("llamafactory", "transformers", "trl"))
 NAMING = {
     "trainers/registry.py": "the list of trainers",
+    "trainers/launch.py": "programs that launch lines start",
+    "trainers/scripts/calls.py": "the trainers whose classes scripts call",
     "stacks.py": "packages whose versions are looked up",
     "facts/models.py": "the folder of the hub's cache",
     "diagnosis/advice.py": "a line to write that two trainers call differently, where no config says which it is",

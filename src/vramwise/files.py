@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
-from vramwise.budget.limits import CONFIG_BYTES
+from vramwise.budget.limits import CONFIG_BYTES, NOTEBOOK_BYTES
 from vramwise.documents.limits import too_large
 from vramwise.errors import ConfigError, VramwiseError
 
@@ -82,7 +82,7 @@ def _may_train(path: str) -> bool:
         return True
     try:
         with Path(path).open("rb") as file:
-            return _TRAINER.search(file.read(CONFIG_BYTES)) is not None
+            return _TRAINER.search(file.read(NOTEBOOK_BYTES)) is not None
     except OSError:
         return False
 
@@ -100,18 +100,19 @@ def read_config_bytes(path: str) -> bytes:
     try:
         if path == STDIN:
             return _read_limited(sys.stdin.buffer)
+        most = NOTEBOOK_BYTES if path.endswith(".ipynb") else CONFIG_BYTES
         with Path(path).open("rb") as file:
-            if os.fstat(file.fileno()).st_size > CONFIG_BYTES:
-                raise too_large()
-            return _read_limited(file)
+            if os.fstat(file.fileno()).st_size > most:
+                raise too_large(most)
+            return _read_limited(file, most)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise _unreadable(error, path) from error
 
 
-def _read_limited(file: BinaryIO) -> bytes:
-    data = file.read(CONFIG_BYTES + 1)
-    if len(data) > CONFIG_BYTES:
-        raise too_large()
+def _read_limited(file: BinaryIO, most: int = CONFIG_BYTES) -> bytes:
+    data = file.read(most + 1)
+    if len(data) > most:
+        raise too_large(most)
     return data
 
 

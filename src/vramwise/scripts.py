@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from vramwise.documents.document import parse_value
-from vramwise.documents.launch import Launch, read_launch, read_shell
 from vramwise.errors import ConfigError, VramwiseError
 from vramwise.facts.gpus import find_gpus
 from vramwise.files import read_config_bytes
 from vramwise.options import Options
 from vramwise.sidecar import read_side_files
+from vramwise.trainers.launch import Launch, read_launch, read_shell
 from vramwise.trainers.scripts.reading import Reading, read_script
 from vramwise.types import Document
 
@@ -77,13 +77,10 @@ def _source(launch: Launch, options: Options, folder: str) -> tuple[str | dict[s
         args = " ".join(filter(None, (words, options.script_args)))
         return _beside(launch.script, folder), replace(options, script_args=args, settings=settings)
     changes = tuple(f"{key}={_word(value)}" for key, value in launch.options.items() if key != "config")
-    if launch.program == "trl":
-        trainer = options.trainer or f"trl:{launch.kind}"
-        if launch.config is None:
-            return {key: parse_value(_word(value)) for key, value in launch.options.items()}, replace(
-                options, trainer=trainer
-            )
-        options = replace(options, trainer=trainer)
+    if launch.trainer:
+        options = replace(options, trainer=options.trainer or launch.trainer)
+    if launch.trainer and launch.config is None:
+        return {key: parse_value(_word(value)) for key, value in launch.options.items()}, options
     if launch.config is None:
         raise ConfigError(f"this command names no config for {launch.program}")
     return _beside(launch.config, folder), replace(options, settings=(*changes, *options.settings))

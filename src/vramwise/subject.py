@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vramwise.allocator.settings import parse_settings
-from vramwise.documents.change import with_changes
 from vramwise.documents.document import parse_document
 from vramwise.errors import ConfigError, VramwiseError
 from vramwise.facts.models import cached_config, find_model
@@ -346,7 +345,7 @@ def read_document(source: Source, options: Options | None = None) -> Document:
             return _read_source(path, data, options)
         try:
             document = parse_document(path, data)
-            return with_changes(document, options.settings) if options.settings else document
+            return _with_settings(document, options.settings) if options.settings else document
         except ConfigError:
             foreign = None if options.trainer else unreadable_as(data.decode("utf-8", "replace"))
             if foreign is None or (foreign is NOBODYS and not options.ours_only):
@@ -355,6 +354,12 @@ def read_document(source: Source, options: Options | None = None) -> Document:
     except ConfigError as error:
         error.path = path
         raise
+
+
+def _with_settings(document: Document, settings: tuple[str, ...]) -> Document:
+    from vramwise.documents.change import with_changes  # late: only --set and launch lines change what is read
+
+    return with_changes(document, settings)
 
 
 def is_source(path: str, data: bytes) -> bool:

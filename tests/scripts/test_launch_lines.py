@@ -4,8 +4,8 @@ import shlex
 
 import pytest
 
-from vramwise.documents.launch import is_launch, read_launch, read_shell
 from vramwise.errors import ConfigError
+from vramwise.trainers.launch import is_launch, read_launch, read_shell
 
 
 @pytest.mark.parametrize(

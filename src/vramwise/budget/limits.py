@@ -12,6 +12,8 @@ from vramwise.units import MIB
 
 # Configs and what is written like one: DeepSpeed JSON, accelerate YAML, pyproject.toml. YAML costs 2 s a megabyte.
 CONFIG_BYTES: Final = MIB
+# A notebook with the pictures it shows.
+NOTEBOOK_BYTES: Final = 64 * MIB
 # A config nests five deep and holds a few hundred values. Beyond these it is a mistake or an attack.
 CONFIG_DEPTH: Final = 64
 CONFIG_VALUES: Final = 20_000

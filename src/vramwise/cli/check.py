@@ -8,8 +8,15 @@ from typing import Any
 
 import click
 
-from vramwise.cli.launched import all_from_words
-from vramwise.cli.options import FORMATS, data_option, rule_options, source_options, target_options, terminal_width
+from vramwise.cli.options import (
+    FORMATS,
+    all_from_words,
+    data_option,
+    rule_options,
+    source_options,
+    target_options,
+    terminal_width,
+)
 from vramwise.cli.writing import say_all, say_prose
 from vramwise.options import Options
 from vramwise.render.resolved import render_resolved

@@ -10,8 +10,14 @@ from typing import Any
 import click
 
 from vramwise.cli.check import exit_code
-from vramwise.cli.launched import all_from_words
-from vramwise.cli.options import data_option, rule_options, source_options, target_options, terminal_width
+from vramwise.cli.options import (
+    all_from_words,
+    data_option,
+    rule_options,
+    source_options,
+    target_options,
+    terminal_width,
+)
 from vramwise.cli.writing import in_ci, pass_on, say, say_all, say_note
 from vramwise.documents.edit import diff
 from vramwise.options import Options

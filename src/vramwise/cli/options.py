@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from shlex import join
 from typing import Any
 
 import click
 
+from vramwise.options import Command
 from vramwise.trainers.registry import TRAINER_NAMES
 
 Decorated = Callable[..., Any]
@@ -178,3 +180,25 @@ def rule_options(command: Decorated) -> Decorated:
     ):
         command = option(command)
     return command
+
+
+def from_words(words: Sequence[str]) -> str | None:
+    """The path, or the launch line as a Command; None where there are no words."""
+    if not words:
+        return None
+    if len(words) == 1:
+        return words[0]
+    if _starts(words):
+        return Command(join(words))
+    raise click.UsageError(f"Got unexpected extra arguments ({' '.join(words[1:])})")
+
+
+def all_from_words(words: Sequence[str]) -> tuple[str, ...]:
+    """Paths as they are; a launch line as one Command."""
+    return (Command(join(words)),) if len(words) > 1 and _starts(words) else tuple(words)
+
+
+def _starts(words: Sequence[str]) -> bool:
+    from vramwise.trainers.launch import is_launch  # late: few commands are launch lines
+
+    return is_launch(words)

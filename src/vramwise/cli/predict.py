@@ -10,11 +10,11 @@ from typing import Any
 import click
 
 from vramwise.cli.again import command_again
-from vramwise.cli.launched import from_words
 from vramwise.cli.options import (
     SOURCE_OPTIONS,
     TARGET_OPTIONS,
     data_option,
+    from_words,
     model_options,
     source_options,
     target_options,

@@ -20,7 +20,6 @@ from vramwise.documents.delete_entry import without_entry
 from vramwise.documents.document import parse_document
 from vramwise.documents.insert_entry import with_entry
 from vramwise.documents.json_text import is_json, json_change, json_deletion
-from vramwise.documents.python.edit import apply_to_script
 from vramwise.documents.refusal import EditRefused
 from vramwise.documents.scalar import inline, plain_value
 from vramwise.documents.set_value import with_value
@@ -37,6 +36,8 @@ def apply_edits(document: Document, edits: Sequence[Edit]) -> Document:
     A key that is inserted beside one that is deleted takes its place: its line, and the comment there.
     """
     if document.script is not None:
+        from vramwise.documents.python.edit import apply_to_script  # late: most documents are no scripts
+
         return apply_to_script(document, edits)
     deleted = {edit.key for edit in edits if edit.op == "delete"}
     successors: dict[str | None, str] = {}

@@ -7,8 +7,8 @@ from vramwise.errors import ConfigError
 from vramwise.units import mib
 
 
-def too_large() -> ConfigError:
-    """The refusal of a file beyond CONFIG_BYTES."""
+def too_large(most: int = CONFIG_BYTES) -> ConfigError:
+    """The refusal of a file of more than so many bytes."""
     return ConfigError(
-        f"this file is larger than {mib(CONFIG_BYTES)}; a config is a few kilobytes: name the config, not the data"
+        f"this file is larger than {mib(most)}; a config is a few kilobytes: name the config, not the data"
     )

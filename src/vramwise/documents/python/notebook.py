@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from vramwise.budget import parse_json
 from vramwise.errors import ConfigError
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
@@ -48,7 +49,7 @@ def cells_of(text: str) -> tuple[Cell, ...]:
 
 def _loaded(text: str) -> dict[str, Any] | None:
     try:
-        found = json.loads(text)
+        found = parse_json(text)
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) and isinstance(found.get("cells"), list) else None
@@ -81,7 +82,7 @@ def _written(before: str, source: str) -> str:
     ascii_only = before.isascii()
     if before.startswith('"'):
         return json.dumps(source, ensure_ascii=ascii_only)
-    kept = {json.loads(found[0]): found[0] for found in _STRING.finditer(before)}
+    kept = {parse_json(found[0]): found[0] for found in _STRING.finditer(before)}
     lines = source.splitlines(keepends=True)
     strings = [kept.get(line) or json.dumps(line, ensure_ascii=ascii_only) for line in lines]
     first = _STRING.search(before)
@@ -132,7 +133,7 @@ class _Places:
             assert key is not None
             start = self._skip(self._skip(key.end()) + 1)
             end = self._end(start)
-            found.append((json.loads(key[0]), start, end))
+            found.append((parse_json(key[0]), start, end))
             at = self._skip(end)
             at = self._skip(at + 1) if self.raw[at] == "," else at
         return found

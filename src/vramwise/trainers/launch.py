@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from vramwise.errors import ConfigError
@@ -17,9 +17,6 @@ _VARIABLE = re.compile(r"\$(?:\{(\w+)(?::?-([^}]*))?\}|(\w+))")
 # Words before a command that say nothing about it.
 _PREFIXES = frozenset({"sudo", "nohup", "time", "exec", "srun", "env", "command", "then", "do", "&&"})
 _RUNNERS = {"uv": "run", "poetry": "run", "pdm": "run", "conda": "run"}
-_LAUNCHERS = frozenset(
-    {"accelerate", "torchrun", "deepspeed", "trl", "llamafactory-cli", "axolotl", "python", "python3"}
-)
 # Options of launchers that take no value.
 _SWITCHES = frozenset(
     {
@@ -39,6 +36,7 @@ class Launch:
     """
 
     program: str
+    trainer: str = ""  # and its kind, where the options alone can be a config
     arguments: tuple[str, ...] = ()
     kind: str = ""
     config: str | None = None
@@ -72,7 +70,8 @@ class Launch:
 
 def is_launch(words: Sequence[str]) -> bool:
     """Whether words are a launch line: they begin with a program that starts trainings."""
-    return bool(words) and words[0].rpartition("/")[2] in _LAUNCHERS
+    program = words[0].rpartition("/")[2] if words else ""
+    return program in _STARTERS or program in ("python", "python3")
 
 
 def read_launch(words: Sequence[str]) -> Launch:
@@ -159,22 +158,24 @@ def _launch(words: list[str], environment: dict[str, str], line: int) -> Launch 
 
 
 def _started(program: str, words: list[str]) -> Launch | None:
-    if program == "accelerate" and words[:1] == ["launch"]:
-        return _of_accelerate(words[1:])
-    if program == "torchrun":
-        return _of_torchrun(words)
-    if program == "deepspeed":
-        return _of_deepspeed(words)
-    if program == "trl" and words:
-        return Launch(program="trl", kind=words[0], arguments=tuple(words[1:]), config=_config_of(words))
-    if program == "llamafactory-cli" and words[:1] == ["train"]:
-        named = words[1] if len(words) > 1 and words[1].endswith((".yaml", ".yml", ".json")) else None
-        return Launch(program="llamafactory", config=named, arguments=tuple(words[2 if named else 1 :]))
-    if program == "axolotl" and words[:1] == ["train"]:
-        return _of_axolotl(words[1:])
     if program.startswith("python") and words:
         return _of_python(words)
-    return None
+    start = _STARTERS.get(program)
+    return start(words) if start is not None else None
+
+
+def _of_trl(words: list[str]) -> Launch | None:
+    if not words:
+        return None
+    kind, rest = words[0], tuple(words[1:])
+    return Launch(program="trl", kind=kind, trainer=f"trl:{kind}", arguments=rest, config=_config_of(rest))
+
+
+def _of_llamafactory(words: list[str]) -> Launch | None:
+    if words[:1] != ["train"]:
+        return None
+    named = words[1] if len(words) > 1 and words[1].endswith((".yaml", ".yml", ".json")) else None
+    return Launch(program="llamafactory", config=named, arguments=tuple(words[2 if named else 1 :]))
 
 
 def _of_python(words: list[str]) -> Launch | None:
@@ -189,7 +190,7 @@ def _of_python(words: list[str]) -> Launch | None:
         if module.startswith("accelerate.commands.launch"):
             return _of_accelerate(rest)
         if module.startswith("trl.scripts."):
-            return Launch(program="trl", kind=module.rpartition(".")[2], arguments=tuple(rest), config=_config_of(rest))
+            return _of_trl([module.rpartition(".")[2], *rest])
         return None
     if words and words[0].endswith(".py"):
         return Launch(program="script", script=words[0], arguments=tuple(words[1:]))
@@ -197,11 +198,14 @@ def _of_python(words: list[str]) -> Launch | None:
 
 
 def _of_axolotl(words: list[str]) -> Launch | None:
+    words = words[1:] if words[:1] == ["train"] else words
     named = next((word for word in words if word.endswith((".yml", ".yaml"))), None)
     return Launch(program="axolotl", config=named, arguments=tuple(word for word in words if word != named))
 
 
 def _of_accelerate(words: list[str]) -> Launch | None:
+    if words[:1] == ["launch"]:
+        words = words[1:]
     options, rest = _before_script(words, module="-m")
     inner = _of_python(rest)
     if inner is None:
@@ -267,3 +271,13 @@ def _config_of(words: Sequence[str]) -> str | None:
 
 def _number(word: str | None) -> int | None:
     return int(word) if word is not None and word.isdigit() and len(word) < 7 else None
+
+
+_STARTERS: Mapping[str, Callable[[list[str]], Launch | None]] = {
+    "accelerate": _of_accelerate,
+    "torchrun": _of_torchrun,
+    "deepspeed": _of_deepspeed,
+    "trl": _of_trl,
+    "llamafactory-cli": _of_llamafactory,
+    "axolotl": _of_axolotl,
+}

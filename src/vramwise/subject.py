@@ -80,7 +80,7 @@ class Subject:
 
     def with_document(self, document: Document) -> Subject:
         """The same subject with another text: read and resolved anew."""
-        run = self.trainer.resolve(document, self.target, _side_files(self.trainer, document, self.text_alone))
+        run = _resolved(self.trainer, document, self.target, _side_files(self.trainer, document, self.text_alone))
         if run.base_model == self.run.base_model:
             return replace(self, document=document, run=_of_model(run, self.model), _memo={})
         model, missing = _model(run.base_model, document.path, online=False, text_alone=self.text_alone)
@@ -193,7 +193,7 @@ class Subject:
     def moved_to(self, gpu: GpuSpec) -> Subject:
         """The same config on another card: resolved anew."""
         target = replace(self.target, gpu=gpu)
-        run = _of_model(self.trainer.resolve(self.document, target, self.side_files), self.model)
+        run = _of_model(_resolved(self.trainer, self.document, target, self.side_files), self.model)
         return replace(self, target=target, run=run, _memo={})
 
     def with_run(self, run: RunSpec) -> Subject:
@@ -214,6 +214,8 @@ def open_subject(
     `engine` names a trainer that runs the file in place of its own; `model` stands in for the file's base model.
     """
     source, options = started(source, options or Options())
+    if model is not None and str(source).endswith((".py", ".ipynb")):
+        options = replace(options, settings=(*options.settings, f"model_name_or_path={model}"))
     return subject_of(read_document(source, options), options, engine=engine, model=model, online=online)
 
 
@@ -263,7 +265,7 @@ def on_target(
 ) -> Subject:
     """A Subject for a target that is known."""
     side_files = _side_files(trainer, document, text_alone)
-    run = trainer.resolve(document, target, side_files)
+    run = _resolved(trainer, document, target, side_files)
     wanted = model or run.base_model
     if wanted is None and document.script is not None:
         return Subject(
@@ -287,6 +289,12 @@ def on_target(
         model_missing=missing,
         text_alone=text_alone,
     )
+
+
+def _resolved(trainer: Trainer, document: Document, target: Target, side_files: SideFiles) -> RunSpec:
+    run = trainer.resolve(document, target, side_files)
+    run.config.resolved()
+    return run
 
 
 def _unsaid_model(document: Document) -> str:

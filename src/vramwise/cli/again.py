@@ -17,9 +17,9 @@ def command_again(
     `more`: further options by name; None and () are left out.
     """
     words = ["vramwise", verb, *([run] if isinstance(run, str) else run)]
-    said: dict[str, object] = {
-        name: getattr(options, name) for name in (*TARGET_OPTIONS, "data", "script_args", "call") if name != "versions"
-    }
+    names = [name for name in (*TARGET_OPTIONS, "data", "call") if name != "versions"]
+    said: dict[str, object] = {name: getattr(options, name) for name in names}
+    said |= {"args": options.script_args or None, "set": options.settings}
     for name, value in {**said, **more}.items():
         values = value if isinstance(value, tuple) else () if value is None else (value,)
         for one in values:

@@ -89,9 +89,10 @@ def allowing(words: str) -> str:
 def reasons(report: FitReport) -> Iterator[str]:
     """What stands below the answer: the figures of the answer, and of the file as it is."""
     fit = report.fit
-    yield from (f"Line {found.place.line}: {found.message}" for found in fit.stops[1:])
+    document = report.document
+    yield from (f"Line {document.label(found.place.line)}: {found.message}" for found in fit.stops[1:])
     for found in fit.repairs:
-        yield f"Line {found.place.line} of your file: {found.message}"
+        yield f"Line {document.label(found.place.line)} of your file: {found.message}"
     if fit.best is not None:
         yield figures(fit.best)
     if (fit.changed or fit.best is None) and fit.original.prediction is not None:

@@ -152,12 +152,16 @@ def reasons(prediction: Prediction, verdict: Verdict | None = None) -> Iterator[
 def _unsaid(prediction: Prediction) -> Iterator[str]:
     """What a script leaves open, of what decides the run: its default is taken."""
     run = prediction.run
-    for one in run.config.document.script.unsaid if run.config.document.script is not None else ():
-        if one.key not in run.config.asked:
-            continue
-        line = run.config.document.label(one.line)
-        either = f", {' or '.join(map(str, one.either))}" if one.either else ""
-        yield f"{one.key} is not known: {one.why} (line {line}{either}); its default is taken: --set {one.name}=…"
+    script = run.config.document.script
+    open_keys = [one for one in script.unsaid if one.key in run.config.asked] if script is not None else []
+    reasons: dict[tuple[int, str], list[str]] = {}
+    for one in open_keys:
+        either = f" ({' or '.join(map(str, one.either))})" if one.either else ""
+        reasons.setdefault((one.line, one.why), []).append(f"{one.key}{either}")
+    for (line, why), keys in reasons.items():
+        where = run.config.document.label(line)
+        taken = "its default is" if len(keys) == 1 else "their defaults are"
+        yield f"Not known: {', '.join(keys)} (line {where}: {why}); {taken} assumed, --set KEY=VALUE supplies more"
 
 
 def _moment(prediction: Prediction) -> str:
@@ -200,7 +204,7 @@ def _repairs(answer: Answer) -> Iterator[str]:
     yield style("What would make it start", bold=True)
     for found in mended:
         assert found.fix is not None
-        yield f"  line {found.place.line}: {found.fix.title}"
+        yield f"  line {answer.prediction.run.config.document.label(found.place.line)}: {found.fix.title}"
     if answer.command.startswith("vramwise fit "):
         yield f"    {answer.command}"
 

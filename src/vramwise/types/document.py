@@ -139,22 +139,23 @@ class Config:
 
     `values` is the file after the trainer's own coercions and renaming of old spellings (prefixes); `sources` says
     under which key of the file a renamed value stands, so that places and edits point at what the user wrote.
-    `asked`: the top-level keys that were looked up so far. Once a run is resolved, no other key decides what it is.
+    `asked`: the top-level keys that were looked up until the run was resolved: no other key decides what it is.
     """
 
-    __slots__ = ("_sources", "asked", "document", "values")
+    __slots__ = ("_resolved", "_sources", "asked", "document", "values")
 
     def __init__(self, document: Document, values: Mapping[str, Any], sources: Mapping[str, str]) -> None:
         self.document = document
         self.values = values
         self._sources = sources
         self.asked: set[str | int] = set()
+        self._resolved = False
 
     def get(self, key: str, default: Any = None) -> Any:
         """The value of a dotted key, or the default where it is absent or null."""
         found: Any = self.values
         parts = split_key(key)
-        self.asked.add(parts[0])
+        self._note(parts)
         for part in parts:
             try:
                 found = found[part]
@@ -165,10 +166,18 @@ class Config:
     def __contains__(self, key: str) -> bool:
         """Whether the key is written, null included."""
         path = self.path(key)
-        self.asked.add(path[0])
+        self._note(path)
         if self.document.script is not None and len(path) == 1:  # what follows from a call has no place of its own
             return path[0] in self.document.values
         return path in self.document.spans
+
+    def _note(self, parts: KeyPath) -> None:
+        if not self._resolved:
+            self.asked.add(parts[0])
+
+    def resolved(self) -> None:
+        """From here on keys are looked up by others than who resolves the run."""
+        self._resolved = True
 
     def path(self, key: str) -> KeyPath:
         """The path in the file of a dotted key: under the spelling that the file uses."""

@@ -38,8 +38,8 @@ def spell(run: RunSpec, change: Change) -> Spelling | None:
 
 def _allocator(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     """A line in the `env:` map, which TRL's command puts into the environment before anything starts."""
-    if run.target.alloc_conf is not None:
-        return None  # the command line decides
+    if run.target.alloc_conf is not None or run.config.document.script is not None:
+        return None  # the command line decides, or the script's own environment
     name = allocator_variable(run.target.torch)
     block = run.config.document.values.get("env")
     if isinstance(block, dict) and block:

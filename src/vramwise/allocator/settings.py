@@ -2,7 +2,7 @@
 
 Behaviour read from PyTorch's sources (CUDAAllocatorConfig.cpp up to 2.9, c10/core/AllocatorConfig.h from 2.10) and
 checked against torch 2.13's own parser. Knows nothing of the trainer that may set the variables. Versions before 2.2
-are read as 2.2, versions after 2.13 as 2.13. Options for pinned host memory and locking are recognised and ignored:
+are read as 2.2, versions after 2.13 as 2.13. Options for pinned host memory, locking and virtual addresses are ignored:
 they move no byte of device memory.
 """
 
@@ -230,6 +230,8 @@ _SINCE: dict[str, TorchVersion] = {
 }
 _IGNORED = frozenset(
     (
+        "expandable_segments_reserve",
+        "expandable_segments_reserve_by_class",
         "graph_capture_record_stream_reuse",
         "pinned_free_catch_all",
         "pinned_max_cached_size_mb",

@@ -16,6 +16,8 @@ from vramwise.errors import VramwiseError
 from vramwise.facts.accuracy import ExpectedError, expected_error
 from vramwise.facts.context import outside_bytes
 from vramwise.facts.parameters import parameters
+from vramwise.facts.torch import NEWEST_RECORDED
+from vramwise.facts.torch import shown as version_words
 from vramwise.ghost.hardware import taken_for_granted
 from vramwise.ghost.loops.batches import BatchShape
 from vramwise.timeline import MemoryReport, Timeline
@@ -296,6 +298,7 @@ def _assumptions(
     found = [
         Assumption(f"{model.name} ({model.source})", "model"),
         *(Assumption(_version(run, package), "version") for package in known),
+        *map(Assumption, _unrecorded(run)),
         *map(Assumption, _open_settings(run, lengths)),
     ]
     for given in (lengths, eval_lengths):
@@ -338,6 +341,12 @@ def _labels(run: RunSpec, lengths: Lengths) -> Iterator[str]:
     ):
         share = sum(counts) / max(1, sum(lengths.tokens))
         yield f"labels: {share:.0%} of the data's tokens are trained on, by their share of each row's text"
+
+
+def _unrecorded(run: RunSpec) -> Iterator[str]:
+    """torch releases whose allocator is taken to be that of the newest that was recorded."""
+    if run.target.torch > NEWEST_RECORDED:
+        yield f"torch {version_words(run.target.torch)} is read as {version_words(NEWEST_RECORDED)}: no run of it was recorded"
 
 
 def _version(run: RunSpec, package: str) -> str:

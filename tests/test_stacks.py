@@ -79,11 +79,11 @@ def test_contradictions_are_refused():
 
 
 def test_a_torch_whose_allocator_is_not_known_is_refused_where_it_was_said(tmp_path):
-    with pytest.raises(VramwiseError, match=r"2\.2 to 2\.14"):
+    with pytest.raises(VramwiseError, match=r"2\.2 to 2\.15"):
         stack(said=("torch==2.20",))
     listed = tmp_path / "list.txt"
     listed.write_text("torch==1.13\n")
-    with pytest.raises(VramwiseError, match=r"2\.2 to 2\.14"):
+    with pytest.raises(VramwiseError, match=r"2\.2 to 2\.15"):
         stack(file=str(listed))
 
 

@@ -346,7 +346,8 @@ def _labels(run: RunSpec, lengths: Lengths) -> Iterator[str]:
 def _unrecorded(run: RunSpec) -> Iterator[str]:
     """torch releases whose allocator is taken to be that of the newest that was recorded."""
     if run.target.torch > NEWEST_RECORDED:
-        yield f"torch {version_words(run.target.torch)} is read as {version_words(NEWEST_RECORDED)}: no run of it was recorded"
+        newer, known = version_words(run.target.torch), version_words(NEWEST_RECORDED)
+        yield f"torch {newer} is read as {known}: no run of it was recorded"
 
 
 def _version(run: RunSpec, package: str) -> str:

@@ -13,8 +13,8 @@ PAGE = Path(__file__).parent.parent / "docs" / "fit-changes.md"
 _EFFECTS = {"same": "same result", "rounding": "same mathematics, other kernels", "changes": "changes the training"}
 _HEAD = """# What `fit` may change
 
-This page is generated from the code by `make docs`. It lists every change that `fit` and the other commands can offer, its
-effect on the training, and the reason.
+This page is generated from the code by `make docs`. It lists every change that `fit` and the other commands can
+offer, its effect on the training, and the reason.
 
 - **Same result**: the same samples in each optimizer step, and the same numbers.
 - **Same mathematics, other kernels**: the same functions of the same inputs. Sums run in another order, so the last
@@ -32,9 +32,10 @@ _WITHHELD = """## What is not offered
   with sdpa and eager, and in bf16 with FlashAttention. It is also not offered for packed rows, or if the new attention
   ignores the model's soft cap (Gemma 2 with sdpa).
 - **FlashAttention 2**, unless the file or the given versions show that it is installed.
-- **bitsandbytes' paged 32-bit AdamW** for bf16 weights: its states are fp32, while torch's have the type of the weights.
-- **Liger's kernels** if Liger has none for the model, and the fused LoRA kernels if they do not support the base (8-bit)
-  or the model's attention.
+- **bitsandbytes' paged 32-bit AdamW** for bf16 weights: its states are fp32, while torch's have the type of the
+  weights.
+- **Liger's kernels** if Liger has none for the model, and the fused LoRA kernels if they do not support the base
+  (8-bit) or the model's attention.
 - **Offloading activations** under FSDP, ZeRO, torch.compile or preference training.
 - **Trimming rows to their batch** under torch.compile, which would recompile for each width.
 

@@ -65,7 +65,7 @@ def machine_for(path: Path, ladder: tuple[str, ...]) -> tuple[str, int, bool | N
     except VramwiseError:
         return LARGE[0], 1, None
     for card in ladder:
-        if on_card(prediction, find_gpu(card)).fits:
+        if on_card(prediction, find_gpu(card)).memory_fits:
             return card, gpus, True
     return ladder[-1], gpus, False
 

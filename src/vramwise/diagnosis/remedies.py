@@ -36,8 +36,8 @@ def spelt(subject: Subject, wanted: Change) -> Remedy | None:
     spelling = subject.trainer.spell(subject.run, wanted)
     if spelling is None or not spelling.edits:
         return None
-    fix = Fix(title=wanted.title, safe=wanted.safe, edits=spelling.edits, change=wanted)
-    return Remedy(title=wanted.title, fix=fix)
+    title = spelling.title or wanted.title
+    return Remedy(title=title, fix=Fix(title=title, safe=wanted.safe, edits=spelling.edits, change=wanted))
 
 
 halve_micro_batch = Build(

@@ -37,8 +37,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     asks again, which costs time at every retry. A desktop, another process or a longer sample can take that much, and
     the prediction itself has an error. Lower the micro-batch and raise accumulation, or save memory elsewhere.
 
-    Where rows are as long as the data and their lengths are not known, every row is taken to be full. The run fits even
-    so and shorter rows leave more, so this is only a note; `--data` reads the lengths.
+    Where rows are as long as the data and their lengths are not known, every row is taken to be full. With expandable
+    segments the run fits even so, and shorter rows leave more: this is only a note. `--data` reads the lengths.
     """
     if memory is None or not is_tight(memory) or not memory.capacity_bytes:
         return

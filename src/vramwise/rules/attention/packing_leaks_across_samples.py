@@ -22,7 +22,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
     Packing puts several samples into one row. A backend that knows where samples begin (flash_attention_2 and 3, flex,
     xformers, sage) keeps them apart, and so do `sdpa` and `eager` when they are named: the trainer then drops the
-    attention mask and the boundaries come from the position ids. With no `attn_implementation` written the model still
+    attention mask and the boundaries come from the position ids. With no backend named the model still
     runs under sdpa, but with the plain mask: every sample sees the ones before it in its row.
 
     Nothing fails, the loss just learns from strangers' context. Name a backend; this changes what is trained.

@@ -26,6 +26,12 @@ _BESIDE = {
     "pad_to_multiple_of": ("max_length", "packing"),
 }
 _RELATED = ("per_device_train_batch_size", "gradient_accumulation_steps", "learning_rate", "model_name_or_path")
+# No argument lets the card choose: what is written is what this card would choose.
+_CHOSEN = {
+    "bf16": "Train in bf16",
+    "fp16": "Use fp16 on this card: fp16 true, bf16 false",
+    "fp32": "Train in fp32 on this card: bf16 false (fp16 needs an adapter)",
+}
 _SYNCED = {"gradient_accumulation_kwargs": {"sync_each_batch": True}}
 # The lines to write where no config is at hand.
 WORDS: dict[str, tuple[str, ...]] = {
@@ -64,7 +70,10 @@ def spell_with(spellers: Mapping[str, Speller], run: RunSpec, change: Change) ->
         if spelt is None:
             return None
         edits += spelt
-    return Spelling(edits=tuple(edits), command=command) if edits or command else None
+    if not edits and not command:
+        return None
+    title = _CHOSEN[_chosen(run)] if change.fields.get("precision_by_card") else ""
+    return Spelling(edits=tuple(edits), command=command, title=title)
 
 
 def put(run: RunSpec, key: str, value: object, *, beside: tuple[str, ...] = ()) -> Edit:
@@ -107,10 +116,15 @@ def _defaults_on(run: RunSpec, key: str) -> bool:
 
 def _by_card(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     """No argument lets the card decide; what the card at hand has is written."""
-    gpu = run.target.gpu
-    if not value or (run.precision.compute == "fp32" and gpu is None):
+    if not value or (run.precision.compute == "fp32" and run.target.gpu is None):
         return None
-    return _precision(run, "bf16" if gpu is None or gpu.bf16 else "fp16" if run.adapter.kind else "fp32")
+    return _precision(run, _chosen(run))
+
+
+def _chosen(run: RunSpec) -> str:
+    """What a choice by the card comes to on the card at hand."""
+    gpu = run.target.gpu
+    return "bf16" if gpu is None or gpu.bf16 else "fp16" if run.adapter.kind else "fp32"
 
 
 def _tf32(run: RunSpec, value: Any) -> tuple[Edit, ...]:

@@ -39,9 +39,10 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     if not uses_flash_library(run.kernels.attn_implementation):
         return
     severity = Severity.WARNING if release.origin.kind == "assumed" else None
+    key = run.origins["attn_implementation"].key
+    backend = f"{key}: {run.config.get(key)}" if key is not None else run.kernels.attn_implementation
     message = (
-        f"{run.keys['attn_implementation']}: {run.kernels.attn_implementation} under transformers {release.version} "
-        "stops in "
-        "the first layer: 'NoneType' object has no attribute 'to'"
+        f"{backend} under transformers {release.version} stops in the first layer: 'NoneType' object has no attribute "
+        "'to'"
     )
     yield Hit(field="attn_implementation", message=message, change=changes.plain_attention(run), severity=severity)

@@ -30,8 +30,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     if not run.shapes.sample_packing or run.shapes.samples_apart:
         return
     field = "attn_implementation"
-    unset = run.origins[field].kind == "default"
-    backend = f"no {run.keys[field]}" if unset else f"{run.keys[field]} {run.kernels.attn_implementation}"
+    key = run.origins[field].key
+    backend = f"no {run.keys[field]}" if key is None else f"{key} {run.config.get(key)}"
     packing = run.keys["sample_packing"]
     yield Hit(
         field=field,

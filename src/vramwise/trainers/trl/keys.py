@@ -26,12 +26,6 @@ class Gone:
     now: str
     since: str
 
-    def from_stack(self, stack: Stack) -> bool:
-        """Whether it is gone from the versions at hand."""
-        package, _, version = self.since.lower().partition(" ")
-        at_hand = stack.parts(package)
-        return not at_hand or at_hand >= tuple(map(int, version.split(".")))
-
 
 # Old names, as recipes still have them; `now` is set where the value can be moved as it is.
 GONE: Mapping[str, Gone] = {
@@ -156,8 +150,7 @@ def strange_keys(run: RunSpec, words: Vocabulary) -> Iterator[StrangeKey]:
             continue
         gone = GONE.get(strange.key)
         if gone is not None:
-            if gone.from_stack(stack):
-                yield _gone(strange.key, gone, words)
+            yield _gone(strange.key, gone, words)
         elif strange.key in everywhere:
             kind = next(name for name in kinds(stack) if strange.key in vocabulary(name, stack))
             why = (

@@ -56,14 +56,11 @@ def _allocator(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
 
 def _weights(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     """One key: the old name beside the new one stops the run, or has no effect."""
-    name, version = _TYPES.get(value), run.target.stack.parts("trl")
+    name = _TYPES.get(value)
     if name is None or run.config.get("model_init_kwargs.dtype") is not None:
         return None
-    beside = ("model_revision", "model_name_or_path")
-    if version and version < (0, 23):
-        return (put(run, "torch_dtype", name, beside=beside),)
     dropped = (delete_key("torch_dtype"),) if "torch_dtype" in run.config else ()
-    return (put(run, "dtype", name, beside=("torch_dtype", *beside)), *dropped)
+    return (put(run, "dtype", name, beside=("torch_dtype", "model_revision", "model_name_or_path")), *dropped)
 
 
 def _length(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:

@@ -1,7 +1,7 @@
 """What is trained and in which types: dtype, LoRA, quantisation, attention, the loss. As TRL's scripts and trainers do.
 
 Sources: trainer/model_config.py, trainer/utils.py (get_peft_config, get_quantization_config, create_model_from_path),
-trainer/sft_trainer.py of TRL 1.16; for the weights' type model_config.py and scripts/ of TRL 0.9 to 1.16.
+trainer/sft_trainer.py of TRL 1.16, and scripts/ of TRL 1.9 to 1.16.
 """
 
 from __future__ import annotations
@@ -15,22 +15,16 @@ from vramwise.types import Target
 
 _TYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 _INIT = "model_init_kwargs"
-_OLD = "torch_dtype"
-_RENAMED = (0, 23)  # torch_dtype is dtype; the old name still counts where the new one is not set
-_GONE = (0, 27)  # the old name is gone, and dtype is float32 where nothing is said
+_OLD = "torch_dtype"  # dtype since TRL 0.23, and gone since 0.27
 _MERGED = (1, 14, 1)  # before, scripts replaced model_init_kwargs by their own
 
 
 def init_kwarg(args: Arguments, name: str, target: Target) -> Any:
     """What `model_init_kwargs` says of it: since TRL 1.14.1 that wins over the key of the same name."""
     block = args.value(_INIT)
-    if not isinstance(block, Mapping) or not _since(target, _MERGED):
+    if not isinstance(block, Mapping) or target.stack.parts("trl") < _MERGED:
         return None
     return block.get(name)
-
-
-def _since(target: Target, version: tuple[int, ...]) -> bool:
-    return not (parts := target.stack.parts("trl")) or parts >= version
 
 
 def resolve_method(args: Arguments, target: Target) -> None:
@@ -44,9 +38,7 @@ def resolve_method(args: Arguments, target: Target) -> None:
 
 def _weights(args: Arguments, target: Target) -> None:
     key, name = _said_dtype(args, target)
-    if name is None and (0,) < target.stack.parts("transformers") < (5,):
-        args.derive("weights_dtype", "fp32", f"no {key}: transformers 4 loads in fp32, whatever bf16 says", key=key)
-    elif name in _TYPES:
+    if name in _TYPES:
         why = f"{key} is {name}" if args.written(key) else f"unset: {key} is {name}, whatever bf16 says"
         args.derive("weights_dtype", _TYPES[name], why, key=key)
     else:
@@ -57,20 +49,19 @@ def _weights(args: Arguments, target: Target) -> None:
 
 
 def _said_dtype(args: Arguments, target: Target) -> tuple[str, Any]:
-    """The key that decides the weights' type in this version of TRL, and its value."""
-    old = args.value(_OLD) if args.written(_OLD) else None
-    if not _since(target, _RENAMED):
-        return _OLD, old
-    written = args.value("dtype") if args.written("dtype") else None
-    if not _since(target, _GONE):
-        return ("dtype", written) if written or not old else (_OLD, old)
-    if (said := init_kwarg(args, "dtype", target)) is not None:
-        return _INIT, said
-    if args.written("dtype") and written is None and (said := init_kwarg(args, _OLD, target)) is not None:
-        return _INIT, said  # transformers takes the old name where the new one is empty
+    """The key that decides the weights' type, and its value.
+
+    transformers takes `torch_dtype` of model_init_kwargs only where dtype is null: TRL always hands dtype on. As a key
+    of its own it stops TRL's command, and the run is what it will be once the key is renamed; a script that is started
+    as a module drops it.
+    """
+    old, name = args.fields.config.get(_OLD), args.value("dtype")
+    for kwarg in ("dtype", _OLD) if name is None else ("dtype",):
+        if (said := init_kwarg(args, kwarg, target)) is not None:
+            return _INIT, said
     if old is not None and not args.written("dtype") and target.launcher != "module":
-        return _OLD, old  # the command stops at it: what the run is meant to be, and is once the key is renamed
-    return "dtype", args.value("dtype")
+        return _OLD, old
+    return "dtype", name
 
 
 def _adapter(args: Arguments) -> None:

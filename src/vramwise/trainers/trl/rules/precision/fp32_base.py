@@ -47,9 +47,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
 
 def _message(run: RunSpec) -> str:
-    unset = f"{run.keys['weights_dtype']} is not set, so it is float32"
     if run.loading.quantization == "4bit":
-        return f"{unset}: 4-bit weights are unpacked to fp32, and all others are fp32"
+        return "dtype is not set, so it is float32: 4-bit weights are unpacked to fp32, and all others are fp32"
     if run.adapter.kind:
-        return f"{unset}: the frozen base takes 4 bytes a parameter, although bf16 is on"
-    return f"{unset}: weights of 4 bytes and fp32 gradients under bf16 autocast"
+        return "dtype is not set, so it is float32: the frozen base takes 4 bytes a parameter, although bf16 is on"
+    return "dtype is not set, so it is float32: weights of 4 bytes and fp32 gradients under bf16 autocast"

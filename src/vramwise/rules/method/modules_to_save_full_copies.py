@@ -21,8 +21,8 @@ _VOCABULARY_SIZED = ("embed_tokens", "lm_head", "wte", "embed_in", "embed_out", 
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """An adapter trains full copies of the embeddings or the head.
 
-    A module that is saved with the adapter is not adapted by LoRA but copied whole: the frozen original stays, and the copy is trained
-    with gradients and optimizer states, 8 bytes a parameter with Adam in bf16 (2 + 2 + 4). Embeddings and head have
+    A module that is saved with the adapter is not adapted by LoRA but copied whole: the frozen original stays, and the
+    copy is trained with gradients and optimizer states, 8 bytes a parameter with Adam in bf16 (2 + 2 + 4). Both have
     vocabulary × hidden parameters each: 128256 × 2048 is 2.0 GiB, often more than all LoRA weights and their states
     together. The saved adapter grows by the same modules.
 

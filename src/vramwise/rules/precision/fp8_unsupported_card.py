@@ -52,4 +52,6 @@ def _said(run: RunSpec) -> str:
 def _refused(run: RunSpec, gpu: GpuSpec, capability: tuple[int, int]) -> str:
     card = f"{gpu.name} (sm_{capability[0]}{capability[1]})"
     has = "has fp8 units, but" if gpu.fp8 else "has no fp8;"
-    return f"{_said(run)} on {card}: the card {has} {run.trainer_title} takes fp8 only from sm_90 on and refuses the file"
+    return (
+        f"{_said(run)} on {card}: the card {has} {run.trainer_title} takes fp8 only from sm_90 on and refuses the file"
+    )

@@ -92,6 +92,7 @@ def test_no_finding_or_fix_names_a_key_that_the_trainer_does_not_have(findings, 
     assert found
     for one in found:
         assert not foreign(one["message"], own), one["message"]
+        assert one["key"] != "rl"
         assert not one["fix"] or not foreign(one["fix"]["title"], own), one["fix"]["title"]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from vramwise.facts.attention import flash_stops, uses_flash_library
 from vramwise.rules.base import Hit, rule
+from vramwise.rules.written import as_written
 from vramwise.timeline import MemoryReport
 from vramwise.types import RunSpec, Severity
 from vramwise.variants import changes
@@ -39,8 +40,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     if not uses_flash_library(run.kernels.attn_implementation):
         return
     severity = Severity.WARNING if release.origin.kind == "assumed" else None
-    key = run.origins["attn_implementation"].key
-    backend = f"{key}: {run.config.get(key)}" if key is not None else run.kernels.attn_implementation
+    backend = as_written(run, "attn_implementation") or run.kernels.attn_implementation
     message = (
         f"{backend} under transformers {release.version} stops in the first layer: 'NoneType' object has no attribute "
         "'to'"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, rule
+from vramwise.rules.written import as_written
 from vramwise.timeline import MemoryReport
 from vramwise.types import RunSpec, Severity
 from vramwise.variants import changes
@@ -30,8 +31,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     if not run.shapes.sample_packing or run.shapes.samples_apart:
         return
     field = "attn_implementation"
-    key = run.origins[field].key
-    backend = f"no {run.keys[field]}" if key is None else f"{key} {run.config.get(key)}"
+    backend = as_written(run, field) or f"no {run.keys[field]}"
     packing = run.keys["sample_packing"]
     yield Hit(
         field=field,

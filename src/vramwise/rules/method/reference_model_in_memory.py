@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, rule
+from vramwise.rules.written import as_written
 from vramwise.timeline import MemoryReport
 from vramwise.types import RunSpec, Severity
 
@@ -40,7 +41,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
             f"loads one that is not used: {size[run.precision.weights_dtype]} bytes a parameter until training starts"
         )
     yield Hit(
-        key=run.origins["rl"].key,
+        field="rl",
         near=("base_model",),
         message=f"{_method(run)} without an adapter {', and '.join(parts)}; a LoRA adapter needs no second model",
     )
@@ -48,5 +49,5 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
 def _method(run: RunSpec) -> str:
     """The method as the file names it; where the command names it, its name alone."""
-    key, name = run.origins["rl"].key, str(run.objective.rl)
-    return f"{key}: {name}" if key is not None and run.config.get(key) == name else name.upper()
+    written, name = as_written(run, "rl"), str(run.objective.rl)
+    return written if written is not None and written.endswith(f": {name}") else name.upper()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, rule
+from vramwise.rules.written import as_written
 from vramwise.timeline import MemoryReport
 from vramwise.types import GpuSpec, RunSpec, Severity
 from vramwise.variants import changes
@@ -46,12 +47,10 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
 def _said(run: RunSpec, field: str) -> str:
     """The key as it is written; where none is, bf16 is on all the same."""
-    key = run.origins[field].key
-    if key is None:
+    written, key = as_written(run, field), run.origins[field].key
+    if written is None and key is None:
         return "bf16 is on by default" if field == "precision" else "bf16 weights"
-    written = run.config.get(key)
-    shown = str(written).lower() if isinstance(written, bool) else written
-    return f"{key}: {shown}" if isinstance(written, bool | str) else f"bf16 in {key}"
+    return written or f"bf16 in {key}"
 
 
 def _card(gpu: GpuSpec) -> str:

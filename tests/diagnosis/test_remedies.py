@@ -171,6 +171,14 @@ def test_a_trainer_on_top_of_transformers_keeps_its_own_words(vramwise, tmp_path
     assert "micro_batch_size: half of it" in shown.replace("per_device_train_batch_size", "")
 
 
+def test_vllms_share_is_named_by_trls_own_key(vramwise, tmp_path):
+    failed = "ValueError: No available memory for the cache blocks. Try increasing it.\n"
+    (tmp_path / "train.log").write_text(lines("trl grpo --config grpo.yaml\n", failed))
+    shown = vramwise("diagnose", tmp_path / "train.log").output
+    assert "vllm_max_model_length: half of it" in shown
+    assert " gpu_memory_utilization" not in shown
+
+
 def test_every_trainer_knows_the_remedies_that_memory_asks_for():
     for name in ("axolotl", "trl", "llamafactory", "hf-trainer"):
         for change in ("smaller-micro-batch", "checkpoint-activations", "eight-bit-optimizer", "quantize-base"):

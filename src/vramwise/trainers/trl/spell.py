@@ -28,6 +28,8 @@ WORDS: dict[str, tuple[str, ...]] = {
     "shard-with-fsdp": ("accelerate_config: fsdp2", "num_processes: the number of GPUs"),
     "shard-with-zero": ("accelerate_config: zero2 (or zero1, zero3)", "num_processes: the number of GPUs"),
     "offload-activations": ("activation_offloading: true",),
+    "vllm-share": ("vllm_gpu_memory_utilization: 0.2  # 0.3 where it is not set",),
+    "vllm-cache": ("vllm_max_model_length: half of it", "vllm_gpu_memory_utilization: 0.5"),
 }
 
 

@@ -67,6 +67,12 @@ def test_a_tight_fit_warns_where_segments_do_not_grow(vramwise, tmp_path):
     assert found["tight-fit"][0] == "warning"
 
 
+def test_a_tight_fit_with_images_warns(vramwise, tmp_path):
+    """Their size has no bound in the file."""
+    found = shown(vramwise, tmp_path, TIGHT + "processor_type: AutoProcessor\n", "--gpu", "25GB")
+    assert found["tight-fit"][0] == "warning"
+
+
 def test_logits_of_a_run_that_fits_with_some_room_are_a_note(vramwise, tmp_path):
     found = shown(vramwise, tmp_path, TIGHT + "pad_to_sequence_len: true\n", "--gpu", "27GB")
     assert "tight-fit" not in found

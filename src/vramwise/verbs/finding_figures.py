@@ -90,14 +90,16 @@ def _left_open(finding: Finding, subject: Subject) -> Finding:
 def _at_full_rows(finding: Finding, rule: Rule | None, subject: Subject) -> Finding:
     """A warning that rests on full rows, where the data may have shorter ones and the run fits all the same.
 
-    Where segments do not grow, rows of various lengths may reserve more than full ones: there it stays a warning.
+    It stays a warning where full rows are not the most there can be: where segments do not grow, rows of various
+    lengths may reserve more, and images and what a script does to its rows have no bound here.
     """
     if rule is None or not rule.lighter_at_full_rows or finding.severity is not Severity.WARNING:
         return finding
-    known = subject.run.shapes.constant_shapes or subject.data.train is not None
-    if known or _varies(subject.run) or not subject.prediction().memory_fits:
+    shapes = subject.run.shapes
+    known = shapes.constant_shapes or subject.data.train is not None
+    if known or not shapes.can_pad or _varies(subject.run) or not subject.prediction().memory_fits:
         return finding
-    rows = f"with full rows of {subject.run.shapes.sequence_len} tokens"
+    rows = f"with full rows of {shapes.sequence_len} tokens"
     return lighter(replace(finding, message=f"{rows} {finding.message}; --data FILE reads how long they are"))
 
 

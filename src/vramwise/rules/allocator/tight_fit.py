@@ -38,7 +38,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     the prediction itself has an error. Lower the micro-batch and raise accumulation, or save memory elsewhere.
 
     Where rows are as long as the data and their lengths are not known, every row is taken to be full. With expandable
-    segments the run fits even so, and shorter rows leave more: this is only a note. `--data` reads the lengths.
+    segments the run fits even so, and shorter rows leave more: this is only a note. `--data` reads the lengths. Rows
+    with images have no such bound: there it warns.
     """
     if memory is None or not is_tight(memory) or not memory.capacity_bytes:
         return

@@ -2,7 +2,8 @@
 
 Each config is judged alone, as `vramwise check FILE --gpu CARD` does, on the first card of a ladder on which it is
 predicted to fit; one whose model is not known is judged on the ladder's first. Configs that shard get `--gpus 8`.
-What Axolotl itself refuses (its recorded verdicts) is counted apart: an error there is what the tool is for.
+What Axolotl itself refuses (its recorded verdicts) is counted apart: an error there is what the tool is for. So are
+configs that its parser accepts and that stop when the model is loaded or trained.
 With --smallest the ladder begins with the cards of a desk instead of a data centre's: there is little to spare.
 
     python bench/alarms.py [FOLDER] [--smallest] [--list] [--only NAME]
@@ -24,7 +25,7 @@ from vramwise.errors import VramwiseError  # noqa: E402
 from vramwise.facts.gpus import find_gpu  # noqa: E402
 from vramwise.options import Options  # noqa: E402
 from vramwise.subject import open_subject  # noqa: E402
-from vramwise.types import Finding  # noqa: E402
+from vramwise.types import Finding, Severity  # noqa: E402
 from vramwise.variants.prediction import on_card  # noqa: E402
 from vramwise.verbs.check import FileReport, check_source  # noqa: E402
 
@@ -49,6 +50,11 @@ class Judged:
         """What makes the command fail."""
         return [found for found in self.report.findings if found.severity.rank >= 1]
 
+    @property
+    def stops(self) -> bool:
+        """Whether an alarm says that the run will not start."""
+        return any(found.severity is Severity.ERROR and not found.still_runs for found in self.alarms)
+
 
 def judged(path: Path, ladder: tuple[str, ...]) -> Judged:
     """Judge one config on the first card that fits it."""
@@ -65,7 +71,7 @@ def machine_for(path: Path, ladder: tuple[str, ...]) -> tuple[str, int, bool | N
     except VramwiseError:
         return LARGE[0], 1, None
     for card in ladder:
-        if on_card(prediction, find_gpu(card)).fits:
+        if on_card(prediction, find_gpu(card)).memory_fits:
             return card, gpus, True
     return ladder[-1], gpus, False
 
@@ -104,6 +110,8 @@ def _print_table(results: list[Judged]) -> None:
     accepted = [one for one in fitting if one.name not in refused]
     print(f"{len(results)} configs, {len(fitting)} of them fit or are not predicted ({_known(fitting)} predicted)")
     print(f"with a warning or error: {_share(fitting)}; of those that Axolotl accepts: {_share(accepted)}")
+    started = [one for one in accepted if not one.stops]
+    print(f"{len(accepted) - len(started)} of those stop later; with a warning of those that start: {_share(started)}")
     _print_rules("of those that Axolotl accepts", accepted)
     _print_rules("of those that it refuses", [one for one in fitting if one.name in refused])
 

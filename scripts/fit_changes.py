@@ -13,34 +13,38 @@ PAGE = Path(__file__).parent.parent / "docs" / "fit-changes.md"
 _EFFECTS = {"same": "same result", "rounding": "same mathematics, other kernels", "changes": "changes the training"}
 _HEAD = """# What `fit` may change
 
-Generated from the changes themselves by `make docs`: each says once what it does to the training, and why; every verb
-that offers it says the same.
+This page is generated from the code by `make docs`. It lists every change that `fit` and the other commands can
+offer, its effect on the training, and the reason.
 
-- **Same result**: the same samples in each optimizer step, the same numbers.
-- **Same mathematics, other kernels**: the same functions of the same inputs; sums run in another order, so the last
+- **Same result**: the same samples in each optimizer step, and the same numbers.
+- **Same mathematics, other kernels**: the same functions of the same inputs. Sums run in another order, so the last
   bits differ, as they do between two cards.
-- **Changes the training**: other weights come out. Opened by a word of `--allow` alone, but for the experts of a base
-  that the file itself wants quantised.
+- **Changes the training**: the resulting weights differ. These changes need a word of `--allow`. The one exception is
+  quantising the experts of a base that the file already asks to quantise.
 
-The effective batch (micro-batch × accumulation × GPUs), the length of rows, the method and the precision are the
-file's, unless a word opens them."""
+`fit` never changes the effective batch (micro-batch × accumulation × GPUs), row length, method or precision, unless you
+allow it."""
 _WITHHELD = """## What is not offered
 
-A choice is withheld where the trainer would refuse the file or stop, and where more would change than it says:
+`fit` does not offer a change if the trainer would refuse the file or stop, or if the change would have side effects:
 
-- Another attention in a full fine-tune on one card: Axolotl keeps embeddings, head and norms in fp32 under sdpa and
-  eager, and in bf16 under FlashAttention. Nor where rows are packed, nor one that leaves out the model's soft cap
-  (Gemma 2 under sdpa).
-- FlashAttention 2 where nothing says that it is installed: neither the file nor the versions at hand.
-- bitsandbytes' paged 32-bit AdamW for weights in bf16: its states are fp32, torch's are as wide as the weights.
-- Liger's kernels where Liger has none for the model; the fused LoRA kernels where they cannot read the base (8 bit) or
-  the model's attention.
-- Offloading of activations under FSDP, ZeRO, torch.compile and preference training.
-- Rows trimmed to their batch under torch.compile, which would compile anew for each width.
+- **Another attention implementation** in a full fine-tune on one card: Axolotl keeps embeddings, head and norms in fp32
+  with sdpa and eager, and in bf16 with FlashAttention. It is also not offered for packed rows, or if the new attention
+  ignores the model's soft cap (Gemma 2 with sdpa).
+- **FlashAttention 2**, unless the file or the given versions show that it is installed.
+- **bitsandbytes' paged 32-bit AdamW** for bf16 weights: its states are fp32, while torch's have the type of the
+  weights.
+- **Liger's kernels** if Liger has none for the model, and the fused LoRA kernels if they do not support the base
+  (8-bit) or the model's attention.
+- **Offloading activations** under FSDP, ZeRO, torch.compile or preference training.
+- **Trimming rows to their batch** under torch.compile, which would recompile for each width.
 
-LoRA in place of a full fine-tune is written with rank 16, alpha 32 and every linear layer (with experts: attention's);
-the learning rate stays as it is, and LoRA usually wants a larger one. A lower rank takes alpha down with it, so that
-alpha / rank stays. Axolotl's own DeepSpeed files are named as `axolotl fetch deepspeed_configs` puts them."""
+## What a change writes
+
+- LoRA instead of a full fine-tune: rank 16, alpha 32, every linear layer (in a mixture of experts: the attention
+  layers). The learning rate does not change; LoRA usually needs a larger one.
+- A lower rank also lowers alpha, so that alpha / rank stays the same.
+- Axolotl's own DeepSpeed files are named as `axolotl fetch deepspeed_configs` stores them."""
 
 
 def page() -> str:

@@ -20,10 +20,13 @@ PAGES = (
 COPIED = (*PAGES, ROOT / "action.yml", ROOT / ".pre-commit-hooks.yaml", *sorted((ROOT / ".github").rglob("*.yml")))
 # The page that explains a command; the small ones are explained by --help.
 PAGE_OF = {name: f"{name}.md" for name in ("check", "fix", "predict", "fit", "replay", "train", "diagnose")} | {
-    "report": "guard.md",
+    "report": "report.md",
     "mcp": "mcp.md",
+    "serve": "page.md",
     "schema": "editor.md",
-    "explain": "editor.md",
+    "rules": "explain.md",
+    "explain": "explain.md",
+    "gpus": "explain.md",
 }
 # Pages that say "as for check" about the machine's and the rules' options.
 SHARED_PAGES = ("check.md",)

@@ -112,3 +112,59 @@ def test_arguments_as_json_stay_json(vramwise, tmp_path):
     )
     vramwise("fix", path)
     assert json.loads(path.read_text())["per_device_eval_batch_size"] == 2
+
+
+OLD = (
+    "model_name_or_path: HuggingFaceTB/SmolLM2-135M\ntorch_dtype: bfloat16\ndataset_name: trl-lib/pairs\nbeta: 0.1\n"
+    "learning_rate: 5.0e-7\nmax_length: 256\n"
+)
+
+
+@pytest.fixture
+def weights(vramwise, tmp_path):
+    """The type that weights are loaded in, by the file and how it is started."""
+
+    def run(text, *options):
+        path = tmp_path / "dpo.yaml"
+        path.write_text(text)
+        done = vramwise("check", path, "--trainer", "trl:dpo", "--no-predict", "--format", "json", *options)
+        return json.loads(done.stdout)["files"][0]["resolved"]["weights_dtype"]
+
+    return run
+
+
+def test_the_old_name_of_dtype_is_what_the_run_is_meant_to_have(weights):
+    """TRL's command stops at it since 0.27: what is told is the run once it starts. A script drops it."""
+    assert weights(OLD) == "bf16"
+    assert weights(OLD, "--launcher", "module") == "fp32"
+    assert weights(OLD.replace("bfloat16", "null")) == "fp32"
+    assert weights(OLD + "dtype: float16\n") == "fp16"
+
+
+def test_model_init_kwargs_say_the_type_where_trl_hands_them_on(weights):
+    plain = OLD.replace("torch_dtype: bfloat16\n", "")
+    new, old = (f"{plain}model_init_kwargs:\n  {key}: bfloat16\n" for key in ("dtype", "torch_dtype"))
+    assert weights(new, "--with", "trl==1.16.0") == "bf16"
+    assert weights(new, "--with", "trl==1.9.0") == "fp32"  # its scripts put their own in the place
+    assert weights(old, "--with", "trl==1.16.0") == "fp32"  # dtype is float32, and the new name wins
+    assert weights(f"{old}dtype: null\n", "--with", "trl==1.16.0") == "bf16"
+
+
+def test_predict_says_what_the_run_needs_once_the_key_is_renamed(vramwise, tmp_path):
+    path, needs = tmp_path / "dpo.yaml", []
+    for text in (OLD, OLD.replace("torch_dtype", "dtype")):
+        path.write_text(text)
+        done = vramwise("predict", path, "--trainer", "trl:dpo", "--gpu", "rtx-4090", "--format", "json")
+        needs.append(json.loads(done.stdout)["peak_reserved_bytes"])
+    assert needs[0] == needs[1]
+
+
+@pytest.mark.parametrize("value", ["null", "bfloat16", "float16"])
+@pytest.mark.parametrize("more", ["", "dtype: bfloat16\n"])
+def test_fixes_leave_a_file_that_starts(vramwise, tmp_path, value, more):
+    path = tmp_path / "dpo.yaml"
+    path.write_text(OLD.replace("bfloat16", value) + more)
+    vramwise("fix", path, "--trainer", "trl:dpo", "--gpu", "rtx-4090", "--no-predict", "--unsafe-fixes")
+    assert "torch_dtype" not in path.read_text()
+    left = vramwise("check", path, "--trainer", "trl:dpo", "--gpu", "rtx-4090", "--no-predict", "--format", "json")
+    assert all(one["severity"] != "error" for one in json.loads(left.stdout)["files"][0]["findings"])

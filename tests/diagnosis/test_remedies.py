@@ -93,7 +93,7 @@ def test_offloading_is_tried_on_the_ghost_run(with_config):
         (((f"{SITE}/llamafactory/train/tuner.py", "run_exp"), TRAIN), "", "enable_liger_kernel: true", "plugins"),
         (((f"{SITE}/llamafactory/train/tuner.py", "run_exp"), TRAIN), "cutoff_len: 4096\n", "cutoff_len: 2048", "sequence_len"),
         ((TRAIN, STEP), "", "use_liger_kernel: true", "plugins"),
-        ((MLP,), "", "micro_batch_size: half of it", "per_device"),
+        ((MLP,), "", "per_device_train_batch_size: half of it", "micro_batch_size"),
     ],
 )  # fmt: skip
 def test_remedies_in_the_words_of_the_logs_trainer(calls, settings, has, has_not):
@@ -120,26 +120,63 @@ FACTORY = ((f"{SITE}/llamafactory/train/sft/trainer.py", "compute_loss"),)
         ("[2026-11-01 10:00:00] [INFO] [axolotl.train.setup_model] loading model\n", (MLP,), "axolotl", "sequence_len: half"),
         ("/opt/LLaMA-Factory/src/train.py started\n", (MLP,), "llamafactory", "cutoff_len"),
         # a dataset, a version and a word that has the letters in it say nothing
-        ("dataset trl-lib/Capybara, trl==1.16.0, ctrl.c, control/trl\n", (MLP,), None, "micro_batch_size: half of it"),
+        ("dataset trl-lib/Capybara, trl==1.16.0, ctrl.c, control/trl\n", (MLP,), None, "per_device_train_batch_size: half of it"),
     ],
 )  # fmt: skip
 def test_the_trainer_is_known_by_what_the_log_names(before, calls, trainer, has):
     found = diagnose(lines(before, traceback(*calls, MLP), FIGURES))
     assert found.trainer == trainer
     assert has in written(found.causes[0])
-    assert any("nothing in the log says what trained" in note for note in found.notes) == (trainer is None)
+    assert any("the log does not name its trainer" in note for note in found.notes) == (trainer is None)
 
 
 def test_somebody_may_say_what_trained(request, tmp_path):
     command = request.getfixturevalue("vramwise")
-    (tmp_path / "train.log").write_text(lines(traceback(MLP), FIGURES))
+    (tmp_path / "train.log").write_text(lines(FIGURES))
     shown = command("diagnose", tmp_path / "train.log", "--trainer", "llamafactory").output
     assert "cutoff_len" in shown
-    assert "nothing in the log says" not in shown
+    assert "does not name its trainer" not in shown
     shown = command("diagnose", tmp_path / "train.log").output
     assert "keys are Axolotl's; --config or --trainer (llamafactory, trl, hf-trainer) gives yours" in " ".join(
         shown.split()
     )
+
+
+PRINTED = "{'loss': 2.1034, 'grad_norm': 1.2, 'learning_rate': 4.9e-05, 'epoch': 0.01}\n"
+STARTED = "***** Running training *****\n  Num examples = 52,002\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "calls", "known"),
+    [
+        ("", (TRAIN, MLP), True),
+        ("", (("train.py", "main"), MLP), False),
+        (PRINTED, (("train.py", "main"),), False),
+        (STARTED, (("train.py", "main"),), False),
+    ],
+)
+def test_a_log_of_plain_transformers_gets_the_names_of_training_arguments(vramwise, tmp_path, before, calls, known):
+    (tmp_path / "train.log").write_text(lines(before, traceback(*calls), FIGURES))
+    shown = vramwise("diagnose", tmp_path / "train.log").output
+    assert "per_device_train_batch_size: half of it" in shown
+    assert "gradient_checkpointing: true" in shown
+    assert not {"micro_batch_size:", "sequence_len:", "eval_batch_size:", "plugins:"} & set(shown.split())
+    assert ("does not name its trainer: keys are those of TrainingArguments" in " ".join(shown.split())) is not known
+
+
+def test_a_trainer_on_top_of_transformers_keeps_its_own_words(vramwise, tmp_path):
+    named = "[axolotl.train] starting\n"
+    (tmp_path / "train.log").write_text(lines(named, STARTED, PRINTED, traceback(TRAIN, MLP), FIGURES))
+    shown = vramwise("diagnose", tmp_path / "train.log").output
+    assert "micro_batch_size: half of it" in shown.replace("per_device_train_batch_size", "")
+
+
+def test_vllms_share_is_named_by_trls_own_key(vramwise, tmp_path):
+    failed = "ValueError: No available memory for the cache blocks. Try increasing it.\n"
+    (tmp_path / "train.log").write_text(lines("trl grpo --config grpo.yaml\n", failed))
+    shown = vramwise("diagnose", tmp_path / "train.log").output
+    assert "vllm_max_model_length: half of it" in shown
+    assert " gpu_memory_utilization" not in shown
 
 
 def test_every_trainer_knows_the_remedies_that_memory_asks_for():

@@ -1,6 +1,7 @@
 """Warnings are for what hurts on this card and data; what nothing comes of is for those who ask."""
 
 import inspect
+import json
 import re
 from dataclasses import replace
 
@@ -35,6 +36,54 @@ def test_logits_are_worth_a_word_where_room_is_scarce_alone():
     assert "predicted to reserve" in short.message
     tight = found(PADDED, "16GB")["logits-dominate"]
     assert tight.severity is Severity.WARNING
+
+
+TIGHT = COSTLY.replace("micro_batch_size: 4", "micro_batch_size: 3") + "lora_mlp_kernel: false\nsample_packing: false\n"
+
+
+def shown(vramwise, tmp_path, text, *options):
+    """Severities by rule, as the command reports them."""
+    path = tmp_path / "config.yml"
+    path.write_text(text)
+    report = json.loads(vramwise("check", path, "--torch", "2.13", "--format", "json", *options).output)
+    return {one["rule"]: (one["severity"], one["message"]) for one in report["files"][0]["findings"]}
+
+
+def test_a_tight_fit_of_full_rows_is_a_note_where_rows_may_be_shorter(vramwise, tmp_path):
+    severity, message = shown(vramwise, tmp_path, TIGHT, "--gpu", "25GB")["tight-fit"]
+    assert severity == "info"
+    assert message.startswith("with full rows of 2048 tokens")
+    assert message.endswith("--data FILE reads how long they are")
+
+
+def test_a_tight_fit_warns_where_every_row_is_full(vramwise, tmp_path):
+    found = shown(vramwise, tmp_path, TIGHT + "pad_to_sequence_len: true\n", "--gpu", "25GB")
+    assert found["tight-fit"][0] == found["logits-dominate"][0] == "warning"
+
+
+def test_a_tight_fit_warns_where_segments_do_not_grow(vramwise, tmp_path):
+    """Rows of various lengths may then reserve more than full ones."""
+    found = shown(vramwise, tmp_path, TIGHT, "--gpu", "25GB", "--alloc-conf", "")
+    assert found["tight-fit"][0] == "warning"
+
+
+def test_a_tight_fit_with_images_warns(vramwise, tmp_path):
+    """Their size has no bound in the file."""
+    found = shown(vramwise, tmp_path, TIGHT + "processor_type: AutoProcessor\n", "--gpu", "25GB")
+    assert found["tight-fit"][0] == "warning"
+
+
+def test_logits_of_a_run_that_fits_with_some_room_are_a_note(vramwise, tmp_path):
+    found = shown(vramwise, tmp_path, TIGHT + "pad_to_sequence_len: true\n", "--gpu", "27GB")
+    assert "tight-fit" not in found
+    assert found["logits-dominate"][0] == "info"
+
+
+@pytest.mark.parametrize(("gpu", "severity"), [("h100", "info"), ("rtx-4060", "warning")])
+def test_waiting_batches_are_measured_by_what_hosts_of_such_cards_have(vramwise, tmp_path, gpu, severity):
+    text = "base_model: meta-llama/Llama-3.2-1B\nsequence_len: 65536\nmicro_batch_size: 4\nsample_packing: true\n"
+    found = shown(vramwise, tmp_path, text, "--gpu", gpu, "--gpus", "8", "--no-predict")
+    assert found["prefetch-host-memory"][0] == severity
 
 
 def test_logits_that_another_peak_hides_are_not_blamed():

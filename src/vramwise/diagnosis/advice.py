@@ -59,8 +59,14 @@ def _advised(case: Case, cause: Cause, *, first: bool, longest: bool) -> Cause:
 
 def _commands(case: Case, cause: Cause) -> tuple[Remedy, ...]:
     if cause.id == "outside-torch" and case.symptom.kind == "vllm-cumem":
-        return (_VLLM_SHARE,)
-    return advice_for(cause.id)
+        return _in_own_words(case, "vllm-share", (_VLLM_SHARE,))
+    return _in_own_words(case, cause.id, advice_for(cause.id))
+
+
+def _in_own_words(case: Case, name: str, remedies: tuple[Remedy, ...]) -> tuple[Remedy, ...]:
+    """With the trainer's own lines in place of the library's, where it has keys of its own for them."""
+    own = case.speaker.trainer.words(name)
+    return tuple(replace(remedy, keys=own) if own and remedy.keys else remedy for remedy in remedies)
 
 
 def _zero_offload(case: Case, cause: Cause) -> Remedy | None:

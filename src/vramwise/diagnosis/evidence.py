@@ -112,6 +112,7 @@ class LogFacts:
     settings: Mapping[str, Setting] = field(default_factory=dict)
     keys_written: frozenset[str] = frozenset()  # settings under the very names that the log has for them
     trainers: frozenset[str] = frozenset()  # packages of trainers that it names
+    training_loop: bool = False  # it has lines that transformers' Trainer prints, or one built on it
     steps_done: int | None = None
     total_steps: int | None = None
     memory: Sequence[Reading] = ()  # allocated or active memory, step by step, thinned out

@@ -48,5 +48,5 @@ def build(name: str, subject: Subject | None, trainer: Trainer) -> Remedy | None
     spelling = None if wanted is None else subject.trainer.spell(subject.run, wanted)
     if wanted is None or spelling is None or not spelling.edits:
         return None
-    fix = Fix(title=wanted.title, safe=wanted.safe, edits=spelling.edits, change=wanted)
-    return Remedy(title=wanted.title, fix=fix)
+    title = spelling.title or wanted.title
+    return Remedy(title=title, fix=Fix(title=title, safe=wanted.safe, edits=spelling.edits, change=wanted))

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from vramwise.diagnosis.evidence import Frame, LogFacts
 from vramwise.diagnosis.read.trainer_texts import named_trainers
 from vramwise.trainers.base import Trainer
-from vramwise.trainers.registry import DEFAULT, TRAINER_NAMES, all_trainers, trainer_named
+from vramwise.trainers.registry import DEFAULT, all_trainers, trainer_named
 
 # Settings that one trainer alone writes by this name, by its package.
 _OWN_KEYS: Mapping[str, str] = {getattr(one, "own_setting", ""): one.package for one in all_trainers()}
 # What any Trainer of transformers shows: the script around it is nobody's that we know.
-_LOOP = "/transformers/trainer.py"
+_LOOP, _LIBRARY = "/transformers/trainer.py", "/transformers/"
 _ANYBODYS_KEY = "per_device_train_batch_size"
+_PLAIN = "hf-trainer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +31,11 @@ class Speaker:
 
 
 def speaker_of(log: LogFacts, frames: Sequence[Frame], insisted: str | None = None) -> Speaker:
-    """The trainer that somebody insists on, else the log's, else the first one, for want of a better."""
+    """The trainer that somebody insists on, else the log's, else a guess.
+
+    Calls of transformers' loop say that its Trainer ran. Its models and printed figures do not: a trainer built on it
+    has them too. They are still a reason to use the names of TrainingArguments.
+    """
     if insisted is not None:
         return Speaker(trainer=trainer_named(insisted), known=True)
     files = [frame.file.replace("\\", "/").lower() for frame in frames]
@@ -40,5 +45,6 @@ def speaker_of(log: LogFacts, frames: Sequence[Frame], insisted: str | None = No
         if trainer.package in named:
             return Speaker(trainer=trainer, known=True)
     if any(_LOOP in file for file in files) or _ANYBODYS_KEY in log.keys_written:
-        return Speaker(trainer=trainer_named(TRAINER_NAMES[-1]), known=True)
-    return Speaker(trainer=trainer_named(DEFAULT), known=False)
+        return Speaker(trainer=trainer_named(_PLAIN), known=True)
+    plain = log.training_loop or any(_LIBRARY in file for file in files)
+    return Speaker(trainer=trainer_named(_PLAIN if plain else DEFAULT), known=False)

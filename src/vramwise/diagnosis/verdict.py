@@ -11,7 +11,7 @@ from vramwise.diagnosis.evidence import Cause, Diagnosis, Frame, LogFacts, Phase
 from vramwise.diagnosis.read.collect import next_steps, other_steps
 from vramwise.diagnosis.read.snapshot import SnapshotFacts
 from vramwise.diagnosis.witness import Ghost
-from vramwise.trainers.registry import all_trainers
+from vramwise.trainers.registry import DEFAULT, EMBEDDED, TRAINER_NAMES
 from vramwise.units import readable
 
 # Below this the first cause is a guess, and the diagnosis says so.
@@ -165,11 +165,10 @@ def _notes(case: Case) -> list[str]:
 def _whose_words(case: Case, causes: Sequence[Cause]) -> Iterator[str]:
     """Keys that somebody may write into the file of another trainer."""
     if not case.speaker.known and any(remedy.keys for cause in causes for remedy in cause.remedies):
-        others = ", ".join(one.name for one in all_trainers() if one.package != case.speaker.trainer.package)
-        yield (
-            f"nothing in the log says what trained: keys are {case.speaker.trainer.title}'s; --config or --trainer "
-            f"({others}) gives yours"
-        )
+        mine = case.speaker.trainer
+        others = ", ".join(name for name in TRAINER_NAMES if name not in (mine.name, EMBEDDED))
+        owner = f"{mine.title}'s" if mine.name == DEFAULT else "those of TrainingArguments"
+        yield f"the log does not name its trainer: keys are {owner}; --config or --trainer ({others}) gives yours"
 
 
 def _surpassed(case: Case) -> int | None:

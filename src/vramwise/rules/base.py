@@ -68,6 +68,8 @@ class Rule:
     figured: Literal["no", "yes", "fixed segments"] = "no"
     # What becomes of a finding whose remedy is predicted to save nothing here.
     without_gain: Literal["stays", "lighter", "dropped"] = "stays"
+    # The run fits even with full rows, and rows that are as long as the data may be shorter: a note.
+    lighter_at_full_rows: bool = False
     # Settings of the run with its remedy, where no edit of the file makes it.
     remedied: Mapping[str, Any] = field(default_factory=dict)
     # The file as a whole is unusable: it holds values that its keys do not take.
@@ -98,7 +100,7 @@ class Rule:
     @property
     def severities(self) -> tuple[Severity, ...]:
         """Every severity that it may fire with, the weakest first."""
-        weakened = (Severity.INFO,) if self.costs_memory else ()
+        weakened = (Severity.INFO,) if self.costs_memory or self.lighter_at_full_rows else ()
         return tuple(sorted({self.severity, *self.also, *weakened}, key=lambda one: one.rank))
 
     @property

@@ -25,6 +25,11 @@ class Spelt(Protocol):
         """Edits of the file."""
         ...
 
+    @property
+    def title(self) -> str:
+        """What they write, where the change's own title would say something else."""
+        ...
+
 
 Spell = Callable[[RunSpec, Change], Spelt | None]
 
@@ -114,7 +119,8 @@ def _spelt(run: RunSpec, hit: Hit, change: Change, spell: Spell) -> Fix | None:
     spelling = spell(run, change)
     if spelling is None or not spelling.edits:
         return None
-    return Fix(title=change.title, safe=change.safe and not hit.by_request, edits=spelling.edits, change=change)
+    title = spelling.title or change.title
+    return Fix(title=title, safe=change.safe and not hit.by_request, edits=spelling.edits, change=change)
 
 
 def _place(run: RunSpec, hit: Hit) -> Place:

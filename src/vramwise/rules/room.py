@@ -6,11 +6,20 @@ from vramwise.timeline import MemoryReport
 
 # A run that leaves less of the card is one longer sample, one larger evaluation or one other process from its end.
 _AMPLE = 0.1
+_TIGHT = 0.05
 
 
 def has_ample_room(reserved_bytes: int, capacity_bytes: int) -> bool:
     """Whether a tenth of the card and more is free at the highest mark."""
     return reserved_bytes <= (1 - _AMPLE) * capacity_bytes
+
+
+def is_tight(memory: MemoryReport) -> bool:
+    """Whether a run that fits leaves less of its card than drivers, other processes and the prediction's error take."""
+    if not memory.capacity_bytes or memory.out_of_memory is not None:
+        return False
+    spare = memory.capacity_bytes - memory.highest_reserved_bytes
+    return memory.retries > 0 or spare < _TIGHT * memory.capacity_bytes
 
 
 def lacks_room(memory: MemoryReport) -> bool:

@@ -23,6 +23,7 @@ class Spelling:
 
     edits: tuple[Edit, ...] = ()
     command: str = ""
+    title: str = ""  # what is written, where the change's own title would say something else
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

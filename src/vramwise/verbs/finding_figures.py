@@ -36,6 +36,7 @@ def with_figures(
     """
     misfits = [finding for finding in findings if finding.rule in rules and rules[finding.rule].misfit]
     findings = [_left_open(finding, subject) if finding in misfits else finding for finding in findings]
+    findings = [_at_full_rows(finding, rules.get(finding.rule), subject) for finding in findings]
     wanted = [
         finding for finding in findings if finding.rule in rules and _can_be_figured(rules[finding.rule], subject.run)
     ]
@@ -84,6 +85,22 @@ def _left_open(finding: Finding, subject: Subject) -> Finding:
             f"{rows}: --data FILE reads how long they are"
         )
     return replace(finding, severity=Severity.WARNING, message=message)
+
+
+def _at_full_rows(finding: Finding, rule: Rule | None, subject: Subject) -> Finding:
+    """A warning that rests on full rows, where the data may have shorter ones and the run fits all the same.
+
+    It stays a warning where full rows are not the most there can be: where segments do not grow, rows of various
+    lengths may reserve more, and images and what a script does to its rows have no bound here.
+    """
+    if rule is None or not rule.lighter_at_full_rows or finding.severity is not Severity.WARNING:
+        return finding
+    shapes = subject.run.shapes
+    known = shapes.constant_shapes or subject.data.train is not None
+    if known or not shapes.can_pad or _varies(subject.run) or not subject.prediction().memory_fits:
+        return finding
+    rows = f"with full rows of {shapes.sequence_len} tokens"
+    return lighter(replace(finding, message=f"{rows} {finding.message}; --data FILE reads how long they are"))
 
 
 def _can_be_figured(rule: Rule, run: RunSpec) -> bool:

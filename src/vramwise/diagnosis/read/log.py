@@ -22,7 +22,7 @@ from vramwise.diagnosis.read.settings_texts import SETTING_WORDS, read_settings,
 from vramwise.diagnosis.read.stream import RawLine, Totals, interesting_lines
 from vramwise.diagnosis.read.texts import FAILURES, Found
 from vramwise.diagnosis.read.tracebacks import CALL_WORDS, call_on, may_name_call
-from vramwise.diagnosis.read.trainer_texts import TRAINER_WORDS, named_trainers
+from vramwise.diagnosis.read.trainer_texts import TRAINER_WORDS, named_trainers, shows_training_loop
 from vramwise.units import whole_number
 
 # Each text of the tables holds one of these, or stands behind an exception's name; fewer words read faster.
@@ -70,6 +70,7 @@ class _LogReader:
         self.settings: dict[str, Setting] = {}
         self.keys_written: set[str] = set()
         self.trainers: set[str] = set()
+        self.training_loop = False
         self.symptoms: list[Symptom] = []
         self.recovered: list[Symptom] = []
         self.ranks: set[int] = set()
@@ -85,6 +86,7 @@ class _LogReader:
         if rank is not None and len(self.ranks) < 4096:
             self.ranks.add(rank)
         self.trainers.update(named_trainers(text))
+        self.training_loop = self.training_loop or shows_training_loop(text)
         self._progress(raw.number, text)
         if raw.sampled or self._frame(rank, text, raw):
             return
@@ -108,6 +110,7 @@ class _LogReader:
             settings=self.settings,
             keys_written=frozenset(self.keys_written),
             trainers=frozenset(self.trainers),
+            training_loop=self.training_loop,
             steps_done=self.progress.steps_done,
             total_steps=self.progress.total_steps,
             memory=self.progress.readings.all(),

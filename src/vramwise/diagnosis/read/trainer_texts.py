@@ -20,10 +20,17 @@ _NAMED = {
     name: re.compile(rf"(?<![\w\-.]){name}(?:[./\\]\w|-cli\b|\s(?:sft|dpo|kto|grpo|reward|rloo|train)\b)")
     for name in _NAMES
 }
-TRAINER_WORDS = tuple(name.encode() for name in _NAMES)
+# What transformers' own loop prints, whoever runs it: its announcement, and the figures of a logged step.
+_ANNOUNCES, _LOGS = "***** Running training", ("'learning_rate': ", "'epoch': ")
+TRAINER_WORDS = tuple(name.encode() for name in (*_NAMES, _ANNOUNCES, _LOGS[0]))
 
 
 def named_trainers(text: str) -> Iterator[str]:
     """Packages of the trainers that a line names."""
     low = text.lower()
     return (_NAMES[name] for name, pattern in _NAMED.items() if name in low and pattern.search(low))
+
+
+def shows_training_loop(text: str) -> bool:
+    """Whether transformers' Trainer, or one built on it, printed this line."""
+    return _ANNOUNCES in text or all(word in text for word in _LOGS)

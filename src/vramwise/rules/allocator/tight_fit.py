@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, rule
+from vramwise.rules.room import is_tight
 from vramwise.timeline import MemoryReport
 from vramwise.types import RunSpec, Severity
 from vramwise.units import gib, mib
-
-# A run within this share of the card is within what drivers, other processes and the prediction's own error can take.
-_MARGIN = 0.05
 
 
 @rule(
     id="tight-fit",
     severity=Severity.WARNING,
+    lighter_at_full_rows=True,
     topic="allocator",
     needs={"memory"},
     bad=(
@@ -37,8 +36,12 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     Less than 5 % of the card is left at the peak, or it fits only because the allocator gives cached blocks back and
     asks again, which costs time at every retry. A desktop, another process or a longer sample can take that much, and
     the prediction itself has an error. Lower the micro-batch and raise accumulation, or save memory elsewhere.
+
+    Where rows are as long as the data and their lengths are not known, every row is taken to be full. With expandable
+    segments the run fits even so, and shorter rows leave more: this is only a note. `--data` reads the lengths. Rows
+    with images have no such bound: there it warns.
     """
-    if memory is None or memory.out_of_memory is not None or not memory.capacity_bytes:
+    if memory is None or not is_tight(memory) or not memory.capacity_bytes:
         return
     spare = memory.capacity_bytes - memory.highest_reserved_bytes
     if memory.retries:
@@ -50,7 +53,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
                 f"({memory.retries} retries): each costs time, and a little more memory ends the run"
             ),
         )
-    elif spare < _MARGIN * memory.capacity_bytes:
+    else:
         yield Hit(
             field="micro_batch_size",
             near=("base_model",),

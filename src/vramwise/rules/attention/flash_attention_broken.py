@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from vramwise.facts.attention import flash_stops, uses_flash_library
 from vramwise.rules.base import Hit, rule
+from vramwise.rules.written import as_written
 from vramwise.timeline import MemoryReport
 from vramwise.types import RunSpec, Severity
 from vramwise.variants import changes
@@ -37,9 +38,6 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         return
     version = run.origins["flash_needs_sinks"]
     severity = Severity.WARNING if version.kind == "assumed" else None
-    message = (
-        f"{run.keys['attn_implementation']}: {run.kernels.attn_implementation} under {version.why} "
-        "stops in "
-        "the first layer: 'NoneType' object has no attribute 'to'"
-    )
+    backend = as_written(run, "attn_implementation") or run.kernels.attn_implementation
+    message = f"{backend} under {version.why} stops in the first layer: 'NoneType' object has no attribute 'to'"
     yield Hit(field="attn_implementation", message=message, change=changes.plain_attention(run), severity=severity)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, rule
+from vramwise.rules.written import as_written
 from vramwise.timeline import MemoryReport
 from vramwise.types import RunSpec, Severity
 from vramwise.variants import changes
@@ -22,7 +23,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
     Packing puts several samples into one row. A backend that knows where samples begin (flash_attention_2 and 3, flex,
     xformers, sage) keeps them apart, and so do `sdpa` and `eager` when they are named: the trainer then drops the
-    attention mask and the boundaries come from the position ids. With no `attn_implementation` written the model still
+    attention mask and the boundaries come from the position ids. With no backend named the model still
     runs under sdpa, but with the plain mask: every sample sees the ones before it in its row.
 
     Nothing fails, the loss just learns from strangers' context. Name a backend; this changes what is trained.
@@ -30,8 +31,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     if not run.shapes.sample_packing or run.shapes.samples_apart:
         return
     field = "attn_implementation"
-    unset = run.origins[field].kind == "default"
-    backend = f"no {run.keys[field]}" if unset else f"{run.keys[field]} {run.kernels.attn_implementation}"
+    backend = as_written(run, field) or f"no {run.keys[field]}"
     packing = run.keys["sample_packing"]
     yield Hit(
         field=field,

@@ -30,8 +30,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     Measured on one H200, Llama-3.2-1B shape, LoRA, training batch 4, torch's default allocator: eval batch 4 reserves
     16.8 GiB, eval batch 8 reserves 24.6 GiB, eval batch 16 reserves 36.3 GiB, of which 22.1 GiB are ever allocated.
 
-    Packed eval reuses the training sampler, so `eval_batch_size` has no effect there and the rule is silent. Evaluating
-    at the training micro-batch gives the same eval loss.
+    Packed eval reuses the training sampler, so the eval batch size has no effect there and the rule is silent.
+    Evaluating at the training micro-batch gives the same eval loss.
     """
     micro, batch = run.batch.micro_batch_size, run.evaluation.eval_batch_size
     if batch is None or batch == micro:

@@ -26,7 +26,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
     The model computes the logits of all tokens, tokens × vocabulary in the compute dtype, and their gradient in
     backward. Chunking splits only the fp32 copy that the loss is computed from, in 8 parts by default. Cut cross
-    entropy (CutCrossEntropyPlugin) and Liger's fused linear cross entropy (LigerPlugin) never hold the logits at all.
+    entropy and Liger's fused linear cross entropy never hold the logits at all.
     """
     if run.kernels.loss_kernel != "chunked":
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, rule
-from vramwise.rules.room import lacks_room
+from vramwise.rules.room import is_tight, lacks_room
 from vramwise.timeline import MemoryReport
 from vramwise.types import RunSpec, Severity
 from vramwise.units import gib
@@ -18,6 +18,8 @@ _SHARE = 0.05
 @rule(
     id="logits-dominate",
     severity=Severity.WARNING,
+    also=(Severity.INFO,),
+    lighter_at_full_rows=True,
     figured="yes",
     without_gain="dropped",
     topic="loss",
@@ -47,7 +49,9 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     loss stays the same up to rounding. Chunked cross entropy still holds the bf16 logits.
 
     Fires where the run does not fit, or leaves less than a tenth of the card, and where the prediction with the fused
-    loss needs less. With room to spare the logits do no harm.
+    loss needs less. With room to spare the logits do no harm. It warns where the run does not fit, or leaves less than
+    5 % (see `tight-fit`). A run that fits with more to spare, or fits even with full rows where the data may have
+    shorter ones, trains as it is: that is a note.
     """
     if memory is None or run.kernels.loss_kernel != "stock" or run.objective.rl is not None or not lacks_room(memory):
         return
@@ -62,6 +66,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
             "fused linear cross entropy or cut cross entropy never hold them"
         ),
         change=changes.fuse_loss(run),
+        severity=None if memory.out_of_memory is not None or is_tight(memory) else Severity.INFO,
     )
 
 

@@ -19,14 +19,15 @@ _VOCABULARY_SIZED = ("embed_tokens", "lm_head", "wte", "embed_in", "embed_out", 
     good="adapter: lora\nlora_target_linear: true\n",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """`lora_modules_to_save` trains full copies of the embeddings or the head.
+    """An adapter trains full copies of the embeddings or the head.
 
-    A module listed there is not adapted by LoRA but copied whole: the frozen original stays, and the copy is trained
-    with gradients and optimizer states, 8 bytes a parameter with Adam in bf16 (2 + 2 + 4). Embeddings and head have
+    A module that is saved with the adapter is not adapted by LoRA but copied whole: the frozen original stays, and the
+    copy is trained with gradients and optimizer states, 8 bytes a parameter with Adam in bf16 (2 + 2 + 4). Both have
     vocabulary × hidden parameters each: 128256 × 2048 is 2.0 GiB, often more than all LoRA weights and their states
     together. The saved adapter grows by the same modules.
 
-    Leave them out unless new tokens were added; for those, `peft_trainable_token_indices` trains single rows.
+    Leave them out unless new tokens were added; for those, PEFT can train single rows (its trainable
+    token indices).
     """
     saved = [name for name in run.adapter.lora_modules_to_save if name in _VOCABULARY_SIZED]
     if run.adapter.kind and saved and not run.adapter.added_tokens:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, rule
+from vramwise.rules.written import as_written
 from vramwise.timeline import MemoryReport
 from vramwise.types import RunSpec, Severity
 
@@ -24,7 +25,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     DPO and its relatives compare the trained model with the model before training. With an adapter the reference is the
     base with the adapter switched off and costs nothing. Without one the model is loaded again: for DPO in the type of
     the weights, 2 more bytes a parameter in bf16; for KTO, and for GRPO with beta above 0, TRL loads one of its own in
-    fp32: 4 bytes. Its forward pass needs logits of its own besides. The loader fetches a second model for every `rl`
+    fp32: 4 bytes. Its forward pass needs logits of its own besides. The loader fetches a second model for every method
     but ORPO; where TRL does not take it (KTO, SimPO, GRPO) it is in the way until training starts.
 
     Train an adapter, use ORPO, or shard the models (FSDP, ZeRO 3).
@@ -39,8 +40,14 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         parts.append(
             f"loads one that is not used: {size[run.precision.weights_dtype]} bytes a parameter until training starts"
         )
-    said = ", and ".join(parts)
     yield Hit(
         field="rl",
-        message=f"{run.keys['rl']}: {run.objective.rl} without an adapter {said}; a LoRA adapter needs neither",
+        near=("base_model",),
+        message=f"{_method(run)} without an adapter {', and '.join(parts)}; a LoRA adapter needs no second model",
     )
+
+
+def _method(run: RunSpec) -> str:
+    """The method as the file names it; where the command names it, its name alone."""
+    written, name = as_written(run, "rl"), str(run.objective.rl)
+    return written if written is not None and written.endswith(f": {name}") else name.upper()

@@ -25,8 +25,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
     fp16 and bf16 take the same memory and run at the same speed. fp16 reaches only to 65504, so it needs loss scaling,
     skips steps that overflow and can diverge on models that were trained in bf16; bf16 has the range of fp32 and needs
-    none of that. Keep fp16 only for a model that was made in fp16 or for a file that must also serve older cards
-    (`bf16: auto` does that by itself).
+    none of that. Keep fp16 only for a model that was made in fp16, or for a file that must also serve older cards
+    where the trainer cannot choose by the card.
     """
     gpu = run.target.gpu
     if gpu is None or not gpu.bf16 or run.precision.compute != "fp16":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, rule
+from vramwise.rules.written import as_written
 from vramwise.timeline import MemoryReport
 from vramwise.types import GpuSpec, RunSpec, Severity
 from vramwise.variants import changes
@@ -23,12 +24,12 @@ from vramwise.variants import changes
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """bf16 is switched on for a card that has no bf16.
 
-    NVIDIA cards have bf16 arithmetic from compute capability 8.0 (Ampere) on. On an older card a literal `bf16: true`
-    is either refused or emulated: every matrix product converts through fp32, tensor cores stay idle and training
-    crawls. The trainer only warns.
+    NVIDIA cards have bf16 arithmetic from compute capability 8.0 (Ampere) on. On an older card `bf16: true` is
+    either refused or emulated: every matrix product converts through fp32, tensor cores stay idle and training is very
+    slow. The trainer only warns.
 
-    `bf16: auto` takes bf16 where the card has it and fp16 elsewhere, so the same file serves both; on an old card
-    `fp16: true` with `bf16: false` is the choice that leaves nothing to torch's own test.
+    Write `fp16: true` with `bf16: false`, which leaves nothing to torch's own test. A trainer that chooses by the card
+    takes bf16 where the card has it and fp16 elsewhere, so the same file serves both.
     """
     gpu = run.target.gpu
     if gpu is None or gpu.bf16:
@@ -37,12 +38,19 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     field = next((name for name in ("precision", "weights_dtype") if run.value(name) == "bf16"), None)
     if field is None or (field == "weights_dtype" and run.origins[field].kind == "assumed"):
         return
-    key = run.origins[field].key or run.keys[field]
     yield Hit(
         field=field,
-        message=f"{key}: true on {_card(gpu)}, which has no bf16: it is refused, or emulated and crawls",
+        message=f"{_said(run, field)} on {_card(gpu)}, which has no bf16: it is refused, or emulated and very slow",
         change=changes.let_card_choose(run),
     )
+
+
+def _said(run: RunSpec, field: str) -> str:
+    """The key as it is written; where none is, bf16 is on all the same."""
+    written, key = as_written(run, field), run.origins[field].key
+    if written is None and key is None:
+        return "bf16 is on by default" if field == "precision" else "bf16 weights"
+    return written or f"bf16 in {key}"
 
 
 def _card(gpu: GpuSpec) -> str:

@@ -34,13 +34,13 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
     With `fp16: true` and no adapter the weights are loaded in fp16 and trained as they are, so their gradients are fp16
     too. Mixed precision in fp16 needs the gradient scaler, and torch's scaler takes no fp16 gradients: the first
-    optimizer step stops with `Attempting to unscale FP16 gradients`. `float16: true` has no scaler, but under sdpa or
-    eager attention embeddings and norms stay in fp32 beside fp16 linears, and the first forward pass stops with
+    optimizer step stops with `Attempting to unscale FP16 gradients`. fp16 without autocast has no scaler, but under
+    sdpa or eager attention embeddings and norms stay in fp32 beside fp16 linears, and the first forward pass stops with
     `expected mat1 and mat2 to have the same dtype`. The trainer itself warns only of packing without flash attention,
     and only where bf16 is written off.
 
-    `bf16: auto` on a card without bf16 leads to the same place; torch counts emulated bf16 as support, so the trainer
-    may run emulated bf16 there instead, which works and crawls.
+    A trainer that lets the card choose uses fp16 on a card without bf16, with the same result; torch counts emulated
+    bf16 as support, so the trainer may run emulated bf16 there instead, which works but is very slow.
 
     Ways out: bf16 on a card that has it, or a LoRA adapter (adapters are kept in fp32, so the scaler is content). Flash
     attention casts the fp32 embeddings back and cures the second error only.

@@ -22,10 +22,11 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """Neither bf16 nor fp16 is on, so everything is in fp32.
 
     Weights, activations and, in a full fine-tune, gradients and optimizer states take 4 bytes a number instead of 2:
-    twice the memory everywhere, and matrix products without 16-bit tensor cores. `bf16: auto` is the default; a
-    written `false` or an empty `bf16:` switches it off.
+    twice the memory everywhere, and matrix products without 16-bit tensor cores. Where bf16 is a trainer's default, a
+    written `bf16: false` switches it off.
 
-    Write `bf16: auto`. Keep fp32 only where it is wanted, for example to rule out precision as the cause of a bad loss.
+    Train in bf16, or in fp16 on a card without it. Keep fp32 only where it is wanted, for example to rule out precision
+    as the cause of a bad loss.
     """
     wide = run.precision.weights_dtype == "fp32" or (run.loading.trains_in_fp32 and run.adapter.kind is None)
     if run.precision.compute != "fp32" or not wide:

@@ -29,7 +29,7 @@ _NEIGHBOURS = ("sequence_len", "sample_packing", "micro_batch_size")
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """Batches change their shape from step to step.
 
-    Without `pad_to_sequence_len` a batch is as wide as its longest row. Every new width asks the allocator for blocks
+    Without padding to one length a batch is as wide as its longest row. Every new width asks the allocator for blocks
     of other sizes than those it has cached; it reserves new segments beside the old ones, and reserved memory grows far
     above what is ever allocated at once, until a run that was fine for hours fails.
 
@@ -40,12 +40,12 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     With a card named, the run is predicted with widths that vary and with constant ones. The difference is the cost
     here; where the card has a tenth to spare all the same, the finding only informs.
 
-    The price of padding: pad tokens are computed like any other. `sample_packing: true` fills the rows with further
-    samples instead, which gives constant shapes with little waste, but changes what a batch holds. Padding alone
+    The price of padding: pad tokens are computed like any other. Packing fills the rows with further samples instead,
+    which gives constant shapes with little waste, but changes what a batch holds. Padding alone
     changes no result, because pad tokens count neither in attention nor in the loss.
 
     Silent where shapes are constant, for RL (TRL pads by itself), for pretraining streams, and where padding has no
-    say: multimodal batches and batch_flattening.
+    effect: multimodal batches and flattened ones.
     """
     change = changes.pad_rows(run)
     if change is None:

@@ -36,12 +36,11 @@ from vramwise.trainers.arguments.resolve.precision import resolve_precision
 from vramwise.trainers.arguments.resolve.savings import resolve_optimizer, resolve_savers
 from vramwise.trainers.arguments.resolve.sharding import resolve_sharding, side_files
 from vramwise.trainers.arguments.resolve.unused import resolve_absent
-from vramwise.trainers.arguments.spell import SPELLERS, WORDS
+from vramwise.trainers.arguments.spell import SPELLERS, WORDS, spell_with
 from vramwise.trainers.arguments.trainer import ArgumentsTrainer
 from vramwise.trainers.arguments.values import Arguments, arguments_config
 from vramwise.trainers.arguments.vocabulary import Vocabulary, training_arguments, unknown_key, versioned_facts
 from vramwise.trainers.fields import resolved
-from vramwise.trainers.spelling import spell_with
 
 # The package of the rules that all of them share.
 ARGUMENT_RULES = "vramwise.trainers.arguments.rules"

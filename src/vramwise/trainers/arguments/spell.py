@@ -1,17 +1,21 @@
 """Changes in TrainingArguments' words: a field of RunSpec with its new value → edits of the file.
 
-A trainer joins its own spellers to `SPELLERS` and calls `spelling.spell_with`.
+A trainer joins its own spellers to `SPELLERS` and calls `spell_with`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from vramwise.rules.base import delete_key, insert_key, set_key
+from vramwise.trainers import spelling
 from vramwise.trainers.arguments.vocabulary import training_arguments
+from vramwise.trainers.base import Spelling
 from vramwise.trainers.spelling import KWARGS, Speller, placed, reentrant, speller_by_key, tf32
-from vramwise.types import Edit, RunSpec, join_key
+from vramwise.types import Change, Edit, RunSpec, join_key
 
 # What a new line is best written below.
 _BESIDE = {
@@ -23,6 +27,12 @@ _BESIDE = {
     "pad_to_multiple_of": ("max_length", "packing"),
 }
 _RELATED = ("per_device_train_batch_size", "gradient_accumulation_steps", "learning_rate", "model_name_or_path")
+# No argument lets the card choose: what is written is what this card would choose.
+_CHOSEN = {
+    "bf16": "Train in bf16",
+    "fp16": "Use fp16 on this card: fp16 true, bf16 false",
+    "fp32": "Train in fp32 on this card: bf16 false (fp16 needs an adapter)",
+}
 _SYNCED = {"gradient_accumulation_kwargs": {"sync_each_batch": True}}
 # The lines to write where no config is at hand.
 WORDS: dict[str, tuple[str, ...]] = {
@@ -46,6 +56,14 @@ WORDS: dict[str, tuple[str, ...]] = {
     "shard-checkpoints": ("fsdp_config:", "  state_dict_type: SHARDED_STATE_DICT"),
     "fewer-workers": ("dataloader_num_workers: 1", "dataloader_prefetch_factor: 8"),
 }
+
+
+def spell_with(spellers: Mapping[str, Speller], run: RunSpec, change: Change) -> Spelling | None:
+    """All fields of a change, or None where one has no word here; a choice by the card is titled by what is chosen."""
+    found = spelling.spell_with(spellers, run, change)
+    if found is None or not change.fields.get("precision_by_card"):
+        return found
+    return replace(found, title=_CHOSEN[_chosen(run)])
 
 
 def put(run: RunSpec, key: str, value: object, *, beside: tuple[str, ...] = ()) -> Edit:
@@ -78,10 +96,15 @@ def _defaults_on(run: RunSpec, key: str) -> bool:
 
 def _by_card(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     """No argument lets the card decide; what the card at hand has is written."""
-    gpu = run.target.gpu
-    if not value or (run.precision.compute == "fp32" and gpu is None):
+    if not value or (run.precision.compute == "fp32" and run.target.gpu is None):
         return None
-    return _precision(run, "bf16" if gpu is None or gpu.bf16 else "fp16" if run.adapter.kind else "fp32")
+    return _precision(run, _chosen(run))
+
+
+def _chosen(run: RunSpec) -> str:
+    """What a choice by the card comes to on the card at hand."""
+    gpu = run.target.gpu
+    return "bf16" if gpu is None or gpu.bf16 else "fp16" if run.adapter.kind else "fp32"
 
 
 def _reentrant(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:

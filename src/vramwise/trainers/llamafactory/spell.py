@@ -7,11 +7,11 @@ from typing import Any
 from vramwise.rules.base import delete_key, set_key
 from vramwise.trainers.arguments import SPELLERS as COMMON
 from vramwise.trainers.arguments import WORDS as COMMON_WORDS
-from vramwise.trainers.arguments.spell import key_speller, put
+from vramwise.trainers.arguments.spell import key_speller, put, spell_with
 from vramwise.trainers.base import Spelling
 from vramwise.trainers.llamafactory.keys import since
 from vramwise.trainers.llamafactory.resolve.sharding import inline_zero
-from vramwise.trainers.spelling import Speller, spell_with
+from vramwise.trainers.spelling import Speller
 from vramwise.types import Change, Edit, RunSpec
 
 _ATTENTION = {"sdpa": "sdpa", "eager": "disabled", "flash_attention_2": "fa2"}
@@ -50,7 +50,8 @@ WORDS: dict[str, tuple[str, ...]] = COMMON_WORDS | {
 def spell(run: RunSpec, change: Change) -> Spelling | None:
     """All fields of a change, or None where one of them has no word here."""
     if change.id == "separate-samples":
-        return Spelling(edits=(put(run, "neat_packing", True, beside=("packing", "cutoff_len")),))
+        edits = (put(run, "neat_packing", True, beside=("packing", "cutoff_len")),)
+        return Spelling(edits=edits, title="Keep packed samples apart: neat_packing")
     return spell_with(_SPELLERS, run, change)
 
 
@@ -183,6 +184,19 @@ def _sharding(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     return (put(run, "deepspeed", inline_zero(int(value[-1])), beside=("finetuning_type", "stage")),)
 
 
+def _switches(field: str) -> Speller:
+    """bf16 and fp16, and the switch of LLaMA-Factory's own that turns bf16 on without them."""
+
+    def speller(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+        edits = COMMON[field](run, value)
+        if edits is None or not run.config.get("pure_bf16"):
+            return edits
+        kept = tuple(edit for edit in edits if edit.op != "insert" or edit.value)
+        return (*kept, delete_key("pure_bf16"))
+
+    return speller
+
+
 def _optimizer(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
     """GaLore, APOLLO, BAdam, Adam-mini and Muon are switches of their own, and win over `optim`."""
     own = ("use_galore", "use_apollo", "use_badam", "use_adam_mini", "use_muon")
@@ -193,6 +207,8 @@ def _optimizer(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
 
 _SPELLERS: dict[str, Speller] = COMMON | {
     "gradient_checkpointing": _checkpointing,
+    "precision": _switches("precision"),
+    "precision_by_card": _switches("precision_by_card"),
     "checkpointing_reentrant": _reentrant,
     "loss_kernel": _loss,
     "attn_implementation": _attention,

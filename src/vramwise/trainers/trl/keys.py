@@ -30,7 +30,7 @@ class Gone:
 
 # Old names, as recipes still have them; `now` is set where the value can be moved as it is.
 GONE: Mapping[str, Gone] = {
-    "torch_dtype": Gone(now="dtype", since="TRL 1.0"),
+    "torch_dtype": Gone(now="dtype", since="TRL 0.27"),
     "max_seq_length": Gone(now="max_length", since="TRL 0.20"),
     "max_prompt_length": Gone(now="", since="TRL 1.0"),
     "warmup_ratio": Gone(now="warmup_steps", since="transformers 5.16"),

@@ -8,9 +8,9 @@ from vramwise.allocator.variables import EXPANDABLE, allocator_variable
 from vramwise.rules.base import delete_key, insert_key, set_key
 from vramwise.trainers.arguments import SPELLERS as COMMON
 from vramwise.trainers.arguments import WORDS as COMMON_WORDS
-from vramwise.trainers.arguments.spell import put
+from vramwise.trainers.arguments.spell import put, spell_with
 from vramwise.trainers.base import Spelling
-from vramwise.trainers.spelling import Speller, spell_with
+from vramwise.trainers.spelling import Speller
 from vramwise.trainers.trl.resolve.allocator import SHIPPED
 from vramwise.types import Change, Edit, RunSpec
 
@@ -28,6 +28,8 @@ WORDS: dict[str, tuple[str, ...]] = {
     "shard-with-fsdp": ("accelerate_config: fsdp2", "num_processes: the number of GPUs"),
     "shard-with-zero": ("accelerate_config: zero2 (or zero1, zero3)", "num_processes: the number of GPUs"),
     "offload-activations": ("activation_offloading: true",),
+    "vllm-share": ("vllm_gpu_memory_utilization: 0.2  # 0.3 where it is not set",),
+    "vllm-cache": ("vllm_max_model_length: half of it", "vllm_gpu_memory_utilization: 0.5"),
 }
 
 
@@ -55,10 +57,12 @@ def _allocator(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
 
 
 def _weights(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:
+    """One key: the old name beside the new one stops the run, or has no effect."""
     name = _TYPES.get(value)
     if name is None or run.config.get("model_init_kwargs.dtype") is not None:
         return None
-    return (put(run, "dtype", name, beside=("torch_dtype", "model_revision", "model_name_or_path")),)
+    dropped = (delete_key("torch_dtype"),) if "torch_dtype" in run.config else ()
+    return (put(run, "dtype", name, beside=("torch_dtype", "model_revision", "model_name_or_path")), *dropped)
 
 
 def _length(run: RunSpec, value: Any) -> tuple[Edit, ...] | None:

@@ -1,7 +1,7 @@
 """What is trained and in which types: dtype, LoRA, quantisation, attention, the loss. As TRL's scripts and trainers do.
 
 Sources: trainer/model_config.py, trainer/utils.py (get_peft_config, get_quantization_config, create_model_from_path),
-trainer/sft_trainer.py of TRL 1.16.
+trainer/sft_trainer.py of TRL 1.16, and scripts/ of TRL 1.9 to 1.16.
 """
 
 from __future__ import annotations
@@ -14,12 +14,16 @@ from vramwise.types import Target
 
 _TYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 _INIT = "model_init_kwargs"
+_OLD = "torch_dtype"  # dtype since TRL 0.23, and gone since 0.27
+_MERGED = (1, 14, 1)  # before, scripts replaced model_init_kwargs by their own
 
 
-def init_kwarg(args: Arguments, name: str) -> Any:
-    """What `model_init_kwargs` says of it: that wins over the key of the same name."""
+def init_kwarg(args: Arguments, name: str, target: Target) -> Any:
+    """What `model_init_kwargs` says of it: since TRL 1.14.1 that wins over the key of the same name."""
     block = args.value(_INIT)
-    return block.get(name) if isinstance(block, Mapping) else None
+    if not isinstance(block, Mapping) or target.stack.parts("trl") < _MERGED:
+        return None
+    return block.get(name)
 
 
 def resolve_method(args: Arguments, target: Target) -> None:
@@ -27,24 +31,39 @@ def resolve_method(args: Arguments, target: Target) -> None:
     _weights(args, target)
     resolve_adapter(args)
     _quantization(args)
-    _attention(args)
+    _attention(args, target)
     _loading(args, target)
 
 
 def _weights(args: Arguments, target: Target) -> None:
-    said = init_kwarg(args, "dtype")
-    if said is None and not args.written("dtype") and loads_by_itself(args):
+    key, name = _said_dtype(args, target)
+    if key == "dtype" and not args.written("dtype") and loads_by_itself(args):
         resolve_loaded_type(args, target)
         return
-    key, name = (_INIT, said) if said is not None else ("dtype", args.value("dtype"))
     if name in _TYPES:
-        why = "unset: dtype is float32, whatever bf16 says" if not args.written(key) else f"{key} is {name}"
+        why = f"{key} is {name}" if args.written(key) else f"unset: {key} is {name}, whatever bf16 says"
         args.derive("weights_dtype", _TYPES[name], why, key=key)
     else:
         args.fields.keys["weights_dtype"] = key
         args.fields.assume("weights_dtype", "bf16", f"{key} {name}: as the checkpoint has them, taken to be bf16")
     wide = args.values["weights_dtype"] == "fp32"
     args.derive("fp32_embeddings", wide, "all weights are fp32" if wide else "all weights are of one type")
+
+
+def _said_dtype(args: Arguments, target: Target) -> tuple[str, Any]:
+    """The key that decides the weights' type, and its value.
+
+    transformers takes `torch_dtype` of model_init_kwargs only where dtype is null: TRL always hands dtype on. As a key
+    of its own it stops TRL's command, and the run is what it will be once the key is renamed; a script that is started
+    as a module drops it.
+    """
+    old, name = args.fields.config.get(_OLD), args.value("dtype")
+    for kwarg in ("dtype", _OLD) if name is None else ("dtype",):
+        if (said := init_kwarg(args, kwarg, target)) is not None:
+            return _INIT, said
+    if old is not None and not args.written("dtype") and target.launcher != "module":
+        return _OLD, old
+    return "dtype", name
 
 
 def _quantization(args: Arguments) -> None:
@@ -64,8 +83,8 @@ def _quantization(args: Arguments) -> None:
         args.derive("quantised_base_prepared", "no", "TRL does not prepare a quantised base: nothing is cast to fp32")
 
 
-def _attention(args: Arguments) -> None:
-    said = init_kwarg(args, "attn_implementation")
+def _attention(args: Arguments, target: Target) -> None:
+    said = init_kwarg(args, "attn_implementation", target)
     if isinstance(said, str):
         args.derive("attn_implementation", said, f"{_INIT} names it", key=_INIT)
         return

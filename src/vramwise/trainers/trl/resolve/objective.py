@@ -32,6 +32,8 @@ def resolve_preference(args: Arguments, target: Target, kind: Kind) -> None:
     else:
         args.derive("objective", _OBJECTIVES[name], f"{name}: {kind.why}", key=kind.key)
     args.derive("rl", None if name in _SUPERVISED else name, kind.why, key=kind.key)
+    if kind.key is None:
+        del args.fields.keys["rl"]  # the command says it: no key of the file does
     _reference(args, name)
     _loss(args, target, name)
     _generation(args, name)

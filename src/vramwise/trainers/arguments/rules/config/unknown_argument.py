@@ -43,7 +43,12 @@ def _fix(run: RunSpec, strange: StrangeKey) -> Fix | None:
     key = join_key((strange.key,))
     if strange.drop:
         return safe(f"Delete {strange.key}, which nobody reads", delete_key(key))
-    if strange.now is None or strange.now in run.config:
+    if strange.now is None:
         return None
     value = run.config.document.values[strange.key]
+    if strange.now in run.config:  # two names for one setting: the one that is read stays
+        same = run.config.get(strange.now) == value or value is None
+        return (safe if same else unsafe)(f"Delete {strange.key}: {strange.now} is set", delete_key(key))
+    if value is None:
+        return safe(f"Delete {strange.key}, which holds nothing", delete_key(key))
     return unsafe(f"Write {strange.now}", insert_key(strange.now, value, beside=key), delete_key(key))

@@ -15,8 +15,10 @@ _KEYS = ("dataloader_num_workers", "dataloader_pin_memory", "dataloader_prefetch
 _PREFETCH = 256  # batches for each worker
 _TENSORS = 3  # input_ids, labels, and attention_mask or position_ids
 _INT64 = 8
-# Hosts have at least this much for each of their GPUs; a quarter of it for waiting batches is too much.
+# Hosts have at least this much for each of their GPUs, and those of large cards at least 1.5 times the card's memory
+# (servers of eight H100s: 1 TB and more); a quarter of it for waiting batches is too much.
 _HOST_BYTES = 32 * GIB
+_OF_CARD = 1.5
 _SHARE = 4
 # Processors, models and plugins whose samples are sounds.
 _AUDIO = re.compile(r"voxtral|whisper|audio|parakeet|moonshine|granite-?speech", re.IGNORECASE)
@@ -42,7 +44,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     With none of `dataloader_num_workers`, `dataloader_pin_memory` and `dataloader_prefetch_factor` written, Axolotl
     starts as many workers as there are GPUs, in every process, and each prefetches 256 batches into pinned memory. A
     batch of text is micro × sequence_len × 3 tensors × 8 bytes: small on one GPU, but it grows with the square of the
-    GPUs. Above 1 GiB the rule says so; it warns above 8 GiB a GPU, a quarter of what the smallest hosts have for each.
+    GPUs. Above 1 GiB the rule says so. It warns above a quarter of what the smallest hosts have for each GPU: 32 GiB,
+    or one and a half times the memory of the card where that is more. Less than that is there on every such host.
 
     A multimodal batch holds the pixels of its images or the features of its sounds as well, and how many those are only
     the data knows: that is a note.
@@ -67,7 +70,14 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
             f"micro {run.batch.micro_batch_size} × sequence_len {run.shapes.sequence_len} × {_TENSORS} × {_INT64} bytes"
         )
         message = f"{ahead} of {per_batch} = {gib(size_bytes)} of host memory, by the data loader's defaults"
-        yield _hit(run, message, None if size_bytes * _SHARE > _HOST_BYTES * run.batch.gpus else Severity.INFO)
+        too_much = size_bytes * _SHARE > _host_bytes(run) * run.batch.gpus
+        yield _hit(run, message, None if too_much else Severity.INFO)
+
+
+def _host_bytes(run: RunSpec) -> int:
+    """What a host has at least for each of its GPUs."""
+    card = 0 if run.target.gpu is None else run.target.gpu.memory_bytes
+    return max(_HOST_BYTES, int(_OF_CARD * card))
 
 
 def _hit(run: RunSpec, message: str, severity: Severity | None) -> Hit:

@@ -12,13 +12,13 @@ from vramwise.trainers.rulebook import all_rules
 __all__ = ["trees_for_one_file"]
 
 # What each room may import of ours. Rooms of one storey may not import one another unless it is said here.
-BASE = {"types", "timeline", "units", "errors", "growth", "collecting", "displayed", "budget"}
+BASE = {"types", "timeline", "units", "errors", "growth", "collecting", "displayed", "budget", "actions"}
 GROUND = BASE | {"documents", "facts", "families", "allocator"}
 INSIDE = GROUND | {"ghost", "rules", "trainers", "variants"}
 OPENING = {"options", "sidecar", "project", "files", "stacks", "targets"}
 VERBS_OVER_SUBJECTS = {"subject", "verbs"}
 MAY_IMPORT = {
-    **{name: set() for name in ("types", "timeline", "errors", "growth", "collecting")},
+    **{name: set() for name in ("types", "timeline", "errors", "growth", "collecting", "actions")},
     "units": {"errors"},
     "budget": {"errors", "units"},
     "displayed": {"notebook"},  # the one door that something inside names, when a notebook asks

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from vramwise.actions import action
 from vramwise.diagnosis.advice import advise
 from vramwise.diagnosis.case import Case, snapshot_symptom
 from vramwise.diagnosis.causes.ranking import OUT_OF_MEMORY, failure_of, ghost_lines, rank_causes
@@ -167,8 +168,8 @@ def _whose_words(case: Case, causes: Sequence[Cause]) -> Iterator[str]:
     if not case.speaker.known and any(remedy.keys for cause in causes for remedy in cause.remedies):
         others = ", ".join(one.name for one in all_trainers() if one.package != case.speaker.trainer.package)
         yield (
-            f"nothing in the log says what trained: keys are {case.speaker.trainer.title}'s; --config or --trainer "
-            f"({others}) gives yours"
+            f"nothing in the log says what trained: keys are {case.speaker.trainer.title}'s; "
+            f"{action('say the trainer').format(others)}"
         )
 
 

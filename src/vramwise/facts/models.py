@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
+from vramwise.actions import action
 from vramwise.budget import limits, parse_json, read_file
 from vramwise.errors import VramwiseError
 from vramwise.facts.bundled import bundled_json
@@ -71,7 +72,7 @@ def by_name(name: str) -> ModelSpec | None:
     if isinstance(found, Unclear):
         raise VramwiseError(
             f"model '{name}' is not known, and its name could mean models of different shapes: "
-            f"{', '.join(found.candidates)}. Name the one it was made from with --model, or point to its config.json"
+            f"{', '.join(found.candidates)}. {action('name its origin')}"
         )
     known = from_catalogue(found.known)
     assert known is not None
@@ -226,12 +227,9 @@ def _refused(name: str, online: bool, silent: str) -> NoReturn:
     near = near_ids(name)
     if near:
         text += f" Did you mean {' or '.join(near)}?"
-    text += (
-        " Point to its config.json, or to the folder that holds it, as base_model or with --model; or name a known "
-        "model of the same shape with --model"
-    )
+    text += f" {action('point to a model')}"
     if not online and is_hub_id(name):
-        text += f"; or fetch it: `predict` asks the hub, and `hf download {name} config.json` puts it where it is found"
+        text += action("fetch a model").format(name)
     raise VramwiseError(text)
 
 

@@ -19,6 +19,13 @@ from vramwise.variants.attempt import Attempt
 from vramwise.variants.search.result import Candidate, Fit
 from vramwise.verbs.fitting.report import FitReport
 
+_HEAD = ("variant", "reserved", "spare", "a step", "speed", "")
+# Where columns do not fit beside one another, each row is a block and its cells carry their column's name.
+_NAMES = "".join(
+    f"  #variants td:nth-child({at}):before {{ content: '{name}'; }}\n"
+    for at, name in enumerate(_HEAD, 1)
+    if at > 1 and name
+)
 STYLE = (
     _DRAWING
     + """
@@ -30,6 +37,15 @@ main > .card, main > .halves { margin-bottom: 16px; }
 ins, del { text-decoration: none; display: inline-block; min-width: 100%; }
 ins { color: var(--good); background: var(--good-soft); }
 del { color: var(--bad); background: var(--bad-soft); }
+@media (max-width: 640px) {
+  #variants :is(table, tbody, caption) { display: block; } #variants thead { display: none; }
+  #variants tr { display: grid; grid-template-columns: repeat(4, auto); gap: 2px 10px; padding: 8px 0; border-bottom: 1px solid var(--line); }
+  #variants :is(th, td) { border: 0; padding: 0; text-align: left; white-space: normal; min-width: 0; }
+  #variants th, #variants td:last-child { grid-column: 1 / -1; } #variants td:empty { display: none; }
+  #variants td:before { display: block; color: var(--muted); font-size: .8rem; font-weight: 400; }
+"""
+    + _NAMES
+    + """}
 .next code { display: block; padding: 8px 10px; background: var(--soft); border-radius: 6px; margin: 6px 0; }
 """
 )
@@ -90,8 +106,7 @@ def _effects(fit: Fit) -> Markup | None:
 def _table(fit: Fit) -> Markup:
     rows = [_row(fit, one) for one in variants(fit)]
     caption = "The answer first, then what else was weighed, and your file as it is"
-    head = ("variant", "reserved", "spare", "a step", "speed", "")
-    return card("variants", "Variants", table("all variants", caption, head, rows))
+    return card("variants", "Variants", table("all variants", caption, _HEAD, rows))
 
 
 def _row(fit: Fit, one: Candidate) -> tuple[Markup | str, ...]:
@@ -110,7 +125,7 @@ def _row(fit: Fit, one: Candidate) -> tuple[Markup | str, ...]:
 
 def _opened(fit: Fit) -> Markup | None:
     if not fit.opened:
-        return element("p", words.NO_WORD) if fit.best is None else None
+        return element("p", words.nothing_opened()) if fit.best is None else None
     items = [element("li", words.opened_words(word, one, fit.original)) for word, one in fit.opened]
     title = "What would fit" if fit.best is None else "What would be faster"
     return card("opened", title, element("ul", *items))

@@ -39,7 +39,8 @@ ins { color: var(--good); background: var(--good-soft); }
 del { color: var(--bad); background: var(--bad-soft); }
 @media (max-width: 640px) {
   #variants :is(table, tbody, caption) { display: block; } #variants thead { display: none; }
-  #variants tr { display: grid; grid-template-columns: repeat(4, auto); gap: 2px 10px; padding: 8px 0; border-bottom: 1px solid var(--line); }
+  #variants tr { display: grid; grid-template-columns: repeat(4, auto); gap: 2px 10px; padding: 8px 0;
+    border-bottom: 1px solid var(--line); }
   #variants :is(th, td) { border: 0; padding: 0; text-align: left; white-space: normal; min-width: 0; }
   #variants th, #variants td:last-child { grid-column: 1 / -1; } #variants td:empty { display: none; }
   #variants td:before { display: block; color: var(--muted); font-size: .8rem; font-weight: 400; }

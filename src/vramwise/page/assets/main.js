@@ -111,11 +111,11 @@ function showFound(findings, weighing = false) {
   showFindings(findings, { goTo: editor.goTo, fix: fixOne, weighing });
 }
 
-// What takes longer comes after the verdict: what each finding costs, what would make it fit, the chart, the cards.
+// What takes longer comes after the verdict: what each finding costs, the chart, what would make it fit, the cards.
 async function further(mine, { fits, stops, findings }) {
-  const weighed = asking.ask(request('weigh'));
+  const [weighed, chart] = [asking.ask(request('weigh')), asking.ask(request('chart'))];
   if (fits === false && !stops) remedies(mine);
-  const [chart, cards] = [asking.ask(request('chart')), asking.ask(request('cards'))];
+  const cards = asking.ask(request('cards'));
   weighed.then((found) => {
     if (!found || mine !== turn) return;
     if (found.ok) judge(found);
@@ -249,6 +249,7 @@ async function share() {
 async function start() {
   const found = await asking.ask({ ask: 'catalogue' });
   by('loading').hidden = true;
+  by('create').hidden = false;
   const chosen = by('gpu').value;
   by('gpu').replaceChildren(...found.cards.map((card) => node('option', { value: card.name }, `${card.name} (${card.memory})`)));
   chooseCard(chosen || STANDARD_CARD);

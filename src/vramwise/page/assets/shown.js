@@ -7,6 +7,7 @@ const KINDS = { fits: '✓', tight: '!', may_fit: '?', not_known: '?', does_not_
 let drawing = null;
 
 export function showVerdict({ state, kind = '', headline, reasons = [], bar, stops = null }) {
+  by('verdict').hidden = false;
   by('verdict').className = `verdict ${state} ${kind}`;
   by('sign').textContent = KINDS[kind] ?? SIGNS[state];
   const [, answer, figures] = stops ? ['', `${stops.title}: ${count(stops.errors.length)}`, ''] : /^(.*?)( \(needs [^()]*\))?$/s.exec(headline);
@@ -24,7 +25,7 @@ export function showStops(errors, { goTo, fix } = {}) {
   by('stops').hidden = !errors.length;
   by('stops').replaceChildren(
     node('ul', { class: 'findings' }, ...errors.map((found) => node('li', {}, node('p', {}, found.message),
-      node('div', { class: 'act' }, node('p', { class: 'fix' }, ...(found.fix ? [node('b', {}, 'Fix: '), found.fix.title] : ['No automatic fix: edit the config.'])),
+      node('div', { class: 'act' }, node('p', { class: 'fix' }, ...(found.fix ? [node('b', {}, 'Fix: '), found.fix.title, found.fix.words ? ` (${found.fix.words})` : ''] : ['No automatic fix: edit the config.'])),
         found.key === null ? '' : node('button', { type: 'button', onclick: () => goTo(found.line) }, `Go to line ${found.line}`))))),
     fixed ? node('button', { type: 'button', id: 'fix-errors', class: 'main', onclick: fix },
       fixed === errors.length ? `Fix ${count(fixed)}` : `Fix ${fixed} of ${count(errors.length)}`) : '');
@@ -50,7 +51,7 @@ export function showChart(chart) {
 
 export function showCards(cards, choose) {
   markNew('cards');
-  by('cards').hidden = !cards;
+  by('cards').hidden = !cards || cards.every(({ kind }) => kind === 'stops'); // then the errors say enough
   by('on-cards').replaceChildren(...(cards ?? []).map(({ name, kind, words }) => node('li', { class: kind },
     node('button', { type: 'button', title: words, onclick: () => choose(name) },
       `${KINDS[kind] ?? '•'} ${name}`, node('span', { class: 'hidden' }, `: ${words}`)))));
@@ -84,11 +85,15 @@ export function showDiagnosis(found, { take, close, quiet } = {}) {
   const state = found.error ? 'bad' : found.state;
   const answer = node('div', { class: `verdict ${state}`, tabindex: '-1' },
     node('span', { class: 'sign', 'aria-hidden': 'true' }, SIGNS[state]), node('span', {}, found.error ?? found.headline));
-  const buttons = (found.remedies ?? []).map((remedy) => node('button', { type: 'button', onclick: () => take(remedy.text) }, `Apply: ${remedy.title}`));
   const notes = (found.notes ?? []).map((line) => node('p', { class: 'note steps' }, line));
   const body = node('div', { class: 'picture' });
   showMarkup(body, found.markup ?? '');
-  holder.replaceChildren(answer, node('div', { class: 'tools' }, ...buttons, closing), body, ...notes);
+  const changes = body.querySelectorAll('#changes .findings > li');
+  for (const { place, title, text } of found.remedies ?? []) {
+    const label = { type: 'button', class: 'apply', 'aria-label': `Apply: ${title}`, onclick: () => take(text) };
+    changes[place]?.append(node('button', label, 'Apply'));
+  }
+  holder.replaceChildren(answer, node('div', { class: 'tools' }, closing), body, ...notes);
   if (quiet) return;
   answer.focus({ preventScroll: true });
   holder.scrollIntoView({ block: 'start' });

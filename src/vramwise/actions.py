@@ -31,6 +31,7 @@ COMMAND_LINE: Mapping[str, str] = {
         "Point to its config.json, or to the folder that holds it, as base_model or with --model; or name a known "
         "model of the same shape with --model"
     ),
+    "looked for a model": "not a folder or file here, not in the catalogue, not in {}",
     "fetch a model": (
         "; or fetch it: `predict` asks the hub, and `hf download {} config.json` puts it where it is found"
     ),

@@ -50,7 +50,7 @@ def test_axe_finds_nothing(reader):
     for what in ("picture", "diagnosis"):
         if what == "diagnosis":
             reader.drop("train.log", (EXAMPLES / "picture.log").read_text(encoding="utf-8"))
-            reader.until("return !document.getElementById('diagnosis').hidden")
+            reader.until("return document.querySelector('#diagnosis #close')")
         for theme, width in (("light", 1360), ("dark", 1360), ("light", 390), ("dark", 390)):
             looks(reader, theme, width)
             assert violations(reader) == [], (what, theme, width)
@@ -95,7 +95,7 @@ def test_a_keyboard_alone_does_all_of_it(reader):
     pressed(reader, ENTER)
     reader.until("return document.getElementById('text').value.includes('micro_batch_size: 12\\n')")
     reader.weighed()
-    tab_to(reader, "Fix it")
+    tab_to(reader, "Apply fix")
     rules = "return document.querySelectorAll('#found li').length"
     found = reader.run(rules)
     pressed(reader, SPACE)

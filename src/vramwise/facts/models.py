@@ -221,9 +221,7 @@ def _read_json(path: Path) -> Mapping[str, Any]:
 
 
 def _refused(name: str, online: bool, silent: str) -> NoReturn:
-    text = (
-        f"model '{name}' is not known: not a folder or file here, not in the catalogue, not in {_hub_cache()}.{silent}"
-    )
+    text = f"model '{name}' is not known: {action('looked for a model').format(_hub_cache())}.{silent}"
     near = near_ids(name)
     if near:
         text += f" Did you mean {' or '.join(near)}?"

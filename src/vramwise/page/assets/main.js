@@ -146,6 +146,7 @@ const PARTS = ['what-if', 'findings', 'search', 'cards'];
 
 function clear() {
   for (const id of PARTS) by(id).hidden = true;
+  by('trainer').textContent = '';
   showFit(null);
   showChart(null);
 }
@@ -153,7 +154,6 @@ function clear() {
 function nothing(headline) {
   showVerdict({ state: 'open', headline, bar: '' });
   clear();
-  by('trainer').textContent = '';
   document.documentElement.dataset.state = 'looked';
 }
 

@@ -115,7 +115,7 @@ def snapshot(rng):
 
 
 def link(rng):
-    """A fragment as `Copy a link` makes it, with payloads in all that it carries; now and then a damaged one."""
+    """A fragment as `Copy link` makes it, with payloads in all that it carries; now and then a damaged one."""
     _, text = config(rng)
     word = lambda: rng.choice(PAYLOADS)  # noqa: E731
     settings = {"gpu": word(), "gpus": rng.choice((1, -1, word())), "versions": word(), "alloc_conf": word()}

@@ -21,7 +21,7 @@ def _silent(reader):
 
 def test_paste_says_at_once_whether_it_fits_and_marks_the_lines(reader):
     reader.paste(MISTAKES)
-    assert "fit" in reader.text()
+    assert reader.text() == "Will not start: 2 errors"
     assert reader.run("return document.querySelectorAll('#gutter .error, #gutter .warning').length") >= 3
     assert "batch-size-set" in reader.text("#found")
     assert reader.text("#trainer") != ""

@@ -111,7 +111,7 @@ def test_hostile_words_are_shown_and_run_nothing(reader):
 
 
 def test_a_link_carries_the_config_and_its_settings(reader):
-    reader.choose("#gpu", "T4")
+    reader.choose("#gpu", "L4")
     reader.paste(SMALL)
     reader.click("#share")
     link = reader.until("return location.hash.startsWith('#c=') && location.href")
@@ -120,7 +120,7 @@ def test_a_link_carries_the_config_and_its_settings(reader):
     reader.until("return /GiB/.test(document.getElementById('headline').textContent)")
     assert reader.config() == SMALL
     assert reader.text() == verdict
-    assert "T4" in verdict
+    assert "L4" in verdict
 
 
 def test_it_loads_again_without_a_network(reader, served):

@@ -12,6 +12,7 @@ from typing import Any
 from vramwise.errors import VramwiseError
 from vramwise.facts.gpus import all_gpus
 from vramwise.facts.models import catalogue_ids
+from vramwise.page.wording import ALLOWED
 from vramwise.render.effects import effect_words
 from vramwise.render.html import at_a_glance, picture
 from vramwise.render.html.data import page_data
@@ -48,7 +49,7 @@ def catalogue(version: str) -> dict[str, Any]:
             {"name": trainer.name, "title": trainer.title, "composes": trainer.name in composing_trainers()}
             for trainer in all_trainers()
         ],
-        "allow": [{"word": word, "meaning": meaning} for word, meaning in ALLOW.items()],
+        "allow": [{"word": word, "meaning": ALLOWED[word]} for word in ALLOW],
     }
 
 

@@ -33,9 +33,20 @@ ACTIONS: Mapping[str, str] = {
     "give the snapshot": "drop snapshot.pickle on the page",
     "say the trainer": "paste the config of the run to get its own keys",
 }
+# The changes of the training that a search may make, as its boxes say them.
+ALLOWED: Mapping[str, str] = {
+    "lora": "train LoRA adapters instead of all weights",
+    "qlora": "load the base in 4 bits and train LoRA adapters",
+    "8bit-optimizer": "keep optimizer states in 8 bits",
+    "shorter-sequences": "halve the sequence length, repeatedly; long samples are dropped or cut",
+    "lower-rank": "halve the LoRA rank, repeatedly, with alpha in proportion",
+    "fp8": "multiply matrices in fp8 with torch.compile, on cards that support it",
+    "packing": "pack several samples into each row, so a step sees more of them",
+    "fsdp": "shard weights, gradients and states over several cards with FSDP2",
+    "zero": "shard states, gradients or weights over several cards with DeepSpeed ZeRO",
+}
 # Options that are named as what they set: in errors about a field, and as the origin of a value.
 _FIELDS = {
-    "--gpus N": "several cards",
     "--gpus": "Cards",
     "--gpu": "Card",
     "--with": "Versions",

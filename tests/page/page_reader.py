@@ -17,7 +17,7 @@ EXAMPLES = ROOT / "examples"
 FOLDER = ROOT / "dist" / "page"
 NEEDS_PAGE = [needs_browser, pytest.mark.skipif(not (FOLDER / "sw.js").is_file(), reason=NO_PAGE)]
 TITLE = "vramwise: does it fit?"
-PATIENCE = 40  # seconds: Python starts in the browser, on a machine that may be busy
+PATIENCE = 120  # seconds: Python starts in the browser, on a machine that may be busy
 # Small, so that a search takes seconds.
 SMALL = """base_model: Qwen/Qwen2.5-0.5B
 adapter: lora

@@ -16,14 +16,15 @@ __all__ = ["trees_for_one_file"]
 
 # What each room may import of ours. Rooms of one storey may not import one another unless it is said here.
 BASE = {
-    *("types", "timeline", "copied_events", "units", "errors", "growth", "collecting", "displayed", "budget", "bundled")
+    *("types", "timeline", "copied_events", "units", "errors", "growth", "collecting", "displayed", "budget"),
+    *("bundled", "actions"),
 }
 GROUND = BASE | {"documents", "facts", "families", "allocator"}
 INSIDE = GROUND | {"ghost", "rules", "trainers", "variants"}
 OPENING = {"options", "sidecar", "project", "files", "stacks", "targets"}
 VERBS_OVER_SUBJECTS = {"subject", "verbs"}
 MAY_IMPORT = {
-    **{name: set() for name in ("types", "timeline", "errors", "growth", "collecting", "bundled")},
+    **{name: set() for name in ("types", "timeline", "errors", "growth", "collecting", "bundled", "actions")},
     "copied_events": {"timeline"},
     "units": {"errors"},
     "budget": {"errors", "units"},

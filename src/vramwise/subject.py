@@ -13,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vramwise.actions import action
 from vramwise.allocator.settings import parse_settings
 from vramwise.documents.document import parse_document
 from vramwise.errors import ConfigError, VramwiseError
@@ -50,9 +51,7 @@ class NotOurs(ConfigError):  # noqa: N818 (it reads as what happened)
     """A file that is no training config we read: left alone by `check` and `fix`, refused by the other verbs."""
 
     def __init__(self, foreign: Foreign) -> None:
-        super().__init__(
-            f"this is {foreign.what}, which vramwise does not read: name a training config, or insist with --trainer"
-        )
+        super().__init__(f"this is {foreign.what}, which vramwise does not read: {action('insist')}")
         self.foreign = foreign
 
 
@@ -87,9 +86,12 @@ class Subject:
         run = _of_model(run, model)
         return replace(self, document=document, run=run, model=model, model_missing=missing, _memo={})
 
-    def apart(self) -> Subject:
-        """The same subject, keeping what it works out to itself: for who keeps few of many variants."""
-        return replace(self, _memo={}, _simulations=Simulations())
+    def apart(self, effort: Effort | None = None) -> Subject:
+        """The same subject, keeping what it works out to itself: for who keeps few of many variants.
+
+        `effort` counts its work.
+        """
+        return replace(self, _memo={}, _simulations=Simulations(effort=effort or Effort()))
 
     @property
     def effort(self) -> Effort:
@@ -440,11 +442,11 @@ def _model(
 ) -> tuple[ModelSpec | None, str]:
     """The model's dimensions, or why they are not known."""
     if name is None:
-        return None, f"{path} names no base model: add one, or use --model with a hub id or a config.json"
+        return None, f"{path} names no base model: {action('add a model')}"
     if _PLACEHOLDER.search(name):
         return (
             None,
-            f"the base model of {path} is the placeholder {name}: write a model there, or name one with --model",
+            f"the base model of {path} is the placeholder {name}: {action('write a model')}",
         )
     folder = Path() if path in ("-", TEXT) else Path(path).parent
     try:

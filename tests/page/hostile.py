@@ -115,7 +115,7 @@ def snapshot(rng):
 
 
 def link(rng):
-    """A fragment as `Copy a link` makes it, with payloads in all that it carries; now and then a damaged one."""
+    """A fragment as `Copy link` makes it, with payloads in all that it carries; now and then a damaged one."""
     _, text = config(rng)
     word = lambda: rng.choice(PAYLOADS)  # noqa: E731
     settings = {"gpu": word(), "gpus": rng.choice((1, -1, word())), "versions": word(), "alloc_conf": word()}
@@ -161,12 +161,11 @@ def attack(reader, kind, name, content):
         reader.run(f"location.hash = {json.dumps(content)}")
     else:
         reader.run(
-            "document.getElementById('said').textContent = ''; document.getElementById('diagnosis').hidden = true"
+            "document.getElementById('said').textContent = ''; document.getElementById('diagnosis').replaceChildren()"
         )
         reader.drop(name, content)
         if kind != "dropped":
-            shown = "!document.getElementById('diagnosis').hidden"
-            reader.until(f"return {shown} || !/^(Reading…)?$/.test(document.getElementById('said').textContent)")
+            reader.until("return document.querySelector('#close') || document.getElementById('said').textContent")
     found = reader.run(INJECTED)
     return found + [str(line) for line in reader.browser.complaints()]
 

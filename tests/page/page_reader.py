@@ -22,6 +22,7 @@ PATIENCE = 120  # seconds: Python starts in the browser, on a machine that may b
 SMALL = """base_model: Qwen/Qwen2.5-0.5B
 adapter: lora
 lora_r: 8
+lora_alpha: 16
 lora_target_linear: true
 datasets: [{path: tatsu-lab/alpaca, type: alpaca}]
 sequence_len: 2048
@@ -112,7 +113,7 @@ class Reader:
 
     def weighed(self):
         """Wait for what takes longer than the verdict."""
-        self.until("return !document.getElementById('findings-title').textContent.includes('weighed')")
+        self.until("return !document.getElementById('findings-title').textContent.includes('measuring')")
 
     def downloaded(self, name):
         """A file that the page handed over, once it is whole."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from vramwise.actions import action
 from vramwise.diagnosis.advice import advise
 from vramwise.diagnosis.case import Case, snapshot_symptom
 from vramwise.diagnosis.causes.ranking import OUT_OF_MEMORY, failure_of, ghost_lines, rank_causes
@@ -168,7 +169,7 @@ def _whose_words(case: Case, causes: Sequence[Cause]) -> Iterator[str]:
         mine = case.speaker.trainer
         others = ", ".join(name for name in TRAINER_NAMES if name not in (mine.name, EMBEDDED))
         owner = f"{mine.title}'s" if mine.name == DEFAULT else "those of TrainingArguments"
-        yield f"the log does not name its trainer: keys are {owner}; --config or --trainer ({others}) gives yours"
+        yield f"the log does not name its trainer: keys are {owner}; {action('say the trainer').format(others)}"
 
 
 def _surpassed(case: Case) -> int | None:

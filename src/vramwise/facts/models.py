@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
+from vramwise.actions import action
 from vramwise.budget import limits, parse_json, read_file
 from vramwise.bundled import bundled_json
 from vramwise.errors import VramwiseError
@@ -71,7 +72,7 @@ def by_name(name: str) -> ModelSpec | None:
     if isinstance(found, Unclear):
         raise VramwiseError(
             f"model '{name}' is not known, and its name could mean models of different shapes: "
-            f"{', '.join(found.candidates)}. Name the one it was made from with --model, or point to its config.json"
+            f"{', '.join(found.candidates)}. {action('name its origin')}"
         )
     known = from_catalogue(found.known)
     assert known is not None
@@ -214,18 +215,13 @@ def _read_json(path: Path) -> Mapping[str, Any]:
 
 
 def _refused(name: str, online: bool, silent: str) -> NoReturn:
-    text = (
-        f"model '{name}' is not known: not a folder or file here, not in the catalogue, not in {_hub_cache()}.{silent}"
-    )
+    text = f"model '{name}' is not known: {action('looked for a model').format(_hub_cache())}.{silent}"
     near = near_ids(name)
     if near:
         text += f" Did you mean {' or '.join(near)}?"
-    text += (
-        " Point to its config.json, or to the folder that holds it, as base_model or with --model; or name a known "
-        "model of the same shape with --model"
-    )
+    text += f" {action('point to a model')}"
     if not online and is_hub_id(name):
-        text += f"; or fetch it: `predict` asks the hub, and `hf download {name} config.json` puts it where it is found"
+        text += action("fetch a model").format(name)
     raise VramwiseError(text)
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from vramwise import __version__
+from vramwise.actions import in_words_of
 from vramwise.documents.edit import EditRefused, apply_edits
 from vramwise.errors import ConfigError, VramwiseError, describe_internal_error
 from vramwise.options import FitOptions, PredictOptions, Text
@@ -19,7 +20,9 @@ from vramwise.page import views
 from vramwise.page.desk import Desk, Request, options_of, shaped
 from vramwise.page.failures import diagnosed
 from vramwise.page.knobs import knobs_of
+from vramwise.page.remedies import best_remedy, first_remedy
 from vramwise.page.starting import started
+from vramwise.page.wording import ACTIONS, with_fields
 from vramwise.render.fit_html import fit_body
 from vramwise.render.fit_words import answer as fit_answer
 from vramwise.render.fit_words import kind as fit_kind
@@ -29,6 +32,7 @@ from vramwise.render.prediction_html import prediction_page
 from vramwise.variants.prediction import profile_of
 from vramwise.verbs.check import Policy
 from vramwise.verbs.fit import fit_source
+from vramwise.verbs.fitting.repair import repaired
 from vramwise.verbs.fix import fix_subject
 from vramwise.verbs.predict import predict as predict_subject
 
@@ -48,10 +52,11 @@ class Answers:
             "drag": self._drag,
             "ahead": self._drag,  # the same, of where a slider may go next
             "chart": lambda request: views.chart_view(views.predicted(self._desk.report(request))),
-            "remedy": lambda request: views.remedy_view(self._desk.subject(request)),
+            "first-remedy": lambda request: first_remedy(self._desk.subject(request)),
             "cards": self._cards,
             "fix": self._fix,
             "fix-all": self._fix_all,
+            "fix-errors": self._fix_errors,
             "report": self._report,
             "start": started,
         }
@@ -59,19 +64,21 @@ class Answers:
     def answer(self, request: str, progress: Progress | None = None, data: bytes | None = None) -> str:
         """The answer to a JSON request. `data`: the bytes of a snapshot; `progress` hears how far a search is."""
         try:
-            asked = shaped(json.loads(request))
-            return json_text({"ok": True, **self._answered(asked, progress, data)})
+            with in_words_of(ACTIONS):
+                found = {"ok": True, **self._answered(shaped(json.loads(request)), progress, data)}
         except ConfigError as error:
-            return json_text({"ok": False, "error": error.message, "line": error.line})
+            found = {"ok": False, "error": error.message, "line": error.line}
         except (VramwiseError, EditRefused) as error:
-            return json_text({"ok": False, "error": str(error), "line": None})
+            found = {"ok": False, "error": str(error), "line": None}
         except Exception as error:
-            said = describe_internal_error("the page", error)
-            return json_text({"ok": False, "error": said, "line": None, "internal": True})
+            found = {"ok": False, "error": describe_internal_error("the page", error), "line": None, "internal": True}
+        return json_text(with_fields(found))
 
     def _answered(self, request: Request, progress: Progress | None, data: bytes | None) -> dict[str, Any]:
         if request.get("ask") == "fit":
             return self._fit(request, progress)
+        if request.get("ask") == "remedy":
+            return best_remedy(self._desk.subject(request), progress)
         if request.get("ask") == "diagnose":
             return diagnosed(request, data)
         return self._asks[request["ask"]](request)
@@ -111,7 +118,7 @@ class Answers:
         return {"cards": views.cards_view(self._desk.subject(request), prediction)}
 
     def _fix(self, request: Request) -> dict[str, Any]:
-        """The text with one finding mended."""
+        """The text with one finding fixed."""
         found = views.chosen(request.get("finding"), self._desk.report(request))
         if found.fix is None:
             raise VramwiseError(f"{found.rule} has no fix: it is yours to decide")
@@ -124,6 +131,14 @@ class Answers:
             "text": fixed.subject.document.text,
             "applied": [found.fix.title for found in fixed.applied if found.fix is not None],
             "refused": [f"{found.rule}: {why}" for found, why in fixed.refused],
+        }
+
+    def _fix_errors(self, request: Request) -> dict[str, Any]:
+        """The text without the errors that keep it from starting, where they have a fix."""
+        after, fixed = repaired(self._desk.subject(request))
+        return {
+            "text": after.document.text,
+            "applied": [found.fix.title for found in fixed if found.fix is not None],
         }
 
     def _fit(self, request: Request, progress: Progress | None) -> dict[str, Any]:

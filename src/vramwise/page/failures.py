@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from vramwise.diagnosis.drawing import draw
-from vramwise.diagnosis.evidence import Remedy
+from vramwise.diagnosis.evidence import Diagnosis, Remedy
 from vramwise.diagnosis.reading import Reading, read_all
 from vramwise.documents.edit import EditRefused, apply_edits
 from vramwise.errors import VramwiseError
@@ -29,9 +30,10 @@ def diagnosed(request: Mapping[str, Any], data: bytes | None) -> dict[str, Any]:
     options = options_of(request.get("settings") or {})
     document = _config(request.get("text"), options)
     reading = _read(request, data, Text(document.text) if document is not None else None, options)
-    found = reading.diagnosis
+    found = _without_commands(reading.diagnosis)
     first = found.causes[0].remedies if found.causes else ()
-    offered = [made for made in (_offered(remedy, document) for remedy in first) if made is not None]
+    tried = ((place, _offered(remedy, document)) for place, remedy in enumerate(first))
+    offered = [{**made, "place": place} for place, made in tried if made is not None]
     return {
         "failed": found.failed,
         "state": "bad" if found.failed else "good",
@@ -43,8 +45,18 @@ def diagnosed(request: Mapping[str, Any], data: bytes | None) -> dict[str, Any]:
     }
 
 
+def _without_commands(found: Diagnosis) -> Diagnosis:
+    """The diagnosis without lines that call vramwise: here a button does it."""
+
+    def kept(remedy: Remedy) -> Remedy:
+        ours = (remedy.command or "").startswith("vramwise ")
+        return replace(remedy, command=None) if ours else remedy
+
+    return replace(found, causes=tuple(replace(one, remedies=tuple(map(kept, one.remedies))) for one in found.causes))
+
+
 def _config(text: object, options: Options) -> Document | None:
-    """The config at hand; None where it is none that can be read: the log speaks for itself."""
+    """The config at hand; None where it cannot be read: then the log is diagnosed alone."""
     if not isinstance(text, str) or not text.strip():
         return None
     try:
@@ -67,12 +79,12 @@ def _read(request: Mapping[str, Any], data: bytes | None, config: str | None, op
         write_new(path, data)
         try:
             return read_all(stream, config=config, snapshot=str(path), options=options)
-        except VramwiseError as error:  # where it lies here is of no interest to who dropped it
+        except VramwiseError as error:  # the path is of no interest to whoever dropped the file
             raise VramwiseError(str(error).replace(str(path), "the snapshot")) from error
 
 
 def _offered(remedy: Remedy, document: Document | None) -> dict[str, Any] | None:
-    """A remedy with the text that it leaves, where it is an edit of the config at hand."""
+    """A remedy with the text that it leaves, where it is an edit of the config at hand; None where it is not."""
     if remedy.fix is None or document is None or remedy.refused:
         return None
     try:

@@ -17,7 +17,7 @@ _COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 _LENGTHS = (256, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 65536, 131072)
 NUMBERS: Mapping[str, tuple[str, tuple[int, ...]]] = {
     "micro_batch_size": ("Micro-batch", _COUNTS),
-    "sequence_len": ("Length", _LENGTHS),
+    "sequence_len": ("Sequence length", _LENGTHS),
     "lora_r": ("LoRA rank", (4, 8, 16, 32, 64, 128, 256)),
     "eval_batch_size": ("Eval batch", _COUNTS),
 }

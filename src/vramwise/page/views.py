@@ -12,6 +12,7 @@ from typing import Any
 from vramwise.errors import VramwiseError
 from vramwise.facts.gpus import all_gpus
 from vramwise.facts.models import catalogue_ids
+from vramwise.page.wording import ALLOWED
 from vramwise.render.effects import effect_words
 from vramwise.render.html import at_a_glance, picture
 from vramwise.render.html.data import page_data
@@ -21,7 +22,7 @@ from vramwise.render.outward import unstyle
 from vramwise.render.prediction_text import describe
 from vramwise.render.report_json import finding_json
 from vramwise.render.speed_text import speed_figures
-from vramwise.render.verdict_text import EFFECTS, effect, error_lines, reasons, sentence
+from vramwise.render.verdict_text import error_lines, reasons, sentence, stopped, would_need
 from vramwise.subject import Subject
 from vramwise.trainers.compose import composing_trainers
 from vramwise.trainers.registry import all_trainers
@@ -32,7 +33,6 @@ from vramwise.variants.prediction import Prediction, profile_of
 from vramwise.variants.verdict import Verdict
 from vramwise.verbs.check import FileReport
 from vramwise.verbs.fitting.shorter_rows import rows_that_fit
-from vramwise.verbs.fitting.ways_out import way_out
 from vramwise.verbs.predict import on_cards
 
 _STATES = {"fits": "good", "tight": "open", "does_not_fit": "bad", "stops": "bad"}
@@ -49,7 +49,7 @@ def catalogue(version: str) -> dict[str, Any]:
             {"name": trainer.name, "title": trainer.title, "composes": trainer.name in composing_trainers()}
             for trainer in all_trainers()
         ],
-        "allow": [{"word": word, "meaning": meaning} for word, meaning in ALLOW.items()],
+        "allow": [{"word": word, "meaning": ALLOWED[word]} for word in ALLOW],
     }
 
 
@@ -74,10 +74,22 @@ def _verdict_view(subject: Subject, prediction: Prediction, verdict: Verdict) ->
         "state": _STATES.get(verdict.kind, "open"),
         "fits": prediction.fits,
         "headline": sentence(prediction, verdict),
-        "reasons": list(reasons(prediction, verdict)),
+        "kind": verdict.kind,
+        "reasons": list(reasons(prediction, verdict))[max(0, len(prediction.stops) - 1) :],  # errors are shown apart
         "subtitle": describe(prediction),
         "bar": "".join(at_a_glance(prediction.shown, prediction.gpu, figures)),
         "reserved_bytes": prediction.needs.highest_reserved_bytes,
+        "stops": _stops_view(prediction, verdict) if prediction.stops else None,
+    }
+
+
+def _stops_view(prediction: Prediction, verdict: Verdict) -> dict[str, Any]:
+    """Why it does not start: the errors with their fixes, and what its memory would be."""
+    needs = would_need(prediction, verdict).removeprefix("and ")
+    return {
+        "title": stopped(prediction.stops),
+        "memory": f"{needs[:1].upper()}{needs[1:]}",
+        "errors": [finding_view(found) for found in prediction.stops],
     }
 
 
@@ -104,23 +116,6 @@ def chart_view(prediction: Prediction) -> dict[str, Any]:
     return {
         "markup": "".join([*parts, rests]),
         "data": json.loads(page_data(profile, prediction.shown, prediction.gpu, ())),
-    }
-
-
-def remedy_view(subject: Subject) -> dict[str, Any]:
-    """What would make it fit, where it does not: the same answer as `check` and `predict` give."""
-    out = way_out(subject)
-    if out is None or out.candidate is None:
-        return {"found": False, "further": out is not None}  # a longer search may still find one
-    tried = out.candidate.attempt
-    after = tried.document
-    return {
-        "found": True,
-        "words": tried.words,
-        "needed": gib(out.candidate.reserved_bytes or 0),
-        "effect": EFFECTS[effect(tried)],
-        "text": after.file_text if after is not None else subject.document.text,
-        "commands": list(tried.commands),
     }
 
 

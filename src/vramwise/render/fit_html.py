@@ -16,6 +16,8 @@ from vramwise.variants.attempt import Attempt
 from vramwise.variants.search.result import Candidate, Fit
 from vramwise.verbs.fitting.report import FitReport
 
+_HEAD = ("variant", "reserved", "spare", "a step", "speed", "")
+
 
 def fit_page(report: FitReport) -> str:
     """The whole page; it needs no script and no network."""
@@ -72,8 +74,7 @@ def _effects(fit: Fit) -> Markup | None:
 def _table(fit: Fit) -> Markup:
     rows = [_row(fit, one) for one in variants(fit)]
     caption = "The answer first, then what else was weighed, and your file as it is"
-    head = ("variant", "reserved", "spare", "a step", "speed", "")
-    return card("variants", "Variants", table("all variants", caption, head, rows))
+    return card("variants", "Variants", table("all variants", caption, _HEAD, rows))
 
 
 def _row(fit: Fit, one: Candidate) -> tuple[Markup | str, ...]:
@@ -84,7 +85,7 @@ def _row(fit: Fit, one: Candidate) -> tuple[Markup | str, ...]:
 
 def _opened(fit: Fit) -> Markup | None:
     if not fit.opened:
-        return element("p", words.NO_WORD) if fit.best is None else None
+        return element("p", words.nothing_opened()) if fit.best is None else None
     items = [element("li", words.opened_words(word, one, fit.original)) for word, one in fit.opened]
     title = "What would fit" if fit.best is None else "What would be faster"
     return card("opened", title, element("ul", *items))

@@ -116,7 +116,7 @@ def price(one: Candidate) -> str:
 
 def _opened(fit: Fit) -> list[str]:
     if not fit.opened:
-        return [words.NO_WORD] if fit.best is None else []
+        return [words.nothing_opened()] if fit.best is None else []
     title = "What would fit" if fit.best is None else "What would be faster"
     lines = [f"  {words.opened_words(word, one, fit.original)}" for word, one in fit.opened]
     return [style(title, bold=True), *lines]

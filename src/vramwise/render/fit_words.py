@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil
 
+from vramwise.actions import action
 from vramwise.render.speed_text import seconds, speed_line, times
 from vramwise.render.verdict_text import STOPPED, stopped, where
 from vramwise.types import PLACES, GpuSpec
@@ -83,7 +84,7 @@ def _nothing_fits(fit: Fit) -> str:
 
 def allowing(words: str) -> str:
     """The options that open what one of `Fit.opened` is about: a word, or several that are needed together."""
-    return " ".join(f"--allow {word}" for word in words.split())
+    return action("allow several").join(action("allow").format(word) for word in words.split())
 
 
 def reasons(report: FitReport) -> Iterator[str]:
@@ -101,11 +102,11 @@ def reasons(report: FitReport) -> Iterator[str]:
         yield f"{as_it_is}{f' {why}' if why else ''}: {said[:1].lower()}{said[1:]}"
     if report.no_speed:
         card = card_of(fit)
-        hint = "; name a card (`vramwise gpus`) to find faster variants" if card is not None and not card.known else ""
+        hint = f"; {action('list the cards')} to find faster variants" if card is not None and not card.known else ""
         yield f"{report.no_speed[:1].upper()}{report.no_speed[1:]}, so the fewest changes win{hint}"
     if fit.ended_early:
         better = "none that fits was found so far" if fit.best is None else "a better one may exist"
-        yield f"The search ended at its limit before every variant was compared: {better}; --keep KEY leaves fewer"
+        yield f"The search ended at its limit before every variant was compared: {better}; {action('search less')}"
     yield from _roomier(fit)
     shown = fit.best or fit.closest or fit.original
     if shown.margin_bytes and _free(shown) < _MUCH * shown.margin_bytes:
@@ -121,7 +122,7 @@ def _roomier(fit: Fit) -> Iterator[str]:
     price = "" if faster is None else f", {times(faster)} the speed"
     margin = ceil(TIGHT * (roomy.prediction.capacity_bytes or 0) / GIB)
     said = f"{roomy.attempt.words} ({readable(_free(roomy))} to spare{price})"
-    yield f"With more room: {said}; --margin {margin}GiB asks for that"
+    yield f"With more room: {said}; {action('keep room').format(margin)}"
 
 
 def figures(one: Candidate) -> str:
@@ -183,7 +184,9 @@ def opened_words(words: str, one: Candidate, original: Candidate) -> str:
     return said if faster is None else f"{said}, {times(faster)} the speed"
 
 
-NO_WORD = "No word of --allow was found that makes it fit: it takes a larger card, or several (--gpus)"
+def nothing_opened() -> str:
+    """What is said where no change that may be allowed makes it fit."""
+    return f"{action('nothing to allow')}: it takes a larger card, or {action('several cards')}"
 
 
 def ratio(original: Candidate, one: Candidate) -> float | None:

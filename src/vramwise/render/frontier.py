@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from math import ceil, floor
 from textwrap import wrap
 
+from vramwise.actions import action
 from vramwise.render import fit_words as words
 from vramwise.render.html.markup import Markup, element
 from vramwise.render.speed_text import times
@@ -33,7 +34,7 @@ def frontier(fit: Fit, variants: Sequence[Candidate]) -> list[Markup]:
     if len(drawn) < 2:
         return []
     keys = {kind: name for kind, name in _KINDS.items() if any(_kind(fit, one) == kind for one in drawn)}
-    listed = [element("li", _dot(kind), name) for kind, name in keys.items()]
+    listed = [element("li", _dot(kind), action(name) if kind == "opened" else name) for kind, name in keys.items()]
     pictures = [_Drawing(fit, drawn, width).draw(name) for name, width in (("wide", _WIDE), ("narrow", _NARROW))]
     return [*pictures, element("ul", *listed, class_="frontier-keys")]
 
@@ -42,7 +43,7 @@ _KINDS = {
     "best": "the answer",
     "also": "also fits",
     "file": "your file as it is",
-    "opened": "only with --allow",
+    "opened": "allowed only",
     "over": "does not fit",
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
+from vramwise.actions import action
 from vramwise.render.outward import style
 from vramwise.types import Edit, Finding
 from vramwise.units import gib, largest, readable
@@ -45,9 +46,9 @@ def sentence(prediction: Prediction, verdict: Verdict | None = None, *, signed: 
 def _said(prediction: Prediction, verdict: Verdict) -> tuple[str, str]:
     """The verdict, and what is behind the colon."""
     if verdict.kind == "stops":
-        return stopped(prediction.stops), f": {prediction.stops[0].message} ({_would_need(prediction, verdict)})"
+        return stopped(prediction.stops), f": {prediction.stops[0].message} ({would_need(prediction, verdict)})"
     if verdict.kind == "no_card":
-        return _needs(prediction), "; name a card with --gpu to see whether it fits"
+        return _needs(prediction), f"; {action('choose a card')} to see whether it fits"
     on, room = where(prediction), _room(prediction)
     short = f"{readable(verdict.short_bytes)} short{on}"
     if verdict.kind == "fits":
@@ -70,7 +71,7 @@ def stopped(stops: Sequence[Finding]) -> str:
     return STOPPED[stops[0].still_runs]
 
 
-def _would_need(prediction: Prediction, verdict: Verdict) -> str:
+def would_need(prediction: Prediction, verdict: Verdict) -> str:
     """What memory says of a run that does not start."""
     if prediction.bounds is not None and verdict.memory != "no_card":
         return f"it {_range(prediction)}".replace("it needs", "it would need", 1)
@@ -128,7 +129,7 @@ def reasons(prediction: Prediction, verdict: Verdict | None = None) -> Iterator[
     yield from _unsaid(prediction)
     if verdict.rows_up_to is not None:
         longest = f"no row is longer than about {verdict.rows_up_to} tokens"
-        yield f"It fits if {longest}: --data FILE reads them from your data, --lengths FILE takes a list of lengths"
+        yield f"It fits if {longest}: {action('read the lengths')}"
     yield f"Most is needed {_moment(prediction)}"
     failure = prediction.report.out_of_memory
     if failure is not None and prediction.memory_fits is False:
@@ -138,7 +139,7 @@ def reasons(prediction: Prediction, verdict: Verdict | None = None) -> Iterator[
     yield from (f"Rows as in the {one}" for one in prediction.assumed if one.kind == "data")
     run = prediction.run
     if run.batch.gpus == 1 and run.sharding.kind not in ("none", "ddp"):
-        yield f"The config shards ({run.sharding.kind}), but one GPU is assumed: --gpus N says how many there are"
+        yield f"The config shards ({run.sharding.kind}), but one GPU is assumed: {action('say how many cards')}"
     if verdict.within_error:
         error = prediction.expected_error
         taken = f"{100 * error.took_more:.1f} % more than predicted: so much is not spare"
@@ -183,7 +184,9 @@ def ways_out(answer: Answer) -> list[str]:
         if answer.verdict.rows_up_to is not None:
             return []
         room = gib(answer.prediction.needs.device_bytes)
-        return [f"Nothing that was tried makes it fit: it takes a card with more than {room}, or several (--gpus)"]
+        return [
+            f"Nothing that was tried makes it fit: it takes a card with more than {room}, or {action('several cards')}"
+        ]
     lines = [style("What would make it fit", bold=True)]
     if out.candidate is None:
         return [*lines, "  Nothing was found in a few tries; this looks further:", f"    {fit_command(answer, out)}"]

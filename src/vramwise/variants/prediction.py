@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from vramwise.actions import action
 from vramwise.allocator.profile import Profile, profile_timeline
 from vramwise.allocator.settings import AllocatorSettings, parse_settings
 from vramwise.allocator.unrolling import MOST_EVENTS, unroll, unrolled_length
@@ -267,7 +268,8 @@ def _simulated(
         taken = _steps(train, each, lengths)
         if len(train) < known:
             said.append(
-                f"{len(train)} of {known:,} micro-batches are simulated, the first and the widest: --steps N takes more"
+                f"{len(train)} of {known:,} micro-batches are simulated, the first and the widest: "
+                f"{action('simulate more')}"
             )
     elif len(set(train)) > 1 and steps * each > (more := max(_FEWEST_BATCHES, _LAYERS_SIMULATED_ON_REQUEST // layers)):
         # Steps of one shape are counted, not simulated one by one; these are not.
@@ -318,7 +320,7 @@ def _open_settings(run: RunSpec, lengths: Lengths | None) -> list[str]:
     notes.extend(origin.why for origin in decisive if origin is not None and origin.kind == "assumed")
     if lengths is None and not run.shapes.sample_packing:
         longest = run.keys.get("sequence_len", "sequence_len")
-        notes.append(f"every batch is as wide as {longest} allows, with shorter rows in it (--data or --lengths tell)")
+        notes.append(f"every batch is as wide as {longest} allows, with shorter rows in it ({action('lengths tell')})")
     if lengths is None and not run.shapes.constant_shapes:
         notes.append("batches of varying width may reserve more than this")
     return notes

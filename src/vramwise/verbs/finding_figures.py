@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
+from vramwise.actions import action
 from vramwise.allocator.variables import EXPANDABLE
 from vramwise.documents.edit import EditRefused, apply_edits
 from vramwise.errors import VramwiseError
@@ -82,7 +83,7 @@ def _left_open(finding: Finding, subject: Subject) -> Finding:
         message = (
             f"with full rows of {subject.run.shapes.sequence_len} tokens {message}; it fits if no row is longer than "
             "about "
-            f"{rows}: --data FILE reads how long they are"
+            f"{rows}: {action('read how long')}"
         )
     return replace(finding, severity=Severity.WARNING, message=message)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from vramwise.actions import action
+
 RECORD_LINES = (
     "import torch",
     "torch.cuda.memory._record_memory_history(max_entries=200_000)",
@@ -26,11 +28,11 @@ def next_steps(*, has_config: bool, has_snapshot: bool, failed: bool) -> tuple[s
     if not failed:
         steps.append(_ALL_OUTPUT)
     if not has_config:
-        steps.append("give the config: `vramwise diagnose train.log --config config.yml`")
+        steps.append(action("give the config"))
     if not has_snapshot:
         steps.append(
-            "record a snapshot: put these lines before training starts, run again, then add "
-            "--snapshot snapshot.pickle\n    " + "\n    ".join(RECORD_LINES)
+            "record a snapshot: put these lines before training starts, run again, then "
+            f"{action('give the snapshot')}\n    " + "\n    ".join(RECORD_LINES)
         )
     return tuple(steps)
 

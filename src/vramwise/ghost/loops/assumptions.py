@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from vramwise.actions import action
 from vramwise.types import RunSpec
 
 
@@ -27,9 +28,8 @@ def preference_assumptions(run: RunSpec) -> Iterator[str]:
 
 def _generation(run: RunSpec) -> Iterator[str]:
     yield (
-        f"every completion is taken to reach {run.objective.completion_len} tokens; --lengths are those of prompts, "
-        "which "
-        "without them are taken to fill the rest of the longest row"
+        f"every completion is taken to reach {run.objective.completion_len} tokens; {action('given lengths')} "
+        "are taken to fill the rest of the longest row"
     )
     gpu = run.target.gpu
     if run.objective.engine == "elsewhere":

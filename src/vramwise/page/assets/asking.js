@@ -64,8 +64,8 @@ class Line {
   }
 }
 
-// What a hand asked for comes before what the page asks by itself.
-const CLICKED = ['fix', 'fix-all', 'start', 'fit', 'diagnose', 'report'];
+// User actions come before what the page asks by itself.
+const CLICKED = ['fix', 'fix-all', 'fix-errors', 'start', 'fit', 'diagnose', 'report'];
 const SLOW = new Set(['weigh', 'ahead', 'chart', 'remedy', 'cards', 'fit', 'report', 'diagnose']);
 
 export class Asking {

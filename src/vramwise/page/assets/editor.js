@@ -1,7 +1,8 @@
-// The config's text with its line numbers, marks where something was found, and a way back.
+// The config's text in colours, with its line numbers, marks where something was found, and a way back.
 import { by, node } from './elements.js';
+import { isPaintable, paint } from './highlight.js';
 
-const text = by('text'), gutter = by('gutter');
+const text = by('text'), gutter = by('gutter'), painted = by('painted');
 const RANK = { info: 0, warning: 1, error: 2 };
 const earlier = [];
 let marks = new Map(), pointed = () => {};
@@ -39,7 +40,7 @@ export function mark(findings) {
 export function listen({ changed, chosen }) {
   pointed = chosen;
   text.addEventListener('input', () => { marks = new Map(); number(); changed(); });
-  text.addEventListener('scroll', () => { gutter.scrollTop = text.scrollTop; });
+  text.addEventListener('scroll', follow);
   new ResizeObserver(number).observe(text);
   by('undo').addEventListener('click', () => {
     write(earlier.pop() ?? '', { remember: false });
@@ -59,5 +60,14 @@ function number() {
   }
   gutter.replaceChildren(...made);
   gutter.style.height = `${text.clientHeight}px`;
+  const colours = isPaintable(text.value);
+  text.classList.toggle('painted', colours);
+  paint(painted, colours ? text.value : '');
+  follow();
+}
+
+// The textarea scrolls; line numbers and colours go with it.
+function follow() {
   gutter.scrollTop = text.scrollTop;
+  painted.style.transform = `translate(${-text.scrollLeft}px, ${-text.scrollTop}px)`;
 }

@@ -3,20 +3,26 @@ import { by } from './elements.js';
 
 const MOST_TEXT = 64 * 2 ** 20, MOST_SNAPSHOT = 512 * 2 ** 20;
 const SNAPSHOT = /\.(pickle|pkl|gz)$/i, LOG = /\.(log|out|err|txt)$/i, CONFIG = /\.(ya?ml|json)$/i;
-const FAILED = /Traceback \(most recent call last\)|out of memory|OutOfMemoryError/i;
+const FAILED = /Traceback \(most recent call last\)|out of memory|OutOfMemoryError|^\S*(Error|Exception): |CUDA error|NCCL|exitcode|Killed/im;
+const CONFIG_LINE = /^\s*(#|-\s|[\]}]|["']?[\w.-]+["']?\s*:(\s|$))/, MOST_LINES = 400;
 
 async function told(file) {
   if (SNAPSHOT.test(file.name)) {
-    if (file.size > MOST_SNAPSHOT) throw new Error(`${file.name} is too large for a browser: use vramwise diagnose --snapshot`);
+    if (file.size > MOST_SNAPSHOT) throw new Error(`${file.name} is too large for a browser; run vramwise diagnose instead`);
     return { kind: 'snapshot', name: file.name, data: await file.arrayBuffer() };
   }
-  if (file.size > MOST_TEXT) throw new Error(`${file.name} is too large for a browser: use vramwise diagnose`);
+  if (file.size > MOST_TEXT) throw new Error(`${file.name} is too large for a browser; run vramwise diagnose instead`);
   const text = await file.text();
-  const isLog = LOG.test(file.name) || (!CONFIG.test(file.name) && FAILED.test(text));
-  return { kind: isLog ? 'log' : 'config', name: file.name, text };
+  const log = LOG.test(file.name) || (!CONFIG.test(file.name) && isLog(text));
+  return { kind: log ? 'log' : 'config', name: file.name, text };
 }
 
-export const isFailure = (text) => FAILED.test(text);
+// Whether a text is the output of a run: it tells of a failure, and most of its lines are none of a config's.
+export function isLog(text) {
+  if (!FAILED.test(text)) return false;
+  const lines = text.slice(-200_000).split('\n').filter((line) => line.trim()).slice(-MOST_LINES);
+  return lines.filter((line) => CONFIG_LINE.test(line) && !FAILED.test(line)).length < lines.length / 2;
+}
 
 export function listenToFiles(taken, refused) {
   const take = async (files) => {

@@ -6,7 +6,7 @@ const RANK = { error: 2, warning: 1, info: 0 }, WORDS = { error: 'error', warnin
 export function showFindings(findings, { goTo, fix, weighing }) {
   const ranked = [...findings].sort((a, b) => RANK[b.severity] - RANK[a.severity]);
   by('findings').hidden = !ranked.length;
-  by('findings-title').textContent = `Findings (${ranked.length})${weighing ? ', being weighed…' : ''}`;
+  by('findings-title').textContent = `Findings (${ranked.length})${weighing ? ', measuring…' : ''}`;
   by('fix-all').parentElement.hidden = !ranked.some((found) => found.fix?.safe);
   by('found').replaceChildren(...ranked.map((found) => item(found, goTo, fix)));
 }
@@ -14,13 +14,13 @@ export function showFindings(findings, { goTo, fix, weighing }) {
 function item(found, goTo, fix) {
   const word = WORDS[found.severity];
   const place = found.key === null ? null
-    : node('button', { type: 'button', onclick: () => goTo(found.line) }, `line ${found.line}`);
+    : node('button', { type: 'button', onclick: () => goTo(found.line) }, `Go to line ${found.line}`);
   const head = node('p', { class: 'head' }, node('span', { class: `badge ${word}` }, word), node('code', {}, found.rule), place);
   const shown = node('li', { 'data-rule': found.rule }, head, node('p', {}, found.message));
   if (found.fix) {
     const unsafe = found.fix.words ? ` (${found.fix.words})` : '';
     shown.append(node('div', { class: 'act' }, node('p', { class: 'fix' }, node('b', {}, 'Fix: '), found.fix.title + unsafe),
-      node('button', { type: 'button', onclick: () => fix(found), 'aria-label': `Fix it: ${found.fix.title}` }, 'Fix it')));
+      node('button', { type: 'button', onclick: () => fix(found), 'aria-label': `Apply fix: ${found.fix.title}` }, 'Apply fix')));
   }
   return shown;
 }

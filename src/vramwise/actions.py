@@ -1,0 +1,57 @@
+"""What a reader can do next, in the words of the door they use: an option of the command line, a field of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+# Parts of sentences by what they are for. A door that has other means gives its own table to `in_words_of`.
+COMMAND_LINE: Mapping[str, str] = {
+    "choose a card": "name a card with --gpu",
+    "say how many cards": "--gpus N says how many there are",
+    "several cards": "several (--gpus)",
+    "read the lengths": "--data FILE reads them from your data, --lengths FILE takes a list of lengths",
+    "read how long": "--data FILE reads how long they are",
+    "lengths tell": "--data or --lengths tell",
+    "given lengths": "--lengths are those of prompts, which without them",
+    "simulate more": "--steps N takes more",
+    "allow": "--allow {}",
+    "allow several": " ",
+    "allowed only": "only with --allow",
+    "nothing to allow": "No word of --allow was found that makes it fit",
+    "search less": "--keep KEY leaves fewer",
+    "keep room": "--margin {}GiB asks for that",
+    "list the cards": "name a card (`vramwise gpus`)",
+    "insist": "name a training config, or insist with --trainer",
+    "add a model": "add one, or use --model with a hub id or a config.json",
+    "write a model": "write a model there, or name one with --model",
+    "name its origin": "Name the one it was made from with --model, or point to its config.json",
+    "point to a model": (
+        "Point to its config.json, or to the folder that holds it, as base_model or with --model; or name a known "
+        "model of the same shape with --model"
+    ),
+    "looked for a model": "not a folder or file here, not in the catalogue, not in {}",
+    "fetch a model": (
+        "; or fetch it: `predict` asks the hub, and `hf download {} config.json` puts it where it is found"
+    ),
+    "give the config": "give the config: `vramwise diagnose train.log --config config.yml`",
+    "give the snapshot": "add --snapshot snapshot.pickle",
+    "say the trainer": "--config or --trainer ({}) gives yours",
+}
+_words: ContextVar[Mapping[str, str]] = ContextVar("_words", default=COMMAND_LINE)
+
+
+def action(name: str) -> str:
+    """What to do, as a part of a sentence; KeyError where there is no such action."""
+    return _words.get()[name]
+
+
+@contextmanager
+def in_words_of(words: Mapping[str, str]) -> Iterator[None]:
+    """Sentences that are made inside name these actions. `words` must have every key of COMMAND_LINE."""
+    before = _words.set(words)
+    try:
+        yield
+    finally:
+        _words.reset(before)

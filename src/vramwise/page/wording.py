@@ -1,0 +1,67 @@
+"""The page's words for what the command line does with options: actions, and the names of its fields."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+ACTIONS: Mapping[str, str] = {
+    "choose a card": "choose a card",
+    "say how many cards": "set Cards to how many there are",
+    "several cards": "several (Cards)",
+    "read the lengths": "set Sequence length to this under What if to make sure",
+    "read how long": "set Sequence length to this under What if to make sure",
+    "lengths tell": "the page does not read data",
+    "given lengths": "prompts",
+    "simulate more": "the others are narrower",
+    "allow": "ticking “{}”",
+    "allow several": " and ",
+    "allowed only": "needs a ticked box",
+    "nothing to allow": "Ticking the other boxes does not make it fit",
+    "search less": "untick boxes to leave fewer",
+    "keep room": "see Variants below",
+    "list the cards": "choose a card",
+    "insist": "paste a training config",
+    "add a model": "add one to the config",
+    "write a model": "write a model there",
+    "name its origin": "Write the one it was made from into the config",
+    "point to a model": "Write a known model of the same shape into the config",
+    "looked for a model": "not in the catalogue",
+    "fetch a model": "",
+    "give the config": "paste the config of the run into the editor",
+    "give the snapshot": "drop snapshot.pickle on the page",
+    "say the trainer": "paste the config of the run to get its own keys",
+}
+# The changes of the training that a search may make, as its boxes say them.
+ALLOWED: Mapping[str, str] = {
+    "lora": "train LoRA adapters instead of all weights",
+    "qlora": "load the base in 4 bits and train LoRA adapters",
+    "8bit-optimizer": "keep optimizer states in 8 bits",
+    "shorter-sequences": "halve the sequence length, repeatedly; long samples are dropped or cut",
+    "lower-rank": "halve the LoRA rank, repeatedly, with alpha in proportion",
+    "fp8": "multiply matrices in fp8 with torch.compile, on cards that support it",
+    "packing": "pack several samples into each row, so a step sees more of them",
+    "fsdp": "shard weights, gradients and states over several cards with FSDP2",
+    "zero": "shard states, gradients or weights over several cards with DeepSpeed ZeRO",
+}
+# Options that are named as what they set: in errors about a field, and as the origin of a value.
+_FIELDS = {
+    "--gpus": "Cards",
+    "--gpu": "Card",
+    "--with": "Versions",
+    "--torch": "Versions",
+    "--alloc-conf": "Allocator",
+}
+_OPTION = re.compile(rf"({'|'.join(_FIELDS)})\b")
+
+
+def with_fields(answer: Any) -> Any:
+    """An answer with the page's names for options. Texts of the config and markup of charts stay as they are."""
+    if isinstance(answer, str):
+        return _OPTION.sub(lambda found: _FIELDS[found[1]], answer)
+    if isinstance(answer, list):
+        return [with_fields(one) for one in answer]
+    if isinstance(answer, dict):
+        return {name: one if name in ("text", "data", "html") else with_fields(one) for name, one in answer.items()}
+    return answer

@@ -187,6 +187,7 @@ NAMING = {
     "trainers/registry.py": "the list of trainers",
     "trainers/launch.py": "programs that launch lines start",
     "trainers/scripts/calls.py": "the trainers whose classes scripts call",
+    "diagnosis/speakers.py": "who speaks in a log that names no trainer but shows the library's loop",
     "stacks.py": "packages whose versions are looked up",
     "facts/models.py": "the folder of the hub's cache",
     "diagnosis/advice.py": "a line to write that two trainers call differently, where no config says which it is",

@@ -90,7 +90,7 @@ def test_render_computes_nothing():
 
 def of_another_room(module):
     first, *rest = module.split(".")
-    telling = rest[:1] in (["render"], ["units"]) or rest == ["variants", "changes", "words"]
+    telling = rest[:1] in (["render"], ["units"], ["actions"]) or rest == ["variants", "changes", "words"]
     return first == "vramwise" and not telling
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from vramwise.budget.limits import CONFIG_BYTES, NOTEBOOK_BYTES
-from vramwise.documents.limits import too_large
+from vramwise.documents.refusal import too_large
 from vramwise.errors import ConfigError, VramwiseError
 
 try:

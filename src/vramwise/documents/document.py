@@ -17,7 +17,7 @@ from yaml.constructor import SafeConstructor
 from vramwise.budget.limits import CONFIG_BYTES
 from vramwise.documents.complaints import complaint, error_at
 from vramwise.documents.compose import Node, compose
-from vramwise.documents.limits import too_large
+from vramwise.documents.refusal import too_large
 from vramwise.documents.spans import TAG, collect_spans, is_merge, key_of
 from vramwise.errors import ConfigError
 from vramwise.types import Document, DuplicateKey, KeyPath, Span, place_of

@@ -1,9 +1,18 @@
-"""The one way an edit fails: it is refused, with a sentence, and nothing changes."""
+"""What is refused: an edit that would touch something else, a file beyond its bound."""
 
 from __future__ import annotations
 
-from vramwise.errors import VramwiseError
+from vramwise.budget.limits import CONFIG_BYTES
+from vramwise.errors import ConfigError, VramwiseError
+from vramwise.units import mib
 
 
 class EditRefused(VramwiseError):  # noqa: N818 (it reads as what happened)
     """An edit that cannot be made without touching something else."""
+
+
+def too_large(most: int = CONFIG_BYTES) -> ConfigError:
+    """The refusal of a file of more than so many bytes."""
+    return ConfigError(
+        f"this file is larger than {mib(most)}; a config is a few kilobytes: name the config, not the data"
+    )

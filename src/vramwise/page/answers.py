@@ -90,7 +90,7 @@ class Answers:
         said = views.no_verdict(report) if prediction is None else views.first_view(subject, prediction)
         return {
             **said,
-            "text": subject.document.text,
+            "text": subject.document.file_text,
             "trainer": subject.trainer.title,
             "findings": [views.finding_view(found) for found in report.findings],
             "knobs": knobs_of(self._desk.as_written(request)),
@@ -110,7 +110,7 @@ class Answers:
         prediction = subject.prediction(on_card=False)
         if prediction.fits is None:  # then what becomes of it on the card decides
             prediction = subject.prediction()
-        return {**views.first_view(subject, prediction), "text": subject.document.text}
+        return {**views.first_view(subject, prediction), "text": subject.document.file_text}
 
     def _cards(self, request: Request) -> dict[str, Any]:
         """The verdict on every card that people rent or own."""
@@ -128,7 +128,7 @@ class Answers:
         """The text with every safe fix made; with `unsafe` the others too."""
         fixed = fix_subject(self._desk.subject(request), Policy(predicts=True), unsafe=bool(request.get("unsafe")))
         return {
-            "text": fixed.subject.document.text,
+            "text": fixed.subject.document.file_text,
             "applied": [found.fix.title for found in fixed.applied if found.fix is not None],
             "refused": [f"{found.rule}: {why}" for found, why in fixed.refused],
         }
@@ -137,13 +137,13 @@ class Answers:
         """The text without the errors that keep it from starting, where they have a fix."""
         after, fixed = repaired(self._desk.subject(request))
         return {
-            "text": after.document.text,
+            "text": after.document.file_text,
             "applied": [found.fix.title for found in fixed if found.fix is not None],
         }
 
     def _fit(self, request: Request, progress: Progress | None) -> dict[str, Any]:
         """The fastest variant that fits: its text, its diff, the frontier."""
-        source = Text(self._desk.subject(request).document.text)
+        source = Text(self._desk.subject(request).document.file_text)
         ask = FitOptions(allow=tuple(request.get("allow") or ()), online=False)
         report = fit_source(source, options_of(request.get("settings") or {}), ask, progress)
         best = report.fit.best

@@ -29,7 +29,7 @@ def diagnosed(request: Mapping[str, Any], data: bytes | None) -> dict[str, Any]:
     """The diagnosis of a log (text) or a snapshot (`data`), with the config where that can be read."""
     options = options_of(request.get("settings") or {})
     document = _config(request.get("text"), options)
-    reading = _read(request, data, Text(document.text) if document is not None else None, options)
+    reading = _read(request, data, Text(document.file_text) if document is not None else None, options)
     found = _without_commands(reading.diagnosis)
     first = found.causes[0].remedies if found.causes else ()
     tried = ((place, _offered(remedy, document)) for place, remedy in enumerate(first))

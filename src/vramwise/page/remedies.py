@@ -82,6 +82,6 @@ def _shown(subject: Subject, tried: Attempt) -> dict[str, Any]:
         "words": tried.words,
         "needed": gib(needed),
         "effect": EFFECTS[effect(tried)],
-        "text": after.file_text if after is not None else subject.document.text,
+        "text": after.file_text if after is not None else subject.document.file_text,
         "commands": list(tried.commands),
     }

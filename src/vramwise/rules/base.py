@@ -198,3 +198,12 @@ def safe(title: str, *edits: Edit) -> Fix:
 def unsafe(title: str, *edits: Edit) -> Fix:
     """A fix that changes numerics, data or speed in a way the user must want."""
     return Fix(title=title, safe=False, edits=edits)
+
+
+def as_written(run: RunSpec, field: str) -> str | None:
+    """`key: value` as the file has it; None where no key of the file decided the setting, or a whole block did."""
+    key = run.origins[field].key
+    value = None if key is None else run.config.get(key)
+    if isinstance(value, bool):
+        return f"{key}: {str(value).lower()}"
+    return f"{key}: {value}" if isinstance(value, str | int | float) else None

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.rules.base import Hit, rule
-from vramwise.rules.written import as_written
+from vramwise.rules.base import Hit, as_written, rule
 from vramwise.timeline import MemoryReport
 from vramwise.types import RunSpec, Severity
 from vramwise.variants import changes

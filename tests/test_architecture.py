@@ -47,8 +47,10 @@ MAY_IMPORT = {
     # The Subject, and the verbs over it, each above the one it asks.
     # Lengths of samples, from data files.
     "dataset": BASE | {"trainers", "variants"},
-    "subject": INSIDE | OPENING | {"dataset"},
-    "verbs": INSIDE | OPENING | {"subject"},
+    # Which errors keep a run from starting.
+    "stops": GROUND | {"rules", "trainers"},
+    "subject": INSIDE | OPENING | {"dataset", "stops"},
+    "verbs": INSIDE | OPENING | {"subject", "stops"},
     # What is known about keys, and the search over it and the rules.
     "keys": INSIDE | {"stacks"},
     "practice": INSIDE | {"keys"},

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import ceil
 
 from vramwise.render.speed_text import seconds, speed_line, times
-from vramwise.render.verdict_text import STOPPED, stopped, where
+from vramwise.render.verdict_text import STOPPED, at_line, stopped, where
 from vramwise.types import PLACES, GpuSpec
 from vramwise.units import GIB, gib, readable
 from vramwise.variants.search.result import Candidate, Fit
@@ -89,9 +89,9 @@ def allowing(words: str) -> str:
 def reasons(report: FitReport) -> Iterator[str]:
     """What stands below the answer: the figures of the answer, and of the file as it is."""
     fit = report.fit
-    yield from (f"Line {found.place.line}: {found.message}" for found in fit.stops[1:])
+    yield from (f"{at_line(found)}{found.message}" for found in fit.stops[1:])
     for found in fit.repairs:
-        yield f"Line {found.place.line} of your file: {found.message}"
+        yield f"Line {found.line} of your file: {found.message}" if found.line else f"Your file: {found.message}"
     if fit.best is not None:
         yield figures(fit.best)
     if (fit.changed or fit.best is None) and fit.original.prediction is not None:

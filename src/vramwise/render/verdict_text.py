@@ -70,6 +70,11 @@ def stopped(stops: Sequence[Finding]) -> str:
     return STOPPED[stops[0].still_runs]
 
 
+def at_line(found: Finding) -> str:
+    """`Line 3: `; nothing where a finding is about the file as a whole."""
+    return "" if found.line is None else f"Line {found.line}: "
+
+
 def _would_need(prediction: Prediction, verdict: Verdict) -> str:
     """What memory says of a run that does not start."""
     if prediction.bounds is not None and verdict.memory != "no_card":
@@ -123,7 +128,7 @@ def _needs(prediction: Prediction) -> str:
 def reasons(prediction: Prediction, verdict: Verdict | None = None) -> Iterator[str]:
     """Below the headline: the moment and what fills it, what was assumed, what was not measured."""
     verdict = verdict or prediction.verdict()
-    yield from (f"Line {found.place.line}: {found.message}" for found in prediction.stops[1:])
+    yield from (f"{at_line(found)}{found.message}" for found in prediction.stops[1:])
     if verdict.rows_up_to is not None:
         longest = f"no row is longer than about {verdict.rows_up_to} tokens"
         yield f"It fits if {longest}: --data FILE reads them from your data, --lengths FILE takes a list of lengths"
@@ -187,7 +192,7 @@ def _repairs(answer: Answer) -> Iterator[str]:
     yield style("What would make it start", bold=True)
     for found in mended:
         assert found.fix is not None
-        yield f"  line {found.place.line}: {found.fix.title}"
+        yield f"  {at_line(found).lower()}{found.fix.title}"
     if answer.command.startswith("vramwise fit "):
         yield f"    {answer.command}"
 

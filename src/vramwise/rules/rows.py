@@ -22,7 +22,6 @@ class Case:
     message: Said[str]
     when: When | None = None
     key: Said[str] | None = None
-    near: tuple[str, ...] | None = None
     fix: Said[Fix | None] = None
     change: Said[Change | None] = None
     severity: Severity | None = None
@@ -36,7 +35,6 @@ def row(
     cases: tuple[Case, ...] = (),
     first_case: bool = False,
     key: Said[str] | None = None,
-    near: tuple[str, ...] = (),
     fix: Said[Fix | None] = None,
     change: Said[Change | None] = None,
     severity: Severity = Severity.ERROR,
@@ -45,10 +43,10 @@ def row(
     """Return a rule that reports `message`, or each of `cases` that holds (`first_case`: only the first), where `when`
     holds.
 
-    `text` is its title and documentation. `message`, `key`, `near`, `fix` and `change` are those of Hit, `about` holds
+    `text` is its title and documentation. `message`, `key`, `fix` and `change` are those of Hit, `about` holds
     the other arguments of `rule`.
     """
-    shared: dict[str, Any] = {"key": key, "near": near, "fix": fix, "change": change}
+    shared: dict[str, Any] = {"key": key, "fix": fix, "change": change}
     listed = cases or (Case(message=message),)
 
     def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:

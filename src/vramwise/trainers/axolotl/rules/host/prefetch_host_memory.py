@@ -72,5 +72,4 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
 def _hit(run: RunSpec, message: str, severity: Severity | None) -> Hit:
     change = changes.fewer_workers(run)
-    near = ("micro_batch_size", "sequence_len")
-    return Hit(key=_KEYS[2], near=near, message=message, change=change, severity=severity)
+    return Hit(key=_KEYS[2], message=message, change=change, severity=severity)

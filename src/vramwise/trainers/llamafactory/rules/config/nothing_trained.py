@@ -36,7 +36,6 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     edit = set_key(_KEY, True) if written else insert_key(_KEY, True, beside=_beside(run))
     yield Hit(
         key=_KEY,
-        near=("stage", "finetuning_type", "model_name_or_path"),
         message=f"{_KEY} is {'off' if written else 'not written'}: the model is loaded and nothing is trained",
         fix=unsafe("Write do_train: true", edit),
     )

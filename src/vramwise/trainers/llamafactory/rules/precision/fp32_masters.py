@@ -42,7 +42,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         f"{run.keys['precision']} in a fine-tune of {what}: weights, gradients and optimizer states of what is trained "
         "are in fp32, 16 bytes a parameter; pure_bf16 makes it 8"
     )
-    yield Hit(field="precision", near=("finetuning_type",), message=message, fix=_fix(run))
+    yield Hit(field="precision", message=message, fix=_fix(run))
 
 
 def _fix(run: RunSpec) -> Fix | None:

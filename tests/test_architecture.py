@@ -237,12 +237,7 @@ def test_nobody_asks_for_a_trainer_by_its_name():
 
 
 # Ids of rules that may be written outside rule files, by file.
-_SYMPTOM = "names of symptoms and causes, which are in the JSON of `diagnose`"
 RULE_IDS_ELSEWHERE = {
-    "diagnosis/advice.py": (_SYMPTOM, {"bf16-unsupported", "optimizer-unhandled"}),
-    "diagnosis/causes/known.py": (_SYMPTOM, {"bf16-unsupported", "optimizer-unhandled", "does-not-fit"}),
-    "diagnosis/read/dtype_texts.py": (_SYMPTOM, {"bf16-unsupported", "optimizer-unhandled"}),
-    "diagnosis/read/oom_texts.py": (_SYMPTOM, {"does-not-fit"}),
     "training/guard/watch.py": (
         "the guard runs inside the training process, which loads no rules",
         {"allocator-not-expandable", "eval-batch-differs", "unpadded-sequences"},
@@ -364,7 +359,7 @@ TORCH = "torch and the card decide the allocator's rules, workspaces and attenti
 VERSIONS_LOOKED_AT = {
     "ghost/loops/sft.py": TORCH,
     "variants/prediction.py": f"{TORCH}; the answer names the versions it is for",
-    "variants/simulations.py": TORCH,
+    "variants/simulate.py": TORCH,
     "variants/speed/asked.py": TORCH,
     "variants/speed/timed_step.py": TORCH,
     "variants/features.py": "recorded runs are compared by the trainer's release; no byte depends on it",

@@ -83,7 +83,7 @@ def test_a_prediction_that_fails_leaves_the_findings(monkeypatch, tmp_path):
     def broken(run, model, **asked):
         raise AssertionError
 
-    monkeypatch.setattr("vramwise.subject.predict_run", broken)
+    monkeypatch.setattr("vramwise.variants.prediction.predict_run", broken)
     path = tmp_path / "c.yml"
     path.write_text(LORA)
     (report,) = vramwise.check(path, vramwise.Options(gpu="rtx-4090"))
@@ -95,13 +95,13 @@ def test_a_prediction_that_is_refused_leaves_the_findings(monkeypatch):
     def refused(run, model, **asked):
         raise VramwiseError("too large")
 
-    monkeypatch.setattr("vramwise.subject.predict_run", refused)
+    monkeypatch.setattr("vramwise.variants.prediction.predict_run", refused)
     report = check_document(document(LORA), CARD, predicts=True)
     assert {"not-predicted", "lora-without-rank"} <= set(rules_of(report))
 
 
 def test_predict_tells_a_fault_of_its_own_in_a_line(monkeypatch, tmp_path):
-    monkeypatch.setattr("vramwise.subject.predict_run", lambda *_, **__: [][1])
+    monkeypatch.setattr("vramwise.variants.prediction.predict_run", lambda *_, **__: [][1])
     path = tmp_path / "c.yml"
     path.write_text(LORA)
     with pytest.raises(InternalError, match="IndexError") as fault:

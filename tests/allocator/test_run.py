@@ -2,7 +2,7 @@ import pytest
 
 from vramwise.allocator.run import simulate
 from vramwise.allocator.settings import parse_settings
-from vramwise.timeline import Action, Event, OutOfMemory, Phase, PhasePeak, Tag, Timeline
+from vramwise.timeline import Action, Event, OutOfMemory, Phase, PhasePeak, Repeat, Tag, Timeline
 from vramwise.units import MIB
 
 WEIGHTS, ACTIVATIONS = 0, 1
@@ -144,3 +144,19 @@ def test_every_version_plays(conf, torch):
     report = run(conf=conf, torch=torch)
     assert report.peak_allocated_bytes == 180 * MIB
     assert report.peak_reserved_bytes == 180 * MIB
+
+
+def test_a_tensor_that_a_repeat_carries_keeps_its_stream():
+    """Each turn frees the last turn's tensor, which lies in another stream's pool."""
+    events = [
+        Event(Action.ALLOC, 1, 40 * MIB, 3, 0),
+        Event(Action.FREE, 1, 40 * MIB, 0, 0),
+        Event(Action.ALLOC, 2, 40 * MIB, 3, 0),
+        Event(Action.ALLOC, 3, 60 * MIB, 0, 0),
+        Event(Action.FREE, 3, 60 * MIB, 0, 0),
+    ]
+    repeats = [Repeat(1, 5, 4, ((1, 2),))]
+    timeline = Timeline(events=events, tags=[Tag("data", "")], phases=[], repeats=repeats)
+    quick, plain = (simulate(timeline, parse_settings("", (2, 11)), plainly=plainly) for plainly in (False, True))
+    assert quick == plain
+    assert quick.peak_reserved_bytes == 100 * MIB

@@ -9,7 +9,7 @@ from failure_cases import CASES
 from failure_logs import CROSS, LOSS, STEP, TRAIN, bar, lines, oom, traceback
 from made_snapshots import fragmented, write
 
-from vramwise import subject
+from vramwise.variants import prediction
 
 DATA = Path(__file__).parent.parent / "data" / "diagnose"
 CONFIG = """\
@@ -142,7 +142,7 @@ def test_a_fault_of_the_prediction_leaves_the_diagnosis(vramwise, files, monkeyp
     def fault(*_, **__):
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(subject, "predict_run", fault)
+    monkeypatch.setattr(prediction, "predict_run", fault)
     config, log = files(config_yml=CONFIG, train_log=LOGITS)
     result = vramwise("diagnose", log, "--config", config, "--format", "json")
     document = json.loads(result.output)
@@ -157,7 +157,7 @@ def test_a_fault_of_the_prediction_leaves_the_diagnosis(vramwise, files, monkeyp
 def test_a_fault_while_a_change_is_tried_leaves_the_change(vramwise, files, monkeypatch):
 
     calls = []
-    predict = subject.predict_run
+    predict = prediction.predict_run
 
     def fault_later(*arguments, **options):
         calls.append(1)
@@ -165,7 +165,7 @@ def test_a_fault_while_a_change_is_tried_leaves_the_change(vramwise, files, monk
             raise ZeroDivisionError("a bug")
         return predict(*arguments, **options)
 
-    monkeypatch.setattr(subject, "predict_run", fault_later)
+    monkeypatch.setattr(prediction, "predict_run", fault_later)
     config, log = files(config_yml=CONFIG, train_log=LOGITS)
     first = json.loads(vramwise("diagnose", log, "--config", config, "--format", "json").output)["causes"][0]
     assert len(calls) > 1

@@ -96,11 +96,11 @@ class Bench:
         for name in [name for name in os.environ if name.endswith("ALLOC_CONF") or name.startswith(("HF_", "XDG_"))]:
             del os.environ[name]
         os.environ.update(HOME=str(self.folder), HF_HUB_OFFLINE="1", NO_COLOR="1")
-        import vramwise.facts.nvml
         import vramwise.facts.torch
+        import vramwise.targets
 
         # No card and no torch of this machine: the same input does the same everywhere.
-        vramwise.facts.nvml.local_gpu = lambda **_: None
+        vramwise.targets.local_gpu = lambda **_: None
         vramwise.facts.torch.installed_torch = lambda: None
         self._see_bugs()
         signal.signal(signal.SIGPROF, self._ring)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from truth import BUNDLED, H200, cases
+from vramwise.allocator.unrolling import unroll
 from vramwise.facts.gpus import find_gpu
 from vramwise.ghost.dtypes import BF16, FP16, FP32
 from vramwise.ghost.hardware import Hardware, hardware_of
@@ -94,7 +95,7 @@ def test_each_saved_module_gets_a_trainable_copy_of_its_own_tied_or_not(saved, c
 
 
 def test_everything_of_the_loss_is_logits():
-    timeline = run_of()
+    timeline = unroll(run_of())
     fp32 = 1024 * MODEL.vocab_size * 4
     large = [event for event in timeline.events if event.action == Action.ALLOC and event.size_bytes == fp32]
     assert len(large) >= 5 * 3  # for the loss, log-softmax, two gradients, and accelerate's copy, each step

@@ -112,7 +112,8 @@ def test_listing_work_changes_no_allocation(extra):
     from vramwise.ghost.hardware import Hardware
 
     tape = WorkTape(Hardware())
-    begin(tape, run, few).train(make_plan(run, [shape], None, 1, few.num_hidden_layers))
+    loop = begin(tape, run, few)
+    loop.train(make_plan(run, [shape], None, 1, few.num_hidden_layers))
     assert tape.events == plain.events
     assert tape.work.kernels
 

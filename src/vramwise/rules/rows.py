@@ -21,6 +21,7 @@ class Case:
 
     message: Said[str]
     when: When | None = None
+    field: str | None = None
     key: Said[str] | None = None
     fix: Said[Fix | None] = None
     change: Said[Change | None] = None
@@ -34,6 +35,7 @@ def row(
     message: Said[str] = "",
     cases: tuple[Case, ...] = (),
     first_case: bool = False,
+    field: str | None = None,
     key: Said[str] | None = None,
     fix: Said[Fix | None] = None,
     change: Said[Change | None] = None,
@@ -43,10 +45,10 @@ def row(
     """Return a rule that reports `message`, or each of `cases` that holds (`first_case`: only the first), where `when`
     holds.
 
-    `text` is its title and documentation. `message`, `key`, `fix` and `change` are those of Hit, `about` holds
-    the other arguments of `rule`.
+    `text` is its title and documentation. `message`, `field`, `key`, `fix` and `change` are those of Hit,
+    `about` holds the other arguments of `rule`.
     """
-    shared: dict[str, Any] = {"key": key, "fix": fix, "change": change}
+    shared: dict[str, Any] = {"field": field, "key": key, "fix": fix, "change": change}
     listed = cases or (Case(message=message),)
 
     def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:

@@ -27,7 +27,7 @@ FIGURES, REMEDY, DIAGNOSIS = 300_000, 1_000_000, 5_000_000
 ANSWER, BESIDE, OPENED = 11_000_000, 12_000_000, 13_000_000
 NO_LIMIT = 2**62
 # Where the run itself has more events than this, each further prediction takes half a second: none is made for a
-# finding or a remedy. Of steps that repeat two count.
+# finding or a remedy.
 _MOST_EVENTS = 250_000
 # Simulations that one search may take: `fit`'s own, each further word of --allow, a remedy that is only named.
 MOST_SIMULATIONS, SIMULATIONS_A_WORD, SIMULATIONS_OF_A_REMEDY = 64, 12, 12
@@ -36,13 +36,17 @@ MOST_SIMULATIONS, SIMULATIONS_A_WORD, SIMULATIONS_OF_A_REMEDY = 64, 12, 12
 def ghost_units(timeline: Timeline) -> int:
     """What a ghost run took, by what it wrote and what that stands for."""
     events = timeline.events
-    return GHOST_EVENT * int(getattr(events, "written", len(events))) + len(events) // EVENTS_READ
+    return GHOST_EVENT * int(getattr(events, "written", len(events))) + events_in(timeline) // EVENTS_READ
+
+
+def events_in(timeline: Timeline) -> int:
+    """The events of a run; of steps that repeat, those of two."""
+    return len(timeline.events) + sum([repeat.end - repeat.start for repeat in timeline.repeats if repeat.steps])
 
 
 def is_large(timeline: Timeline) -> bool:
     """Whether further predictions of such a run would take too long."""
-    repeated = sum([repeat.end - repeat.start for repeat in timeline.repeats if repeat.steps])
-    return len(timeline.events) + repeated > _MOST_EVENTS
+    return events_in(timeline) > _MOST_EVENTS
 
 
 class OutOfEffort(Exception):  # noqa: N818 (it reads as what happened)

@@ -10,16 +10,20 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Sequence
 from hashlib import sha256
+from pathlib import PurePath
 from string import Template
+from typing import TYPE_CHECKING, cast
 
 from vramwise.allocator.profile import Profile
-from vramwise.bundled import bundled_text
 from vramwise.render.html import sections, tables
 from vramwise.render.html.data import page_categories, page_data
 from vramwise.render.html.markup import Markup, element, text, together
 from vramwise.render.html.palette import colours
 from vramwise.timeline import MemoryReport, PhasePeak
 from vramwise.types import Finding, GpuSpec
+
+if TYPE_CHECKING:
+    from importlib.abc import ResourceLoader
 
 _SCRIPTS = ("base.js", "timeline.js", "readout.js", "segments.js", "start.js")
 
@@ -116,4 +120,5 @@ def digest(source: str) -> str:
 
 def asset(name: str) -> str:
     """A file of this folder."""
-    return bundled_text(name, __file__)
+    loader = cast("ResourceLoader", __spec__.loader)
+    return loader.get_data(str(PurePath(__file__).with_name(name))).decode()

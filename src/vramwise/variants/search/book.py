@@ -8,6 +8,7 @@ from math import log
 
 from vramwise.types import RunSpec
 from vramwise.variants.attempt import Attempt
+from vramwise.variants.effort import events_in
 from vramwise.variants.search.estimates import Key
 from vramwise.variants.search.fitness import OF_MEMORY, TOO_LARGE, weighed
 from vramwise.variants.search.result import Candidate
@@ -133,7 +134,7 @@ class Book:
     def _simulated(self, pick: Pick) -> Candidate:
         self.simulated += 1
         found = self._weighed(pick, on_card=False)
-        self.events += 0 if found.prediction is None else len(found.prediction.short_timeline.events)
+        self.events += 0 if found.prediction is None else events_in(found.prediction.short_timeline)
         return found
 
     def _weighed(self, pick: Pick, *, on_card: bool) -> Candidate:

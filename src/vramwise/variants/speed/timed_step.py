@@ -93,7 +93,8 @@ def _listed(asked: Asked) -> StepWork:
         if sums:
             t.work.sums_gradients = run.batch.gradient_accumulation_steps
         t.work.told_samples = sample is None or run.kernels.samples_told
-        begin(t, run, few.model).train(plan)
+        under_way = begin(t, run, few.model)
+        under_way.train(plan)
     finally:
         if collecting:
             gc.enable()

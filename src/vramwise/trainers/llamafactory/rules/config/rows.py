@@ -1,0 +1,88 @@
+"""LLaMA-Factory's own rules of one condition and one sentence: config."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from vramwise.rules.base import unsafe
+from vramwise.rules.rows import Case, row
+from vramwise.trainers.spelling import placed
+from vramwise.types import RunSpec, Severity
+
+_row = partial(row, topic="config")
+
+nothing_trained = _row(
+    id="nothing-trained",
+    still_runs=True,
+    text="""do_train is not on, so nothing is trained.
+
+    `llamafactory-cli train` does what `do_train`, `do_eval` and `do_predict` say, and all three are off unless they are
+    written. Without the first it prepares the data, loads the model frozen and ends. Files that only evaluate or
+    predict (`do_eval`, `do_predict`) are meant so and not reported.
+    """,
+    bad="model_name_or_path: Qwen/Qwen3-4B\nstage: sft\nfinetuning_type: lora\ndataset: identity\ntemplate: qwen3\n",
+    good="model_name_or_path: Qwen/Qwen3-4B\nstage: sft\ndo_train: true\nfinetuning_type: lora\ndataset: identity\n"
+    "template: qwen3\n",
+    beyond_trainer="LLaMA-Factory loads the model, finds nothing to do and ends without an error.",
+    when=lambda run: (
+        not any(run.config.get(key) for key in ("do_train", "do_eval", "do_predict", "predict_with_generate"))
+    ),
+    key="do_train",
+    message=lambda run: (
+        f"do_train is {'off' if 'do_train' in run.config else 'not written'}: the model is loaded and nothing is "
+        "trained"
+    ),
+    fix=lambda run: unsafe(
+        "Write do_train: true",
+        placed(run, "do_train", True, ("stage", "finetuning_type"), "model_name_or_path"),
+    ),
+)
+
+_TEXT = (
+    "model_name_or_path: Qwen/Qwen3-4B\nstage: dpo\ndo_train: true\nfinetuning_type: lora\ndataset: dpo_en_demo\n"
+    "template: qwen3\n"
+)
+
+_TRL = "--with trl==0.24.0"
+
+
+def _versions_assumed(run: RunSpec) -> bool:
+    return any(run.target.stack.releases[name].origin.kind == "assumed" for name in ("transformers", "trl"))
+
+
+def _stops(run: RunSpec) -> str:
+    newer, old = (run.target.stack.releases[name].version for name in ("transformers", "trl"))
+    versions = f"TRL {old} beside transformers {newer}"
+    return f"stage dpo with {versions} stops with No module named 'mergekit', unless that is installed"
+
+
+dpo_import_stops = _row(
+    id="dpo-import-stops",
+    also=(Severity.WARNING,),
+    text="""Stage dpo stops when TRL 0.24 is imported beside transformers 5.
+
+    TRL up to 0.24 asks transformers whether optional packages are there. transformers 5 answers with a pair, (False,
+    None), which counts as true: TRL then imports mergekit, and where that is not installed stage dpo stops, after the
+    model is loaded, with `No module named 'mergekit'`. LLaMA-Factory 0.9.5 allows no newer TRL, and a fresh
+    installation takes both. Seen with these versions on a CPU and in three runs on a card. kto and rm are not
+    concerned.
+
+    Install a transformers below 5 that LLaMA-Factory takes (4.57.1, say). Where versions are not said but assumed, the
+    finding is a warning: `--with transformers==…` or `--stack FILE` tells them.
+    """,
+    bad=_TEXT,
+    good=_TEXT,
+    options=f"--with transformers==5.6.0 {_TRL}",
+    good_options=f"--with transformers==4.57.1 {_TRL}",
+    beyond_trainer="LLaMA-Factory takes the file, loads the model and stops when it imports TRL's trainer.",
+    when=lambda run: (
+        run.objective.rl == "dpo"
+        and run.target.stack.parts("transformers") >= (5,)
+        and () < run.target.stack.parts("trl") <= (0, 24, 0)
+    ),
+    key="stage",
+    cases=(
+        Case(when=lambda run: not _versions_assumed(run), message=_stops),
+        Case(when=_versions_assumed, message=_stops, severity=Severity.WARNING),
+    ),
+)

@@ -134,7 +134,7 @@ def reasons(prediction: Prediction, verdict: Verdict | None = None) -> Iterator[
         yield f"It fits if {longest}: --data FILE reads them from your data, --lengths FILE takes a list of lengths"
     yield f"Most is needed {_moment(prediction)}"
     failure = prediction.report.out_of_memory
-    if failure is not None and prediction.memory_fits is False:
+    if failure is not None and prediction.memory_fits is False and not prediction.stops:
         at = f"step {failure.step}, {failure.phase}" if failure.step else failure.phase
         what = f" ({failure.label})" if failure.label else ""
         yield f"It stops in {at}, which asks for {readable(failure.requested_bytes)} more{what}"
@@ -189,11 +189,15 @@ def _repairs(answer: Answer) -> Iterator[str]:
     mended = [found for found in answer.prediction.stops if found.fix is not None]
     if not mended:
         return
-    yield style("What would make it start", bold=True)
+    would = "train as written" if answer.prediction.stops[0].still_runs else "start"
+    yield style(f"What would make it {would}", bold=True)
     for found in mended:
         assert found.fix is not None
         yield f"  {at_line(found).lower()}{found.fix.title}"
-    if answer.command.startswith("vramwise fit "):
+    if answer.prediction.capacity_bytes is None:  # nothing to fit it to
+        unsafe = "" if all(found.fix and found.fix.safe for found in mended) else " --unsafe-fixes"
+        yield f"    vramwise fix {shlex.quote(answer.prediction.run.config.document.path)}{unsafe} --diff"
+    elif answer.command.startswith("vramwise fit "):
         yield f"    {answer.command}"
 
 

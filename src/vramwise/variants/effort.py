@@ -20,9 +20,10 @@ CHARACTER, USUAL_FILE = 2, 2_000  # and each character of its file beyond a usua
 ASKED = 200  # a question about a variant, also one that was answered before
 JUDGED = 1_500  # a variant that the rules judge
 
-# What may be spent beyond the run itself: on the findings of `check`, on what `predict` says besides (with how short
-# rows it would fit, what would make it fit), on the remedy of a diagnosis.
-FIGURES, REMEDY, DIAGNOSIS = 300_000, 1_000_000, 5_000_000
+# What may be spent beyond the run itself: by `check` on how short rows would fit, and up to where on the figures of its
+# findings; by `predict` on what it says besides (how short rows would fit, what would make it fit); on the remedy of a
+# diagnosis.
+ROWS, FIGURES, REMEDY, DIAGNOSIS = 300_000, 600_000, 1_000_000, 5_000_000
 # Up to here `fit` looks for the answer; then for what else would do; then for what each word of --allow would give.
 ANSWER, BESIDE, OPENED = 11_000_000, 12_000_000, 13_000_000
 NO_LIMIT = 2**62

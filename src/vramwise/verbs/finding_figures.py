@@ -14,7 +14,7 @@ from vramwise.subject import Subject
 from vramwise.types import Finding, RunSpec, Severity
 from vramwise.units import gib
 from vramwise.variants.batches import varied_lengths
-from vramwise.variants.effort import FIGURES, is_large
+from vramwise.variants.effort import FIGURES, ROWS, is_large
 from vramwise.verbs.finding_severity import lighter
 from vramwise.verbs.fitting.shorter_rows import rows_that_fit
 
@@ -75,7 +75,7 @@ def _left_open(finding: Finding, subject: Subject) -> Finding:
     if prediction.memory_fits is None and prediction.bounds is not None:
         message += f"; it may fit all the same: {prediction.bounds.why}"
     else:
-        rows = rows_that_fit(subject, prediction, most=FIGURES)
+        rows = rows_that_fit(subject, prediction, most=ROWS)
         if rows is None:
             return finding
         message = (

@@ -20,10 +20,11 @@ CHARACTER, USUAL_FILE = 2, 2_000  # and each character of its file beyond a usua
 ASKED = 200  # a question about a variant, also one that was answered before
 JUDGED = 1_500  # a variant that the rules judge
 
-# What may be spent beyond the run itself: by `check` on how short rows would fit, and up to where on the figures of its
-# findings; by `predict` on what it says besides (how short rows would fit, what would make it fit); on the remedy of a
-# diagnosis.
-ROWS, FIGURES, REMEDY, DIAGNOSIS = 300_000, 600_000, 1_000_000, 5_000_000
+# What may be spent beyond the run itself: by `predict` on what it says besides (how short rows would fit, what would
+# make it fit), and on the remedy of a diagnosis.
+REMEDY, DIAGNOSIS = 1_000_000, 5_000_000
+# What `check` may spend beyond what was spent before it: on how short rows would fit, then on the figures of findings.
+ROWS, FIGURES = 300_000, 700_000
 # Up to here `fit` looks for the answer; then for what else would do; then for what each word of --allow would give.
 ANSWER, BESIDE, OPENED = 11_000_000, 12_000_000, 13_000_000
 NO_LIMIT = 2**62
@@ -69,9 +70,9 @@ class Effort:
         """Count a prediction as made."""
         self.run = self.run or self.spent
 
-    def leaves(self, beyond_run: int) -> bool:
-        """Whether less than so much was spent beyond the run itself."""
-        return self.spent < self.run + beyond_run
+    def leaves(self, beyond: int, since: int | None = None) -> bool:
+        """Whether less than so much was spent beyond the run itself, or since so much was spent."""
+        return self.spent < (self.run if since is None else since) + beyond
 
     def stop_at(self, limit: int) -> None:
         """Raise OutOfEffort where the limit is reached."""

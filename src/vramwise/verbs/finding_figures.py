@@ -41,12 +41,13 @@ def with_figures(
     ]
     if not wanted or subject.model is None:
         return list(findings), ()
-    as_written = cache(lambda: reserved_as_written(subject))
+    since = subject.effort.spent
+    as_written = cache(lambda: reserved_as_written(subject, since))
     figured: list[Finding] = []
     without: dict[str, None] = {}
     for finding in findings:
         found: Finding | None = finding
-        if finding in wanted and _takes_too_long(subject):
+        if finding in wanted and _takes_too_long(subject, since):
             without[finding.rule] = None
         elif finding in wanted:
             found = _figured(finding, rules[finding.rule], subject, as_written)
@@ -54,16 +55,19 @@ def with_figures(
     return figured, tuple(without)
 
 
-def _takes_too_long(subject: Subject) -> bool:
-    """Whether further predictions would: the run is large, or much was predicted already."""
-    return not subject.effort.leaves(FIGURES) or is_large(subject.prediction().short_timeline)
+def _takes_too_long(subject: Subject, since: int) -> bool:
+    """Whether further predictions would: the run is large, or much was predicted since so much was spent."""
+    return not subject.effort.leaves(FIGURES, since) or is_large(subject.prediction().short_timeline)
 
 
-def reserved_as_written(subject: Subject) -> int | None:
-    """Peak reserved of the run as it is, over widths that vary where they do and it matters; None: not predicted."""
+def reserved_as_written(subject: Subject, since: int | None = None) -> int | None:
+    """Peak reserved of the run as it is, over widths that vary where they do and it matters; None: not predicted.
+
+    `since`: how much was spent before what may be spent on figures; all so far where it is not given.
+    """
     if not _varies(subject.run):
         return _reserved(subject, varied=False)
-    if _takes_too_long(subject):
+    if _takes_too_long(subject, subject.effort.spent if since is None else since):
         return None
     return _reserved(subject, varied=True)
 
@@ -75,7 +79,7 @@ def _left_open(finding: Finding, subject: Subject) -> Finding:
     if prediction.memory_fits is None and prediction.bounds is not None:
         message += f"; it may fit all the same: {prediction.bounds.why}"
     else:
-        rows = rows_that_fit(subject, prediction, most=ROWS)
+        rows = rows_that_fit(subject, prediction, most=ROWS, since=subject.effort.spent)
         if rows is None:
             return finding
         message = (

@@ -31,8 +31,8 @@ from vramwise.variants.axes import ALLOW
 from vramwise.variants.prediction import Prediction, profile_of
 from vramwise.variants.verdict import Verdict
 from vramwise.verbs.check import FileReport
+from vramwise.verbs.fitting.first_tries import quick_way_out
 from vramwise.verbs.fitting.shorter_rows import rows_that_fit
-from vramwise.verbs.fitting.ways_out import way_out
 from vramwise.verbs.predict import on_cards
 
 _STATES = {"fits": "good", "tight": "open", "does_not_fit": "bad", "stops": "bad"}
@@ -109,7 +109,7 @@ def chart_view(prediction: Prediction) -> dict[str, Any]:
 
 def remedy_view(subject: Subject) -> dict[str, Any]:
     """What would make it fit, where it does not: the same answer as `check` and `predict` give."""
-    out = way_out(subject)
+    out = quick_way_out(subject)
     if out is None or out.candidate is None:
         return {"found": False, "further": out is not None}  # a longer search may still find one
     tried = out.candidate.attempt

@@ -172,16 +172,16 @@ def ways_out(answer: Answer) -> list[str]:
             return []
         room = gib(answer.prediction.needs.device_bytes)
         return [f"Nothing that was tried makes it fit: it takes a card with more than {room}, or several (--gpus)"]
-    lines = [style("What would make it fit", bold=True)]
+    title = style("What would make it fit", bold=True)
     if out.candidate is None:
-        return [*lines, "  Nothing was found in a few tries; this looks further:", f"    {fit_command(answer, out)}"]
+        return [title, "  Nothing was found in a few tries; this looks further:", f"    {fit_command(answer, out)}"]
     tried = out.candidate.attempt
     needed = gib(out.candidate.reserved_bytes or 0)
     tight = ", tight" if out.candidate.tight else ""
-    lines.append(f"  {needed:>9}  {tried.words} ({EFFECTS[effect(tried)]}{tight})")
-    without_file = answer.command.startswith("vramwise predict ")
-    lines.append(f"    {answer.command} {as_options(tried)}" if without_file else f"    {fit_command(answer, out)}")
-    return lines
+    found = f"  {needed:>9}  {tried.words} ({EFFECTS[effect(tried)]}{tight})"
+    if answer.command.startswith("vramwise predict "):  # there is no file
+        return [title, found, f"    {answer.command} {as_options(tried)}"]
+    return [f"{title} (`vramwise fit` finds the fastest way)", found, f"    {fit_command(answer, out)}"]
 
 
 def _repairs(answer: Answer) -> Iterator[str]:

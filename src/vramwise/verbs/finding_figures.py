@@ -56,8 +56,8 @@ def with_figures(
 
 
 def _takes_too_long(subject: Subject, since: int) -> bool:
-    """Whether further predictions would: the run is large, or much was predicted since so much was spent."""
-    return not subject.effort.leaves(FIGURES, since) or is_large(subject.prediction().short_timeline)
+    """Whether a further prediction would: the run is large, or much was predicted since so much was spent."""
+    return not subject.effort.affords(FIGURES, since) or is_large(subject.prediction().short_timeline)
 
 
 def reserved_as_written(subject: Subject, since: int | None = None) -> int | None:

@@ -23,6 +23,8 @@ _WORTH_SAYING = 0.03
 # What the simulation of varying lengths may take: batches times layers, a third of a second or so.
 _LAYERS_FIGURED = 128
 _FEWEST_BATCHES = 4
+# Over varying lengths a prediction takes several times what the run itself took: larger runs than this are left out.
+_MOST_VARIED_RUN = 250_000
 # More samples than a batch that fits anywhere has: their lengths alone would fill this machine's memory.
 _MOST_SAMPLES = 1_000_000
 
@@ -57,6 +59,8 @@ def with_figures(
 
 def _takes_too_long(subject: Subject, since: int) -> bool:
     """Whether a further prediction would: the run is large, or much was predicted since so much was spent."""
+    if _varies(subject.run) and subject.effort.run > _MOST_VARIED_RUN:
+        return True
     return not subject.effort.affords(FIGURES, since) or is_large(subject.prediction().short_timeline)
 
 
@@ -107,7 +111,8 @@ def _figured(finding: Finding, rule: Rule, subject: Subject, as_written: Callabl
     if other is None:
         return finding
     varied = _varies(subject.run)
-    now, then = as_written(), _reserved(other, varied and not other.run.shapes.constant_shapes)
+    now = as_written()
+    then = None if now is None else _reserved(other, varied and not other.run.shapes.constant_shapes)
     if now is None or then is None:
         return finding
     if now <= then * (1 + _WORTH_SAYING):

@@ -23,8 +23,6 @@ _WORTH_SAYING = 0.03
 # What the simulation of varying lengths may take: batches times layers, a third of a second or so.
 _LAYERS_FIGURED = 128
 _FEWEST_BATCHES = 4
-# Over varying lengths a prediction takes several times what the run itself took: larger runs than this are left out.
-_MOST_VARIED_RUN = 250_000
 # More samples than a batch that fits anywhere has: their lengths alone would fill this machine's memory.
 _MOST_SAMPLES = 1_000_000
 
@@ -59,8 +57,8 @@ def with_figures(
 
 def _takes_too_long(subject: Subject, since: int) -> bool:
     """Whether a further prediction would: the run is large, or much was predicted since so much was spent."""
-    if _varies(subject.run) and subject.effort.run > _MOST_VARIED_RUN:
-        return True
+    if _varies(subject.run) and subject.run.objective.kind == "grpo":
+        return True  # answers of other lengths in each batch: seconds
     return not subject.effort.affords(FIGURES, since) or is_large(subject.prediction().short_timeline)
 
 

@@ -83,9 +83,10 @@ def test_every_verb_says_the_same(text, card):
     report = check_subject(subject, policy)
     rules = {found.rule for found in report.findings}
     if report.prediction is not None:
-        fits = report.prediction.fits
+        fits = report.prediction.memory_fits
         assert ("does-not-fit" in rules) == (report.prediction.report.out_of_memory is not None)
         assert fits is not False or "does-not-fit" in rules
+        _stops_where_check_finds_errors(report)
         assert subject.prediction() == report.prediction
         _same_in_every_format(report.prediction, report.findings)
     mended = fix_subject(subject, policy)
@@ -97,9 +98,18 @@ def test_every_verb_says_the_same(text, card):
     assert again.subject.document.text == mended.subject.document.text
 
 
+def _stops_where_check_finds_errors(report):
+    """The verdict is `stops` just where `check` finds an error other than that it does not fit."""
+    prediction = report.prediction
+    errors = [found for found in report.findings if found.severity.value == "error" and found.rule != "does-not-fit"]
+    assert {(found.rule, found.key) for found in prediction.stops} == {(found.rule, found.key) for found in errors}
+    assert (prediction.verdict().kind == "stops") == bool(errors)
+    assert not errors or prediction.fits is False
+
+
 def _same_in_every_format(prediction, findings):
     document = prediction_json(prediction)
-    text = "\n".join(render_prediction(prediction))
+    text = "\n".join(render_prediction(prediction, verbose=True))
     page = prediction_page(prediction, profile_of(prediction), "config.yml", findings)
     for name, size in document["breakdown"].items():
         if size:

@@ -113,7 +113,7 @@ def test_fit_gives_the_text_that_fits():
 
 def test_fit_gives_the_largest_value_of_a_key():
     """The same as `fit --max`, in the words of the config's own trainer."""
-    text = "model_name_or_path: HuggingFaceTB/SmolLM2-135M\nuse_peft: true\nmax_length: 2048\n"
+    text = "model_name_or_path: HuggingFaceTB/SmolLM2-135M\ndataset_name: a/b\nuse_peft: true\nmax_length: 2048\n"
     key = "per_device_train_batch_size"
     found = result("fit_config", config=text, gpu="12GB", maximise=key)
     native = package.fit(text, package.Options(gpu="12GB", text_alone=True), FitOptions(maximise=key, online=False))

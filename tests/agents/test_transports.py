@@ -13,7 +13,10 @@ from installed import PATIENCE, Later, needs
 pytestmark = needs("mcp")
 exceptions = Later("mcp.shared.exceptions")
 
-SMALL = "base_model: HuggingFaceTB/SmolLM2-135M\nadapter: lora\nlora_r: 8\nlora_alpha: 16\nsequence_len: 512\n"
+SMALL = (
+    "base_model: HuggingFaceTB/SmolLM2-135M\nadapter: lora\nlora_r: 8\nlora_alpha: 16\nlora_target_linear: true\n"
+    "sequence_len: 512\n"
+)
 ASKED = {"config": SMALL, "gpu": "rtx-4090"}
 
 
@@ -95,13 +98,15 @@ def test_a_path_is_a_text_like_any_other(server):
 
     async def asked(client):
         named = await client.call_tool("check_config", {"config": str(ROOT / "examples" / "qlora.yml")})
+        nowhere = await client.call_tool("check_config", {"config": "/no/such/folder/qlora.yml"})
         log = await client.call_tool("diagnose_failure", {"log": str(ROOT / "examples" / "picture.log")})
         with pytest.raises(exceptions.MCPError):
             await client.read_resource("file:///etc/hostname")
-        return named, log
+        return named, nowhere, log
 
-    named, log = talk(server.url(), asked)
-    assert "holds a single value" in named.content[0].text
+    named, nowhere, log = talk(server.url(), asked)
+    for refused in (named, nowhere):  # whether the file exists is not told either
+        assert "not a config's text. Next: read that file" in refused.content[0].text
     assert log.structured_content["failed"] is False
 
 

@@ -42,7 +42,7 @@ def test_models_of_the_catalogue(verb):
 
 def test_the_list_of_cards_has_a_head_and_narrows(vramwise):
     shown = vramwise("gpus", "h100").stdout.splitlines()
-    assert shown[0].split() == ["card", "usable", "arch", "computes", "in"]
+    assert shown[0].split() == ["card", "memory", "usable", "arch", "computes", "in"]
     assert [line.split()[0] for line in shown[1:]] == ["H100", "H100", "H100"]
     assert "sm_90" in shown[1]
 

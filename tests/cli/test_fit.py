@@ -159,10 +159,12 @@ def test_fix_mends_and_then_fits(vramwise, config):
     assert "Your file is already the fastest that fits" in again.stdout
 
 
-def test_a_file_with_errors_is_told_to_mend_them_first(vramwise, config):
+def test_a_file_with_errors_is_fixed_before_it_is_fitted(vramwise, config):
     config.write_text(CONFIG.replace("adamw_torch_fused", "adamw_8bt"))
-    lines = fit(vramwise, config).stdout.splitlines()
-    assert any(line.startswith("  `vramwise check` finds an error in your file (unknown-optimizer)") for line in lines)
+    shown = fit(vramwise, config).stdout
+    assert "where your file will not start: Use adamw_8bit; " in shown.splitlines()[0]
+    assert "\n  Line 9 of your file: optimizer 'adamw_8bt' is not known" in shown
+    assert "-optimizer: adamw_8bt\n+optimizer: adamw_8bit\n" in shown
 
 
 def test_what_a_config_holds_does_nothing_on_a_terminal(vramwise, config):

@@ -44,8 +44,8 @@ def test_packed_widths_come_from_the_data(vramwise, tmp_path, data):
     full, real = predicted(vramwise, tmp_path, text), predicted(vramwise, tmp_path, text, "--data", data)
     assert real["peak_allocated_bytes"] <= full["peak_allocated_bytes"]
     assert real["peak_reserved_bytes"] != full["peak_reserved_bytes"]
-    assert any("widths follow the data" in note for note in full["assumptions"])
-    assert not any("widths follow the data" in note for note in real["assumptions"])
+    assert any("batches of varying width" in note for note in full["assumptions"])
+    assert not any("batches of varying width" in note for note in real["assumptions"])
     said = [note for note in real["assumptions"] if note.startswith("labels:")]
     assert len(said) == 1
     assert 55 <= int(said[0].split()[1].removesuffix("%")) <= 75

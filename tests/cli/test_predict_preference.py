@@ -17,7 +17,7 @@ GRPO = "rl: grpo\ntrl:\n  max_completion_length: 32\n  num_generations: 2\n  bet
 KINDS = {
     "dpo": "rl: dpo\n",
     "ipo": "rl: ipo\n",
-    "kto": "rl: kto\n",
+    "kto": "rl: kto\nremove_unused_columns: false\n",
     "orpo": "rl: orpo\n",
     "simpo": "rl: simpo\n",
     "reward": "reward_model: true\n",
@@ -46,7 +46,10 @@ def peak(vramwise, config, text, *words) -> int:
 def test_every_kind_is_predicted(vramwise, config, kind, version, adapter):
     config.write_text(BASE + KINDS[kind] + adapter)
     document = predicted(vramwise, config, "--gpu", "rtx-4090", "--with", f"axolotl=={version}")
-    assert document["fits"]
+    # the LoRA kernels that 0.18 switches on by itself take no reward model
+    starts = (kind, version, adapter) != ("reward", "0.18.0", LORA)
+    assert document["fits"] is starts
+    assert document["verdict"]["memory"] == "fits"
     assert not any("supervised fine-tuning" in sentence for sentence in document["assumptions"])
     phases = set(document["phases"])
     assert ("reference" in phases) == (kind in ("dpo", "ipo", "kto", "grpo"))

@@ -58,7 +58,7 @@ def test_predict_and_what_if(vramwise, config):
     config.write_text(SMALL.replace("eval_strategy: steps\n", ""))
     done = vramwise("predict", config, "--gpu", "rtx-4090", "--what-if", "dtype=bfloat16")
     assert "gone: info fp32-base" in done.output
-    assert "trl 1.16.0" in done.output
+    assert "trl 1.16.0" in vramwise("predict", config, "--gpu", "rtx-4090", "--verbose").output
     wrong = vramwise("predict", config, "--gpu", "rtx-4090", "--what-if", "per_device_batch=1")
     assert wrong.exit_code == 2
     assert "did you mean per_device_" in str(wrong.exception)
@@ -90,7 +90,9 @@ def test_diagnose_with_the_config(vramwise, tmp_path, config):
 
 
 def test_sarif_and_github_name_the_line(vramwise, config):
-    assert "line=4" in vramwise("check", config, "--format", "github", "--no-predict").stdout
+    config.write_text(SMALL + "per_device_eval_batch_size: 16\n")
+    line = len(config.read_text().splitlines())
+    assert f"line={line}," in vramwise("check", config, "--format", "github", "--no-predict").stdout
     assert json.loads(vramwise("check", config, "--format", "sarif", "--no-predict").stdout)["runs"]
 
 

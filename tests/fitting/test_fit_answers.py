@@ -8,9 +8,11 @@ from small_runs import FULL, LORA, fitted, small
 from vramwise.errors import VramwiseError
 from vramwise.training.parent.remedies import remedies
 from vramwise.variants.axes import AXES
+from vramwise.variants.effort import DIAGNOSIS, REMEDY
 from vramwise.variants.search.book import REFUSED
 from vramwise.verbs.fitting.fastest import fit_subject as fit
 from vramwise.verbs.fitting.fastest import search_of
+from vramwise.verbs.fitting.first_tries import quick_way_out
 from vramwise.verbs.fitting.ways_out import fit_command, way_out
 from vramwise.verbs.fitting.workshop import SubjectWorkshop
 
@@ -40,18 +42,33 @@ def test_where_nothing_fits_words_that_would_help_are_predicted(nothing_fits):
 
 
 def test_a_run_that_does_not_fit_is_told_what_fit_would_write():
-    subject, found = fitted(LORA, 4)
-    out = way_out(subject)
+    _, found = fitted(LORA, 4)
+    out = way_out(small(LORA, 4), most=DIAGNOSIS)
     assert out.attempt.edits == found.best.attempt.edits
     assert out.allow == ()
-    assert out.command == "vramwise fit config.yml --gpu 4096MiB --write"
+    assert out.command == "vramwise fit config.yml --gpu 4096MiB"
 
 
-@pytest.mark.parametrize(("named", "words"), [("rows.jsonl", "--data rows.jsonl "), ("", "--data '' "), (None, "")])
+@pytest.mark.parametrize(("text", "gib", "allow"), [(LORA, 4, ()), (FULL, 7, ()), (FULL, 2, ("lora",))])
+def test_what_is_tried_first_was_simulated_and_fits(text, gib, allow):
+    subject = small(text, gib)
+    out = quick_way_out(subject)
+    assert out.candidate.fits
+    assert out.allow == allow
+    assert subject.with_document(out.attempt.document).prediction().fits
+    assert subject.effort.leaves(2 * REMEDY)
+
+
+def test_what_does_not_fit_by_any_first_try_is_a_command():
+    out = quick_way_out(small(LORA, 1.2))
+    assert out is None or out.attempt is None
+
+
+@pytest.mark.parametrize(("named", "words"), [("rows.jsonl", " --data rows.jsonl"), ("", " --data ''"), (None, "")])
 def test_the_command_asks_about_the_same_data(named, words):
     subject = small(LORA, 4)
     subject = replace(subject, data=replace(subject.data, named=named))
-    assert fit_command(subject) == f"vramwise fit config.yml --gpu 4096MiB {words}--write"
+    assert fit_command(subject) == f"vramwise fit config.yml --gpu 4096MiB{words}"
 
 
 def test_what_becomes_of_a_run_on_the_card_is_open_until_asked():

@@ -165,6 +165,6 @@ def test_the_line_of_a_speed():
     speed = Speed(step_seconds=0.83, tokens_per_second=9876, error=SpeedError(runs=20, median=5.6, worst=14.2))
     whole = Duration(steps=600, hours=1.2, basis="3 epochs of 2,000 samples", at_least=True)
     assert speed_line(speed, whole) == (
-        "About 0.83 s a step, 9,900 tokens a second (where measured ± 6 %, 14 % at worst); "
+        "About 0.83 s a step, 9,900 tokens a second (± 6 %, 14 % at worst); "
         "3 epochs of 2,000 samples (600 steps): at least 1.2 hours"
     )

@@ -53,7 +53,7 @@ def test_a_fused_loss_is_the_same_mathematics_everywhere():
     subject = subject_of_text(BASE)
     change = changes.fuse_loss(subject.run)
     assert (change.effect, change.safe) == ("rounding", False)
-    told = remedies.fuse_loss(subject, subject.trainer).fix
+    told = remedies.build("fuse-loss", subject, subject.trainer).fix
     assert (told.change, told.safe) == (change, False)
     assert effect_words(told) == "same mathematics, other kernels"
 

@@ -112,7 +112,7 @@ def fixed(rule_id, text, options=None):
         ("attention-unsupported-card", "attn_implementation: sage\n", T4, ["error"]),
         ("attention-unsupported-card", "attn_implementation: fp8\n", A100, ["error"]),
         ("attention-unsupported-card", "attn_implementation: fp8\n", H100, []),
-        ("attention-unsupported-card", "attn_implementation: kernels-community/flash-attn2@v1\n", T4, ["warning"]),
+        ("attention-unsupported-card", "attn_implementation: kernels-community/flash-attn2@v1\n", T4, ["error"]),
         ("attention-unsupported-card", "attn_implementation: flash_attention_2\n", {"gpu": "mi300x"}, []),
         ("eager-attention-quadratic", "attn_implementation: eager\nsequence_len: 1024\n", {}, []),
         ("eager-attention-quadratic", "attn_implementation: eager\nsequence_len: 4096\nbase_model: google/gemma-2-9b\n", {}, []),

@@ -32,7 +32,11 @@ def command(words: tuple[str, ...], output_format: str) -> None:
     """
     cards = matching_gpus(words) if words else all_gpus()
     if output_format == "json":
-        say_all(json_text({"version": 1, "gpus": [gpu_json(card) for card in cards]}, indent=2).split("\n"))
+        say_all(
+            json_text({"version": 1, "gpus": [gpu_json(card, usable_bytes(card)) for card in cards]}, indent=2).split(
+                "\n"
+            )
+        )
     elif cards:
         say_all(_table(cards))
     else:

@@ -212,7 +212,12 @@ def _unknown(name: str) -> str:
 
     wanted = _squashed(name[:_LONGEST_NAME])
     names_by_spelling = {_squashed(card["name"]): card["name"] for card in _catalogue()["cards"]}
-    names_by_spelling |= {key: card["name"] for key, card in _cards_by_spelling().items() if not key.endswith("gb")}
+    # Without those that end in a size: `24` is no misspelt `l424`.
+    names_by_spelling |= {
+        spelling: card["name"]
+        for spelling, card in _cards_by_spelling().items()
+        if not spelling.endswith(("gb", str(card["memory_gib"])))
+    }
     close = get_close_matches(wanted, names_by_spelling, n=12, cutoff=0.65)
     # Digits change places more often than they change: `rtx-4900` means the 4090.
     close.sort(key=lambda spelling: sorted(spelling) != sorted(wanted))

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from vramwise.api import explain
 from vramwise.errors import VramwiseError
+from vramwise.facts.context import usable_bytes
 from vramwise.facts.gpus import all_gpus, matching_gpus
 from vramwise.facts.models import catalogue_ids
 from vramwise.keys.lookup import look_up
@@ -76,7 +77,7 @@ def list_gpus(
     except VramwiseError as error:
         raise next_call(error, "call list_gpus without words") from error
     then = "" if cards else "call list_gpus with fewer words, or give a size such as 24GB as gpu"
-    return Listed(total=len(cards), items=[gpu_json(card) for card in cards], next=then)
+    return Listed(total=len(cards), items=[gpu_json(card, usable_bytes(card)) for card in cards], next=then)
 
 
 def list_models(

@@ -7,7 +7,7 @@ from math import ceil
 
 from vramwise.actions import action
 from vramwise.render.speed_text import seconds, speed_line, times
-from vramwise.render.verdict_text import STOPPED, stopped, where
+from vramwise.render.verdict_text import STOPPED, at_line, stopped, where
 from vramwise.types import PLACES, GpuSpec
 from vramwise.units import GIB, gib, readable
 from vramwise.variants.search.result import Candidate, Fit
@@ -91,9 +91,10 @@ def reasons(report: FitReport) -> Iterator[str]:
     """What stands below the answer: the figures of the answer, and of the file as it is."""
     fit = report.fit
     document = report.document
-    yield from (f"Line {document.label(found.place.line)}: {found.message}" for found in fit.stops[1:])
+    yield from (f"{at_line(document, found)}{found.message}" for found in fit.stops[1:])
     for found in fit.repairs:
-        yield f"Line {document.label(found.place.line)} of your file: {found.message}"
+        where = "Your file: " if found.line is None else f"Line {document.label(found.line)} of your file: "
+        yield f"{where}{found.message}"
     if fit.best is not None:
         yield figures(fit.best)
     if (fit.changed or fit.best is None) and fit.original.prediction is not None:

@@ -114,8 +114,10 @@ def _error(report: FileReport) -> str:
 
 
 def _finding(report: FileReport, found: Finding, width: int | None) -> list[str]:
-    line = str(found.place.line) if report.document is None else report.document.label(found.place.line)
-    place = style(f"{report.path}:{line}:{found.place.column}", bold=True)
+    line = found.line if found.line is None or report.document is None else report.document.label(found.line)
+    at = "" if line is None else f":{line}:{found.place.column}"
+    # A path alone needs the colon that ends a place.
+    place = style(f"{report.path}{at or ':'}", bold=True)
     severity = style(found.severity.value, fg=_COLOURS[found.severity], bold=True)
     lines = fold(f"{place} {severity} {style(found.rule, bold=True)}: {found.message}", width)
     lines.extend(_source(report, found))
@@ -128,7 +130,7 @@ def _finding(report: FileReport, found: Finding, width: int | None) -> list[str]
 
 def _source(report: FileReport, found: Finding) -> Iterator[str]:
     """The line in question and carets under the part that is meant; nothing where the finding is about no line."""
-    if found.key is None or report.document is None:
+    if found.line is None or found.key is None or report.document is None:
         return
     lines = report.document.text.lstrip("\ufeff").replace("\r\n", "\n").replace("\r", "\n").split("\n")
     place = found.place

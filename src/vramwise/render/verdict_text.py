@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from vramwise.actions import action
 from vramwise.render.outward import style
-from vramwise.types import Edit, Finding
+from vramwise.types import Document, Edit, Finding
 from vramwise.units import gib, largest, readable
 from vramwise.variants.attempt import Attempt
 from vramwise.variants.prediction import Prediction
@@ -71,6 +71,11 @@ def stopped(stops: Sequence[Finding]) -> str:
     return STOPPED[stops[0].still_runs]
 
 
+def at_line(document: Document, found: Finding) -> str:
+    """`Line 3: `; nothing where a finding is about the file as a whole."""
+    return "" if found.line is None else f"Line {document.label(found.line)}: "
+
+
 def would_need(prediction: Prediction, verdict: Verdict) -> str:
     """What memory says of a run that does not start."""
     if prediction.bounds is not None and verdict.memory != "no_card":
@@ -125,14 +130,14 @@ def reasons(prediction: Prediction, verdict: Verdict | None = None) -> Iterator[
     """Below the headline: the moment and what fills it, what was assumed, what was not measured."""
     verdict = verdict or prediction.verdict()
     document = prediction.run.config.document
-    yield from (f"Line {document.label(found.place.line)}: {found.message}" for found in prediction.stops[1:])
+    yield from (f"{at_line(document, found)}{found.message}" for found in prediction.stops[1:])
     yield from _unsaid(prediction)
     if verdict.rows_up_to is not None:
         longest = f"no row is longer than about {verdict.rows_up_to} tokens"
         yield f"It fits if {longest}: {action('read the lengths')}"
     yield f"Most is needed {_moment(prediction)}"
     failure = prediction.report.out_of_memory
-    if failure is not None and prediction.memory_fits is False:
+    if failure is not None and prediction.memory_fits is False and not prediction.stops:
         at = f"step {failure.step}, {failure.phase}" if failure.step else failure.phase
         what = f" ({failure.label})" if failure.label else ""
         yield f"It stops in {at}, which asks for {readable(failure.requested_bytes)} more{what}"
@@ -187,16 +192,16 @@ def ways_out(answer: Answer) -> list[str]:
         return [
             f"Nothing that was tried makes it fit: it takes a card with more than {room}, or {action('several cards')}"
         ]
-    lines = [style("What would make it fit", bold=True)]
+    title = style("What would make it fit", bold=True)
     if out.candidate is None:
-        return [*lines, "  Nothing was found in a few tries; this looks further:", f"    {fit_command(answer, out)}"]
+        return [title, "  Nothing was found in a few tries; this looks further:", f"    {fit_command(answer, out)}"]
     tried = out.candidate.attempt
     needed = gib(out.candidate.reserved_bytes or 0)
     tight = ", tight" if out.candidate.tight else ""
-    lines.append(f"  {needed:>9}  {tried.words} ({EFFECTS[effect(tried)]}{tight})")
-    without_file = answer.command.startswith("vramwise predict ")
-    lines.append(f"    {answer.command} {as_options(tried)}" if without_file else f"    {fit_command(answer, out)}")
-    return lines
+    found = f"  {needed:>9}  {tried.words} ({EFFECTS[effect(tried)]}{tight})"
+    if answer.command.startswith("vramwise predict "):  # there is no file
+        return [title, found, f"    {answer.command} {as_options(tried)}"]
+    return [f"{title} (`vramwise fit` finds the fastest way)", found, f"    {fit_command(answer, out)}"]
 
 
 def _repairs(answer: Answer) -> Iterator[str]:
@@ -204,11 +209,15 @@ def _repairs(answer: Answer) -> Iterator[str]:
     mended = [found for found in answer.prediction.stops if found.fix is not None]
     if not mended:
         return
-    yield style("What would make it start", bold=True)
+    would = "train as written" if answer.prediction.stops[0].still_runs else "start"
+    yield style(f"What would make it {would}", bold=True)
     for found in mended:
         assert found.fix is not None
-        yield f"  line {answer.prediction.run.config.document.label(found.place.line)}: {found.fix.title}"
-    if answer.command.startswith("vramwise fit "):
+        yield f"  {at_line(answer.prediction.run.config.document, found).lower()}{found.fix.title}"
+    if answer.prediction.capacity_bytes is None:  # nothing to fit it to
+        unsafe = "" if all(found.fix and found.fix.safe for found in mended) else " --unsafe-fixes"
+        yield f"    vramwise fix {shlex.quote(answer.prediction.run.config.document.path)}{unsafe} --diff"
+    elif answer.command.startswith("vramwise fit "):
         yield f"    {answer.command}"
 
 

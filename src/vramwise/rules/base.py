@@ -22,8 +22,8 @@ class Hit:
 
     A rule that holds for every trainer names the `field` of RunSpec that it is about and the `change` that mends it:
     the field's origin knows the key and its place, the trainer spells the change. A trainer's own rule names the dotted
-    `key` and gives the `fix` as edits. Where that is not written in the file, the finding stands at the first of `near`
-    (fields or keys) that is, else at the start. `severity` overrides the rule's own for a weaker or stronger case.
+    `key` and gives the `fix` as edits. Where that is not written in the file, the finding is about the file as a whole
+    (START). `severity` overrides the rule's own for a weaker or stronger case.
     `by_request`: the change keeps the result but has a price, so that it is made only where the user asks for it.
     `pedantic`: harmless: reported only on request. `still_runs`: see Rule.
     """
@@ -31,7 +31,6 @@ class Hit:
     message: str
     field: str | None = None
     key: str | None = None
-    near: tuple[str, ...] = ()
     place: Place | None = None  # where neither field nor key can say it
     change: Change | None = None
     fix: Fix | None = None

@@ -131,9 +131,16 @@ def _place(run: RunSpec, hit: Hit) -> Place:
         written = run.config.place(hit.key)
         if written is not None:
             return written
-    names = [name for name in (hit.field, hit.key, *hit.near) if name]
+    names = [name for name in (hit.field, hit.key, *_blocks(hit.key or "")) if name]
     places: Iterator[Place | None] = (_where(run, name) for name in names)
     return next((place for place in places if place is not None), START)
+
+
+def _blocks(key: str) -> Iterator[str]:
+    """The blocks that a dotted key belongs to, the innermost first: what is missing in one is missing there."""
+    while "." in key:
+        key = key.rpartition(".")[0]
+        yield key
 
 
 def _where(run: RunSpec, name: str) -> Place | None:

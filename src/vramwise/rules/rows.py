@@ -23,7 +23,6 @@ class Case:
     when: When | None = None
     field: str | None = None
     key: Said[str] | None = None
-    near: tuple[str, ...] | None = None
     fix: Said[Fix | None] = None
     change: Said[Change | None] = None
     severity: Severity | None = None
@@ -38,7 +37,6 @@ def row(
     first_case: bool = False,
     field: str | None = None,
     key: Said[str] | None = None,
-    near: tuple[str, ...] = (),
     fix: Said[Fix | None] = None,
     change: Said[Change | None] = None,
     severity: Severity = Severity.ERROR,
@@ -47,10 +45,10 @@ def row(
     """Return a rule that reports `message`, or each of `cases` that holds (`first_case`: only the first), where `when`
     holds.
 
-    `text` is its title and documentation. `message`, `field`, `key`, `near`, `fix` and `change` are those of Hit,
+    `text` is its title and documentation. `message`, `field`, `key`, `fix` and `change` are those of Hit,
     `about` holds the other arguments of `rule`.
     """
-    shared: dict[str, Any] = {"field": field, "key": key, "near": near, "fix": fix, "change": change}
+    shared: dict[str, Any] = {"field": field, "key": key, "fix": fix, "change": change}
     listed = cases or (Case(message=message),)
 
     def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:

@@ -1,4 +1,7 @@
-"""Suppression in the file itself: `# vramwise: ignore[rule-id] reason` on the line of the finding."""
+"""Suppression in the file itself: `# vramwise: ignore[rule-id] reason` on the line of the finding.
+
+A finding about the file as a whole, such as a missing key, is silenced by such a comment on any line.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,14 @@ _COMMENT = re.compile(r"#\s*vramwise:\s*ignore\[([^\]]*)\]")
 
 
 def drop_suppressed(findings: Iterable[Finding], text: str) -> list[Finding]:
-    """The findings that no comment on their line silences."""
+    """The findings that no comment silences: on their line, or anywhere if they are about the file as a whole."""
     ignored = ignored_by_line(text)
-    return [found for found in findings if found.rule not in ignored.get(found.place.line, frozenset())]
+    anywhere = frozenset[str]().union(*ignored.values())
+
+    def silencing(found: Finding) -> frozenset[str]:
+        return anywhere if found.line is None else ignored.get(found.line, frozenset())
+
+    return [found for found in findings if found.rule not in silencing(found)]
 
 
 def ignored_by_line(text: str) -> dict[int, frozenset[str]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Literal
 
-from vramwise.types.document import Place
+from vramwise.types.document import START, Place
 
 
 class Severity(Enum):
@@ -77,6 +77,11 @@ class Finding:
     fix: Fix | None = None
     # An error with which the run starts all the same: it trains something else than the file says.
     still_runs: bool = False
+
+    @property
+    def line(self) -> int | None:
+        """The line that it is about; None where it is about the file as a whole, as where a key is missing."""
+        return None if self.place == START else self.place.line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

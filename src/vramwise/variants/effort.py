@@ -20,9 +20,11 @@ CHARACTER, USUAL_FILE = 2, 2_000  # and each character of its file beyond a usua
 ASKED = 200  # a question about a variant, also one that was answered before
 JUDGED = 1_500  # a variant that the rules judge
 
-# What may be spent beyond the run itself: on the findings of `check`, on what `predict` says besides (with how short
-# rows it would fit, what would make it fit), on the remedy of a diagnosis.
-FIGURES, REMEDY, DIAGNOSIS = 300_000, 1_000_000, 5_000_000
+# What may be spent beyond the run itself: by `predict` on what it says besides (how short rows would fit, what would
+# make it fit), and on the remedy of a diagnosis.
+REMEDY, DIAGNOSIS = 1_000_000, 5_000_000
+# What `check` may spend beyond what was spent before it: on how short rows would fit, then on the figures of findings.
+ROWS, FIGURES = 300_000, 800_000
 # Up to here `fit` looks for the answer; then for what else would do; then for what each word of --allow would give.
 ANSWER, BESIDE, OPENED = 11_000_000, 12_000_000, 13_000_000
 NO_LIMIT = 2**62
@@ -68,9 +70,13 @@ class Effort:
         """Count a prediction as made."""
         self.run = self.run or self.spent
 
-    def leaves(self, beyond_run: int) -> bool:
-        """Whether less than so much was spent beyond the run itself."""
-        return self.spent < self.run + beyond_run
+    def leaves(self, beyond: int, since: int | None = None) -> bool:
+        """Whether less than so much was spent beyond the run itself, or since so much was spent."""
+        return self.spent < (self.run if since is None else since) + beyond
+
+    def affords(self, beyond: int, since: int) -> bool:
+        """Whether one more prediction, which takes about what the first took, stays within so much."""
+        return self.leaves(beyond - self.run, since)
 
     def stop_at(self, limit: int) -> None:
         """Raise OutOfEffort where the limit is reached."""

@@ -15,7 +15,7 @@ from vramwise.subject import Subject
 from vramwise.types import Finding, RunSpec, Severity
 from vramwise.units import gib
 from vramwise.variants.batches import varied_lengths
-from vramwise.variants.effort import FIGURES, is_large
+from vramwise.variants.effort import FIGURES, ROWS, is_large
 from vramwise.verbs.finding_severity import lighter
 from vramwise.verbs.fitting.shorter_rows import rows_that_fit
 
@@ -43,12 +43,13 @@ def with_figures(
     ]
     if not wanted or subject.model is None:
         return list(findings), ()
-    as_written = cache(lambda: reserved_as_written(subject))
+    since = subject.effort.spent
+    as_written = cache(lambda: reserved_as_written(subject, since))
     figured: list[Finding] = []
     without: dict[str, None] = {}
     for finding in findings:
         found: Finding | None = finding
-        if finding in wanted and _takes_too_long(subject):
+        if finding in wanted and _takes_too_long(subject, since):
             without[finding.rule] = None
         elif finding in wanted:
             found = _figured(finding, rules[finding.rule], subject, as_written)
@@ -56,16 +57,21 @@ def with_figures(
     return figured, tuple(without)
 
 
-def _takes_too_long(subject: Subject) -> bool:
-    """Whether further predictions would: the run is large, or much was predicted already."""
-    return not subject.effort.leaves(FIGURES) or is_large(subject.prediction().short_timeline)
+def _takes_too_long(subject: Subject, since: int) -> bool:
+    """Whether a further prediction would: the run is large, or much was predicted since so much was spent."""
+    if _varies(subject.run) and subject.run.objective.kind == "grpo":
+        return True  # answers of other lengths in each batch: seconds
+    return not subject.effort.affords(FIGURES, since) or is_large(subject.prediction().short_timeline)
 
 
-def reserved_as_written(subject: Subject) -> int | None:
-    """Peak reserved of the run as it is, over widths that vary where they do and it matters; None: not predicted."""
+def reserved_as_written(subject: Subject, since: int | None = None) -> int | None:
+    """Peak reserved of the run as it is, over widths that vary where they do and it matters; None: not predicted.
+
+    `since`: how much was spent before what may be spent on figures; all so far where it is not given.
+    """
     if not _varies(subject.run):
         return _reserved(subject, varied=False)
-    if _takes_too_long(subject):
+    if _takes_too_long(subject, subject.effort.spent if since is None else since):
         return None
     return _reserved(subject, varied=True)
 
@@ -77,7 +83,7 @@ def _left_open(finding: Finding, subject: Subject) -> Finding:
     if prediction.memory_fits is None and prediction.bounds is not None:
         message += f"; it may fit all the same: {prediction.bounds.why}"
     else:
-        rows = rows_that_fit(subject, prediction, most=FIGURES)
+        rows = rows_that_fit(subject, prediction, most=ROWS, since=subject.effort.spent)
         if rows is None:
             return finding
         message = (
@@ -121,7 +127,8 @@ def _figured(finding: Finding, rule: Rule, subject: Subject, as_written: Callabl
     if other is None:
         return finding
     varied = _varies(subject.run)
-    now, then = as_written(), _reserved(other, varied and not other.run.shapes.constant_shapes)
+    now = as_written()
+    then = None if now is None else _reserved(other, varied and not other.run.shapes.constant_shapes)
     if now is None or then is None:
         return finding
     if now <= then * (1 + _WORTH_SAYING):

@@ -21,8 +21,9 @@ from vramwise.variants.prediction import Prediction, on_card
 from vramwise.variants.speed import Speed, no_speed
 from vramwise.variants.verdict import Verdict
 from vramwise.verbs.check import Policy, check_subject
+from vramwise.verbs.fitting.first_tries import quick_way_out
 from vramwise.verbs.fitting.shorter_rows import rows_that_fit
-from vramwise.verbs.fitting.ways_out import WayOut, way_out
+from vramwise.verbs.fitting.ways_out import WayOut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +122,7 @@ def predict(subject: Subject, ask: PredictOptions, command: str = "") -> Answer:
     return Answer(
         prediction=prediction,
         verdict=prediction.verdict(rows),
-        way_out=way_out(subject, limit_bytes=ask.limit_bytes),
+        way_out=quick_way_out(subject, limit_bytes=ask.limit_bytes),
         command=command,
         speed=speed,
         no_speed=no_speed(subject.run) if speed is None and subject.target.gpu is not None else "",

@@ -1,5 +1,5 @@
 // The config's text in colours, with its line numbers, marks where something was found, and a way back.
-import { by, node } from './elements.js';
+import { aboutFile, by, node } from './elements.js';
 import { isPaintable, paint } from './highlight.js';
 
 const text = by('text'), gutter = by('gutter'), painted = by('painted');
@@ -31,7 +31,7 @@ export function mark(findings) {
   marks = new Map();
   for (const found of findings) {
     const before = marks.get(found.line);
-    if (found.key === null && found.line === 1 && !found.always) continue;
+    if (aboutFile(found)) continue;
     if (!before || RANK[found.severity] > RANK[before.severity]) marks.set(found.line, found);
   }
   number();

@@ -12,6 +12,9 @@ export function node(kind, attributes = {}, ...children) {
   return made;
 }
 
+// A finding about the file as a whole, as where a key is missing, covers no character of its first line.
+export const aboutFile = (found) => found.line === 1 && found.end_line === 1 && found.end_column === 1;
+
 // The browser takes markup and scripts from this policy alone: markup that Python made, and these two files.
 const SCRIPTS = ['worker.js', 'sw.js'];
 const policy = globalThis.trustedTypes?.createPolicy('vramwise', {

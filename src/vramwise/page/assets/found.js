@@ -1,5 +1,5 @@
 // The findings as a list: the gravest first, each with its line and its fix.
-import { by, node } from './elements.js';
+import { aboutFile, by, node } from './elements.js';
 
 const RANK = { error: 2, warning: 1, info: 0 }, WORDS = { error: 'error', warning: 'warning', info: 'note' };
 
@@ -13,7 +13,7 @@ export function showFindings(findings, { goTo, fix, weighing }) {
 
 function item(found, goTo, fix) {
   const word = WORDS[found.severity];
-  const place = found.key === null ? null
+  const place = found.key === null || aboutFile(found) ? null
     : node('button', { type: 'button', onclick: () => goTo(found.line) }, `Go to line ${found.line}`);
   const head = node('p', { class: 'head' }, node('span', { class: `badge ${word}` }, word), node('code', {}, found.rule), place);
   const shown = node('li', { 'data-rule': found.rule }, head, node('p', {}, found.message));

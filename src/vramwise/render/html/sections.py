@@ -159,7 +159,7 @@ def findings_list(findings: Sequence[Finding]) -> Markup | None:
 
 def _finding(found: Finding) -> Markup:
     word = _WORDS[found.severity]
-    place = f"line {found.place.line}" if found.key is not None else None
+    place = f"line {found.line}" if found.line is not None and found.key is not None else None
     fix = None
     if found.fix is not None:
         words = effect_words(found.fix)

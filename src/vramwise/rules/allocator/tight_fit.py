@@ -47,7 +47,6 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     if memory.retries:
         yield Hit(
             field="micro_batch_size",
-            near=("base_model",),
             message=(
                 f"predicted to run in {gib(memory.capacity_bytes)} only by giving cached blocks back "
                 f"({memory.retries} retries): each costs time, and a little more memory ends the run"
@@ -56,7 +55,6 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     else:
         yield Hit(
             field="micro_batch_size",
-            near=("base_model",),
             message=(
                 f"predicted to reserve {gib(memory.highest_reserved_bytes)} of {gib(memory.capacity_bytes)}: "
                 f"{mib(spare)} to spare, less than other processes or a longer sample can take"

@@ -34,7 +34,6 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     packing = run.keys["sample_packing"]
     yield Hit(
         field=field,
-        near=("sample_packing",),
         message=f"{packing} with {backend} does not keep samples apart: each attends to those before it",
         change=changes.separate_samples(run),
     )

@@ -9,8 +9,6 @@ from vramwise.timeline import MemoryReport
 from vramwise.types import RunSpec, Severity
 from vramwise.variants import changes
 
-_RELATED = ("precision", "micro_batch_size", "sequence_len", "base_model")
-
 
 @rule(
     id="checkpointing-unset",
@@ -39,7 +37,6 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     default = "reentrant" if run.savings.checkpointing_reentrant else "non-reentrant"
     yield Hit(
         field=field,
-        near=_RELATED,
         message=(
             f"{run.keys[field]} is not written, so it is off: every layer keeps its activations until backward, "
             f"of micro {micro} × length {length} = {micro * length} tokens (on would be {default} by default)"

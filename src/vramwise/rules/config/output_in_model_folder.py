@@ -31,7 +31,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         return
     relation = _relation(_parts(output), _parts(base), base_is_path=_is_path(base))
     if relation:
-        yield Hit(near=("output_dir",), message=f"output_dir {output} {relation}; set another output_dir")
+        yield Hit(field="output_dir", message=f"output_dir {output} {relation}; set another output_dir")
 
 
 def _relation(output: tuple[str, ...], base: tuple[str, ...], *, base_is_path: bool) -> str:

@@ -45,5 +45,4 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     )
     if not run.evaluation.eval_scheduled:
         message += " (no eval is scheduled yet)"
-    near = ("micro_batch_size", "evaluates")
-    yield Hit(field="eval_batch_size", near=near, message=message, change=changes.equal_eval_batch(run))
+    yield Hit(field="eval_batch_size", message=message, change=changes.equal_eval_batch(run))

@@ -43,7 +43,6 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     if evals and training and max(evals) > max(training):
         yield Hit(
             field="eval_batch_size",
-            near=("evaluates",),
             message=(
                 f"evaluation at batch {run.evaluation.eval_batch_size} allocates {gib(max(evals))}, training "
                 f"{gib(max(training))}: the run fits or fails by its evals"

@@ -60,7 +60,6 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         return
     yield Hit(
         field="micro_batch_size",
-        near=("sequence_len", "base_model"),
         message=(
             f"the stock loss allocates {gib(logits)} for logits, of {gib(memory.peak_allocated_bytes)}: Liger's "
             "fused linear cross entropy or cut cross entropy never hold them"

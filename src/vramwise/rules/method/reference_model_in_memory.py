@@ -41,7 +41,6 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         )
     yield Hit(
         field="rl",
-        near=("base_model",),
         message=f"{_method(run)} without an adapter {', and '.join(parts)}; a LoRA adapter needs no second model",
     )
 

@@ -42,7 +42,6 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     if step and rest and max(step) > max(rest):
         yield Hit(
             field="optimizer",
-            near=("base_model",),
             message=(
                 f"the step of {run.optimizer.name} allocates {gib(max(step))}, forward and backward {gib(max(rest))}: "
                 "a "

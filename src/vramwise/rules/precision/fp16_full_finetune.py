@@ -58,7 +58,6 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     by_card = run.precision.autocast and run.precision.precision_by_card
     yield Hit(
         field="precision",
-        near=("base_model",),
         message=message,
         change=None if by_card else changes.train_in_bf16(run),
         severity=Severity.WARNING if by_card else Severity.ERROR,

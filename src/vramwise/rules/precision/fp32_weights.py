@@ -39,7 +39,6 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         fact = "neither bf16 nor fp16 is on: everything is in fp32, 4 bytes a parameter instead of 2"
     yield Hit(
         field="precision",
-        near=("base_model",),
         message=f"{fact}, activations too",
         change=changes.let_card_choose(run),
     )

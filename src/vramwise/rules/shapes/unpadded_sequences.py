@@ -11,7 +11,6 @@ from vramwise.types import RunSpec, Severity
 from vramwise.variants import changes
 
 _FIELD = "pad_to_sequence_len"
-_NEIGHBOURS = ("sequence_len", "sample_packing", "micro_batch_size")
 
 
 @rule(
@@ -52,10 +51,10 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         return
     if EXPANDABLE in run.allocator.settings:
         message = f"{_widths(run)}: expandable segments take the changing shapes, padding would save nothing"
-        yield Hit(field=_FIELD, near=_NEIGHBOURS, message=message, severity=Severity.INFO, pedantic=True)
+        yield Hit(field=_FIELD, message=message, severity=Severity.INFO, pedantic=True)
         return
     cost = "shapes change every step, the cached blocks do not fit and reserved memory creeps up"
-    yield Hit(field=_FIELD, near=_NEIGHBOURS, message=f"{_widths(run)}: {cost}; {_price(run)}", change=change)
+    yield Hit(field=_FIELD, message=f"{_widths(run)}: {cost}; {_price(run)}", change=change)
 
 
 def _widths(run: RunSpec) -> str:

@@ -48,4 +48,4 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         f"{run.keys[field]} {steps} under FSDP: gradients are exchanged at the last micro-step only, so before it each "
         f"of {run.batch.gpus} GPUs holds those of the whole model, not its share"
     )
-    yield Hit(field=field, near=("sharding",), message=message, change=changes.exchange_each_step(run))
+    yield Hit(field=field, message=message, change=changes.exchange_each_step(run))

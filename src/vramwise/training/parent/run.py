@@ -85,7 +85,7 @@ def _may_start(prepared: Prepared, options: TrainOptions, say: Say) -> bool:
     path = prepared.document.path
     errors = prepared.errors
     for found in errors:
-        say(f"{path}:{found.place.line}: error {found.rule}: {found.message}")
+        say(f"{path}{f':{found.line}' if found.line else ''}: error {found.rule}: {found.message}")
     warnings = sum(found.severity.value == "warning" for found in prepared.findings)
     if warnings:
         say(f"{warnings} warning(s): vramwise check {path}")

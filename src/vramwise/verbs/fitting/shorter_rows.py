@@ -16,16 +16,21 @@ _PARTS = 8
 
 
 def rows_that_fit(
-    subject: Subject, prediction: Prediction, limit_bytes: int | None = None, *, most: int = REMEDY
+    subject: Subject,
+    prediction: Prediction,
+    limit_bytes: int | None = None,
+    *,
+    most: int = REMEDY,
+    since: int | None = None,
 ) -> int | None:
     """The longest rows with which a run fits that does not with full ones, in eighths of sequence_len.
 
     None where rows are as long as they are taken to be, where even the shortest are too long, and where there is no
-    effort left to find out. `most`: what may be spent on it.
+    effort left to find out. `most`: what may be spent on it, beyond the run itself or since so much was spent.
     """
     if prediction.memory_fits is not False or not prediction.full_rows or _too_long(prediction):
         return None
-    if not subject.effort.leaves(most):
+    if not subject.effort.leaves(most, since):
         return None
     longest, capacity = subject.run.shapes.sequence_len, prediction.capacity_bytes or 0
     least = _with_rows(subject, longest // _PARTS, limit_bytes)
@@ -39,7 +44,7 @@ def rows_that_fit(
         tried = _with_rows(subject, longest * part // _PARTS, limit_bytes)
         if tried is not None and tried.memory_fits:
             break
-        part = part - 1 if subject.effort.leaves(most) else 1
+        part = part - 1 if subject.effort.leaves(most, since) else 1
     return longest * part // _PARTS
 
 

@@ -45,14 +45,11 @@ class WayOut:
 
 def way_out(subject: Subject, *, limit_bytes: int | None = None, most: int = REMEDY) -> WayOut | None:
     """What makes a run fit that does not; None where nothing does that was tried. `most`: what may be spent on it."""
-    prediction = subject.prediction(limit_bytes=limit_bytes)
-    if prediction.memory_fits is not False or is_large(prediction.short_timeline):
-        return None
-    if prediction.needs.highest_reserved_bytes > _FAR_OFF * (prediction.capacity_bytes or 0):
+    if not is_worth_trying(subject, limit_bytes):
         return None
     workshop = SubjectWorkshop(subject=subject, limit_bytes=limit_bytes, until=subject.effort.run + most)
     for allow in ((), *((word,) for word in _WORDS if opens(subject.run, word))):
-        if _weights_alone_bytes(subject, allow) > workshop.room_bytes(subject.run):
+        if weights_alone_bytes(subject, allow) > workshop.room_bytes(subject.run):
             continue
         search = search_of(workshop, opened(allow))
         search.most = SIMULATIONS_OF_A_REMEDY
@@ -63,7 +60,15 @@ def way_out(subject: Subject, *, limit_bytes: int | None = None, most: int = REM
     return None
 
 
-def _weights_alone_bytes(subject: Subject, allow: Sequence[str]) -> int:
+def is_worth_trying(subject: Subject, limit_bytes: int | None) -> bool:
+    """Whether a run does not fit, and others like it can be simulated in a moment."""
+    prediction = subject.prediction(limit_bytes=limit_bytes)
+    if prediction.memory_fits is not False or is_large(prediction.short_timeline):
+        return False
+    return prediction.needs.highest_reserved_bytes <= _FAR_OFF * (prediction.capacity_bytes or 0)
+
+
+def weights_alone_bytes(subject: Subject, allow: Sequence[str]) -> int:
     """What the weights take at least, and where all are trained their gradients, whatever else a search with these
     words changes; 0 where parts are elsewhere."""
     run, model = subject.run, subject.model

@@ -31,4 +31,4 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     if trainer is None:
         return
     for key, sentence in argument_refusals(Held(run, trainer.vocabulary_of(run))):
-        yield Hit(key=key, near=("base_model",), message=f"{sentence}: transformers refuses the arguments")
+        yield Hit(key=key, message=f"{sentence}: transformers refuses the arguments")

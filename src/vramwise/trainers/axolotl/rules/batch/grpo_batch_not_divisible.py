@@ -50,7 +50,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         )
     else:
         return
-    yield Hit(key=_GENERATIONS, near=("trl", "rl"), message=message, fix=_fix(run, size, least))
+    yield Hit(key=_GENERATIONS, message=message, fix=_fix(run, size, least))
 
 
 def _generation_batch(run: RunSpec) -> tuple[int, str]:

@@ -52,7 +52,6 @@ def _flex(run: RunSpec) -> Iterator[Hit]:
         yield Hit(
             severity=Severity.WARNING if refused else Severity.INFO,
             key=_REENTRANT,
-            near=("gradient_checkpointing",),
             message="strided EBFT on flex_attention needs reentrant checkpointing: Axolotl sets use_reentrant itself",
             fix=safe("Write what happens: use_reentrant true", choose_reentrant(run, True)),
         )

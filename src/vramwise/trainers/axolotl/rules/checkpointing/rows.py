@@ -81,7 +81,6 @@ nonreentrant_qlora_zero3 = _row(
         and not run.savings.checkpointing_reentrant
     ),
     key=_REENTRANT,
-    near=("gradient_checkpointing", "deepspeed"),
     message=lambda run: (
         f"{'use_reentrant: false' if _REENTRANT in run.config else 'non-reentrant checkpointing (the default here)'} "
         "with QLoRA under ZeRO 3: recomputed tensors can differ, which ends in a CheckpointError"
@@ -114,7 +113,6 @@ offloading_of_recomputed = _row(
         and run.savings.activation_offloading in ("stream", "legacy")
     ),
     key="activation_offloading",
-    near=("gradient_checkpointing",),
     message=lambda run: (
         f"adapter {run.adapter.kind} with activation_offloading "
         f"{str(run.config.get('activation_offloading', 'true')).lower()} and reentrant checkpointing: blocks are "

@@ -51,7 +51,6 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         yield Hit(
             severity=Severity.WARNING,
             key="torch_compile",
-            near=(_KEY,),
             message="selective_checkpointing with torch_compile is untested: it hooks into uncompiled checkpointing",
         )
 
@@ -63,7 +62,6 @@ def _offloading(run: RunSpec) -> Iterator[Hit]:
     written = str(run.config.get("activation_offloading", "true")).lower()
     yield Hit(
         key="activation_offloading",
-        near=("gradient_checkpointing",),
         message=f"activation_offloading: {written} replaces the checkpointing that {_KEY} hooks into: Axolotl stops",
         fix=unsafe("Offload the layers' inputs only: hidden_states", edit)
         if "activation_offloading" in run.config

@@ -42,4 +42,4 @@ def _target_patterns(run: RunSpec) -> Iterator[Hit]:
             re.compile(pattern)
         except re.error as error:
             message = f"lora_target_modules '{pattern}' is refused: no valid pattern ({error})"
-            yield Hit(key=f"lora_target_modules.{index}", near=("lora_target_modules",), message=message)
+            yield Hit(key=f"lora_target_modules.{index}", message=message)

@@ -59,7 +59,7 @@ def _fsdp_options(run: RunSpec, schema: Schema) -> Iterator[Hit]:
             key = join_key(("fsdp_config", name))
             end = f"; use {fact.successor}" if fact.successor else "; FSDP2 has nothing like it"
             message = f"{name} is an option of FSDP1, which is gone since Axolotl 0.20: {schema.short} stops{end}"
-            yield Hit(key=key, near=("fsdp_config",), message=message, fix=_fsdp_fix(run, key, fact, value))
+            yield Hit(key=key, message=message, fix=_fsdp_fix(run, key, fact, value))
 
 
 def _fsdp_fix(run: RunSpec, key: str, fact: Deprecation, value: Any) -> Fix | None:
@@ -118,7 +118,6 @@ def _sharegpt(datasets: Any) -> Iterator[Hit]:
             key = f"datasets.{index}.type"
             yield Hit(
                 key=key,
-                near=("datasets",),
                 message=f"dataset type {kind} was removed, Axolotl refuses the file; use chat_template",
                 fix=unsafe("Use chat_template", set_key(key, "chat_template")),
             )

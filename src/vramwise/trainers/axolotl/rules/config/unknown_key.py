@@ -120,7 +120,7 @@ def _inside(schema: Schema, key: str, value: Any) -> Iterator[Hit]:
         fix = _moved(top_level, name, held, key) or _fix(name, held, known, value, block=key)
         in_force = severity is Severity.INFO
         place = join_key((key, name))
-        yield Hit(key=place, near=(key,), message=message, severity=severity, fix=fix, pedantic=in_force)
+        yield Hit(key=place, message=message, severity=severity, fix=fix, pedantic=in_force)
 
 
 def _removed_inside(schema: Schema, block: str, name: str, fact: Deprecation) -> Iterator[Hit]:

@@ -53,7 +53,6 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         what = f"{when}, this is {schema.short}" if when else "is none of Axolotl's plugins"
         yield Hit(
             key=f"plugins.{index}",
-            near=("plugins",),
             message=f"{written} {what}: {effect}{hint}",
             severity=severity,
             fix=_fix(index, close),

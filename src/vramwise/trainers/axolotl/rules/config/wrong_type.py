@@ -36,7 +36,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     for key, sentence in schema.type_errors(values):
         found = _value(values, key)
         message, fix = _remedy(run, schema, key, found)
-        yield Hit(key=key, near=(key.split(".")[0],), message=f"{sentence}{message}: Axolotl refuses the file", fix=fix)
+        yield Hit(key=key, message=f"{sentence}{message}: Axolotl refuses the file", fix=fix)
 
 
 def _value(values: dict[str, Any], key: str) -> Any:

@@ -39,7 +39,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     if missing:
         yield Hit(key=_KEY, message=_missing(run, missing), fix=_complete(run, missing))
     elif steps["save_steps"] % steps["eval_steps"] != 0:
-        yield Hit(key="save_steps", near=(_KEY,), message=_uneven(**steps), fix=_even(**steps))
+        yield Hit(key="save_steps", message=_uneven(**steps), fix=_even(**steps))
 
 
 def _missing(run: RunSpec, missing: list[str]) -> str:

@@ -82,5 +82,4 @@ def _host_bytes(run: RunSpec) -> int:
 
 def _hit(run: RunSpec, message: str, severity: Severity | None) -> Hit:
     change = changes.fewer_workers(run)
-    near = ("micro_batch_size", "sequence_len")
-    return Hit(key=_KEYS[2], near=near, message=message, change=change, severity=severity)
+    return Hit(key=_KEYS[2], message=message, change=change, severity=severity)

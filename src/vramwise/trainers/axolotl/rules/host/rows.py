@@ -46,7 +46,6 @@ memory_limits_conflict = _row(
     good="base_model: meta-llama/Llama-3.2-1B\ngpu_memory_limit: 20\n",
     when=lambda run: run.config.get("gpu_memory_limit") is not None and run.config.get("max_memory") is not None,
     key="max_memory",
-    near=("gpu_memory_limit",),
     message=lambda run: (
         f"gpu_memory_limit {run.config.get('gpu_memory_limit')} and max_memory are both set: Axolotl takes one of "
         "them and refuses the file"

@@ -150,7 +150,6 @@ cut_cross_entropy_dtype = _row(
             when=lambda run: run.kernels.loss_kernel == "cut" and run.precision.compute == "fp32",
             severity=Severity.WARNING,
             key="bf16",
-            near=("plugins",),
             message="cut cross entropy is on through its plugin, the run is in fp32: its backward needs bf16 or fp16",
             fix=unsafe("Train in bf16: bf16 auto", insert_key("bf16", "auto", beside="plugins")),
         ),
@@ -194,7 +193,6 @@ dpo_liger_loss_unsupported = _row(
             when=lambda run: len(_dpo_losses(run)) > 1,
             severity=Severity.WARNING,
             key="dpo_loss_type",
-            near=(_DPO_LIGER,),
             message=lambda run: (
                 f"{_DPO_LIGER} uses only {_dpo_losses(run)[0]}, the first of dpo_loss_type; "
                 f"{', '.join(map(str, _dpo_losses(run)[1:]))} is ignored"

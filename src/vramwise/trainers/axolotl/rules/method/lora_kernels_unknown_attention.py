@@ -53,7 +53,6 @@ def _stops(run: RunSpec, kernels: tuple[str, ...], why: str, shown: str = "") ->
     by_itself = "" if written else ", which Axolotl switches on by itself,"
     yield Hit(
         key=written[0] if written else "adapter",
-        near=("base_model",),
         message=f"{' and '.join(on)}{by_itself} {why}: Axolotl stops while it loads the model{shown}",
         fix=safe("Leave the kernels off", *_off(run, written)),
     )

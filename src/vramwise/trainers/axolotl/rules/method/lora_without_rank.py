@@ -37,14 +37,14 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         fix = unsafe("Write a rank: lora_r 16", insert_key("lora_r", 16, beside="adapter"))
         found = "no lora_r" if rank is None else f"lora_r {rank}"
         message = f"{_message(run, found, 'a rank')}; predictions count PEFT's own default, {PEFT_RANK}"
-        yield Hit(key="lora_r", near=("adapter",), message=message, fix=fix)
+        yield Hit(key="lora_r", message=message, fix=fix)
     if alpha is None and not run.config.get("lora_alpha_pattern"):
         fix = unsafe("Write an alpha of twice the rank", insert_key("lora_alpha", 2 * (rank or 16), beside="lora_r"))
-        yield Hit(key="lora_alpha", near=("adapter",), message=_message(run, "no lora_alpha", "an alpha"), fix=fix)
+        yield Hit(key="lora_alpha", message=_message(run, "no lora_alpha", "an alpha"), fix=fix)
     if not any(run.config.get(key) for key in _TARGETS):
         fix = unsafe("Target every linear layer", insert_key("lora_target_linear", True, beside="lora_alpha"))
         found = "neither lora_target_linear nor lora_target_modules"
-        yield Hit(key="lora_target_modules", near=("adapter",), message=_message(run, found, "targets"), fix=fix)
+        yield Hit(key="lora_target_modules", message=_message(run, found, "targets"), fix=fix)
 
 
 def _message(run: RunSpec, found: str, wanted: str) -> str:

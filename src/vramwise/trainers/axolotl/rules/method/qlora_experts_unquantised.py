@@ -52,7 +52,6 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     shown = "transformers 5" if version is None else f"transformers {version.version}"
     yield Hit(
         field="quantization",
-        near=("adapter", "base_model"),
         message=(
             f"{gib(memory.experts_bytes)} of experts are loaded in 16 bit: {shown} holds them as 3-D parameters, which "
             "bitsandbytes does not quantise, and PEFT's preparation then casts them to fp32, twice that, and nothing "

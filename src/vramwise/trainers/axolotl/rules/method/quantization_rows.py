@@ -135,7 +135,6 @@ qlora_quantization_mismatch = _row(
         Case(
             when=lambda run: not any(run.config.get(key) for key in ("load_in_4bit", "load_in_8bit", "gptq")),
             key="load_in_4bit",
-            near=("adapter",),
             message=(
                 "adapter: qlora without load_in_4bit: true: nothing would be quantised, and Axolotl refuses the file"
             ),
@@ -185,7 +184,6 @@ quantize_moe_experts_misused = _row(
         ),
         Case(
             when=lambda run: run.adapter.kind not in ("lora", "qlora"),
-            near=("adapter",),
             message=lambda run: (
                 f"{_EXPERTS} with adapter {run.adapter.kind or 'unset'}: quantised experts need adapter lora or qlora, "
                 "Axolotl refuses the file"

@@ -46,7 +46,6 @@ kto_unused_columns = _row(
         and run.config.get("remove_unused_columns", not run.config.get("skip_prepare_dataset")) is not False
     ),
     key="remove_unused_columns",
-    near=("rl",),
     message="rl: kto without remove_unused_columns: false is refused: KTO's own columns would be dropped",
     fix=safe("Keep the columns", insert_key("remove_unused_columns", False, beside="rl")),
 )
@@ -252,7 +251,6 @@ relora_misused = _row(
                 and not (run.adapter.kind and lists_foreign_plugin(run))
             ),
             key="adapter",
-            near=("relora",),
             message=lambda run: (
                 f"relora with adapter {run.adapter.kind or 'unset'}: it needs lora or qlora, Axolotl refuses the file"
             ),

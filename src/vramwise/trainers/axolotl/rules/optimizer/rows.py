@@ -177,7 +177,6 @@ def _whole_only(why: str) -> tuple[Case, Case]:
         Case(
             when=lambda run: run.sharding.kind == "fsdp1",
             key="fsdp_version",
-            near=("fsdp_config", "fsdp"),
             message=lambda run: (
                 f"optimizer {run.optimizer.name} with FSDP1 (fsdp_version "
                 f"{run.config.get('fsdp_version', 'unset means 1')}): {why}, so Axolotl stops"
@@ -246,7 +245,6 @@ layerwise_optimizer_unsupported = _row(
         run.optimizer.name.endswith("_layerwise")
         and run.optimizer.name in schema_of(run).optimizer_group("needs_target_modules")
     ),
-    near=("optimizer",),
     fix=_all_layers,
     cases=(
         Case(
@@ -303,7 +301,6 @@ polora_misused = _row(
         Case(
             when=lambda run: run.adapter.kind not in ("lora", "qlora"),
             key="adapter",
-            near=("optimizer",),
             message=lambda run: (
                 f"optimizer polora trains LoRA factors only, adapter is {run.adapter.kind or 'not set'}: Axolotl stops"
             ),
@@ -376,7 +373,6 @@ qgalore_misused = _row(
                 and run.config.get(_ORIG_PARAMS) is not True
             ),
             key=_ORIG_PARAMS,
-            near=("fsdp_config",),
             message=f"optimizer {_QGALORE} under FSDP2 needs use_orig_params: true: Axolotl stops",
             fix=_keep_originals,
         ),
@@ -384,7 +380,6 @@ qgalore_misused = _row(
             when=lambda run: run.precision.compute == "fp32",
             severity=Severity.WARNING,
             key="bf16",
-            near=("optimizer",),
             message=(
                 f"optimizer {_QGALORE} in fp32: the weights take 4 bytes a parameter, more than the optimizer saves"
             ),

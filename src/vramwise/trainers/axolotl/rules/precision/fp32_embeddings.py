@@ -47,8 +47,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     if not run.base_model:
         return  # no training config
     yield Hit(
-        key="attn_implementation",
-        near=("sdp_attention", "eager_attention", "base_model"),
+        field="attn_implementation",
         message=(
             f"full fine-tune {_under(run)}: Axolotl keeps embeddings, lm_head and norms in fp32, "
             "with their gradients and optimizer states: 16 bytes a parameter with Adam instead of 8"

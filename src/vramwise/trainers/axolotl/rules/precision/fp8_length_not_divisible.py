@@ -38,7 +38,6 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     widths = f"multiples of {run.shapes.pad_multiple}" if run.shapes.pad_multiple > 1 else "any length"
     yield Hit(
         key="pad_to_sequence_len" if run.shapes.pad_multiple == 1 else "pad_to_multiple_of",
-        near=("sequence_len", "fp8"),
         message=(
             f"fp8 needs token counts that divide by {divisor}, but a micro-batch is {rows} row(s) of {widths}: the "
             "first batch that does not divide stops the run"

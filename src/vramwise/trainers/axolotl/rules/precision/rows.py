@@ -140,7 +140,6 @@ fp8_all_gather_without_fsdp2 = _row(
         Case(
             when=lambda run: run.config.get("fp8_config.recipe", "tensorwise") != "tensorwise",
             key="fp8_config.recipe",
-            near=(_GATHER,),
             message=lambda run: (
                 f"{_GATHER} works with tensorwise scaling only, but fp8_config.recipe is "
                 f"{run.config.get('fp8_config.recipe')}: Axolotl refuses the file"
@@ -184,7 +183,6 @@ bf16_auto_emulated = _row(
         and not run.config.get("fp8")
     ),
     key="bf16",
-    near=("base_model",),
     message=lambda run: (
         f"bf16: auto on {run.target.gpu and run.target.gpu.name} is meant to become fp16, but torch's test counts "
         "emulated bf16 as support: Axolotl may take that and crawl"

@@ -39,7 +39,6 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     if tokens * samples > _TOKEN_SAMPLES:
         yield Hit(
             key="sequence_len",
-            near=("ebft",),
             message=(
                 f"strided EBFT: (length {run.shapes.sequence_len} + {blocks} blocks × {generated}) × {samples} "
                 "samples = "

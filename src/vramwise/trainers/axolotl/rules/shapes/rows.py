@@ -29,7 +29,6 @@ cudagraphs_with_packing = _row(
     good="sample_packing: false\ntorch_compile: true\ntorch_compile_options:\n  triton.cudagraphs: true\n",
     when=lambda run: run.shapes.sample_packing and run.kernels.torch_compile and run.config.get(_GRAPHS),
     key=_GRAPHS,
-    near=("torch_compile_options",),
     message="triton.cudagraphs with sample_packing: packed rows change shape, graphs are recorded anew",
     fix=safe("Turn CUDA graphs off", set_key(_GRAPHS, False)),
 )

@@ -38,8 +38,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         return  # they bring a way of their own
     if base_name(run.kernels.attn_implementation) != "flash_attention_2":
         yield Hit(
-            key="attn_implementation",
-            near=("context_parallel_size", "sequence_parallel_degree"),
+            field="attn_implementation",
             message=(
                 f"context_parallel_size {size} runs ring attention on flash_attention_2 only, attention is "
                 f"{run.kernels.attn_implementation}: Axolotl stops"
@@ -53,7 +52,7 @@ def _by_plugin(run: RunSpec, schema: Schema) -> Iterator[Hit]:
     size, own_kernels = run.sharding.context_parallel_size, bool(run.config.get("use_glm_dsa_kernels"))
     if run.kernels.attn_implementation == "eager" and not own_kernels:
         yield Hit(
-            key=run.origins["attn_implementation"].key or "attn_implementation",
+            field="attn_implementation",
             message=f"context_parallel_size {size} does not work with eager attention: Axolotl stops",
             change=changes.fused_attention(run),
         )

@@ -73,7 +73,6 @@ def _state_dict(run: RunSpec, size: int) -> Iterator[Hit]:
         edit = insert_key(written_key(run, key), _WANTED, beside=written_key(run, first))
         yield Hit(
             key=key,
-            near=("fsdp_config", _KEY),
             message=f"{_KEY} {size} needs {key} {_WANTED}, it {found}: checkpoints would lose experts, Axolotl stops",
             fix=unsafe("Gather whole checkpoints", edit),
         )

@@ -127,7 +127,6 @@ fsdp2_torch_too_old = _row(
     good_options="--gpus 2 --torch 2.7",
     when=lambda run: run.sharding.kind == "fsdp2" and run.config.get("fsdp_config") and run.target.torch < (2, 7),
     key="fsdp_version",
-    near=("fsdp_config",),
     message=lambda run: (
         f"FSDP2 needs torch 2.7, the target has {'.'.join(str(part) for part in run.target.torch)}: "
         f"{'sharding fails when the model is wrapped' if schema_of(run).since('0.21.0') else 'Axolotl stops'}"
@@ -350,7 +349,6 @@ fsdp1_deprecated = _row(
             when=lambda run: (
                 not schema_of(run).since("0.20.0") and run.sharding.kind == "fsdp1" and run.config.get("fsdp_config")
             ),
-            near=("fsdp_config",),
             message=lambda run: f"{_first_version(run)}: FSDP1 is deprecated and about to be removed",
             change=changes.second_fsdp,
         ),

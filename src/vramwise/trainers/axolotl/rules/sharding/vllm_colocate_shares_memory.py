@@ -42,7 +42,6 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     default = ", the default" if run.config.get(_KEY) is None else ""
     yield Hit(
         key=_KEY,
-        near=("trl.vllm_mode",),
         severity=Severity.INFO if sleeps else Severity.WARNING,
         message=(
             f"vllm_mode colocate: vLLM takes {share:g} of the card{_size(run, share)}{default}, training has to "

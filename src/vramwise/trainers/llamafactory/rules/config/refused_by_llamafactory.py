@@ -39,4 +39,4 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         )
         yield Hit(place=found.last, message=message)
     for key, sentence in refusals(run):
-        yield Hit(key=key, near=("stage", "model_name_or_path"), message=f"{sentence}: LLaMA-Factory refuses the file")
+        yield Hit(key=key, message=f"{sentence}: LLaMA-Factory refuses the file")

@@ -28,7 +28,6 @@ nothing_trained = _row(
         not any(run.config.get(key) for key in ("do_train", "do_eval", "do_predict", "predict_with_generate"))
     ),
     key="do_train",
-    near=("stage", "finetuning_type", "model_name_or_path"),
     message=lambda run: (
         f"do_train is {'off' if 'do_train' in run.config else 'not written'}: the model is loaded and nothing is "
         "trained"

@@ -47,11 +47,10 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
             fix = unsafe("Write optim: adamw_torch", edit("optim", "adamw_torch", **beside))
             message = f"use_{name} takes optim {' or '.join(taken)}, and {has('optim')} is "
             message += "in force" if "optim" in run.config else "what it is unless it is written"
-            yield Hit(key="optim", near=(f"use_{name}",), message=f"{message}: LLaMA-Factory stops", fix=fix)
+            yield Hit(key="optim", message=f"{message}: LLaMA-Factory stops", fix=fix)
         if has(f"{name}_layerwise") and run.batch.gradient_accumulation_steps != 1:
             message = f"{name}_layerwise updates weights during backward and takes no gradient accumulation"
             yield Hit(
                 key=f"{name}_layerwise",
-                near=("gradient_accumulation_steps",),
                 message=f"{message}: gradient_accumulation_steps {run.batch.gradient_accumulation_steps} stops the run",
             )

@@ -44,7 +44,6 @@ fp32_masters = _row(
         and run.precision.compute in ("bf16", "fp16", "fp8")
     ),
     field="precision",
-    near=("finetuning_type",),
     message=lambda run: (
         f"{run.keys['precision']} in a fine-tune of "
         f"{'some blocks' if run.config.get('finetuning_type') == 'freeze' else 'everything'}: weights, gradients and "

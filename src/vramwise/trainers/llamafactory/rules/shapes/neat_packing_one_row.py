@@ -35,8 +35,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     why = "neat_packing under flash attention takes one row a batch, and LLaMA-Factory stops at a larger one"
     if run.batch.micro_batch_size > 1:
         message = f"{run.keys['micro_batch_size']} {run.batch.micro_batch_size}: {why}"
-        yield Hit(field="micro_batch_size", near=("packing_rows",), message=message, change=changes.one_row(run))
+        yield Hit(field="micro_batch_size", message=message, change=changes.one_row(run))
     elif (run.evaluation.eval_batch_size or 1) > 1:
         message = f"{run.keys['eval_batch_size']} {run.evaluation.eval_batch_size}: {why}, here the first evaluation"
         change = changes.equal_eval_batch(run)
-        yield Hit(field="eval_batch_size", near=("evaluates",), message=message, change=change)
+        yield Hit(field="eval_batch_size", message=message, change=change)

@@ -46,7 +46,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         "cached "
         "blocks do not fit and reserved memory creeps up; packing fills rows to one width"
     )
-    yield Hit(field="sequence_len", near=("micro_batch_size",), message=message, change=_fill_rows(run))
+    yield Hit(field="sequence_len", message=message, change=_fill_rows(run))
 
 
 def _fill_rows(run: RunSpec) -> Change | None:

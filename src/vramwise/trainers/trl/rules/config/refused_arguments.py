@@ -27,4 +27,4 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     `mixed_precision` that it does not know stops the run as well. Nothing is loaded by then.
     """
     for key, why in refusals(run):
-        yield Hit(key=key, near=("base_model",), message=f"{why}: TRL refuses the file")
+        yield Hit(key=key, message=f"{why}: TRL refuses the file")

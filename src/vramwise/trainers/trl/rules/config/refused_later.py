@@ -105,4 +105,4 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """
     for refusal in _REFUSALS:
         if refusal.holds(run):
-            yield Hit(key=refusal.key, near=("base_model",), message=f"{refusal.why}: TRL stops")
+            yield Hit(key=refusal.key, message=f"{refusal.why}: TRL stops")

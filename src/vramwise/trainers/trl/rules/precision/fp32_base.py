@@ -39,7 +39,6 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         return
     yield Hit(
         field="weights_dtype",
-        near=("base_model", "adapter"),
         message=_message(run),
         change=change,
         severity=None if run.adapter.kind else Severity.INFO,

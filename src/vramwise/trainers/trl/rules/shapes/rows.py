@@ -24,7 +24,6 @@ max_length_default = _row(
         "max_length" not in run.config and run.objective.generation_rows is None and run.objective.rl != "distillation"
     ),
     field="sequence_len",
-    near=("sample_packing", "micro_batch_size", "base_model"),
     message=lambda run: (
         f"max_length is not set, so it is {run.shapes.sequence_len}: longer samples lose their end without a word"
     ),

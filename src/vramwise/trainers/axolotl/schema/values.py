@@ -67,7 +67,10 @@ def _number(kinds: set[str], value: str | float) -> str | float:
         return value
     if "int" in kinds and accepts("int", value):
         return int(value.partition(".")[0]) if isinstance(value, str) else int(value)
-    return float(value) if value != "" else value
+    try:
+        return float(value)
+    except ValueError:  # a word that another alternative takes, whatever its case
+        return value
 
 
 def _truth(value: str | float) -> Any:

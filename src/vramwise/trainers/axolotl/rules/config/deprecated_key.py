@@ -115,7 +115,7 @@ def _gc_steps(run: RunSpec) -> Iterator[Hit]:
     if newer:
         yield Hit(
             key="gc_steps",
-            message=f"gc_steps {steps} is deprecated in favour of {' and '.join(_GC)}; {' and '.join(newer)} overrides it",
+            message=f"gc_steps {steps} is deprecated: use {' and '.join(_GC)}; {' and '.join(newer)} overrides it",
             severity=Severity.WARNING,
             fix=safe("Delete gc_steps", delete_key("gc_steps")) if "gc_collect_steps" in newer else None,
         )
@@ -224,6 +224,6 @@ def _others(run: RunSpec) -> Iterator[Hit]:
     if run.config.get("pretraining_dataset") and not run.config.get("streaming"):
         yield Hit(
             key="pretraining_dataset",
-            message="pretraining_dataset without streaming: true is deprecated: a later Axolotl will stream only if it is set",
+            message="a later Axolotl will stream pretraining_dataset only with streaming: true",
             fix=safe("Set streaming: true", insert_key("streaming", True, beside="pretraining_dataset")),
         )

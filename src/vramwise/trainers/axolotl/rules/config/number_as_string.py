@@ -69,7 +69,7 @@ def _handed_on(key: str, block: dict[Any, Any]) -> Iterator[Hit]:
             path = join_key((key, name))
             yield Hit(
                 key=path,
-                message=f"{name} {value!r} is text in YAML 1.1, not a number, and {key} is passed on without conversion",
+                message=f"{name} {value!r} is text in YAML 1.1, not a number, and {key} is passed on unconverted",
                 severity=Severity.WARNING,
                 fix=safe(f"Write it as a number: {inline(number)}", set_key(path, number)),
             )

@@ -30,7 +30,7 @@ save_schedule_conflict = _row(
             key="save_strategy",
             message=lambda run: (
                 f"save_strategy {run.config.get('save_strategy')} contradicts save_steps "
-                f"{run.config.get('save_steps')}, which Axolotl accepts only with save_strategy steps"
+                f"{run.config.get('save_steps')}, which needs save_strategy steps"
             ),
             fix=unsafe("Save by steps", set_key("save_strategy", "steps")),
         ),

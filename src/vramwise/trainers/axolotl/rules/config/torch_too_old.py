@@ -20,7 +20,7 @@ from vramwise.types import RunSpec, Severity
     good="base_model: meta-llama/Llama-3.2-1B\n",
     options="--torch 2.9",
     good_options="--torch 2.14",
-    beyond_trainer="Axolotl at most warns about an old torch; the supported range is in the requirements of each release.",
+    beyond_trainer="Axolotl at most warns about an old torch; the supported range is in its requirements.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """The target's torch is outside the range that this version of Axolotl requires.

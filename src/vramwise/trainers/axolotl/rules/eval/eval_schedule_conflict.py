@@ -48,7 +48,7 @@ def _two_schedules(run: RunSpec) -> Iterator[Hit]:
     if steps and strategy and strategy != "steps":
         yield Hit(
             key=key,
-            message=f"eval_strategy {strategy} contradicts eval_steps {steps}, which Axolotl accepts only with eval_strategy steps",
+            message=f"eval_strategy {strategy} contradicts eval_steps {steps}, which needs eval_strategy steps",
             fix=unsafe("Evaluate by steps", set_key(key, "steps")),
         )
     if steps and count:
@@ -94,7 +94,7 @@ def _bench(run: RunSpec) -> Iterator[Hit]:
     if not (config.get("eval_steps") or config.get("evals_per_epoch")):
         yield Hit(
             key="do_bench_eval",
-            message="Axolotl refuses do_bench_eval without eval_steps or evals_per_epoch: benchmarks run with the evals",
+            message="Axolotl refuses do_bench_eval without eval_steps or evals_per_epoch",
             fix=unsafe("Evaluate twice per epoch", insert_key("evals_per_epoch", 2, beside="do_bench_eval")),
         )
     if not (config.get("test_datasets") or config.get("val_set_size")):

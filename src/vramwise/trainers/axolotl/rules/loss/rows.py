@@ -46,7 +46,7 @@ grpo_liger_sequence_parallel = _row(
 def _tile_original(run: RunSpec) -> Fix:
     edit = insert_key(_ORIGINAL_MLP, True, beside="tiled_mlp")
     unset = _ORIGINAL_MLP not in run.config
-    return safe(f"Set {_ORIGINAL_MLP}: true, the default", edit) if unset else unsafe("Tile Liger's MLP", edit)
+    return safe(f"Set {_ORIGINAL_MLP}: true, the default", edit) if unset else unsafe("Tile the existing MLP", edit)
 
 
 liger_tiled_mlp_conflict = _row(
@@ -151,7 +151,7 @@ cut_cross_entropy_dtype = _row(
             severity=Severity.WARNING,
             key="bf16",
             near=("plugins",),
-            message="cut cross entropy is on through its plugin, but its backward needs bf16 or fp16 and the run is fp32",
+            message="cut cross entropy is on through its plugin, but its backward needs bf16 or fp16, not fp32",
             fix=unsafe("Train in bf16: bf16: auto", insert_key("bf16", "auto", beside="plugins")),
         ),
     ),

@@ -119,7 +119,7 @@ new_tokens_untrained = _row(
     """,
     bad="adapter: lora\nlora_target_linear: true\ntokens:\n  - <|tool|>\n",
     good="adapter: lora\nlora_target_linear: true\npeft_trainable_token_indices: [128256]\ntokens:\n  - <|tool|>\n",
-    beyond_trainer="Axolotl checks only changed special tokens; added tokens pass and stay frozen (verified with PEFT).",
+    beyond_trainer="Axolotl checks only changed special tokens; added tokens stay frozen (verified with PEFT).",
     when=lambda run: (
         run.adapter.kind
         and run.adapter.added_tokens

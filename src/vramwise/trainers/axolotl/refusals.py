@@ -82,7 +82,7 @@ def _single_cases(run: RunSpec) -> Iterator[Refusal]:
         (
             config.get("scaling_softmax") and run.kernels.attn_implementation != "flex_attention",
             "scaling_softmax",
-            f"Axolotl refuses scaling_softmax with {run.kernels.attn_implementation} attention: it needs flex_attention",
+            f"Axolotl refuses scaling_softmax with {run.kernels.attn_implementation}: it needs flex_attention",
         ),
         (
             config.get("chat_template") == "jinja" and not config.get("chat_template_jinja"),

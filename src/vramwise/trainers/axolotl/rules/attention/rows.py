@@ -1,4 +1,4 @@
-"""Axolotl's own rules of one condition and one sentence: attention."""
+"""Axolotl rules with one condition and one message: attention."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     known = schema.attn_implementations()
     if not isinstance(name, str) or "/" in name or name in known:
         return
-    if when := elsewhere(value_history(_KEY, name), schema.version, "a backend"):
+    if when := elsewhere(value_history(_KEY, name), schema.version):
         yield Hit(key=_KEY, message=f"{_KEY}: {name} {when}: Axolotl {schema.short} refuses it")
         return
     short = schema.attention_facts()["refused_short_names"].get(name)

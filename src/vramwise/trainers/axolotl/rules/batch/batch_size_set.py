@@ -79,7 +79,7 @@ def _undivided(run: RunSpec, batch: int) -> str:
     taken = f"micro {run.batch.micro_batch_size} × {_ranks(run)} = {step}"
     planned = str(batch) if ranks == 1 else f"{batch} × {ranks} = {batch * ranks}"
     share = _fraction(run.batch.micro_batch_size, batch)
-    but = f", but the number of steps is planned for {planned}" if share != 1 else ""
+    but = f", but the steps are planned for {planned}" if share != 1 else ""
     length = f", so the run ends after {share} of the data" if share < 1 and _length_is_planned(run) else ""
     return (
         f"batch_size {batch} leaves accumulation at 1: a step processes {taken} samples{but}{length}; "

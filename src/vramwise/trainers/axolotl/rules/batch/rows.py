@@ -1,4 +1,4 @@
-"""Axolotl's own rules of one condition and one sentence: batch."""
+"""Axolotl rules with one condition and one message: batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Axolotl's own rules of one condition and one sentence: checkpointing."""
+"""Axolotl rules with one condition and one message: checkpointing."""
 
 from __future__ import annotations
 

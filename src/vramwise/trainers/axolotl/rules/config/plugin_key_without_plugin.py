@@ -56,4 +56,4 @@ def _names(first: str, others: list[str]) -> str:
 
 def _fix(run: RunSpec, plugin: str, key: str) -> Fix | None:
     edit = list_plugin(run, plugin, beside=key)
-    return None if edit is None else unsafe(f"List {plugin}", edit)
+    return None if edit is None else unsafe(f"Add {plugin} to plugins", edit)

@@ -1,4 +1,4 @@
-"""Axolotl's own rules of one condition and one sentence: config."""
+"""Axolotl rules with one condition and one message: config."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def _message(schema: Schema, name: str, known: frozenset[str], *, block: str = "
     place = f" of {block}" if block else ""
     effect = "refuses it" if refused else "drops it without warning"
     found = history(f"{block}.{schema.nested_name(block, name)}" if block else name)
-    if found and (when := elsewhere(found, schema.version, f"a key{place}")):
+    if found and (when := elsewhere(found, schema.version)):
         instead = f"; use {found.successor}" if found.successor in known else ""
         return f"{name} {when}: Axolotl {schema.short} {effect}{instead}"
     top_level = schema.keys()

@@ -47,7 +47,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
             effect, severity = "Axolotl cannot import it and stops", Severity.ERROR
         else:
             effect, severity = "Axolotl logs and drops it, and drops its keys", Severity.WARNING
-        when = elsewhere(value_history("plugins", written), schema.version, "a plugin")
+        when = elsewhere(value_history("plugins", written), schema.version)
         close = () if when else _close(schema, written)
         hint = f"; did you mean {close[0]}?" if close else ""
         what = f"{when}, but this is {schema.short}" if when else "is not an Axolotl plugin"
@@ -74,4 +74,4 @@ def _close(schema: Schema, written: str) -> tuple[str, ...]:
 
 
 def _fix(index: int, close: tuple[str, ...]) -> Fix | None:
-    return unsafe(f"List {close[0]}", set_key(f"plugins.{index}", close[0])) if len(close) == 1 else None
+    return unsafe(f"Use {close[0]}", set_key(f"plugins.{index}", close[0])) if len(close) == 1 else None

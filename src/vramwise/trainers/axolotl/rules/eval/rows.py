@@ -1,4 +1,4 @@
-"""Axolotl's own rules of one condition and one sentence: eval."""
+"""Axolotl rules with one condition and one message: eval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Axolotl's own rules of one condition and one sentence: host."""
+"""Axolotl rules with one condition and one message: host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Axolotl's own rules of one condition and one sentence: loss."""
+"""Axolotl rules with one condition and one message: loss."""
 
 from __future__ import annotations
 

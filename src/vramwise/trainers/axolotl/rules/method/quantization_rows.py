@@ -1,4 +1,4 @@
-"""Axolotl's own rules of one condition and one sentence: quantization."""
+"""Axolotl rules with one condition and one message: quantization."""
 
 from __future__ import annotations
 

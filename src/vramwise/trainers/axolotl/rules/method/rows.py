@@ -1,4 +1,4 @@
-"""Axolotl's own rules of one condition and one sentence: method."""
+"""Axolotl rules with one condition and one message: method."""
 
 from __future__ import annotations
 

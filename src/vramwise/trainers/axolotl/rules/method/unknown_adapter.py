@@ -42,7 +42,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 def _remedy(schema: Schema, adapter: str, plugin: str | None) -> tuple[str, Fix | None]:
     if plugin is not None:
         return f"it comes with {plugin}, which is not listed under plugins", None
-    if when := elsewhere(value_history("adapter", adapter), schema.version, "an adapter"):
+    if when := elsewhere(value_history("adapter", adapter), schema.version):
         return f"it {when}, but this is {schema.short}", None
     folded = adapter.lower()
     if folded in ("dora", "rslora"):

@@ -64,7 +64,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
             yield Hit(
                 key=key,
                 severity=Severity.INFO,
-                message=f"{key} {value} is an AdamW setting that optimizer {name} reads too: check that the value suits it",
+                message=f"{key} {value} is an AdamW setting that optimizer {name} reads too: check the value",
             )
 
 

@@ -1,4 +1,4 @@
-"""Axolotl's own rules of one condition and one sentence: optimizer."""
+"""Axolotl rules with one condition and one message: optimizer."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ optimizer_unhandled = _row(
     when=lambda run: run.optimizer.name in schema_of(run).optimizer_group("raises_later"),
     key="optimizer",
     message=lambda run: (
-        f"optimizer {run.optimizer.name} passes the schema, but Axolotl does not support it: the run stops after loading"
+        f"optimizer {run.optimizer.name} passes the schema but is not supported: Axolotl stops after loading the model"
     ),
     change=changes.handled_optimizer,
 )
@@ -304,7 +304,8 @@ polora_misused = _row(
             key="adapter",
             near=("optimizer",),
             message=lambda run: (
-                f"Axolotl refuses optimizer polora with adapter {run.adapter.kind or 'unset'}: it trains only LoRA factors"
+                f"Axolotl refuses optimizer polora with adapter {run.adapter.kind or 'unset'}: it trains only LoRA "
+                "factors"
             ),
         ),
         *_whole_only("polora needs whole factors (one GPU, DDP or FSDP2)"),

@@ -54,7 +54,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
 
 def _unknown(schema: Schema, name: str) -> Hit:
-    if when := elsewhere(value_history("optimizer", name), schema.version, "an optimizer"):
+    if when := elsewhere(value_history("optimizer", name), schema.version):
         message = f"optimizer {name!r} {when}: Axolotl {schema.short} stops after loading the model"
         return Hit(key="optimizer", message=message)
     working = schema.optimizers() - schema.optimizer_group("raises_later")

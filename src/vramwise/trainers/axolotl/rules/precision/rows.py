@@ -1,4 +1,4 @@
-"""Axolotl's own rules of one condition and one sentence: precision."""
+"""Axolotl rules with one condition and one message: precision."""
 
 from __future__ import annotations
 

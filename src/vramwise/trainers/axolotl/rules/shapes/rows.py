@@ -1,4 +1,4 @@
-"""Axolotl's own rules of one condition and one sentence: shapes."""
+"""Axolotl rules with one condition and one message: shapes."""
 
 from __future__ import annotations
 

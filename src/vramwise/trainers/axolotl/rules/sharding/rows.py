@@ -1,4 +1,4 @@
-"""Axolotl's own rules of one condition and one sentence: sharding."""
+"""Axolotl rules with one condition and one message: sharding."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
                 key=flag,
                 message=f"{flag} is deprecated: use attn_implementation: {name}, which means the same",
                 fix=safe(
-                    f"Write attn_implementation: {name}",
+                    f"Set attn_implementation: {name}",
                     insert_key("attn_implementation", name, beside=flag),
                     delete_key(flag),
                 ),

@@ -47,7 +47,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         return
     short = schema.attention_facts()["refused_short_names"].get(name)
     if short:
-        fix = safe(f"Write the full name: {short}", set_key(_KEY, short))
+        fix = safe(f"Use the full name: {short}", set_key(_KEY, short))
         yield Hit(key=_KEY, message=f"{_KEY}: {name} is a short form, which Axolotl refuses: use {short}", fix=fix)
         return
     close = (_CALLED_TODAY[name],) if name in _CALLED_TODAY else suggest(name, known)

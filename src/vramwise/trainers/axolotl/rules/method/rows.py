@@ -72,6 +72,10 @@ lora_dropout_on_parameters = _row(
 )
 
 
+def _added_tokens(run: RunSpec) -> str:
+    return "1 added token" if run.adapter.added_tokens == 1 else f"{run.adapter.added_tokens} added tokens"
+
+
 def _saved_embeddings(run: RunSpec) -> list[str]:
     return [name for name in run.adapter.lora_modules_to_save if name in ("embed_tokens", "lm_head")]
 
@@ -100,7 +104,7 @@ new_tokens_train_embeddings = _row(
     ),
     key="lora_modules_to_save",
     message=lambda run: (
-        f"{run.adapter.added_tokens} new token(s) train full copies of {' and '.join(_saved_embeddings(run))}, with "
+        f"full copies of {' and '.join(_saved_embeddings(run))} are trained for {_added_tokens(run)}, with "
         "gradients and optimizer states; peft_trainable_token_indices trains only the new rows"
     ),
 )
@@ -127,10 +131,7 @@ new_tokens_untrained = _row(
         and not run.adapter.lora_modules_to_save
     ),
     key=lambda run: "tokens" if run.config.get("tokens") else "special_tokens.additional_special_tokens",
-    message=lambda run: (
-        f"{run.adapter.added_tokens} token(s) are added, but LoRA freezes the embeddings: their new rows are never "
-        "trained"
-    ),
+    message=lambda run: f"LoRA freezes the embeddings, so new rows for {_added_tokens(run)} are never trained",
 )
 
 

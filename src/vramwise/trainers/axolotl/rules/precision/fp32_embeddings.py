@@ -62,7 +62,7 @@ def _attends(run: RunSpec) -> bool:
 
 
 def _under(run: RunSpec) -> str:
-    return f"with {run.kernels.attn_implementation}" if _attends(run) else "of a model without attention"
+    return f"with {run.kernels.attn_implementation} attention" if _attends(run) else "of a model without attention"
 
 
 def _fix(run: RunSpec) -> Fix | None:

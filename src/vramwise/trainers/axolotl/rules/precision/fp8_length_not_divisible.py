@@ -40,8 +40,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         key="pad_to_sequence_len" if run.shapes.pad_multiple == 1 else "pad_to_multiple_of",
         near=("sequence_len", "fp8"),
         message=(
-            f"fp8 needs token counts divisible by {divisor}, but a micro-batch is {rows} row(s) of {widths}: the first "
-            "batch that is not divisible stops the run"
+            f"fp8 needs token counts divisible by {divisor}, but a micro-batch is {rows} "
+            f"{'row' if rows == 1 else 'rows'} of {widths}: the first batch that is not divisible stops the run"
         ),
         fix=_fix(run),
     )

@@ -15,7 +15,7 @@ gemma4_hybrid_other_attention = _row(
     text="""`gemma4_hybrid_attn_impl` with a backend other than FlashAttention 2.
 
     The hybrid runs Gemma 4's sliding-window layers with FlashAttention 2 and its global layers with sdpa. Axolotl
-    refuses any other `attn_implementation`. If the key is unset, it is FlashAttention 2.
+    refuses any other `attn_implementation`. If the key is unset, Axolotl uses FlashAttention 2.
     """,
     bad="base_model: google/gemma-4-31B\ngemma4_hybrid_attn_impl: true\nattn_implementation: sdpa\n",
     good="base_model: google/gemma-4-31B\ngemma4_hybrid_attn_impl: true\nattn_implementation: flash_attention_2\n",

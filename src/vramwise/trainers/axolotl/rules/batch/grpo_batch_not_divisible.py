@@ -42,7 +42,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     batch, words = _generation_batch(run)
     least = size * run.batch.gpus if run.batch.gpus > 1 else size
     if batch % size:
-        message = f"{words} is not a multiple of num_generations {size} (remainder {batch % size}): Axolotl refuses it"
+        message = f"{words} is not a multiple of num_generations {size} (remainder {batch % size}): incomplete groups"
     elif batch < least:
         message = (
             f"{words} < num_generations {size} × gpus {run.batch.gpus} = {least}: Axolotl requires one whole group "

@@ -147,8 +147,8 @@ reentrant_partly_frozen = _row(
     text="""Reentrant checkpointing of a partly frozen model.
 
     Reentrant checkpointing computes gradients only if an input of the layer needs them. In a partly frozen model, some
-    trained parameters would get no gradient. Axolotl therefore refuses `unfrozen_parameters` with `use_reentrant:
-    true`. Non-reentrant checkpointing has no such limit and gives the same result.
+    trained parameters would get no gradient. Axolotl therefore refuses `unfrozen_parameters` with
+    `use_reentrant: true`. Non-reentrant checkpointing has no such limit and gives the same result.
     """,
     bad=(
         "base_model: meta-llama/Llama-3.2-1B\ngradient_checkpointing: true\n"

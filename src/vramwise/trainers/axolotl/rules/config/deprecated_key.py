@@ -149,7 +149,7 @@ def _checkpointing(run: RunSpec) -> Iterator[Hit]:
 def _fsdp(run: RunSpec) -> Iterator[Hit]:
     written = run.config.document.values.get("fsdp_config")
     block: dict[str, Any] = written if isinstance(written, dict) else {}
-    known = schema_of(run).nested_keys("fsdp_config")  # what nobody knows belongs to unknown-key
+    known = schema_of(run).nested_keys("fsdp_config")  # unknown names are reported by unknown-key
     prefixed = {name: name.removeprefix("fsdp_") for name in block if name in known and name != "fsdp_version"}
     old = {name: short for name, short in prefixed.items() if name != short and short not in block}
     if old:

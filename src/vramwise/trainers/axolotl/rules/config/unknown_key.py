@@ -32,7 +32,7 @@ _ELSEWHERE = {
 _IN_FORCE = {"sharding_strategy": "FULL_SHARD", "limit_all_gathers": True, "forward_prefetch": False}
 # From here on a misspelt word is taken for the one it resembles.
 _VERY_CLOSE = 0.88
-# Keys that hold YAML anchors for use elsewhere in the file; dropping them is what their author wants.
+# Keys that hold YAML anchors for use elsewhere in the file; dropping them is intended.
 _HOLDERS = ("x-", "_", ".")
 
 

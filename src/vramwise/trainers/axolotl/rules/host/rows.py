@@ -55,7 +55,7 @@ memory_limits_conflict = _row(
 
 prefetch_without_workers = _row(
     id="prefetch-without-workers",
-    text="""A prefetch factor without data-loader workers.
+    text="""A prefetch factor is set without data-loader workers.
 
     Worker processes prefetch the batches. Setting `dataloader_prefetch_factor` turns off all of Axolotl's data-loader
     defaults, including the workers, so `dataloader_num_workers` is 0 unless you set it too. transformers refuses a

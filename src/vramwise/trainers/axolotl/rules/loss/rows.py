@@ -53,9 +53,9 @@ liger_tiled_mlp_conflict = _row(
     id="liger-tiled-mlp-conflict",
     text="""Liger's MLP kernel and the tiled MLP are both on.
 
-    Both replace the model's MLP. They work together only if tiling wraps the existing MLP (`tiled_mlp_use_original_mlp:
-    true`). That is the default, but Axolotl checks before it fills in defaults, so it stops unless the key is in the
-    file.
+    Both replace the model's MLP. They work together only if tiling wraps the existing MLP
+    (`tiled_mlp_use_original_mlp: true`). That is the default, but Axolotl checks before it fills in defaults, so it
+    stops unless the key is in the file.
     """,
     bad=(
         "base_model: meta-llama/Llama-3.2-1B\nplugins:\n  - axolotl.integrations.liger.LigerPlugin\n"
@@ -122,9 +122,9 @@ cut_cross_entropy_dtype = _row(
     text="""Cut cross entropy without `bf16` or `fp16` in the file.
 
     Its backward pass runs only in half precision. Axolotl checks this before it fills in defaults: with
-    `cut_cross_entropy: true` the file must set `bf16` or `fp16`, although unset means `bf16: auto`. Setting `bf16:
-    auto` gives the same run and passes. If `cut_cross_entropy` is unset, the plugin turns itself on and Axolotl does
-    not check, not even a run in fp32.
+    `cut_cross_entropy: true` the file must set `bf16` or `fp16`, although unset means `bf16: auto`. Setting
+    `bf16: auto` gives the same run and passes. If `cut_cross_entropy` is unset, the plugin turns itself on and Axolotl
+    does not check, not even a run in fp32.
     """,
     bad="base_model: meta-llama/Llama-3.2-1B\nplugins:\n"
     "  - axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin\ncut_cross_entropy: true\n",
@@ -171,9 +171,9 @@ dpo_liger_loss_unsupported = _row(
     also=(Severity.WARNING,),
     text="""Liger's DPO loss with a loss type that it does not support.
 
-    `dpo_use_liger_kernel` computes head and loss in chunks, so the full logits of both answers are never in memory at
-    once. It does not support the IPO loss, which Axolotl refuses. It supports one loss type at a time: only the first
-    entry of `dpo_loss_type` is used, and the others are dropped with a warning.
+    `dpo_use_liger_kernel` computes head and loss in chunks, so the complete logits of both answers are never in memory.
+    It does not support the IPO loss, which Axolotl refuses. It supports one loss type at a time: only the first entry
+    of `dpo_loss_type` is used, and the others are dropped with a warning.
 
     Choose another loss type, or turn the kernel off and allow memory for the logits. Since Axolotl 0.21 (TRL 1.14) the
     kernel returns log-probabilities, which support every loss type, and the rule reports nothing.

@@ -111,8 +111,8 @@ qlora_quantization_mismatch = _row(
     QLoRA in Axolotl means a base in 4-bit nf4 by bitsandbytes. Axolotl refuses `qlora` with `load_in_8bit`, with
     `gptq`, or without `load_in_4bit: true`.
 
-    For a 4-bit base set `load_in_4bit: true` (about 0.5 byte per parameter). For an 8-bit or a GPTQ base use `adapter:
-    lora`.
+    For a 4-bit base set `load_in_4bit: true` (about 0.5 byte per parameter). For an 8-bit or a GPTQ base use
+    `adapter: lora`.
     """,
     bad="base_model: meta-llama/Llama-3.2-1B\nadapter: qlora\nload_in_8bit: true\nload_in_4bit: false\n",
     good="base_model: meta-llama/Llama-3.2-1B\nadapter: qlora\nload_in_8bit: false\nload_in_4bit: true\n",

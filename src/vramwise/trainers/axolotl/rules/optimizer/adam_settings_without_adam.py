@@ -45,7 +45,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
     `adam_beta1`, `adam_beta2` and `adam_epsilon` configure the AdamW family. SGD, Adafactor, RMSprop, LOMO and GaLore
     do not read them, so the values have no effect. Lion, Muon, AdEMAMix and a few others read some of them for their
-    own moments, where AdamW's usual values may not be suitable: that is only a note.
+    own moments, where AdamW's usual values may not be suitable: the finding is then only a note.
     """
     name = run.optimizer.name
     if name not in schema_of(run).optimizers():

@@ -36,7 +36,7 @@ galore_without_targets = _row(
     id="galore-without-targets",
     text="""GaLore or APOLLO without `optim_target_modules`.
 
-    Both project the gradients of chosen linear layers to a low rank, which saves the optimizer's memory. transformers
+    Both project the gradients of chosen linear layers to a low rank, which is how they save memory. transformers
     has no default for these layers and stops while it builds the optimizer. `[attn, mlp]` chooses the linear layers of
     attention and MLP by parts of their names, as in GaLore's own examples. `all_linear` chooses all of them.
     """,
@@ -350,8 +350,8 @@ qgalore_misused = _row(
 
     Q-GaLore projects the gradients of full weight matrices to a low rank and keeps its state per parameter. An adapter
     leaves no full matrices to train. DeepSpeed and FSDP1 flatten them. Under FSDP2 it needs `use_orig_params: true` up
-    to Axolotl 0.19. Axolotl stops in each of these cases. In fp32 the run works, but the weights use more memory than
-    the optimizer saves.
+    to Axolotl 0.19. Axolotl stops in each of these cases. In fp32 the run works, but the fp32 weights use up most of
+    the memory that was saved.
     """,
     bad="base_model: meta-llama/Llama-3.2-1B\noptimizer: q_galore_adamw8bit\n"
     "fsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n",

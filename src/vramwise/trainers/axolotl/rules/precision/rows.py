@@ -71,8 +71,8 @@ fp8_options_without_fp8 = _row(
     also=(Severity.WARNING,),
     text="""fp8 options are set, but fp8 is off.
 
-    Axolotl refuses `fp8_config` without `fp8: true`. It accepts `fp8_enable_fsdp_float8_all_gather` without `fp8:
-    true`, but the key has no effect: training and all-gathers run in bf16.
+    Axolotl refuses `fp8_config` without `fp8: true`. It accepts `fp8_enable_fsdp_float8_all_gather` without
+    `fp8: true`, but the key has no effect: training and all-gathers run in bf16.
 
     Add `fp8: true`, or remove the options.
     """,

@@ -34,7 +34,7 @@ _OFFLOADERS = (True, "legacy", "disk")
     options="--gpus 2",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """Expert parallelism with a setting that does not support training or saving.
+    """Expert parallelism with settings that Axolotl cannot train or save.
 
     With `expert_parallel_size` above 1 each GPU holds some of the experts. Since 0.20 Axolotl has these requirements
     and stops otherwise. FSDP2 must shard the rest (`fsdp_config`). Checkpoints must be gathered whole

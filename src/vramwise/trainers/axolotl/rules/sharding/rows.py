@@ -116,8 +116,8 @@ fsdp2_torch_too_old = _row(
     id="fsdp2-torch-too-old",
     text="""FSDP2 on a torch before 2.7.
 
-    Axolotl needs the `fully_shard` of torch 2.7 for FSDP2. Up to 0.20 it refuses an older torch. Since then it requires
-    newer versions when installed but does not check at run time: sharding fails when the model is wrapped. Upgrade
+    Axolotl needs the `fully_shard` of torch 2.7 for FSDP2. Up to 0.20 it refuses an older torch. Since 0.21 it requires
+    a newer torch at installation and does not check at run time, so sharding fails when the model is wrapped. Upgrade
     torch.
     """,
     bad="base_model: meta-llama/Llama-3.2-1B\nfsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n",

@@ -39,18 +39,18 @@ class TestBatchSizeSet:
         assert text == "micro_batch_size: 3\ngradient_accumulation_steps: 11\n"
         assert not safe
         [message] = messages(batch_size_set, "micro_batch_size: 3\nbatch_size: 32\n")
-        assert "10.67, no whole number: 10 (batch 30) or 11 (batch 33)" in message
+        assert "10.67, not a whole number; use 10 (batch 30) or 11 (batch 33)" in message
 
     def test_batch_smaller_than_one_step(self):
         [message] = messages(batch_size_set, "micro_batch_size: 4\nbatch_size: 4\n", gpus=2)
-        assert message.endswith("0.50, no whole number: 1 (batch 8)")
+        assert message.endswith("0.50, not a whole number; use 1 (batch 8)")
 
     @pytest.mark.parametrize(("batch", "sign", "safe"), [(32, "≠", False), (24, "=", True)])
     def test_both_set_is_refused(self, batch, sign, safe):
         text = f"micro_batch_size: 4\ngradient_accumulation_steps: 2\nbatch_size: {batch}\n"
         _, [found] = judge(batch_size_set, text, gpus=3)
         assert found.severity.value == "error"
-        assert found.message.startswith(f"micro 4 × accumulation 2 × gpus 3 = 24 {sign} batch_size {batch}")
+        assert found.message.endswith(f"batch_size {batch}; micro 4 × accumulation 2 × gpus 3 = 24 {sign} {batch}")
         after, is_safe = fixed(batch_size_set, text, gpus=3)
         assert after == "micro_batch_size: 4\ngradient_accumulation_steps: 2\n"
         assert is_safe is safe
@@ -213,7 +213,7 @@ class TestEvalSchedules:
         [message] = messages(
             early_stopping_without_steps, "early_stopping_patience: 3\nsave_steps: 70\neval_steps: 50\n"
         )
-        assert "save_steps 70 is no multiple of eval_steps 50 (remainder 20)" in message
+        assert "save_steps 70 is not a multiple of eval_steps 50 (remainder 20)" in message
 
     def test_early_stopping_replaces_the_rival_schedule(self):
         text = "early_stopping_patience: 3\neval_steps: 50\nsaves_per_epoch: 2\n"

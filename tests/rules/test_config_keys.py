@@ -95,13 +95,13 @@ class TestUnknownKey:
 
     def test_a_key_of_a_later_version_says_since_when(self):
         _, [found] = judge(unknown_key, "eval_on_start: false\n", OLD)
-        assert found.message == "eval_on_start is a key since Axolotl 0.21: 0.19 drops it without a word"
+        assert found.message == "eval_on_start was added in Axolotl 0.21: Axolotl 0.19 drops it without warning"
         assert found_keys(unknown_key, "eval_on_start: false\n") == {}
 
     def test_a_key_that_is_gone_says_so(self):
         [found] = judge(unknown_key, "fsdp: []\n")[1]
         assert found.severity.value == "info"
-        assert "no key of Axolotl 0.21 any more" in found.message
+        assert "no longer a key of Axolotl 0.21" in found.message
 
     def test_keys_of_built_in_plugins_need_no_listing(self):
         text = "expert_parallel_size: 2\ncontext_parallel:\n  size: 2\n"
@@ -377,8 +377,8 @@ class TestRemovedSince020:
     @pytest.mark.parametrize(
         ("torch", "versions", "words"),
         [
-            ("2.12", (), "Axolotl 0.21 installs with torch 2.13 to before 2.15, this is torch 2.12; Axolotl 0.19 takes it"),
-            ("2.14", OLD, "Axolotl 0.19 installs with torch 2.11 to 2.13.0, this is torch 2.14; Axolotl 0.21 takes it"),
+            ("2.12", (), "Axolotl 0.21 requires torch 2.13 to before 2.15, but this is torch 2.12; Axolotl 0.19 supports it"),
+            ("2.14", OLD, "Axolotl 0.19 requires torch 2.11 to 2.13.0, but this is torch 2.14; Axolotl 0.21 supports it"),
         ],
     )  # fmt: skip
     def test_torch_outside_the_range_of_the_release(self, torch, versions, words):

@@ -258,7 +258,7 @@ def test_numbers_in_messages():
     assert "micro 2 × length 8192² × 4 bytes = 512 MiB" in eager.message
     text = "auto_find_batch_size: true\nmicro_batch_size: 8\ngradient_accumulation_steps: 4\n"
     [shrinks] = judge("auto-find-batch-size", text, TWO)[1]
-    assert "micro 8 × accumulation 4 × ranks 2 = 64 into 7 × 4 × 2 = 56" in shrinks.message
+    assert "micro 8 × accumulation 4 × ranks 2 = 64 to 7 × 4 × 2 = 56" in shrinks.message
     [vllm] = judge("vllm-colocate-shares-memory", COLOCATE, {"gpu": "24GB", **V20})[1]
     assert "0.9 × 24.0 GiB = 21.6 GiB" in vllm.message
     [rows] = judge(

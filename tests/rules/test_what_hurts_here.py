@@ -183,7 +183,7 @@ def test_a_key_one_level_too_deep_is_sent_up():
     text = "base_model: meta-llama/Llama-3.2-1B\nspecial_tokens:\n  pad_token: <pad>\n  eot_tokens: [<|eot_id|>]\n"
     document = parse_document("config.yml", text.encode())
     [finding] = check_document(document, make_target(), [explain("unknown-key")]).findings
-    assert "it stands at the top level" in finding.message
+    assert "it belongs at the top level" in finding.message
     assert "did you mean" not in finding.message
     assert finding.fix is not None
     assert apply_edits(document, finding.fix.edits).values["eot_tokens"] == ["<|eot_id|>"]

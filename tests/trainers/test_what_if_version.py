@@ -73,7 +73,7 @@ def test_an_upgrade_that_is_refused(vramwise, config):
 def test_a_key_of_another_version_says_which(vramwise, config):
     result = vramwise("predict", config, *OLD, "--what-if", "torch_compile_regional=true")
     assert result.exit_code == 2
-    assert "torch_compile_regional is a key since Axolotl 0.21, and this is 0.19" in str(result.exception)
+    assert "torch_compile_regional was added in Axolotl 0.21, and this is 0.19" in str(result.exception)
 
 
 def test_loading_needs_less_since_0_20(vramwise, config):

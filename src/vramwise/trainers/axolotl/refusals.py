@@ -1,6 +1,6 @@
-"""What Axolotl refuses before anything is loaded, and no rule of its own is about.
+"""Settings that Axolotl refuses before it loads anything and that have no rule of their own.
 
-Each refusal is a key to blame and a sentence. What decides memory has rules of its own.
+Each refusal is the key to report and a message. Settings that decide memory have their own rules.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from vramwise.trainers.axolotl.schema import schema_of
 from vramwise.trainers.refusals import Refusal, refused_where
 from vramwise.types import RunSpec
 
-# Both keys set: Axolotl refuses. The first is the one to blame.
+# Axolotl refuses both keys together. The first is the one to report.
 NOT_TOGETHER = (
-    ("warmup_ratio", "warmup_steps", "both say how long the warm-up is"),
-    ("loraplus_lr_ratio", "lr_groups", "both set learning rates by group of parameters"),
-    ("include_tokens_per_second", "pretraining_dataset", "the tokens of a stream cannot be counted beforehand"),
+    ("warmup_ratio", "warmup_steps", "both set the length of the warm-up"),
+    ("loraplus_lr_ratio", "lr_groups", "both set learning rates per parameter group"),
+    ("include_tokens_per_second", "pretraining_dataset", "the tokens of a stream cannot be counted in advance"),
     ("dataset_exact_deduplication", "pretraining_dataset", "a stream cannot be searched for duplicates"),
     ("dataset_exact_deduplication", "streaming", "a stream cannot be searched for duplicates"),
-    ("dataset_exact_deduplication", "skip_prepare_dataset", "duplicates are dropped while data is prepared"),
-    ("revision_of_model", "gptq", "a GPTQ checkpoint is loaded from the main branch only"),
+    ("dataset_exact_deduplication", "skip_prepare_dataset", "duplicates are dropped while the data is prepared"),
+    ("revision_of_model", "gptq", "a GPTQ checkpoint is loaded only from the main branch"),
 )
-# The first key set without the second: Axolotl refuses.
+# Axolotl refuses the first key without the second.
 _NEEDS = (
-    ("peft_layers_pattern", "peft_layers_to_transform", "it says where those layers are"),
+    ("peft_layers_pattern", "peft_layers_to_transform", "it names where those layers are"),
     ("push_dataset_to_hub", "hf_use_auth_token", "pushing needs a login"),
 )
 _MISTRAL_COMMON = ("added_tokens_overrides", "special_tokens", "tokens", "chat_template", "processor_kwargs")
-# Starts of an adapter that do not look at the base's weights.
+# Initialisations of an adapter that do not read the base's weights.
 _PLAIN_INIT = (None, True, False, "gaussian")
 _RL = ("rl", "reward_model", "process_reward_model")
 _FUSED = ("cut_cross_entropy", "liger_fused_linear_cross_entropy", "chunked_cross_entropy")
@@ -38,7 +38,7 @@ _WHOLE_DATA = ("streaming", "pretraining_dataset", "group_by_length")
 
 
 class Newer(NamedTuple):
-    """Since which version what is refused: the key to blame, when, and why."""
+    """A refusal since a version: the key to report, the condition, and the end of the message."""
 
     since: str
     key: str
@@ -47,18 +47,18 @@ class Newer(NamedTuple):
 
 
 def refusals(run: RunSpec) -> Iterator[Refusal]:
-    """Every refusal that the file meets, but those of two keys side by side (NOT_TOGETHER)."""
+    """Yield every refusal for this file, except two keys together (NOT_TOGETHER)."""
     for key, other, why in _NEEDS:
         if run.config.get(key) and not run.config.get(other):
-            yield key, f"{key} without {other} is refused: {why}"
+            yield key, f"Axolotl refuses {key} without {other}: {why}"
     yield from _single_cases(run)
     yield from _dpo_losses(run)
     for newer in _NEWER:
         if schema_of(run).since(newer.since) and newer.applies(run):
-            yield newer.key, f"{newer.key} {newer.why}: refused since Axolotl {newer.since.removesuffix('.0')}"
+            yield newer.key, f"Axolotl {newer.since.removesuffix('.0')} and newer refuse {newer.key} {newer.why}"
     for key in _MISTRAL_COMMON if run.config.get("tokenizer_use_mistral_common") else ():
         if run.config.get(key):
-            yield key, f"{key} with tokenizer_use_mistral_common is refused: that tokenizer is fixed"
+            yield key, f"Axolotl refuses {key} with tokenizer_use_mistral_common, whose tokenizer cannot be changed"
 
 
 def _single_cases(run: RunSpec) -> Iterator[Refusal]:
@@ -67,32 +67,32 @@ def _single_cases(run: RunSpec) -> Iterator[Refusal]:
         (
             run.objective.rl == "simpo" and config.get("warmup_ratio"),
             "warmup_ratio",
-            "warmup_ratio with rl: simpo is refused: its trainer takes warmup_steps only",
+            "Axolotl refuses warmup_ratio with rl: simpo; use warmup_steps",
         ),
         (
             run.objective.rl == "ebft" and not config.get("ebft"),
             "rl",
-            "rl: ebft without an ebft section is refused: at least ebft.mode must be said",
+            "Axolotl refuses rl: ebft without an ebft section; set at least ebft.mode",
         ),
         (
             run.objective.rl == "gdpo" and config.get("trl.multi_objective_aggregation") == "sum_then_normalize",
             "trl.multi_objective_aggregation",
-            "multi_objective_aggregation sum_then_normalize with rl: gdpo is refused: that would be GRPO",
+            "Axolotl refuses multi_objective_aggregation sum_then_normalize with rl: gdpo: that would be GRPO",
         ),
         (
             config.get("scaling_softmax") and run.kernels.attn_implementation != "flex_attention",
             "scaling_softmax",
-            f"scaling_softmax under {run.kernels.attn_implementation} attention is refused: it needs flex_attention",
+            f"Axolotl refuses scaling_softmax with {run.kernels.attn_implementation}: it needs flex_attention",
         ),
         (
             config.get("chat_template") == "jinja" and not config.get("chat_template_jinja"),
             "chat_template",
-            "chat_template jinja without chat_template_jinja is refused: there is no template",
+            "Axolotl refuses chat_template: jinja without chat_template_jinja: the template is missing",
         ),
         (
             _at_most_zero(config.get("neftune_noise_alpha")) and not config.get("noisy_embedding_alpha"),
             "neftune_noise_alpha",
-            f"neftune_noise_alpha {config.get('neftune_noise_alpha')} is refused: it must be above 0, or left out",
+            f"Axolotl refuses neftune_noise_alpha {config.get('neftune_noise_alpha')}: it must be above 0 or unset",
         ),
     )
 
@@ -105,17 +105,17 @@ def _dpo_losses(run: RunSpec) -> Iterator[Refusal]:
     types, weights = run.config.get("dpo_loss_type"), run.config.get("dpo_loss_weights")
     if run.objective.rl == "dpo":
         if weights is not None and types is None:
-            yield "dpo_loss_weights", "dpo_loss_weights without dpo_loss_type is refused: there is nothing to weigh"
+            yield "dpo_loss_weights", "Axolotl refuses dpo_loss_weights without dpo_loss_type"
         elif weights is not None and len(types) != len(weights):
-            counts = f"{len(types)} dpo_loss_type ≠ {len(weights)} dpo_loss_weights"
-            yield "dpo_loss_weights", f"{counts}: refused, each loss needs its weight"
+            counts = f"{len(weights)} dpo_loss_weights for {len(types)} dpo_loss_type"
+            yield "dpo_loss_weights", f"Axolotl refuses {counts}: each loss needs one weight"
         return
     for key, value in (("dpo_loss_type", types), ("dpo_loss_weights", weights)):
         if value is not None:
             yield (
                 key,
-                f"{key} with {f'rl: {run.objective.rl}' if run.objective.rl else 'no rl'} is refused: it belongs to "
-                "rl: dpo",
+                f"Axolotl refuses {key} {f'with rl: {run.objective.rl}' if run.objective.rl else 'without rl'}: it "
+                "belongs to rl: dpo",
             )
 
 
@@ -136,7 +136,7 @@ def _reads_weights(run: RunSpec) -> bool:
 
 
 def _staged(run: RunSpec) -> bool:
-    """Whether rank 0 quantises on its CPU, or torchao does; without FSDP the former is dropped with a warning."""
+    """Whether rank 0 or torchao quantises on the CPU; without FSDP Axolotl drops the former with a warning."""
     if _on(run, "nf4_backend") == "torchao":
         return True
     efficient = _on(run, "fsdp_config.cpu_ram_efficient_loading")
@@ -186,9 +186,9 @@ def _window(run: RunSpec) -> bool:
 
 
 _NEWER = (
-    Newer("0.20.0", "use_dft", lambda run: _any(run, "use_dft") and _any(run, "use_eaft"), "beside use_eaft"),
-    Newer("0.20.0", "use_dft", _own_loss("use_dft"), "with RL, a fused or chunked loss or context parallelism"),
-    Newer("0.20.0", "use_eaft", _own_loss("use_eaft"), "with RL, a fused or chunked loss or context parallelism"),
+    Newer("0.20.0", "use_dft", lambda run: _any(run, "use_dft") and _any(run, "use_eaft"), "together with use_eaft"),
+    Newer("0.20.0", "use_dft", _own_loss("use_dft"), "with RL, a fused or chunked loss, or context parallelism"),
+    Newer("0.20.0", "use_eaft", _own_loss("use_eaft"), "with RL, a fused or chunked loss, or context parallelism"),
     Newer(
         "0.20.0",
         "lora_fp32_gradients",
@@ -199,7 +199,7 @@ _NEWER = (
         "0.20.0",
         "peft_init_lora_weights",
         lambda run: _on(run, "lora_target_parameters") and _reads_weights(run),
-        "with lora_target_parameters: this start reads a weight that fused experts do not have",
+        "with lora_target_parameters: this initialisation reads a weight that fused experts do not have",
     ),
     Newer(
         "0.20.0",
@@ -209,14 +209,14 @@ _NEWER = (
             and _on(run, "nf4_backend") != "torchao"
             and run.config.get("bnb_config_kwargs.blocksize", 64) != 64
         ),
-        "with another blocksize than 64, the only one that bitsandbytes has",
+        "with a blocksize other than 64, the only one that bitsandbytes supports",
     ),
     Newer(
         "0.20.0",
         "load_in_4bit",
         _cannot_be_staged,
-        "staged on the CPU (fsdp_config.cpu_ram_efficient_loading or nf4_backend torchao) needs qlora in nf4 under "
-        "plain FSDP2, without DoRA, lora_modules_to_save or a start that reads the weights",
+        "staged on the CPU (fsdp_config.cpu_ram_efficient_loading or nf4_backend torchao) unless it is qlora in nf4 "
+        "under plain FSDP2, without DoRA, lora_modules_to_save or an initialisation that reads the weights",
     ),
     Newer(
         "0.20.0",
@@ -234,7 +234,7 @@ _NEWER = (
         lambda run: (
             run.kernels.torch_compile and _on(run, "torch_compile_regional") and run.savings.gradient_checkpointing
         ),
-        "with gradient_checkpointing: the recomputation may run other compiled code than forward",
+        "with gradient_checkpointing: recomputation may run different compiled code than forward",
     ),
     Newer(
         "0.21.0",
@@ -254,7 +254,7 @@ _NEWER = (
         lambda run: _colocated(run) and run.adapter.kind and _any(run, "trl.async_prefetch", "trl.use_data_producer"),
         "colocate with an adapter and async_prefetch or use_data_producer",
     ),
-    Newer("0.21.0", "balance_labels", _unbalanced, "with RL, a stream, or an order of samples that is fixed"),
+    Newer("0.21.0", "balance_labels", _unbalanced, "with RL, a stream, or a fixed order of samples"),
     Newer(
         "0.21.0",
         "balance_labels",
@@ -275,6 +275,6 @@ _NEWER = (
             and _on(run, "quantize_moe_experts")
             and (_on(run, "use_sonicmoe") or str(_on(run, "expert_backend")).lower() == "sonicmoe")
         ),
-        "with sonicmoe, which has no quantised experts",
+        "with sonicmoe, which does not support quantised experts",
     ),
 )

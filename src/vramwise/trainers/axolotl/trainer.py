@@ -88,7 +88,7 @@ class Axolotl:
         known = schema.keys() | schema.plugin_keys().keys() | schema.deprecations().keys()
         if first in known:
             return None
-        if when := elsewhere(history(first), schema.version, "a key"):
+        if when := elsewhere(history(first), schema.version):
             return f"{first} {when}, and this is {schema.short}"
         near = " or ".join(suggest(first, known))
         return f"{self.title} knows no key '{first}'" + (f": did you mean {near}?" if near else "")

@@ -31,14 +31,14 @@ def short(version: str) -> str:
     return schema_of_version(version).short
 
 
-def elsewhere(found: History | None, version: str, what: str) -> str:
-    """Which other version has what this one lacks: `is a key since Axolotl 0.21`; "" where none has."""
+def elsewhere(found: History | None, version: str) -> str:
+    """Which other version has a name that this one lacks: `was added in Axolotl 0.21`; "" if none has."""
     if found is None or found.known_in(version):
         return ""
     versions = known_releases()
     if found.since and versions.index(version) < versions.index(found.since):
-        return f"is {what} since Axolotl {short(found.since)}"
-    return f"is gone since Axolotl {short(found.gone)}" if found.gone else ""
+        return f"was added in Axolotl {short(found.since)}"
+    return f"was removed in Axolotl {short(found.gone)}" if found.gone else ""
 
 
 @cache

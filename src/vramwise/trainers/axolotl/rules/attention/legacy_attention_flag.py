@@ -19,12 +19,12 @@ from vramwise.types import RunSpec, Severity
     good="base_model: meta-llama/Llama-3.2-1B\nattn_implementation: flash_attention_2\n",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """An old attention flag stands where `attn_implementation` belongs.
+    """An old attention flag is set instead of `attn_implementation`.
 
-    `flash_attention: true` and its sisters are translated to `attn_implementation` and will be removed. Of several,
-    one wins and the others are dropped: xformers, sage, flex, flash, sdp, eager, in this order. A flag beside
-    `attn_implementation` is refused, even if both mean the same. A flag that is merely old is said only with
-    `--pedantic`, or where the rule is named with `--select`.
+    `flash_attention: true` and the similar flags are deprecated: Axolotl translates them to `attn_implementation` and
+    will remove them. If several are set, the first in this order wins and the others are dropped: xformers, sage, flex,
+    flash, sdp, eager. Axolotl refuses a flag beside `attn_implementation`, even if both mean the same. A single old
+    flag is harmless and reported only with `--pedantic`, or if you name the rule with `--select`.
     """
     flags = [flag for flag in LEGACY_FLAGS if run.config.get(flag)]
     chosen = run.config.get("attn_implementation")
@@ -35,9 +35,9 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         elif flag == flags[0]:
             yield Hit(
                 key=flag,
-                message=f"{flag} is an old spelling and will be removed: it means attn_implementation: {name}",
+                message=f"{flag} is deprecated: use attn_implementation: {name}, which means the same",
                 fix=safe(
-                    f"Write attn_implementation: {name}",
+                    f"Set attn_implementation: {name}",
                     insert_key("attn_implementation", name, beside=flag),
                     delete_key(flag),
                 ),
@@ -47,8 +47,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
             yield Hit(
                 key=flag,
                 severity=Severity.WARNING,
-                message=f"{flag} is dropped: {flags[0]} wins over it, attention is {LEGACY_FLAGS[flags[0]]}",
-                fix=safe(f"Remove {flag}, which is dropped", delete_key(flag)),
+                message=f"{flag} has no effect: {flags[0]} takes priority, so attention is {LEGACY_FLAGS[flags[0]]}",
+                fix=safe(f"Remove {flag}, which has no effect", delete_key(flag)),
             )
 
 
@@ -57,6 +57,6 @@ def _beside(flag: str, name: str, chosen: str) -> Hit:
     return Hit(
         key=flag,
         severity=Severity.ERROR,
-        message=f"{flag} beside attn_implementation: {chosen}: Axolotl stops at an old flag next to the new key",
+        message=f"Axolotl refuses the deprecated {flag} beside attn_implementation: {chosen}",
         fix=offer(f"Keep attn_implementation: {chosen}", delete_key(flag)),
     )

@@ -1,4 +1,4 @@
-"""Axolotl's own rules of one condition and one sentence: attention."""
+"""Axolotl rules with one condition and one message: attention."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _row = partial(row, topic="attention")
 
 gemma4_hybrid_other_attention = _row(
     id="gemma4-hybrid-other-attention",
-    text="""`gemma4_hybrid_attn_impl` with another backend than FlashAttention 2.
+    text="""`gemma4_hybrid_attn_impl` with a backend other than FlashAttention 2.
 
-    The hybrid runs Gemma 4's sliding-window layers under FlashAttention 2 and swaps the global layers to sdpa. Any
-    other `attn_implementation` is refused; leaving it out means FlashAttention 2.
+    The hybrid runs Gemma 4's sliding-window layers with FlashAttention 2 and its global layers with sdpa. Axolotl
+    refuses any other `attn_implementation`. If the key is unset, Axolotl uses FlashAttention 2.
     """,
     bad="base_model: google/gemma-4-31B\ngemma4_hybrid_attn_impl: true\nattn_implementation: sdpa\n",
     good="base_model: google/gemma-4-31B\ngemma4_hybrid_attn_impl: true\nattn_implementation: flash_attention_2\n",
@@ -25,8 +25,8 @@ gemma4_hybrid_other_attention = _row(
     ),
     key="attn_implementation",
     message=lambda run: (
-        f"gemma4_hybrid_attn_impl runs on flash_attention_2, not on {run.config.get('attn_implementation')}: "
-        "Axolotl stops"
+        f"Axolotl refuses gemma4_hybrid_attn_impl with attn_implementation: {run.config.get('attn_implementation')}: "
+        "it needs flash_attention_2"
     ),
     fix=unsafe("Use flash_attention_2", set_key("attn_implementation", "flash_attention_2")),
 )
@@ -44,10 +44,10 @@ def _pad(run: RunSpec) -> Fix:
 sage_without_padding = _row(
     id="sage-without-padding",
     severity=Severity.WARNING,
-    text="""SageAttention on rows of changing length.
+    text="""SageAttention on rows of varying length.
 
-    SageAttention quantises attention block by block. On unpacked rows that are padded only to the longest of the batch,
-    Axolotl's authors have seen the loss explode. Rows padded to `sequence_len`, or packed ones, train normally.
+    SageAttention quantises attention block by block. Axolotl's authors have seen the loss explode on unpacked rows that
+    are padded only to the longest row of the batch. Rows padded to `sequence_len` and packed rows train normally.
     """,
     bad="attn_implementation: sage\nadapter: lora\nsequence_len: 2048\n",
     good="attn_implementation: sage\nadapter: lora\nsequence_len: 2048\npad_to_sequence_len: true\n",
@@ -57,7 +57,7 @@ sage_without_padding = _row(
         and not run.shapes.pad_to_sequence_len
     ),
     key=_attention_key,
-    message="sage attention without sample_packing or pad_to_sequence_len: the loss has been seen to explode",
+    message="sage attention needs sample_packing or pad_to_sequence_len: without them the loss can explode",
     fix=_pad,
 )
 
@@ -66,7 +66,7 @@ def _without_varlen(run: RunSpec) -> str:
     major, minor = run.target.torch
     reasons = (
         (not run.shapes.sample_packing, "it only affects packed rows, and sample_packing is off"),
-        (run.target.torch < (2, 10), f"it needs torch 2.10, and this is torch {major}.{minor}"),
+        (run.target.torch < (2, 10), f"it needs torch 2.10 or newer, and this is torch {major}.{minor}"),
         (
             run.kernels.attn_implementation != "sdpa",
             f"it needs sdpa, and attention is {run.kernels.attn_implementation}",
@@ -78,13 +78,14 @@ def _without_varlen(run: RunSpec) -> str:
 sdpa_varlen_ignored = _row(
     id="sdpa-varlen-ignored",
     severity=Severity.WARNING,
-    text="""`sdpa_varlen` is on but does nothing.
+    text="""`sdpa_varlen` is on but has no effect.
 
-    `sdpa_varlen` lets sdpa take packed rows without building a mask of sequence_len × sequence_len for each row. It
-    needs packed rows, a torch that has the kernel (2.10 and newer) and the sdpa backend; otherwise it is ignored, and
-    packed rows under sdpa pay for the full mask.
+    `sdpa_varlen` lets sdpa process packed rows without building a mask of sequence_len × sequence_len for each row. It
+    needs packed rows, torch 2.10 or newer and the sdpa backend. Otherwise it is ignored, and packed rows under sdpa
+    need the full mask.
 
-    Left out, it turns itself on where it works. On an older torch use flash_attention_2 for packed rows, or upgrade.
+    If it is unset, Axolotl turns it on wherever it works. On an older torch, use flash_attention_2 for packed rows or
+    upgrade torch.
     """,
     bad="attn_implementation: sdpa\nsdpa_varlen: true\nsample_packing: true\n",
     good="attn_implementation: sdpa\nsdpa_varlen: true\nsample_packing: true\n",
@@ -115,11 +116,11 @@ better_transformer_misused = _row(
     also=(Severity.WARNING,),
     text="""BetterTransformer (`flash_optimum`) with mixed precision, an adapter or fp32 weights.
 
-    BetterTransformer replaces the model's attention with a fast path that has no mixed precision: Axolotl refuses it
-    with `bf16` or `fp16` on, and `bf16` is on by default (`auto`). In fp32 it has no fast kernel to use, and it swaps
-    out the modules that an adapter is attached to.
+    BetterTransformer replaces the model's attention with a fast path that does not support mixed precision. Axolotl
+    refuses it with `bf16` or `fp16` on, and `bf16` is on by default (`auto`). In fp32 it has no fast kernel. It also
+    replaces the modules that an adapter is attached to.
 
-    transformers' own attention is as fast today: remove `flash_optimum`, or write `bf16: false` with `bfloat16: true`.
+    Today transformers' own attention is as fast. Remove `flash_optimum`, or set `bf16: false` with `bfloat16: true`.
     """,
     bad="base_model: meta-llama/Llama-3.2-1B\nflash_optimum: true\nbf16: true\n",
     good="base_model: meta-llama/Llama-3.2-1B\nflash_optimum: true\nbf16: false\nbfloat16: true\n",
@@ -130,22 +131,22 @@ better_transformer_misused = _row(
         Case(
             when=_mixed,
             message=lambda run: (
-                f"flash_optimum with {', '.join(_mixed(run))}{_by_default(run)}: BetterTransformer has no mixed "
-                "precision, Axolotl refuses the file"
+                f"Axolotl refuses flash_optimum with {', '.join(_mixed(run))}{_by_default(run)}: BetterTransformer "
+                "does not support mixed precision"
             ),
         ),
         Case(
             when=lambda run: run.adapter.kind,
             severity=Severity.WARNING,
             message=lambda run: (
-                f"flash_optimum with adapter: {run.adapter.kind}: BetterTransformer swaps out the modules the adapter "
-                "is attached to"
+                f"flash_optimum with adapter: {run.adapter.kind}: BetterTransformer replaces the modules that the "
+                "adapter is attached to"
             ),
         ),
         Case(
             when=lambda run: run.config.get("float16") is not True and run.config.get("bfloat16") is not True,
             severity=Severity.WARNING,
-            message="flash_optimum without bfloat16 or float16: in fp32 BetterTransformer has no fast kernel to use",
+            message="flash_optimum without bfloat16 or float16: BetterTransformer has no fast kernel for fp32",
         ),
     ),
 )

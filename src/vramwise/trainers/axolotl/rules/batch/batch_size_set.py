@@ -25,18 +25,20 @@ _ACCUMULATION = "gradient_accumulation_steps"
     options="--gpus 2",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """`batch_size` does not set the batch that a step takes.
+    """`batch_size` does not set the number of samples per step.
 
-    A step takes `micro_batch_size` × `gradient_accumulation_steps` × data-parallel ranks samples. Axolotl fills the
-    accumulation with its default of 1 before it looks at `batch_size`, so `batch_size: 8` with `micro_batch_size: 1`
-    trains with accumulation 1. The number of steps, however, is planned as if every step took `batch_size` samples on
-    each rank: the run stops after 1/8 of the data, with a learning-rate schedule made for that length.
+    A step processes `micro_batch_size` × `gradient_accumulation_steps` × data-parallel ranks samples. Axolotl fills in
+    the default accumulation of 1 before it reads `batch_size`, so `batch_size: 8` with `micro_batch_size: 1` trains
+    with accumulation 1. It still plans the number of steps as if every step processed `batch_size` samples on each
+    rank. The run therefore stops after 1/8 of the data, with a learning-rate schedule for that length.
 
-    Only an explicit `gradient_accumulation_steps: null` makes Axolotl divide, and then by the micro-batch alone: the
-    ranks come on top. Both keys set is refused, and so is `batch_size` without any other batch key.
+    Only an explicit `gradient_accumulation_steps: null` makes Axolotl divide, and then only by the micro-batch: the
+    effective batch is `batch_size` times the number of ranks. Axolotl refuses both keys together, and `batch_size`
+    without any other batch key.
 
-    Leave `batch_size` out and write gradient_accumulation_steps = batch_size / micro_batch_size / gpus. The fix does
-    that where the division comes out even. Under tensor or context parallelism only the data-parallel ranks count.
+    Remove `batch_size` and set gradient_accumulation_steps = batch_size / micro_batch_size / gpus. The fix does this,
+    and rounds to the nearest whole number if there is a remainder. Under tensor or context parallelism only the
+    data-parallel ranks count.
     """
     batch = run.config.get("batch_size")
     if not batch or batch < 1:
@@ -60,7 +62,7 @@ def _both_set(run: RunSpec, batch: int, accumulation: int) -> Hit:
     product = f"micro {run.batch.micro_batch_size} × accumulation {accumulation} × {_ranks(run)} = {total}"
     return Hit(
         key="batch_size",
-        message=(f"{product} {sign} batch_size {batch}: Axolotl refuses {_ACCUMULATION} and batch_size together"),
+        message=(f"Axolotl refuses {_ACCUMULATION} together with batch_size {batch}; {product} {sign} {batch}"),
         severity=Severity.ERROR,
         fix=drop(f"Delete batch_size; the effective batch is {total}", delete_key("batch_size")),
     )
@@ -77,10 +79,10 @@ def _undivided(run: RunSpec, batch: int) -> str:
     taken = f"micro {run.batch.micro_batch_size} × {_ranks(run)} = {step}"
     planned = str(batch) if ranks == 1 else f"{batch} × {ranks} = {batch * ranks}"
     share = _fraction(run.batch.micro_batch_size, batch)
-    but = f" but the steps are planned for {planned}" if share != 1 else ""
+    but = f", but the steps are planned for {planned}" if share != 1 else ""
     length = f", so the run ends after {share} of the data" if share < 1 and _length_is_planned(run) else ""
     return (
-        f"batch_size {batch} leaves accumulation at 1: a step takes {taken} samples{but}{length}; "
+        f"batch_size {batch} leaves accumulation at 1: a step processes {taken} samples{but}{length}; "
         f"{_arithmetic(run, batch)}"
     )
 
@@ -99,14 +101,14 @@ def _length_is_planned(run: RunSpec) -> bool:
 
 
 def _arithmetic(run: RunSpec, batch: int) -> str:
-    """`accumulation for 32 is 32 / micro 2 / gpus 2 = 8`"""
+    """`for batch 32 set accumulation to 32 / micro 2 / gpus 2 = 8`"""
     micro, ranks = run.batch.micro_batch_size, run.batch.data_parallel
     wanted = _fraction(batch, micro * ranks)
-    sum_up = f"accumulation for {batch} is {batch} / micro {micro} / {_ranks(run)} = "
+    sum_up = f"for batch {batch} set accumulation to {batch} / micro {micro} / {_ranks(run)} = "
     if wanted.denominator == 1:
         return f"{sum_up}{wanted}"
     nearest = " or ".join(f"{count} (batch {count * micro * ranks})" for count in _neighbours(wanted))
-    return f"{sum_up}{float(wanted):.2f}, no whole number: {nearest}"
+    return f"{sum_up}{float(wanted):.2f}, not a whole number; use {nearest}"
 
 
 def _fraction(numerator: int, denominator: int) -> Fraction:
@@ -130,7 +132,7 @@ def _fix(run: RunSpec, batch: int) -> Fix:
     wanted = _fraction(batch, run.batch.micro_batch_size * run.batch.data_parallel)
     count = min(_neighbours(wanted), key=lambda near: abs(near - wanted))
     total = count * run.batch.micro_batch_size * run.batch.data_parallel
-    title = f"Write {_ACCUMULATION} {count} instead: effective batch {total}"
+    title = f"Set {_ACCUMULATION} to {count} instead: effective batch {total}"
     # An explicit null really runs at batch_size on every rank: with several, the batch named here is another one.
     as_asked = wanted == count and (_ACCUMULATION not in run.config or run.batch.data_parallel == 1)
     return (safe if as_asked else unsafe)(title, *_edits(run, count))

@@ -23,30 +23,30 @@ _ACCUMULATION = "gradient_accumulation_steps"
     good="rl: grpo\nmicro_batch_size: 2\ngradient_accumulation_steps: 4\ntrl:\n  num_generations: 4\n",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """GRPO's generation batch does not hold whole groups of answers.
+    """GRPO's generation batch is not a whole number of groups of answers.
 
-    GRPO generates `trl.num_generations` answers a prompt and compares them within the group. The generation batch
-    (`trl.generation_batch_size`, else micro_batch_size × gradient_accumulation_steps, since 0.21 × GPUs) must be a
-    multiple of that number, and on several GPUs hold at least one whole group for each. One answer a prompt has nothing
-    to be compared with.
+    GRPO generates `trl.num_generations` answers per prompt and compares them within the group. The generation batch is
+    `trl.generation_batch_size`, or by default micro_batch_size × gradient_accumulation_steps (× GPUs since 0.21). It
+    must be a multiple of `trl.num_generations`, and on several GPUs large enough for one whole group per GPU. A single
+    answer per prompt has nothing to be compared with.
 
-    The fix raises the accumulation to the next value that works. This changes the effective batch.
+    The fix raises accumulation to the next value that works. This changes the effective batch.
     """
     size = run.config.get(_GENERATIONS)
     if run.objective.rl != "grpo" or not isinstance(size, int) or isinstance(size, bool):
         return
     if size < 2:
-        message = f"{_GENERATIONS} {size}: fewer than 2 answers give nothing to compare; Axolotl refuses it"
+        message = f"Axolotl refuses {_GENERATIONS} {size}: GRPO compares at least 2 answers per prompt"
         yield Hit(key=_GENERATIONS, message=message)
         return
     batch, words = _generation_batch(run)
     least = size * run.batch.gpus if run.batch.gpus > 1 else size
     if batch % size:
-        message = f"{words} is no multiple of num_generations {size} (remainder {batch % size}): groups would break"
+        message = f"{words} is not a multiple of num_generations {size} (remainder {batch % size}): incomplete groups"
     elif batch < least:
         message = (
-            f"{words} < num_generations {size} × gpus {run.batch.gpus} = {least}: Axolotl wants one whole group for "
-            "each GPU"
+            f"{words} < num_generations {size} × gpus {run.batch.gpus} = {least}: Axolotl requires one whole group "
+            "per GPU"
         )
     else:
         return
@@ -63,7 +63,7 @@ def _generation_batch(run: RunSpec) -> tuple[int, str]:
 
 
 def _counted_gpus(run: RunSpec) -> int:
-    """Up to 0.20 Axolotl leaves the number of processes out of its reckoning, which TRL multiplies by."""
+    """Up to 0.20 Axolotl ignores the number of processes, by which TRL multiplies."""
     return run.batch.gpus if schema_of(run).since("0.21.0") else 1
 
 

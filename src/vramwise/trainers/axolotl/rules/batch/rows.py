@@ -1,4 +1,4 @@
-"""Axolotl's own rules of one condition and one sentence: batch."""
+"""Axolotl rules with one condition and one message: batch."""
 
 from __future__ import annotations
 
@@ -15,28 +15,27 @@ def _null(key: str, computes: str) -> Case:
     return Case(
         when=lambda run: key in run.config and run.config.document.values.get(key) is None,
         key=key,
-        message=f"{key} is null: this is not the default 1; Axolotl computes {computes} and ends in a TypeError",
+        message=f"{key} is null, not the default 1: Axolotl computes {computes} and stops with a TypeError",
         fix=safe(f"Delete {key}: the default is 1", delete_key(key)),
     )
 
 
 batch_key_null = _row(
     id="batch-key-null",
-    text="""A batch key is written without a value, and the run stops with a TypeError.
+    text="""A batch key has no value, which stops the run with a TypeError.
 
-    A key that is left out gets Axolotl's default, 1. A key that is written but empty (`gradient_accumulation_steps:` or
-    `null`) is not left out: the schema takes the null as the value, and the next thing Axolotl does is arithmetic with
-    it.
+    A missing key gets Axolotl's default, 1. A key that is present but empty (`gradient_accumulation_steps:` or `null`)
+    does not: the schema accepts null as the value, and Axolotl's next calculation with it fails.
 
-    Delete the key, or write a number. An empty `gradient_accumulation_steps` together with `batch_size` does not crash:
-    that case belongs to batch-size-set.
+    Delete the key, or set a number. An empty `gradient_accumulation_steps` together with `batch_size` does not crash:
+    batch-size-set reports that case.
     """,
     bad="micro_batch_size: 2\ngradient_accumulation_steps:\nsequence_len: 2048\n",
     good="micro_batch_size: 2\ngradient_accumulation_steps: 1\nsequence_len: 2048\n",
-    beyond_trainer="The schema takes null; the arithmetic behind it then divides nothing by a number (TypeError).",
+    beyond_trainer="The schema accepts null; the batch calculation then fails with a TypeError.",
     when=lambda run: not run.config.get("batch_size"),
     cases=(
-        _null("gradient_accumulation_steps", "batch_size // micro_batch_size, and there is no batch_size"),
+        _null("gradient_accumulation_steps", "batch_size // micro_batch_size without a batch_size"),
         _null("micro_batch_size", "micro_batch_size × gradient_accumulation_steps"),
     ),
 )
@@ -54,13 +53,13 @@ not_positive = _row(
     id="not-positive",
     text="""A size or count is zero or negative.
 
-    Batch sizes, lengths and ranks must be at least 1. The schema accepts any whole number, so a zero passes validation
-    and fails after the model has loaded (division by zero, an empty batch), or counts as "not set" and the default is
-    used without a word.
+    Batch sizes, lengths and ranks must be at least 1. The schema accepts any whole number, so zero passes validation.
+    It then fails after the model has loaded (division by zero, an empty batch), or counts as "not set" and the default
+    is used without warning.
     """,
     bad="micro_batch_size: 0\ngradient_accumulation_steps: 4\n",
     good="micro_batch_size: 1\ngradient_accumulation_steps: 4\n",
-    beyond_trainer="The schema takes any whole number; zero or less fails later, or is quietly read as unset.",
+    beyond_trainer="The schema accepts any whole number; zero or less fails later, or counts as unset without warning.",
     cases=(
         *map(_below_one, ("micro_batch_size", "gradient_accumulation_steps", "batch_size", "eval_batch_size")),
         *map(_below_one, ("sequence_len", "eval_sequence_len", "pad_to_multiple_of", "lora_r")),
@@ -69,17 +68,17 @@ not_positive = _row(
 
 
 _AUTO = "auto_find_batch_size"
-_KEEP_BATCH = unsafe(f"Keep the batch as written: remove {_AUTO}", delete_key(_AUTO))
+_KEEP_BATCH = unsafe(f"Remove {_AUTO} to keep the batch as configured", delete_key(_AUTO))
 
 
 def _shrinks(run: RunSpec) -> str:
     micro, steps, ranks = run.batch.micro_batch_size, run.batch.gradient_accumulation_steps, run.batch.data_parallel
     smaller = int(micro * 0.9)
     if smaller == 0:
-        return f"{_AUTO} with micro_batch_size {micro}: there is no smaller batch, an out-of-memory ends the run anyway"
+        return f"{_AUTO} with micro_batch_size {micro}: running out of memory ends the run, no smaller batch exists"
     return (
-        f"{_AUTO}: out of memory turns micro {micro} × accumulation {steps} × ranks {ranks} = {micro * steps * ranks} "
-        f"into {smaller} × {steps} × {ranks} = {smaller * steps * ranks} or less without a word"
+        f"{_AUTO}: running out of memory changes micro {micro} × accumulation {steps} × ranks {ranks} = "
+        f"{micro * steps * ranks} to {smaller} × {steps} × {ranks} = {smaller * steps * ranks} or less, without warning"
     )
 
 
@@ -90,14 +89,14 @@ auto_find_batch_size = _row(
     also=(Severity.ERROR,),
     text="""`auto_find_batch_size` changes the effective batch when memory runs out.
 
-    After an out-of-memory transformers starts over with 0.9 of the micro-batch, rounded down, until it fits. It
-    leaves gradient_accumulation_steps as it is, so the effective batch shrinks without a word and the learning rate
-    no longer fits it. From micro_batch_size 1 there is nothing smaller and the run ends. Under ZeRO 3 transformers
-    refuses the option; in RL Axolotl does not pass it on. Lower micro_batch_size and raise accumulation instead.
+    After running out of memory, transformers starts over with 0.9 of the micro-batch, rounded down, until it fits. It
+    does not change gradient_accumulation_steps, so the effective batch shrinks without warning and the learning rate no
+    longer matches it. At micro_batch_size 1 nothing smaller is possible and the run ends. Under ZeRO 3 transformers
+    refuses the option. In RL Axolotl does not pass it on. Lower micro_batch_size and raise accumulation instead.
     """,
     bad="micro_batch_size: 8\ngradient_accumulation_steps: 4\nauto_find_batch_size: true\n",
     good="micro_batch_size: 8\ngradient_accumulation_steps: 4\n",
-    beyond_trainer="transformers shrinks the micro-batch after an out-of-memory and leaves accumulation as it is.",
+    beyond_trainer="transformers shrinks the micro-batch after running out of memory and does not adjust accumulation.",
     when=_AUTO,
     key=_AUTO,
     first_case=True,
@@ -110,7 +109,7 @@ auto_find_batch_size = _row(
         Case(
             when=lambda run: run.sharding.kind == "zero3",
             severity=Severity.ERROR,
-            message=f"{_AUTO} under ZeRO 3: transformers stops after the model has loaded",
+            message=f"transformers refuses {_AUTO} under ZeRO 3 and stops after the model has loaded",
             fix=_KEEP_BATCH,
         ),
         Case(severity=Severity.WARNING, message=_shrinks, fix=_KEEP_BATCH),

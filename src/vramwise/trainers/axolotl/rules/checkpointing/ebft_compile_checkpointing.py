@@ -26,21 +26,21 @@ _REENTRANT = "gradient_checkpointing_kwargs.use_reentrant"
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """Strided EBFT with compilation, offloading or non-reentrant checkpointing.
 
-    Strided mode runs flex attention, which compiles itself and carries a block mask. Compiling the whole model makes
-    the mask's metadata differ when a checkpointed layer is recomputed, and Axolotl stops; without checkpointing it
-    recompiles at every new length. Under flex attention the checkpointing has to be reentrant (Axolotl changes it by
-    itself) and `activation_offloading: true` is refused.
+    Strided mode uses flex attention, which compiles itself and carries a block mask. Compiling the whole model changes
+    the mask's metadata when a checkpointed layer is recomputed, so Axolotl stops. Without checkpointing the model
+    recompiles at every new length. With flex attention, checkpointing must be reentrant (Axolotl sets this itself), and
+    Axolotl refuses `activation_offloading: true`.
     """
     if run.objective.rl != "ebft" or run.config.get("ebft.mode") != "strided":
         return
     if run.config.get("torch_compile") is True:
         stops = run.savings.gradient_checkpointing
-        why = "ends in a CheckpointError, Axolotl stops" if stops else "recompiles at every new length"
+        why = "would end in a CheckpointError: Axolotl refuses it" if stops else "recompiles at every new length"
         yield Hit(
             severity=Severity.ERROR if stops else Severity.WARNING,
             key="torch_compile",
             message=f"torch_compile in strided EBFT {'with gradient_checkpointing ' if stops else ''}{why}",
-            fix=unsafe("Leave compiling to flex attention: remove torch_compile", delete_key("torch_compile")),
+            fix=unsafe("Remove torch_compile: flex attention compiles itself", delete_key("torch_compile")),
         )
     if run.kernels.attn_implementation == "flex_attention":
         yield from _flex(run)
@@ -53,11 +53,11 @@ def _flex(run: RunSpec) -> Iterator[Hit]:
             severity=Severity.WARNING if refused else Severity.INFO,
             key=_REENTRANT,
             message="strided EBFT on flex_attention needs reentrant checkpointing: Axolotl sets use_reentrant itself",
-            fix=safe("Write what happens: use_reentrant true", choose_reentrant(run, True)),
+            fix=safe("Set use_reentrant: true, as Axolotl does", choose_reentrant(run, True)),
         )
     if run.config.get("activation_offloading") is True:
         yield Hit(
             key="activation_offloading",
-            message="activation_offloading: true does not go with strided EBFT on flex_attention: Axolotl stops",
+            message="Axolotl refuses activation_offloading: true in strided EBFT on flex_attention",
             fix=unsafe("Remove activation_offloading", delete_key("activation_offloading")),
         )

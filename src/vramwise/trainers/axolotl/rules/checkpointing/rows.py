@@ -1,4 +1,4 @@
-"""Axolotl's own rules of one condition and one sentence: checkpointing."""
+"""Axolotl rules with one condition and one message: checkpointing."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ _row = partial(row, topic="checkpointing")
 
 checkpointing_unsupported_model = _row(
     id="checkpointing-unsupported-model",
-    text="""Gradient checkpointing for an MPT model.
+    text="""Gradient checkpointing is on for an MPT model, which does not support it.
 
-    MPT's model code does not support it and Axolotl stops, going by `mpt` in the name of the base model. Without
-    checkpointing activations take more memory: lower the micro-batch or the length.
+    Axolotl stops if `mpt` is in the name of the base model, because MPT's model code does not support gradient
+    checkpointing. Without checkpointing, activations need more memory: lower the micro-batch or the length.
     """,
     bad="base_model: mosaicml/mpt-7b\ngradient_checkpointing: true\n",
     good="base_model: mosaicml/mpt-7b\ngradient_checkpointing: false\n",
     when=lambda run: run.savings.gradient_checkpointing and "mpt" in (run.base_model or "").lower(),
     key="gradient_checkpointing",
-    message=lambda run: f"gradient_checkpointing with {run.base_model}: MPT models do not support it, Axolotl stops",
-    fix=unsafe("Turn it off (activations then need more memory)", set_key("gradient_checkpointing", False)),
+    message=lambda run: f"Axolotl refuses gradient_checkpointing for {run.base_model}: MPT does not support it",
+    fix=unsafe("Turn it off (activations will need more memory)", set_key("gradient_checkpointing", False)),
 )
 
 hidden_states_offloading_misused = _row(
     id="hidden-states-offloading-misused",
-    text="""`activation_offloading: hidden_states` where it fails.
+    text="""`activation_offloading: hidden_states` with a partly frozen model and reentrant checkpointing.
 
-    It checkpoints every layer and offloads the layers' inputs. In its reentrant form it cannot train a partly frozen
-    model (`unfrozen_parameters`): Axolotl stops. (With an adapter Axolotl warns that `true` may be faster, because it
-    skips recomputation: it does not, see `offloading-of-recomputed`.)
+    This mode checkpoints every layer and offloads the layers' inputs. With reentrant checkpointing it cannot train a
+    partly frozen model (`unfrozen_parameters`), so Axolotl stops. Use non-reentrant checkpointing. (With an adapter,
+    Axolotl warns that `true` may be faster because it skips recomputation. It does not skip it: see
+    `offloading-of-recomputed`.)
     """,
     bad=(
         "base_model: meta-llama/Llama-3.2-1B\nunfrozen_parameters:\n  - lm_head\ngradient_checkpointing: true\n"
@@ -50,7 +51,7 @@ hidden_states_offloading_misused = _row(
         and run.config.get("unfrozen_parameters")
     ),
     key=_REENTRANT,
-    message="use_reentrant: true with unfrozen_parameters and offloading of hidden_states: Axolotl stops",
+    message="Axolotl refuses use_reentrant: true with unfrozen_parameters and activation_offloading: hidden_states",
     change=changes.nonreentrant_checkpointing,
 )
 
@@ -60,9 +61,9 @@ nonreentrant_qlora_zero3 = _row(
     severity=Severity.WARNING,
     text="""Non-reentrant checkpointing with QLoRA under ZeRO 3.
 
-    ZeRO 3 gathers a layer's weights for forward and lets them go; in the recomputation the gathered tensors can have
-    other metadata than the first time, and non-reentrant checkpointing compares them: the run ends in a
-    CheckpointError about recomputed values. Reentrant checkpointing does not compare.
+    ZeRO 3 gathers a layer's weights for forward and frees them afterwards. During recomputation the gathered tensors
+    can have different metadata. Non-reentrant checkpointing compares them, and the run ends in a CheckpointError about
+    recomputed values. Reentrant checkpointing does not compare.
     """,
     bad=(
         "base_model: meta-llama/Llama-3.2-1B\nadapter: qlora\nload_in_4bit: true\ngradient_checkpointing: true\n"
@@ -83,7 +84,7 @@ nonreentrant_qlora_zero3 = _row(
     key=_REENTRANT,
     message=lambda run: (
         f"{'use_reentrant: false' if _REENTRANT in run.config else 'non-reentrant checkpointing (the default here)'} "
-        "with QLoRA under ZeRO 3: recomputed tensors can differ, which ends in a CheckpointError"
+        "with QLoRA under ZeRO 3 can end in a CheckpointError, because recomputed tensors can differ"
     ),
     change=changes.reentrant_checkpointing,
 )
@@ -92,20 +93,20 @@ offloading_of_recomputed = _row(
     id="offloading-of-recomputed",
     explains={"offload-tracker"},
     severity=Severity.INFO,
-    text="""Reentrant checkpointing with an adapter: what is recomputed is sent to host memory and back.
+    text="""Activation offloading with an adapter and reentrant checkpointing offloads recomputed tensors.
 
-    Axolotl leaves checkpointing to offloading (`activation_offloading: true`, `disk` or `legacy`), but with LoRA or
-    QLoRA the model loader has turned it on already. The offloader then also takes what a block saves while it is
-    recomputed, and keeps a block's worth of it on the card for longer than needed: more memory and traffic than either
-    alone. Non-reentrant checkpointing (the default since 0.21) or `activation_offloading: hidden_states` send the
-    layers' inputs only.
+    Axolotl means offloading (`activation_offloading: true`, `disk` or `legacy`) to replace checkpointing, but with LoRA
+    or QLoRA the model loader has already turned checkpointing on. The offloader then also offloads the tensors that a
+    block saves while it is recomputed, and keeps one block's worth on the card for longer than needed. This costs more
+    memory and traffic than either alone. Use non-reentrant checkpointing (the default since 0.21) or
+    `activation_offloading: hidden_states`: both offload only the layers' inputs.
     """,
     bad=(
         "adapter: lora\ngradient_checkpointing: true\ngradient_checkpointing_kwargs:\n  use_reentrant: true\n"
         "activation_offloading: true\n"
     ),
     good="adapter: lora\ngradient_checkpointing: true\nactivation_offloading: hidden_states\n",
-    beyond_trainer="Axolotl means offloading to replace recomputation here; both happen, one on top of the other.",
+    beyond_trainer="Axolotl means offloading to replace recomputation here, but both happen.",
     when=lambda run: (
         run.adapter.kind
         and run.savings.recompute
@@ -116,7 +117,7 @@ offloading_of_recomputed = _row(
     message=lambda run: (
         f"adapter {run.adapter.kind} with activation_offloading "
         f"{str(run.config.get('activation_offloading', 'true')).lower()} and reentrant checkpointing: blocks are "
-        "recomputed, and what that saves goes to host memory and back"
+        "recomputed, and the recomputed tensors go to host memory and back"
     ),
 )
 
@@ -124,16 +125,17 @@ offloading_without_checkpointing = _row(
     id="offloading-without-checkpointing",
     text="""`activation_offloading` is on and `gradient_checkpointing` is off.
 
-    Axolotl ties the two together and stops. With an adapter the offloader then replaces recomputation; in a full
-    fine-tune it moves what checkpointing keeps. Turning checkpointing on gives the same training result.
+    Axolotl requires gradient checkpointing for activation offloading and stops. With an adapter the offloader replaces
+    recomputation. In a full fine-tune it offloads what checkpointing keeps. Turn checkpointing on: the training result
+    is the same.
     """,
     bad="adapter: lora\nactivation_offloading: true\n",
     good="adapter: lora\nactivation_offloading: true\ngradient_checkpointing: true\n",
     when=lambda run: run.config.get("activation_offloading") and not run.savings.gradient_checkpointing,
     key="activation_offloading",
     message=lambda run: (
-        f"activation_offloading: {str(run.config.get('activation_offloading')).lower()} while gradient_checkpointing "
-        "is off: Axolotl stops, it needs both"
+        f"Axolotl refuses activation_offloading: {str(run.config.get('activation_offloading')).lower()} while "
+        "gradient_checkpointing is off"
     ),
     change=changes.turn_checkpointing_on,
 )
@@ -142,9 +144,9 @@ reentrant_partly_frozen = _row(
     id="reentrant-partly-frozen",
     text="""Reentrant checkpointing of a partly frozen model.
 
-    Reentrant checkpointing gives gradients only where an input of the layer needs them; in a model of which some
-    parameters are frozen, trained ones would get none. Axolotl stops when `unfrozen_parameters` meets `use_reentrant:
-    true`. The non-reentrant form has no such limit and gives the same result.
+    Reentrant checkpointing computes gradients only if an input of the layer needs them. In a partly frozen model, some
+    trained parameters would get no gradient. Axolotl therefore refuses `unfrozen_parameters` with
+    `use_reentrant: true`. Non-reentrant checkpointing has no such limit and gives the same result.
     """,
     bad=(
         "base_model: meta-llama/Llama-3.2-1B\ngradient_checkpointing: true\n"
@@ -156,7 +158,7 @@ reentrant_partly_frozen = _row(
     ),
     when=lambda run: run.config.get("unfrozen_parameters") and run.config.get(_REENTRANT) is True,
     key=_REENTRANT,
-    message="use_reentrant: true with unfrozen_parameters: trained layers may get no gradient, Axolotl stops",
+    message="Axolotl refuses use_reentrant: true with unfrozen_parameters: trained layers may get no gradient",
     change=changes.nonreentrant_checkpointing,
 )
 
@@ -164,8 +166,8 @@ reentrant_rl_qlora = _row(
     id="reentrant-rl-qlora",
     text="""Reentrant checkpointing in RL with QLoRA on several GPUs.
 
-    TRL's trainers do not work with reentrant checkpointing there, and Axolotl stops. The non-reentrant form is the
-    default in RL and gives the same result. On one GPU the pair is accepted.
+    TRL's trainers do not support reentrant checkpointing with QLoRA on several GPUs, so Axolotl stops. Non-reentrant
+    checkpointing is the default in RL and gives the same result. On one GPU Axolotl accepts the combination.
     """,
     bad=(
         "base_model: meta-llama/Llama-3.2-1B\nrl: dpo\nadapter: qlora\nload_in_4bit: true\n"
@@ -185,8 +187,8 @@ reentrant_rl_qlora = _row(
     ),
     key=_REENTRANT,
     message=lambda run: (
-        f"use_reentrant: true in rl {run.objective.rl} with QLoRA on {run.batch.gpus} GPUs is not "
-        "supported: Axolotl stops"
+        f"Axolotl refuses use_reentrant: true in rl {run.objective.rl} with QLoRA on {run.batch.gpus} GPUs: TRL does "
+        "not support it"
     ),
     change=changes.nonreentrant_checkpointing,
 )
@@ -196,22 +198,21 @@ disk_offload_not_disk = _row(
     severity=Severity.WARNING,
     text="""`activation_offloading: disk` offloads to host memory, not to disk.
 
-    Axolotl has a disk offloader, but turns it on for the value `offload_disk` of `activation_offloading`, which its
-    schema does not accept. `disk`, and the old `gradient_checkpointing: offload_disk` that is translated to it, run
-    the same streaming offloader to pinned host memory as `true`. A machine that was sized for disk runs out of RAM
-    instead.
+    Axolotl has a disk offloader, but turns it on only for the value `offload_disk` of `activation_offloading`, which
+    its schema refuses. `disk`, and the old `gradient_checkpointing: offload_disk` that is translated to it, offload to
+    pinned host memory like `true`. A machine whose RAM was chosen with disk offloading in mind can run out of RAM.
     """,
     bad="base_model: meta-llama/Llama-3.2-1B\ngradient_checkpointing: true\nactivation_offloading: disk\n",
     good="base_model: meta-llama/Llama-3.2-1B\ngradient_checkpointing: true\nactivation_offloading: true\n",
-    beyond_trainer="Axolotl's disk offloader hangs on a value that its schema refuses; `disk` runs the CPU streamer.",
+    beyond_trainer="Axolotl's schema refuses the value that turns on disk offloading; `disk` offloads to host memory.",
     first_case=True,
     cases=(
         Case(
             when=lambda run: run.config.get("gradient_checkpointing") == "offload_disk",
             key="gradient_checkpointing",
-            message="gradient_checkpointing: offload_disk writes nothing to disk: activations go to host memory",
+            message="gradient_checkpointing: offload_disk does not offload to disk: activations go to host memory",
             fix=safe(
-                "Say what happens: activation_offloading true",
+                "Set activation_offloading: true, which is what happens",
                 set_key("gradient_checkpointing", True),
                 insert_key("activation_offloading", True, beside="gradient_checkpointing"),
             ),
@@ -219,8 +220,8 @@ disk_offload_not_disk = _row(
         Case(
             when=lambda run: run.config.get("activation_offloading") == "disk",
             key="activation_offloading",
-            message="activation_offloading: disk writes nothing to disk: activations go to host memory, as with true",
-            fix=safe("Say what happens: activation_offloading true", set_key("activation_offloading", True)),
+            message="activation_offloading: disk does not offload to disk: activations go to host memory, as with true",
+            fix=safe("Set activation_offloading: true, which is what happens", set_key("activation_offloading", True)),
         ),
     ),
 )

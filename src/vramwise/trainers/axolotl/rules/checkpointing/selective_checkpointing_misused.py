@@ -23,26 +23,26 @@ _MATMULS = ("aten::mm", "aten::addmm", "aten::matmul", "aten::bmm")
     good="base_model: meta-llama/Llama-3.2-1B\nselective_checkpointing: true\ngradient_checkpointing: true\n",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """Selective checkpointing without what it builds on.
+    """Selective checkpointing with settings that it does not support.
 
-    It saves chosen results, such as attention's, and recomputes the rest: that needs gradient checkpointing, in its
-    non-reentrant form, and no offloader that replaces it (`hidden_states` is fine). With an adapter the outputs of
-    matrix products cannot be saved, because the adapter's share is added in place: since 0.20 by the fused LoRA kernels
-    only, before by PEFT too. Axolotl stops in each case. With
-    torch_compile it is untested.
+    Selective checkpointing saves chosen results, such as attention's, and recomputes the rest. It needs non-reentrant
+    gradient checkpointing and does not work with an offloader that replaces checkpointing (`hidden_states` is fine).
+    With an adapter it cannot save the outputs of matrix products, because the adapter's contribution is added in place.
+    Since 0.20 this applies only to the fused LoRA kernels; before, it applied to PEFT too. Axolotl stops in each of
+    these cases. The combination with torch_compile is untested.
     """
     if not run.config.get(_KEY):
         return
     if not run.savings.gradient_checkpointing:
         yield Hit(
             key=_KEY,
-            message="selective_checkpointing while gradient_checkpointing is off: Axolotl stops",
+            message="Axolotl refuses selective_checkpointing while gradient_checkpointing is off",
             change=changes.turn_checkpointing_on(run),
         )
     if run.config.get("gradient_checkpointing_kwargs.use_reentrant"):
         yield Hit(
             key="gradient_checkpointing_kwargs.use_reentrant",
-            message="selective_checkpointing needs non-reentrant checkpointing, use_reentrant is true: Axolotl stops",
+            message="Axolotl refuses selective_checkpointing with use_reentrant: true",
             change=changes.nonreentrant_checkpointing(run),
         )
     yield from _offloading(run)
@@ -62,8 +62,8 @@ def _offloading(run: RunSpec) -> Iterator[Hit]:
     written = str(run.config.get("activation_offloading", "true")).lower()
     yield Hit(
         key="activation_offloading",
-        message=f"activation_offloading: {written} replaces the checkpointing that {_KEY} hooks into: Axolotl stops",
-        fix=unsafe("Offload the layers' inputs only: hidden_states", edit)
+        message=f"Axolotl refuses {_KEY} with activation_offloading: {written}, which replaces checkpointing",
+        fix=unsafe("Offload only the layers' inputs: hidden_states", edit)
         if "activation_offloading" in run.config
         else None,
     )
@@ -81,6 +81,6 @@ def _saved_matmuls(run: RunSpec) -> Iterator[Hit]:
     kept = [name for name in saved if str(name) not in bad] or ["attention"]
     yield Hit(
         key=f"{_KEY}.save",
-        message=f"{_KEY}.save {', '.join(bad)}: {who} matrix products in place, Axolotl stops",
-        fix=unsafe(f"Save {', '.join(map(str, kept))} only", set_key(f"{_KEY}.save", kept)),
+        message=f"Axolotl refuses {_KEY}.save {', '.join(bad)}: {who} matrix products in place",
+        fix=unsafe(f"Save only {', '.join(map(str, kept))}", set_key(f"{_KEY}.save", kept)),
     )

@@ -13,7 +13,7 @@ from vramwise.types import Edit, Fix, RunSpec, Severity
 
 
 class _Renamed(NamedTuple):
-    """An old name with today's. `both_refused`: Axolotl stops at both; otherwise the new one wins."""
+    """The new name of a key. `both_refused`: Axolotl refuses both together; otherwise the new one wins."""
 
     new: str
     both_refused: bool = False
@@ -28,7 +28,7 @@ _RENAMED = {
     "sequence_parallel_degree": _Renamed("context_parallel_size"),
     "liger_swiglu": _Renamed("liger_glu_activation", both_refused=True),
 }
-# Old spellings that still work, but whose successors do not do quite the same.
+# Deprecated keys that still work; their successors behave slightly differently.
 _ON_THE_WAY_OUT = {
     "eval_table_size": "generate_samples and num_generation_samples",
     "eval_max_new_tokens": "generation_max_new_tokens",
@@ -47,13 +47,13 @@ _GC = ("torch_empty_cache_steps", "gc_collect_steps")
     good="eval_strategy: steps\neval_steps: 50\ngradient_checkpointing: true\nactivation_offloading: true\n",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """An old spelling that Axolotl still reads.
+    """A deprecated key or value that Axolotl still reads.
 
-    Axolotl maps these to their new names and warns; a later release will refuse them. The fixes write what Axolotl
-    makes of them today, so the run stays the same. Where old and new are both written, the new one wins (a warning,
-    because the old value does nothing) or Axolotl refuses the file (an error).
+    Axolotl translates these to their new names and warns. A later release will refuse them. The fixes write what
+    Axolotl reads them as today, so the run stays the same. If both the old and the new name are set, either the new one
+    wins (a warning, because the old value has no effect) or Axolotl refuses the file (an error).
 
-    Keys that are refused already belong to removed-key, the old attention flags to legacy-attention-flag.
+    removed-key reports keys that Axolotl already refuses. legacy-attention-flag reports the old attention flags.
     """
     yield from _renamed(run)
     yield from _aliases(run)
@@ -71,37 +71,37 @@ def _renamed(run: RunSpec) -> Iterator[Hit]:
             continue
         if newer is None or (not newer and old != "liger_swiglu"):  # a zero is overwritten too
             edits = (insert_key(renamed.new, value, beside=old), delete_key(old))
-            message = f"{old} is an old spelling of {renamed.new}; Axolotl still maps it"
+            message = f"{old} is deprecated: it is now called {renamed.new}"
             yield Hit(key=old, message=message, fix=safe(f"Rename it to {renamed.new}", *edits))
         else:
             yield _both(old, renamed.new, value, newer, refused=renamed.both_refused)
 
 
 def _is_read(run: RunSpec, key: str) -> bool:
-    """A plugin's key without its plugin is dropped unseen."""
+    """Whether Axolotl reads the key: it drops a plugin's key if the plugin is not listed."""
     plugin = schema_of(run).plugin_keys().get(key)
     return plugin is None or plugin in loaded_plugins(run)
 
 
 def _both(old: str, new: str, value: Any, newer: Any, *, refused: bool) -> Hit:
-    effect = "Axolotl refuses the two together" if refused else f"{old} does nothing"
+    effect = "Axolotl refuses both together" if refused else f"{old} has no effect"
     drop = safe if not refused or value == newer else unsafe
     return Hit(
         key=old,
-        message=f"{old} {value} and {new} {newer} are two spellings of one setting: {effect}",
+        message=f"{old} {value} and {new} {newer} set the same option: {effect}",
         severity=Severity.ERROR if refused else Severity.WARNING,
         fix=drop(f"Keep {new} {newer}", delete_key(old)),
     )
 
 
 def _aliases(run: RunSpec) -> Iterator[Hit]:
-    """`model_type` and `type_of_model` are both good; together one of them does nothing."""
+    """`model_type` and `type_of_model` are both valid; if both are set, one has no effect."""
     values = run.config.document.values
     for short, long in schema_of(run).aliases().items():
         if values.get(short) is not None and values.get(long) is not None:
             yield Hit(
                 key=long,
-                message=f"{long} and {short} are two spellings of one setting: {long} does nothing",
+                message=f"{long} and {short} set the same option: {long} has no effect",
                 severity=Severity.WARNING,
                 fix=safe(f"Keep {short}", delete_key(long)),
             )
@@ -115,7 +115,7 @@ def _gc_steps(run: RunSpec) -> Iterator[Hit]:
     if newer:
         yield Hit(
             key="gc_steps",
-            message=f"gc_steps {steps} is an old spelling of {' and '.join(_GC)}; {' and '.join(newer)} wins over it",
+            message=f"gc_steps {steps} is deprecated: use {' and '.join(_GC)}; {' and '.join(newer)} overrides it",
             severity=Severity.WARNING,
             fix=safe("Delete gc_steps", delete_key("gc_steps")) if "gc_collect_steps" in newer else None,
         )
@@ -124,8 +124,8 @@ def _gc_steps(run: RunSpec) -> Iterator[Hit]:
     inserts = [insert_key(key, steps, beside="gc_steps") for key in written]
     yield Hit(
         key="gc_steps",
-        message=f"gc_steps {steps} is an old spelling: Axolotl maps it to {' and '.join(written)}",
-        fix=safe(f"Write {' and '.join(written)}", *inserts, delete_key("gc_steps")),
+        message=f"gc_steps {steps} is deprecated: Axolotl reads it as {' and '.join(written)}",
+        fix=safe(f"Set {' and '.join(written)} instead", *inserts, delete_key("gc_steps")),
     )
 
 
@@ -137,9 +137,9 @@ def _checkpointing(run: RunSpec) -> Iterator[Hit]:
     shown = "true" if mode is True else mode
     yield Hit(
         key=key,
-        message=f"{key}: {run.config.get(key)} is an old spelling of {key}: true with activation_offloading: {shown}",
+        message=f"{key}: {run.config.get(key)} is deprecated: use {key}: true with activation_offloading: {shown}",
         fix=safe(
-            "Write the two keys",
+            "Set both keys",
             insert_key("activation_offloading", mode, beside=key),
             Edit(op="set", key=key, value=True),
         ),
@@ -149,7 +149,7 @@ def _checkpointing(run: RunSpec) -> Iterator[Hit]:
 def _fsdp(run: RunSpec) -> Iterator[Hit]:
     written = run.config.document.values.get("fsdp_config")
     block: dict[str, Any] = written if isinstance(written, dict) else {}
-    known = schema_of(run).nested_keys("fsdp_config")  # what nobody knows belongs to unknown-key
+    known = schema_of(run).nested_keys("fsdp_config")  # unknown names are reported by unknown-key
     prefixed = {name: name.removeprefix("fsdp_") for name in block if name in known and name != "fsdp_version"}
     old = {name: short for name, short in prefixed.items() if name != short and short not in block}
     if old:
@@ -160,23 +160,23 @@ def _fsdp(run: RunSpec) -> Iterator[Hit]:
     if value := run.config.get("fsdp_final_state_dict_type"):
         yield Hit(
             key="fsdp_final_state_dict_type",
-            message=f"fsdp_final_state_dict_type {value} is not read any more: fsdp_config.final_state_dict_type is",
+            message=f"fsdp_final_state_dict_type {value} is no longer read: use fsdp_config.final_state_dict_type",
             severity=Severity.WARNING,
             fix=_move_state_dict_type(run, value),
         )
 
 
 def _prefix(block: dict[str, Any], old: dict[str, str]) -> Hit:
-    """One finding for all keys that carry the old prefix: they are mended together."""
+    """One finding for all keys with the old prefix: one fix changes them together."""
     edits: list[Edit] = []
     for name, short in old.items():
         edits += (insert_key(f"fsdp_config.{short}", block[name], beside=f"fsdp_config.{name}"),)
         edits += (delete_key(f"fsdp_config.{name}"),)
     first = next(iter(old))
-    what = f"{first} and {len(old) - 1} more keys of fsdp_config carry" if len(old) > 1 else f"{first} carries"
+    what = f"{first} and {len(old) - 1} more keys of fsdp_config have" if len(old) > 1 else f"{first} has"
     return Hit(
         key=f"fsdp_config.{first}",
-        message=f"{what} the old fsdp_ prefix, which Axolotl still strips: the name is {old[first]} today",
+        message=f"{what} the deprecated fsdp_ prefix: the name is now {old[first]}",
         fix=safe("Drop the fsdp_ prefix", *edits),
     )
 
@@ -185,7 +185,7 @@ def _twice(old: str, new: str, value: Any, newer: Any) -> Hit:
     drop = safe if value == newer else unsafe
     return Hit(
         key=old,
-        message=f"{old} {value} and {new} {newer} are two spellings of one setting: the lower one in the file wins",
+        message=f"{old} {value} and {new} {newer} set the same option: the later one in the file wins",
         severity=Severity.WARNING,
         fix=drop(f"Keep {new} {newer}", delete_key(old)),
     )
@@ -200,12 +200,12 @@ def _move_state_dict_type(run: RunSpec, value: str) -> Fix | None:
 
 
 def _not_read(run: RunSpec) -> Iterator[Hit]:
-    """Top-level keys that this version still takes, and that nobody reads."""
+    """Top-level keys that this version accepts but does not read."""
     for key in _NOT_READ:
         fact = schema_of(run).deprecations().get(key)
         if fact is not None and run.config.get(key) is not None:
-            instead = f": {fact.successor} is" if fact.successor else ""
-            message = f"{key} is not read any more by Axolotl {schema_of(run).short}{instead}"
+            instead = f": use {fact.successor}" if fact.successor else ""
+            message = f"{key} is no longer read by Axolotl {schema_of(run).short}{instead}"
             fix = safe(f"Delete {key}, which is not read", delete_key(key))
             yield Hit(key=key, message=message, severity=Severity.WARNING, fix=fix)
 
@@ -214,16 +214,16 @@ def _others(run: RunSpec) -> Iterator[Hit]:
     facts = schema_of(run).deprecations()
     for old, successor in _ON_THE_WAY_OUT.items():
         if run.config.get(old) and facts[old].effect == "works":
-            yield Hit(key=old, message=f"{old} is on its way out; its successor is {successor}")
+            yield Hit(key=old, message=f"{old} is deprecated: use {successor}")
     if run.config.get("flash_attn_d512") and not run.config.get("large_head_attention"):
         edits = (insert_key("large_head_attention", "auto", beside="flash_attn_d512"), delete_key("flash_attn_d512"))
-        message = "flash_attn_d512 is an old spelling of large_head_attention: auto"
-        yield Hit(key="flash_attn_d512", message=message, fix=safe("Write large_head_attention auto", *edits))
+        message = "flash_attn_d512 is deprecated: use large_head_attention: auto"
+        yield Hit(key="flash_attn_d512", message=message, fix=safe("Set large_head_attention: auto", *edits))
     if run.objective.rl == "ipo":
-        yield Hit(key="rl", message="rl: ipo is on its way out; its successor is rl: dpo with dpo_loss_type: [ipo]")
+        yield Hit(key="rl", message="rl: ipo is deprecated: use rl: dpo with dpo_loss_type: [ipo]")
     if run.config.get("pretraining_dataset") and not run.config.get("streaming"):
         yield Hit(
             key="pretraining_dataset",
-            message="pretraining_dataset streams by itself today; a later Axolotl does so only with streaming: true",
-            fix=safe("Write streaming: true", insert_key("streaming", True, beside="pretraining_dataset")),
+            message="a later Axolotl will stream pretraining_dataset only with streaming: true",
+            fix=safe("Set streaming: true", insert_key("streaming", True, beside="pretraining_dataset")),
         )

@@ -13,7 +13,7 @@ from vramwise.trainers.value_types import parse_type
 from vramwise.types import RunSpec, Severity, join_key
 
 _NUMBERS = {"int", "float", "number_text"}
-# Mappings that are handed on as they are: nobody turns text into numbers there.
+# Mappings that are passed on unchanged: text in them is not converted to numbers.
 _HANDED_ON = ("lr_scheduler_kwargs",)
 
 
@@ -29,12 +29,12 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """A number that YAML reads as text.
 
     Axolotl reads YAML 1.1, where a number with an exponent needs a dot and a sign: `5e-5` is text, `5.0e-05` is a
-    number. For keys of its schema Axolotl converts the text, so nothing goes wrong there; other tools that read the
-    file, and mappings that are handed on untouched (`lr_scheduler_kwargs`), get text. There the scheduler stops with a
+    number. Axolotl converts the text for keys of its schema, so these work. Other tools that read the file get text,
+    and so do mappings that Axolotl passes on unchanged (`lr_scheduler_kwargs`): there the scheduler stops with a
     TypeError.
 
-    The fix writes the same number so that every reader sees a number. What Axolotl converts is said only with
-    `--pedantic`, or where the rule is named with `--select`.
+    The fix writes the same number so that every reader sees a number. Values that Axolotl converts are reported only
+    with `--pedantic`, or if you name the rule with `--select`.
     """
     values, schema = run.config.document.values, schema_of(run)
     for key, value in values.items():
@@ -56,7 +56,7 @@ def _typed(schema: Schema, path: tuple[str, ...], value: Any) -> Iterator[Hit]:
         return
     yield Hit(
         key=key,
-        message=f"{path[-1]} {value!r} is text to YAML 1.1, not a number; Axolotl converts it, other readers do not",
+        message=f"{path[-1]} {value!r} is text in YAML 1.1, not a number: Axolotl converts it, other tools may not",
         fix=safe(f"Write it as a number: {inline(number)}", set_key(key, number)),
         pedantic=True,
     )
@@ -69,7 +69,7 @@ def _handed_on(key: str, block: dict[Any, Any]) -> Iterator[Hit]:
             path = join_key((key, name))
             yield Hit(
                 key=path,
-                message=f"{name} {value!r} is text to YAML 1.1, and {key} is handed on as it is: it needs a number",
+                message=f"{name} {value!r} is text in YAML 1.1, not a number, and {key} is passed on unconverted",
                 severity=Severity.WARNING,
                 fix=safe(f"Write it as a number: {inline(number)}", set_key(path, number)),
             )

@@ -20,17 +20,16 @@ from vramwise.types import Fix, RunSpec, Severity
         "base_model: meta-llama/Llama-3.2-1B\nplugins:\n  - axolotl.integrations.liger.LigerPlugin\n"
         "liger_rope: true\nliger_fused_linear_cross_entropy: true\n"
     ),
-    beyond_trainer="Without the plugin its keys are unknown to the schema, which drops unknown keys without a word.",
+    beyond_trainer="Without the plugin its keys are unknown to the schema, which drops unknown keys without warning.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """Keys of a plugin that is not listed under `plugins`.
+    """A key belongs to a plugin that is not listed under `plugins`.
 
-    `liger_*`, `cut_cross_entropy`, `kd_*` and others exist only while their plugin is listed. Without it Axolotl drops
-    them silently: the fused loss that was to save the logits is not there, and the run needs the memory it was meant to
-    save.
+    `liger_*`, `cut_cross_entropy`, `kd_*` and others are read only if their plugin is listed. Otherwise Axolotl drops
+    them without warning: the fused loss is not used, and the run needs the memory that it would have saved.
 
-    List the plugin. The fix is unsafe because the kernels then really run: other numerics, and the package they come
-    from must be installed. Keys that are off or empty are left alone.
+    List the plugin. The fix is unsafe because the kernels then really run: they change the numerics, and their package
+    must be installed. Keys that are off or empty are not reported.
     """
     loaded = loaded_plugins(run)
     dropped: dict[str, list[str]] = {}
@@ -42,7 +41,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         name = plugin.rpartition(".")[2]
         yield Hit(
             key=first,
-            message=f"{_names(first, others)} dropped without a word: {name} is not listed under plugins",
+            message=f"{_names(first, others)} dropped without warning: {name} is not listed under plugins",
             fix=_fix(run, plugin, first),
         )
 
@@ -51,10 +50,10 @@ def _names(first: str, others: list[str]) -> str:
     if not others:
         return f"{first} is"
     if len(others) > 3:
-        return f"{first} and {len(others)} more of its plugin's keys are"
+        return f"{first} and {len(others)} more keys of the same plugin are"
     return f"{', '.join((first, *others[:-1]))} and {others[-1]} are"
 
 
 def _fix(run: RunSpec, plugin: str, key: str) -> Fix | None:
     edit = list_plugin(run, plugin, beside=key)
-    return None if edit is None else unsafe(f"List {plugin}", edit)
+    return None if edit is None else unsafe(f"Add {plugin} to plugins", edit)

@@ -19,16 +19,16 @@ from vramwise.types import RunSpec, Severity
     good="base_model: meta-llama/Llama-3.2-1B\nwarmup_steps: 10\n",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """Keys that Axolotl refuses side by side, or one without the other.
+    """Axolotl refuses two keys together, or one without the other.
 
-    These have no say in memory, but each of them stops the run at the start: two lengths of the warm-up, deduplication
-    of a stream, `peft_layers_pattern` without `peft_layers_to_transform`, options of one RL method under another, a
-    tokenizer option that mistral-common does not take, and the like. The message says which two keys and why. Delete
-    one of them, or write the one that is missing.
+    These combinations do not affect memory, but each stops the run at the start. Examples: two warm-up lengths,
+    deduplication of a stream, `peft_layers_pattern` without `peft_layers_to_transform`, options of one RL method with
+    another, and a tokenizer option that mistral-common does not support. The message names the keys and the reason.
+    Delete one key, or add the missing one.
     """
     for key, other, why in NOT_TOGETHER:
         if run.config.get(key) and run.config.get(other):
-            message = f"{key} together with {other} is refused: {why}"
+            message = f"Axolotl refuses {key} together with {other}: {why}"
             yield Hit(key=key, message=message, fix=unsafe(f"Delete {key}", delete_key(key)))
     for key, message in refusals(run):
         yield Hit(key=key, message=message)
@@ -41,5 +41,5 @@ def _target_patterns(run: RunSpec) -> Iterator[Hit]:
         try:
             re.compile(pattern)
         except re.error as error:
-            message = f"lora_target_modules '{pattern}' is refused: no valid pattern ({error})"
+            message = f"Axolotl refuses lora_target_modules '{pattern}': not a valid pattern ({error})"
             yield Hit(key=f"lora_target_modules.{index}", message=message)

@@ -10,9 +10,9 @@ from vramwise.timeline import MemoryReport
 from vramwise.trainers.axolotl.schema import Deprecation, Schema, schema_of
 from vramwise.types import Fix, RunSpec, Severity, join_key
 
-# FSDP1's strategies, by name or number, as FSDP2 has them.
+# FSDP1's strategies, by name or number, as FSDP2's reshard_after_forward.
 _RESHARDS = {"FULL_SHARD": True, "HYBRID_SHARD": True, "1": True, "SHARD_GRAD_OP": False, "2": False}
-# Successors that do the same with the same value. The others need a plugin, other values, or have no equal.
+# Successors that do the same with the same value. The others need a plugin or other values, or have no equivalent.
 _SAME_VALUE = {"unsloth_lora_mlp", "unsloth_lora_qkv", "unsloth_lora_o"}
 
 
@@ -26,14 +26,14 @@ _SAME_VALUE = {"unsloth_lora_mlp", "unsloth_lora_qkv", "unsloth_lora_o"}
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """A key or value that Axolotl has removed and now refuses.
 
-    Old configs carry keys of features that are gone: `max_packed_sequence_len`, `rope_scaling` at the top level,
-    `unsloth_*`, `flash_attn_rms_norm`, `s2_attention`, some DPO options that TRL dropped. Axolotl stops at each of
-    them. `save_safetensors: false` is refused because transformers 5 writes safetensors only, and dataset types that
-    start with `sharegpt` became `chat_template`. Axolotl 0.20 removed FSDP1, and with it the top-level list `fsdp` and
-    `sharding_strategy` and `forward_prefetch` of `fsdp_config`: `fsdp_config` alone means FSDP2.
+    Old configs contain keys of removed features: `max_packed_sequence_len`, `rope_scaling` at the top level,
+    `unsloth_*`, `flash_attn_rms_norm`, `s2_attention`, and some DPO options that TRL dropped. Axolotl refuses each of
+    them. It refuses `save_safetensors: false` because transformers 5 writes only safetensors. Dataset types that start
+    with `sharegpt` became `chat_template`. Axolotl 0.20 removed FSDP1, and with it the top-level list `fsdp` and the
+    options `sharding_strategy` and `forward_prefetch` of `fsdp_config`: `fsdp_config` alone now means FSDP2.
 
-    Use the successor that the message names. Fixes that only drop a speed-up or keep the meaning are safe; dropping a
-    key that shaped the loss or the attention is not.
+    Use the replacement that the message names. A fix is safe if it keeps the meaning or drops only a speed-up. Dropping
+    a key that changed the loss or the attention is unsafe.
     """
     values = run.config.document.values
     schema = schema_of(run)
@@ -44,7 +44,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     if run.config.get("save_safetensors") is False:
         yield Hit(
             key="save_safetensors",
-            message="save_safetensors: false is refused: transformers 5 writes safetensors only",
+            message="Axolotl refuses save_safetensors: false: transformers 5 writes only safetensors",
             fix=safe("Delete save_safetensors", delete_key("save_safetensors")),
         )
     yield from _sharegpt(values.get("datasets"))
@@ -57,13 +57,13 @@ def _fsdp_options(run: RunSpec, schema: Schema) -> Iterator[Hit]:
         fact = schema.deprecations().get(f"fsdp_config.{schema.nested_name('fsdp_config', str(name))}")
         if fact is not None and fact.effect == "refused":
             key = join_key(("fsdp_config", name))
-            end = f"; use {fact.successor}" if fact.successor else "; FSDP2 has nothing like it"
-            message = f"{name} is an option of FSDP1, which is gone since Axolotl 0.20: {schema.short} stops{end}"
+            end = f"; use {fact.successor}" if fact.successor else "; FSDP2 has no equivalent"
+            message = f"Axolotl {schema.short} refuses {name}, an option of FSDP1, which 0.20 removed{end}"
             yield Hit(key=key, message=message, fix=_fsdp_fix(run, key, fact, value))
 
 
 def _fsdp_fix(run: RunSpec, key: str, fact: Deprecation, value: Any) -> Fix | None:
-    """Safe where the file asks for FSDP2 already: there the option did nothing."""
+    """Safe if the file already asks for FSDP2: there the option had no effect."""
     offer = safe if str(run.config.get("fsdp_version")) == "2" else unsafe
     successor = fact.successor
     if successor is None or successor in run.config:
@@ -72,12 +72,12 @@ def _fsdp_fix(run: RunSpec, key: str, fact: Deprecation, value: Any) -> Fix | No
     if reshards is None:
         return None
     written = insert_key(successor, reshards, beside=key)
-    return offer(f"Write {successor}: {str(reshards).lower()}", written, delete_key(key))
+    return offer(f"Set {successor}: {str(reshards).lower()}", written, delete_key(key))
 
 
 def _message(fact: Deprecation) -> str:
     instead = f"; use {fact.successor}" if fact.successor else ""
-    return f"{fact.key} was removed, Axolotl refuses the file{instead}"
+    return f"{fact.key} was removed from Axolotl, which refuses it{instead}"
 
 
 def _fix(run: RunSpec, fact: Deprecation, value: Any) -> Fix:
@@ -91,19 +91,21 @@ def _fix(run: RunSpec, fact: Deprecation, value: Any) -> Fix:
         return _shard_by_config(run, value)
     if key == "max_packed_sequence_len":
         return unsafe(f"Pack to sequence_len {value}", *_pack(value), delete_key(key))
-    offer = unsafe if value else safe  # what is off is not missed
+    offer = unsafe if value else safe  # a key that is off changes nothing
     return offer(f"Delete {key}", delete_key(key))
 
 
 def _shard_by_config(run: RunSpec, value: Any) -> Fix:
-    """FSDP2 by its block; what the old list said goes there."""
+    """Shard with FSDP2: the words of the old list become options of fsdp_config."""
     words = {str(word) for word in (value if isinstance(value, list) else str(value).split())}
     if run.config.get("fsdp_config"):
-        return unsafe("Shard by fsdp_config alone: FSDP2", delete_key("fsdp"))
+        return unsafe("Use fsdp_config alone, which is FSDP2", delete_key("fsdp"))
     block: dict[str, Any] = {"reshard_after_forward": "shard_grad_op" not in words}
     block |= {"offload_params": True} if "offload" in words else {}
     block |= {"auto_wrap_policy": "TRANSFORMER_BASED_WRAP"} if "auto_wrap" in words else {}
-    return unsafe("Shard by fsdp_config: FSDP2", insert_key("fsdp_config", block, beside="fsdp"), delete_key("fsdp"))
+    return unsafe(
+        "Use fsdp_config, which is FSDP2", insert_key("fsdp_config", block, beside="fsdp"), delete_key("fsdp")
+    )
 
 
 def _pack(length: Any) -> tuple[Any, ...]:
@@ -118,6 +120,6 @@ def _sharegpt(datasets: Any) -> Iterator[Hit]:
             key = f"datasets.{index}.type"
             yield Hit(
                 key=key,
-                message=f"dataset type {kind} was removed, Axolotl refuses the file; use chat_template",
+                message=f"dataset type {kind} was removed from Axolotl, which refuses it; use chat_template",
                 fix=unsafe("Use chat_template", set_key(key, "chat_template")),
             )

@@ -35,11 +35,11 @@ _ALLOWED = frozenset(
     good="base_model: meta-llama/Llama-3.2-1B\ntorch_compile: true\ntorch_compile_options:\n  shape_padding: true\n",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """`torch_compile_options` without `torch_compile`, or with an option that Axolotl does not pass on.
+    """`torch_compile_options` is set without `torch_compile`, or with an option that Axolotl refuses.
 
-    The options set flags of torch's inductor and mean nothing while the model is not compiled: Axolotl stops. It lets
-    ten flags through and stops at any other. With `torch_compile: auto` on a torch before 2.5.1 nothing is compiled
-    and the options are dropped with a warning.
+    The options set flags of torch's inductor and have no effect on a model that is not compiled, so Axolotl stops. It
+    accepts ten flags and refuses any other. With `torch_compile: auto` on a torch before 2.5.1 nothing is compiled, and
+    Axolotl drops the options with a warning.
     """
     options = run.config.get(_KEY)
     if not isinstance(options, dict):
@@ -49,7 +49,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
             key = join_key((_KEY, name))
             yield Hit(
                 key=key,
-                message=f"{_KEY} has {name!r}, not one of the {len(_ALLOWED)} flags that Axolotl takes: it stops",
+                message=f"Axolotl refuses {name!r} in {_KEY}: it is not one of the {len(_ALLOWED)} supported flags",
                 fix=unsafe(f"Remove {name}", delete_key(key)),
             )
     if run.kernels.torch_compile:
@@ -64,8 +64,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         return
     yield Hit(
         key=_KEY,
-        message=f"{_KEY} is set but torch_compile is off: Axolotl stops",
-        fix=unsafe("Compile the model: torch_compile true", insert_key("torch_compile", True, beside=_KEY)),
+        message=f"Axolotl refuses {_KEY} while torch_compile is off",
+        fix=unsafe("Compile the model: torch_compile: true", insert_key("torch_compile", True, beside=_KEY)),
     )
 
 

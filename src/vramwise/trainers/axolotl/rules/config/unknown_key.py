@@ -10,7 +10,7 @@ from vramwise.timeline import MemoryReport
 from vramwise.trainers.axolotl.schema import Deprecation, Schema, elsewhere, history, schema_of, suggest
 from vramwise.types import Fix, RunSpec, Severity, join_key
 
-# Names from other trainers, and Axolotl's own word for the same thing.
+# Names that other trainers use, and Axolotl's name for the same setting.
 _ELSEWHERE = {
     "adam_eps": "adam_epsilon",
     "epochs": "num_epochs",
@@ -28,11 +28,11 @@ _ELSEWHERE = {
     "per_device_eval_batch_size": "eval_batch_size",
     "per_device_train_batch_size": "micro_batch_size",
 }
-# Settings of fsdp_config that are dropped too, and the value that is in force anyway.
+# Settings of fsdp_config that are dropped, and the value that applies anyway.
 _IN_FORCE = {"sharding_strategy": "FULL_SHARD", "limit_all_gathers": True, "forward_prefetch": False}
 # From here on a misspelt word is taken for the one it resembles.
 _VERY_CLOSE = 0.88
-# Keys that hold YAML anchors for use elsewhere in the file; dropping them is what their author wants.
+# Keys that hold YAML anchors for use elsewhere in the file; dropping them is intended.
 _HOLDERS = ("x-", "_", ".")
 
 
@@ -43,20 +43,20 @@ _HOLDERS = ("x-", "_", ".")
     topic="config",
     bad="base_model: meta-llama/Llama-3.2-1B\ngradient_acumulation_steps: 8\nmicro_batch_size: 1\n",
     good="base_model: meta-llama/Llama-3.2-1B\ngradient_accumulation_steps: 8\nmicro_batch_size: 1\n",
-    beyond_trainer="Axolotl drops keys it does not know without a word.",
+    beyond_trainer="Axolotl drops unknown keys without warning.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """A key that Axolotl does not know.
 
-    Axolotl ignores unknown keys silently, at the top level and inside blocks such as `fsdp_config` and `trl`: a
-    misspelt memory setting is simply not there. One of Axolotl's own examples runs without context parallelism because
-    of `context_parapllel_size`. A few blocks (`fp8_config`) refuse unknown keys instead.
+    Axolotl ignores unknown keys without warning, at the top level and inside blocks such as `fsdp_config` and `trl`. A
+    misspelt memory setting therefore has no effect. One of Axolotl's own examples runs without context parallelism
+    because of `context_parapllel_size`. A few blocks (`fp8_config`) refuse unknown keys instead.
 
-    A misspelt name of a setting that decides the run is an error. Correct the name, or delete the key. Where a plugin
-    that is not Axolotl's own is listed, the key may be that plugin's, so the finding is only a hint. A key without a
-    value (or `false`) is harmless and reported only with `--pedantic`. For a key of another version of Axolotl the
-    message names that version: the run may be meant for it (`--with axolotl==…`). Keys that start with `x-`, `_` or
-    `.` are assumed to hold YAML anchors and are not reported.
+    A misspelt name of a setting that decides the run is an error. Correct the name, or delete the key. If the config
+    lists a plugin that is not Axolotl's own, the key may belong to that plugin, so the finding is only a hint. A key
+    without a value (or `false`) is harmless and reported only with `--pedantic`. If another version of Axolotl has the
+    key, the message names that version: the config may be written for it (`--with axolotl==…`). Keys that start with
+    `x-`, `_` or `.` are assumed to hold YAML anchors and are not reported.
     """
     values = run.config.document.values
     schema = schema_of(run)
@@ -86,18 +86,18 @@ def _is_setting(renames: Fix | None, run: RunSpec) -> bool:
 
 
 def _is_idle(key: str, value: Any) -> bool:
-    """Nothing is lost with a key that holds nothing, nor with `debug`, which old examples carry: it shaped no run.
+    """Whether dropping the key changes nothing: it is empty, or `debug`, which old examples contain without effect.
 
-    False is a wish like any other where some version has the key: there it may turn off what this one does.
+    False counts as a setting if some version has the key: it may turn off what this version does.
     """
     return value is None or key == "debug" or (value is False and history(key) is None)
 
 
 def _removed(schema: Schema, key: str, value: Any) -> Iterator[Hit]:
-    """Refused where it is on (removed-key says so); off or empty it is one more key that nobody knows."""
+    """A removed key that is off or empty counts as unknown; if it is on, removed-key reports it."""
     fact = schema.deprecations()[key]
     if fact.effect == "refused" and not fact.refuses(value):
-        message = f"{key} is no key of Axolotl {schema.short} any more: as it is off, it is dropped without a word"
+        message = f"{key} is no longer a key of Axolotl {schema.short}, but it is off: dropping it changes nothing"
         fix = safe(f"Delete {key}", delete_key(key))
         yield Hit(key=key, message=message, severity=Severity.INFO, fix=fix, pedantic=True)
 
@@ -116,7 +116,7 @@ def _inside(schema: Schema, key: str, value: Any) -> Iterator[Hit]:
         severity = _severity(schema, key, name, held)
         message = _message(schema, name, known, block=key, refused=severity is Severity.ERROR)
         if severity is Severity.INFO:
-            message += f"; {held} is in force anyway"
+            message += f"; {held} applies anyway"
         fix = _moved(top_level, name, held, key) or _fix(name, held, known, value, block=key)
         in_force = severity is Severity.INFO
         place = join_key((key, name))
@@ -124,11 +124,11 @@ def _inside(schema: Schema, key: str, value: Any) -> Iterator[Hit]:
 
 
 def _removed_inside(schema: Schema, block: str, name: str, fact: Deprecation) -> Iterator[Hit]:
-    """What Axolotl names and drops; what it refuses belongs to removed-key."""
+    """Options that Axolotl drops with a warning; removed-key reports those that it refuses."""
     if fact.effect != "ignored":
         return
     key = join_key((block, name))
-    message = f"{name} was an option of FSDP1, which is gone: Axolotl {schema.short} drops it with a warning"
+    message = f"{name} was an option of FSDP1, which was removed: Axolotl {schema.short} drops it with a warning"
     yield Hit(key=key, message=message, severity=Severity.INFO, fix=safe(f"Delete {name}", delete_key(key)))
 
 
@@ -147,17 +147,17 @@ def _lists_foreign_plugin(schema: Schema, values: Mapping[str, Any]) -> bool:
 
 def _message(schema: Schema, name: str, known: frozenset[str], *, block: str = "", refused: bool = False) -> str:
     place = f" of {block}" if block else ""
-    effect = "refuses it" if refused else "drops it without a word"
+    effect = "refuses it" if refused else "drops it without warning"
     found = history(f"{block}.{schema.nested_name(block, name)}" if block else name)
-    if found and (when := elsewhere(found, schema.version, f"a key{place}")):
+    if found and (when := elsewhere(found, schema.version)):
         instead = f"; use {found.successor}" if found.successor in known else ""
-        return f"{name} {when}: {schema.short} {effect}{instead}"
+        return f"{name} {when}: Axolotl {schema.short} {effect}{instead}"
     top_level = schema.keys()
     if block and name in top_level:
-        return f"{name} is no key{place}, where Axolotl {effect}: it stands at the top level"
+        return f"{name} is not a key{place} and Axolotl {effect}: it belongs at the top level"
     close = _very_close(name, known) or _close(name, known)
     hint = f"; did you mean {' or '.join(close)}?" if close else ""
-    return f"{name} is no key{place} that Axolotl knows: it {effect}{hint}"
+    return f"{name} is not a known key{place}: Axolotl {effect}{hint}"
 
 
 def _moved(top_level: Collection[str], name: str, value: Any, block: str) -> Fix | None:

@@ -24,33 +24,33 @@ _PREFIX = "axolotl.integrations."
     ),
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """A plugin that Axolotl does not have.
+    """`plugins` lists a plugin that Axolotl does not have.
 
-    A class that is not in the module, or a name without a dot, ends the run with an exception, and since Axolotl 0.21
-    so does a module that cannot be found. Up to 0.20 such a module is logged and dropped, and training goes on: its
-    keys are then unknown and dropped too, so the kernels and losses that were to save memory are not there.
+    A class that is not in the module, or a name without a dot, ends the run with an exception. Since Axolotl 0.21 a
+    module that cannot be found does too. Up to 0.20 Axolotl logs such a module, drops it and goes on training. The
+    plugin's keys are then unknown and dropped too, so the memory-saving kernels and losses are not used.
 
-    Only names of Axolotl's own plugins can be judged, and names without a dot; plugins of other packages are not looked
-    at.
+    The rule checks only the names of Axolotl's own plugins and names without a dot. It ignores plugins of other
+    packages.
     """
     schema = schema_of(run)
     for index, written in enumerate(run.config.get("plugins", ())):
         if schema.plugin_named(written) is not None:
             continue
         if "." not in written and not (":" in written and schema.since("0.21.0")):
-            effect, severity = "a plugin is named by module and class, so this ends the run", Severity.ERROR
+            effect, severity = "a plugin name needs module and class, so this ends the run", Severity.ERROR
         elif not written.startswith(_PREFIX):
             continue
         elif _module_exists(schema, written):
             effect, severity = "the module has no such class, so this ends the run", Severity.ERROR
         elif schema.since("0.21.0"):
-            effect, severity = "Axolotl stops at a plugin that it cannot import", Severity.ERROR
+            effect, severity = "Axolotl cannot import it and stops", Severity.ERROR
         else:
-            effect, severity = "it is logged and dropped, and so are the keys it was to bring", Severity.WARNING
-        when = elsewhere(value_history("plugins", written), schema.version, "a plugin")
+            effect, severity = "Axolotl logs and drops it, and drops its keys", Severity.WARNING
+        when = elsewhere(value_history("plugins", written), schema.version)
         close = () if when else _close(schema, written)
         hint = f"; did you mean {close[0]}?" if close else ""
-        what = f"{when}, this is {schema.short}" if when else "is none of Axolotl's plugins"
+        what = f"{when}, but this is {schema.short}" if when else "is not an Axolotl plugin"
         yield Hit(
             key=f"plugins.{index}",
             message=f"{written} {what}: {effect}{hint}",
@@ -73,4 +73,4 @@ def _close(schema: Schema, written: str) -> tuple[str, ...]:
 
 
 def _fix(index: int, close: tuple[str, ...]) -> Fix | None:
-    return unsafe(f"List {close[0]}", set_key(f"plugins.{index}", close[0])) if len(close) == 1 else None
+    return unsafe(f"Use {close[0]}", set_key(f"plugins.{index}", close[0])) if len(close) == 1 else None

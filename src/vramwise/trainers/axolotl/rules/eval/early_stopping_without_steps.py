@@ -24,13 +24,13 @@ _RIVALS = {
     good="val_set_size: 0.05\neval_steps: 50\nsave_steps: 50\nearly_stopping_patience: 3\n",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """Early stopping is on, but evaluations and checkpoints are not scheduled by matching steps.
+    """Early stopping is on, but evaluations and checkpoints do not have matching steps.
 
-    Early stopping goes back to the best checkpoint, so every checkpoint must fall on an evaluation: Axolotl wants both
-    `eval_steps` and `save_steps`, and `save_steps` a multiple of `eval_steps`. Strategies and counts per epoch do not
-    do: they are turned into steps only after this check.
+    Early stopping returns to the best checkpoint, so every checkpoint must coincide with an evaluation. Axolotl
+    requires both `eval_steps` and `save_steps`, with `save_steps` a multiple of `eval_steps`. Strategies and counts per
+    epoch are not enough, because they are converted to steps only after this check.
 
-    Fractions of the run are compared as binary fractions: 0.3 is no multiple of 0.1 there, 0.5 is one of 0.25.
+    Fractions of the run are compared as binary fractions: 0.3 is not a multiple of 0.1, but 0.5 is a multiple of 0.25.
     """
     if not run.config.get(_KEY):
         return
@@ -44,21 +44,21 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
 def _missing(run: RunSpec, missing: list[str]) -> str:
     rivals = [key for name in missing for key in _RIVALS[name] if run.config.get(key)]
-    instead = f" ({' and '.join(rivals)} will not do)" if rivals else ""
+    instead = f" ({' and '.join(rivals)} is not enough)" if rivals else ""
     return (
-        f"{_KEY} {run.config.get(_KEY)} needs {' and '.join(missing)}{instead}: "
-        "Axolotl refuses early stopping unless evals and checkpoints are scheduled by steps"
+        f"Axolotl refuses {_KEY} {run.config.get(_KEY)} without {' and '.join(missing)}{instead}: "
+        "early stopping needs evals and checkpoints scheduled by steps"
     )
 
 
 def _complete(run: RunSpec, missing: list[str]) -> Fix | None:
-    """Give the missing schedule the steps of the other one; with neither there is nothing to go by."""
+    """Give the missing schedule the steps of the other one; None if both are missing."""
     if len(missing) != 1:
         return None
     [name] = missing
     other = next(key for key in _RIVALS if key != name)
     value = run.config.get(other)
-    return unsafe(f"Set {name} to {value}, as {other}", *_write_steps(run, name, other, value))
+    return unsafe(f"Set {name} to {value}, like {other}", *_write_steps(run, name, other, value))
 
 
 def _write_steps(run: RunSpec, name: str, other: str, value: float) -> Iterator[Edit]:
@@ -69,8 +69,8 @@ def _write_steps(run: RunSpec, name: str, other: str, value: float) -> Iterator[
 def _uneven(*, save_steps: float, eval_steps: float) -> str:
     rest = save_steps % eval_steps
     return (
-        f"save_steps {save_steps} is no multiple of eval_steps {eval_steps} (remainder {rest:g}): "
-        "Axolotl refuses early stopping unless every checkpoint falls on an eval"
+        f"save_steps {save_steps} is not a multiple of eval_steps {eval_steps} (remainder {rest:g}): "
+        "Axolotl refuses early stopping unless every checkpoint coincides with an eval"
     )
 
 

@@ -17,17 +17,18 @@ _SCHEDULES = ("eval_steps", "eval_strategy", "evaluation_strategy")
     topic="eval",
     bad="val_set_size: 0.05\nmicro_batch_size: 2\n",
     good="val_set_size: 0.05\nmicro_batch_size: 2\neval_strategy: epoch\n",
-    beyond_trainer='Axolotl accepts it and hands no eval_strategy on; transformers\' default is "no".',
+    beyond_trainer='Axolotl accepts it and passes no eval_strategy on; the default of transformers is "no".',
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """Data is held out for evaluation, but no evaluation ever runs.
 
-    `val_set_size` or `test_datasets` only sets data aside. Evaluations are scheduled by `eval_steps`, `eval_strategy`
-    or `evals_per_epoch`; with none of them transformers' default, "no", stays. The held-out share is then missing from
-    training and nobody looks at it.
+    `val_set_size` and `test_datasets` only set data aside. Evaluations are scheduled by `eval_steps`, `eval_strategy`
+    or `evals_per_epoch`. If none of them is set, the default of transformers, "no", applies. The held-out share is then
+    missing from training but never evaluated.
 
-    `evals_per_epoch` is turned into a fraction of the run, 1 / (evals_per_epoch × num_epochs), and only a fraction
-    below 1 is used: one evaluation in a run of one epoch schedules nothing. Write `eval_strategy: epoch` there.
+    `evals_per_epoch` is converted to a fraction of the run, 1 / (evals_per_epoch × num_epochs), and only a fraction
+    below 1 is used. One evaluation per epoch in a run of one epoch therefore schedules none. Use `eval_strategy: epoch`
+    instead.
     """
     if not run.evaluation.evaluates or any(run.config.get(key) for key in _SCHEDULES):
         return
@@ -36,7 +37,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     if not count:
         yield Hit(
             key=source,
-            message=f"{_held_out(run, source)}, but eval_steps, eval_strategy, evals_per_epoch are unset: none runs",
+            message=f"{_held_out(run, source)}, but no eval runs: eval_steps, eval_strategy, evals_per_epoch are unset",
             fix=unsafe("Evaluate after every epoch", insert_key("eval_strategy", "epoch", beside=source)),
         )
     elif count * _epochs(run) <= 1:

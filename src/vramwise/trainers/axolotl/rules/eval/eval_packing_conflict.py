@@ -20,14 +20,14 @@ _METRICS = ("chrf", "comet", "perplexity", "sacrebleu", "ter")
     good="sample_packing: true\neval_sample_packing: false\nval_set_size: 0.05\neval_steps: 50\neval_table_size: 5\n",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """Evaluation is packed, but what it should report needs single samples.
+    """Evaluation is packed, but a requested result needs single samples.
 
-    With `sample_packing` evaluation is packed too unless `eval_sample_packing: false` is written. `eval_table_size` and
-    `do_causal_lm_eval` take evaluation rows apart into prompt and answer, which packed rows do not allow; Axolotl
-    refuses them. Metrics for `do_causal_lm_eval` must be among chrf, comet, perplexity, sacrebleu and ter.
+    With `sample_packing`, evaluation is packed too unless `eval_sample_packing: false` is set. `eval_table_size` and
+    `do_causal_lm_eval` split evaluation rows into prompt and answer, which is impossible with packed rows, so Axolotl
+    refuses them. Metrics for `do_causal_lm_eval` must be chrf, comet, perplexity, sacrebleu or ter.
 
-    Unpacked evaluation uses `eval_batch_size` rows of their own shapes, and Axolotl then drops the last incomplete
-    training batch of an epoch: that is why the fix counts as unsafe.
+    The fix is unsafe: unpacked evaluation uses `eval_batch_size` rows with shapes of their own, and Axolotl then drops
+    the last incomplete training batch of an epoch.
     """
     if run.shapes.sample_packing and run.config.get("eval_table_size") and run.config.get(_KEY) is not False:
         yield _packed(run, f"eval_table_size {run.config.get('eval_table_size')}")
@@ -37,7 +37,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     if unknown:
         yield Hit(
             key="eval_causal_lm_metrics",
-            message=f"eval_causal_lm_metrics {', '.join(unknown)}: Axolotl refuses all but {', '.join(_METRICS)}",
+            message=f"Axolotl refuses eval_causal_lm_metrics {', '.join(unknown)}: supported are {', '.join(_METRICS)}",
         )
 
 
@@ -48,7 +48,7 @@ def _packs(run: RunSpec) -> bool:
 def _packed(run: RunSpec, feature: str) -> Hit:
     return Hit(
         key=feature.split()[0],
-        message=f"{feature} needs unpacked eval rows, but eval_sample_packing {_why(run)}: Axolotl refuses this",
+        message=f"Axolotl refuses {feature} on packed eval rows, and eval_sample_packing {_why(run)}",
         fix=_fix(run),
     )
 

@@ -22,12 +22,12 @@ _SCHEDULES = ("eval_steps", "evals_per_epoch", "eval_strategy", "evaluation_stra
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """The eval schedule contradicts itself, or there is nothing to evaluate.
 
-    One key decides when to evaluate: `eval_steps` (with `eval_strategy: steps` or none), `evals_per_epoch` (the same),
-    or `eval_strategy` alone. Axolotl refuses two that disagree, and a schedule beside an explicit `val_set_size: 0`
-    without `test_datasets`. `do_bench_eval` runs with the evaluations, so it needs `eval_steps` or `evals_per_epoch`.
+    One key decides when to evaluate: `eval_steps` or `evals_per_epoch` (each with `eval_strategy: steps` or unset), or
+    `eval_strategy` alone. Axolotl refuses two keys that disagree, and a schedule with an explicit `val_set_size: 0` and
+    no `test_datasets`. `do_bench_eval` runs with the evaluations, so it needs `eval_steps` or `evals_per_epoch`.
 
-    A schedule without any held-out data is not refused in every spelling; where it is accepted, no evaluation runs.
-    Keep one schedule, and give it data: `val_set_size` or `test_datasets`.
+    Axolotl accepts some schedules without held-out data; then no evaluation runs. Keep one schedule, and give it data
+    with `val_set_size` or `test_datasets`.
     """
     yield from _two_schedules(run)
     yield from _without_data(run)
@@ -35,7 +35,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
 
 def _strategy(run: RunSpec) -> tuple[str, str]:
-    """The strategy in force and the key that names it; ("", "") where none is."""
+    """The strategy and the key that sets it; ("", "") if there is none."""
     for key in ("eval_strategy", "evaluation_strategy"):
         if run.config.get(key) is not None:
             return str(run.config.get(key)), key
@@ -48,19 +48,19 @@ def _two_schedules(run: RunSpec) -> Iterator[Hit]:
     if steps and strategy and strategy != "steps":
         yield Hit(
             key=key,
-            message=f"eval_strategy {strategy} contradicts eval_steps {steps}: Axolotl takes these only with steps",
+            message=f"eval_strategy {strategy} contradicts eval_steps {steps}, which needs eval_strategy steps",
             fix=unsafe("Evaluate by steps", set_key(key, "steps")),
         )
     if steps and count:
         yield Hit(
             key="evals_per_epoch",
-            message=f"eval_steps {steps} and evals_per_epoch {count} are two schedules: Axolotl refuses them together",
+            message=f"eval_steps {steps} and evals_per_epoch {count} are two schedules, which Axolotl refuses together",
             fix=unsafe(f"Keep eval_steps {steps}", delete_key("evals_per_epoch")),
         )
     elif count and strategy and strategy != "steps":
         yield Hit(
             key=key,
-            message=f"eval_strategy {strategy} contradicts evals_per_epoch {count}: Axolotl refuses them together",
+            message=f"eval_strategy {strategy} contradicts evals_per_epoch {count}: Axolotl refuses both together",
             fix=unsafe(f"Keep evals_per_epoch {count}", delete_key(key)),
         )
 
@@ -94,8 +94,8 @@ def _bench(run: RunSpec) -> Iterator[Hit]:
     if not (config.get("eval_steps") or config.get("evals_per_epoch")):
         yield Hit(
             key="do_bench_eval",
-            message="do_bench_eval without eval_steps or evals_per_epoch is refused: benchmarks run with the evals",
-            fix=unsafe("Evaluate twice an epoch", insert_key("evals_per_epoch", 2, beside="do_bench_eval")),
+            message="Axolotl refuses do_bench_eval without eval_steps or evals_per_epoch",
+            fix=unsafe("Evaluate twice per epoch", insert_key("evals_per_epoch", 2, beside="do_bench_eval")),
         )
     if not (config.get("test_datasets") or config.get("val_set_size")):
         yield Hit(

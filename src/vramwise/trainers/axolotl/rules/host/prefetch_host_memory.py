@@ -15,7 +15,7 @@ _KEYS = ("dataloader_num_workers", "dataloader_pin_memory", "dataloader_prefetch
 _PREFETCH = 256  # batches for each worker
 _TENSORS = 3  # input_ids, labels, and attention_mask or position_ids
 _INT64 = 8
-# Hosts have at least this much for each of their GPUs, and those of large cards at least 1.5 times the card's memory
+# Hosts have at least this much per GPU, and those with large cards at least 1.5 times the card's memory
 # (servers of eight H100s: 1 TB and more); a quarter of it for waiting batches is too much.
 _HOST_BYTES = 32 * GIB
 _OF_CARD = 1.5
@@ -36,22 +36,22 @@ _AUDIO = re.compile(r"voxtral|whisper|audio|parakeet|moonshine|granite-?speech",
         "dataloader_num_workers: 1\ndataloader_prefetch_factor: 8\n"
     ),
     options="--gpus 8",
-    beyond_trainer="Axolotl fills in these values by itself and says nothing.",
+    beyond_trainer="Axolotl fills in these values without warning.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """The default data loader keeps very many batches in host memory.
 
-    With none of `dataloader_num_workers`, `dataloader_pin_memory` and `dataloader_prefetch_factor` written, Axolotl
-    starts as many workers as there are GPUs, in every process, and each prefetches 256 batches into pinned memory. A
-    batch of text is micro × sequence_len × 3 tensors × 8 bytes: small on one GPU, but it grows with the square of the
-    GPUs. Above 1 GiB the rule says so. It warns above a quarter of what the smallest hosts have for each GPU: 32 GiB,
-    or one and a half times the memory of the card where that is more. Less than that is there on every such host.
+    If none of `dataloader_num_workers`, `dataloader_pin_memory` and `dataloader_prefetch_factor` is set, Axolotl starts
+    as many workers as there are GPUs, in every process. Each worker prefetches 256 batches into pinned memory. A batch
+    of text takes micro × sequence_len × 3 tensors × 8 bytes: this is small on one GPU, but grows with the square of the
+    number of GPUs. Above 1 GiB the finding is a note. It is a warning above a quarter of the memory that the smallest
+    hosts have per GPU: 32 GiB, or 1.5 times the memory of the card if that is more.
 
-    A multimodal batch holds the pixels of its images or the features of its sounds as well, and how many those are only
-    the data knows: that is a note.
+    A multimodal batch also holds the pixels of its images or the features of its sounds. Their size depends on the
+    data, so the finding is a note.
 
-    Setting any of the three keys turns all three defaults off. A few batches ahead are enough; the data and its order
-    stay the same. Reckoned as if all GPUs were on one host.
+    Setting any of the three keys turns all three defaults off. Prefetching a few batches is enough, and the data and
+    its order stay the same. The calculation assumes that all GPUs are on one host.
     """
     if run.objective.rl or any(run.config.get(key) is not None for key in _KEYS):
         return
@@ -59,9 +59,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     ahead = f"gpus {run.batch.gpus} × workers {run.batch.gpus} × prefetch {_PREFETCH} = {batches:,} batches"
     if run.config.get("processor_type"):
         held = "sounds" if _AUDIO.search(f"{run.base_model} {run.config.get('processor_type')}") else "images"
-        message = (
-            f"{ahead} of micro {run.batch.micro_batch_size} wait in host memory with all their {held}, however large"
-        )
+        message = f"{ahead} of micro {run.batch.micro_batch_size} wait in host memory with all their {held}"
         yield _hit(run, message, Severity.INFO)
         return
     size_bytes = batches * run.batch.micro_batch_size * run.shapes.sequence_len * _TENSORS * _INT64
@@ -69,13 +67,13 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         per_batch = (
             f"micro {run.batch.micro_batch_size} × sequence_len {run.shapes.sequence_len} × {_TENSORS} × {_INT64} bytes"
         )
-        message = f"{ahead} of {per_batch} = {gib(size_bytes)} of host memory, by the data loader's defaults"
+        message = f"{ahead} of {per_batch} = {gib(size_bytes)} of host memory with the data loader's defaults"
         too_much = size_bytes * _SHARE > _host_bytes(run) * run.batch.gpus
         yield _hit(run, message, None if too_much else Severity.INFO)
 
 
 def _host_bytes(run: RunSpec) -> int:
-    """What a host has at least for each of its GPUs."""
+    """The memory that even the smallest hosts have per GPU."""
     card = 0 if run.target.gpu is None else run.target.gpu.memory_bytes
     return max(_HOST_BYTES, int(_OF_CARD * card))
 

@@ -1,4 +1,4 @@
-"""Axolotl's own rules of one condition and one sentence: host."""
+"""Axolotl rules with one condition and one message: host."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _row = partial(row, topic="host")
 layer_offloading_without_adapter = _row(
     id="layer-offloading-without-adapter",
     severity=Severity.WARNING,
-    text="""Layer offloading in a full fine-tune offloads nothing.
+    text="""Layer offloading has no effect in a full fine-tune.
 
-    `layer_offloading` moves the frozen weights of the decoder layers to host memory and streams them in layer by layer.
-    A full fine-tune has no frozen weights: everything stays on the GPU, and only the hooks around each layer remain.
+    `layer_offloading` moves the frozen weights of the decoder layers to host memory and loads them layer by layer. A
+    full fine-tune has no frozen weights, so everything stays on the GPU and only the overhead of the hooks remains.
 
-    Train an adapter to use it. For a full fine-tune, offload with FSDP (`offload_params`) or DeepSpeed, or save
+    Train an adapter to use it. For a full fine-tune, offload with FSDP (`offload_params`) or DeepSpeed, or reduce
     activations with gradient checkpointing and `activation_offloading`.
     """,
     bad="base_model: meta-llama/Llama-3.2-1B\nlayer_offloading: true\n",
@@ -28,16 +28,16 @@ layer_offloading_without_adapter = _row(
         run.savings.layer_offloading and not run.adapter.kind and not run.config.get("unfrozen_parameters")
     ),
     key="layer_offloading",
-    message="layer_offloading moves only frozen weights, and a full fine-tune has none: nothing is offloaded",
-    fix=safe("Switch off what does nothing", set_key("layer_offloading", False)),
+    message="layer_offloading has no effect: it moves only frozen weights, and a full fine-tune has none",
+    fix=safe("Turn layer_offloading off, which has no effect", set_key("layer_offloading", False)),
 )
 
 memory_limits_conflict = _row(
     id="memory-limits-conflict",
-    text="""`max_memory` and `gpu_memory_limit` at once.
+    text="""Both `max_memory` and `gpu_memory_limit` are set.
 
-    Both say how much of the model may be placed on each GPU while it loads: `gpu_memory_limit` one figure for all of
-    them (in GiB, the rest goes to host memory), `max_memory` one for each device. Axolotl refuses both together.
+    Both limit how much of the model may be placed on each GPU while it loads. `gpu_memory_limit` is one figure in GiB
+    for all GPUs (the rest goes to host memory); `max_memory` has one figure per device. Axolotl refuses both together.
     Neither limits what training itself allocates.
 
     Keep one.
@@ -47,30 +47,29 @@ memory_limits_conflict = _row(
     when=lambda run: run.config.get("gpu_memory_limit") is not None and run.config.get("max_memory") is not None,
     key="max_memory",
     message=lambda run: (
-        f"gpu_memory_limit {run.config.get('gpu_memory_limit')} and max_memory are both set: Axolotl takes one of "
-        "them and refuses the file"
+        f"Axolotl refuses gpu_memory_limit {run.config.get('gpu_memory_limit')} together with max_memory"
     ),
     fix=unsafe("Keep gpu_memory_limit", delete_key("max_memory")),
 )
 
 prefetch_without_workers = _row(
     id="prefetch-without-workers",
-    text="""A prefetch factor without data-loader workers.
+    text="""A prefetch factor is set without data-loader workers.
 
-    Batches are prefetched by worker processes. Writing `dataloader_prefetch_factor` turns Axolotl's own data-loader
-    defaults off, workers included, so `dataloader_num_workers` is 0 unless it is written too. transformers refuses a
-    prefetch factor without workers when the trainer is built, after tokenising.
+    Worker processes prefetch the batches. Setting `dataloader_prefetch_factor` turns off all of Axolotl's data-loader
+    defaults, including the workers, so `dataloader_num_workers` is 0 unless you set it too. transformers refuses a
+    prefetch factor without workers when it builds the trainer, after tokenising.
     """,
     bad="micro_batch_size: 2\ndataloader_prefetch_factor: 8\n",
     good="micro_batch_size: 2\ndataloader_num_workers: 1\ndataloader_prefetch_factor: 8\n",
-    beyond_trainer="Axolotl accepts it; transformers' TrainingArguments raise a ValueError after the data is prepared.",
+    beyond_trainer="Axolotl accepts it; transformers raises a ValueError after the data is prepared.",
     when=lambda run: (
         run.config.get("dataloader_prefetch_factor") is not None and not run.config.get("dataloader_num_workers")
     ),
     key="dataloader_prefetch_factor",
     message=lambda run: (
-        f"dataloader_prefetch_factor {run.config.get('dataloader_prefetch_factor')} with dataloader_num_workers 0: "
-        "transformers refuses to prefetch without a worker"
+        f"transformers refuses dataloader_prefetch_factor {run.config.get('dataloader_prefetch_factor')} with "
+        "dataloader_num_workers 0"
     ),
     fix=safe("Use one worker", insert_key("dataloader_num_workers", 1, beside="dataloader_prefetch_factor")),
 )
@@ -80,16 +79,16 @@ streaming_group_by_length = _row(
     severity=Severity.WARNING,
     text="""Grouping by length defeats streaming.
 
-    `pretraining_dataset` streams: samples are fetched while training goes on. Sorting them into groups of equal length
-    needs every length beforehand, so the whole dataset is downloaded first, which is what streaming was meant to avoid.
+    `pretraining_dataset` streams: samples are fetched during training. Grouping them by length needs every length in
+    advance, so the whole dataset is downloaded first, which streaming is meant to avoid.
 
-    Leave `group_by_length` out; concatenated pretraining rows are full anyway. The order of the samples changes.
+    Remove `group_by_length`: concatenated pretraining rows are full anyway. This changes the order of the samples.
     """,
     bad="pretraining_dataset:\n  - path: allenai/c4\n    name: en\nmax_steps: 1000\ngroup_by_length: true\n",
     good="pretraining_dataset:\n  - path: allenai/c4\n    name: en\nmax_steps: 1000\n",
     when=lambda run: run.config.get("pretraining_dataset") and run.shapes.group_by_length,
     key="group_by_length",
-    message="group_by_length with pretraining_dataset: the stream is downloaded whole before the first step",
+    message="group_by_length with pretraining_dataset downloads the whole stream before the first step",
     fix=unsafe("Delete group_by_length", delete_key("group_by_length")),
 )
 
@@ -98,7 +97,7 @@ _KEEP_TABLE = unsafe("Keep the table on the GPU", delete_key("ple_cpu_offload"))
 
 
 def _placed(key: str) -> Case:
-    message = f"ple_cpu_offload with {key}: it places every parameter itself, Axolotl refuses the file"
+    message = f"Axolotl refuses ple_cpu_offload with {key}, which places every parameter itself"
     return Case(when=lambda run: run.config.get(key) is not None, message=message, fix=_KEEP_TABLE)
 
 
@@ -110,13 +109,14 @@ def _quantised(run: RunSpec) -> object:
 ple_offload_misused = _row(
     id="ple-offload-misused",
     also=(Severity.WARNING,),
-    text="""`ple_cpu_offload` where the table cannot stay in host memory.
+    text="""`ple_cpu_offload` with settings that do not support it.
 
-    It keeps a model's large per-layer embedding table in host memory. FSDP and DeepSpeed place every parameter
-    themselves and would gather it; a model that bitsandbytes has not quantised is moved to the GPU whole. Axolotl
-    refuses it under FSDP and DeepSpeed and takes it only with `qlora` + `load_in_4bit` or `lora` + `load_in_8bit`.
+    This option keeps a model's large per-layer embedding table in host memory. FSDP and DeepSpeed place every parameter
+    themselves and would gather it. A model that bitsandbytes has not quantised is moved to the GPU as a whole. Axolotl
+    refuses the option under FSDP and DeepSpeed, and accepts it only with `qlora` + `load_in_4bit` or `lora` +
+    `load_in_8bit`.
 
-    On several GPUs each process keeps a copy of its own: host memory for the table times the number of GPUs.
+    On several GPUs each process keeps its own copy, so the table needs host memory times the number of GPUs.
     """,
     bad="base_model: google/gemma-3n-E2B-it\nadapter: lora\nple_cpu_offload: true\n",
     good="base_model: google/gemma-3n-E2B-it\nadapter: qlora\nload_in_4bit: true\nple_cpu_offload: true\n",
@@ -126,15 +126,15 @@ ple_offload_misused = _row(
         *map(_placed, ("fsdp_config", "fsdp", "deepspeed")),
         Case(
             when=lambda run: not _quantised(run),
-            message="ple_cpu_offload needs qlora with load_in_4bit or lora with load_in_8bit: Axolotl refuses the file",
+            message="Axolotl accepts ple_cpu_offload only with qlora and load_in_4bit or lora and load_in_8bit",
             fix=_KEEP_TABLE,
         ),
         Case(
             when=lambda run: _quantised(run) and run.sharding.kind == "ddp",
             severity=Severity.WARNING,
             message=lambda run: (
-                f"ple_cpu_offload on {run.batch.gpus} GPUs: every process keeps its own table, {run.batch.gpus} "
-                "copies in host memory; untested there"
+                f"ple_cpu_offload on {run.batch.gpus} GPUs is untested, and every process keeps its own table: "
+                f"{run.batch.gpus} copies in host memory"
             ),
         ),
     ),

@@ -9,7 +9,7 @@ from vramwise.timeline import MemoryReport
 from vramwise.trainers.axolotl.plugins import CUT_CROSS_ENTROPY, LIGER, listed_plugins
 from vramwise.types import RunSpec, Severity
 
-# The more memory a kernel saves, the earlier it stands.
+# Sorted by how much memory a kernel saves, the most first.
 _KERNELS = ("cut_cross_entropy", "liger_fused_linear_cross_entropy", "liger_cross_entropy", "chunked_cross_entropy")
 
 
@@ -26,35 +26,35 @@ _KERNELS = ("cut_cross_entropy", "liger_fused_linear_cross_entropy", "liger_cros
         "base_model: meta-llama/Llama-3.2-1B\nplugins:\n  - axolotl.integrations.liger.LigerPlugin\n"
         "liger_fused_linear_cross_entropy: true\n"
     ),
-    beyond_trainer="Axolotl's check sees written keys only; CutCrossEntropyPlugin is on without one.",
+    beyond_trainer="Axolotl checks only keys in the file; CutCrossEntropyPlugin turns its loss on without a key.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """More than one replacement for the cross-entropy loss is on.
 
-    Cut cross entropy, Liger's fused linear cross entropy, Liger's cross entropy and chunked cross entropy each
-    replace the loss, so only one can be: Axolotl stops at two. Listing CutCrossEntropyPlugin turns cut cross entropy
-    on without its key being written; a Liger loss beside it is not noticed. Liger's fused loss and cut cross entropy
-    both patch the model's forward pass, and the plugin listed last wins. Keep the one you want.
+    Cut cross entropy, Liger's fused linear cross entropy, Liger's cross entropy and chunked cross entropy each replace
+    the loss, so Axolotl refuses more than one. Listing CutCrossEntropyPlugin turns cut cross entropy on without its
+    key, and Axolotl does not notice a Liger loss beside it. Liger's fused loss and cut cross entropy both patch the
+    model's forward pass, and the plugin listed last wins. Keep the one you want.
     """
     written = [key for key in _KERNELS if run.config.get(key)]
     plugins = listed_plugins(run)
     if len(written) > 1:
         yield Hit(
             key=written[1],
-            message=f"{len(written)} loss kernels are on, {', '.join(written)}: only one can be, Axolotl stops",
+            message=f"Axolotl refuses more than one loss kernel, and {len(written)} are on: {', '.join(written)}",
             fix=unsafe(f"Keep {written[0]}", *map(delete_key, written[1:])),
         )
     elif CUT_CROSS_ENTROPY in plugins and written == ["chunked_cross_entropy"]:
         yield Hit(
             key="chunked_cross_entropy",
-            message="chunked_cross_entropy with CutCrossEntropyPlugin, even if that is turned off: Axolotl stops",
+            message="Axolotl refuses chunked_cross_entropy with CutCrossEntropyPlugin, even if that is turned off",
             fix=unsafe("Remove chunked_cross_entropy", delete_key("chunked_cross_entropy")),
         )
     elif {CUT_CROSS_ENTROPY, LIGER} <= set(plugins) and written and "cut_cross_entropy" not in run.config:
         yield Hit(
             severity=Severity.WARNING,
             key=written[0],
-            message=f"{written[0]} with CutCrossEntropyPlugin, on by default: {_outcome(written[0], plugins)}",
+            message=f"{written[0]} with CutCrossEntropyPlugin, which is on by default: {_outcome(written[0], plugins)}",
             fix=unsafe("Turn cut cross entropy off", insert_key("cut_cross_entropy", False, beside=written[0])),
         )
 

@@ -1,4 +1,4 @@
-"""Axolotl's own rules of one condition and one sentence: loss."""
+"""Axolotl rules with one condition and one message: loss."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ grpo_liger_sequence_parallel = _row(
     id="grpo-liger-sequence-parallel",
     text="""GRPO with Liger's loss and a sequence split over GPUs.
 
-    Liger's fused GRPO loss wants the whole sequence of every sample, and context parallelism gives each GPU a part of
-    it. Axolotl refuses the combination.
+    Liger's fused GRPO loss needs the whole sequence of every sample, but context parallelism gives each GPU only a part
+    of it. Axolotl refuses the combination.
 
-    Choose one: Liger's loss saves the logits (tokens × vocabulary), context parallelism divides activations by the
-    GPUs.
+    Choose one. Liger's loss avoids storing the logits (tokens × vocabulary). Context parallelism divides activations by
+    the number of GPUs.
     """,
     bad="rl: grpo\ntrl:\n  use_liger_loss: true\ncontext_parallel_size: 2\n",
     good="rl: grpo\ntrl:\n  use_liger_loss: false\ncontext_parallel_size: 2\n",
@@ -36,8 +36,8 @@ grpo_liger_sequence_parallel = _row(
     ),
     key="trl.use_liger_loss",
     message=lambda run: (
-        f"trl.use_liger_loss with context_parallel_size {run.config.get('context_parallel_size')}: Liger's GRPO loss "
-        "needs whole sequences, Axolotl refuses the file"
+        f"Axolotl refuses trl.use_liger_loss with context_parallel_size {run.config.get('context_parallel_size')}: "
+        "Liger's GRPO loss needs whole sequences"
     ),
     fix=unsafe("Compute the loss without Liger", set_key("trl.use_liger_loss", False)),
 )
@@ -46,16 +46,16 @@ grpo_liger_sequence_parallel = _row(
 def _tile_original(run: RunSpec) -> Fix:
     edit = insert_key(_ORIGINAL_MLP, True, beside="tiled_mlp")
     unset = _ORIGINAL_MLP not in run.config
-    return safe("Write the default", edit) if unset else unsafe("Tile the MLP that is there", edit)
+    return safe(f"Set {_ORIGINAL_MLP}: true, the default", edit) if unset else unsafe("Tile the existing MLP", edit)
 
 
 liger_tiled_mlp_conflict = _row(
     id="liger-tiled-mlp-conflict",
     text="""Liger's MLP kernel and the tiled MLP are both on.
 
-    Both replace the model's MLP. They go together only if the tiling wraps the MLP that is there
-    (`tiled_mlp_use_original_mlp: true`). That is the default, but Axolotl checks before it fills in defaults: the key
-    has to be written, or it stops.
+    Both replace the model's MLP. They work together only if tiling wraps the existing MLP
+    (`tiled_mlp_use_original_mlp: true`). That is the default, but Axolotl checks before it fills in defaults, so it
+    stops unless the key is in the file.
     """,
     bad=(
         "base_model: meta-llama/Llama-3.2-1B\nplugins:\n  - axolotl.integrations.liger.LigerPlugin\n"
@@ -72,7 +72,7 @@ liger_tiled_mlp_conflict = _row(
         and not run.config.get(_ORIGINAL_MLP)
     ),
     key="tiled_mlp",
-    message=f"tiled_mlp with liger_glu_activation needs {_ORIGINAL_MLP}: true written in the file: Axolotl stops",
+    message=f"Axolotl refuses tiled_mlp with liger_glu_activation unless the file sets {_ORIGINAL_MLP}: true",
     fix=_tile_original,
 )
 
@@ -87,8 +87,8 @@ liger_token_scaling_without_flce = _row(
     id="liger-token-scaling-without-flce",
     text="""`liger_use_token_scaling` without Liger's fused linear cross entropy.
 
-    Token scaling is an option of that one loss kernel; Axolotl stops when the kernel is off. Turn the kernel on, or
-    remove the option.
+    Token scaling is an option of that loss kernel, so Axolotl stops if the kernel is off. Turn the kernel on, or remove
+    the option.
     """,
     bad=(
         "base_model: meta-llama/Llama-3.2-1B\nplugins:\n  - axolotl.integrations.liger.LigerPlugin\n"
@@ -102,7 +102,7 @@ liger_token_scaling_without_flce = _row(
         LIGER in listed_plugins(run) and run.config.get(_TOKEN_SCALING) and not run.config.get(_FUSED_LOSS)
     ),
     key=_TOKEN_SCALING,
-    message=f"{_TOKEN_SCALING} is an option of {_FUSED_LOSS}, which is off: Axolotl stops",
+    message=f"Axolotl refuses {_TOKEN_SCALING} while {_FUSED_LOSS} is off",
     fix=_fuse_or_unscale,
 )
 
@@ -113,24 +113,24 @@ _BF16_AUTO = insert_key("bf16", "auto", beside="cut_cross_entropy")
 def _without_half(run: RunSpec) -> str:
     if "bf16" in run.config:
         return "neither bf16 nor fp16 is on"
-    return "bf16 is not written (unset means auto, but is checked as off)"
+    return "bf16 is unset (unset means auto, but Axolotl checks it as off)"
 
 
 cut_cross_entropy_dtype = _row(
     id="cut-cross-entropy-dtype",
     also=(Severity.WARNING,),
-    text="""Cut cross entropy without bf16 or fp16 in the file.
+    text="""Cut cross entropy without `bf16` or `fp16` in the file.
 
-    Its backward pass runs in half precision only. Axolotl checks that before it fills in defaults: with
-    `cut_cross_entropy: true` the file has to say `bf16` or `fp16` itself, although unset means `bf16: auto`. Writing
-    `bf16: auto` gives the same run and passes. With the key left out the plugin turns itself on and nothing is
-    checked, not even a run in fp32.
+    Its backward pass runs only in half precision. Axolotl checks this before it fills in defaults: with
+    `cut_cross_entropy: true` the file must set `bf16` or `fp16`, although unset means `bf16: auto`. Setting
+    `bf16: auto` gives the same run and passes. If `cut_cross_entropy` is unset, the plugin turns itself on and Axolotl
+    does not check, not even a run in fp32.
     """,
     bad="base_model: meta-llama/Llama-3.2-1B\nplugins:\n"
     "  - axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin\ncut_cross_entropy: true\n",
     good="base_model: meta-llama/Llama-3.2-1B\nplugins:\n"
     "  - axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin\ncut_cross_entropy: true\nbf16: auto\n",
-    beyond_trainer="Axolotl's check needs `cut_cross_entropy` to be written; on by the plugin's default, fp32 passes.",
+    beyond_trainer="Axolotl checks only if `cut_cross_entropy` is set; if the plugin turns it on, fp32 passes.",
     when=lambda run: CUT_CROSS_ENTROPY in listed_plugins(run),
     first_case=True,
     cases=(
@@ -139,19 +139,19 @@ cut_cross_entropy_dtype = _row(
                 run.config.get("cut_cross_entropy") and not run.config.get("bf16") and not run.config.get("fp16")
             ),
             key="cut_cross_entropy",
-            message=lambda run: f"cut_cross_entropy: true needs half precision and {_without_half(run)}: Axolotl stops",
+            message=lambda run: f"Axolotl refuses cut_cross_entropy: true without half precision: {_without_half(run)}",
             fix=lambda run: (
-                unsafe("Train in bf16: bf16 auto", _BF16_AUTO)
+                unsafe("Train in bf16: bf16: auto", _BF16_AUTO)
                 if "bf16" in run.config
-                else safe("Write the default: bf16 auto", _BF16_AUTO)
+                else safe("Set bf16: auto, the default", _BF16_AUTO)
             ),
         ),
         Case(
             when=lambda run: run.kernels.loss_kernel == "cut" and run.precision.compute == "fp32",
             severity=Severity.WARNING,
             key="bf16",
-            message="cut cross entropy is on through its plugin, the run is in fp32: its backward needs bf16 or fp16",
-            fix=unsafe("Train in bf16: bf16 auto", insert_key("bf16", "auto", beside="plugins")),
+            message="cut cross entropy is on through its plugin, but its backward needs bf16 or fp16, not fp32",
+            fix=unsafe("Train in bf16: bf16: auto", insert_key("bf16", "auto", beside="plugins")),
         ),
     ),
 )
@@ -168,14 +168,14 @@ def _dpo_losses(run: RunSpec) -> list[object]:
 dpo_liger_loss_unsupported = _row(
     id="dpo-liger-loss-unsupported",
     also=(Severity.WARNING,),
-    text="""Liger's DPO loss with a loss type it does not have.
+    text="""Liger's DPO loss with a loss type that it does not support.
 
-    `dpo_use_liger_kernel` computes head and loss in chunks, so that the logits of both answers are never held whole. It
-    has no IPO loss, which Axolotl refuses, and knows one loss type at a time: only the first entry of `dpo_loss_type`
-    is used, the others are dropped with a warning.
+    `dpo_use_liger_kernel` computes head and loss in chunks, so the complete logits of both answers are never in memory.
+    It does not support the IPO loss, which Axolotl refuses. It supports one loss type at a time: only the first entry
+    of `dpo_loss_type` is used, and the others are dropped with a warning.
 
-    Take another loss type, or turn the kernel off and make room for the logits. Since Axolotl 0.21 (TRL 1.14) the
-    kernel gives log-probabilities from which every loss type is computed, and there is nothing to report.
+    Choose another loss type, or turn the kernel off and allow memory for the logits. Since Axolotl 0.21 (TRL 1.14) the
+    kernel returns log-probabilities, which support every loss type, and the rule reports nothing.
     """,
     bad="rl: dpo\nadapter: lora\ndpo_use_liger_kernel: true\ndpo_loss_type: [ipo]\n",
     good="rl: dpo\nadapter: lora\ndpo_use_liger_kernel: true\ndpo_loss_type: [sigmoid]\n",
@@ -186,7 +186,7 @@ dpo_liger_loss_unsupported = _row(
         Case(
             when=lambda run: run.objective.rl == "ipo" or _dpo_losses(run)[:1] == ["ipo"],
             key=_DPO_LIGER,
-            message=f"{_DPO_LIGER} with the ipo loss, which Liger does not have: Axolotl refuses the file",
+            message=f"Axolotl refuses {_DPO_LIGER} with the ipo loss, which Liger does not support",
             fix=safe("Compute the loss without Liger", delete_key(_DPO_LIGER)),
         ),
         Case(
@@ -197,7 +197,7 @@ dpo_liger_loss_unsupported = _row(
                 f"{_DPO_LIGER} uses only {_dpo_losses(run)[0]}, the first of dpo_loss_type; "
                 f"{', '.join(map(str, _dpo_losses(run)[1:]))} is ignored"
             ),
-            fix=unsafe("Compute every loss, without Liger", delete_key(_DPO_LIGER)),
+            fix=unsafe("Compute every loss without Liger", delete_key(_DPO_LIGER)),
         ),
     ),
 )
@@ -207,9 +207,7 @@ def _unsplit(key: str) -> Case:
     return Case(
         when=key,
         key=key,
-        message=lambda run: (
-            f"{key} does not work with tensor_parallel_size {run.sharding.tensor_parallel_size}: Axolotl stops"
-        ),
+        message=lambda run: f"Axolotl refuses {key} with tensor_parallel_size {run.sharding.tensor_parallel_size}",
         fix=unsafe(f"Remove {key}", delete_key(key)),
     )
 
@@ -218,8 +216,9 @@ liger_tensor_parallel = _row(
     id="liger-tensor-parallel",
     text="""Liger's RMS norm or fused loss with tensor parallelism.
 
-    Tensor parallelism splits weights and activations across GPUs as distributed tensors; these two kernels take plain
-    ones. Axolotl stops. Without them the model's own norm and loss are used: the same mathematics, more memory.
+    Tensor parallelism splits weights and activations across GPUs as distributed tensors, but these two kernels need
+    plain tensors, so Axolotl stops. Without them the model's own norm and loss are used: the result is the same, with
+    more memory.
     """,
     bad="base_model: meta-llama/Llama-3.2-1B\nplugins:\n  - axolotl.integrations.liger.LigerPlugin\n"
     "liger_rms_norm: true\ntensor_parallel_size: 2\n",

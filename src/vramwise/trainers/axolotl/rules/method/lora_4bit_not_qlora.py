@@ -9,7 +9,7 @@ from vramwise.timeline import MemoryReport
 from vramwise.types import RunSpec, Severity
 from vramwise.variants import changes
 
-# the oldest version whose kernels were read
+# the oldest version whose kernels are known
 _KERNELS_ADD = (0, 18)
 
 
@@ -20,22 +20,22 @@ _KERNELS_ADD = (0, 18)
     topic="method",
     bad="base_model: meta-llama/Llama-3.2-1B\nadapter: lora\nload_in_4bit: true\n",
     good="base_model: meta-llama/Llama-3.2-1B\nadapter: qlora\nload_in_4bit: true\n",
-    beyond_trainer="Axolotl accepts it, quantises nothing and upcasts every base linear to fp32 (run and verified).",
+    beyond_trainer="Axolotl accepts it, quantises nothing and upcasts every base linear to fp32 (verified in a run).",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """`adapter: lora` with `load_in_4bit` quantises nothing and loads the base in fp32.
 
     Axolotl builds a 4-bit configuration only for `adapter: qlora`. With `adapter: lora` the weights are loaded
-    unquantised and then prepared as if they were quantised, which upcasts every base linear to fp32: 4 bytes a
-    parameter instead of about 0.5, eight times what was meant. Under ZeRO 3, under FSDP with cpu_ram_efficient_loading
-    and with LoftQ that preparation is skipped: the base stays in 16 bit, four times what was meant.
+    unquantised and then prepared as if they were quantised, which upcasts every base linear to fp32: 4 bytes per
+    parameter instead of about 0.5, eight times as much as intended. Under ZeRO 3, under FSDP with
+    cpu_ram_efficient_loading and with LoftQ that preparation is skipped, and the base stays in 16 bit: four times as
+    much as intended.
 
-    With LoRA kernels, which Axolotl switches on by itself, such a run does not get beyond its first backward: they add
-    products of bf16 gradients and fp32 weights in place (`self and mat2 must have the same dtype`; run on 0.19, and the
-    same line is in 0.18, 0.20 and 0.21).
+    With LoRA kernels, which Axolotl turns on by default, such a run fails in its first backward pass. The kernels add
+    products of bf16 gradients and fp32 weights in place (`self and mat2 must have the same dtype`). This was observed
+    on 0.19, and the same line is in 0.18, 0.20 and 0.21.
 
-    Write `adapter: qlora`. A checkpoint that is itself quantised (bnb-4bit) and `quantize_moe_experts` are not
-    affected.
+    Use `adapter: qlora`. A checkpoint that is already quantised (bnb-4bit) and `quantize_moe_experts` are not affected.
     """
     if run.adapter.kind != "lora" or run.config.get("load_in_4bit") is not True or _quantised_otherwise(run):
         return
@@ -49,12 +49,12 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         and run.precision.weights_dtype == "fp32"
         and run.target.stack.parts("axolotl") >= _KERNELS_ADD
     )
-    ends = ", and its LoRA kernels stop in the first backward (self and mat2 must have the same dtype)" if stops else ""
+    ends = ", and its LoRA kernels fail in the first backward (self and mat2 must have the same dtype)" if stops else ""
     yield Hit(
         key="adapter",
         message=(
-            f"adapter: lora with load_in_4bit: true quantises nothing: Axolotl {cost} a parameter instead of about "
-            f"0.5{ends}"
+            f"adapter: lora with load_in_4bit: true quantises nothing: Axolotl {cost} per parameter instead of "
+            f"about 0.5{ends}"
         ),
         change=changes.quantize_base(run),
     )

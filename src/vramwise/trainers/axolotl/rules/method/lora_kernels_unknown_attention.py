@@ -22,39 +22,39 @@ _KERNELS = ("lora_mlp_kernel", *_ATTENTION_KERNELS)
         "base_model: microsoft/Phi-3-mini-4k-instruct\nadapter: lora\nlora_r: 16\nlora_target_linear: true\n"
         "lora_mlp_kernel: false\nlora_qkv_kernel: false\nlora_o_kernel: false\n"
     ),
-    beyond_trainer="Axolotl accepts the file, switches the kernels on by itself, and stops while it loads the model.",
+    beyond_trainer="Axolotl accepts the file, turns the kernels on by default, and stops while it loads the model.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """Fused LoRA kernels go on for a model whose attention they cannot rewrite.
+    """Fused LoRA kernels are on for a model whose attention they do not support.
 
-    With `adapter: lora` or `qlora` and no `lora_*_kernel` written, Axolotl switches the fused kernels on. Those of
-    attention rewrite the source text of the model's attention, and know two ways of writing it. Phi and Phi-3, OLMo,
-    Command R, GLM-4.5, StableLM, Falcon, GPT-2, GPT-NeoX, Llama 4, DeepSeek, LFM2 and Qwen2-VL write it in another one
-    (one matrix for q, k and v, a norm in between, another name), so Axolotl stops while it loads the model.
+    With `adapter: lora` or `qlora` and no `lora_*_kernel` set, Axolotl turns the fused kernels on. The attention
+    kernels rewrite the source text of the model's attention, and recognise only two forms of it. Phi and Phi-3, OLMo,
+    Command R, GLM-4.5, StableLM, Falcon, GPT-2, GPT-NeoX, Llama 4, DeepSeek, LFM2 and Qwen2-VL use other forms (one
+    matrix for q, k and v, a norm in between, another name), so Axolotl stops while it loads the model.
 
-    Up to 0.20 a reward model is stopped too: the kernels take adapters of language models only (seen with 0.19).
+    Up to 0.20 the kernels also stop a reward model: they support only adapters of language models (observed with 0.19).
 
-    Write the kernels as false: the result is the same, a little slower and with some more activations. One key that is
-    written turns the others' default off. Judged where the model is known.
+    Set the kernels to false: the result is the same, a little slower and with somewhat more memory for activations.
+    Setting one key turns the default off for the others too. The rule applies only to known models.
     """
     if model_refused(run):
-        why = "take language models only, and a reward model is none"
+        why = "support language models, not reward models"
         yield from _stops(run, _KERNELS, why, " (Model must be a PeftModelForCausalLM)")
     elif attention_unknown(run):
-        yield from _stops(run, _ATTENTION_KERNELS, f"cannot rewrite the attention of {run.model_type} models")
+        yield from _stops(run, _ATTENTION_KERNELS, f"do not support the attention of {run.model_type} models")
 
 
 def _stops(run: RunSpec, kernels: tuple[str, ...], why: str, shown: str = "") -> Iterator[Hit]:
-    """Those of the kernels that are on stop the run."""
+    """Report the kernels that are on: they stop the run."""
     on = [kernel for kernel in kernels if kernel.split("_")[1] in run.adapter.fused_lora]
     if not on:
         return
     written = [kernel for kernel in on if run.config.get(kernel)]
-    by_itself = "" if written else ", which Axolotl switches on by itself,"
+    by_itself = "" if written else ", which Axolotl turns on by default,"
     yield Hit(
         key=written[0] if written else "adapter",
         message=f"{' and '.join(on)}{by_itself} {why}: Axolotl stops while it loads the model{shown}",
-        fix=safe("Leave the kernels off", *_off(run, written)),
+        fix=safe("Turn the kernels off", *_off(run, written)),
     )
 
 

@@ -19,22 +19,22 @@ from vramwise.types import RunSpec, Severity
     good="adapter: lora\nload_in_8bit: true\nlora_mlp_kernel: false\nlora_qkv_kernel: false\n",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """Fused LoRA kernels are switched on where they do not work.
+    """Fused LoRA kernels are on in a run that they do not support.
 
     The `lora_*_kernel` keys fuse LoRA with the projections of attention and MLP. They cannot read 8-bit base weights,
-    do not know the layers of a model's own remote code, and cannot reach parameters that FSDP1 has flattened; Axolotl
-    refuses the file in those cases (FSDP1 ends with 0.19). Up to 0.19 it looks for `fsdp_version: 2` at the top level
-    only: written inside `fsdp_config`, the kernels are refused as under FSDP1. Left unset, the kernels go on by
-    themselves, also for some models that they do not know: see lora-kernels-unknown-attention.
+    do not support the layers of a model's own remote code, and cannot access parameters that FSDP1 has flattened.
+    Axolotl refuses the file in these cases (FSDP1 exists only up to 0.19). Up to 0.19 it looks for `fsdp_version: 2`
+    only at the top level: if it is inside `fsdp_config`, the kernels are refused as under FSDP1. If the kernels are
+    unset, Axolotl turns them on by default, even for some models that they do not support: see
+    lora-kernels-unknown-attention.
 
-    Set them to false, or leave them out. The result is the same; the fused kernels are faster and keep fewer
-    activations.
+    Set them to false, or remove them. The result is the same; the fused kernels are faster and keep fewer activations.
     """
     for kernels, why in _conflicts(run):
         on = [kernel for kernel in kernels if run.config.get(kernel)]
         if on:
-            fix = safe("Leave the kernels off", *(set_key(kernel, False) for kernel in on))
-            yield Hit(key=on[0], message=f"{', '.join(on)} with {why}: Axolotl refuses the file", fix=fix)
+            fix = safe("Turn the kernels off", *(set_key(kernel, False) for kernel in on))
+            yield Hit(key=on[0], message=f"Axolotl refuses {', '.join(on)} with {why}", fix=fix)
     yield from _version_not_seen(run)
 
 
@@ -42,9 +42,9 @@ def _conflicts(run: RunSpec) -> Iterator[tuple[tuple[str, ...], str]]:
     if run.adapter.kind == "lora" and run.config.get("load_in_8bit"):
         yield LINEAR_KERNELS, "load_in_8bit: the kernels cannot read 8-bit weights"
     if run.config.get("trust_remote_code") and not _brings_kernels(run):
-        yield LINEAR_KERNELS, "trust_remote_code: the kernels do not know the model's own layers"
+        yield LINEAR_KERNELS, "trust_remote_code: the kernels do not support the model's own layers"
     if run.batch.gpus > 1 and run.sharding.kind == "fsdp1" and run.config.get("fsdp_config") is not None:
-        yield KERNELS, f"FSDP1 on {run.batch.gpus} GPUs: the kernels cannot reach flattened parameters"
+        yield KERNELS, f"FSDP1 on {run.batch.gpus} GPUs: the kernels cannot access flattened parameters"
 
 
 def _brings_kernels(run: RunSpec) -> bool:
@@ -60,8 +60,8 @@ def _version_not_seen(run: RunSpec) -> Iterator[Hit]:
     yield Hit(
         key=on[0],
         message=(
-            f"{', '.join(on)} with fsdp_version 2 inside fsdp_config, where Axolotl's check of the kernels does not "
-            "look: it takes this for FSDP1 and refuses the file"
+            f"Axolotl refuses {', '.join(on)} with fsdp_version 2 inside fsdp_config: its check looks only at the top "
+            "level and assumes FSDP1"
         ),
-        fix=safe("Write fsdp_version: 2 at the top level", insert_key("fsdp_version", 2, beside="fsdp_config")),
+        fix=safe("Set fsdp_version: 2 at the top level", insert_key("fsdp_version", 2, beside="fsdp_config")),
     )

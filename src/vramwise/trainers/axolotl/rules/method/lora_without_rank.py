@@ -18,28 +18,28 @@ _TARGETS = ("lora_target_linear", "lora_target_modules", "lora_target_parameters
     topic="method",
     bad="base_model: meta-llama/Llama-3.2-1B\nadapter: lora\nlora_target_linear: true\n",
     good="base_model: meta-llama/Llama-3.2-1B\nadapter: lora\nlora_r: 16\nlora_alpha: 32\nlora_target_linear: true\n",
-    beyond_trainer="Axolotl has no default for these keys and hands on null; PEFT fails after the model has loaded.",
+    beyond_trainer="Axolotl has no default for these keys and passes null on; PEFT fails after the model has loaded.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """LoRA without a rank, an alpha or targets.
 
-    `lora_r`, `lora_alpha` and the `lora_target_*` keys have no default in Axolotl. What is left out is handed to PEFT
-    as null, which stops with a TypeError about NoneType (rank, alpha) or with "No `target_modules` passed", after the
+    `lora_r`, `lora_alpha` and the `lora_target_*` keys have no default in Axolotl. It passes a missing key to PEFT as
+    null. PEFT then stops with a TypeError about NoneType (rank, alpha) or with "No `target_modules` passed", after the
     model has been downloaded, loaded and prepared.
 
-    Write all three. 16 and 32 on all linear layers is a common start; memory grows with rank × targets. Nothing is
-    needed where `lora_model_dir` loads an existing adapter: its own settings count.
+    Set all three. Rank 16 and alpha 32 on all linear layers are common starting values; memory grows with rank ×
+    targets. Nothing is needed if `lora_model_dir` loads an existing adapter: its own settings apply.
     """
     if run.adapter.kind not in ("lora", "qlora") or run.config.get("lora_model_dir"):
         return
     rank, alpha = run.config.get("lora_r"), run.config.get("lora_alpha")
     if not rank and not run.config.get("lora_rank_pattern"):
-        fix = unsafe("Write a rank: lora_r 16", insert_key("lora_r", 16, beside="adapter"))
+        fix = unsafe("Set lora_r: 16", insert_key("lora_r", 16, beside="adapter"))
         found = "no lora_r" if rank is None else f"lora_r {rank}"
-        message = f"{_message(run, found, 'a rank')}; predictions count PEFT's own default, {PEFT_RANK}"
+        message = f"{_message(run, found, 'a rank')}; predictions assume PEFT's default, {PEFT_RANK}"
         yield Hit(key="lora_r", message=message, fix=fix)
     if alpha is None and not run.config.get("lora_alpha_pattern"):
-        fix = unsafe("Write an alpha of twice the rank", insert_key("lora_alpha", 2 * (rank or 16), beside="lora_r"))
+        fix = unsafe("Set lora_alpha to twice the rank", insert_key("lora_alpha", 2 * (rank or 16), beside="lora_r"))
         yield Hit(key="lora_alpha", message=_message(run, "no lora_alpha", "an alpha"), fix=fix)
     if not any(run.config.get(key) for key in _TARGETS):
         fix = unsafe("Target every linear layer", insert_key("lora_target_linear", True, beside="lora_alpha"))
@@ -49,7 +49,6 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
 def _message(run: RunSpec, found: str, wanted: str) -> str:
     return (
-        f"adapter: {run.adapter.kind} with {found}: Axolotl has no default for {wanted} and PEFT fails once the model "
-        "is "
-        "loaded"
+        f"adapter: {run.adapter.kind} with {found}: Axolotl has no default for {wanted}, so PEFT fails after the model "
+        "has loaded"
     )

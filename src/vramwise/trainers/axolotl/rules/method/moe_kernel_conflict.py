@@ -25,14 +25,14 @@ _PLUGIN = "plugins:\n  - axolotl.integrations.kernels.KernelsPlugin\n"
     good=f"{_PLUGIN}use_scattermoe: true\n",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """Contradicting or unknown choices for the experts' kernels.
+    """Contradictory or unknown settings for the experts' kernels.
 
     Experts run on one backend: `expert_backend` (scattermoe, sonicmoe, eager, builtin) or the older switches
-    `use_scattermoe` and `use_sonicmoe`. Two at once, or a name that is not known, are refused. `experts_implementation`
-    that names a kernel whose switch is off, or an unknown one, is replaced by `eager`, the slow loop over experts.
-    `nonexpert_quantization` takes none, bf16, fp8, fp8_blockwise, nf4 or nvfp4.
+    `use_scattermoe` and `use_sonicmoe`. Axolotl refuses two at once, or an unknown name. If `experts_implementation` is
+    unknown, or names a kernel whose switch is off, Axolotl uses `eager` instead, the slow loop over experts.
+    `nonexpert_quantization` accepts none, bf16, fp8, fp8_blockwise, nf4 or nvfp4.
 
-    The keys belong to the kernels plugin; without it they are dropped and the rule is silent.
+    The keys belong to the kernels plugin. Without it Axolotl drops them and the rule reports nothing.
     """
     if not lists_plugin(run, "KernelsPlugin"):
         return
@@ -40,7 +40,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     yield from _implementation(run)
     policy = run.config.get("nonexpert_quantization")
     if policy is not None and str(policy).lower() not in _NON_EXPERT:
-        message = f"nonexpert_quantization: {policy} is none of {', '.join(_NON_EXPERT)}: Axolotl refuses the file"
+        message = f"Axolotl refuses nonexpert_quantization: {policy}; supported are {', '.join(_NON_EXPERT)}"
         yield Hit(key="nonexpert_quantization", message=message)
 
 
@@ -48,7 +48,7 @@ def _backends(run: RunSpec) -> Iterator[Hit]:
     backend = run.config.get("expert_backend")
     wanted = None if backend is None else str(backend).lower()
     if wanted is not None and wanted not in _BACKENDS:
-        message = f"expert_backend: {backend} is none of {', '.join(_BACKENDS)}: Axolotl refuses the file"
+        message = f"Axolotl refuses expert_backend: {backend}; supported are {', '.join(_BACKENDS)}"
         yield Hit(key="expert_backend", message=message)
         return
     switches = [name for name in ("scattermoe", "sonicmoe") if run.config.get(f"use_{name}") is True]
@@ -56,11 +56,11 @@ def _backends(run: RunSpec) -> Iterator[Hit]:
         for name in switches:
             if name != wanted:
                 fix = unsafe(f"Keep expert_backend {wanted}", delete_key(f"use_{name}"))
-                message = f"use_{name}: true contradicts expert_backend: {wanted}: Axolotl refuses the file"
+                message = f"Axolotl refuses use_{name}: true, which contradicts expert_backend: {wanted}"
                 yield Hit(key=f"use_{name}", message=message, fix=fix)
     elif len(switches) == 2:
         fix = unsafe("Keep ScatterMoE", delete_key("use_sonicmoe"))
-        message = "use_scattermoe and use_sonicmoe: experts run on one backend, Axolotl refuses the file"
+        message = "Axolotl refuses use_scattermoe together with use_sonicmoe: experts run on one backend"
         yield Hit(key="use_sonicmoe", message=message, fix=fix)
 
 
@@ -69,16 +69,14 @@ def _implementation(run: RunSpec) -> Iterator[Hit]:
     if name is None:
         return
     if name not in _IMPLEMENTATIONS:
-        message = (
-            f"experts_implementation: {name} is not known: Axolotl takes eager instead, the slow loop over experts"
-        )
+        message = f"experts_implementation: {name} is unknown: Axolotl uses eager instead, the slow loop over experts"
         yield Hit(key="experts_implementation", message=message, severity=Severity.WARNING)
     elif name in ("scattermoe", "sonicmoe") and not _switched_on(run, name):
         message = (
-            f"experts_implementation: {name} without use_{name}: true: Axolotl takes eager instead, the slow loop over "
+            f"experts_implementation: {name} without use_{name}: true: Axolotl uses eager instead, the slow loop over "
             "experts"
         )
-        fix = unsafe(f"Switch {name} on", insert_key(f"use_{name}", True, beside="experts_implementation"))
+        fix = unsafe(f"Turn {name} on", insert_key(f"use_{name}", True, beside="experts_implementation"))
         yield Hit(key="experts_implementation", message=message, fix=fix, severity=Severity.WARNING)
 
 

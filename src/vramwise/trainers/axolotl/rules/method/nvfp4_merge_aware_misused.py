@@ -25,13 +25,13 @@ _PLUGIN = "plugins:\n  - axolotl.integrations.kernels.KernelsPlugin\n"
     options="--with axolotl==0.19.0",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """`nvfp4_merge_aware` without what makes it work.
+    """`nvfp4_merge_aware` without the settings that it needs.
 
-    It trains the adapter on the grid of an NVFP4 base, so that merging loses nothing. That needs the sonicmoe expert
-    backend, `adapter: lora`, and LoRA layers that are really called: the fused `lora_*_kernel`s pass them by. Axolotl
-    refuses the file otherwise, and also `nvfp4_merge_aware_start_step` without the switch or with a value that is
-    neither a step nor a fraction between 0 and 1. Since 0.21 it turns the option off by itself where an adapter is
-    missing, and refuses only ScatterMoE and such a value.
+    This option trains the adapter on the grid of an NVFP4 base, so that merging loses nothing. It needs the sonicmoe
+    expert backend, `adapter: lora`, and LoRA layers that are really called, which the fused `lora_*_kernel`s bypass.
+    Otherwise Axolotl refuses the file. It also refuses `nvfp4_merge_aware_start_step` without the option, or with a
+    value that is neither a step nor a fraction between 0 and 1. Since 0.21 it turns the option off itself if an adapter
+    is missing, and refuses only ScatterMoE and such a value.
     """
     if lists_plugin(run, "KernelsPlugin"):
         if schema_of(run).since("0.21.0"):
@@ -39,14 +39,14 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         elif run.config.get(_KEY):
             yield from _switched_on(run)
         elif run.config.get(_START) is not None:
-            yield Hit(key=_START, message=f"{_START} without {_KEY}: true: Axolotl refuses the file")
+            yield Hit(key=_START, message=f"Axolotl refuses {_START} without {_KEY}: true")
 
 
 def _since_021(run: RunSpec) -> Iterator[Hit]:
-    """What is left: what else it lacks is warned about or turned off by Axolotl itself."""
+    """The cases that Axolotl still refuses: in the others it warns or turns the option off."""
     scatter = run.config.get("use_scattermoe") or str(run.config.get("expert_backend")).lower() == "scattermoe"
     if run.config.get(_KEY) and scatter:
-        yield Hit(key=_KEY, message=f"{_KEY} does not work with ScatterMoE, only with sonicmoe: Axolotl stops")
+        yield Hit(key=_KEY, message=f"Axolotl refuses {_KEY} with ScatterMoE: it needs sonicmoe")
     if run.config.get(_KEY) is False or (run.config.get(_KEY) and run.adapter.kind not in ("lora", "multilora")):
         return
     yield from _start_step(run)
@@ -55,17 +55,17 @@ def _since_021(run: RunSpec) -> Iterator[Hit]:
 def _switched_on(run: RunSpec) -> Iterator[Hit]:
     sonic = run.config.get("use_sonicmoe") or str(run.config.get("expert_backend")).lower() == "sonicmoe"
     if not sonic:
-        yield Hit(key=_KEY, message=f"{_KEY} needs expert_backend: sonicmoe: Axolotl refuses the file")
+        yield Hit(key=_KEY, message=f"Axolotl refuses {_KEY} without expert_backend: sonicmoe")
     if run.adapter.kind != "lora":
         yield Hit(
             key=_KEY,
-            message=f"{_KEY} needs adapter: lora, found {run.adapter.kind or 'none'}: Axolotl refuses the file",
+            message=f"Axolotl refuses {_KEY} without adapter: lora (found: {run.adapter.kind or 'none'})",
         )
     fused = [key for key in _FUSED if run.config.get(key) is True]
     if fused:
-        message = f"{_KEY} with {', '.join(fused)}: fused kernels pass the LoRA layers by, Axolotl refuses the file"
+        message = f"Axolotl refuses {_KEY} with {', '.join(fused)}: fused kernels bypass the LoRA layers"
         yield Hit(
-            key=fused[0], message=message, fix=safe("Leave the kernels off", *(set_key(key, False) for key in fused))
+            key=fused[0], message=message, fix=safe("Turn the kernels off", *(set_key(key, False) for key in fused))
         )
     yield from _start_step(run)
 
@@ -73,9 +73,7 @@ def _switched_on(run: RunSpec) -> Iterator[Hit]:
 def _start_step(run: RunSpec) -> Iterator[Hit]:
     start = run.config.get(_START)
     if start is not None and not _is_step_or_fraction(start):
-        message = (
-            f"{_START} {start} is neither a step (0, 1, 2…) nor a fraction between 0 and 1: Axolotl refuses the file"
-        )
+        message = f"Axolotl refuses {_START} {start}: it must be a step (0, 1, 2…) or a fraction between 0 and 1"
         yield Hit(key=_START, message=message)
 
 

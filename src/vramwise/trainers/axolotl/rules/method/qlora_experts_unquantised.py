@@ -9,7 +9,7 @@ from vramwise.timeline import MemoryReport
 from vramwise.types import RunSpec, Severity
 from vramwise.units import gib
 
-# nf4 with double quantisation: half a byte a weight, a byte for 64 of them, four for 256 of those
+# nf4 with double quantisation: half a byte per weight, a byte per 64 weights, four bytes per 256 of those blocks
 _PACKED = 0.5 + 1 / 64 + 4 / (64 * 256)
 _WORTH_SAYING = 2**30
 
@@ -31,18 +31,18 @@ _WORTH_SAYING = 2**30
         "gradient_checkpointing: true\nattn_implementation: flash_attention_2\n"
     ),
     options="--gpu h100",
-    beyond_trainer="Axolotl leaves the experts unquantised without a word; what they take is counted here.",
+    beyond_trainer="Axolotl leaves the experts unquantised without warning.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """The experts of a mixture stay in 16 bit under `load_in_4bit`.
+    """`load_in_4bit` does not quantise the experts of a mixture-of-experts model.
 
-    bitsandbytes quantises linear layers. transformers 5 holds the experts of a layer as one 3-D parameter a projection,
-    which is no linear layer: they are loaded in 16 bit, and they are most of the model. Qwen3-30B-A3B: 54 GiB of
-    experts where 14 GiB were meant. And that is not the end of it: PEFT's preparation for training on a quantised base
-    casts every weight that is not quantised to fp32, the experts among them, and nothing casts them back: 108 GiB.
+    bitsandbytes quantises linear layers. transformers 5 stores the experts of a layer as one 3-D parameter per
+    projection, which is not a linear layer, so they are loaded in 16 bit. They are most of the model: in Qwen3-30B-A3B,
+    54 GiB of experts instead of 14 GiB. PEFT's preparation for training on a quantised base then casts every
+    unquantised weight to fp32, including the experts, and nothing casts them back: 108 GiB.
 
-    `quantize_moe_experts: true` quantises them while they load. It needs target modules by name
-    (`lora_target_linear` is refused with it).
+    Set `quantize_moe_experts: true` to quantise them while they load. It needs target modules by name (Axolotl refuses
+    `lora_target_linear` with it).
     """
     if memory is None or run.loading.quantization not in ("4bit", "8bit") or memory.experts_bytes < _WORTH_SAYING:
         return
@@ -53,9 +53,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     yield Hit(
         field="quantization",
         message=(
-            f"{gib(memory.experts_bytes)} of experts are loaded in 16 bit: {shown} holds them as 3-D parameters, which "
-            "bitsandbytes does not quantise, and PEFT's preparation then casts them to fp32, twice that, and nothing "
-            "casts them back; quantize_moe_experts: true would save at least "
+            f"{gib(memory.experts_bytes)} of experts are not quantised ({shown} stores them as 3-D parameters), and "
+            "PEFT casts them to fp32, which doubles that; quantize_moe_experts: true saves at least "
             f"{gib(int(memory.experts_bytes - packed))}"
         ),
     )

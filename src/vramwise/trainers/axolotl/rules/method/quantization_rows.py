@@ -1,4 +1,4 @@
-"""Axolotl's own rules of one condition and one sentence: quantization."""
+"""Axolotl rules with one condition and one message: quantization."""
 
 from __future__ import annotations
 
@@ -20,20 +20,18 @@ def _quantised_twice(key: str) -> Case:
 
     def message(run: RunSpec) -> str:
         method = run.config.get("model_quantization_config")
-        return (
-            f"{key} with model_quantization_config: {method}: a weight is quantised one way, Axolotl refuses the file"
-        )
+        return f"Axolotl refuses {key} with model_quantization_config: {method}: they are two ways to quantise a weight"
 
     return Case(when=key, key=key, message=message, fix=fix)
 
 
 prequantized_with_bitsandbytes = _row(
     id="prequantized-with-bitsandbytes",
-    text="""A checkpoint's own quantisation and bitsandbytes at once.
+    text="""A checkpoint's own quantisation together with bitsandbytes.
 
-    `model_quantization_config` loads a checkpoint in the format it was stored in (mxfp4, fp8); `load_in_4bit` and
-    `load_in_8bit` quantise plain weights with bitsandbytes while they load. A weight can have one of the two: Axolotl
-    refuses both together.
+    `model_quantization_config` loads a checkpoint in the format it was stored in (mxfp4, fp8). `load_in_4bit` and
+    `load_in_8bit` quantise plain weights with bitsandbytes while they load. A weight cannot have both, so Axolotl
+    refuses them together.
 
     Remove `load_in_4bit` or `load_in_8bit`, and use `adapter: lora` (qlora always means bitsandbytes 4 bit).
     """,
@@ -53,9 +51,9 @@ qat_with_adapter_or_quantization = _row(
     text="""Quantisation-aware training together with a quantised base or an adapter.
 
     QAT trains full 16-bit weights while rounding them on the fly as they will be quantised later. It needs those
-    weights: Axolotl refuses `qat` with `load_in_4bit`, `load_in_8bit` or a `peft` block, with ternary weights and other
-    activations than int8, and on torch before 2.6. With `adapter` alone it means to refuse and looks at the wrong key:
-    the base is then frozen, and only the adapter learns around the rounding.
+    weights, so Axolotl refuses `qat` with `load_in_4bit`, `load_in_8bit` or a `peft` block. It also refuses ternary
+    weights with activations other than int8, and up to 0.20 a torch before 2.6. It is meant to refuse `adapter` too,
+    but checks the wrong key: the base is then frozen, and only the adapter learns to compensate for the rounding.
 
     Use QAT for a full fine-tune, or an adapter without `qat`.
     """,
@@ -67,19 +65,19 @@ qat_with_adapter_or_quantization = _row(
             Case(
                 when=key,
                 key=key,
-                message=f"qat with {key}: QAT trains full 16-bit weights, Axolotl refuses the file",
+                message=f"Axolotl refuses qat with {key}: QAT trains full 16-bit weights",
                 fix=unsafe("Load the base in 16 bit", set_key(key, False)),
             )
             for key in ("load_in_4bit", "load_in_8bit")
         ),
-        Case(when="peft", key="peft", message="qat with a peft block: Axolotl refuses the file", fix=_NO_QAT),
+        Case(when="peft", key="peft", message="Axolotl refuses qat with a peft block", fix=_NO_QAT),
         Case(
             when=lambda run: run.adapter.kind and not run.config.get("peft"),
             severity=Severity.WARNING,
             key="qat",
             message=lambda run: (
-                f"qat with adapter: {run.adapter.kind}: the weights that QAT rounds are frozen, only the adapter is "
-                "trained"
+                f"qat with adapter: {run.adapter.kind}: the weights that QAT rounds are frozen, and only the adapter "
+                "is trained"
             ),
             fix=_NO_QAT,
         ),
@@ -89,15 +87,14 @@ qat_with_adapter_or_quantization = _row(
                 and run.config.get("qat.activation_dtype", "int8") != "int8"
             ),
             key="qat.activation_dtype",
-            message="ternary QAT takes int8 activations only: Axolotl refuses the file",
+            message="Axolotl refuses ternary QAT with activations other than int8",
             fix=unsafe("Use int8 activations", set_key("qat.activation_dtype", "int8")),
         ),
         Case(
             when=lambda run: run.target.torch < (2, 6) and not schema_of(run).since("0.21.0"),
             key="qat",
             message=lambda run: (
-                f"qat needs torch 2.6, and the target has {run.target.torch[0]}.{run.target.torch[1]}: Axolotl "
-                "refuses the file"
+                f"Axolotl refuses qat on torch {run.target.torch[0]}.{run.target.torch[1]}: it needs torch 2.6 or newer"
             ),
         ),
     ),
@@ -109,12 +106,13 @@ _FOUR_BITS = insert_key("load_in_4bit", True, beside="adapter")
 
 qlora_quantization_mismatch = _row(
     id="qlora-quantization-mismatch",
-    text="""`adapter: qlora` without the 4-bit base it stands for.
+    text="""`adapter: qlora` without a 4-bit base.
 
-    QLoRA in Axolotl means a base in 4-bit nf4 by bitsandbytes. It refuses `qlora` with `load_in_8bit`, with `gptq`, or
-    without `load_in_4bit: true`.
+    QLoRA in Axolotl means a base in 4-bit nf4 by bitsandbytes. Axolotl refuses `qlora` with `load_in_8bit`, with
+    `gptq`, or without `load_in_4bit: true`.
 
-    For 4 bit write `load_in_4bit: true` (about 0.5 byte a parameter). For an 8-bit or a GPTQ base use `adapter: lora`.
+    For a 4-bit base set `load_in_4bit: true` (about 0.5 byte per parameter). For an 8-bit or a GPTQ base use
+    `adapter: lora`.
     """,
     bad="base_model: meta-llama/Llama-3.2-1B\nadapter: qlora\nload_in_8bit: true\nload_in_4bit: false\n",
     good="base_model: meta-llama/Llama-3.2-1B\nadapter: qlora\nload_in_8bit: false\nload_in_4bit: true\n",
@@ -123,21 +121,19 @@ qlora_quantization_mismatch = _row(
         Case(
             when="load_in_8bit",
             key="load_in_8bit",
-            message="adapter: qlora with load_in_8bit: qlora means a 4-bit base, and Axolotl refuses the file",
+            message="Axolotl refuses adapter: qlora with load_in_8bit: qlora needs a 4-bit base",
             fix=unsafe("Load the base in 4 bit", set_key("load_in_8bit", False), _FOUR_BITS),
         ),
         Case(
             when="gptq",
             key="gptq",
-            message="adapter: qlora on a GPTQ base: qlora quantises by bitsandbytes, and Axolotl refuses the file",
+            message="Axolotl refuses adapter: qlora on a GPTQ base: qlora quantises with bitsandbytes",
             fix=unsafe("Train lora on the GPTQ base", set_key("adapter", "lora")),
         ),
         Case(
             when=lambda run: not any(run.config.get(key) for key in ("load_in_4bit", "load_in_8bit", "gptq")),
             key="load_in_4bit",
-            message=(
-                "adapter: qlora without load_in_4bit: true: nothing would be quantised, and Axolotl refuses the file"
-            ),
+            message="Axolotl refuses adapter: qlora without load_in_4bit: true: nothing would be quantised",
             fix=unsafe("Load the base in 4 bit", _FOUR_BITS),
         ),
     ),
@@ -153,19 +149,19 @@ def _amd_card(run: RunSpec) -> str:
 
 
 def _named_targets(run: RunSpec) -> Fix | None:
-    """None without other targets: nothing would be left to train."""
+    """Turn lora_target_linear off; None if there are no other targets, so nothing would be trained."""
     others = run.config.get("lora_target_modules") or run.config.get("lora_target_parameters")
-    return unsafe("Keep the targets named", set_key("lora_target_linear", False)) if others else None
+    return unsafe("Keep only the named targets", set_key("lora_target_linear", False)) if others else None
 
 
 quantize_moe_experts_misused = _row(
     id="quantize-moe-experts-misused",
-    text="""`quantize_moe_experts` without what it needs.
+    text="""`quantize_moe_experts` without the settings that it needs.
 
-    transformers holds experts as one 3-D parameter that bitsandbytes passes over, so a "4-bit" mixture of experts stays
-    mostly in 16 bit; `quantize_moe_experts` quantises those weights while they load. Axolotl refuses it without a
-    `lora` or `qlora` adapter, without `load_in_4bit` or `load_in_8bit`, with `lora_target_linear` (experts are no
-    linears: use `lora_target_parameters`), and on anything but CUDA.
+    transformers stores experts as one 3-D parameter, which bitsandbytes does not quantise, so a "4-bit" mixture of
+    experts stays mostly in 16 bit. `quantize_moe_experts` quantises those weights while they load. Axolotl refuses it
+    without a `lora` or `qlora` adapter, without `load_in_4bit` or `load_in_8bit`, with `lora_target_linear` (experts
+    are not linear layers: use `lora_target_parameters`), and on anything but CUDA.
     """,
     bad="adapter: qlora\nload_in_4bit: true\nquantize_moe_experts: true\n"
     "lora_target_linear: true\nlora_target_modules: [q_proj, v_proj]\n",
@@ -177,27 +173,25 @@ quantize_moe_experts_misused = _row(
             when="lora_target_linear",
             key="lora_target_linear",
             message=(
-                f"{_EXPERTS} with lora_target_linear: experts are no linears, Axolotl refuses the file; name the "
-                "targets instead"
+                f"Axolotl refuses {_EXPERTS} with lora_target_linear: experts are not linear layers; name the targets "
+                "instead"
             ),
             fix=_named_targets,
         ),
         Case(
             when=lambda run: run.adapter.kind not in ("lora", "qlora"),
             message=lambda run: (
-                f"{_EXPERTS} with adapter {run.adapter.kind or 'unset'}: quantised experts need adapter lora or qlora, "
-                "Axolotl refuses the file"
+                f"Axolotl refuses {_EXPERTS} with adapter {run.adapter.kind or 'unset'}: quantised experts need lora "
+                "or qlora"
             ),
         ),
         Case(
             when=lambda run: not (run.config.get("load_in_4bit") or run.config.get("load_in_8bit")),
-            message=f"{_EXPERTS} without load_in_4bit or load_in_8bit: Axolotl refuses the file",
+            message=f"Axolotl refuses {_EXPERTS} without load_in_4bit or load_in_8bit",
         ),
         Case(
             when=_amd_card,
-            message=lambda run: (
-                f"{_EXPERTS} works on CUDA only, and the target is {_amd_card(run)}: Axolotl refuses the file"
-            ),
+            message=lambda run: f"Axolotl refuses {_EXPERTS} on {_amd_card(run)}: it works only on CUDA",
         ),
     ),
 )
@@ -209,8 +203,8 @@ def _untrainable(key: str, adapter: str) -> Case:
             return unsafe(f"Train an adapter: {adapter}", insert_key("adapter", adapter, beside=key))
         return unsafe("Fine-tune all weights in 16 bit", set_key(key, False))
 
-    refuses = "transformers' trainer refuses the loaded model" if key == "gptq" else "Axolotl refuses the file"
-    message = f"{key}: true without an adapter: quantised weights cannot be trained, and {refuses}"
+    who = "transformers" if key == "gptq" else "Axolotl"
+    message = f"{who} refuses {key}: true without an adapter: quantised weights cannot be trained"
     return Case(when=key, key=key, message=message, fix=fix)
 
 
@@ -218,11 +212,12 @@ quantized_without_adapter = _row(
     id="quantized-without-adapter",
     text="""The base model is loaded quantised, but no adapter is trained on it.
 
-    Quantised weights cannot be trained: they have no gradient. Axolotl refuses `load_in_4bit` or `load_in_8bit` without
-    an adapter; a GPTQ checkpoint without one passes and is refused by the trainer once it is loaded.
+    Quantised weights have no gradient, so they cannot be trained. Axolotl refuses `load_in_4bit` or `load_in_8bit`
+    without an adapter. It accepts a GPTQ checkpoint without one, but transformers' trainer refuses the model once it is
+    loaded.
 
     Add an adapter (`qlora` for 4 bit, `lora` for 8 bit or GPTQ), or load in 16 bit for a full fine-tune, which needs
-    about 8 bytes a parameter with Adam in bf16 instead of 0.5 to 1.
+    about 8 bytes per parameter with Adam in bf16 instead of 0.5 to 1.
     """,
     bad="base_model: meta-llama/Llama-3.2-1B\nload_in_4bit: true\nlora_r: 16\nlora_alpha: 32\n",
     good="base_model: meta-llama/Llama-3.2-1B\nadapter: qlora\nload_in_4bit: true\nlora_r: 16\nlora_alpha: 32\n",

@@ -38,15 +38,14 @@ _READ_NONE = frozenset(
     topic="optimizer",
     bad="base_model: meta-llama/Llama-3.2-1B\noptimizer: adafactor\nadam_beta2: 0.95\n",
     good="base_model: meta-llama/Llama-3.2-1B\noptimizer: adamw_torch_fused\nadam_beta2: 0.95\n",
-    beyond_trainer="Axolotl goes by `adamw` in the name, which GaLore and GrokAdamW have without reading the settings.",
+    beyond_trainer="Axolotl looks for `adamw` in the name, but GaLore and GrokAdamW do not read the settings.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """AdamW's settings are written for an optimizer that is not AdamW.
+    """AdamW settings are set for an optimizer that is not AdamW.
 
     `adam_beta1`, `adam_beta2` and `adam_epsilon` configure the AdamW family. SGD, Adafactor, RMSprop, LOMO and GaLore
-    are built without them: what is written has no effect, and the run differs from what the file suggests. Lion,
-    Muon, AdEMAMix and a few others read some of them for moments of their own, where AdamW's usual values may not
-    fit: that is only pointed out.
+    do not read them, so the values have no effect. Lion, Muon, AdEMAMix and a few others read some of them for their
+    own moments, where AdamW's usual values may not be suitable: the finding is then only a note.
     """
     name = run.optimizer.name
     if name not in schema_of(run).optimizers():
@@ -65,7 +64,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
             yield Hit(
                 key=key,
                 severity=Severity.INFO,
-                message=f"{key} {value} is AdamW's setting, read by optimizer {name} too: is the value meant for it?",
+                message=f"{key} {value} is an AdamW setting that optimizer {name} reads too: check the value",
             )
 
 

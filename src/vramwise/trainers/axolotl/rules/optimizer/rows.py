@@ -1,4 +1,4 @@
-"""Axolotl's own rules of one condition and one sentence: optimizer."""
+"""Axolotl rules with one condition and one message: optimizer."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _row = partial(row, topic="optimizer")
 
 fsdp_offload_8bit_optimizer = _row(
     id="fsdp-offload-8bit-optimizer",
-    text="""FSDP1 offloads parameters to host memory while the optimizer is an 8-bit one.
+    text="""FSDP1 offloads parameters to host memory, but the optimizer is an 8-bit one.
 
-    With `offload_params` the optimizer steps on the CPU, on flat shards; the 8-bit optimizers are made for the GPU.
-    Axolotl stops for every optimizer with `8bit` in its name. The state lies in host memory anyway: a plain AdamW
-    costs no GPU memory there. FSDP1 ends with Axolotl 0.19; FSDP2 offloads with torchao's 8-bit optimizers too.
+    With `offload_params` the optimizer runs on the CPU, on flat shards, but the 8-bit optimizers are made for the GPU.
+    Axolotl refuses every optimizer with `8bit` in its name. The state is in host memory anyway, so plain AdamW needs no
+    GPU memory for it. FSDP1 exists only up to Axolotl 0.19. FSDP2 can offload with torchao's 8-bit optimizers too.
     """,
     bad="base_model: meta-llama/Llama-3.2-1B\noptimizer: adamw_torch_8bit\nfsdp_config:\n  offload_params: true\n",
     good="base_model: meta-llama/Llama-3.2-1B\noptimizer: adamw_torch\nfsdp_config:\n  offload_params: true\n",
@@ -27,32 +27,32 @@ fsdp_offload_8bit_optimizer = _row(
     when=lambda run: run.sharding.kind == "fsdp1" and run.sharding.offload_params and "8bit" in run.optimizer.name,
     key="optimizer",
     message=lambda run: (
-        f"optimizer {run.optimizer.name} with FSDP1 offload: it would step on the CPU, which Axolotl refuses"
+        f"Axolotl refuses optimizer {run.optimizer.name} with FSDP1 offload, where the optimizer runs on the CPU"
     ),
-    fix=unsafe("Step on the CPU with AdamW: adamw_torch", set_key("optimizer", "adamw_torch")),
+    fix=unsafe("Use AdamW on the CPU: adamw_torch", set_key("optimizer", "adamw_torch")),
 )
 
 galore_without_targets = _row(
     id="galore-without-targets",
     text="""GaLore or APOLLO without `optim_target_modules`.
 
-    Both project the gradients of chosen linear layers to a low rank; that is where the optimizer's memory is saved.
-    transformers has no default for the choice and stops while it builds the optimizer. `[attn, mlp]` picks the linear
-    layers of attention and MLP by parts of their names, as in GaLore's own examples; `all_linear` picks every one.
+    Both project the gradients of chosen linear layers to a low rank, which is how they save memory. transformers
+    has no default for these layers and stops while it builds the optimizer. `[attn, mlp]` chooses the linear layers of
+    attention and MLP by parts of their names, as in GaLore's own examples. `all_linear` chooses all of them.
     """,
     bad="base_model: meta-llama/Llama-3.2-1B\noptimizer: galore_adamw\n",
     good="base_model: meta-llama/Llama-3.2-1B\noptimizer: galore_adamw\noptim_target_modules:\n  - attn\n  - mlp\n",
-    beyond_trainer="Axolotl accepts it; transformers refuses when it builds the optimizer, after the model has loaded.",
+    beyond_trainer="Axolotl accepts it; transformers refuses it when it builds the optimizer, after loading the model.",
     when=lambda run: (
         run.optimizer.name in schema_of(run).optimizer_group("needs_target_modules")
         and run.config.get("optim_target_modules") is None
     ),
     key="optimizer",
     message=lambda run: (
-        f"optimizer {run.optimizer.name} without optim_target_modules: transformers stops after the model loaded"
+        f"optimizer {run.optimizer.name} without optim_target_modules: transformers stops after loading the model"
     ),
     fix=unsafe(
-        "Project attention and MLP: optim_target_modules [attn, mlp]",
+        "Project attention and MLP: optim_target_modules: [attn, mlp]",
         insert_key("optim_target_modules", ["attn", "mlp"], beside="optimizer"),
     ),
 )
@@ -60,11 +60,11 @@ galore_without_targets = _row(
 optimizer_unhandled = _row(
     id="optimizer-unhandled",
     explains={"optimizer-unhandled"},
-    text="""An optimizer that Axolotl's schema accepts and its trainer then refuses.
+    text="""Axolotl's schema accepts the optimizer, but its trainer refuses it.
 
-    `ao_adamw_4bit` and `ao_adamw_8bit` are still in the list of accepted names, but the code that builds the trainer
-    no longer handles them: it raises "Unhandled optimizer" after the model has loaded. transformers has the same
-    torchao optimizers under the names `adamw_torch_4bit` and `adamw_torch_8bit`.
+    `ao_adamw_4bit` and `ao_adamw_8bit` are still accepted names, but the code that builds the trainer no longer
+    supports them: it raises "Unhandled optimizer" after the model has loaded. transformers has the same torchao
+    optimizers as `adamw_torch_4bit` and `adamw_torch_8bit`.
     """,
     bad="base_model: meta-llama/Llama-3.2-1B\noptimizer: ao_adamw_8bit\n",
     good="base_model: meta-llama/Llama-3.2-1B\noptimizer: adamw_torch_8bit\n",
@@ -72,7 +72,7 @@ optimizer_unhandled = _row(
     when=lambda run: run.optimizer.name in schema_of(run).optimizer_group("raises_later"),
     key="optimizer",
     message=lambda run: (
-        f"optimizer {run.optimizer.name} passes the schema, but Axolotl does not handle it: the run stops after loading"
+        f"optimizer {run.optimizer.name} passes the schema but is not supported: Axolotl stops after loading the model"
     ),
     change=changes.handled_optimizer,
 )
@@ -87,7 +87,7 @@ _TORCHAO = unsafe("Use torchao's 8-bit AdamW: adamw_torch_8bit", set_key("optimi
 
 def _unsharded(run: RunSpec) -> str:
     name = run.optimizer.name
-    return f"optimizer {name} with FSDP2: the 8-bit kernels of bitsandbytes do not know sharded parameters"
+    return f"optimizer {name} with FSDP2: the 8-bit kernels of bitsandbytes do not support sharded parameters"
 
 
 fsdp2_8bit_optimizer = _row(
@@ -95,10 +95,10 @@ fsdp2_8bit_optimizer = _row(
     also=(Severity.WARNING,),
     text="""An 8-bit optimizer of bitsandbytes under FSDP2.
 
-    FSDP2 holds every parameter as a distributed tensor. The kernels of bitsandbytes expect plain tensors of the local
-    size: the first optimizer step ends in an illegal memory access (bitsandbytes#1633, open; nothing in 0.50.2
-    handles distributed tensors). Axolotl refuses two of the names and lets the paged and the Lion variants through.
-    torchao's `adamw_torch_8bit` supports FSDP2 and keeps its state in 8 bits as well.
+    FSDP2 stores every parameter as a distributed tensor. The kernels of bitsandbytes expect plain tensors of the local
+    size, so the first optimizer step ends in an illegal memory access (bitsandbytes#1633, open; version 0.50.2 does not
+    support distributed tensors). Axolotl refuses two of the names and accepts the paged and the Lion variants.
+    torchao's `adamw_torch_8bit` supports FSDP2 and also keeps its state in 8 bits.
     """,
     bad="base_model: meta-llama/Llama-3.2-1B\noptimizer: adamw_8bit\n"
     "fsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n",
@@ -106,8 +106,8 @@ fsdp2_8bit_optimizer = _row(
     "fsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n",
     options="--gpus 2",
     beyond_trainer=(
-        "Axolotl refuses adamw_8bit and adamw_bnb_8bit only; the other 8-bit optimizers of bitsandbytes use the same "
-        "kernels, so they are warned about."
+        "Axolotl refuses only adamw_8bit and adamw_bnb_8bit; the other 8-bit optimizers of bitsandbytes use the same "
+        "kernels."
     ),
     when=lambda run: run.sharding.kind == "fsdp2" and _bitsandbytes_8bit(run),
     key="optimizer",
@@ -116,11 +116,11 @@ fsdp2_8bit_optimizer = _row(
     cases=(
         Case(
             when=lambda run: run.optimizer.name in ("adamw_8bit", "adamw_bnb_8bit"),
-            message=lambda run: f"{_unsharded(run)}, Axolotl stops",
+            message=lambda run: f"{_unsharded(run)}, so Axolotl stops",
         ),
         Case(
             severity=Severity.WARNING,
-            message=lambda run: f"{_unsharded(run)}, an illegal memory access is likely at the first step",
+            message=lambda run: f"{_unsharded(run)}, so an illegal memory access is likely at the first step",
         ),
     ),
 )
@@ -129,7 +129,7 @@ fsdp2_8bit_optimizer = _row(
 def _unsplit(run: RunSpec) -> str:
     return (
         f"optimizer {run.optimizer.name} with tensor_parallel_size {run.sharding.tensor_parallel_size}: the 8-bit "
-        "kernels of bitsandbytes do not know split weights"
+        "kernels of bitsandbytes do not support split weights"
     )
 
 
@@ -139,15 +139,14 @@ tensor_parallel_8bit_optimizer = _row(
     also=(Severity.ERROR,),
     text="""An 8-bit optimizer of bitsandbytes with tensor parallelism.
 
-    Tensor parallelism holds the split weights as distributed tensors, as FSDP2 does, and the kernels of bitsandbytes do
-    not know those (bitsandbytes#1633). Axolotl refuses AdamW's three names since 0.20. Up to 0.19 the class that holds
-    its check is not in use, so nothing is said before the run fails. torchao's `adamw_torch_8bit` handles distributed
-    tensors.
+    Tensor parallelism stores the split weights as distributed tensors, as FSDP2 does, and the kernels of bitsandbytes
+    do not support those (bitsandbytes#1633). Since 0.20 Axolotl refuses the three AdamW names. Up to 0.19 its check is
+    never run, so the run fails without warning. torchao's `adamw_torch_8bit` supports distributed tensors.
     """,
     bad="base_model: meta-llama/Llama-3.2-1B\noptimizer: adamw_bnb_8bit\ntensor_parallel_size: 2\n",
     good="base_model: meta-llama/Llama-3.2-1B\noptimizer: adamw_torch_8bit\ntensor_parallel_size: 2\n",
     options="--gpus 2",
-    beyond_trainer="Axolotl refuses three of the names, and those only since 0.20: before, its check is never run.",
+    beyond_trainer="Axolotl refuses only three of the names, and only since 0.20: before, its check is never run.",
     when=lambda run: run.sharding.tensor_parallel_size > 1 and _bitsandbytes_8bit(run),
     key="optimizer",
     fix=_TORCHAO,
@@ -159,27 +158,27 @@ tensor_parallel_8bit_optimizer = _row(
                 and run.optimizer.name in ("paged_adamw_8bit", "adamw_8bit", "adamw_bnb_8bit")
             ),
             severity=Severity.ERROR,
-            message=lambda run: f"{_unsplit(run)}, Axolotl stops",
+            message=lambda run: f"{_unsplit(run)}, so Axolotl stops",
         ),
-        Case(message=lambda run: f"{_unsplit(run)}, the first step is likely to fail"),
+        Case(message=lambda run: f"{_unsplit(run)}, so the first step is likely to fail"),
     ),
 )
 
 
 def _whole_only(why: str) -> tuple[Case, Case]:
-    """For optimizers that work on one GPU, DDP and FSDP2, but neither under DeepSpeed nor under FSDP1."""
+    """Cases for optimizers that work on one GPU, with DDP and FSDP2, but not with DeepSpeed or FSDP1."""
     return (
         Case(
             when="deepspeed",
             key="deepspeed",
-            message=lambda run: f"optimizer {run.optimizer.name} does not work with DeepSpeed: {why}, so Axolotl stops",
+            message=lambda run: f"Axolotl refuses optimizer {run.optimizer.name} with DeepSpeed: {why}",
         ),
         Case(
             when=lambda run: run.sharding.kind == "fsdp1",
             key="fsdp_version",
             message=lambda run: (
-                f"optimizer {run.optimizer.name} with FSDP1 (fsdp_version "
-                f"{run.config.get('fsdp_version', 'unset means 1')}): {why}, so Axolotl stops"
+                f"Axolotl refuses optimizer {run.optimizer.name} with FSDP1 (fsdp_version "
+                f"{run.config.get('fsdp_version', 'unset means 1')}): {why}"
             ),
             change=changes.second_fsdp,
         ),
@@ -190,37 +189,37 @@ flash_optimizer_sharding_unsupported = _row(
     id="flash-optimizer-sharding-unsupported",
     text="""A flash optimizer together with DeepSpeed or FSDP1.
 
-    `flash_adamw`, `flash_adam`, `flash_sgd`, `flash_sgdw` and `flash_lion` work on each parameter by itself.
-    DeepSpeed's ZeRO and FSDP1 replace the parameters by flat shards of many; Axolotl refuses both (FSDP1 is gone since
-    0.20). Use DDP or FSDP2.
+    `flash_adamw`, `flash_adam`, `flash_sgd`, `flash_sgdw` and `flash_lion` update each parameter separately.
+    DeepSpeed's ZeRO and FSDP1 replace the parameters with flat shards of many, so Axolotl refuses both (0.20 removed
+    FSDP1). Use DDP or FSDP2.
     """,
     bad="base_model: meta-llama/Llama-3.2-1B\noptimizer: flash_adamw\nfsdp_config:\n  reshard_after_forward: true\n",
     good="base_model: meta-llama/Llama-3.2-1B\noptimizer: flash_adamw\n"
     "fsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n",
     options="--gpus 2 --with axolotl==0.19.0",
     when=lambda run: run.optimizer.name in schema_of(run).optimizer_group("flash"),
-    cases=_whole_only("the flash optimizers run on DDP or FSDP2 only"),
+    cases=_whole_only("the flash optimizers need DDP or FSDP2"),
 )
 
 muon_sharding_unsupported = _row(
     id="muon-sharding-unsupported",
     text="""Muon together with DeepSpeed or FSDP1.
 
-    Muon orthogonalises whole weight matrices. DeepSpeed's ZeRO and FSDP1 flatten the parameters into shards in which
-    there are no matrices left, so Axolotl refuses both, for `muon_8bit` (since 0.21) too. It works on one GPU, with
-    DDP, and with FSDP2, which keeps every parameter a matrix of its own.
+    Muon orthogonalises whole weight matrices. DeepSpeed's ZeRO and FSDP1 flatten the parameters into shards that
+    contain no matrices, so Axolotl refuses both. This also applies to `muon_8bit` (since 0.21). Muon works on one GPU,
+    with DDP, and with FSDP2, which keeps every parameter as a separate matrix.
     """,
     bad="optimizer: muon\nfsdp_version: 1\nfsdp_config:\n  reshard_after_forward: true\n",
     good="optimizer: muon\nfsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n",
     options="--gpus 2 --with axolotl==0.19.0",
     when=lambda run: run.optimizer.name in ("muon", "muon_8bit"),
-    cases=_whole_only("it updates whole matrices and runs on DDP or FSDP2 only"),
+    cases=_whole_only("it updates whole matrices and needs DDP or FSDP2"),
 )
 
 
 def _drops_gradients(run: RunSpec, what: str) -> str:
     name = run.optimizer.name
-    return f"{what} with optimizer {name}: it drops each gradient inside the backward pass, so transformers stops"
+    return f"transformers refuses {what} with optimizer {name}, which drops each gradient during the backward pass"
 
 
 def _all_layers(run: RunSpec) -> Fix:
@@ -232,15 +231,15 @@ layerwise_optimizer_unsupported = _row(
     id="layerwise-optimizer-unsupported",
     text="""A layer-wise optimizer with gradient accumulation or on several GPUs.
 
-    Layer-wise GaLore and APOLLO update each layer inside the backward pass and drop its gradient at once, so no
-    gradient is left to accumulate or to reduce across GPUs. transformers stops when either is asked for. The variants
-    without `_layerwise` keep gradients and take both.
+    Layer-wise GaLore and APOLLO update each layer during the backward pass and drop its gradient at once, so no
+    gradient is left to accumulate or to reduce across GPUs. transformers refuses both. The variants without
+    `_layerwise` keep gradients and support both.
     """,
     bad="base_model: meta-llama/Llama-3.2-1B\noptimizer: galore_adamw_layerwise\n"
     "optim_target_modules: [attn, mlp]\ngradient_accumulation_steps: 4\n",
     good="base_model: meta-llama/Llama-3.2-1B\noptimizer: galore_adamw_layerwise\n"
     "optim_target_modules: [attn, mlp]\ngradient_accumulation_steps: 1\n",
-    beyond_trainer="Axolotl accepts it; transformers refuses when it builds the optimizer, after the model has loaded.",
+    beyond_trainer="Axolotl accepts it; transformers refuses it when it builds the optimizer, after loading the model.",
     when=lambda run: (
         run.optimizer.name.endswith("_layerwise")
         and run.optimizer.name in schema_of(run).optimizer_group("needs_target_modules")
@@ -279,7 +278,7 @@ def _beside_polora(key: str, what: str) -> Case:
     return Case(
         when=key,
         key=key,
-        message=f"{key} {what}: Axolotl stops",
+        message=f"Axolotl refuses {key} with optimizer polora: {what}",
         fix=unsafe(f"Remove {key}", delete_key(key)),
     )
 
@@ -287,12 +286,12 @@ def _beside_polora(key: str, what: str) -> Case:
 polora_misused = _row(
     id="polora-misused",
     also=(Severity.WARNING,),
-    text="""PoLoRA with something that it cannot train or would ignore.
+    text="""PoLoRA with a setting that it does not support.
 
-    The `polora` optimizer updates the two factors of LoRA adapters and nothing else. Without an adapter it has nothing
-    to do; whole modules, new tokens or DoRA magnitudes would stay untrained; learning rates per group are not read; and
-    it needs whole factors, so DeepSpeed, tensor parallelism and FSDP1 are out. Axolotl stops in each case. Weight decay
-    is ignored.
+    The `polora` optimizer updates only the two factors of LoRA adapters. Without an adapter it has nothing to train.
+    Whole modules, new tokens or DoRA magnitudes would stay untrained. It does not read learning rates per group. It
+    needs whole factors, so DeepSpeed, tensor parallelism and FSDP1 do not work. Axolotl stops in each of these cases.
+    Weight decay has no effect.
     """,
     bad="base_model: meta-llama/Llama-3.2-1B\noptimizer: polora\nadapter: lora\nlora_r: 16\nloraplus_lr_ratio: 16\n",
     good="base_model: meta-llama/Llama-3.2-1B\noptimizer: polora\nadapter: lora\nlora_r: 16\n",
@@ -302,7 +301,8 @@ polora_misused = _row(
             when=lambda run: run.adapter.kind not in ("lora", "qlora"),
             key="adapter",
             message=lambda run: (
-                f"optimizer polora trains LoRA factors only, adapter is {run.adapter.kind or 'not set'}: Axolotl stops"
+                f"Axolotl refuses optimizer polora with adapter {run.adapter.kind or 'unset'}: it trains only LoRA "
+                "factors"
             ),
         ),
         *_whole_only("polora needs whole factors (one GPU, DDP or FSDP2)"),
@@ -310,13 +310,13 @@ polora_misused = _row(
             when=lambda run: run.sharding.tensor_parallel_size > 1,
             key="tensor_parallel_size",
             message=lambda run: (
-                f"optimizer polora with tensor_parallel_size {run.sharding.tensor_parallel_size}: it needs whole "
-                "factors, Axolotl stops"
+                f"Axolotl refuses optimizer polora with tensor_parallel_size {run.sharding.tensor_parallel_size}: it "
+                "needs whole factors"
             ),
         ),
-        *(_beside_polora(key, "adds parameters that polora never trains") for key in _NEVER_TRAINED),
-        *(_beside_polora(key, "is not read by polora") for key in _IGNORED_RATES),
-        _beside_polora("relora_steps", "resets a state that polora does not keep there"),
+        *(_beside_polora(key, "it adds parameters that polora never trains") for key in _NEVER_TRAINED),
+        *(_beside_polora(key, "polora does not read it") for key in _IGNORED_RATES),
+        _beside_polora("relora_steps", "it resets a state that polora does not keep there"),
         Case(
             when="weight_decay",
             severity=Severity.WARNING,
@@ -343,12 +343,12 @@ def _keep_originals(run: RunSpec) -> Fix:
 qgalore_misused = _row(
     id="qgalore-misused",
     also=(Severity.WARNING,),
-    text="""Q-GaLore where it cannot work: an adapter, DeepSpeed, FSDP1, or FSDP2 without `use_orig_params`.
+    text="""Q-GaLore with an adapter, DeepSpeed, FSDP1, or FSDP2 without `use_orig_params`.
 
     Q-GaLore projects the gradients of full weight matrices to a low rank and keeps its state per parameter. An adapter
-    leaves no full matrices to train; DeepSpeed and FSDP1 flatten them; under FSDP2 it needs `use_orig_params: true` up
-    to Axolotl 0.19. Axolotl stops in each case. In fp32 the run works, but most of the memory that was saved is spent
-    on the weights.
+    leaves no full matrices to train. DeepSpeed and FSDP1 flatten them. Under FSDP2 it needs `use_orig_params: true` up
+    to Axolotl 0.19. Axolotl stops in each of these cases. In fp32 the run works, but the fp32 weights use up most of
+    the memory that was saved.
     """,
     bad="base_model: meta-llama/Llama-3.2-1B\noptimizer: q_galore_adamw8bit\n"
     "fsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n",
@@ -361,8 +361,7 @@ qgalore_misused = _row(
             when=lambda run: run.adapter.kind,
             key="adapter",
             message=lambda run: (
-                f"optimizer {_QGALORE} trains full weight matrices, adapter {run.adapter.kind} leaves none: Axolotl "
-                "stops"
+                f"Axolotl refuses optimizer {_QGALORE} with adapter {run.adapter.kind}: it trains full weight matrices"
             ),
         ),
         *_whole_only("its projections need whole matrices (DDP or FSDP2)"),
@@ -373,7 +372,7 @@ qgalore_misused = _row(
                 and run.config.get(_ORIG_PARAMS) is not True
             ),
             key=_ORIG_PARAMS,
-            message=f"optimizer {_QGALORE} under FSDP2 needs use_orig_params: true: Axolotl stops",
+            message=f"Axolotl refuses optimizer {_QGALORE} under FSDP2 without use_orig_params: true",
             fix=_keep_originals,
         ),
         Case(
@@ -381,7 +380,7 @@ qgalore_misused = _row(
             severity=Severity.WARNING,
             key="bf16",
             message=(
-                f"optimizer {_QGALORE} in fp32: the weights take 4 bytes a parameter, more than the optimizer saves"
+                f"optimizer {_QGALORE} in fp32: the weights take 4 bytes per parameter, more than the optimizer saves"
             ),
         ),
     ),

@@ -9,7 +9,7 @@ from vramwise.timeline import MemoryReport
 from vramwise.trainers.axolotl.schema import Schema, elsewhere, schema_of, suggest, value_history
 from vramwise.types import RunSpec, Severity
 
-# What is often written, or was a name in transformers 4 or an earlier Axolotl, and what it is called today.
+# Common names, or names of transformers 4 or an earlier Axolotl, and the current name.
 _CALLED_TODAY = {
     "adam": "adamw_torch",
     "adamw": "adamw_torch",
@@ -30,16 +30,15 @@ _CALLED_TODAY = {
     topic="optimizer",
     bad="base_model: meta-llama/Llama-3.2-1B\noptimizer: adamw_torch_fuse\nlearning_rate: 0.0002\n",
     good="base_model: meta-llama/Llama-3.2-1B\noptimizer: adamw_torch_fused\nlearning_rate: 0.0002\n",
-    beyond_trainer="Axolotl's schema takes any text; transformers refuses the name after the model has been loaded.",
+    beyond_trainer="Axolotl's schema accepts any text; transformers refuses the name after the model has loaded.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """The optimizer's name is none that Axolotl or transformers knows.
+    """The optimizer is unknown to Axolotl and transformers.
 
-    Axolotl checks only that `optimizer` is text. What is not one of its own optimizers is handed to transformers, which
-    looks the name up when the trainer is built: after the data has been tokenised and the model loaded. A typo costs
-    that whole start. An `optimizer:` that is written but empty is handed over as no name at all and fails the same
-    way; leaving the key out gives the default, adamw_torch_fused. Names differ between versions of Axolotl: `muon_8bit`
-    comes with 0.21, `scao` with 0.20.
+    Axolotl checks only that `optimizer` is text. It passes any name that is not one of its own optimizers to
+    transformers, which looks it up when it builds the trainer, after the data has been tokenised and the model loaded.
+    A typo wastes that whole start. An empty `optimizer:` fails the same way. If the key is missing, the default is
+    adamw_torch_fused. Names differ between versions of Axolotl: `muon_8bit` comes with 0.21, `scao` with 0.20.
     """
     if "optimizer" not in run.config:
         return
@@ -47,16 +46,16 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     if name is None:
         yield Hit(
             key="optimizer",
-            message="optimizer is written but empty: transformers gets no name and stops after the model has loaded",
-            fix=unsafe("Leave it out: the default is adamw_torch_fused", delete_key("optimizer")),
+            message="optimizer is empty: transformers stops after loading the model",
+            fix=unsafe("Delete optimizer: the default is adamw_torch_fused", delete_key("optimizer")),
         )
     elif isinstance(name, str) and name not in schema_of(run).optimizers():
         yield _unknown(schema_of(run), name)
 
 
 def _unknown(schema: Schema, name: str) -> Hit:
-    if when := elsewhere(value_history("optimizer", name), schema.version, "an optimizer"):
-        message = f"optimizer {name!r} {when}: {schema.short} takes any text, the run stops after loading the model"
+    if when := elsewhere(value_history("optimizer", name), schema.version):
+        message = f"optimizer {name!r} {when}: Axolotl {schema.short} stops after loading the model"
         return Hit(key="optimizer", message=message)
     working = schema.optimizers() - schema.optimizer_group("raises_later")
     close = (_CALLED_TODAY[name],) if name in _CALLED_TODAY else suggest(name, working)
@@ -64,13 +63,13 @@ def _unknown(schema: Schema, name: str) -> Hit:
     hint = f"; did you mean {' or '.join(close)}?" if close else ""
     return Hit(
         key="optimizer",
-        message=f"optimizer {name!r} is not known: Axolotl takes any text, the run stops after loading the model{hint}",
+        message=f"optimizer {name!r} is unknown: the run stops after loading the model{hint}",
         fix=unsafe(f"Use {sure[0]}", set_key("optimizer", sure[0])) if len(sure) == 1 else None,
     )
 
 
 def _is_a_slip(written: str, meant: str) -> bool:
-    """Same letters but for case and separators, or one letter too many or too few."""
+    """Whether the names differ only in case and separators, or by one letter too many or too few."""
     long, short = (name.lower().replace("-", "").replace("_", "") for name in (written, meant))
     if len(long) < len(short):
         long, short = short, long

@@ -10,7 +10,7 @@ from vramwise.timeline import MemoryReport
 from vramwise.types import Fix, RunSpec, Severity
 
 _FLASH = "flash_attention_2"
-# Models without attention: no backend of it changes anything for them.
+# Models without attention: the attention backend changes nothing for them.
 _NO_ATTENTION = re.compile(r"(?<![a-z])(falcon[-_]?)?(mamba|rwkv)", re.IGNORECASE)
 
 
@@ -23,19 +23,19 @@ _NO_ATTENTION = re.compile(r"(?<![a-z])(falcon[-_]?)?(mamba|rwkv)", re.IGNORECAS
     topic="precision",
     bad="base_model: meta-llama/Llama-3.2-1B\nbf16: true\nattn_implementation: sdpa\n",
     good="base_model: meta-llama/Llama-3.2-1B\nbf16: true\nattn_implementation: flash_attention_2\n",
-    beyond_trainer="Axolotl does it without a word (run and verified).",
+    beyond_trainer="Axolotl does this without warning (verified in a run).",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """A full fine-tune under sdpa or eager attention keeps embeddings, head and norms in fp32.
+    """A full fine-tune with sdpa or eager attention keeps embeddings, head and norms in fp32.
 
-    Axolotl first upcasts norms, embeddings and lm_head to fp32 and casts them back to bf16 only with an adapter, under
+    Axolotl first upcasts norms, embeddings and lm_head to fp32. It casts them back to bf16 only with an adapter, under
     FSDP, with cut cross entropy, or with an attention backend other than sdpa and eager (unset means sdpa). In a plain
-    full fine-tune they stay fp32, and so do their gradients and optimizer states: 16 bytes a parameter with Adam
-    instead of 8. With a large vocabulary that is much of the model: 128256 × 2048, the embeddings of Llama-3.2-1B, take
+    full fine-tune they stay fp32, and so do their gradients and optimizer states: 16 bytes per parameter with Adam
+    instead of 8. With a large vocabulary that is much of the model: the embeddings of Llama-3.2-1B, 128256 × 2048, take
     3.9 GiB instead of 2.0.
 
-    Use flash attention where the card has it (sm_80 and newer) and the model attends at all, or the cut cross entropy
-    plugin. DeepSpeed casts the whole model itself, so the rule is silent there.
+    Use flash attention if the card supports it (sm_80 and newer) and the model has attention, or use the cut cross
+    entropy plugin. DeepSpeed casts the whole model itself, so the rule reports nothing there.
     """
     if (
         run.adapter.kind
@@ -50,7 +50,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         field="attn_implementation",
         message=(
             f"full fine-tune {_under(run)}: Axolotl keeps embeddings, lm_head and norms in fp32, "
-            "with their gradients and optimizer states: 16 bytes a parameter with Adam instead of 8"
+            "with their gradients and optimizer states: 16 bytes per parameter with Adam instead of 8"
         ),
         fix=_fix(run),
     )
@@ -61,7 +61,7 @@ def _attends(run: RunSpec) -> bool:
 
 
 def _under(run: RunSpec) -> str:
-    return f"under {run.kernels.attn_implementation}" if _attends(run) else "of a model without attention"
+    return f"with {run.kernels.attn_implementation} attention" if _attends(run) else "of a model without attention"
 
 
 def _fix(run: RunSpec) -> Fix | None:

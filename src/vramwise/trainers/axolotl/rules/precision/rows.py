@@ -1,4 +1,4 @@
-"""Axolotl's own rules of one condition and one sentence: precision."""
+"""Axolotl rules with one condition and one message: precision."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ fp8_checkpointing_slow = _row(
     severity=Severity.WARNING,
     text="""fp8 with FSDP's activation checkpointing can be slower than bf16.
 
-    Checkpointing runs each block's forward pass a second time, and in fp8 that repeats the scaling and casting of every
-    input and weight as well. The repeated casts can cost more than the fp8 products save.
+    Checkpointing runs each block's forward pass twice. In fp8 this also repeats the scaling and casting of every input
+    and weight. The repeated casts can cost more time than the fp8 products save.
 
     Turn FSDP's activation checkpointing off if the activations fit, or train in bf16.
     """,
@@ -29,18 +29,18 @@ fp8_checkpointing_slow = _row(
     when=lambda run: run.precision.compute == "fp8" and run.config.get(_RECOMPUTED) is True,
     key=_RECOMPUTED,
     message=(
-        "fp8 with FSDP activation_checkpointing casts every block's inputs and weights twice: it may be slower than "
-        "bf16"
+        "fp8 with FSDP activation_checkpointing may be slower than bf16: it casts every block's inputs and weights "
+        "twice"
     ),
     fix=lambda run: unsafe(
-        "Keep activations: activation_checkpointing false", set_key(join_key(run.config.path(_RECOMPUTED)), False)
+        "Keep activations: activation_checkpointing: false", set_key(join_key(run.config.path(_RECOMPUTED)), False)
     ),
 )
 
 
 def _upcast_anyway(run: RunSpec) -> str | None:
     if schema_of(run).since("0.20.0"):
-        return "on a base that is not quantised" if run.loading.quantization is None else None
+        return "without a quantised base" if run.loading.quantization is None else None
     if run.sharding.kind.startswith("fsdp"):
         return "under FSDP"
     return None if run.config.get("load_in_4bit") else "without load_in_4bit"
@@ -49,19 +49,19 @@ def _upcast_anyway(run: RunSpec) -> str | None:
 skip_upcast_ignored = _row(
     id="skip-upcast-ignored",
     severity=Severity.INFO,
-    text="""`embeddings_skip_upcast` where Axolotl does not read it.
+    text="""`embeddings_skip_upcast` has no effect here.
 
-    While it prepares a model, Axolotl holds embeddings and head in fp32 for a moment; with a large vocabulary that can
-    be the peak of loading. `embeddings_skip_upcast` leaves them in 16 bit: up to 0.19 only with `load_in_4bit` and
-    without FSDP, since 0.20 with every quantised base, where it is on by itself. In a full fine-tune it has no effect.
+    While preparing a model, Axolotl holds embeddings and head in fp32 for a moment. With a large vocabulary that can be
+    the peak of loading. `embeddings_skip_upcast` keeps them in 16 bit: up to 0.19 only with `load_in_4bit` and without
+    FSDP, since 0.20 with every quantised base, where it is on by default. In a full fine-tune it has no effect.
     """,
     bad="adapter: lora\nembeddings_skip_upcast: true\n",
     good="adapter: qlora\nload_in_4bit: true\nembeddings_skip_upcast: true\n",
-    beyond_trainer="Axolotl reads the key only where a base is quantised, and says nothing elsewhere.",
+    beyond_trainer="Axolotl reads the key only if the base is quantised, and ignores it otherwise without warning.",
     when=lambda run: run.config.get(_SKIP_UPCAST) and _upcast_anyway(run),
     key=_SKIP_UPCAST,
     message=lambda run: f"{_SKIP_UPCAST} has no effect {_upcast_anyway(run)}",
-    fix=safe("Remove what nobody reads", delete_key(_SKIP_UPCAST)),
+    fix=safe(f"Remove {_SKIP_UPCAST}, which has no effect", delete_key(_SKIP_UPCAST)),
 )
 
 _GATHER = "fp8_enable_fsdp_float8_all_gather"
@@ -69,10 +69,10 @@ _GATHER = "fp8_enable_fsdp_float8_all_gather"
 fp8_options_without_fp8 = _row(
     id="fp8-options-without-fp8",
     also=(Severity.WARNING,),
-    text="""fp8 is configured but not switched on.
+    text="""fp8 options are set, but fp8 is off.
 
-    `fp8_config` without `fp8: true` is refused by Axolotl. `fp8_enable_fsdp_float8_all_gather` without it is not
-    refused but read by nobody: training and all-gathers run in bf16.
+    Axolotl refuses `fp8_config` without `fp8: true`. It accepts `fp8_enable_fsdp_float8_all_gather` without
+    `fp8: true`, but the key has no effect: training and all-gathers run in bf16.
 
     Add `fp8: true`, or remove the options.
     """,
@@ -83,7 +83,7 @@ fp8_options_without_fp8 = _row(
         Case(
             when=lambda run: run.config.get("fp8_config") is not None,
             key="fp8_config",
-            message="fp8_config is set but fp8 is not true: Axolotl refuses the file",
+            message="Axolotl refuses fp8_config without fp8: true",
             fix=unsafe("Train without fp8: remove fp8_config", delete_key("fp8_config")),
         ),
         Case(
@@ -91,21 +91,21 @@ fp8_options_without_fp8 = _row(
             severity=Severity.WARNING,
             key=_GATHER,
             message=f"{_GATHER} has no effect while fp8 is not true: weights are gathered in 16 bit",
-            fix=safe("Remove what nobody reads", delete_key(_GATHER)),
+            fix=safe(f"Remove {_GATHER}, which has no effect", delete_key(_GATHER)),
         ),
     ),
 )
 
 fp8_all_gather_without_fsdp2 = _row(
     id="fp8-all-gather-without-fsdp2",
-    text="""fp8 all-gather is switched on without what it needs: FSDP2 and tensorwise scaling.
+    text="""fp8 all-gather is on without FSDP2 and tensorwise scaling, which it needs.
 
     `fp8_enable_fsdp_float8_all_gather` sends sharded weights as fp8, half the traffic of bf16. Only FSDP2 keeps
-    parameters one by one so that it can cast them before sending, and only the `tensorwise` recipe has one scale for a
-    whole tensor. Axolotl refuses the file otherwise.
+    parameters separate so that it can cast them before sending, and only the `tensorwise` recipe has one scale for a
+    whole tensor. Otherwise Axolotl refuses the file.
 
-    Write an `fsdp_config` (up to 0.19 with `fsdp_version: 2` at the top level beside it) and leave `fp8_config.recipe`
-    at tensorwise, or remove the key.
+    Add an `fsdp_config` (up to 0.19 with `fsdp_version: 2` at the top level beside it) and leave `fp8_config.recipe` at
+    tensorwise, or remove the key.
     """,
     bad="fp8: true\ntorch_compile: true\nfp8_enable_fsdp_float8_all_gather: true\n",
     good="fp8: true\ntorch_compile: true\nfp8_enable_fsdp_float8_all_gather: true\n"
@@ -116,13 +116,13 @@ fp8_all_gather_without_fsdp2 = _row(
     cases=(
         Case(
             when=lambda run: schema_of(run).since("0.20.0") and not run.config.get("fsdp_config"),
-            message=f"{_GATHER} needs FSDP2, but there is no fsdp_config: Axolotl refuses the file",
+            message=f"Axolotl refuses {_GATHER} without fsdp_config: it needs FSDP2",
         ),
         Case(
             when=lambda run: not schema_of(run).since("0.20.0") and str(run.config.get("fsdp_version")) != "2",
             message=lambda run: (
-                f"{_GATHER} needs FSDP2, but fsdp_version is {run.config.get('fsdp_version', 'not set')}: Axolotl "
-                "refuses the file"
+                f"Axolotl refuses {_GATHER} with fsdp_version {run.config.get('fsdp_version', 'not set')}: it needs "
+                "FSDP2"
             ),
         ),
         Case(
@@ -132,17 +132,17 @@ fp8_all_gather_without_fsdp2 = _row(
                 and run.config.document.values.get("fsdp_version") is None
             ),
             message=(
-                f"{_GATHER} with fsdp_version 2 inside fsdp_config, where Axolotl's check of it does not look: it "
-                "refuses the file"
+                f"Axolotl refuses {_GATHER} with fsdp_version 2 inside fsdp_config: its check looks only at the top "
+                "level"
             ),
-            fix=safe("Write fsdp_version: 2 at the top level", insert_key("fsdp_version", 2, beside="fsdp_config")),
+            fix=safe("Set fsdp_version: 2 at the top level", insert_key("fsdp_version", 2, beside="fsdp_config")),
         ),
         Case(
             when=lambda run: run.config.get("fp8_config.recipe", "tensorwise") != "tensorwise",
             key="fp8_config.recipe",
             message=lambda run: (
-                f"{_GATHER} works with tensorwise scaling only, but fp8_config.recipe is "
-                f"{run.config.get('fp8_config.recipe')}: Axolotl refuses the file"
+                f"Axolotl refuses {_GATHER} with fp8_config.recipe {run.config.get('fp8_config.recipe')}: it needs "
+                "tensorwise scaling"
             ),
         ),
     ),
@@ -154,26 +154,26 @@ def _fp16_outright(run: RunSpec) -> Fix | None:
         return None
     beside = "bf16" if "bf16" in run.config else "adapter"
     edits = (insert_key("bf16", False, beside=beside), insert_key("fp16", True, beside="bf16"))
-    return unsafe("Choose fp16 outright", *edits)
+    return unsafe("Set fp16: true and bf16: false", *edits)
 
 
 bf16_auto_emulated = _row(
     id="bf16-auto-emulated",
     severity=Severity.INFO,
     needs={"gpu"},
-    text="""`bf16: auto` on a card without bf16 may settle on emulated bf16.
+    text="""`bf16: auto` on a card without bf16 may use emulated bf16.
 
-    `auto` is meant to fall back to fp16 on cards older than Ampere. Axolotl decides by torch's `is_bf16_supported()`,
-    which also answers yes where bf16 is only emulated: a T4 or V100 can end up in bf16 and crawl, with no word about
-    it.
+    `auto` is meant to fall back to fp16 on cards older than Ampere. Axolotl relies on torch's `is_bf16_supported()`,
+    which also returns true if bf16 is only emulated. A T4 or V100 can therefore run in bf16, very slowly and without
+    warning.
 
-    With an adapter, write `fp16: true` and `bf16: false` to be sure. A full fine-tune has no good 16-bit choice on such
-    a card: fp16 weights fail under the gradient scaler (see `fp16-full-finetune`).
+    With an adapter, set `fp16: true` and `bf16: false` to be sure. A full fine-tune has no good 16-bit choice on such a
+    card: fp16 weights fail with the gradient scaler (see `fp16-full-finetune`).
     """,
     bad="base_model: meta-llama/Llama-3.2-1B\nadapter: lora\nbf16: auto\n",
     good="base_model: meta-llama/Llama-3.2-1B\nadapter: lora\nbf16: false\nfp16: true\n",
     options="--gpu t4",
-    beyond_trainer="Axolotl asks torch, and torch's test counts emulated bf16 as support.",
+    beyond_trainer="Axolotl relies on torch's test, which counts emulated bf16 as support.",
     when=lambda run: (
         run.target.gpu is not None
         and not run.target.gpu.bf16
@@ -184,8 +184,8 @@ bf16_auto_emulated = _row(
     ),
     key="bf16",
     message=lambda run: (
-        f"bf16: auto on {run.target.gpu and run.target.gpu.name} is meant to become fp16, but torch's test counts "
-        "emulated bf16 as support: Axolotl may take that and crawl"
+        f"bf16: auto on {run.target.gpu and run.target.gpu.name} is meant to become fp16, but torch counts "
+        "emulated bf16 as support: Axolotl may use that, which is very slow"
     ),
     fix=_fp16_outright,
 )

@@ -8,7 +8,7 @@ from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
 from vramwise.types import RunSpec, Severity
 
-# Axolotl's own bound for a 1B model on a card of 24 GB.
+# Axolotl's own limit for a 1B model on a card with 24 GB.
 _TOKEN_SAMPLES = 20_000
 
 
@@ -20,11 +20,11 @@ _TOKEN_SAMPLES = 20_000
     good="rl: ebft\nsequence_len: 2048\nebft:\n  mode: strided\n  n_samples_per_prompt: 4\n",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """Strided EBFT on long sequences multiplies the tokens of a step.
+    """Strided EBFT on long sequences needs many more tokens per step than `sequence_len`.
 
-    Strided mode appends a generated block to the sequence at every stride and repeats the whole for each sample, so a
-    step holds far more tokens than `sequence_len` says. Axolotl warns above 20,000 token-samples, its bound for a 1B
-    model on 24 GB. Lower sequence_len or n_samples_per_prompt, or use a larger stride.
+    Strided mode appends a generated block to the sequence at every stride and repeats the result for each sample, so a
+    step has far more tokens than `sequence_len`. Axolotl warns above 20,000 token-samples, its limit for a 1B model on
+    24 GB. Lower sequence_len or n_samples_per_prompt, or use a larger stride.
     """
     if run.objective.rl != "ebft" or run.config.get("ebft.mode") != "strided":
         return
@@ -41,8 +41,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
             key="sequence_len",
             message=(
                 f"strided EBFT: (length {run.shapes.sequence_len} + {blocks} blocks × {generated}) × {samples} "
-                "samples = "
-                f"{tokens * samples} token-samples a step, above {_TOKEN_SAMPLES}: a 1B model needs more than 24 GB"
+                f"samples = {tokens * samples} token-samples per step, above {_TOKEN_SAMPLES}: a 1B model needs more "
+                "than 24 GB"
             ),
         )
 

@@ -1,4 +1,4 @@
-"""Axolotl's own rules of one condition and one sentence: shapes."""
+"""Axolotl rules with one condition and one message: shapes."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ cudagraphs_with_packing = _row(
     severity=Severity.WARNING,
     text="""CUDA graphs together with sample packing.
 
-    A CUDA graph is recorded for fixed shapes and replayed. Packed rows hold another number of samples each time, so the
-    sample boundaries change shape from step to step: graphs are recorded again and again, or given up. Each recording
-    keeps a memory pool of its own.
+    A CUDA graph is recorded for fixed shapes and replayed. Each packed row holds a different number of samples, so the
+    sample boundaries change shape from step to step. Graphs are then recorded again and again, or abandoned. Each
+    recording keeps its own memory pool.
 
-    Turn the graphs off (compilation itself stays, results are the same), or train unpacked and padded.
+    Turn the graphs off (compilation stays on, results are the same), or train unpacked and padded.
     """,
     bad="sample_packing: true\ntorch_compile: true\ntorch_compile_options:\n  triton.cudagraphs: true\n",
     good="sample_packing: false\ntorch_compile: true\ntorch_compile_options:\n  triton.cudagraphs: true\n",
     when=lambda run: run.shapes.sample_packing and run.kernels.torch_compile and run.config.get(_GRAPHS),
     key=_GRAPHS,
-    message="triton.cudagraphs with sample_packing: packed rows change shape, graphs are recorded anew",
+    message="triton.cudagraphs with sample_packing: packed rows change shape, so graphs are recorded repeatedly",
     fix=safe("Turn CUDA graphs off", set_key(_GRAPHS, False)),
 )
 
@@ -37,9 +37,9 @@ packing_multiple_streams = _row(
     id="packing-multiple-streams",
     text="""Sample packing over several streamed datasets.
 
-    Axolotl packs a single stream; over several it stops with NotImplementedError before training. Merge the datasets
-    into one, load them without `streaming`, or train unpacked (then set `pad_to_sequence_len: true` to keep shapes
-    constant).
+    Axolotl packs only a single stream. With several it stops with NotImplementedError before training. Merge the
+    datasets into one, load them without `streaming`, or train unpacked (then set `pad_to_sequence_len: true` to keep
+    shapes constant).
     """,
     bad=(
         "streaming: true\nmax_steps: 1000\nsample_packing: true\n"
@@ -54,7 +54,7 @@ packing_multiple_streams = _row(
     ),
     key="sample_packing",
     message=lambda run: (
-        f"sample_packing with streaming over {len(run.config.get('datasets'))} datasets: Axolotl packs one stream only"
+        f"sample_packing with streaming over {len(run.config.get('datasets'))} datasets: Axolotl packs only one stream"
     ),
     fix=unsafe("Train unpacked", set_key("sample_packing", False)),
 )
@@ -68,21 +68,21 @@ def _flattened(when: Callable[[RunSpec], object], message: Said[str], severity: 
         when=lambda run: run.config.get(_FLATTENING) is True and when(run),
         severity=severity,
         message=message,
-        fix=safe("Let Axolotl decide: batch_flattening auto", set_key(_FLATTENING, "auto")),
+        fix=safe("Let Axolotl decide: batch_flattening: auto", set_key(_FLATTENING, "auto")),
     )
 
 
 batch_flattening_misused = _row(
     id="batch-flattening-misused",
     also=(Severity.WARNING,),
-    text="""Batch flattening where it cannot work or has nothing to do.
+    text="""Batch flattening is on with settings that do not support it, or has no effect.
 
-    `batch_flattening: true` joins the rows of a micro-batch into one without padding. That needs a backend that knows
-    where samples begin (flash attention, flex, xformers, sage), and rows that are not packed already: Axolotl refuses
-    the rest. With `micro_batch_size: 1` there is nothing to join. With Liger's GRPO loss only the scoring pass is
-    flattened.
+    `batch_flattening: true` joins the rows of a micro-batch into one without padding. It needs an attention backend
+    that knows where samples begin (flash attention, flex, xformers, sage) and rows that are not already packed. Axolotl
+    refuses anything else. With `micro_batch_size: 1` there is nothing to join. With Liger's GRPO loss only the scoring
+    pass is flattened.
 
-    `batch_flattening: auto` turns itself on only where it works, and computes the same loss.
+    `batch_flattening: auto` turns flattening on only if it works, and computes the same loss.
     """,
     bad="batch_flattening: true\nattn_implementation: sdpa\nmicro_batch_size: 4\n",
     good="batch_flattening: true\nattn_implementation: flash_attention_2\nmicro_batch_size: 4\n",
@@ -91,25 +91,25 @@ batch_flattening_misused = _row(
         _flattened(
             lambda run: not supports_packing(run.kernels.attn_implementation),
             lambda run: (
-                f"{_FLATTENING}: true under {run.kernels.attn_implementation} attention is refused: the backend cannot "
-                "tell joined rows apart"
+                f"Axolotl refuses {_FLATTENING}: true with {run.kernels.attn_implementation} attention: the backend "
+                "cannot tell joined rows apart"
             ),
         ),
         _flattened(
             lambda run: run.shapes.sample_packing,
-            f"{_FLATTENING}: true with sample_packing: true is refused: packed rows are joined already",
+            f"Axolotl refuses {_FLATTENING}: true with sample_packing: true: packed rows are already joined",
         ),
         _flattened(
             lambda run: run.batch.micro_batch_size == 1,
-            f"{_FLATTENING}: true with micro_batch_size 1 has no effect: there is one row, nothing to join",
+            f"{_FLATTENING}: true with micro_batch_size 1 has no effect: there is only one row",
             Severity.WARNING,
         ),
         Case(
             when=lambda run: run.config.get(_FLATTENING) and run.config.get("trl.use_liger_loss"),
             severity=Severity.WARNING,
             message=(
-                f"{_FLATTENING} with trl.use_liger_loss: only the scoring pass is flattened, the training pass stays "
-                "padded"
+                f"{_FLATTENING} with trl.use_liger_loss: only the scoring pass is flattened; the training pass "
+                "stays padded"
             ),
         ),
     ),

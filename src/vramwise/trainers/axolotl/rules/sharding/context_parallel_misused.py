@@ -21,12 +21,12 @@ from vramwise.variants import changes
     options="--gpus 2 --with axolotl==0.19.0",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """Context parallelism where its attention does not work.
+    """Context parallelism with an attention or a batch that it does not support.
 
-    Context parallelism splits each sequence across GPUs. Up to Axolotl 0.19 it runs ring attention, which exists for
-    FlashAttention 2 only; with `sample_packing` it takes one row at a time, so `micro_batch_size` has to be 1. Since
-    0.20 every attention but `eager` works, with several packed rows too; GLM's own sparse-attention kernels take no
-    packed rows. Under DeepSpeed (since 0.21) it is for SFT only. Axolotl stops otherwise.
+    Context parallelism splits each sequence across GPUs. Up to Axolotl 0.19 it uses ring attention, which supports only
+    FlashAttention 2. With `sample_packing` it processes one row at a time, so `micro_batch_size` must be 1. Since 0.20
+    every attention except `eager` works, with several packed rows too. GLM's own sparse-attention kernels do not
+    support packed rows. Under DeepSpeed (since 0.21) only SFT works. Otherwise Axolotl stops.
     """
     size, schema = run.sharding.context_parallel_size, schema_of(run)
     if size <= 1:
@@ -35,13 +35,13 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         yield from _by_plugin(run, schema)
         return
     if run.config.get("use_glm_dsa_kernels"):
-        return  # they bring a way of their own
+        return  # they have their own way of splitting sequences
     if base_name(run.kernels.attn_implementation) != "flash_attention_2":
         yield Hit(
             field="attn_implementation",
             message=(
-                f"context_parallel_size {size} runs ring attention on flash_attention_2 only, attention is "
-                f"{run.kernels.attn_implementation}: Axolotl stops"
+                f"Axolotl refuses context_parallel_size {size} with {run.kernels.attn_implementation} attention: ring "
+                "attention needs flash_attention_2"
             ),
             change=changes.flash_attention(run),
         )
@@ -52,16 +52,16 @@ def _by_plugin(run: RunSpec, schema: Schema) -> Iterator[Hit]:
     size, own_kernels = run.sharding.context_parallel_size, bool(run.config.get("use_glm_dsa_kernels"))
     if run.kernels.attn_implementation == "eager" and not own_kernels:
         yield Hit(
-            field="attn_implementation",
-            message=f"context_parallel_size {size} does not work with eager attention: Axolotl stops",
+            key=run.origins["attn_implementation"].key or "attn_implementation",
+            message=f"Axolotl refuses context_parallel_size {size} with eager attention",
             change=changes.fused_attention(run),
         )
     if own_kernels and (run.shapes.sample_packing or run.config.get("batch_flattening")):
-        message = f"use_glm_dsa_kernels with context_parallel_size {size} takes no packed rows: Axolotl stops"
+        message = f"Axolotl refuses use_glm_dsa_kernels with context_parallel_size {size} and packed rows"
         yield Hit(key="use_glm_dsa_kernels", message=message)
     if run.config.get("deepspeed") and schema.since("0.21.0") and (run.objective.rl or own_kernels):
         what = f"rl {run.objective.rl}" if run.objective.rl else "use_glm_dsa_kernels"
-        message = f"{what} with context_parallel_size {size} does not work under DeepSpeed: Axolotl stops; use FSDP2"
+        message = f"Axolotl refuses {what} with context_parallel_size {size} under DeepSpeed; use FSDP2"
         yield Hit(key="deepspeed", message=message)
 
 
@@ -72,8 +72,8 @@ def _packed_rows(run: RunSpec) -> Iterator[Hit]:
     yield Hit(
         key="micro_batch_size",
         message=(
-            f"context_parallel_size {run.sharding.context_parallel_size} with sample_packing takes one row at a time, "
-            f"micro_batch_size is {micro}: Axolotl stops"
+            f"Axolotl refuses micro_batch_size {micro} with context_parallel_size "
+            f"{run.sharding.context_parallel_size} and sample_packing: it must be 1"
         ),
         change=changes.one_row(run),
     )

@@ -1,4 +1,4 @@
-"""Axolotl's own rules of one condition and one sentence: sharding."""
+"""Axolotl rules with one condition and one message: sharding."""
 
 from __future__ import annotations
 
@@ -23,36 +23,34 @@ deepcompile_without_deepspeed = _row(
     id="deepcompile-without-deepspeed",
     text="""`deepcompile` without DeepSpeed.
 
-    DeepCompile is a part of DeepSpeed; Axolotl stops when no `deepspeed` file is named. Name one, or use
-    `torch_compile`.
+    DeepCompile is part of DeepSpeed, so Axolotl stops if `deepspeed` is not set. Set it, or use `torch_compile`.
     """,
     bad="base_model: meta-llama/Llama-3.2-1B\ndeepcompile: true\n",
     good="base_model: meta-llama/Llama-3.2-1B\ndeepcompile: true\ndeepspeed: deepspeed_configs/zero3.json\n",
     options="--gpus 2",
     when=lambda run: run.config.get("deepcompile") and not run.config.get("deepspeed"),
     key="deepcompile",
-    message="deepcompile is a part of DeepSpeed, and deepspeed is not set: Axolotl stops",
+    message="Axolotl refuses deepcompile without deepspeed: DeepCompile is part of DeepSpeed",
     fix=unsafe("Remove deepcompile", delete_key("deepcompile")),
 )
 
 deepspeed_file_missing = _row(
     id="deepspeed-file-missing",
     severity=Severity.INFO,
-    text="""The DeepSpeed file is not here, so its ZeRO stage is not known.
+    text="""The DeepSpeed file cannot be read, so its ZeRO stage is unknown.
 
-    The stage decides what is split across the GPUs: optimizer state (1), gradients too (2), weights too (3). A file
-    beside the config or under the current folder is read, and the names that Axolotl ships (`zero1.json`,
-    `zero3_bf16.json`…) are understood without it. For any other, stage 2 without offload is assumed.
+    The stage decides what is split across the GPUs: optimizer state (1), also gradients (2), also weights (3). vramwise
+    reads a file beside the config or under the current folder, and knows the names that Axolotl ships (`zero1.json`,
+    `zero3_bf16.json`…) without the file. For any other file it assumes stage 2 without offload.
     """,
     bad="base_model: meta-llama/Llama-3.2-1B\ndeepspeed: configs/our-cluster.json\n",
     good="base_model: meta-llama/Llama-3.2-1B\ndeepspeed: deepspeed_configs/zero3.json\n",
     options="--gpus 2",
-    beyond_trainer="Says what could not be judged: the stage decides most of what a GPU has to hold.",
+    beyond_trainer="vramwise could not read the stage, which decides most of the memory that a GPU needs.",
     when=lambda run: run.origins["sharding"].kind == "assumed",
     key="deepspeed",
     message=lambda run: (
-        f"deepspeed {run.config.get('deepspeed')} cannot be read from here: its ZeRO stage is not known, stage 2 is "
-        "assumed"
+        f"deepspeed {run.config.get('deepspeed')} cannot be read, so its ZeRO stage is unknown; stage 2 is assumed"
     ),
 )
 
@@ -65,15 +63,15 @@ falcon_fsdp = _row(
     id="falcon-fsdp",
     text="""A Falcon model under FSDP.
 
-    Axolotl stops when `falcon` is in the name of the base model and `fsdp_config` is set; up to 0.19 its check looks at
-    the old key `fsdp` only. Shard Falcon with DeepSpeed, or train it with an adapter on each GPU.
+    Axolotl stops if `falcon` is in the name of the base model and `fsdp_config` is set. Up to 0.19 it checks only the
+    old key `fsdp`. Shard Falcon with DeepSpeed, or train it with an adapter on each GPU.
     """,
     bad="base_model: tiiuae/falcon-7b\nfsdp_config:\n  reshard_after_forward: true\n",
     good="base_model: tiiuae/falcon-7b\ndeepspeed: deepspeed_configs/zero2.json\n",
     options="--gpus 2",
     when=lambda run: run.config.get(_fsdp_key(run)) and "falcon" in (run.base_model or "").lower(),
     key=_fsdp_key,
-    message=lambda run: f"{_fsdp_key(run)} with {run.base_model}: Axolotl does not support FSDP for Falcon and stops",
+    message=lambda run: f"Axolotl refuses {_fsdp_key(run)} with {run.base_model}: it does not support FSDP for Falcon",
 )
 
 
@@ -87,12 +85,12 @@ fsdp2_efficient_loading_4bit = _row(
     id="fsdp2-efficient-loading-4bit",
     text="""FSDP2 loads a 4-bit base with `cpu_ram_efficient_loading`.
 
-    Efficient loading reads the weights on rank 0 only and scatters them. Under 4 bits rank 0 holds packed weights
-    while the others expect unpacked shapes, and the scatter hangs. Axolotl 0.19 stops; 0.18 runs into the hang. Off,
-    every rank reads the checkpoint: more host memory while loading, the same training.
+    Efficient loading reads the weights on rank 0 only and scatters them. With 4 bits rank 0 holds packed weights while
+    the others expect unpacked shapes, and the scatter hangs. Axolotl 0.19 refuses the combination; 0.18 hangs. With the
+    option off, every rank reads the checkpoint: loading needs more host memory, and training is the same.
 
-    Since 0.20 rank 0 quantises on its CPU (`qlora_sharded_model_loading`, on by itself with `adapter: qlora`), which
-    works; without it Axolotl stops as before.
+    Since 0.20 rank 0 quantises on its CPU (`qlora_sharded_model_loading`, on by default with `adapter: qlora`), which
+    works. Without it Axolotl stops as before.
     """,
     bad=(
         "base_model: meta-llama/Llama-3.2-1B\nadapter: qlora\nload_in_4bit: true\n"
@@ -110,7 +108,7 @@ fsdp2_efficient_loading_4bit = _row(
         and not _staged_on_the_cpu(run)
     ),
     key=_EFFICIENT,
-    message="cpu_ram_efficient_loading with load_in_4bit under FSDP2 hangs at the scatter: Axolotl stops",
+    message="Axolotl refuses cpu_ram_efficient_loading with load_in_4bit under FSDP2: loading would hang",
     fix=lambda run: safe("Load on every rank", set_key(written_key(run, _EFFICIENT), False)),
 )
 
@@ -118,8 +116,9 @@ fsdp2_torch_too_old = _row(
     id="fsdp2-torch-too-old",
     text="""FSDP2 on a torch before 2.7.
 
-    Axolotl relies on the `fully_shard` of torch 2.7 for FSDP2. Up to 0.20 it refuses anything older; since then it
-    installs with newer versions only and does not look: sharding fails when the model is wrapped. Upgrade torch.
+    Axolotl needs the `fully_shard` of torch 2.7 for FSDP2. Up to 0.20 it refuses an older torch. Since 0.21 it requires
+    a newer torch at installation and does not check at run time, so sharding fails when the model is wrapped. Upgrade
+    torch.
     """,
     bad="base_model: meta-llama/Llama-3.2-1B\nfsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n",
     good="base_model: meta-llama/Llama-3.2-1B\nfsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n",
@@ -128,7 +127,7 @@ fsdp2_torch_too_old = _row(
     when=lambda run: run.sharding.kind == "fsdp2" and run.config.get("fsdp_config") and run.target.torch < (2, 7),
     key="fsdp_version",
     message=lambda run: (
-        f"FSDP2 needs torch 2.7, the target has {'.'.join(str(part) for part in run.target.torch)}: "
+        f"FSDP2 needs torch 2.7 or newer, but this is torch {'.'.join(str(part) for part in run.target.torch)}: "
         f"{'sharding fails when the model is wrapped' if schema_of(run).since('0.21.0') else 'Axolotl stops'}"
     ),
 )
@@ -138,16 +137,16 @@ def _must_pin(run: RunSpec) -> str | None:
     if run.sharding.kind == "fsdp1":
         return "FSDP1 always pins offloaded parameters"
     offloads = run.config.get("fsdp_config.offload_params")
-    return None if offloads else "offload_params is not on, so nothing is offloaded"
+    return None if offloads else "offload_params is off, so nothing is offloaded"
 
 
 fsdp_offload_pin_memory = _row(
     id="fsdp-offload-pin-memory",
-    text="""Pinned memory is turned off for an offload that does not happen, or that cannot do without.
+    text="""Pinned memory is off, but FSDP1 always pins, or nothing is offloaded.
 
-    `cpu_offload_pin_memory: false` lets offloaded parameters be swapped out on a host short of memory. FSDP1 always
-    pins, and without `offload_params` nothing is offloaded: Axolotl stops in both cases. Pinning, the default, changes
-    no result.
+    `cpu_offload_pin_memory: false` allows offloaded parameters to be swapped out on a host that is short of memory.
+    FSDP1 always pins, and without `offload_params` nothing is offloaded, so Axolotl stops in both cases. Pinning, the
+    default, does not change results.
     """,
     bad=(
         "base_model: meta-llama/Llama-3.2-1B\nfsdp_version: 2\n"
@@ -160,17 +159,17 @@ fsdp_offload_pin_memory = _row(
     options="--gpus 2",
     when=lambda run: run.config.get(_PINNED) is False and _must_pin(run),
     key=_PINNED,
-    message=lambda run: f"cpu_offload_pin_memory: false, but {_must_pin(run)}: Axolotl stops",
-    fix=lambda run: safe("Pin, as by default", set_key(written_key(run, _PINNED), True)),
+    message=lambda run: f"Axolotl refuses cpu_offload_pin_memory: false: {_must_pin(run)}",
+    fix=lambda run: safe("Pin memory, the default", set_key(written_key(run, _PINNED), True)),
 )
 
 fsdp_size_wrap_without_size = _row(
     id="fsdp-size-wrap-without-size",
-    text="""FSDP wraps modules by size, and no size is given.
+    text="""FSDP wraps modules by size, but no size is set.
 
-    `auto_wrap_policy: SIZE_BASED_WRAP` shards every module above `min_num_params` parameters as a unit; Axolotl stops
-    without the number. The unit is what is gathered at once: the larger, the more memory at the peak.
-    TRANSFORMER_BASED_WRAP takes the model's layers as units and needs no number.
+    `auto_wrap_policy: SIZE_BASED_WRAP` shards every module above `min_num_params` parameters as a unit, and Axolotl
+    stops if the number is missing. A unit is gathered as a whole: the larger it is, the higher the memory peak.
+    TRANSFORMER_BASED_WRAP uses the model's layers as units and needs no number.
     """,
     bad="base_model: meta-llama/Llama-3.2-1B\nfsdp_version: 2\nfsdp_config:\n  auto_wrap_policy: SIZE_BASED_WRAP\n",
     good=(
@@ -180,9 +179,9 @@ fsdp_size_wrap_without_size = _row(
     options="--gpus 2",
     when=lambda run: run.config.get(_POLICY) == "SIZE_BASED_WRAP" and run.config.get(_SIZE) is None,
     key=_POLICY,
-    message="auto_wrap_policy SIZE_BASED_WRAP without min_num_params: Axolotl stops",
+    message="Axolotl refuses auto_wrap_policy SIZE_BASED_WRAP without min_num_params",
     fix=lambda run: unsafe(
-        f"Wrap modules from {_TORCH_DEFAULT} parameters on, torch's own default",
+        f"Set min_num_params to {_TORCH_DEFAULT}, torch's default",
         insert_key(written_key(run, _SIZE), _TORCH_DEFAULT, beside=written_key(run, _POLICY)),
     ),
 )
@@ -191,9 +190,9 @@ gpt_oss_efficient_loading = _row(
     id="gpt-oss-efficient-loading",
     text="""An MXFP4 checkpoint (gpt-oss) is loaded with `cpu_ram_efficient_loading`.
 
-    With `model_quantization_config: Mxfp4Config` the weights are unpacked while they are read, which has to happen on
-    every rank; efficient loading reads them on rank 0 only. Axolotl stops. Off, loading needs more host memory and
-    the training is the same.
+    With `model_quantization_config: Mxfp4Config` the weights are unpacked while they are read, which must happen on
+    every rank. Efficient loading reads them on rank 0 only, so Axolotl stops. With it off, loading needs more host
+    memory and training is the same.
     """,
     bad=(
         "base_model: openai/gpt-oss-20b\nmodel_quantization_config: Mxfp4Config\n"
@@ -208,24 +207,24 @@ gpt_oss_efficient_loading = _row(
         run.config.get("model_quantization_config") == "Mxfp4Config" and run.config.get(_EFFICIENT) is True
     ),
     key=_EFFICIENT,
-    message="cpu_ram_efficient_loading of an Mxfp4Config model under FSDP is not supported: Axolotl stops",
+    message="Axolotl refuses cpu_ram_efficient_loading for an Mxfp4Config model under FSDP",
     fix=lambda run: safe("Load on every rank", set_key(written_key(run, _EFFICIENT), False)),
 )
 
 vllm_mode_unset = _row(
     id="vllm-mode-unset",
     severity=Severity.INFO,
-    text="""vLLM is used, but not said where.
+    text="""vLLM is on, but `vllm_mode` is unset.
 
-    `trl.use_vllm: true` without `vllm_mode` means `server`: training connects to a vLLM server that you start
-    yourself on other cards, and waits for it. `colocate` shares the training card. Write the one you mean.
+    `trl.use_vllm: true` without `vllm_mode` means `server`: training waits for a vLLM server that you start yourself on
+    other cards. `colocate` shares the training card. Set the mode you want.
     """,
     bad="rl: grpo\nmicro_batch_size: 4\ntrl:\n  use_vllm: true\n  num_generations: 4\n",
     good="rl: grpo\nmicro_batch_size: 4\ntrl:\n  use_vllm: true\n  vllm_mode: server\n  num_generations: 4\n",
     when=lambda run: run.config.get("trl.use_vllm") and not run.config.get("trl.vllm_mode"),
     key="trl.use_vllm",
     message="trl.use_vllm without vllm_mode means server: training waits for a vLLM server on other cards",
-    fix=safe("Write the default: vllm_mode server", insert_key("trl.vllm_mode", "server", beside="trl.use_vllm")),
+    fix=safe("Set vllm_mode: server, the default", insert_key("trl.vllm_mode", "server", beside="trl.use_vllm")),
 )
 
 
@@ -238,19 +237,18 @@ deepspeed_with_fsdp = _row(
     also=(Severity.WARNING,),
     text="""DeepSpeed and FSDP are both configured.
 
-    Only one can shard the run. Axolotl stops since 0.20. Before, its check looks at the old `fsdp` key and misses
-    `fsdp_config`. What follows: it
-    prepares FSDP and passes the DeepSpeed file on to transformers, whose trainer refuses the pair when it is built,
-    after the model has loaded. In RL the DeepSpeed file is not passed on, so FSDP runs and DeepSpeed is ignored.
-    Remove one.
+    Only one can shard the run. Since 0.20 Axolotl stops. Up to 0.19 it checks the old `fsdp` key and misses
+    `fsdp_config`. It then prepares FSDP and passes the DeepSpeed file to transformers, whose trainer refuses both when
+    it is built, after the model has loaded. In RL Axolotl does not pass the DeepSpeed file on, so FSDP runs and
+    DeepSpeed is ignored. Remove one.
     """,
     bad="base_model: meta-llama/Llama-3.2-1B\ndeepspeed: deepspeed_configs/zero2.json\n"
     "fsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n",
     good="base_model: meta-llama/Llama-3.2-1B\nfsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n",
     options="--gpus 2",
     beyond_trainer=(
-        "Up to 0.19 Axolotl refuses `fsdp` with `deepspeed`, but lets `fsdp_config` through; in SFT transformers "
-        "refuses the pair after the model has loaded, in RL DeepSpeed is ignored."
+        "Up to 0.19 Axolotl refuses `fsdp` with `deepspeed`, but accepts `fsdp_config`; in SFT transformers then "
+        "refuses both after the model has loaded, in RL DeepSpeed is ignored."
     ),
     when=lambda run: run.config.get("deepspeed") and run.sharding.kind.startswith("fsdp"),
     key="deepspeed",
@@ -258,7 +256,7 @@ deepspeed_with_fsdp = _row(
     cases=(
         Case(
             when=lambda run: run.config.get("fsdp") or schema_of(run).since("0.20.0"),
-            message=lambda run: f"{_both(run)}: Axolotl stops",
+            message=lambda run: f"{_both(run)}, which Axolotl refuses",
             fix=unsafe("Keep FSDP: remove deepspeed", delete_key("deepspeed")),
         ),
         Case(
@@ -268,7 +266,7 @@ deepspeed_with_fsdp = _row(
             fix=safe("Keep FSDP: remove deepspeed", delete_key("deepspeed")),
         ),
         Case(
-            message=lambda run: f"{_both(run)}: Axolotl accepts it, transformers stops after the model has loaded",
+            message=lambda run: f"{_both(run)}: Axolotl accepts this, but transformers stops after loading the model",
             fix=unsafe("Keep FSDP: remove deepspeed", delete_key("deepspeed")),
         ),
     ),
@@ -280,7 +278,7 @@ fp32_norms_misused = _row(
     text="""`fp32_norms` without FSDP2.
 
     The option keeps the norms in fp32 while FSDP2 runs the layers in bf16. FSDP1 needs one dtype in each flat group,
-    and without FSDP there is nothing to configure: Axolotl stops. `fp32_norm_classes` alone is ignored.
+    and without FSDP the option does not apply, so Axolotl stops. `fp32_norm_classes` alone has no effect.
     """,
     bad="base_model: meta-llama/Llama-3.2-1B\nfp32_norms: true\n",
     good="base_model: meta-llama/Llama-3.2-1B\nfp32_norms: true\n"
@@ -291,21 +289,21 @@ fp32_norms_misused = _row(
         Case(
             when=lambda run: run.config.get("fp32_norms") and run.config.get("fsdp_config") is None,
             key="fp32_norms",
-            message="fp32_norms is an option of FSDP2, and there is no fsdp_config: Axolotl stops",
+            message="Axolotl refuses fp32_norms without fsdp_config: it is an option of FSDP2",
             fix=unsafe("Remove fp32_norms", delete_key("fp32_norms")),
         ),
         Case(
             when=lambda run: run.config.get("fp32_norms") and run.sharding.kind == "fsdp1",
             key="fp32_norms",
-            message="fp32_norms under FSDP1, which needs one dtype for norms and layers: Axolotl stops",
+            message="Axolotl refuses fp32_norms under FSDP1, which needs one dtype for norms and layers",
             change=changes.second_fsdp,
         ),
         Case(
             when=lambda run: not run.config.get("fp32_norms") and run.config.get("fp32_norm_classes"),
             severity=Severity.WARNING,
             key="fp32_norm_classes",
-            message="fp32_norm_classes is ignored while fp32_norms is off",
-            fix=safe("Remove fp32_norm_classes, which is ignored", delete_key("fp32_norm_classes")),
+            message="fp32_norm_classes has no effect while fp32_norms is off",
+            fix=safe("Remove fp32_norm_classes, which has no effect", delete_key("fp32_norm_classes")),
         ),
     ),
 )
@@ -313,7 +311,7 @@ fp32_norms_misused = _row(
 
 def _first_version(run: RunSpec) -> str:
     written = run.config.get("fsdp_version")
-    return f"fsdp_version is {written}" if written else "fsdp_version is not written, which means 1"
+    return f"fsdp_version is {written}" if written else "fsdp_version is unset, which means 1"
 
 
 fsdp1_deprecated = _row(
@@ -321,11 +319,11 @@ fsdp1_deprecated = _row(
     explains={"fsdp-mixed-dtypes", "fsdp-mixed-frozen"},
     severity=Severity.INFO,
     also=(Severity.ERROR,),
-    text="""FSDP in its first version, which is deprecated, and gone since Axolotl 0.20.
+    text="""FSDP1 is deprecated, and Axolotl 0.20 removed it.
 
-    Up to 0.19 an `fsdp_config` without `fsdp_version` means version 1. Since 0.20 it means 2, and Axolotl stops at any
-    other. FSDP2 shards each parameter by itself instead of flat groups and frees memory earlier. When you change over,
-    check the block's keys: sharding_strategy becomes reshard_after_forward.
+    Up to 0.19 an `fsdp_config` without `fsdp_version` means version 1. Since 0.20 it means 2, and Axolotl refuses any
+    other version. FSDP2 shards each parameter separately instead of in flat groups and frees memory earlier. When you
+    switch, check the keys of the block: sharding_strategy becomes reshard_after_forward.
     """,
     bad="base_model: meta-llama/Llama-3.2-1B\nfsdp_config:\n  reshard_after_forward: true\n",
     good="base_model: meta-llama/Llama-3.2-1B\nfsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n",
@@ -340,16 +338,16 @@ fsdp1_deprecated = _row(
             ),
             severity=Severity.ERROR,
             message=lambda run: (
-                f"fsdp_version {run.config.get('fsdp_version')}: FSDP1 is gone since Axolotl 0.20, "
-                f"{schema_of(run).short} stops"
+                f"Axolotl {schema_of(run).short} refuses fsdp_version {run.config.get('fsdp_version')}: 0.20 removed "
+                "FSDP1"
             ),
-            fix=lambda run: unsafe("Shard with FSDP2: fsdp_version 2", choose_fsdp_version(run, 2)),
+            fix=lambda run: unsafe("Shard with FSDP2: fsdp_version: 2", choose_fsdp_version(run, 2)),
         ),
         Case(
             when=lambda run: (
                 not schema_of(run).since("0.20.0") and run.sharding.kind == "fsdp1" and run.config.get("fsdp_config")
             ),
-            message=lambda run: f"{_first_version(run)}: FSDP1 is deprecated and about to be removed",
+            message=lambda run: f"{_first_version(run)}: FSDP1 is deprecated, and Axolotl 0.20 removes it",
             change=changes.second_fsdp,
         ),
     ),
@@ -357,7 +355,7 @@ fsdp1_deprecated = _row(
 
 
 def _asks_for_fsdp2(run: RunSpec) -> object:
-    """Up to 0.19 Axolotl looks at the version alone, even where no fsdp_config makes use of it."""
+    """Up to 0.19 Axolotl checks only the version, even without an fsdp_config."""
     if schema_of(run).since("0.20.0"):
         return run.config.get("fsdp_config")
     return run.config.get("fsdp_version") == 2
@@ -367,12 +365,12 @@ def _quantised_preference(key: str) -> Case:
     def fix(run: RunSpec) -> Fix | None:
         if schema_of(run).since("0.20.0"):
             return None
-        return unsafe("Shard with FSDP1: fsdp_version 1", choose_fsdp_version(run, 1))
+        return unsafe("Shard with FSDP1: fsdp_version: 1", choose_fsdp_version(run, 1))
 
     return Case(
         when=key,
         key=key,
-        message=lambda run: f"{key} with rl {run.objective.rl} under FSDP2 is not supported: Axolotl stops",
+        message=lambda run: f"Axolotl refuses {key} with rl {run.objective.rl} under FSDP2",
         fix=fix,
     )
 
@@ -381,7 +379,7 @@ fsdp2_quantized_rl = _row(
     id="fsdp2-quantized-rl",
     text="""DPO, KTO, ORPO or IPO on a quantised base under FSDP2.
 
-    These trainers do not support FSDP2 with `load_in_4bit` or `load_in_8bit`; Axolotl stops. Ways out: LoRA on an
+    These trainers do not support FSDP2 with `load_in_4bit` or `load_in_8bit`, so Axolotl stops. Use LoRA on an
     unquantised base, DeepSpeed, or FSDP1 up to Axolotl 0.19.
     """,
     bad="base_model: meta-llama/Llama-3.2-1B\nrl: dpo\nadapter: qlora\nload_in_4bit: true\n"

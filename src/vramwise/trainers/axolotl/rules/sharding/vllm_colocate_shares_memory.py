@@ -21,16 +21,16 @@ _TRL_DEFAULT = 0.3
     topic="sharding",
     bad="rl: grpo\ntrl:\n  use_vllm: true\n  vllm_mode: colocate\n",
     good="rl: grpo\ntrl:\n  use_vllm: true\n  vllm_mode: colocate\nvllm:\n  gpu_memory_utilization: 0.3\n",
-    beyond_trainer="Axolotl accepts it; up to 0.20 it hands vLLM 0.9 of the card where TRL's own default is 0.3.",
+    beyond_trainer="Axolotl accepts it; up to 0.20 it gives vLLM 0.9 of the card, while TRL's default is 0.3.",
     options="--with axolotl==0.20.0",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """vLLM takes most of the card that trains.
+    """vLLM reserves most of the card that is used for training.
 
     With `trl.vllm_mode: colocate` vLLM reserves `vllm.gpu_memory_utilization` of the whole card for its weights and
-    cache, and training has to fit into the rest. Left unset, Axolotl passes 0.9 up to 0.20: next to the model that is
-    loaded for training that hardly ever fits. Since 0.21 it leaves TRL's own default, 0.3. The rule speaks up when vLLM
-    gets more than half. With `trl.vllm_enable_sleep_mode: true` vLLM hands its share back while training, and this is
+    cache, and training must fit into the rest. If the key is unset, Axolotl up to 0.20 passes 0.9, which hardly ever
+    fits next to the model that is loaded for training. Since 0.21 TRL's default applies, 0.3. The rule reports a share
+    above one half. With `trl.vllm_enable_sleep_mode: true` vLLM frees its share during training, and the finding is
     only a note. `vllm_mode: server` moves vLLM to other cards.
     """
     if not run.config.get("trl.use_vllm") or run.config.get("trl.vllm_mode") != "colocate":
@@ -44,7 +44,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         key=_KEY,
         severity=Severity.INFO if sleeps else Severity.WARNING,
         message=(
-            f"vllm_mode colocate: vLLM takes {share:g} of the card{_size(run, share)}{default}, training has to "
+            f"vllm_mode colocate: vLLM reserves {share:g} of the card{_size(run, share)}{default}, and training must "
             f"fit into the other {1 - share:.2g}{' whenever vLLM is awake' if sleeps else ''}"
         ),
         fix=unsafe(f"Give vLLM {_TRL_DEFAULT}, TRL's default", _give(run)),

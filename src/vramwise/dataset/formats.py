@@ -16,7 +16,8 @@ from vramwise.trainers.starting import FORMATS, Source
 _LOOKED_AT = 50
 _ANSWERS = ("output", "response")
 _ROLES = (("role", "content"), ("from", "value"))
-_USERS, _ASSISTANTS = ("user", "human"), ("assistant", "gpt")
+_SPEAKERS = (("user", "human"), ("assistant", "gpt"))
+_PROMPTS = (("prompt", ("completion", "response")), ("question", ("answer",)), ("query", ("response",)))
 _TEXTS = ("text", "content", "document", "body")
 
 Found = dict[str, Any]
@@ -85,8 +86,8 @@ def _messages(value: Any) -> Found | None:
     for role, content in _ROLES:
         if all(isinstance(turn, Mapping) and role in turn and content in turn for turn in value):
             roles = [str(turn[role]) for turn in value]
-            user, assistant = (next((one for one in roles if one in names), names[0]) for names in (_USERS, _ASSISTANTS))
-            return {"role": role, "content": content, "speakers": (user, assistant)}
+            speakers = tuple(next((one for one in roles if one in names), names[0]) for names in _SPEAKERS)
+            return {"role": role, "content": content, "speakers": speakers}
     return None
 
 
@@ -99,7 +100,7 @@ def _alpaca(row: Row) -> Found | None:
 
 
 def _prompt(row: Row) -> Found | None:
-    for prompt, answers in (("prompt", ("completion", "response")), ("question", ("answer",)), ("query", ("response",))):
+    for prompt, answers in _PROMPTS:
         answer = next((name for name in answers if row.get(name)), None)
         if row.get(prompt) and answer is not None and type(row[prompt]) is type(row[answer]):
             turns = _messages(row[prompt]) is not None

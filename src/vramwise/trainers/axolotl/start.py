@@ -85,7 +85,7 @@ def _chat(source: Source) -> dict[str, Any]:
 def _prompt(source: Source) -> dict[str, Any]:
     if source.turns:
         raise VramwiseError(
-            "Axolotl does not read prompts and completions that are lists of messages: join them to one `messages` column"
+            "Axolotl does not read prompts and completions that are lists of messages: join them in a `messages` column"
         )
     return {
         "type": {

@@ -78,9 +78,7 @@ def refuse_unread(source: Source) -> None:
         "pairs": {"prompt", "chosen", "rejected"},
         "chat": {"messages"} if source.role == "role" else {"conversations"},
     }
-    if source.format == "text" or (
-        source.format in wanted and set(source.columns.values()) <= wanted[source.format]
-    ):
+    if source.format == "text" or (source.format in wanted and set(source.columns.values()) <= wanted[source.format]):
         return
     columns = ", ".join(source.columns.values())
     raise VramwiseError(

@@ -52,7 +52,7 @@ def way_out(subject: Subject, *, limit_bytes: int | None = None, most: int = REM
         return None
     workshop = SubjectWorkshop(subject=subject, limit_bytes=limit_bytes, until=subject.effort.run + most)
     for allow in ((), *((word,) for word in _WORDS if opens(subject.run, word))):
-        if _weights_alone_bytes(subject, allow) > workshop.room_bytes(subject.run):
+        if weights_alone_bytes(subject, allow) > workshop.room_bytes(subject.run):
             continue
         search = search_of(workshop, opened(allow))
         search.most = SIMULATIONS_OF_A_REMEDY
@@ -63,7 +63,7 @@ def way_out(subject: Subject, *, limit_bytes: int | None = None, most: int = REM
     return None
 
 
-def _weights_alone_bytes(subject: Subject, allow: Sequence[str]) -> int:
+def weights_alone_bytes(subject: Subject, allow: Sequence[str]) -> int:
     """What the weights take at least, and where all are trained their gradients, whatever else a search with these
     words changes; 0 where parts are elsewhere."""
     run, model = subject.run, subject.model

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from vramwise.displayed import Several
 from vramwise.errors import InternalError, VramwiseError, describe_internal_error
-from vramwise.options import FitOptions, Options, PredictOptions, Text
+from vramwise.options import FitOptions, NewOptions, Options, PredictOptions, Text
 
 if TYPE_CHECKING:
     from vramwise.diagnosis.evidence import Diagnosis
@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from vramwise.variants.search.result import Fit
     from vramwise.verbs.check import FileReport
     from vramwise.verbs.fix import FixReport
+    from vramwise.verbs.starting.result import New
 
 __all__ = [
     "FitOptions",
+    "NewOptions",
     "Options",
     "PredictOptions",
     "check",
@@ -30,6 +32,7 @@ __all__ = [
     "explain",
     "fit",
     "fix",
+    "new",
     "predict",
     "replay",
     "rules",
@@ -138,6 +141,27 @@ def fit(
     try:
         return fit_source(_source(source), options or Options(), ask or FitOptions(), progress).fit
     except VramwiseError:
+        raise
+    except Exception as error:
+        raise InternalError(describe_internal_error("the search", error)) from error
+
+
+def new(
+    model: str,
+    options: Options | None = None,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+    **asked: Any,
+) -> New:
+    """A config for a model that is predicted to fit the card of `options`; nothing is written.
+
+    `asked`: further fields of NewOptions, such as `data`, `method` and `batch`. Where nothing fits, `fits` is False.
+    """
+    from vramwise.verbs import new as verb
+
+    try:
+        return verb.new(NewOptions(model=model, **asked), options or Options(), progress)
+    except (VramwiseError, TypeError):
         raise
     except Exception as error:
         raise InternalError(describe_internal_error("the search", error)) from error

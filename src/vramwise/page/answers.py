@@ -53,7 +53,6 @@ class Answers:
             "fix": self._fix,
             "fix-all": self._fix_all,
             "report": self._report,
-            "start": started,
         }
 
     def answer(self, request: str, progress: Progress | None = None, data: bytes | None = None) -> str:
@@ -72,6 +71,8 @@ class Answers:
     def _answered(self, request: Request, progress: Progress | None, data: bytes | None) -> dict[str, Any]:
         if request.get("ask") == "fit":
             return self._fit(request, progress)
+        if request.get("ask") == "start":
+            return started(request, progress)
         if request.get("ask") == "diagnose":
             return diagnosed(request, data)
         return self._asks[request["ask"]](request)

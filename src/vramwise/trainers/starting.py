@@ -46,30 +46,54 @@ class Source:
         """The column's name in the data."""
         return self.columns.get(name, name)
 
+    @property
+    def placeholder(self) -> bool:
+        """Whether no data is named yet."""
+        return self.path == PLACEHOLDER
+
+
+_USUAL_COLUMNS: Mapping[Format, tuple[str, ...]] = {
+    "alpaca": ("instruction", "input", "output"),
+    "chat": ("messages",),
+    "prompt": ("prompt", "completion"),
+    "pairs": ("prompt", "chosen", "rejected"),
+    "text": ("text",),
+}
+
+
+def unnamed(format: Format) -> Source:  # noqa: A002 - the word for it
+    """A placeholder for data of a format, with its usual columns."""
+    return Source(path=PLACEHOLDER, format=format, columns={name: name for name in _USUAL_COLUMNS[format]})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
     """A run that is to be written down. `held_out`: the share of the data that is evaluated on, 0 for none."""
 
     wishes: Wishes
-    format: Format
-    source: Source | None = None  # None: no data is named yet
+    source: Source
     held_out: float = 0.0
     epochs: int = 1
     learning_rate: float = 2e-4
     precision: Precision = "bf16"
     gpus: int = 1
     output_dir: str = "outputs"
+    script: bool = False  # to be written as a script, which can map columns that no key maps
 
     @property
     def preference(self) -> bool:
         """Whether chosen answers are preferred to rejected ones: DPO."""
-        return self.format == "pairs"
+        return self.source.format == "pairs"
 
 
 @runtime_checkable
 class Starts(Protocol):
     """A trainer that writes new configs."""
+
+    @property
+    def name(self) -> str:
+        """Its short name."""
+        ...
 
     def start(self, start: Start) -> Mapping[str, Any]:
         """The values of a config that can be run; a VramwiseError where the trainer does not read such data."""

@@ -11,7 +11,7 @@ from vramwise.errors import VramwiseError
 from vramwise.options import NewOptions, Options, Text
 from vramwise.subject import Subject, on_target, open_subject
 from vramwise.trainers.registry import DEFAULT, all_trainers, trainer_named
-from vramwise.trainers.starting import FORMATS, Start, Starts, WritesScripts
+from vramwise.trainers.starting import FORMATS, Format, Start, Starts, WritesScripts, unnamed
 from vramwise.trainers.wishes import Wishes
 from vramwise.types import Finding
 from vramwise.variants.axes import opened
@@ -69,11 +69,9 @@ def _methods(ask: NewOptions) -> Sequence[str]:
 
 
 def _plan(ask: NewOptions, trainer: Starts, options: Options) -> Plan:
-    source = None if ask.data is None else recognise_data(ask.data)
-    word = source.format if source is not None else ask.data_format or "alpaca"
-    if word not in FORMATS:
-        raise VramwiseError(f"there is no data format {word}: choose one of {', '.join(FORMATS)}")
-    first = Start(wishes=Wishes(model=ask.model, adapter="lora", rank=ask.rank), format=word, source=source)
+    source = unnamed(_format(ask.data_format)) if ask.data is None else recognise_data(ask.data)
+    wishes = Wishes(model=ask.model, adapter="lora", rank=ask.rank)
+    first = Start(wishes=wishes, source=source, script=ask.script)
     subject = open_subject(trainer.start(first), options, online=ask.online).with_data()
     if subject.model is None:
         raise VramwiseError(subject.model_missing)
@@ -90,10 +88,16 @@ def _plan(ask: NewOptions, trainer: Starts, options: Options) -> Plan:
         model=subject.model,
         gpu=gpu,
         gpus=subject.run.batch.gpus,
-        format=word,
         source=source,
         lengths=subject.data.train,
     )
+
+
+def _format(word: str | None) -> Format:
+    found = next((one for one in FORMATS if one == (word or "alpaca")), None)
+    if found is None:
+        raise VramwiseError(f"there is no data format {word}: choose one of {', '.join(FORMATS)}")
+    return found
 
 
 def _written(
@@ -136,7 +140,8 @@ def _launch(plan: Plan, trainer: Starts, fitted: Subject) -> tuple[str, Sequence
     Some trainers have no key for the allocator. What fits without the variable fits with it.
     """
     if plan.ask.script:
-        return f"python {plan.ask.path or 'train.py'}", ()
+        several = f"accelerate launch --num_processes {plan.gpus}" if plan.gpus > 1 else "python"
+        return f"{several} {plan.ask.path or 'train.py'}", ()
     command = trainer.launch(fitted.run, plan.ask.path or "config.yml")
     if expandable_segments(fitted.run) is None:
         return command, ()

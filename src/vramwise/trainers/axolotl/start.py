@@ -7,7 +7,7 @@ from typing import Any
 from vramwise.errors import VramwiseError
 from vramwise.trainers.axolotl.compose import compose
 from vramwise.trainers.axolotl.spellers.sharding import FETCH
-from vramwise.trainers.starting import PLACEHOLDER, Source, Start
+from vramwise.trainers.starting import Source, Start
 from vramwise.types import RunSpec
 
 GROUPS = (
@@ -34,8 +34,9 @@ def start(start: Start) -> dict[str, Any]:
     if start.preference:
         values["rl"] = "dpo"
         values.pop("sample_packing", None)
-    values["datasets"] = [_dataset(start.source, start.preference)]
-    if start.format == "chat" or (start.preference and _templated(start.source)):
+    source = start.source
+    values["datasets"] = [_dataset(source)]
+    if source.format == "chat" or (start.preference and source.turns):
         values["chat_template"] = _TEMPLATE
     if start.held_out:
         values |= {"val_set_size": start.held_out, "evals_per_epoch": 2}
@@ -55,15 +56,9 @@ def start(start: Start) -> dict[str, Any]:
     return values
 
 
-def _templated(source: Source | None) -> bool:
-    return source is None or source.turns
-
-
-def _dataset(source: Source | None, preference: bool) -> dict[str, Any]:
-    if source is None:
-        return {"path": PLACEHOLDER, "type": "chat_template.default" if preference else "alpaca"}
+def _dataset(source: Source) -> dict[str, Any]:
     block: dict[str, Any] = {"path": source.path}
-    if not source.folder:
+    if not source.folder and not source.placeholder:
         block["ds_type"] = source.kind
     return {**block, **_TYPES[source.format](source)}
 

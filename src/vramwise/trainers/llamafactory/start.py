@@ -8,7 +8,7 @@ from typing import Any
 
 from vramwise.errors import VramwiseError
 from vramwise.trainers.llamafactory.compose import compose
-from vramwise.trainers.starting import PLACEHOLDER, Source, Start
+from vramwise.trainers.starting import Source, Start
 from vramwise.types import RunSpec
 
 GROUPS = (
@@ -34,7 +34,7 @@ _ALPHA_PER_RANK = 2
 def start(start: Start) -> dict[str, Any]:
     """Every value of the config."""
     values = compose(start.wishes)
-    values["stage"] = {"pairs": "dpo", "text": "pt"}.get(start.format, "sft")
+    values["stage"] = {"pairs": "dpo", "text": "pt"}.get(start.source.format, "sft")
     if start.preference:
         values |= {"pref_beta": 0.1, "pref_loss": "sigmoid"}
     if start.wishes.rank is not None:
@@ -64,9 +64,9 @@ def _precision(start: Start) -> dict[str, Any]:
     return {"bf16": start.precision == "bf16", "fp16": start.precision == "fp16"}
 
 
-def _data(source: Source | None) -> dict[str, Any]:
-    if source is None:
-        return {"dataset": PLACEHOLDER}
+def _data(source: Source) -> dict[str, Any]:
+    if source.placeholder:
+        return {"dataset": source.path}
     return {"dataset_dir": _folder(source), "dataset": source.path}
 
 
@@ -77,7 +77,7 @@ def _folder(source: Source) -> str:
 def companions(start: Start) -> dict[str, str]:
     """The entry that tells LLaMA-Factory which file and columns a name means."""
     source = start.source
-    if source is None:
+    if source.placeholder:
         return {}
     entry: dict[str, Any] = {"file_name": PurePosixPath(source.path).name, **_ENTRIES[source.format](source)}
     path = PurePosixPath(_folder(source)) / INFO

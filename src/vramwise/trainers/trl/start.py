@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vramwise.errors import VramwiseError
-from vramwise.trainers.starting import PLACEHOLDER, Source, Start
+from vramwise.trainers.starting import Source, Start
 from vramwise.trainers.trl.compose import compose
 from vramwise.trainers.trl.kind import kind_name
 from vramwise.types import RunSpec
@@ -28,8 +28,8 @@ GROUPS = (
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
 
-def start(start: Start, *, script: bool = False) -> dict[str, Any]:
-    """Every value of the config. `script`: for a Python script, which can also map columns."""
+def start(start: Start) -> dict[str, Any]:
+    """Every value of the config."""
     values = compose(start.wishes)
     values |= {
         "dtype": _DTYPES[start.precision],
@@ -47,22 +47,22 @@ def start(start: Start, *, script: bool = False) -> dict[str, Any]:
     if start.preference:
         values.pop("packing")
         values |= {"beta": 0.1, "precompute_ref_log_probs": False}
-    if start.source is not None:
+    if start.source.placeholder:
+        values["dataset_name"] = start.source.path
+    else:
         del values["dataset_name"]
         values["datasets"] = [_dataset(start.source)]
-        if not script:
-            refuse_unread(start.source)
-        if start.format == "text" and start.source.column("text") != "text":
-            values["dataset_text_field"] = start.source.column("text")
-    else:
-        values["dataset_name"] = PLACEHOLDER
+    if not start.script:
+        refuse_unread(start.source)
+    if start.source.format == "text" and start.source.column("text") != "text":
+        values["dataset_text_field"] = start.source.column("text")
     if start.held_out:
         values |= {"eval_strategy": "epoch", "test_split_size": start.held_out}
     else:
         values.pop("eval_strategy", None)
     values.pop("eval_steps", None)
     if start.gpus > 1:
-        values |= {"accelerate_config": "multi_gpu", "num_processes": start.gpus}
+        values["num_processes"] = start.gpus
     return values
 
 
@@ -78,7 +78,11 @@ def refuse_unread(source: Source) -> None:
         "pairs": {"prompt", "chosen", "rejected"},
         "chat": {"messages"} if source.role == "role" else {"conversations"},
     }
-    if source.format == "text" or (source.format in wanted and set(source.columns.values()) <= wanted[source.format]):
+    if (
+        source.placeholder
+        or source.format == "text"
+        or (source.format in wanted and set(source.columns.values()) <= wanted[source.format])
+    ):
         return
     columns = ", ".join(source.columns.values())
     raise VramwiseError(

@@ -44,9 +44,13 @@ class Plan:
     model: ModelSpec
     gpu: GpuSpec
     gpus: int
-    format: Format
-    source: Source | None = None
+    source: Source
     lengths: Lengths | None = None
+
+    @property
+    def format(self) -> Format:
+        """The format of the data, named or not."""
+        return self.source.format
 
     @property
     def _kind(self) -> str:
@@ -128,13 +132,13 @@ class Plan:
         )
         return Start(
             wishes=wishes,
-            format=self.format,
             source=self.source,
             held_out=self.held_out,
             epochs=self.epochs,
             learning_rate=rates[adapter],
             precision=self.precision(method),
             gpus=self.gpus,
+            script=self.ask.script,
             output_dir=f"./outputs/{self.ask.model.rstrip('/').rpartition('/')[2]}-{self._kind}{method}",
         )
 

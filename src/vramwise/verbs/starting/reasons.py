@@ -18,6 +18,11 @@ BEST_FIRST = tuple(METHODS)
 _SHARDED = {"fsdp": "FSDP 2", "zero": "ZeRO"}
 
 
+def sentence_case(words: str) -> str:
+    """With a capital at the beginning."""
+    return words[:1].upper() + words[1:]
+
+
 def reasons(
     plan: Plan, trial: Trial, subject: Subject, others: Sequence[Trial], better: Better | None
 ) -> dict[str, str]:
@@ -98,7 +103,7 @@ def _batch(plan: Plan, trial: Trial, run: RunSpec, prediction: Prediction) -> st
 def _optimizer(run: RunSpec) -> str:
     name = run.optimizer.name
     if "paged" in name:
-        return "its states may move to host memory: they do not fit beside the rest"
+        return "its states move to host memory where the card is full"
     return "states in 8 bits: in full they do not fit" if "8bit" in name else ""
 
 

@@ -74,7 +74,7 @@ def trials(plan: Plan, trainer: Starts, options: Options, method: str, progress:
     for start, subject in starts:
         if _objections(subject) > least:
             continue
-        fit = _fitted(subject, method, progress)
+        fit = _fitted(subject, method, start.script, progress)
         found.append(Trial(method=method, packed=bool(start.wishes.packing), start=start, subject=subject, fit=fit))
         if _settled(found[0], plan):
             break
@@ -131,14 +131,17 @@ def _objections(subject: Subject) -> tuple[int, int]:
     return len(subject.stops), sum(one.rule not in of_memory for one in found)
 
 
-def _fitted(subject: Subject, method: str, progress: Progress | None) -> Fit:
-    """The fastest that fits; a full fine-tune with 8-bit states where it does not fit with others."""
+def _fitted(subject: Subject, method: str, script: bool, progress: Progress | None) -> Fit:
+    """The fastest that fits; a full fine-tune with 8-bit states where it does not fit with others.
+
+    A script is launched without a file that shards.
+    """
     prediction = subject.prediction(on_card=False)
     if weights_alone_bytes(subject, ()) > (prediction.capacity_bytes or 0):
         attempt = Attempt(changes=(), run=subject.run, prediction=prediction)
         start = weighed(attempt, None, _margin_bytes(subject))
         return Fit(original=start, best=None, closest=start)
-    spread = _SHARDING if subject.run.batch.gpus > 1 else ()
+    spread = _SHARDING if subject.run.batch.gpus > 1 and not script else ()
     found = _fit(subject, spread, progress)
     if found.best is None and method == "full":
         return _fit(subject.apart(), (*spread, "8bit-optimizer"), progress)

@@ -42,7 +42,8 @@ MAY_IMPORT = {
     # Lengths of samples, from data files.
     "dataset": BASE | {"trainers", "variants"},
     "subject": INSIDE | OPENING | {"dataset"},
-    "verbs": INSIDE | OPENING | {"subject"},
+    # `new` asks for the format of data before there is a Subject.
+    "verbs": INSIDE | OPENING | {"subject", "dataset"},
     # What is known about keys, and the search over it and the rules.
     "keys": INSIDE | {"stacks"},
     "practice": INSIDE | {"keys"},

@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from vramwise.render.new_text import further, verdict
-from vramwise.render.report_json import finding_json
 from vramwise.render.speed_text import speed_json
+from vramwise.types import Finding
 from vramwise.verbs.starting.result import Better, New
+
+VERSION = 1
 
 
 def new_json(new: New) -> dict[str, Any]:
     """The config's text and everything that the terminal shows."""
     return {
+        "version": VERSION,
         "verdict": {"fits": new.fits, "text": verdict(new)},
         "notes": list(further(new)),
         "trainer": new.subject.trainer.name,
@@ -28,8 +31,12 @@ def new_json(new: New) -> dict[str, Any]:
         "better": _better(new.better),
         "closest": _better(new.closest),
         "smaller_model": new.smaller_model or None,
-        "findings": [finding_json(found) for found in new.findings],
+        "findings": [_finding(found) for found in new.findings],
     }
+
+
+def _finding(found: Finding) -> dict[str, str]:
+    return {"rule": found.rule, "severity": found.severity.value, "message": found.message}
 
 
 def _better(better: Better | None) -> dict[str, Any] | None:

@@ -10,6 +10,7 @@ from vramwise.dataset.formats import recognise_data
 from vramwise.errors import VramwiseError
 from vramwise.options import NewOptions, Options, Text
 from vramwise.subject import Subject, on_target, open_subject
+from vramwise.trainers.compose import composing_trainers
 from vramwise.trainers.registry import DEFAULT, all_trainers, trainer_named
 from vramwise.trainers.starting import FORMATS, Format, Start, Starts, WritesScripts, unnamed
 from vramwise.trainers.wishes import Wishes
@@ -31,7 +32,7 @@ AUTO = "auto"
 
 def starting_trainers() -> tuple[str, ...]:
     """The names of the trainers that new configs are written for, the default first."""
-    return tuple(one.name for one in all_trainers() if isinstance(one, Starts))
+    return tuple(name for name in composing_trainers() if isinstance(trainer_named(name), Starts))
 
 
 def new(ask: NewOptions, options: Options, progress: Progress | None = None) -> New:
@@ -51,7 +52,7 @@ def new(ask: NewOptions, options: Options, progress: Progress | None = None) -> 
 
 def _trainer(name: str | None, *, script: bool) -> Starts:
     found = trainer_named(name or DEFAULT)
-    if not isinstance(found, Starts):
+    if not isinstance(found, Starts) or found.name not in starting_trainers():
         known = ", ".join(starting_trainers())
         raise VramwiseError(f"new configs are written for {known}, not for {found.title}")
     if script and not isinstance(found, WritesScripts):

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, rule
+from vramwise.rules.room import fits_with_a_margin
 from vramwise.timeline import MemoryReport
 from vramwise.types import RunSpec, Severity
 from vramwise.units import gib
-
-# With this share of the card to spare, evaluation decides nothing.
-_ENOUGH = 0.05
 
 
 @rule(
@@ -44,20 +42,14 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         return
     evals = [peak.peak_allocated_bytes for peak in memory.phases if peak.phase == "eval"]
     training = [peak.peak_allocated_bytes for peak in memory.phases if peak.phase not in ("eval", "load")]
+    same = run.evaluation.eval_batch_size == run.batch.micro_batch_size  # which is the remedy
     if evals and training and max(evals) > max(training):
         yield Hit(
             field="eval_batch_size",
             near=("evaluates",),
-            pedantic=_harmless(run, memory),
+            pedantic=same and fits_with_a_margin(memory),
             message=(
                 f"evaluation at batch {run.evaluation.eval_batch_size} allocates {gib(max(evals))}, training "
                 f"{gib(max(training))}: the run fits or fails by its evals"
             ),
         )
-
-
-def _harmless(run: RunSpec, memory: MemoryReport) -> bool:
-    """Whether the remedy is in place and the card has room to spare all the same."""
-    same = run.evaluation.eval_batch_size == run.batch.micro_batch_size
-    room = (memory.capacity_bytes or 0) - memory.highest_reserved_bytes
-    return same and memory.out_of_memory is None and room >= _ENOUGH * (memory.capacity_bytes or 0) > 0

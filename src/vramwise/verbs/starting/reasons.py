@@ -15,6 +15,11 @@ from vramwise.verbs.starting.trials import Trial
 METHODS = {"full": "full fine-tuning", "lora": "LoRA", "qlora": "QLoRA"}
 # Methods, the best first.
 BEST_FIRST = tuple(METHODS)
+_LOSSES = {
+    "chunked": "the loss is computed in parts",
+    "liger_fused_linear": "the loss never holds all logits",
+    "cut": "the loss never holds all logits",
+}
 _SHARDED = {"fsdp": "FSDP 2", "zero": "ZeRO"}
 
 
@@ -45,7 +50,7 @@ def _reasons(
     yield "attn_implementation", _attention(run)
     yield "precision", _precision(run)
     yield "gradient_checkpointing", _checkpointing(run)
-    yield "loss_kernel", "the loss never holds all logits" if run.kernels.loss_kernel != "stock" else ""
+    yield "loss_kernel", _LOSSES.get(run.kernels.loss_kernel, "")
     yield "sharding", _sharding(run)
     yield "learning_rate", "usual for " + ("DPO with " if plan.format == "pairs" else "") + METHODS[trial.method]
 

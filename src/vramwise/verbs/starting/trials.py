@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from vramwise.documents.edit import apply_edits
 from vramwise.options import Options
@@ -12,8 +12,6 @@ from vramwise.trainers.rulebook import rules_for
 from vramwise.trainers.starting import Start, Starts
 from vramwise.types import RunSpec
 from vramwise.variants.attempt import Attempt
-from vramwise.variants.axes import Axis, opened
-from vramwise.variants.changes import fused
 from vramwise.variants.changes.kernels import expandable_segments
 from vramwise.variants.duration import Duration
 from vramwise.variants.search.fitness import margin_of, weighed
@@ -27,8 +25,6 @@ from vramwise.verbs.starting.plan import Plan
 Progress = Callable[[int, int], None]
 _FLASH = "flash_attention_2"
 _SHARDING = ("fsdp", "zero")
-# `check` finds fault with this change: its name promises more than it saves.
-_OBJECTED = frozenset({fused.CHUNK_LOSS.id})
 # Where packed rows miss by more than this share of the card, padded ones would too.
 _FAR = 0.15
 
@@ -149,15 +145,8 @@ def _fitted(subject: Subject, method: str, script: bool, progress: Progress | No
 
 
 def _fit(subject: Subject, allow: Sequence[str], progress: Progress | None) -> Fit:
-    axes = tuple(map(_without_objections, opened(allow)))
     margin = _margin_bytes(subject)
-    return fit_subject(subject, axes=axes, margin_bytes=margin, progress=progress, answer_only=True)
-
-
-def _without_objections(axis: Axis) -> Axis:
-    """An axis without the changes that `check` would find fault with."""
-    choices = axis.choices
-    return replace(axis, choices=lambda run: [one for one in choices(run) if one.id not in _OBJECTED])
+    return fit_subject(subject, allow=allow, margin_bytes=margin, progress=progress, answer_only=True)
 
 
 def _margin_bytes(subject: Subject) -> int:

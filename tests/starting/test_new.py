@@ -130,7 +130,7 @@ def test_a_card_without_bf16_gets_fp16_and_sdpa():
 
 
 def test_several_cards_are_spread_over_and_launched():
-    found = new("Qwen/Qwen3-8B", Options(gpu="8xrtx-4090", trainer="trl"), method="full")
+    found = new("Qwen/Qwen3-4B", Options(gpu="8xrtx-4090", trainer="trl"), method="full")
     assert found.fits
     assert found.subject.run.sharding.kind != "ddp"  # a copy on each does not fit
     assert found.subject.run.batch.effective_batch_size == 16

@@ -133,7 +133,8 @@ def _fitted(subject: Subject, method: str, script: bool, progress: Progress | No
     A script is launched without a file that shards.
     """
     prediction = subject.prediction(on_card=False)
-    if weights_alone_bytes(subject, ()) > (prediction.capacity_bytes or 0):
+    alone = subject.run.batch.gpus == 1  # several cards may share the weights
+    if alone and weights_alone_bytes(subject, ()) > (prediction.capacity_bytes or 0):
         attempt = Attempt(changes=(), run=subject.run, prediction=prediction)
         start = weighed(attempt, None, _margin_bytes(subject))
         return Fit(original=start, best=None, closest=start)

@@ -41,11 +41,14 @@ def new(ask: NewOptions, options: Options, progress: Progress | None = None) -> 
     options = replace(options, trainer=trainer.name, data=None)
     plan = _plan(ask, trainer, options)
     failed: list[Trial] = []
-    for method in _methods(ask):
+    for method in _methods(plan):
         found = trials(plan, trainer, options, method, progress)
         chosen = soonest(found)
         if chosen is not None:
-            return _written(plan, trainer, options, chosen, found, _better(failed))
+            written = _written(plan, trainer, options, chosen, found, _better(failed))
+            # the search looks at the run as if the card were endless; the file is judged on the card
+            if written.prediction.verdict().memory == "fits":
+                return written
         failed += found
     return _nothing_fits(plan, failed)
 
@@ -61,9 +64,11 @@ def _trainer(name: str | None, *, script: bool) -> Starts:
     return found
 
 
-def _methods(ask: NewOptions) -> Sequence[str]:
+def _methods(plan: Plan) -> Sequence[str]:
+    """The methods to try. A whole model has no good 16-bit choice on a card without bf16."""
+    ask = plan.ask
     if ask.method == AUTO:
-        return BEST_FIRST
+        return BEST_FIRST if plan.gpu.bf16 else BEST_FIRST[1:]
     if ask.method not in METHODS:
         raise VramwiseError(f"there is no method {ask.method}: choose one of {', '.join((AUTO, *METHODS))}")
     return (ask.method,)

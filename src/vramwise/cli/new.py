@@ -15,6 +15,8 @@ from vramwise.cli.writing import Status, pass_on, say, say_all
 from vramwise.errors import VramwiseError
 from vramwise.files import write_new
 from vramwise.render.folding import fold_all
+from vramwise.render.json_text import json_text
+from vramwise.render.new_json import new_json
 from vramwise.render.new_text import render_new
 from vramwise.trainers.starting import FORMATS
 from vramwise.verbs.new import new
@@ -74,9 +76,6 @@ def command(model: str, out: str | None, written_as: str, output_format: str, **
         found = new(ask, options, lambda done, of: status.show(f"{done} of about {of} predictions"))
     written = [] if out is None or not found.fits else _written(found, out)
     if output_format == "json":
-        from vramwise.render.json_text import json_text
-        from vramwise.render.new_json import new_json
-
         say_all(json_text(new_json(found), indent=2).split("\n"))
     else:
         say_all(fold_all(render_new(found), terminal_width()), err=True)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, rule
 from vramwise.timeline import MemoryReport
-from vramwise.types import RunSpec, Severity, join_key
+from vramwise.types import RunSpec, Severity
 
-# What `vramwise new` and `predict` write where no data is named.
-_PLACEHOLDER = re.compile(r"your[/_-]dataset")
 _TOP = "base_model: meta-llama/Llama-3.2-1B\nadapter: lora\nlora_r: 8\nlora_alpha: 16\nlora_target_linear: true\n"
 
 
@@ -29,19 +25,6 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     `vramwise new` without `--data` writes `your/dataset`. Put the path or the hub id of your data there, and check that
     the type beside it fits its columns. `vramwise new … --data FILE` writes both.
     """
-    for key in _placeholders(run.config.document.values):
-        yield Hit(key=key, message=f"{key} is a placeholder: name your data there, or the run stops when it loads it")
-
-
-def _placeholders(values: Mapping[str, Any]) -> Iterator[str]:
-    """The keys that hold one, two levels deep."""
-    for key, value in values.items():
-        if _is_placeholder(value):
-            yield key
-        for place, block in enumerate(value if isinstance(value, list) else ()):
-            inner = block.items() if isinstance(block, Mapping) else ()
-            yield from (join_key((key, place, str(name))) for name, one in inner if _is_placeholder(one))
-
-
-def _is_placeholder(value: Any) -> bool:
-    return isinstance(value, str) and _PLACEHOLDER.fullmatch(value) is not None
+    for key in run.placeholders:
+        message = f"{key} is a placeholder: name your data there, or the run stops when it loads it"
+        yield Hit(near=(key,), message=message)

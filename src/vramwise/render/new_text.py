@@ -9,7 +9,7 @@ from vramwise.render.speed_text import hours, seconds
 from vramwise.render.verdict_text import SIGNS
 from vramwise.trainers.starting import FORMATS
 from vramwise.units import gib, readable
-from vramwise.verbs.starting.reasons import METHODS, sentence_case
+from vramwise.verbs.starting.plan import METHODS
 from vramwise.verbs.starting.result import New
 
 
@@ -21,13 +21,13 @@ def render_new(new: New) -> list[str]:
 
 def verdict(new: New) -> str:
     """One sentence: what it trains, how, what it needs of the card, how long a step and the whole run take."""
-    trained = f"{_kind(new)} of {new.plan.ask.model} ({new.subject.trainer.title})"
+    trained = f"{new.plan.described(new.method)} ({new.subject.trainer.title})"
     if not new.fits:
-        return f"Nothing fits {_cards(new)}: {trained} comes closest and misses by {_missed(new)}"
+        return f"Nothing fits {new.plan.cards}: {trained} comes closest and misses by {_missed(new)}"
     needs = gib(new.prediction.needs.highest_reserved_bytes)
     room = gib(new.prediction.capacity_bytes or 0)
     each = " on each" if new.plan.gpus > 1 else ""
-    return f"{trained} fits {_cards(new)}: needs {needs} of {room}{each}{_time(new)}"
+    return f"{trained} fits {new.plan.cards}: needs {needs} of {room}{each}{_time(new)}"
 
 
 def further(new: New) -> Iterator[str]:
@@ -54,15 +54,6 @@ def _data(new: New) -> str:
     few, many = min(lengths.tokens), max(lengths.tokens)
     found = f"{len(lengths.tokens):,} samples of {few:,} to {many:,} tokens ({counted})"
     return f"Data: {source.path}, {FORMATS[source.format]}: {found}"
-
-
-def _kind(new: New) -> str:
-    return f"DPO with {METHODS[new.method]}" if new.plan.format == "pairs" else sentence_case(METHODS[new.method])
-
-
-def _cards(new: New) -> str:
-    name = new.plan.gpu.name
-    return name if new.plan.gpus == 1 else f"{new.plan.gpus} × {name}"
 
 
 def _missed(new: New) -> str:

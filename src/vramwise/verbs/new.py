@@ -21,8 +21,8 @@ from vramwise.variants.search.result import Candidate
 from vramwise.verbs.check import Policy, check_subject
 from vramwise.verbs.fitting.largest import largest_of
 from vramwise.verbs.fitting.smallest_card import smallest_card
-from vramwise.verbs.starting.plan import Plan
-from vramwise.verbs.starting.reasons import BEST_FIRST, METHODS, reasons
+from vramwise.verbs.starting.plan import METHODS, Plan
+from vramwise.verbs.starting.reasons import reasons
 from vramwise.verbs.starting.result import Better, New
 from vramwise.verbs.starting.trials import Progress, Trial, soonest, trials
 from vramwise.verbs.starting.writing import config_text
@@ -68,7 +68,7 @@ def _methods(plan: Plan) -> Sequence[str]:
     """The methods to try. A whole model has no good 16-bit choice on a card without bf16."""
     ask = plan.ask
     if ask.method == AUTO:
-        return BEST_FIRST if plan.gpu.bf16 else BEST_FIRST[1:]
+        return tuple(METHODS) if plan.gpu.bf16 else tuple(METHODS)[1:]
     if ask.method not in METHODS:
         raise VramwiseError(f"there is no method {ask.method}: choose one of {', '.join((AUTO, *METHODS))}")
     return (ask.method,)
@@ -174,12 +174,8 @@ def _with_silenced(comments: Mapping[str, str], findings: Sequence[Finding]) -> 
 
 
 def _head(plan: Plan, chosen: Trial, launch: str, companions: Mapping[str, str]) -> list[str]:
-    cards = plan.gpu.name if plan.gpus == 1 else f"{plan.gpus} × {plan.gpu.name}"
-    kind = "DPO with " if plan.format == "pairs" else ""
-    lines = [
-        f"{kind}{METHODS[chosen.method]} of {plan.ask.model} on {cards}, made by vramwise new.",
-        f"Train: {launch}",
-    ]
+    what = plan.described(chosen.method)
+    lines = [f"{what} on {plan.cards}, made by vramwise new.", f"Train: {launch}"]
     for name, text in companions.items():
         lines += [f"It needs {name} with this entry:", *(f"  {line}" for line in text.splitlines())]
     return lines

@@ -12,6 +12,8 @@ from vramwise.trainers.wishes import Wishes
 from vramwise.types import GpuSpec, ModelSpec
 from vramwise.variants.lengths import Lengths
 
+# Methods, the best first.
+METHODS = {"full": "full fine-tuning", "lora": "LoRA", "qlora": "QLoRA"}
 # Rows cover this share of the samples whole.
 COVERED = 0.99
 _MULTIPLE = 64
@@ -55,6 +57,17 @@ class Plan:
     @property
     def _kind(self) -> str:
         return "dpo-" if self.format == "pairs" else ""
+
+    def described(self, method: str) -> str:
+        """What is trained and how: `LoRA of meta-llama/Llama-3.1-8B`."""
+        words = METHODS[method]
+        kind = f"DPO with {words}" if self.format == "pairs" else words[:1].upper() + words[1:]
+        return f"{kind} of {self.ask.model}"
+
+    @property
+    def cards(self) -> str:
+        """The card, and how many of it."""
+        return self.gpu.name if self.gpus == 1 else f"{self.gpus} × {self.gpu.name}"
 
     @property
     def packs(self) -> bool:

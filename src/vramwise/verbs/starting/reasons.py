@@ -8,24 +8,16 @@ from vramwise.subject import Subject
 from vramwise.types import RunSpec
 from vramwise.units import gib, readable
 from vramwise.variants.prediction import Prediction
-from vramwise.verbs.starting.plan import Plan
+from vramwise.verbs.starting.plan import METHODS, Plan
 from vramwise.verbs.starting.result import Better
 from vramwise.verbs.starting.trials import Trial
 
-METHODS = {"full": "full fine-tuning", "lora": "LoRA", "qlora": "QLoRA"}
-# Methods, the best first.
-BEST_FIRST = tuple(METHODS)
 _LOSSES = {
     "chunked": "the loss is computed in parts",
     "liger_fused_linear": "the loss never holds all logits",
     "cut": "the loss never holds all logits",
 }
 _SHARDED = {"fsdp": "FSDP 2", "zero": "ZeRO"}
-
-
-def sentence_case(words: str) -> str:
-    """With a capital at the beginning."""
-    return words[:1].upper() + words[1:]
 
 
 def reasons(

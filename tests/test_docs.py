@@ -84,7 +84,7 @@ def test_the_output_in_the_readme_is_the_output(vramwise, monkeypatch):
     assert shown is not None
     for block in re.split(r"^\$ vramwise ", shown[1], flags=re.MULTILINE)[1:]:
         command, _, output = block.partition("\n")
-        real = flat(vramwise(*command.split()).stdout)
+        real = flat(vramwise(*command.split()).output)  # verdicts of `new` go to standard error
         for part in output.split("…"):
             assert flat(part) in real, command
 

@@ -50,6 +50,7 @@ def clean_and_fitting(text, trainer, card=CARD):
     return report
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("trainer", ["axolotl", "trl", "llamafactory"])
 @pytest.mark.parametrize("kind", ["chat", "prompt", "pairs"])
 def test_every_trainer_gets_a_clean_config_that_fits(data, trainer, kind):
@@ -70,6 +71,7 @@ def test_what_stops_the_trainer_is_told(data):
     assert [one.rule for one in found.findings] == ["dpo-import-stops"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", AXOLOTL_TYPES)
 def test_formats_become_axolotls_types(data, kind):
     found = new(MODEL, Options(gpu=CARD), data=f"{kind}.jsonl", method="lora")

@@ -92,7 +92,7 @@ def _batch(plan: Plan, trial: Trial, run: RunSpec, prediction: Prediction) -> st
     spread = f" × {gpus} GPUs" if gpus > 1 else ""
     total = run.batch.effective_batch_size
     held = plan.rows(packed=trial.packed).samples_a_row
-    unit = f" rows, about {total * held:.0f} samples" if held > 1.05 else ""
+    unit = f" row{'s' * (total > 1)}, about {total * held:.0f} samples" if held > 1.05 else ""
     spare = (prediction.capacity_bytes or 0) - prediction.needs.highest_reserved_bytes
     return f"micro {micro} × accumulation {steps}{spread} = {total}{unit}; {readable(spare)} to spare"
 

@@ -139,6 +139,12 @@ def test_several_cards_are_spread_over_and_launched():
     assert yaml.safe_load(found.text)["num_processes"] == 8
 
 
+def test_many_cards_leave_nothing_to_fix(data):
+    found = new(MODEL, Options(gpu="8xrtx-4090"), method="lora", data="chat.jsonl", batch=64)
+    assert found.findings == ()
+    assert found.subject.run.batch.gpus == 8
+
+
 def test_nothing_fits_says_what_would():
     found = new("Qwen/Qwen3-8B", Options(gpu="4GB"))
     assert not found.fits

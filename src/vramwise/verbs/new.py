@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from vramwise.allocator.variables import EXPANDABLE, allocator_variable
 from vramwise.dataset.formats import recognise_data
+from vramwise.documents.edit import apply_edits
 from vramwise.errors import VramwiseError
 from vramwise.options import NewOptions, Options, Text
 from vramwise.subject import Subject, on_target, open_subject
@@ -110,7 +112,7 @@ def _written(
     plan: Plan, trainer: Starts, options: Options, chosen: Trial, found: Sequence[Trial], better: Better | None
 ) -> New:
     """The chosen trial as a text, read again as anybody would read it."""
-    fitted = chosen.fitted
+    fitted = _fixed(chosen.fitted)
     comments = reasons(plan, chosen, fitted, found, better)
     companions = trainer.companions(chosen.start)
     launch, silenced = _launch(plan, trainer, fitted)
@@ -138,6 +140,15 @@ def _written(
         better=better,
         findings=tuple(check_subject(subject, Policy(predicts=True)).findings),
     )
+
+
+def _fixed(subject: Subject) -> Subject:
+    """With the safe fixes of what `check` finds: they keep the training as it is."""
+    for found in check_subject(subject, Policy(predicts=True, figures=False)).findings:
+        if found.fix is not None and found.fix.safe:
+            with suppress(VramwiseError):
+                subject = subject.with_document(apply_edits(subject.document, found.fix.edits))
+    return subject
 
 
 def _launch(plan: Plan, trainer: Starts, fitted: Subject) -> tuple[str, Sequence[Finding]]:

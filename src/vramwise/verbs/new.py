@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -156,10 +157,11 @@ def _launch(plan: Plan, trainer: Starts, fitted: Subject) -> tuple[str, Sequence
 
     Some trainers have no key for the allocator. What fits without the variable fits with it.
     """
+    path = shlex.quote(plan.ask.path or ("train.py" if plan.ask.script else "config.yml"))
     if plan.ask.script:
         several = f"accelerate launch --num_processes {plan.gpus}" if plan.gpus > 1 else "python"
-        return f"{several} {plan.ask.path or 'train.py'}", ()
-    command = trainer.launch(fitted.run, plan.ask.path or "config.yml")
+        return f"{several} {path}", ()
+    command = trainer.launch(fitted.run, path)
     if expandable_segments(fitted.run) is None:
         return command, ()
     target = replace(fitted.target, alloc_conf=EXPANDABLE)

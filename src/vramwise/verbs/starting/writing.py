@@ -17,7 +17,7 @@ def config_text(values: Mapping[str, Any], groups: Groups, comments: Mapping[str
     """
     written = {key: value for key, value in values.items() if value is not None}
     silenced = [comments[""]] if comments.get("") else []
-    blocks = [[f"# {line}".rstrip() for line in (*silenced, *head)]]
+    blocks = [[f"# {' '.join(line.splitlines())}".rstrip() for line in (*silenced, *head)]]
     blocks += [
         [line for key in group for line in _lines(key, written[key], comments.get(key, ""))]
         for group in grouped(list(written), groups)

@@ -19,7 +19,7 @@ from vramwise.render.json_text import json_text
 from vramwise.render.new_json import new_json
 from vramwise.render.new_text import render_new
 from vramwise.trainers.starting import FORMATS
-from vramwise.verbs.new import new
+from vramwise.verbs.new import new, starting_trainers
 from vramwise.verbs.starting.result import New
 
 _COUNT = click.IntRange(min=1)
@@ -84,6 +84,11 @@ def command(model: str, out: str | None, written_as: str, output_format: str, **
     for line in written:
         say(line, err=True)
     sys.exit(0 if found.fits and not found.subject.stops else 1)
+
+
+for _parameter in command.params:
+    if isinstance(_parameter, click.Option) and _parameter.name == "trainer":  # of target_options, for a file to read
+        _parameter.help = f"Whose config to write: {', '.join(starting_trainers())} (default: the first)."
 
 
 def _written(found: New, out: str) -> list[str]:

@@ -19,7 +19,7 @@ PAGES = (
 # What users copy from.
 COPIED = (*PAGES, ROOT / "action.yml", ROOT / ".pre-commit-hooks.yaml", *sorted((ROOT / ".github").rglob("*.yml")))
 # The page that explains a command; the small ones are explained by --help.
-PAGE_OF = {name: f"{name}.md" for name in ("check", "fix", "predict", "fit", "replay", "train", "diagnose")} | {
+PAGE_OF = {name: f"{name}.md" for name in ("new", "check", "fix", "predict", "fit", "replay", "train", "diagnose")} | {
     "report": "guard.md",
     "mcp": "mcp.md",
     "schema": "editor.md",

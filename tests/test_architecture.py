@@ -52,7 +52,8 @@ MAY_IMPORT = {
     "stops": BASE | {"rules", "trainers"},
     "scripts": BASE | {"documents", "facts", "trainers", "options", "files", "sidecar"},
     "subject": INSIDE | OPENING | {"dataset", "stops", "scripts"},
-    "verbs": INSIDE | OPENING | {"subject", "stops"},
+    # `new` asks for the format of data before there is a Subject.
+    "verbs": INSIDE | OPENING | {"subject", "stops", "dataset"},
     # What is known about keys, and the search over it and the rules.
     "keys": INSIDE | {"stacks"},
     "practice": INSIDE | {"keys"},

@@ -16,7 +16,7 @@ from vramwise.verbs.fitting.report import FitReport
 ROOT = Path(__file__).parent.parent
 SCHEMAS = ROOT / "docs" / "schemas"
 DATA = ROOT / "tests" / "data"
-NAMES = ("check", "predict", "fit", "diagnose", "replay", "rules", "gpus")
+NAMES = ("new", "check", "predict", "fit", "diagnose", "replay", "rules", "gpus")
 FOREIGN = "site_name: a page\nplugins: [search]\n"
 OOM_LOG = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.64 GiB "
@@ -113,6 +113,12 @@ def _literals(hint):
     else:
         for part in typing.get_args(hint):
             yield from _literals(part)
+
+
+@pytest.mark.parametrize("card", ["12GB", "1GB"])
+def test_new_keeps_its_contract(vramwise, card):
+    words = ("new", "HuggingFaceTB/SmolLM2-135M", "--gpu", card, "--method", "lora", "--format", "json")
+    hold("new", json.loads(vramwise(*words).stdout))
 
 
 @pytest.mark.parametrize("example", ["mistakes.yml", "qlora.yml", "full.yml", "tiny/config.yml"])

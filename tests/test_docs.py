@@ -19,7 +19,7 @@ PAGES = (
 # What users copy from.
 COPIED = (*PAGES, ROOT / "action.yml", ROOT / ".pre-commit-hooks.yaml", *sorted((ROOT / ".github").rglob("*.yml")))
 # The page that explains a command; the small ones are explained by --help.
-PAGE_OF = {name: f"{name}.md" for name in ("check", "fix", "predict", "fit", "replay", "train", "diagnose")} | {
+PAGE_OF = {name: f"{name}.md" for name in ("new", "check", "fix", "predict", "fit", "replay", "train", "diagnose")} | {
     "report": "report.md",
     "mcp": "mcp.md",
     "serve": "page.md",
@@ -87,7 +87,7 @@ def test_the_output_in_the_readme_is_the_output(vramwise, monkeypatch):
     assert shown is not None
     for block in re.split(r"^\$ vramwise ", shown[1], flags=re.MULTILINE)[1:]:
         command, _, output = block.partition("\n")
-        real = flat(vramwise(*command.split()).stdout)
+        real = flat(vramwise(*command.split()).output)  # verdicts of `new` go to standard error
         for part in output.split("…"):
             assert flat(part) in real, command
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vramwise.api import (
         FitOptions,
+        NewOptions,
         Options,
         PredictOptions,
         TrainOptions,
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
         explain,
         fit,
         fix,
+        new,
         predict,
         replay,
         rules,
@@ -36,6 +38,7 @@ __all__ = [
     "Finding",
     "FitOptions",
     "FixReport",
+    "NewOptions",
     "Options",
     "PredictOptions",
     "Severity",
@@ -47,6 +50,7 @@ __all__ = [
     "explain",
     "fit",
     "fix",
+    "new",
     "predict",
     "replay",
     "rules",

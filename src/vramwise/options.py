@@ -83,3 +83,25 @@ class PredictOptions:
     lengths: str | None = None
     eval_lengths: str | None = None
     limit_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewOptions:
+    """What a new config is to train, and on what. None: `new` decides."""
+
+    model: str
+    # "auto": the best of full, lora and qlora that fits.
+    method: str = "auto"
+    # A data file or folder; without one, the format of data that is named later.
+    data: str | None = None
+    data_format: str | None = None
+    # Samples that an optimizer step sees.
+    batch: int = 16
+    sequence_len: int | None = None
+    rank: int = 16
+    epochs: int | None = None
+    # A Python script in place of a config.
+    script: bool = False
+    # Where the config will be, for the command that trains it.
+    path: str | None = None
+    online: bool = True

@@ -16,7 +16,7 @@ MISTAKES = (ROOT / "examples" / "mistakes.yml").read_text("utf-8")
 SMALL = "base_model: HuggingFaceTB/SmolLM2-135M\nsequence_len: 2048\nmicro_batch_size: 8\nbf16: true\n"
 QLORA = (ROOT / "examples" / "qlora.yml").read_text("utf-8")
 TOOLS = {
-    *("check_config", "fix_config", "predict_memory", "fit_config", "diagnose_failure"),
+    *("new_config", "check_config", "fix_config", "predict_memory", "fit_config", "diagnose_failure"),
     *("explain_rule", "search_practice", "lookup_key", "list_gpus", "list_models"),
 }
 

@@ -176,12 +176,13 @@ def test_the_report_is_a_whole_page(answers):
 
 
 def test_a_config_from_a_few_words(answers):
-    wishes = {"model": "Qwen/Qwen3-8B", "adapter": "qlora", "sequence_len": 4096, "micro_batch": 2}
-    text = ask(answers, "start", wishes=wishes)["text"]
-    assert "base_model: Qwen/Qwen3-8B" in text
-    assert "4096" in text
-    assert ask(answers, "look", text)["ok"]
-    for wrong in ({"model": ""}, {"model": "x", "adapter": "rm"}, {"model": "x", "micro_batch": "two"}):
+    wishes = {"model": "HuggingFaceTB/SmolLM2-135M", "method": "qlora", "sequence_len": 1024, "batch": 8}
+    found = ask(answers, "start", wishes=wishes)
+    assert "base_model: HuggingFaceTB/SmolLM2-135M" in found["text"]
+    assert "sequence_len: 1024" in found["text"]
+    assert "fits" in found["verdict"]
+    assert ask(answers, "look", found["text"])["fits"] is True
+    for wrong in ({"model": ""}, {"model": "x", "method": "rm"}, {"model": "x", "batch": "two"}):
         assert ask(answers, "start", wishes=wrong)["ok"] is False
 
 
@@ -189,7 +190,8 @@ def test_a_config_for_each_trainer_that_one_can_be_made_for(answers):
     offered = [one["name"] for one in ask(answers, "catalogue")["trainers"] if one["composes"]]
     assert offered == ["axolotl", "llamafactory", "trl"]
     for trainer in offered:
-        started = ask(answers, "start", wishes={"model": "Qwen/Qwen2.5-0.5B", "adapter": "lora", "trainer": trainer})
+        wishes = {"model": "HuggingFaceTB/SmolLM2-135M", "method": "lora", "trainer": trainer}
+        started = ask(answers, "start", wishes=wishes)
         assert started["trainer"] == trainer
         assert ask(answers, "look", started["text"])["trainer"].lower().replace("-", "") == trainer
     assert ask(answers, "start", wishes={"model": "x", "trainer": "nobody"})["ok"] is False

@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     from vramwise.api.predictions import fit, predict, snapshot_bytes
     from vramwise.api.rulebook import explain, rules
     from vramwise.api.runs import train
-    from vramwise.options import FitOptions, Options, PredictOptions
+    from vramwise.api.starting import new
+    from vramwise.options import FitOptions, NewOptions, Options, PredictOptions
     from vramwise.training.parent.prepare import TrainOptions
 
 __all__ = [
     "FitOptions",
+    "NewOptions",
     "Options",
     "PredictOptions",
     "TrainOptions",
@@ -27,6 +29,7 @@ __all__ = [
     "explain",
     "fit",
     "fix",
+    "new",
     "predict",
     "replay",
     "rules",
@@ -39,9 +42,10 @@ _MODULES = {
     **dict.fromkeys(("diagnose", "replay"), "vramwise.api.failures"),
     **dict.fromkeys(("fit", "predict", "snapshot_bytes"), "vramwise.api.predictions"),
     **dict.fromkeys(("explain", "rules"), "vramwise.api.rulebook"),
+    "new": "vramwise.api.starting",
     "train": "vramwise.api.runs",
     "TrainOptions": "vramwise.training.parent.prepare",
-    **dict.fromkeys(("FitOptions", "Options", "PredictOptions"), "vramwise.options"),
+    **dict.fromkeys(("FitOptions", "NewOptions", "Options", "PredictOptions"), "vramwise.options"),
 }
 
 

@@ -19,6 +19,7 @@ from vramwise.render.outward import style
 
 # name → one line for --help; the command `name` lives in cli/name.py
 COMMANDS = {
+    "new": "Write a new config that fits: from a model, a card and data.",
     "check": "Judge configs against the memory rules.",
     "fix": "Mend configs: only the lines that must change.",
     "predict": "Predict what a run will allocate and reserve, without a GPU.",
@@ -36,6 +37,11 @@ COMMANDS = {
 }
 # What --help of a command ends with.
 EXAMPLES = {
+    "new": (
+        "vramwise new meta-llama/Llama-3.1-8B --gpu rtx-4090 --data data.jsonl",
+        "vramwise new Qwen/Qwen3-8B --gpu 8xh100 --data data.jsonl --method full --out full.yml",
+        "vramwise new Qwen/Qwen3-4B --gpu t4 --data data.jsonl --trainer trl --as script --out train.py",
+    ),
     "check": (
         "vramwise check config.yml --gpu rtx-4090",
         "vramwise check configs/ --gpu a100-80gb --gpus 8 --min-severity error",

@@ -71,6 +71,19 @@ class Fitted:
 
 
 @dataclass(kw_only=True)
+class Started:
+    """A new config: `config` is its whole text, "" where nothing fits; `new` is the whole of `new --format json`."""
+
+    summary: str
+    fits: bool
+    config: str
+    method: str
+    launch: str
+    new: dict[str, Any]
+    next: str = ""
+
+
+@dataclass(kw_only=True)
 class Diagnosed:
     """What ended a run; `diagnosis` is the whole of `vramwise diagnose --format json`."""
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from vramwise.mcp import knowledge
 from vramwise.mcp.fitting import fit_config
+from vramwise.mcp.starting import new_config
 from vramwise.mcp.verbs import Verbs
 
 
@@ -14,6 +15,7 @@ def titled_tools(*, online: bool = False) -> dict[Callable[..., Any], str]:
     """Every tool with its title. `online`: predict_memory may ask the hub for a model's config.json."""
     verbs = Verbs(online=online)
     return {
+        new_config: "Write a new config that fits a card",
         verbs.check_config: "Check a training config for GPU memory",
         verbs.fix_config: "Fix a training config",
         verbs.predict_memory: "Predict a run's GPU memory",

@@ -58,7 +58,6 @@ class Answers:
             "fix-all": self._fix_all,
             "fix-errors": self._fix_errors,
             "report": self._report,
-            "start": started,
         }
 
     def answer(self, request: str, progress: Progress | None = None, data: bytes | None = None) -> str:
@@ -79,6 +78,8 @@ class Answers:
             return self._fit(request, progress)
         if request.get("ask") == "remedy":
             return best_remedy(self._desk.subject(request), progress)
+        if request.get("ask") == "start":
+            return started(request, progress)
         if request.get("ask") == "diagnose":
             return diagnosed(request, data)
         return self._asks[request["ask"]](request)

@@ -1,30 +1,35 @@
-"""A config from a few words, for who has none yet."""
+"""A new config for who has none yet: the same verb as `vramwise new`, without files."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from vramwise.errors import VramwiseError
-from vramwise.options import Options
-from vramwise.subject import read_document
-from vramwise.trainers.compose import composed
+from vramwise.options import NewOptions
+from vramwise.page.desk import options_of
+from vramwise.render.new_text import further, verdict
+from vramwise.verbs.new import new
 
-# What a page may wish, by how it is read.
-_COUNTS = ("rank", "sequence_len", "micro_batch", "accumulation", "eval_batch")
-_WORDS = ("adapter", "optimizer", "attention")
-_SWITCHES = ("checkpointing", "packing", "fused_loss")
+_COUNTS = ("rank", "sequence_len", "batch", "epochs")
+_WORDS = ("method", "data_format")
 
 
-def started(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The text of a config for `wishes`: model, trainer, adapter, sequence_len, micro_batch and the others."""
+def started(request: Mapping[str, Any], progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
+    """The text of a config for `wishes` (model, trainer, method, data_format, batch, sequence_len, rank, epochs) that
+    fits the card of `settings`; a VramwiseError that says what would fit where nothing does."""
     wishes = dict(request.get("wishes") or {})
-    wanted: dict[str, Any] = {name: _count(wishes, name) for name in _COUNTS if wishes.get(name)}
-    wanted |= {name: str(wishes[name]) for name in _WORDS if wishes.get(name)}
-    wanted |= {name: bool(wishes[name]) for name in _SWITCHES if wishes.get(name) is not None}
+    asked: dict[str, Any] = {name: _count(wishes, name) for name in _COUNTS if wishes.get(name)}
+    asked |= {name: str(wishes[name]) for name in _WORDS if wishes.get(name)}
     model, trainer = (str(wishes.get(name) or "").strip() for name in ("model", "trainer"))
-    name, values = composed(model, {"checkpointing": True, **wanted}, trainer or None)
-    return {"text": read_document(values, Options(text_alone=True)).text, "trainer": name}
+    if not model:
+        raise VramwiseError("name a model, such as Qwen/Qwen3-8B")
+    options = replace(options_of(request.get("settings") or {}), trainer=trainer or None)
+    found = new(NewOptions(model=model, online=False, **asked), options, progress)
+    if not found.fits:
+        raise VramwiseError("; ".join([verdict(found), *further(found)]))
+    return {"text": found.text, "trainer": found.subject.trainer.name, "verdict": verdict(found)}
 
 
 def _count(wishes: Mapping[str, Any], name: str) -> int:

@@ -80,7 +80,7 @@ def seconds(value: float) -> str:
 
 def hours(value: float) -> str:
     """`40 seconds`, `35 minutes`, `1.2 hours`, `3.4 days`: as one would say it."""
-    if value < 1 / 60:
+    if value < 1.5 / 60:
         return f"{3600 * value:.0f} seconds"
     if value < 1:
         return f"{60 * value:.0f} minutes"

@@ -8,6 +8,16 @@ from vramwise.timeline import MemoryReport
 _AMPLE = 0.1
 _TIGHT = 0.05
 
+# Below this share a fit is tight, and has a finding of its own.
+_MARGIN = 0.05
+
+
+def fits_with_a_margin(memory: MemoryReport | None) -> bool:
+    """Whether the run is predicted to fit its card and not tightly; False where nothing was predicted."""
+    if memory is None or not memory.capacity_bytes or memory.out_of_memory is not None or memory.retries:
+        return False
+    return memory.capacity_bytes - memory.highest_reserved_bytes >= _MARGIN * memory.capacity_bytes
+
 
 def has_ample_room(reserved_bytes: int, capacity_bytes: int) -> bool:
     """Whether a tenth of the card and more is free at the highest mark."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, fields, replace
 from typing import Any
 
-from vramwise.types.document import Config, DuplicateKey, Origin
+from vramwise.types.document import Config, DuplicateKey, Origin, join_key
 from vramwise.types.machine import Target
 from vramwise.types.sections import (
     adapter,
@@ -26,6 +26,9 @@ from vramwise.types.sections import (
     shapes,
     sharding,
 )
+
+# What `new` and `predict` write where no data is named.
+PLACEHOLDERS = ("your/dataset", "your_dataset")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +87,18 @@ class RunSpec:
         written = self.config.get("output_dir")
         return written if isinstance(written, str) and written.strip() else None
 
+    @property
+    def placeholders(self) -> tuple[str, ...]:
+        """The keys of the file, at most two levels deep, that hold a placeholder for data."""
+        found: list[str] = []
+        for key, value in self.config.document.values.items():
+            if _is_placeholder(value):
+                found.append(key)
+            for place, block in enumerate(value if isinstance(value, list) else ()):
+                inner = block.items() if isinstance(block, Mapping) else ()
+                found += [join_key((key, place, str(name))) for name, one in inner if _is_placeholder(one)]
+        return tuple(found)
+
     def value(self, name: str) -> Any:
         """The setting with this flat name; KeyError where there is none."""
         section, attribute = PLACES[name]
@@ -105,6 +120,10 @@ class RunSpec:
                 direct[attribute] = value
         made = {section: replace(getattr(self, section), **part) for section, part in in_sections.items()}
         return replace(self, **direct, **made)
+
+
+def _is_placeholder(value: Any) -> bool:
+    return isinstance(value, str) and value in PLACEHOLDERS
 
 
 # Sections by their attribute, in reading order: the module has the type's NEUTRAL value.

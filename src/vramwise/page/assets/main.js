@@ -306,9 +306,12 @@ by('examples').addEventListener('change', async () => {
 by('start').addEventListener('submit', async (event) => {
   event.preventDefault();
   const wishes = Object.fromEntries(new FormData(by('start')));
-  for (const key of ['sequence_len', 'micro_batch']) wishes[key] = Number(wishes[key]);
-  const found = await asking.ask({ ask: 'start', wishes });
-  if (found?.ok) { name = 'config.yml'; take(found.text); } else if (found) say(found.error);
+  for (const key of ['sequence_len', 'batch']) wishes[key] = Number(wishes[key]);
+  by('starting').textContent = 'Searching…';
+  const progress = (done, of) => { by('starting').textContent = `${done} of about ${of} predictions`; };
+  const found = await asking.ask(request('start', { wishes }), { progress });
+  by('starting').textContent = found?.ok === false ? found.error : found?.verdict ?? '';
+  if (found?.ok) { name = 'config.yml'; take(found.text); }
 });
 by('keep').addEventListener('click', async () => {
   const found = await asking.ask(request('drag'));

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramwise.rules.base import Hit, rule
+from vramwise.rules.room import fits_with_a_margin
 from vramwise.timeline import MemoryReport
 from vramwise.types import RunSpec, Severity
 
@@ -27,6 +28,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     The model computes the logits of all tokens, tokens × vocabulary in the compute dtype, and their gradient in
     backward. Chunking splits only the fp32 copy that the loss is computed from, in 8 parts by default. Cut cross
     entropy and Liger's fused linear cross entropy never hold the logits at all.
+
+    If the run is predicted to fit with 5 % of the card to spare, this is reported only with `--pedantic`.
     """
     if run.kernels.loss_kernel != "chunked":
         return
@@ -34,6 +37,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     width = 4 if run.precision.compute == "fp32" else 2
     yield Hit(
         field="loss_kernel",
+        pedantic=fits_with_a_margin(memory),
         message=(
             f"{run.keys['loss_kernel']} splits only the fp32 copy in {run.kernels.loss_chunks}: the logits, micro "
             f"{micro} × "

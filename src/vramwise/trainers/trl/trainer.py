@@ -16,6 +16,7 @@ from vramwise.trainers.signs import Sign
 from vramwise.types import Change, Document, RunSpec, Severity, Stack, Target
 
 if TYPE_CHECKING:
+    from vramwise.trainers.starting import Start
     from vramwise.trainers.wishes import Wishes
 
 # TRL pins nothing: what was the newest when each came out.
@@ -120,6 +121,34 @@ class Trl(ArgumentsTrainer):
         if self._kind not in (None, "sft"):
             raise VramwiseError(f"a run without a file is supervised fine-tuning: for {self._kind} write a config")
         return compose(wishes)
+
+    def start(self, start: Start) -> Mapping[str, Any]:
+        """A config that can be run."""
+        from vramwise.trainers.trl.start import start as started
+
+        return started(start)
+
+    def groups(self) -> tuple[tuple[str, ...], ...]:
+        """The order of a new config."""
+        from vramwise.trainers.trl.start import GROUPS
+
+        return GROUPS
+
+    def launch(self, run: RunSpec, path: str) -> str:
+        """The command that trains it."""
+        from vramwise.trainers.trl.start import launch
+
+        return launch(run, path)
+
+    def companions(self, start: Start) -> Mapping[str, str]:
+        """None: the config names its data."""
+        return {}
+
+    def script(self, values: Mapping[str, Any], start: Start, comments: Mapping[str, str]) -> str:
+        """The same training as a Python script."""
+        from vramwise.trainers.trl.script import script
+
+        return script(values, start, comments)
 
     def unknown_keys(self, run: RunSpec) -> tuple[Severity, str]:
         """The command hands them to `accelerate launch`, which stops; a script run as a module drops them."""

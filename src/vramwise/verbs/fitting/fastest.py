@@ -34,11 +34,13 @@ def fit_subject(
     progress: Progress | None = None,
     adjust: Adjust = as_it_is,
     axes: tuple[Axis, ...] | None = None,
+    answer_only: bool = False,
 ) -> Fit:
     """The fastest variant that fits. `allow`: words that open more than keeps the training result; `keep`: keys that
     stay. `margin_bytes` must stay free, else what the prediction itself may be off by. `maximise`: the key whose
     largest value is asked for instead. `adjust`: what the caller decides beyond the config;
-    `axes`: what may vary, where that is not left to the words."""
+    `axes`: what may vary, where that is not left to the words. `answer_only`: nothing is asked besides the answer, or
+    the closest where there is none."""
     _refuse_mistakes(subject, allow, keep, limit_bytes)
     if maximise is not None:
         found = largest_of(
@@ -60,6 +62,9 @@ def fit_subject(
         raise VramwiseError(original.fell)
     workshop.until = ANSWER
     best, nearest = _answer(search, workshop)
+    if answer_only:
+        shown = None if nearest is None else _shown(book, nearest)
+        return Fit(original=original, best=None if best is None else book.candidate(best), closest=shown)
     workshop.until = BESIDE
     beside = () if best is None else tuple(book.candidate(pick) for pick in others(search, best))
     total = considered(search)

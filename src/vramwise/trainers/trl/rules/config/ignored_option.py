@@ -17,6 +17,7 @@ class _Ignored:
     key: str
     why: str
     holds: Callable[[RunSpec], object]
+    harmless: bool = False  # it does something else that is worth having
 
 
 _IGNORED = (
@@ -24,6 +25,7 @@ _IGNORED = (
         key="use_liger_kernel",
         why="Liger's loss stays off, because TRL has a fused head of its own: only the layers change",
         holds=lambda run: run.config.get("use_liger_kernel") and run.kernels.loss_kernel == "tiled",
+        harmless=True,
     ),
     _Ignored(
         key="packing_strategy",
@@ -76,7 +78,7 @@ _IGNORED = (
     id="ignored-option",
     severity=Severity.INFO,
     topic="config",
-    bad=("model_name_or_path: Qwen/Qwen3-0.6B\ndataset_name: trl-lib/tldr\nmax_steps: 100\nuse_liger_kernel: true\n"),
+    bad=("model_name_or_path: Qwen/Qwen3-0.6B\ndataset_name: trl-lib/tldr\nmax_steps: 100\npacking_strategy: bfd\n"),
     good="model_name_or_path: Qwen/Qwen3-0.6B\ndataset_name: trl-lib/tldr\nmax_steps: 100\n",
     beyond_trainer="TRL reads the key and does nothing of what its name promises.",
 )
@@ -85,8 +87,9 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
     What it needs is off, or TRL does the same thing in another way. It is no fault, but whoever counts on it to save
     memory is mistaken: `use_liger_kernel` no longer changes the loss since TRL 1.15, which computes it without logits
-    anyway.
+    anyway. It still changes the kernels of the layers, so that it is reported only with `--pedantic`.
     """
     for ignored in _IGNORED:
         if ignored.key in run.config and ignored.holds(run):
-            yield Hit(key=ignored.key, message=f"{ignored.key} has no say: {ignored.why}")
+            message = f"{ignored.key} has no say: {ignored.why}"
+            yield Hit(key=ignored.key, message=message, pedantic=ignored.harmless)

@@ -1,0 +1,148 @@
+"""`vramwise new` over models, cards and trainers: is every config clean, does it fit, does `fit` find a faster one?
+
+    python bench/new_table.py --models 4 --cards 3 --jobs 1 --out bench/results/new_table.md
+
+A row a combination: the method that was chosen, what it needs, findings of `check`, and how much faster the best of
+`fit` is. "nothing" is an answer too: the card is too small for every method. The data has 400 rows of chat messages.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from itertools import product
+from pathlib import Path
+from time import process_time
+
+from vramwise.api import FitOptions, Options, fit
+from vramwise.options import NewOptions, Text
+from vramwise.units import GIB
+from vramwise.verbs.check import check_source
+from vramwise.verbs.new import new, starting_trainers
+
+MODELS = (
+    *("Qwen/Qwen2.5-0.5B", "meta-llama/Llama-3.1-8B", "Qwen/Qwen3-4B", "google/gemma-2-9b", "Qwen/Qwen3-30B-A3B"),
+    *("meta-llama/Llama-3.2-1B", "mistralai/Mistral-7B-v0.3", "Qwen/Qwen3-14B", "microsoft/phi-4", "Qwen/Qwen3-0.6B"),
+    *("meta-llama/Llama-3.2-3B", "Qwen/Qwen2.5-7B", "google/gemma-3-1b-it", "HuggingFaceTB/SmolLM2-1.7B"),
+    *("Qwen/Qwen3-8B", "meta-llama/Llama-3.3-70B-Instruct", "Qwen/Qwen2.5-32B", "allenai/OLMo-2-1124-7B"),
+    *("openai/gpt-oss-20b", "mistralai/Mixtral-8x7B-v0.1"),
+)
+CARDS = ("rtx-4090", "t4", "h100", "rtx-3060", "a100-40gb", "rtx-5090")
+# Less than this is no difference in speed that could be told.
+_SAME = 1.03
+
+
+def data_file(folder: Path) -> Path:
+    """Chat messages of lengths as people have them."""
+    rng = random.Random(7)
+    words = ["the", "model", "learns", "quickly", "from", "data", "and", "cards", "with", "memory"]
+    rows = []
+    for _ in range(400):
+        said = [" ".join(rng.choices(words, k=size)) for size in (20, max(1, int(rng.lognormvariate(5, 0.8))))]
+        turns = [{"role": role, "content": text} for role, text in zip(("user", "assistant"), said, strict=True)]
+        rows.append(json.dumps({"messages": turns}))
+    path = folder / "data.jsonl"
+    path.write_text("\n".join(rows), encoding="utf-8")
+    return path
+
+
+def judged(case: tuple[str, str, str, str, bool]) -> dict[str, object]:
+    """One combination."""
+    model, card, trainer, data, fits = case
+    options = Options(gpu=card, trainer=trainer)
+    began = process_time()
+    try:
+        found = new(NewOptions(model=model, data=data, online=False), options)
+    except Exception as error:
+        return {"case": case[:3], "error": f"{type(error).__name__}: {error}"[:200]}
+    row: dict[str, object] = {"case": case[:3], "seconds": process_time() - began, "method": found.method}
+    if not found.fits:
+        return {**row, "nothing": found.closest is not None, "misses": getattr(found.closest, "short_bytes", 0) / GIB}
+    report = check_source(Text(found.text), options, alone=True)
+    prediction = report.prediction
+    assert prediction is not None
+    spare = (prediction.capacity_bytes or 0) - prediction.needs.highest_reserved_bytes
+    row |= {
+        "findings": [one.rule for one in report.findings],
+        "fits": prediction.fits,
+        "kind": prediction.verdict().kind,
+        "spare": spare / GIB,
+        "needs": prediction.needs.highest_reserved_bytes / GIB,
+        "packed": found.packed,
+        "micro": found.subject.run.batch.micro_batch_size,
+        "step": found.speed and found.speed.step_seconds,
+    }
+    if fits:
+        better = fit(Text(found.text), options, FitOptions(online=False))
+        best, now = better.best, better.original
+        faster = now.seconds / best.seconds if best and best.seconds and now.seconds and not best.tight else 1.0
+        row |= {"faster": faster, "by": best.attempt.words if best and faster >= _SAME else ""}
+    return row
+
+
+def line(row: dict[str, object]) -> str:
+    """A row of the table."""
+    case = " | ".join(row["case"])  # type: ignore[arg-type]
+    if "error" in row:
+        return f"| {case} | error: {row['error']} |"
+    if "nothing" in row:
+        return f"| {case} | nothing | misses by {row['misses']:.1f} GiB | | | | {row['seconds']:.0f} |"
+    clean = ", ".join(row["findings"]) or "none"  # type: ignore[arg-type]
+    faster = f"{row['faster']:.2f} {row['by']}" if "faster" in row else ""
+    packed = "packed" if row["packed"] else "padded"
+    return (
+        f"| {case} | {row['method']}, {packed}, micro {row['micro']} | {row['needs']:.1f} GiB, {row['spare']:.1f} to "
+        f"spare | {row['kind']} | {clean} | {faster} | {row['seconds']:.0f} |"
+    )
+
+
+def main() -> None:
+    """Print the table and what does not hold."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", type=int, default=len(MODELS))
+    parser.add_argument("--cards", type=int, default=len(CARDS))
+    parser.add_argument("--trainers", nargs="*", default=list(starting_trainers()))
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--no-fit", action="store_true", help="do not look for faster variants")
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(asked.jobs) as pool:
+        data = str(data_file(Path(folder)))
+        cases = [
+            (*case, data, not asked.no_fit)
+            for case in product(MODELS[: asked.models], CARDS[: asked.cards], asked.trainers)
+        ]
+        head = "| model | card | trainer | chosen | needs | verdict | findings | `fit` | CPU s |"
+        lines = [head, "|---" * 9 + "|"]
+        print(*lines, sep="\n", flush=True)
+        rows = []
+        for row in pool.map(judged, cases):
+            rows.append(row)
+            lines.append(line(row))
+            print(lines[-1], flush=True)
+    lines += ["", summary(rows)]
+    print(lines[-1])
+    if asked.out is not None:
+        asked.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def summary(rows: list[dict[str, object]]) -> str:
+    """How many of the configs are as promised."""
+    made = [row for row in rows if "findings" in row]
+    clean = sum(not row["findings"] for row in made)
+    fitting = sum(row["kind"] == "fits" for row in made)
+    timed = [row for row in made if "faster" in row]
+    slower = sum(float(str(row["faster"])) >= _SAME for row in timed)
+    nothing, failed = sum("nothing" in row for row in rows), sum("error" in row for row in rows)
+    return (
+        f"{len(rows)} combinations: {len(made)} configs, {nothing} where nothing fits, {failed} errors. Of the configs "
+        f"{clean} without a finding, {fitting} fit with a margin; `fit` finds something faster for {slower} of "
+        f"{len(timed)}."
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""A new config for people: the verdict first, then what was decided and what the next better method would need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vramwise.render.outward import style
+from vramwise.render.speed_text import hours, seconds
+from vramwise.render.verdict_text import SIGNS
+from vramwise.trainers.starting import FORMATS
+from vramwise.units import gib, readable
+from vramwise.verbs.starting.plan import METHODS
+from vramwise.verbs.starting.result import New
+
+
+def render_new(new: New) -> list[str]:
+    """The verdict, and below it what a reader should know besides."""
+    sign, colour = SIGNS["fits" if new.fits and not new.subject.stops else "does_not_fit"]
+    return [style(f"{sign} {verdict(new)}", fg=colour, bold=True), *(f"  {line}" for line in further(new))]
+
+
+def verdict(new: New) -> str:
+    """One sentence: what it trains, how, what it needs of the card, how long a step and the whole run take."""
+    trained = f"{new.plan.described(new.method)} ({new.subject.trainer.title})"
+    if not new.fits:
+        return f"Nothing fits {new.plan.cards}: {trained} comes closest and misses by {_missed(new)}"
+    needs = gib(new.prediction.needs.highest_reserved_bytes)
+    room = gib(new.prediction.capacity_bytes or 0)
+    each = " on each" if new.plan.gpus > 1 else ""
+    return f"{trained} fits {new.plan.cards}: needs {needs} of {room}{each}{_time(new)}"
+
+
+def further(new: New) -> Iterator[str]:
+    """What was read, what the next better method needs, what comes next; where nothing fits, what would."""
+    if not new.fits:
+        yield from _instead(new)
+        return
+    yield _data(new)
+    if new.better is not None:
+        needs, short = gib(new.better.needs_bytes), readable(new.better.short_bytes)
+        yield f"Better, but too large: {METHODS[new.better.method]} needs {needs}, {short} more than fits with a margin"
+    for found in new.findings:
+        yield f"check says: {found.message}"
+    yield f"Train: {new.launch}"
+
+
+def _data(new: New) -> str:
+    source, lengths = new.plan.source, new.plan.lengths
+    if source.placeholder:
+        return "No data is named: put yours in place of the placeholder, or use --data"
+    if lengths is None:
+        return f"Data: {source.path}, {FORMATS[source.format]}; rows count as full"
+    counted = "estimated: the model's tokenizer is not here" if "estimated at" in lengths.described else "counted"
+    few, many = min(lengths.tokens), max(lengths.tokens)
+    found = f"{len(lengths.tokens):,} samples of {few:,} to {many:,} tokens ({counted})"
+    return f"Data: {source.path}, {FORMATS[source.format]}: {found}"
+
+
+def _missed(new: New) -> str:
+    return readable(new.closest.short_bytes) if new.closest is not None else "an unknown amount"
+
+
+def _time(new: New) -> str:
+    if new.speed is None:
+        return ""
+    step, whole = f"; about {seconds(new.speed.step_seconds)} a step", new.duration
+    if whole is None:
+        return step
+    least = "at least " if whole.at_least else ""
+    return f"{step}, {least}{hours(whole.hours)} in all ({whole.steps:,} steps: {whole.basis})"
+
+
+def _instead(new: New) -> Iterator[str]:
+    """What would fit."""
+    closest = new.closest
+    if closest is not None and closest.needs_bytes:
+        yield f"It needs {gib(closest.needs_bytes)} of {gib(new.prediction.capacity_bytes or 0)}, and a margin"
+    if closest is not None and closest.card is not None:
+        yield f"The smallest card for it: {closest.card.name} ({gib(closest.card.memory_bytes)})"
+    if new.smaller_model:
+        yield f"A smaller model of the family that fits: {new.smaller_model}"
+    for found in new.subject.stops:
+        yield f"check says: {found.message}"

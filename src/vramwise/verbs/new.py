@@ -1,0 +1,238 @@
+"""`new`: from a model, a card and data to a config that starts, passes `check` and is predicted to fit."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from vramwise.allocator.variables import EXPANDABLE, allocator_variable
+from vramwise.dataset.formats import recognise_data
+from vramwise.documents.edit import apply_edits
+from vramwise.errors import VramwiseError
+from vramwise.options import NewOptions, Options, Text
+from vramwise.subject import Subject, on_target, open_subject
+from vramwise.trainers.compose import composing_trainers
+from vramwise.trainers.registry import DEFAULT, all_trainers, trainer_named
+from vramwise.trainers.starting import FORMATS, Format, Start, Starts, WritesScripts, unnamed
+from vramwise.trainers.wishes import Wishes
+from vramwise.types import Finding
+from vramwise.variants.axes import opened
+from vramwise.variants.changes.kernels import expandable_segments
+from vramwise.variants.search.result import Candidate
+from vramwise.verbs.check import Policy, check_subject
+from vramwise.verbs.fitting.largest import largest_of
+from vramwise.verbs.fitting.smallest_card import smallest_card
+from vramwise.verbs.starting.plan import METHODS, Plan
+from vramwise.verbs.starting.reasons import reasons
+from vramwise.verbs.starting.result import Better, New
+from vramwise.verbs.starting.trials import Progress, Trial, soonest, trials
+from vramwise.verbs.starting.writing import config_text
+
+AUTO = "auto"
+
+
+def starting_trainers() -> tuple[str, ...]:
+    """The names of the trainers that new configs are written for, the default first."""
+    return tuple(name for name in composing_trainers() if isinstance(trainer_named(name), Starts))
+
+
+def new(ask: NewOptions, options: Options, progress: Progress | None = None) -> New:
+    """The config, or what comes closest where nothing fits; a VramwiseError for what cannot be asked."""
+    trainer = _trainer(options.trainer, script=ask.script)
+    options = replace(options, trainer=trainer.name, data=None)
+    plan = _plan(ask, trainer, options)
+    failed: list[Trial] = []
+    for method in _methods(plan):
+        found = trials(plan, trainer, options, method, progress)
+        chosen = soonest(found)
+        if chosen is not None:
+            written = _written(plan, trainer, options, chosen, found, _better(failed))
+            # the search looks at the run as if the card were endless; the file is judged on the card
+            if written.prediction.verdict().memory == "fits":
+                return written
+        failed += found
+    return _nothing_fits(plan, failed)
+
+
+def _trainer(name: str | None, *, script: bool) -> Starts:
+    found = trainer_named(name or DEFAULT)
+    if not isinstance(found, Starts) or found.name not in starting_trainers():
+        known = ", ".join(starting_trainers())
+        raise VramwiseError(f"new configs are written for {known}, not for {found.title}")
+    if script and not isinstance(found, WritesScripts):
+        scripted = ", ".join(one.name for one in all_trainers() if isinstance(one, WritesScripts))
+        raise VramwiseError(f"--as script is for {scripted}, not for {found.title}: add --trainer")
+    return found
+
+
+def _methods(plan: Plan) -> Sequence[str]:
+    """The methods to try. A whole model has no good 16-bit choice on a card without bf16."""
+    ask = plan.ask
+    if ask.method == AUTO:
+        return tuple(METHODS) if plan.gpu.bf16 else tuple(METHODS)[1:]
+    if ask.method not in METHODS:
+        raise VramwiseError(f"there is no method {ask.method}: choose one of {', '.join((AUTO, *METHODS))}")
+    return (ask.method,)
+
+
+def _plan(ask: NewOptions, trainer: Starts, options: Options) -> Plan:
+    source = unnamed(_format(ask.data_format)) if ask.data is None else recognise_data(ask.data)
+    wishes = Wishes(model=ask.model, adapter="lora", rank=ask.rank)
+    first = Start(wishes=wishes, source=source, script=ask.script)
+    subject = open_subject(trainer.start(first), options, online=ask.online).with_data()
+    if subject.model is None:
+        raise VramwiseError(subject.model_missing)
+    gpu = subject.target.gpu
+    if gpu is None:
+        raise VramwiseError(
+            "no card is named, and this machine has none: add --gpu, such as --gpu rtx-4090 or --gpu 24GB"
+        )
+    if ask.sequence_len is not None and ask.sequence_len > subject.model.max_position_embeddings:
+        most = subject.model.max_position_embeddings
+        raise VramwiseError(f"--sequence-len {ask.sequence_len}: {ask.model} takes at most {most:,} tokens")
+    return Plan(
+        ask=ask,
+        model=subject.model,
+        gpu=gpu,
+        gpus=subject.run.batch.gpus,
+        source=source,
+        lengths=subject.data.train,
+    )
+
+
+def _format(word: str | None) -> Format:
+    found = next((one for one in FORMATS if one == (word or "alpaca")), None)
+    if found is None:
+        raise VramwiseError(f"there is no data format {word}: choose one of {', '.join(FORMATS)}")
+    return found
+
+
+def _written(
+    plan: Plan, trainer: Starts, options: Options, chosen: Trial, found: Sequence[Trial], better: Better | None
+) -> New:
+    """The chosen trial as a text, read again as anybody would read it."""
+    fitted = _fixed(chosen.fitted)
+    comments = reasons(plan, chosen, fitted, found, better)
+    companions = trainer.companions(chosen.start)
+    launch, silenced = _launch(plan, trainer, fitted)
+    comments = _with_silenced(comments, silenced)
+    head = _head(plan, chosen, launch, companions)
+    text = config_text(fitted.document.values, trainer.groups(), comments, head)
+    subject = open_subject(Text(text), options, online=plan.ask.online).with_data()
+    speed = subject.speed()
+    shown = text
+    if plan.ask.script:
+        assert isinstance(trainer, WritesScripts)
+        shown = trainer.script(fitted.document.values, chosen.start, comments)
+    return New(
+        plan=plan,
+        method=chosen.method,
+        subject=subject,
+        prediction=subject.prediction(),
+        text=shown,
+        script=plan.ask.script,
+        packed=chosen.packed,
+        speed=speed,
+        duration=None if speed is None else subject.duration(speed),
+        launch=launch,
+        companions=companions,
+        better=better,
+        findings=tuple(check_subject(subject, Policy(predicts=True)).findings),
+    )
+
+
+def _fixed(subject: Subject) -> Subject:
+    """With the safe fixes of what `check` finds: they keep the training as it is."""
+    for found in check_subject(subject, Policy(predicts=True, figures=False)).findings:
+        if found.fix is not None and found.fix.safe:
+            with suppress(VramwiseError):
+                subject = subject.with_document(apply_edits(subject.document, found.fix.edits))
+    return subject
+
+
+def _launch(plan: Plan, trainer: Starts, fitted: Subject) -> tuple[str, Sequence[Finding]]:
+    """The command that trains it, and the findings that are settled by a variable which it sets.
+
+    Some trainers have no key for the allocator. What fits without the variable fits with it.
+    """
+    path = shlex.quote(plan.ask.path or ("train.py" if plan.ask.script else "config.yml"))
+    if plan.ask.script:
+        several = f"accelerate launch --num_processes {plan.gpus}" if plan.gpus > 1 else "python"
+        return f"{several} {path}", ()
+    command = trainer.launch(fitted.run, path)
+    if expandable_segments(fitted.run) is None:
+        return command, ()
+    target = replace(fitted.target, alloc_conf=EXPANDABLE)
+    other = on_target(fitted.document, fitted.trainer, target)
+    without, with_it = (check_subject(one, Policy()).findings for one in (fitted, other))
+    left = {found.rule for found in with_it}
+    return f"{export_words(fitted)} {command}", [found for found in without if found.rule not in left]
+
+
+def export_words(fitted: Subject) -> str:
+    """The variable as a shell sets it for one command."""
+    return f"{allocator_variable(fitted.target.torch)}={EXPANDABLE}"
+
+
+def _with_silenced(comments: Mapping[str, str], findings: Sequence[Finding]) -> dict[str, str]:
+    """Comments that also silence findings, each at the key that it is about; "" is the first line of the file."""
+    found = dict(comments)
+    for one in findings:
+        key = one.key or ""
+        silence = f"vramwise: ignore[{one.rule}] the command sets the allocator"
+        found[key] = f"{found[key]}  # {silence}" if found.get(key) else silence
+    return found
+
+
+def _head(plan: Plan, chosen: Trial, launch: str, companions: Mapping[str, str]) -> list[str]:
+    what = plan.described(chosen.method)
+    lines = [f"{what} on {plan.cards}, made by vramwise new.", f"Train: {launch}"]
+    for name, text in companions.items():
+        lines += [f"It needs {name} with this entry:", *(f"  {line}" for line in text.splitlines())]
+    return lines
+
+
+def _better(failed: Sequence[Trial]) -> Better | None:
+    """The last method that was tried and did not fit: the next better one."""
+    if not failed:
+        return None
+    return _misses([trial for trial in failed if trial.method == failed[-1].method])
+
+
+def _misses(failed: Sequence[Trial]) -> Better:
+    """By how much the closest of some trials misses."""
+    short, trial = min(((_short_bytes(trial.best), place), trial) for place, trial in enumerate(failed))
+    prediction = trial.best.prediction
+    needed = 0 if prediction is None else prediction.needs.highest_reserved_bytes
+    return Better(method=trial.method, needs_bytes=needed, short_bytes=short[0])
+
+
+def _short_bytes(candidate: Candidate) -> int:
+    """What it lacks, its margin included."""
+    return max(0, -(candidate.spare_bytes or 0))
+
+
+def _nothing_fits(plan: Plan, failed: Sequence[Trial]) -> New:
+    closest = min(failed, key=lambda trial: _short_bytes(trial.best))
+    prediction = closest.best.prediction or closest.subject.prediction()
+    return New(
+        plan=plan,
+        method=closest.method,
+        subject=closest.fitted,
+        prediction=prediction,
+        packed=closest.packed,
+        closest=replace(_misses([closest]), card=smallest_card(closest.fitted)),
+        smaller_model=_smaller_model(closest.subject),
+    )
+
+
+def _smaller_model(subject: Subject) -> str:
+    """The largest model of the family that fits instead; "" where none is known."""
+    try:
+        found = largest_of(subject, "model", axes=opened())
+    except VramwiseError:
+        return ""
+    run = None if found.best is None else found.best.run
+    return "" if run is None or run.base_model is None else run.base_model

@@ -1,0 +1,164 @@
+"""The plan of a run before any search: how long rows are, how many make a step, how long it trains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from vramwise.options import NewOptions
+from vramwise.trainers.starting import Format, Precision, Source, Start
+from vramwise.trainers.wishes import Wishes
+from vramwise.types import GpuSpec, ModelSpec
+from vramwise.variants.lengths import Lengths
+
+# Methods, the best first.
+METHODS = {"full": "full fine-tuning", "lora": "LoRA", "qlora": "QLoRA"}
+# Rows cover this share of the samples whole.
+COVERED = 0.99
+_MULTIPLE = 64
+# Without data, and at most for packed rows of short samples: what most recipes take.
+USUAL_LENGTH = 2048
+# Fewer samples than this leave nothing to hold out.
+_ENOUGH_TO_HOLD_OUT = 200
+_HELD_OUT, _MOST_HELD_OUT = 0.05, 500
+# Few samples are seen more than once.
+_FEW, _PASSES = 5000, 3
+_RATES = {None: 2e-5, "lora": 2e-4, "qlora": 2e-4}
+_PREFERENCE_RATES = {None: 5e-7, "lora": 5e-6, "qlora": 5e-6}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """Rows of a run: their length, how many make a step, and how many samples are longer than a row."""
+
+    length: int
+    a_step: int  # over all GPUs
+    samples_a_row: float = 1.0
+    longer: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is known before a search. `lengths`: None where no data was read."""
+
+    ask: NewOptions
+    model: ModelSpec
+    gpu: GpuSpec
+    gpus: int
+    source: Source
+    lengths: Lengths | None = None
+
+    @property
+    def format(self) -> Format:
+        """The format of the data, named or not."""
+        return self.source.format
+
+    @property
+    def _kind(self) -> str:
+        return "dpo-" if self.format == "pairs" else ""
+
+    def described(self, method: str) -> str:
+        """What is trained and how: `LoRA of meta-llama/Llama-3.1-8B`."""
+        words = METHODS[method]
+        kind = f"DPO with {words}" if self.format == "pairs" else words[:1].upper() + words[1:]
+        return f"{kind} of {self.ask.model}"
+
+    @property
+    def cards(self) -> str:
+        """The card, and how many of it."""
+        return self.gpu.name if self.gpus == 1 else f"{self.gpus} × {self.gpu.name}"
+
+    @property
+    def packs(self) -> bool:
+        """Whether rows may hold several samples."""
+        return self.format != "pairs"
+
+    def rows(self, *, packed: bool) -> Rows:
+        """Rows that hold 99 % of the samples whole; packed ones are longer where samples are short.
+
+        A step sees as many samples as were asked for, packed or not.
+        """
+        tokens = self.lengths.tokens if self.lengths else ()
+        length = self.ask.sequence_len or min(self._covering(tokens), self.model.max_position_embeddings)
+        per_gpu = max(1, ceil(self.ask.batch / self.gpus))
+        longer = sum(one > length for one in tokens)
+        if not packed or not tokens:
+            return Rows(length=length, a_step=per_gpu * self.gpus, longer=longer)
+        mean = sum(min(one, length) for one in tokens) / len(tokens)
+        if self.ask.sequence_len is None:
+            filled = int(per_gpu * mean) // _MULTIPLE * _MULTIPLE
+            length = max(length, min(USUAL_LENGTH, filled, self.model.max_position_embeddings))
+        held = max(1.0, length / mean)
+        return Rows(length=length, a_step=_power_of_two(per_gpu / held) * self.gpus, samples_a_row=held, longer=longer)
+
+    def _covering(self, tokens: Sequence[int]) -> int:
+        if not tokens:
+            return USUAL_LENGTH
+        ordered = sorted(tokens)
+        needed = ordered[min(len(ordered) - 1, ceil(COVERED * len(ordered)) - 1)]
+        return max(_MULTIPLE, -(-needed // _MULTIPLE) * _MULTIPLE)
+
+    @property
+    def samples(self) -> int | None:
+        """How many samples there are."""
+        return None if self.lengths is None else len(self.lengths.tokens)
+
+    @property
+    def held_out(self) -> float:
+        """The share of samples to evaluate on."""
+        if self.samples is None:
+            return _HELD_OUT
+        if self.samples < _ENOUGH_TO_HOLD_OUT:
+            return 0.0
+        return max(0.001, round(min(_HELD_OUT, _MOST_HELD_OUT / self.samples), 3))
+
+    @property
+    def epochs(self) -> int:
+        """Passes over the data."""
+        few = self.samples is not None and self.samples < _FEW
+        return self.ask.epochs or (_PASSES if few else 1)
+
+    def precision(self, method: str) -> Precision:
+        """What the card computes in; a whole model has no other choice than fp32 where there is no bf16."""
+        if self.gpu.bf16:
+            return "bf16"
+        return "fp32" if method == "full" else "fp16"
+
+    def start(self, method: str, *, packed: bool, attention: str | None) -> Start:
+        """A config for a method: micro-batch 1 and every saving that costs little, from where a search begins."""
+        rows = self.rows(packed=packed)
+        adapter = None if method == "full" else method
+        rates = _PREFERENCE_RATES if self.format == "pairs" else _RATES
+        wishes = Wishes(
+            model=self.ask.model,
+            adapter=adapter,
+            rank=self.ask.rank if adapter else None,
+            sequence_len=rows.length,
+            micro_batch=1,
+            accumulation=rows.a_step // self.gpus,
+            optimizer="adamw_torch_fused",
+            checkpointing=True,
+            attention=attention,
+            packing=packed if self.packs else None,
+            eval_batch=1 if self.held_out else None,
+        )
+        return Start(
+            wishes=wishes,
+            source=self.source,
+            held_out=self.held_out,
+            epochs=self.epochs,
+            learning_rate=rates[adapter],
+            precision=self.precision(method),
+            gpus=self.gpus,
+            script=self.ask.script,
+            output_dir=f"./outputs/{self.ask.model.rstrip('/').rpartition('/')[2]}-{self._kind}{method}",
+        )
+
+
+def _power_of_two(number: float) -> int:
+    """The nearest power of two from 1 up: it divides into micro-batches evenly."""
+    power = 1
+    while power * 2**0.5 < number:
+        power *= 2
+    return power

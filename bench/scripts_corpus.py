@@ -44,12 +44,14 @@ def standing(document: Document, field: str) -> str:
     assert script is not None
     keys = FIELDS[field]
     lacking = {one.key for one in script.unsaid}
+    whole = set(_MODEL_WHOLE if field == "method" else _WHOLE)
     if field == "model":
-        if "model_name_or_path" not in document.values:
-            return "unknown"
+        known = "model_name_or_path" in document.values
     elif lacking & set(keys) - document.values.keys():
-        return "unknown"
-    elif lacking & set(_MODEL_WHOLE if field == "method" else _WHOLE) and not document.values.keys() & set(keys):
+        known = False
+    else:
+        known = bool(document.values.keys() & set(keys)) or not lacking & whole
+    if not known:
         return "unknown"
     assumed = {note.partition(":")[0] for note in script.assumed if "default" in note or "is not" in note}
     return "with defaults" if assumed & {*keys, *_WHOLE} else "said"

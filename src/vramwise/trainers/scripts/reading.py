@@ -60,12 +60,13 @@ def read_script(path: str, data: bytes, reading: Reading) -> Document:
         capability=reading.capability,
         gpus=reading.gpus,
         load=reading.load,
+        defaults=calls.ATTRIBUTE_DEFAULTS,
     )
     evaluator = Evaluator(found, functions, reading.said)
     listed = trainings(found, evaluator)
     if not listed:
         raise NoTraining("this source has no call of a trainer that vramwise knows: Trainer, SFTTrainer, DPOTrainer…")
-    chosen = _chosen(listed, reading.call)
+    chosen = _chosen(listed, reading.call, evaluator)
     training = Training(found=listed[chosen], evaluator=evaluator, source=source, said=reading.said)
     training.read()
     for key, value in reading.said.items():
@@ -74,10 +75,11 @@ def read_script(path: str, data: bytes, reading: Reading) -> Document:
     return _document(path, data, source, training, listed, chosen, reading)
 
 
-def _chosen(listed: list[Found], wanted: int | None) -> int:
-    """The training that is meant: the one asked for, else the last, which earlier ones usually prepare."""
+def _chosen(listed: list[Found], wanted: int | None, evaluator: Evaluator) -> int:
+    """The training that is meant: the one asked for, else the last that runs, which earlier ones usually prepare."""
     if wanted is None:
-        return len(listed) - 1
+        run = [place for place, one in enumerate(listed) if evaluator.holds(one.site) is not False]
+        return run[-1] if run else len(listed) - 1
     if not 1 <= wanted <= len(listed):
         raise VramwiseError(f"--call {wanted}: this source has {len(listed)} trainings")
     return wanted - 1
@@ -89,11 +91,13 @@ def _document(
     def home_of(key: str) -> tuple[str, str] | None:
         if key in training.written:
             return training.written[key]
+        elsewhere = False
         for role in ("lora", "quantization", "model"):
             for argument, other in calls.ARGUMENTS[role].items():
+                elsewhere = elsewhere or other == key
                 if other == key and role in training.homes:
                     return role, argument
-        return ("args", key) if "args" in training.homes else None
+        return ("args", key) if "args" in training.homes and not elsewhere and key not in calls.NO_ARGUMENTS else None
 
     def reread(changed: bytes) -> Document:
         return read_script(path, changed, replace(reading, call=chosen + 1))

@@ -10,15 +10,13 @@ override; "unknown": cannot be known from the source.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import io
 import json
+import subprocess
 import sys
 import time
 from collections import Counter
 from pathlib import Path
 
-from vramwise.cli.main import main as vramwise
 from vramwise.errors import ConfigError
 from vramwise.trainers.scripts.reading import NoTraining, Reading, read_script
 from vramwise.types import Document
@@ -59,16 +57,15 @@ def standing(document: Document, field: str) -> str:
 
 def predicted(path: Path, gpu: str) -> tuple[int, str, float]:
     """Exit code, verdict (or the error's text) and seconds of `vramwise predict`."""
-    out, err = io.StringIO(), io.StringIO()
+    command = [sys.executable, "-m", "vramwise", "predict", str(path), "--gpu", gpu, "--offline", "--format", "json"]
     start = time.perf_counter()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = vramwise(["predict", str(path), "--gpu", gpu, "--offline", "--format", "json"])
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     seconds = time.perf_counter() - start
     try:
-        verdict = json.loads(out.getvalue())["verdict"]
-        return code, verdict if isinstance(verdict, str) else verdict["kind"], seconds
+        verdict = json.loads(done.stdout)["verdict"]
+        return done.returncode, verdict if isinstance(verdict, str) else verdict["kind"], seconds
     except (ValueError, KeyError):
-        return code, (err.getvalue() or out.getvalue()).strip().partition("\n")[0], seconds
+        return done.returncode, (done.stderr or done.stdout).strip().rpartition("\n")[2], seconds
 
 
 def main() -> int:

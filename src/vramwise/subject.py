@@ -321,7 +321,8 @@ def _of_model(run: RunSpec, model: ModelSpec | None) -> RunSpec:
     kind: str | None = model.model_type
     if model.text_part:
         kind = model.model_type.removesuffix("_text") if model.model_type.endswith("_text") else None
-    return replace(run, model_type=kind)
+    unfollowed = tuple(one for one in run.unfollowed if model.num_experts or not one.experts_only)
+    return replace(run, model_type=kind, unfollowed=unfollowed)
 
 
 def trainer_of(document: Document, insisted: str | None = None) -> Trainer:

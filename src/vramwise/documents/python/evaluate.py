@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -36,10 +37,12 @@ from vramwise.documents.python.scopes import (
 
 # Depth of names that lead to names, and expressions looked at in one file: far more than people write.
 _DEEPEST = 60
-_MOST_STEPS = 300_000
+_MOST_STEPS = 50_000
 _LONGEST_TEXT = 100_000
 _LARGEST_NUMBER = 2**128
 _MOST_ITEMS = 1000
+# A field of many columns in a format: `%100000000d`.
+_WIDTH = re.compile(r"\d{4}")
 _MAKE_OBJECTS = frozenset({"from_pretrained", "get_peft_model"})
 _DTYPES = frozenset({"bfloat16", "float16", "half", "float32", "float", "uint8", "int8", "float8_e4m3fn"})
 _ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -127,6 +130,8 @@ class Evaluator:
 
     def _evaluated(self, node: ast.expr, site: Site) -> Result:
         if isinstance(node, ast.Constant):
+            if isinstance(node.value, int) and abs(node.value) > _LARGEST_NUMBER:
+                return Missing(name="a number", line=node.lineno, why="it is too large")
             return Value(value=node.value, node=node)
         if isinstance(node, ast.Name):
             return self._name(node, site)
@@ -143,6 +148,8 @@ class Evaluator:
         return self._computed(node, site)
 
     def _items(self, node: ast.List | ast.Tuple | ast.Set, site: Site) -> Result:
+        if len(node.elts) > _MOST_ITEMS:
+            return Missing(name="a list", line=node.lineno, why=f"a list of {len(node.elts)} items is not read")
         items: list[Result] = []
         for one in node.elts:
             found = self.evaluate(one.value if isinstance(one, ast.Starred) else one, site)
@@ -276,6 +283,8 @@ class Evaluator:
         return Value(value="".join(parts)[:_LONGEST_TEXT], notes=tuple(dict.fromkeys(notes)))
 
     def _dict(self, node: ast.Dict, site: Site) -> Result:
+        if len(node.values) > _MOST_ITEMS:
+            return Missing(name="a mapping", line=node.lineno, why=f"a mapping of {len(node.values)} is not read")
         items: dict[str, Result] = {}
         unknown: list[Missing] = []
         for key, held in zip(node.keys, node.values, strict=True):
@@ -661,10 +670,32 @@ def _too_large(combine: Callable[[Any, Any], Any], left: Any, right: Any) -> boo
     if combine is operator.pow:
         return not (abs(right) <= 64 and abs(left) <= 1_000_000 if _numbers(left, right) else False)
     if combine is operator.mul and not _numbers(left, right):
-        sized = [len(one) for one in (left, right) if isinstance(one, str | list | tuple)]
+        sized = [size(one) for one in (left, right) if isinstance(one, str | list | tuple)]
         counts = [one for one in (left, right) if isinstance(one, int)]
         return bool(sized and counts) and sized[0] * abs(counts[0]) > _LONGEST_TEXT
+    if combine is operator.mod and isinstance(left, str):
+        return _WIDTH.search(left) is not None
+    if combine is operator.add and not _numbers(left, right):
+        return size(left) + size(right) > _LONGEST_TEXT
     return any(isinstance(one, int) and abs(one) > _LARGEST_NUMBER for one in (left, right))
+
+
+def size(value: Any) -> int:
+    """Characters and items that a value is made of, counted up to a bound."""
+    waiting, found = [value], 0
+    while waiting and found <= _LONGEST_TEXT:
+        one = waiting.pop()
+        if isinstance(one, str | bytes):
+            found += len(one)
+        elif isinstance(one, list | tuple | set | frozenset):
+            found += len(one)
+            waiting.extend(one)
+        elif isinstance(one, Mapping):
+            found += len(one)
+            waiting.extend(one.values())
+        else:
+            found += 1
+    return found
 
 
 def _numbers(*values: Any) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vramwise.documents.document import parse_value
-from vramwise.documents.python.evaluate import Evaluator
+from vramwise.documents.python.evaluate import Evaluator, size
 from vramwise.documents.python.flags import Flag, fields_of
 from vramwise.documents.python.results import (
     FROM_COMMAND_LINE,
@@ -54,6 +54,9 @@ _PARSES_CLASSES = frozenset(
 )
 # Helpers of QLoRA's script and many copies of it: the names of all linear layers.
 _ALL_LINEAR = re.compile(r"(?:find|get)_(?:all_)?linear_(?:names|modules|layers|module_names|layer_names)")
+# Texts that are computed with, and a field of many columns in a format.
+_LONGEST = 1000
+_WIDTH = re.compile(r":[^{}]*\d{4}")
 _RANKS = {"WORLD_SIZE": "gpus", "LOCAL_RANK": "rank", "RANK": "rank"}
 
 
@@ -228,6 +231,8 @@ class Functions:
             if called.node.keywords or any(isinstance(one, Missing) for one in given):
                 return None
             values = [one.value for one in given if isinstance(one, Value)]
+            if size([holder.value, values]) > _LONGEST or (function.attr == "format" and _WIDTH.search(holder.value)):
+                return None
             try:
                 made = getattr(holder.value, function.attr)(*values)
             except Exception:
@@ -366,7 +371,7 @@ def _simple(evaluator: Evaluator, called: Called) -> Result | None:
     if lacking is not None or called.node.keywords:
         return lacking
     values = [one.value for one in given if isinstance(one, Value)]
-    if any(isinstance(one, str) and len(one) > 1000 for one in values):
+    if size(values) > _LONGEST:
         return None
     try:
         made = function(*values)

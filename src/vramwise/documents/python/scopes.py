@@ -160,13 +160,17 @@ class _Walk:
             self.body(node.body, under)
             self.loops -= 1
             self.body(node.orelse, under)
-        elif isinstance(node, ast.Try):
+        elif isinstance(node, ast.Try | ast.TryStar):
             self.body(node.body, under)
             self.body(node.orelse, under)
             self.body(node.finalbody, under)
         elif isinstance(node, ast.Match):
+            before: tuple[Condition, ...] = ()
             for case in node.cases:
-                self.body(case.body, (*under, (node.subject, True, self.found.next())))
+                test = _matches(node.subject, case)
+                held = () if test is None else ((test, True, self.found.next()),)
+                self.body(case.body, (*under, *before, *held))
+                before = (*before, *((one, False, order) for one, _, order in held))
 
     def _changed(self, call: ast.Call, under: tuple[Condition, ...]) -> None:
         """`kwargs.update(…)`, `targets.append(…)`: the name is bound anew, to what it then holds."""
@@ -213,6 +217,21 @@ class _Walk:
         for node in ast.walk(expression):
             if isinstance(node, ast.Call):
                 self.found.calls.append((node, Site(scope=self.scope, order=order, under=under)))
+            elif isinstance(node, ast.NamedExpr):
+                self._bind(node.target, node.value, under)
+
+
+def _matches(subject: ast.expr, case: ast.match_case) -> ast.expr | None:
+    """A case as a condition; None for the one that always matches. Patterns of shapes are not known."""
+    pattern = case.pattern
+    if isinstance(pattern, ast.MatchAs) and pattern.pattern is None and case.guard is None:
+        return None
+    options = pattern.patterns if isinstance(pattern, ast.MatchOr) else [pattern]
+    values = [one.value for one in options if isinstance(one, ast.MatchValue)]
+    if len(values) != len(options) or case.guard is not None:
+        return ast.copy_location(Changing(subject), subject)
+    listed = ast.copy_location(ast.Tuple(elts=values, ctx=ast.Load()), subject)
+    return ast.copy_location(ast.Compare(left=subject, ops=[ast.In()], comparators=[listed]), subject)
 
 
 def _expressions(node: ast.stmt) -> Iterator[ast.expr]:

@@ -50,6 +50,13 @@ def may_train(data: bytes) -> bool:
 
 def read_script(path: str, data: bytes, reading: Reading) -> Document:
     """Read one training of a script or notebook. Raises NoTraining, or a ConfigError with its place."""
+    try:
+        return _read(path, data, reading)
+    except RecursionError:
+        raise ConfigError("this source is nested too deeply to be read") from None
+
+
+def _read(path: str, data: bytes, reading: Reading) -> Document:
     source = read_source(data)
     found = index(source.tree)
     flags = flags_of(found)
@@ -72,6 +79,7 @@ def read_script(path: str, data: bytes, reading: Reading) -> Document:
     for key, value in reading.said.items():
         training.values.setdefault(key, value)
     training.values.setdefault("dataset_name", _ITS_OWN)
+    training.assumed += [f"cell {number}: it is no Python here, and is left out" for number in source.unread]
     return _document(path, data, source, training, listed, chosen, reading)
 
 

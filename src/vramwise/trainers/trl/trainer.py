@@ -124,6 +124,9 @@ class Trl(ArgumentsTrainer):
     def unknown_keys(self, run: RunSpec) -> tuple[Severity, str]:
         """The command hands them to `accelerate launch`, which stops; a script run as a module drops them."""
         if run.config.document.script is not None:
+            release = run.target.stack.releases["trl"]
+            if release.origin.kind == "assumed":
+                return Severity.WARNING, f"TRL {release.version} stops with a TypeError (no version is pinned here)"
             return Severity.ERROR, "the call stops with a TypeError"
         if run.target.launcher == "module":
             return Severity.WARNING, "the script drops it without a word"

@@ -28,6 +28,7 @@ CONFIGS = frozenset(
         *("CPOConfig", "RewardConfig", "GRPOConfig", "RLOOConfig", "UnslothTrainingArguments"),
     }
 )
+PLAIN_ARGUMENTS = frozenset({"TrainingArguments", "Seq2SeqTrainingArguments"})
 # Attributes of arguments that a script reads without setting them. TRL's own defaults differ by release.
 _ARGUMENTS_DEFAULTS: Mapping[str, object] = {
     "bf16": False,
@@ -64,7 +65,7 @@ _MODEL_DEFAULTS: Mapping[str, object] = {
 }
 ATTRIBUTE_DEFAULTS: Mapping[str, Mapping[str, object]] = {
     **dict.fromkeys(CONFIGS, _TRL_DEFAULTS),
-    **dict.fromkeys(("TrainingArguments", "Seq2SeqTrainingArguments"), _ARGUMENTS_DEFAULTS),
+    **dict.fromkeys(PLAIN_ARGUMENTS, _ARGUMENTS_DEFAULTS),
     "ModelConfig": _MODEL_DEFAULTS,
 }
 # Methods of TrainingArguments that set several at once: method → its arguments → keys.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 from vramwise.documents.python.evaluate import Evaluator
@@ -13,9 +14,10 @@ from vramwise.documents.python.functions import Functions
 from vramwise.documents.python.scopes import index
 from vramwise.documents.python.source import Source, read_source
 from vramwise.errors import ConfigError, VramwiseError
+from vramwise.trainers.arguments import Vocabulary, training_arguments
 from vramwise.trainers.scripts import calls
 from vramwise.trainers.scripts.training import Found, Training, trainings
-from vramwise.types import Document, Script
+from vramwise.types import Document, Script, Stack
 
 # Data reaches a trainer's call as an object: keys that name it are of no use.
 _ITS_OWN = "the script's own data"
@@ -37,6 +39,12 @@ class Reading:
     capability: tuple[int, int] | None = None
     gpus: int = 1
     load: Callable[[str], Mapping[str, Any] | None] = lambda _: None
+
+
+@cache
+def plain_arguments() -> Vocabulary:
+    """What TrainingArguments takes; trainers built on it have arguments of their own."""
+    return training_arguments(Stack(releases={}))
 
 
 class NoTraining(ConfigError):  # noqa: N818 (it reads as what happened)
@@ -105,7 +113,10 @@ def _document(
                 elsewhere = elsewhere or other == key
                 if other == key and role in training.homes:
                     return role, argument
-        return ("args", key) if "args" in training.homes and not elsewhere and key not in calls.NO_ARGUMENTS else None
+        home = training.homes.get("args")
+        if home is None or elsewhere or key in calls.NO_ARGUMENTS:
+            return None
+        return None if home.name in calls.PLAIN_ARGUMENTS and key not in plain_arguments() else ("args", key)
 
     def reread(changed: bytes) -> Document:
         return read_script(path, changed, replace(reading, call=chosen + 1))

@@ -1,9 +1,9 @@
-"""`fix` and `fit --write` on copies of all scripts and notebooks of a folder: what changes, and is the file still whole?
+"""`fix` and `fit --write` on copies of all scripts and notebooks of a folder: what changes, is the file still whole?
 
 Usage: python bench/scripts_edits.py [FOLDER] [--gpu CARD] [--every N] [--verb fix|fit]
 
-A changed script must parse. A changed notebook must be valid JSON whose outputs, metadata and ids, and whose cells other
-than code, are what they were; outside of the changed cells' sources every byte stays. Exit 1 where one is not.
+A changed script must parse. A changed notebook must be valid JSON whose outputs, metadata, ids and other cells are what
+they were, in the same layout. Exit 1 where one is not.
 """
 
 from __future__ import annotations

@@ -168,9 +168,9 @@ class _Walk:
             before: tuple[Condition, ...] = ()
             for case in node.cases:
                 test = _matches(node.subject, case)
-                held = () if test is None else ((test, True, self.found.next()),)
-                self.body(case.body, (*under, *before, *held))
-                before = (*before, *((one, False, order) for one, _, order in held))
+                own: tuple[Condition, ...] = () if test is None else ((test, True, self.found.next()),)
+                self.body(case.body, (*under, *before, *own))
+                before = (*before, *((one, False, order) for one, _, order in own))
 
     def _changed(self, call: ast.Call, under: tuple[Condition, ...]) -> None:
         """`kwargs.update(…)`, `targets.append(…)`: the name is bound anew, to what it then holds."""

@@ -136,6 +136,8 @@ ARGUMENTS: Mapping[str, Mapping[str, str]] = {
     "quantization": _QUANTIZATION,
     "trainer": OLD_TRAINER_ARGUMENTS,
 }
+# Device maps that spread a model over all cards.
+SPREADS = ("auto", "balanced", "balanced_low_0", "sequential")
 # Keys that are off where a call does not say them, and those that change what a run needs.
 SWITCHES = frozenset({"use_peft", "load_in_4bit", "load_in_8bit"})
 DECIDING = frozenset({*SWITCHES, "dtype", "model_name_or_path", "attn_implementation"})

@@ -17,7 +17,7 @@ from vramwise.errors import ConfigError, VramwiseError
 from vramwise.trainers.arguments import Vocabulary, training_arguments
 from vramwise.trainers.scripts import calls
 from vramwise.trainers.scripts.training import Found, Training, trainings
-from vramwise.types import Document, Script, Stack
+from vramwise.types import Document, Script, Stack, version_parts
 
 # Data reaches a trainer's call as an object: keys that name it are of no use.
 _ITS_OWN = "the script's own data"
@@ -112,7 +112,7 @@ def _document(
             for argument, other in calls.ARGUMENTS[role].items():
                 elsewhere = elsewhere or other == key
                 if other == key and role in training.homes:
-                    return role, argument
+                    return role, _spelt(argument, training, source)
         home = training.homes.get("args")
         if home is None or elsewhere or key in calls.NO_ARGUMENTS:
             return None
@@ -139,6 +139,13 @@ def _document(
         facts={**training.facts, **({"unsloth": one.call.lineno} if training.unsloth else {})},
     )
     return Document(path=path, text=source.text, values=training.values, spans=training.spans, script=script)
+
+
+def _spelt(argument: str, training: Training, source: Source) -> str:
+    """`dtype` as a pinned transformers calls it: `torch_dtype` before 4.56."""
+    pinned = source.versions.get("transformers")
+    old = pinned is not None and version_parts(pinned) < (4, 56) and not training.unsloth
+    return "torch_dtype" if argument == "dtype" and old else argument
 
 
 def _as_it_was(data: bytes, source: Source) -> str:

@@ -354,6 +354,9 @@ class Training:
             self.facts["no dtype"] = called.node.lineno
         if "device_map" in named:
             self.facts["device_map"] = called.node.lineno
+            spread = plain(named["device_map"])
+            if isinstance(spread, Value) and spread.value in calls.SPREADS:
+                self.facts["device_map spread"] = called.node.lineno
 
     def _named_model(self, name: Result, argument: str) -> None:
         if isinstance(name, Value) and name.value == "":

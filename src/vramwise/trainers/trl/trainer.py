@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from vramwise.errors import VramwiseError
 from vramwise.rules.base import Rule
 from vramwise.rules.discovery import rules_below
-from vramwise.trainers.arguments import ARGUMENT_RULES, ArgumentsTrainer, Vocabulary, side_files
+from vramwise.trainers.arguments import ARGUMENT_RULES, SCRIPT_RULES, ArgumentsTrainer, Vocabulary, side_files
 from vramwise.trainers.arguments.trainer import in_config
 from vramwise.trainers.arguments.unknown_keys import StrangeKey
 from vramwise.trainers.base import DatasetBlock, SideFiles, Spelling
@@ -147,4 +147,5 @@ class Trl(ArgumentsTrainer):
 
     def rules(self) -> Sequence[Rule]:
         """Rules about TRL's own keys, and those that all arguments share."""
-        return (*rules_below("vramwise.trainers.trl.rules"), *rules_below(ARGUMENT_RULES))
+        own = rules_below("vramwise.trainers.trl.rules")
+        return (*own, *rules_below(ARGUMENT_RULES), *rules_below(SCRIPT_RULES))

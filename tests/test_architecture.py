@@ -182,6 +182,7 @@ OTHERS_WORDS = re.compile(
 )
 ROOMS_OF_TRAINERS = ("training", "integrations", *(f"trainers/{name}" for name in ("axolotl", "huggingface")))
 ROOMS_OF_TRAINERS += tuple(f"trainers/{name}" for name in ("llamafactory", "transformers", "trl"))
+ROOMS_OF_TRAINERS += ("trainers/scripts/rules",)  # their examples are scripts, which import a trainer
 NAMING = {
     "trainers/registry.py": "the list of trainers",
     "trainers/launch.py": "programs that launch lines start",

@@ -26,7 +26,7 @@ PAGE_OF = {name: f"{name}.md" for name in ("check", "fix", "predict", "fit", "re
     "explain": "editor.md",
 }
 # Pages that say "as for check" about the machine's and the rules' options.
-SHARED_PAGES = ("check.md",)
+SHARED_PAGES = ("check.md", "scripts.md")
 
 
 def options_of(name: str) -> set[str]:

@@ -375,7 +375,8 @@ def is_source(path: str, data: bytes) -> bool:
     """Whether a file is Python: a script or a notebook, by its name, or by what a text begins with."""
     if path.endswith((".py", ".ipynb")):
         return True
-    return path == TEXT and (b'"cells"' in data[:2000] or _IMPORT.search(data[:20_000]) is not None)
+    notebook = data.lstrip()[:1] == b"{" and b'"nbformat"' in data
+    return path == TEXT and (notebook or _IMPORT.search(data[:20_000]) is not None)
 
 
 def _read_source(path: str, data: bytes, options: Options) -> Document:

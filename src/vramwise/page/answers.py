@@ -128,7 +128,7 @@ class Answers:
 
     def _fit(self, request: Request, progress: Progress | None) -> dict[str, Any]:
         """The fastest variant that fits: its text, its diff, the frontier."""
-        source = Text(self._desk.subject(request).document.text)
+        source = Text(self._desk.subject(request).document.file_text)
         ask = FitOptions(allow=tuple(request.get("allow") or ()), online=False)
         report = fit_source(source, options_of(request.get("settings") or {}), ask, progress)
         best = report.fit.best

@@ -119,7 +119,7 @@ def remedy_view(subject: Subject) -> dict[str, Any]:
         "words": tried.words,
         "needed": gib(out.candidate.reserved_bytes or 0),
         "effect": EFFECTS[effect(tried)],
-        "text": after.file_text if after is not None else subject.document.text,
+        "text": after.file_text if after is not None else subject.document.file_text,
         "commands": list(tried.commands),
     }
 

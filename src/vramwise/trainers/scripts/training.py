@@ -112,7 +112,7 @@ class Training:
             self._adapter(peft)
         self._methods()
         self._cast_by_preparation()
-        if self.found.trainer == "hf-trainer":
+        if not self.found.kind:  # the plain Trainer leaves tokenizing to the script
             self._length()
 
     def _made(self, called: Called) -> Result | None:

@@ -43,7 +43,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """
     # Seen in: huggingface/peft examples/alora_finetuning, tatsu-lab/stanford_alpaca train.py (full).
     script = run.config.document.script
-    if script is None or run.trainer != "hf-trainer" or "no dtype" not in script.facts:
+    if script is None or script.kind or "no dtype" not in script.facts:  # of other trainers: fp32-base
         return
     if run.precision.weights_dtype == "fp32" and run.loading.quantization is None:
         yield Hit(

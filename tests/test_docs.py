@@ -44,7 +44,8 @@ def commands_in(text: str):
         for part in re.split(r"[|;]", line.partition("  #")[0]):
             found = re.search(r"\bvramwise ([a-z]+)\b(.*)", part)
             if found:
-                yield found[1], re.findall(r"(?<!\S)--[a-z-]+", found[2])
+                # what stands behind ` -- ` is another program's
+                yield found[1], re.findall(r"(?<!\S)--[a-z-]+", found[2].partition(" -- ")[0])
 
 
 def flat(text: str) -> str:

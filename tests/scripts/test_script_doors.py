@@ -12,24 +12,19 @@ from vramwise.files import config_files
 from vramwise.page.answers import Answers
 
 SCRIPT = (Path(__file__).parents[2] / "examples" / "train_qlora.py").read_text("utf-8")
-# As Colab writes it: metadata first, cells last.
-NOTEBOOK = json.dumps(
-    {
-        "nbformat": 4,
-        "nbformat_minor": 0,
-        "metadata": {"widgets": "w" * 5000},
-        "cells": [
-            {"cell_type": "markdown", "source": ["# title"], "metadata": {}},
-            {
-                "cell_type": "code",
-                "source": SCRIPT.splitlines(keepends=True),
-                "outputs": [{"text": "o"}],
-                "metadata": {},
-            },
-        ],
-    },
-    indent=1,
-)
+
+
+def notebook(code):
+    """As Colab writes it: metadata first, cells last."""
+    cells = [
+        {"cell_type": "markdown", "source": ["# title"], "metadata": {}},
+        {"cell_type": "code", "source": code.splitlines(keepends=True), "outputs": [{"text": "o"}], "metadata": {}},
+    ]
+    head = {"nbformat": 4, "nbformat_minor": 0, "metadata": {"widgets": "w" * 5000}}
+    return json.dumps({**head, "cells": cells}, indent=1)
+
+
+NOTEBOOK = notebook(SCRIPT)
 OPTIONS = Options(gpu="rtx-4090", text_alone=True)
 
 
@@ -46,7 +41,7 @@ def test_script_and_notebook_get_the_same_figures():
 
 
 def test_a_fixed_notebook_keeps_all_but_one_source():
-    text = NOTEBOOK.replace("torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16", "torch.float32")
+    text = notebook(SCRIPT.replace("packing=True,", "packing=True,\n        fp16=True,"))
     [report] = fix(text, OPTIONS, unsafe=True)
     assert report.changed
     after = report.after.file_text

@@ -656,3 +656,25 @@ def test_a_method_under_a_false_condition_does_not_count():
         "if a.gradient_checkpointing:\n    m.gradient_checkpointing_enable()\nt = Trainer(m, a)\n"
     )
     assert read(body).values["gradient_checkpointing"] is False
+
+
+TRL = (
+    "p = TrlParser((ScriptArguments, SFTConfig, ModelConfig))\nscript, args, model = p.parse_args_and_config()\n"
+    "t = SFTTrainer(model.model_name_or_path, args=args, peft_config=get_peft_config(model))\n"
+)
+
+
+def test_a_yaml_that_trl_s_parser_is_given_is_read_and_the_command_line_wins():
+    files = {"sft.yaml": {"model_name_or_path": "x/y", "per_device_train_batch_size": 4, "use_peft": True, "lora_r": 8}}
+    found = read(TRL, args="--config sft.yaml --per_device_train_batch_size 2", load=files.get).values
+    wanted = {"model_name_or_path": "x/y", "per_device_train_batch_size": 2, "use_peft": True, "lora_r": 8}
+    assert {key: found.get(key) for key in wanted} == wanted
+
+
+def test_a_file_that_the_parser_names_is_read():
+    body = (
+        "p = HfArgumentParser(TrainingArguments)\n(a,) = p.parse_yaml_file('a.yaml')\n"
+        "t = Trainer(AutoModelForCausalLM.from_pretrained('x'), a)\n"
+    )
+    found = read(body, load={"a.yaml": {"per_device_train_batch_size": 7}}.get)
+    assert found.values["per_device_train_batch_size"] == 7

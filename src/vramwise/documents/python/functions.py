@@ -297,14 +297,29 @@ class Functions:
         if isinstance(held, Items) and held.node is not None:
             listed = held.node
         nodes = listed.elts if isinstance(listed, ast.Tuple | ast.List) else [listed]
-        return Items(items=tuple(self._class(evaluator, node, parser.site) for node in nodes))
+        given = self._from_file(evaluator, called) | {
+            key: Value(value=value, notes=(f"--{key} = {value!r} (--args)",)) for key, value in self.given.items()
+        }
+        return Items(items=tuple(self._class(evaluator, node, parser.site, given) for node in nodes))
 
-    def _class(self, evaluator: Evaluator, node: ast.expr, site: Site) -> Result:
+    def _from_file(self, evaluator: Evaluator, called: Called) -> dict[str, Result]:
+        """What `--config file.yaml` says, which TrlParser reads, or the file or mapping that the call names."""
+        name: Any = self.given.get("config") if called.last == "parse_args_and_config" else None
+        if called.last in ("parse_yaml_file", "parse_json_file", "parse_dict") and called.node.args:
+            held = evaluator.evaluate(called.node.args[0], called.site)
+            if isinstance(held, Entries):
+                return dict(held.items)
+            found = plain(held)
+            name = found.value if isinstance(found, Value) else None
+        content = self.load(name) if isinstance(name, str) else None
+        made = _as_entries(content, f"as {name} says") if content is not None else None
+        return dict(made.items) if isinstance(made, Entries) else {}
+
+    def _class(self, evaluator: Evaluator, node: ast.expr, site: Site, given: Mapping[str, Result]) -> Result:
         scope: Scope | None = site.scope
         name = node.id if isinstance(node, ast.Name) else ast.unparse(node)
         while scope is not None and name not in scope.classes:
             scope = scope.parent
-        given = {key: Value(value=value, notes=(f"--{key} = {value!r} (--args)",)) for key, value in self.given.items()}
         if scope is None:
             call = ast.copy_location(ast.Call(func=node, args=[], keywords=[]), node)
             full = evaluator.called(call, site)

@@ -7,6 +7,7 @@ from vramwise.subject import on_target
 from vramwise.targets import make_target as build_target
 from vramwise.trainers.recognise import Foreign, recognise
 from vramwise.trainers.registry import trainer_named
+from vramwise.trainers.scripts.reading import Reading, read_script
 from vramwise.verbs.check import Policy, check_subject
 
 
@@ -33,7 +34,17 @@ def check_document(document, target, rules: list[Rule] | None = None, *, predict
     return check_subject(on_target(document, trainer_named(trainer_name(document)), target), policy)
 
 
+def example_document(text):
+    """A rule's example: YAML, JSON, or a script."""
+    if "import " in text.partition("\n")[0]:
+        return read_script("example.py", text.encode(), Reading())
+    return parse_document("example.json" if text.startswith("{") else "example.yml", text.encode())
+
+
 def trainer_name(document):
     """Whose example it is; one that says too little is Axolotl's."""
+    if document.script is not None:
+        kind = document.script.kind
+        return f"{document.script.trainer}:{kind}" if kind else document.script.trainer
     found = recognise(document.values)
     return "axolotl" if isinstance(found, Foreign) else found.name

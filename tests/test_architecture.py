@@ -184,6 +184,8 @@ OTHERS_WORDS = re.compile(
 )
 ROOMS_OF_TRAINERS = ("training", "integrations", *(f"trainers/{name}" for name in ("axolotl", "huggingface")))
 ROOMS_OF_TRAINERS += tuple(f"trainers/{name}" for name in ("llamafactory", "transformers", "trl"))
+# Rules whose examples are scripts, which import a trainer.
+OF_SCRIPTS = "trainers/scripts/rules"
 NAMING = {
     "trainers/registry.py": "the list of trainers",
     "trainers/launch.py": "programs that launch lines start",
@@ -211,7 +213,9 @@ def has_docstring(node: ast.AST) -> bool:
 
 
 def at_home(path: Path) -> bool:
-    return path.relative_to(SOURCE).as_posix().startswith(tuple(f"{room}/" for room in ROOMS_OF_TRAINERS))
+    return (
+        path.relative_to(SOURCE).as_posix().startswith(tuple(f"{room}/" for room in (*ROOMS_OF_TRAINERS, OF_SCRIPTS)))
+    )
 
 
 def test_a_trainer_is_named_in_its_room_alone():

@@ -29,7 +29,7 @@ PAGE_OF = {name: f"{name}.md" for name in ("new", "check", "fix", "predict", "fi
     "gpus": "explain.md",
 }
 # Pages that say "as for check" about the machine's and the rules' options.
-SHARED_PAGES = ("check.md",)
+SHARED_PAGES = ("check.md", "scripts.md")
 
 
 def options_of(name: str) -> set[str]:
@@ -47,7 +47,8 @@ def commands_in(text: str):
         for part in re.split(r"[|;]", line.partition("  #")[0]):
             found = re.search(r"\bvramwise ([a-z]+)\b(.*)", part)
             if found:
-                yield found[1], re.findall(r"(?<!\S)--[a-z-]+", found[2])
+                # what stands behind ` -- ` is another program's
+                yield found[1], re.findall(r"(?<!\S)--[a-z-]+", found[2].partition(" -- ")[0])
 
 
 def flat(text: str) -> str:

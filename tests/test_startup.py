@@ -54,4 +54,4 @@ def test_only_the_rules_of_the_files_trainer_are_loaded():
     theirs = {
         module.split(".")[2] for module in modules if module.startswith("vramwise.trainers.") and ".rules" in module
     }
-    assert theirs == {"arguments", "trl"}
+    assert theirs == {"arguments", "scripts", "trl"}

@@ -32,7 +32,7 @@ STDIN = "-"
 _SUFFIXES = (".yml", ".yaml")
 _SOURCES = (".py", ".ipynb")
 # The call of a trainer: other Python in a folder is left alone.
-_TRAINER = re.compile(rb"\b\w*Trainer\(")
+_TRAINER = b"Trainer("
 _MODEL = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 # Names in a folder that are compared with one that is not there.
 _MOST_NAMES = 1000
@@ -68,7 +68,7 @@ def _yaml_below(folder: str) -> list[str]:
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in _FOREIGN_FOLDERS)
         wanted = [name for name in sorted(names) if name.endswith((*_SUFFIXES, *_SOURCES))]
         found = (os.path.join(parent, name) for name in wanted)  # noqa: PTH118
-        files += [path for path in found if not _is_pipe_or_device(path) and _may_train(path)]
+        files += [path for path in found if _may_train(path)]
     if unreadable and not files:
         raise _unreadable(unreadable[0])
     if not files:
@@ -79,12 +79,20 @@ def _yaml_below(folder: str) -> list[str]:
 def _may_train(path: str) -> bool:
     """Whether a file of a folder is worth reading: every YAML is; of Python, what speaks of a trainer."""
     if not path.endswith(_SOURCES):
-        return True
+        return not _is_pipe_or_device(path)
     try:
-        with Path(path).open("rb") as file:
-            return _TRAINER.search(file.read(NOTEBOOK_BYTES)) is not None
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except OSError:
         return False
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            return False
+        return _TRAINER in os.read(descriptor, min(found.st_size, NOTEBOOK_BYTES))
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
 
 
 def _is_pipe_or_device(path: str) -> bool:

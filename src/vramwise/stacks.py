@@ -15,7 +15,7 @@ from functools import cache
 from vramwise.budget import limits, read_file
 from vramwise.errors import VramwiseError
 from vramwise.facts.torch import known_torch
-from vramwise.types import Origin, Release, Stack
+from vramwise.types import Origin, Release, Stack, version_parts
 
 # Packages whose version changes memory or a verdict.
 PACKAGES = (
@@ -149,17 +149,13 @@ def _known_release(trainer: str, wanted: Release | None, known: Sequence[str]) -
         return Release(version=newest, origin=Origin(kind="assumed", why="the newest release that is known"))
     if wanted.version in known:
         return wanted
-    meant = [version for version in known if _parts(version)[: len(wanted.parts)] == wanted.parts]
+    meant = [version for version in known if version_parts(version)[: len(wanted.parts)] == wanted.parts]
     if meant and wanted.version.replace(".", "").isdigit():  # 0.21 is what people call 0.21.0
         return replace(wanted, version=meant[-1])
-    earlier = [version for version in known if _parts(version) <= wanted.parts]
+    earlier = [version for version in known if version_parts(version) <= wanted.parts]
     nearest = earlier[-1] if earlier else known[0]
     why = f"{wanted.origin.why}, which is not known: read as {trainer} {nearest}"
     return Release(version=nearest, origin=Origin(kind=wanted.origin.kind, why=why))
-
-
-def _parts(version: str) -> tuple[int, ...]:
-    return Release(version=version, origin=Origin(kind="derived", why="")).parts
 
 
 def _normal(name: str) -> str:

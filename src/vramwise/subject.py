@@ -323,7 +323,8 @@ def _of_model(run: RunSpec, model: ModelSpec | None) -> RunSpec:
     kind: str | None = model.model_type
     if model.text_part:
         kind = model.model_type.removesuffix("_text") if model.model_type.endswith("_text") else None
-    return replace(run, model_type=kind)
+    unfollowed = tuple(one for one in run.unfollowed if model.num_experts or not one.experts_only)
+    return replace(run, model_type=kind, unfollowed=unfollowed)
 
 
 def trainer_of(document: Document, insisted: str | None = None) -> Trainer:
@@ -376,7 +377,8 @@ def is_source(path: str, data: bytes) -> bool:
     """Whether a file is Python: a script or a notebook, by its name, or by what a text begins with."""
     if path.endswith((".py", ".ipynb")):
         return True
-    return path == TEXT and (b'"cells"' in data[:2000] or _IMPORT.search(data[:20_000]) is not None)
+    notebook = data.lstrip()[:1] == b"{" and b'"nbformat"' in data
+    return path == TEXT and (notebook or _IMPORT.search(data[:20_000]) is not None)
 
 
 def _read_source(path: str, data: bytes, options: Options) -> Document:

@@ -62,6 +62,14 @@ def test_check_says_what_the_command_says():
     assert "give gpu" in found["next"]
 
 
+def test_check_and_predict_take_a_notebook():
+    code = (ROOT / "examples" / "train_qlora.py").read_text("utf-8")
+    cell = {"cell_type": "code", "source": code, "outputs": [], "metadata": {}}
+    text = json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [cell]})
+    assert result("check_config", config=text, gpu="rtx-4090")["fits"] is True
+    assert result("predict_memory", config=text, gpu="rtx-4090")["prediction"]["fits"] is True
+
+
 def test_fix_gives_the_whole_text_and_what_remains():
     found = result("fix_config", config=MISTAKES, unsafe=True)
     report = package.fix(MISTAKES, unsafe=True)[0]

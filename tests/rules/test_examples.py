@@ -8,8 +8,7 @@ import pytest
 
 import vramwise.rules
 import vramwise.trainers
-from opened import check_document, make_target, trainer_name
-from vramwise.documents.document import parse_document
+from opened import check_document, example_document, make_target, trainer_name
 from vramwise.documents.edit import apply_edits
 from vramwise.rules.base import Rule
 
@@ -35,7 +34,7 @@ def _options(line: str) -> dict:
 
 
 def _judge(rule: Rule, text: str, options: str):
-    document = parse_document("example.json" if text.startswith("{") else "example.yml", text.encode())
+    document = example_document(text)
     target = make_target(env={}, look_around=False, trainer=trainer_name(document), **_options(options))
     return document, target, check_document(document, target, [rule], predicts="memory" in rule.needs)
 

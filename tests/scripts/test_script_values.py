@@ -119,7 +119,7 @@ def test_versions_come_from_lines_that_install_them():
     [
         ("def f(:\n", "not Python"),
         ("x = " + "(" * 3000 + ")" * 3000, "Python|nested"),
-        ('{"cells": [', "not valid JSON"),
+        ('{"cells": [', "list of cells"),
         ("x = 1\0", "NUL"),
     ],
 )

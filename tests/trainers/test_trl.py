@@ -360,7 +360,6 @@ def test_how_long_it_trains():
         ("gradient_checkpointing_kwargs: {selective: true}\n", "gradient_checkpointing_kwargs.selective"),
         ("gradient_checkpointing_kwargs: {every_n_layers: 2}\n", "gradient_checkpointing_kwargs.every_n_layers"),
         ("gradient_checkpointing_kwargs: {offload: true}\n", "gradient_checkpointing_kwargs.offload"),
-        ("router_aux_loss_coef: 0.01\n", "router_aux_loss_coef"),
         ("teacher_model_name_or_path: Qwen/Qwen3-8B\n", "rl: distillation"),
     ],
 )
@@ -370,3 +369,12 @@ def test_what_no_prediction_follows_is_said(text, name):
     assert run_of("gradient_checkpointing_kwargs: {use_reentrant: true, every_n_layers: 1}\n").unfollowed == ()
     off = run_of("gradient_checkpointing: false\ngradient_checkpointing_kwargs: {selective: true}\n")
     assert off.unfollowed == ()  # nothing is checkpointed
+
+
+@pytest.mark.parametrize(
+    ("model", "names"), [("Qwen/Qwen3-30B-A3B", ["router_aux_loss_coef"]), ("Qwen/Qwen2.5-0.5B", [])]
+)
+def test_a_router_s_loss_is_unfollowed_where_there_are_experts(model, names):
+    text = BASE.replace("Qwen/Qwen2.5-0.5B", model) + "router_aux_loss_coef: 0.01\n"
+    run = subject_of_text(text, make_target(trainer="trl"), trainer="trl").run
+    assert [one.name for one in unmodelled(run)] == names

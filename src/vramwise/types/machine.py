@@ -24,6 +24,19 @@ class GpuSpec:
     taken_for: str = ""  # what a name that fits several cards was taken for, as a sentence; "" where it fits one
 
 
+def version_parts(version: str) -> tuple[int, ...]:
+    """The leading numbers of a version: (2, 11, 0) of `2.11.0+cu130`."""
+    numbers: list[int] = []
+    for part in version.split("+")[0].split("."):
+        digits = part[: len(part) - len(part.lstrip("0123456789"))]
+        if not digits:
+            break
+        numbers.append(int(digits))
+        if digits != part:
+            break
+    return tuple(numbers)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
     """One package's version, as text, and how it is known."""
@@ -34,15 +47,7 @@ class Release:
     @property
     def parts(self) -> tuple[int, ...]:
         """The leading numbers: (2, 11, 0) of `2.11.0+cu130`."""
-        numbers: list[int] = []
-        for part in self.version.split("+")[0].split("."):
-            digits = part[: len(part) - len(part.lstrip("0123456789"))]
-            if not digits:
-                break
-            numbers.append(int(digits))
-            if digits != part:
-                break
-        return tuple(numbers)
+        return version_parts(self.version)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

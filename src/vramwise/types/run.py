@@ -42,11 +42,15 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unfollowed:
-    """What no prediction follows. `less`: the run as it is predicted takes at least what the real one does."""
+    """What no prediction follows. `less`: the run as it is predicted takes at least what the real one does.
+
+    `experts_only`: it happens in models with experts alone.
+    """
 
     name: str
     less: bool
     why: str
+    experts_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

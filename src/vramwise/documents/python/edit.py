@@ -73,8 +73,15 @@ def _inserted(document: Document, script: Script, key: str, edit: Edit) -> Docum
         raise EditRefused(
             f"'{key}' has no call to go to: write {key}={literal(edit.value)} where the training is set up"
         )
-    at, text = _argument(document.text, home, f"{place[1]}={literal(edit.value)}")
+    equals = " = " if _spaced(document.text, home) else "="
+    at, text = _argument(document.text, home, f"{place[1]}{equals}{literal(edit.value)}")
     return _read_back(document, at, at, text, {key: edit.value})
+
+
+def _spaced(text: str, home: Home) -> bool:
+    """Whether the call's other arguments have spaces around their equals sign."""
+    spaced = [re.match(r"\w+ += ", text[start:end]) is not None for start, end in home.arguments.values()]
+    return sum(spaced) * 2 > len(spaced)
 
 
 def _argument(text: str, home: Home, argument: str) -> tuple[int, str]:

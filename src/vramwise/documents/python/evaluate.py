@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,13 +23,26 @@ from vramwise.documents.python.results import (
     Value,
     plain,
 )
-from vramwise.documents.python.scopes import Binding, Condition, Index, Scope, Site, dotted
+from vramwise.documents.python.scopes import (
+    RETURNED,
+    Binding,
+    Changing,
+    Condition,
+    Each,
+    Index,
+    Scope,
+    Site,
+    dotted,
+)
 
 # Depth of names that lead to names, and expressions looked at in one file: far more than people write.
 _DEEPEST = 60
-_MOST_STEPS = 300_000
+_MOST_STEPS = 50_000
 _LONGEST_TEXT = 100_000
 _LARGEST_NUMBER = 2**128
+_MOST_ITEMS = 1000
+# A field of many columns in a format: `%100000000d`.
+_WIDTH = re.compile(r"\d{4}")
 _MAKE_OBJECTS = frozenset({"from_pretrained", "get_peft_model"})
 _DTYPES = frozenset({"bfloat16", "float16", "half", "float32", "float", "uint8", "int8", "float8_e4m3fn"})
 _ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -68,6 +82,8 @@ class Evaluator:
     _depth: int = 0
     _open: set[tuple[int, int]] = field(default_factory=set)
     _parameters: dict[tuple[int, str], Result | None] = field(default_factory=dict)
+    # Names of comprehensions.
+    _local: dict[str, Result] = field(default_factory=dict)
 
     def evaluate(self, node: ast.expr, site: Site) -> Result:
         """What an expression is at its place."""
@@ -103,6 +119,7 @@ class Evaluator:
                 named[keyword.arg] = found
             elif isinstance(found, Entries | Record):
                 named |= found.items
+                unknown += found.unknown if isinstance(found, Entries) else ()
             else:
                 missing = plain(found)
                 if isinstance(missing, Missing):
@@ -113,6 +130,8 @@ class Evaluator:
 
     def _evaluated(self, node: ast.expr, site: Site) -> Result:
         if isinstance(node, ast.Constant):
+            if isinstance(node.value, int) and abs(node.value) > _LARGEST_NUMBER:
+                return Missing(name="a number", line=node.lineno, why="it is too large")
             return Value(value=node.value, node=node)
         if isinstance(node, ast.Name):
             return self._name(node, site)
@@ -125,19 +144,40 @@ class Evaluator:
         if isinstance(node, ast.Dict):
             return self._dict(node, site)
         if isinstance(node, ast.List | ast.Tuple | ast.Set):
-            items = [one for one in node.elts if not isinstance(one, ast.Starred)]
-            return Items(items=tuple(self.evaluate(one, site) for one in items), node=node)
+            return self._items(node, site)
         return self._computed(node, site)
+
+    def _items(self, node: ast.List | ast.Tuple | ast.Set, site: Site) -> Result:
+        if len(node.elts) > _MOST_ITEMS:
+            return Missing(name="a list", line=node.lineno, why=f"a list of {len(node.elts)} items is not read")
+        items: list[Result] = []
+        for one in node.elts:
+            found = self.evaluate(one.value if isinstance(one, ast.Starred) else one, site)
+            if isinstance(one, ast.Starred):
+                if not isinstance(found, Items):
+                    return Missing(name=_shown(one), line=one.lineno, why="items come from another list")
+                items += found.items
+            else:
+                items.append(found)
+        return Items(items=tuple(items), node=node)
 
     def _computed(self, node: ast.expr, site: Site) -> Result:
         if isinstance(node, ast.UnaryOp):
             return self._unary(node, site)
         if isinstance(node, ast.BinOp):
             return self._combined(node, [node.left, node.right], site, _ARITHMETIC.get(type(node.op)))
-        if isinstance(node, ast.Compare) and len(node.ops) == 1:
-            return self._combined(node, [node.left, *node.comparators], site, _COMPARISONS.get(type(node.ops[0])))
+        if isinstance(node, ast.Compare):
+            return self._compared(node, site)
         if isinstance(node, ast.BoolOp):
             return self._boolean(node, site)
+        if isinstance(node, ast.ListComp | ast.GeneratorExp | ast.SetComp):
+            return self._comprehension(node, site)
+        if isinstance(node, Each):
+            held = self.evaluate(node.value, site)
+            sides = list(held.items) if isinstance(held, Items) else []
+            return sides[0] if len(sides) == 1 else _one_of(sides, None, node.value)
+        if isinstance(node, Changing):
+            return Missing(name=_shown(node.value), line=node.lineno, why=f"{_shown(node.value)} changes in a loop")
         if isinstance(node, ast.JoinedStr):
             return self._text(node, site)
         if isinstance(node, ast.NamedExpr):
@@ -155,6 +195,31 @@ class Evaluator:
             return Value(value=-inner.value, node=literal, notes=inner.notes)
         return inner
 
+    def _compared(self, node: ast.Compare, site: Site) -> Result:
+        """`a < b < c` is `a < b and b < c`."""
+        last: Result = Value(value=True)
+        left = node.left
+        for operation, right in zip(node.ops, node.comparators, strict=True):
+            last = self._combined(node, [left, right], site, _COMPARISONS.get(type(operation)))
+            if not isinstance(last, Value) or not last.value:
+                return last
+            left = right
+        return last
+
+    def _comprehension(self, node: ast.ListComp | ast.GeneratorExp | ast.SetComp, site: Site) -> Result:
+        """`[f"{one}_proj" for one in "qkv"]`: one loop over known items, without conditions."""
+        loop = node.generators[0]
+        held = self.evaluate(loop.iter, site) if len(node.generators) == 1 and not loop.ifs else None
+        if not isinstance(held, Items) or not isinstance(loop.target, ast.Name) or len(held.items) > _MOST_ITEMS:
+            return Missing(name=_shown(node), line=node.lineno, why="it is computed while the script runs")
+        before = self._local
+        made: list[Result] = []
+        for one in held.items:
+            self._local = {**before, loop.target.id: one}
+            made.append(self.evaluate(node.elt, site))
+        self._local = before
+        return Items(items=tuple(made))
+
     def _combined(
         self, node: ast.expr, parts: list[ast.expr], site: Site, combine: Callable[[Any, Any], Any] | None
     ) -> Result:
@@ -163,8 +228,11 @@ class Evaluator:
         lacking = next((one for one in values if isinstance(one, Missing)), None)
         if combine is None or len(values) != 2:
             return Missing(name=_shown(node), line=node.lineno, why="it is computed while the script runs")
+        joined = _joined(found[0], found[1], combine)
+        if joined is not None:
+            return joined
         if lacking is not None:
-            opaque = [one for one in found if isinstance(one, Called | Record)]
+            opaque = [one for one in found if isinstance(one, Called | Record) and self._truth(one)]
             none = [one for one in values if isinstance(one, Value) and one.value is None]
             if opaque and none and combine in (operator.is_, operator.is_not, operator.eq, operator.ne):
                 return Value(value=combine in (operator.is_not, operator.ne))
@@ -198,7 +266,7 @@ class Evaluator:
         if isinstance(result, Called):
             return True if result.last[:1].isupper() or result.last in _MAKE_OBJECTS else None
         if isinstance(result, Record):
-            return True
+            return None if result.open else True
         found = plain(result)
         return None if isinstance(found, Missing) else bool(found.value)
 
@@ -215,16 +283,23 @@ class Evaluator:
         return Value(value="".join(parts)[:_LONGEST_TEXT], notes=tuple(dict.fromkeys(notes)))
 
     def _dict(self, node: ast.Dict, site: Site) -> Result:
+        if len(node.values) > _MOST_ITEMS:
+            return Missing(name="a mapping", line=node.lineno, why=f"a mapping of {len(node.values)} is not read")
         items: dict[str, Result] = {}
+        unknown: list[Missing] = []
         for key, held in zip(node.keys, node.values, strict=True):
             if key is None:
                 inner = self.evaluate(held, site)
                 items |= inner.items if isinstance(inner, Entries | Record) else {}
+                lacking = None if isinstance(inner, Entries | Record) else plain(inner)
+                unknown += [lacking] if isinstance(lacking, Missing) else []
                 continue
             name = self.value(key, site)
             if isinstance(name, Value) and isinstance(name.value, str | int):
                 items[str(name.value)] = self.evaluate(held, site)
-        return Entries(items=items, node=node)
+            elif isinstance(name, Missing):
+                unknown.append(name)
+        return Entries(items=items, node=node, unknown=tuple(unknown))
 
     def _either(self, node: ast.IfExp, site: Site) -> Result:
         test = self.evaluate(node.test, site)
@@ -236,6 +311,8 @@ class Evaluator:
         return _noted(chosen, test)
 
     def _name(self, node: ast.Name, site: Site) -> Result:
+        if node.id in self._local:
+            return self._local[node.id]
         if node.id in self.said:
             return Value(value=self.said[node.id], notes=(f"{node.id} = {self.said[node.id]!r} (--set)",))
         found = self.lookup(node.id, site)
@@ -275,7 +352,7 @@ class Evaluator:
                 if found is not None:
                     return found
             if "." not in name and isinstance(scope.node, ast.FunctionDef | ast.AsyncFunctionDef):
-                parameter = self._parameter(scope, name)
+                parameter = self._parameter(scope, name, here)
                 if parameter is not None:
                     return parameter
             scope = scope.parent
@@ -298,7 +375,7 @@ class Evaluator:
             holds, why = self._holds(one.under, site)
             if holds is False:
                 continue
-            result = self._of_binding(one, site.scope)
+            result = self._of_binding(one, site)
             sides.append(result)
             if holds:
                 break
@@ -307,8 +384,10 @@ class Evaluator:
             return None
         return sides[0] if len(sides) == 1 and test is None else _one_of(sides, test, bindings[-1].value)
 
-    def _of_binding(self, one: Binding, scope: Scope) -> Result:
-        result = self.evaluate(one.value, Site(scope=scope, order=one.order, under=one.under))
+    def _of_binding(self, one: Binding, site: Site) -> Result:
+        result = self.evaluate(one.value, replace(site, order=one.order, under=one.under))
+        if isinstance(one.value, Each):
+            result = _named(result, one.target)
         for place in one.part:
             if isinstance(result, Items) and place < len(result.items):
                 result = result.items[place]
@@ -316,19 +395,19 @@ class Evaluator:
                 return replace(result, name=f"{result.name}[{place}]") if place else result
             elif isinstance(result, Value | Record | Entries | Items):
                 return Missing(name=one.target, line=one.value.lineno, why="it is unpacked from something else")
-        return self._with_attributes(one, result, scope)
+        return self._with_attributes(one, result, site)
 
-    def _with_attributes(self, one: Binding, result: Result, scope: Scope) -> Result:
+    def _with_attributes(self, one: Binding, result: Result, site: Site) -> Result:
         """A call's result with the attributes that later statements assign to its name."""
         if not isinstance(result, Called | Record | Entries) or "." in one.target:
             return result
         later: dict[str, Result] = {}
-        for name, bindings in scope.bindings.items():
+        for name, bindings in site.scope.bindings.items():
             if name.startswith(f"{one.target}."):
                 rest = name[len(one.target) + 1 :]
                 held = [binding for binding in bindings if binding.order > one.order]
                 if held:
-                    found = self._bound(held, Site(scope=scope, order=2**31, under=one.under))
+                    found = self._bound(held, replace(site, order=2**31, under=one.under))
                     later |= {rest: found} if found is not None else {}
         if not later:
             return result
@@ -345,7 +424,7 @@ class Evaluator:
                 continue
             if (id(test), not truth) in given:
                 return False, None
-            found = self.evaluate(test, Site(scope=site.scope, order=order))
+            found = self.evaluate(test, replace(site, order=order, under=()))
             known = self._truth(found)
             if known is None:
                 missing = plain(found)
@@ -355,29 +434,38 @@ class Evaluator:
                 return False, None
         return (True, None) if unknown is None else (None, unknown)
 
-    def _parameter(self, scope: Scope, name: str) -> Result | None:
-        """What a parameter of a function is given: by its one call, else its default."""
+    def holds(self, site: Site) -> bool | None:
+        """Whether the branches that lead to a place are taken; None where that is not known."""
+        return self._holds(site.under, replace(site, under=()))[0]
+
+    def _parameter(self, scope: Scope, name: str, site: Site) -> Result | None:
+        """What a parameter of a function is given: by the call that is followed, by its one call, else its default."""
+        if site.caller is not None and scope is site.scope:
+            return self._given(scope, name, [site.caller])
         key = (id(scope), name)
         if key not in self._parameters:
             self._parameters[key] = None  # while it is looked for
-            self._parameters[key] = self._given(scope, name)
+            self._parameters[key] = self._given(scope, name, None)
         return self._parameters[key]
 
-    def _given(self, scope: Scope, name: str) -> Result | None:
+    def _given(self, scope: Scope, name: str, calls: list[tuple[ast.Call, Site]] | None) -> Result | None:
         function = scope.node
         assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
         spec = function.args
         names = [one.arg for one in (*spec.posonlyargs, *spec.args)]
-        if name not in names and name not in [one.arg for one in spec.kwonlyargs]:
-            return None
-        default = _default(spec, name)
         called = function.name
         if called == "__init__" and scope.parent is not None and isinstance(scope.parent.node, ast.ClassDef):
             called = scope.parent.node.name
-        given = [self._passed(call, site, names, name) for call, site in self._calls_of(called)]
+        calls = self._calls_of(called) if calls is None else calls
+        if spec.kwarg is not None and name == spec.kwarg.arg and len(calls) == 1:
+            return self._others(calls[0], {*names, *(one.arg for one in spec.kwonlyargs)})
+        if name not in names and name not in [one.arg for one in spec.kwonlyargs]:
+            return None
+        default = _default(spec, name)
+        given = [self._passed(call, site, names, name) for call, site in calls]
         passed = [one for one in given if one is not None]
         if passed and (len(passed) == len(given) or default is None):
-            return passed[0] if len(passed) == 1 else _one_of(passed, None, function)
+            return passed[0] if len(passed) == 1 else _named(_one_of(passed, None, function), name)
         click_default, decorated = decorated_default(function, name)
         if decorated and click_default is None:
             return Missing(name=name, line=function.lineno, why=f"{name} is given on the command line")
@@ -387,6 +475,12 @@ class Evaluator:
             found = self.evaluate(_inner_default(default), outer)
             return _noted(found, note=f"{name} of {function.name}() has its default (line {function.lineno})")
         return Missing(name=name, line=function.lineno, why=f"{name} is a parameter of {function.name}()")
+
+    def _others(self, call: tuple[ast.Call, Site], names: set[str]) -> Entries:
+        """What `**kwargs` of a function holds: the keywords of its call that have no parameter of their own."""
+        node, site = call
+        _, named, unknown = self.arguments(Called(name="", node=node, site=site))
+        return Entries(items={key: one for key, one in named.items() if key not in names}, unknown=tuple(unknown))
 
     def _calls_of(self, name: str) -> list[tuple[ast.Call, Site]]:
         return [
@@ -399,6 +493,10 @@ class Evaluator:
         for keyword in call.keywords:
             if keyword.arg == name:
                 return self.evaluate(keyword.value, site)
+            if keyword.arg is None:
+                spread = self.evaluate(keyword.value, site)
+                if isinstance(spread, Entries | Record) and name in spread.items:
+                    return spread.items[name]
         ordered = names[1:] if names[:1] == ["self"] else names
         place = ordered.index(name) if name in ordered else len(call.args)
         if place < len(call.args) and not isinstance(call.args[place], ast.Starred):
@@ -424,8 +522,15 @@ class Evaluator:
     def _item(self, holder: Result, key: Any, node: ast.Attribute | ast.Subscript) -> Result:
         if isinstance(holder, Entries | Record) and str(key) in holder.items:
             return holder.items[str(key)]
-        if isinstance(holder, Called) and str(key) in holder.assigned:
-            return holder.assigned[str(key)]
+        if isinstance(holder, Called):
+            if str(key) in holder.assigned:
+                return holder.assigned[str(key)]
+            passed = next((one.value for one in holder.node.keywords if one.arg == str(key)), None)
+            if passed is not None and isinstance(node, ast.Attribute) and holder.last[:1].isupper():
+                return self.evaluate(passed, holder.site)
+            known = self.answer(self, replace(holder, name=f"{holder.name}.{key}", attribute=True))
+            if known is not None:
+                return known
         if isinstance(holder, Items) and isinstance(key, int) and -len(holder.items) <= key < len(holder.items):
             return holder.items[key]
         if isinstance(holder, Record) and holder.open:
@@ -436,14 +541,11 @@ class Evaluator:
             except (KeyError, IndexError, TypeError):
                 pass
         if isinstance(holder, Missing):
-            return replace(holder, name=_shown(node))
+            return replace(holder, name=str(key) if str(key).isidentifier() else _shown(node))
         if isinstance(holder, Called) and FROM_COMMAND_LINE in holder.notes:
             return Missing(name=str(key), line=node.lineno, why=f"--{key} is given on the command line")
-        if isinstance(holder, Called):
-            answered = self.answer(self, replace(holder, name=f"{holder.name}.{key}"))
-            if answered is not None:
-                return answered
-        return Missing(name=_shown(node), line=node.lineno, why="it is set while the script runs")
+        name = str(key) if str(key).isidentifier() else _shown(node)
+        return Missing(name=name, line=node.lineno, why=f"{_shown(node)} is set while the script runs")
 
     def _of_library(self, name: str, node: ast.expr) -> Result:
         """`torch.bfloat16` is a type by its name; a variable of the environment is given from outside."""
@@ -460,23 +562,21 @@ class Evaluator:
         if answered is not None:
             return answered
         if isinstance(node.func, ast.Name):
-            made = self._of_function(node.func.id, site)
+            made = self.returned(node.func.id, site, node)
             if made is not None:
                 return made
         return called
 
-    def _of_function(self, name: str, site: Site) -> Result | None:
-        """What a function of this file returns, where it has one return that can be followed."""
+    def returned(self, name: str, site: Site, call: ast.Call | None = None) -> Result | None:
+        """What a function of this file returns for a call; None where it is none or returns nothing."""
         scope: Scope | None = site.scope
         while scope is not None and name not in scope.functions:
             scope = scope.parent
-        if scope is None:
+        if scope is None or RETURNED not in scope.functions[name].bindings:
             return None
         inner = scope.functions[name]
-        returns = [one for one in ast.walk(inner.node) if isinstance(one, ast.Return) and one.value is not None]
-        if len(returns) != 1 or returns[0].value is None:
-            return None
-        return self.evaluate(returns[0].value, Site(scope=inner, order=2**31))
+        caller = None if call is None else (call, site)
+        return self._bound(inner.bindings[RETURNED], Site(scope=inner, order=2**31, caller=caller))
 
     def called(self, node: ast.Call, site: Site) -> str:
         """The name of what is called, through imports: `transformers.AutoModelForCausalLM.from_pretrained`."""
@@ -518,16 +618,44 @@ def _one_of(sides: list[Result], test: Value | Missing | None, node: ast.AST) ->
     values = [plain(one) for one in sides]
     known = [one for one in values if isinstance(one, Value)]
     first = known[0].value if known else None
-    if len(known) == len(sides) and all(type(one.value) is type(first) and one.value == first for one in known):
+    if (
+        known
+        and len(known) == len(sides)
+        and all(type(one.value) is type(first) and one.value == first for one in known)
+    ):
         return known[0]
     calls = [one for one in sides if isinstance(one, Called)]
-    if len(calls) == len(sides) and all(one.node is calls[0].node for one in calls):
+    if len(sides) > 1 and all(isinstance(one, Entries) for one in sides):
+        return _entry_by_entry([one for one in sides if isinstance(one, Entries)], test, node)
+    if calls and len(calls) == len(sides) and all(one.node is calls[0].node for one in calls):
         return calls[0]
     line = getattr(node, "lineno", 0)
     name = test.name if isinstance(test, Missing) else _shown(node)
     why = test.why if isinstance(test, Missing) else "several values are possible"
     either = tuple(one.value for one in known)
     return Missing(name=name, line=line, why=why, either=either, sides=tuple(calls))
+
+
+def _entry_by_entry(sides: list[Entries], test: Value | Missing | None, node: ast.AST) -> Entries:
+    """Mappings of which one is meant: what all agree on, key by key."""
+    absent = Missing(name="", line=0, why="")
+    items: dict[str, Result] = {}
+    for key in dict.fromkeys(key for side in sides for key in side.items):
+        items[key] = _one_of([side.items.get(key, absent) for side in sides], test, node)
+    return Entries(items=items, unknown=tuple(one for side in sides for one in side.unknown))
+
+
+def _joined(left: Result, right: Result, combine: Callable[[Any, Any], Any]) -> Result | None:
+    """Two mappings or two lists as one, whatever is in them; None for all else."""
+    if combine is operator.or_ and isinstance(left, Entries) and isinstance(right, Entries):
+        return Entries(items={**left.items, **right.items}, unknown=(*left.unknown, *right.unknown))
+    if combine is operator.add and isinstance(left, Items) and isinstance(right, Items):
+        return Items(items=(*left.items, *right.items)[:_MOST_ITEMS])
+    return None
+
+
+def _named(result: Result, name: str) -> Result:
+    return replace(result, name=name) if isinstance(result, Missing) else result
 
 
 def _noted(result: Result, test: Result | None = None, note: str = "") -> Result:
@@ -542,10 +670,32 @@ def _too_large(combine: Callable[[Any, Any], Any], left: Any, right: Any) -> boo
     if combine is operator.pow:
         return not (abs(right) <= 64 and abs(left) <= 1_000_000 if _numbers(left, right) else False)
     if combine is operator.mul and not _numbers(left, right):
-        sized = [len(one) for one in (left, right) if isinstance(one, str | list | tuple)]
+        sized = [size(one) for one in (left, right) if isinstance(one, str | list | tuple)]
         counts = [one for one in (left, right) if isinstance(one, int)]
         return bool(sized and counts) and sized[0] * abs(counts[0]) > _LONGEST_TEXT
+    if combine is operator.mod and isinstance(left, str):
+        return _WIDTH.search(left) is not None
+    if combine is operator.add and not _numbers(left, right):
+        return size(left) + size(right) > _LONGEST_TEXT
     return any(isinstance(one, int) and abs(one) > _LARGEST_NUMBER for one in (left, right))
+
+
+def size(value: Any) -> int:
+    """Characters and items that a value is made of, counted up to a bound."""
+    waiting, found = [value], 0
+    while waiting and found <= _LONGEST_TEXT:
+        one = waiting.pop()
+        if isinstance(one, str | bytes):
+            found += len(one)
+        elif isinstance(one, list | tuple | set | frozenset):
+            found += len(one)
+            waiting.extend(one)
+        elif isinstance(one, Mapping):
+            found += len(one)
+            waiting.extend(one.values())
+        else:
+            found += 1
+    return found
 
 
 def _numbers(*values: Any) -> bool:

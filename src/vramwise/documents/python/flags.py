@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from vramwise.documents.python.scopes import Index, Scope, Site, dotted
@@ -41,6 +41,10 @@ def flags_of(found: Index) -> dict[str, Flag]:
             flag = _flag(call, site)
             if flag is not None:
                 flags[flag.name] = flag
+        elif isinstance(call.func, ast.Attribute) and call.func.attr == "set_defaults":
+            for one in call.keywords:
+                if one.arg in flags:
+                    flags[one.arg] = replace(flags[one.arg], default=one.value, site=site, required=False)
     return flags
 
 

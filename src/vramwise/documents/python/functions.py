@@ -5,11 +5,13 @@ parsed arguments, and what the card decides.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from vramwise.documents.python.evaluate import Evaluator
+from vramwise.documents.document import parse_value
+from vramwise.documents.python.evaluate import Evaluator, size
 from vramwise.documents.python.flags import Flag, fields_of
 from vramwise.documents.python.results import (
     FROM_COMMAND_LINE,
@@ -22,7 +24,8 @@ from vramwise.documents.python.results import (
     Value,
     plain,
 )
-from vramwise.documents.python.scopes import Scope, Site
+from vramwise.documents.python.scopes import WITHOUT, Scope, Site
+from vramwise.errors import ConfigError
 
 _SIMPLE: Mapping[str, Callable[..., Any]] = {
     **{one.__name__: one for one in (int, float, str, bool, min, max, round, abs, len, list, tuple)},
@@ -49,6 +52,11 @@ _PARSES_CLASSES = frozenset(
         "parse",
     }
 )
+# Helpers of QLoRA's script and many copies of it: the names of all linear layers.
+_ALL_LINEAR = re.compile(r"(?:find|get)_(?:all_)?linear_(?:names|modules|layers|module_names|layer_names)")
+# Texts that are computed with, and a field of many columns in a format.
+_LONGEST = 1000
+_WIDTH = re.compile(r":[^{}]*\d{4}")
 _RANKS = {"WORLD_SIZE": "gpus", "LOCAL_RANK": "rank", "RANK": "rank"}
 
 
@@ -57,7 +65,7 @@ class Functions:
     """Answers calls. `bf16`, `capability`, `gpus`: of the card at hand, None where none is named.
 
     `load`: the content of a YAML or JSON file beside the script; None where it cannot be read.
-    `given`: values of the command line, by flag.
+    `given`: values of the command line, by flag. `defaults`: attributes of library classes that no call sets.
     """
 
     flags: Mapping[str, Flag]
@@ -66,9 +74,12 @@ class Functions:
     capability: tuple[int, int] | None = None
     gpus: int = 1
     load: Callable[[str], Mapping[str, Any] | None] = lambda _: None
+    defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __call__(self, evaluator: Evaluator, called: Called) -> Result | None:
         """The answer to a call; None where it is not one of those known here."""
+        if called.attribute:
+            return self._default(called)
         last = called.last
         if last in _BF16:
             return self._of_card(True if self.bf16 is None else self.bf16)
@@ -86,6 +97,20 @@ class Functions:
             return self._classes(evaluator, called)
         return self._pure(evaluator, called)
 
+    def _default(self, called: Called) -> Result | None:
+        """An attribute of a library's object that the call does not give: its default."""
+        owner, _, attribute = called.name.rpartition(".")
+        known = self._known(replace(called, name=owner))
+        if attribute not in known:
+            return None
+        if FROM_COMMAND_LINE not in called.notes:
+            return Value(value=known[attribute])
+        note = f"--{attribute} is not given: {known[attribute]!r} is its default"
+        return Value(value=known[attribute], notes=(note,))
+
+    def _known(self, called: Called) -> Mapping[str, Any]:
+        return self.defaults.get(called.last, {})
+
     def _of_card(self, value: Any) -> Value:
         said = () if self.bf16 is not None else ("no card is named: one with bf16 is assumed",)
         return Value(value=value, notes=said)
@@ -96,12 +121,19 @@ class Functions:
             return self._environment(evaluator, called)
         if called.name == "getattr" and len(called.node.args) >= 2:
             return self._attribute(evaluator, called)
+        if called.name == WITHOUT:
+            return _without(evaluator, called)
+        if _ALL_LINEAR.fullmatch(last):
+            note = f"{last} is taken to name every linear layer but the head (line {called.node.lineno})"
+            return Value(value="all-linear", notes=(note,))
         if last in ("dict", *_NAMESPACES) or called.name.endswith("OmegaConf.create"):
             return self._mapping(evaluator, called)
         if last in ("vars", "asdict", "to_container") and called.node.args:
             held = evaluator.evaluate(called.node.args[0], called.site)
             if isinstance(held, Called):
-                return Entries(items=held.assigned)
+                unset = {name: self._default(replace(held, name=f"{held.name}.{name}")) for name in self._known(held)}
+                items = {name: one for name, one in unset.items() if one is not None}
+                return Entries(items={**items, **held.assigned})
             return Entries(items=held.items) if isinstance(held, Record | Entries) else None
         if (
             last in _LOADERS
@@ -171,6 +203,8 @@ class Functions:
         line = called.node.lineno
         if isinstance(name, Missing):
             return name
+        if isinstance(name.value, str) and "\n" in name.value:
+            return _written(name.value, line)
         content = self.load(str(name.value)) if isinstance(name.value, str) else None
         if content is None:
             return Missing(name=str(name.value), line=line, why=f"{name.value} is not here")
@@ -197,6 +231,8 @@ class Functions:
             if called.node.keywords or any(isinstance(one, Missing) for one in given):
                 return None
             values = [one.value for one in given if isinstance(one, Value)]
+            if size([holder.value, values]) > _LONGEST or (function.attr == "format" and _WIDTH.search(holder.value)):
+                return None
             try:
                 made = getattr(holder.value, function.attr)(*values)
             except Exception:
@@ -261,14 +297,29 @@ class Functions:
         if isinstance(held, Items) and held.node is not None:
             listed = held.node
         nodes = listed.elts if isinstance(listed, ast.Tuple | ast.List) else [listed]
-        return Items(items=tuple(self._class(evaluator, node, parser.site) for node in nodes))
+        given = self._from_file(evaluator, called) | {
+            key: Value(value=value, notes=(f"--{key} = {value!r} (--args)",)) for key, value in self.given.items()
+        }
+        return Items(items=tuple(self._class(evaluator, node, parser.site, given) for node in nodes))
 
-    def _class(self, evaluator: Evaluator, node: ast.expr, site: Site) -> Result:
+    def _from_file(self, evaluator: Evaluator, called: Called) -> dict[str, Result]:
+        """What `--config file.yaml` says, which TrlParser reads, or the file or mapping that the call names."""
+        name: Any = self.given.get("config") if called.last == "parse_args_and_config" else None
+        if called.last in ("parse_yaml_file", "parse_json_file", "parse_dict") and called.node.args:
+            held = evaluator.evaluate(called.node.args[0], called.site)
+            if isinstance(held, Entries):
+                return dict(held.items)
+            found = plain(held)
+            name = found.value if isinstance(found, Value) else None
+        content = self.load(name) if isinstance(name, str) else None
+        made = _as_entries(content, f"as {name} says") if content is not None else None
+        return dict(made.items) if isinstance(made, Entries) else {}
+
+    def _class(self, evaluator: Evaluator, node: ast.expr, site: Site, given: Mapping[str, Result]) -> Result:
         scope: Scope | None = site.scope
         name = node.id if isinstance(node, ast.Name) else ast.unparse(node)
         while scope is not None and name not in scope.classes:
             scope = scope.parent
-        given = {key: Value(value=value, notes=(f"--{key} = {value!r} (--args)",)) for key, value in self.given.items()}
         if scope is None:
             call = ast.copy_location(ast.Call(func=node, args=[], keywords=[]), node)
             full = evaluator.called(call, site)
@@ -308,6 +359,24 @@ def _base(scope: Scope) -> ast.expr | None:
     return None
 
 
+def _without(evaluator: Evaluator, called: Called) -> Result:
+    """A mapping after `pop`."""
+    held, key = (evaluator.evaluate(one, called.site) for one in called.node.args)
+    name = plain(key)
+    if isinstance(held, Entries) and isinstance(name, Value):
+        return replace(held, items={one: value for one, value in held.items.items() if one != str(name.value)})
+    return held
+
+
+def _written(text: str, line: int) -> Result:
+    """YAML or JSON that is written in the source itself."""
+    try:
+        content = parse_value(text)
+    except ConfigError:
+        return Missing(name="a text", line=line, why="a text is loaded that is no YAML")
+    return _as_entries(content, "as the text in the source says")
+
+
 def _simple(evaluator: Evaluator, called: Called) -> Result | None:
     function = _SIMPLE.get(called.name)
     if function is None:
@@ -317,7 +386,7 @@ def _simple(evaluator: Evaluator, called: Called) -> Result | None:
     if lacking is not None or called.node.keywords:
         return lacking
     values = [one.value for one in given if isinstance(one, Value)]
-    if any(isinstance(one, str) and len(one) > 1000 for one in values):
+    if size(values) > _LONGEST:
         return None
     try:
         made = function(*values)

@@ -48,6 +48,8 @@ class Called:
     site: Site
     assigned: Mapping[str, Result] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    # Asked for an attribute of what the call gives, named last.
+    attribute: bool = False
 
     @property
     def last(self) -> str:
@@ -57,10 +59,11 @@ class Called:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entries:
-    """A mapping with text keys."""
+    """A mapping with text keys. `unknown`: parts of it that cannot be known."""
 
     items: Mapping[str, Result]
     node: ast.expr | None = None
+    unknown: tuple[Missing, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +107,9 @@ def plain(result: Result) -> Value | Missing:
         )
     name = result.name
     line = result.node.lineno if isinstance(result, Called) else 0
-    return Missing(name=name, line=line, why=f"{name} is called, and scripts are not run")
+    called = isinstance(result, Called)
+    why = f"{name} is called, and scripts are not run" if called else f"{name} is known only while the script runs"
+    return Missing(name=name, line=line, why=why)
 
 
 def _notes(parts: Any) -> tuple[str, ...]:

@@ -8,6 +8,26 @@ from dataclasses import dataclass, field
 
 # A condition that has to hold: its test, whether it must be true, and where the test stands in the order.
 Condition = tuple[ast.expr, bool, int]
+# What a function returns is bound to this name.
+RETURNED = "return"
+_ADDS = {"append", "extend"}
+WITHOUT = "<without>"
+
+
+class Each(ast.expr):
+    """What a loop's name is: one of the items of an expression."""
+
+    def __init__(self, value: ast.expr) -> None:
+        super().__init__()
+        self.value = value
+
+
+class Changing(ast.expr):
+    """What a loop computes from its own earlier value."""
+
+    def __init__(self, value: ast.expr) -> None:
+        super().__init__()
+        self.value = value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,11 +63,15 @@ class Scope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """Where an expression stands: its scope, its place in the order, and the branches that lead to it."""
+    """Where an expression stands: its scope, its place in the order, and the branches that lead to it.
+
+    `caller`: the call that led into the function, where one is followed, and its site.
+    """
 
     scope: Scope
     order: int
     under: tuple[Condition, ...] = ()
+    caller: tuple[ast.Call, Site] | None = None
 
 
 @dataclass(slots=True)
@@ -77,6 +101,7 @@ class _Walk:
 
     def __init__(self, found: Index, scope: Scope) -> None:
         self.found, self.scope = found, scope
+        self.loops = 0
 
     def body(self, statements: list[ast.stmt], under: tuple[Condition, ...]) -> None:
         for statement in statements:
@@ -116,22 +141,55 @@ class _Walk:
             self._bind(node.target, node.value, under)
         elif isinstance(node, ast.AugAssign):
             both = ast.BinOp(left=_loaded(node.target), op=node.op, right=node.value)
-            self._bind(node.target, ast.copy_location(both, node.value), under)
+            made = Changing(_loaded(node.target)) if self.loops else both
+            self._bind(node.target, ast.copy_location(made, node.value), under)
+        elif isinstance(node, ast.Return):
+            held = node.value or ast.copy_location(ast.Constant(value=None), node)
+            self.scope.bind(Binding(target=RETURNED, value=held, order=self.found.next(), under=under))
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            self._changed(node.value, under)
         elif isinstance(node, ast.With | ast.AsyncWith):
             for item in node.items:
                 if item.optional_vars is not None:
                     self._bind(item.optional_vars, item.context_expr, under)
             self.body(node.body, under)
         elif isinstance(node, ast.For | ast.AsyncFor | ast.While):
+            if not isinstance(node, ast.While):
+                self._bind(node.target, ast.copy_location(Each(node.iter), node.iter), under)
+            self.loops += 1
             self.body(node.body, under)
+            self.loops -= 1
             self.body(node.orelse, under)
-        elif isinstance(node, ast.Try):
+        elif isinstance(node, ast.Try | ast.TryStar):
             self.body(node.body, under)
             self.body(node.orelse, under)
             self.body(node.finalbody, under)
         elif isinstance(node, ast.Match):
+            before: tuple[Condition, ...] = ()
             for case in node.cases:
-                self.body(case.body, (*under, (node.subject, True, self.found.next())))
+                test = _matches(node.subject, case)
+                own: tuple[Condition, ...] = () if test is None else ((test, True, self.found.next()),)
+                self.body(case.body, (*under, *before, *own))
+                before = (*before, *((one, False, order) for one, _, order in own))
+
+    def _changed(self, call: ast.Call, under: tuple[Condition, ...]) -> None:
+        """`kwargs.update(…)`, `targets.append(…)`: the name is bound anew, to what it then holds."""
+        function = call.func
+        if not isinstance(function, ast.Attribute) or dotted(function.value) is None:
+            return
+        made: ast.expr | None = None
+        if function.attr == "update":
+            more = ast.copy_location(ast.Call(_name("dict", call), args=call.args, keywords=call.keywords), call)
+            made = ast.BinOp(left=function.value, op=ast.BitOr(), right=more)
+        elif function.attr in _ADDS and len(call.args) == 1:
+            one = ast.copy_location(ast.List(elts=[call.args[0]], ctx=ast.Load()), call)
+            more_items = call.args[0] if function.attr == "extend" else one
+            made = ast.BinOp(left=function.value, op=ast.Add(), right=more_items)
+        elif function.attr == "pop" and call.args:
+            made = ast.Call(_name(WITHOUT, call), args=[function.value, call.args[0]], keywords=[])
+        if made is not None:
+            made = Changing(function.value) if self.loops and function.attr in _ADDS else made
+            self._bind(function.value, ast.copy_location(made, call), under)
 
     def _bind(
         self, target: ast.expr, value: ast.expr, under: tuple[Condition, ...], part: tuple[int, ...] = ()
@@ -159,6 +217,21 @@ class _Walk:
         for node in ast.walk(expression):
             if isinstance(node, ast.Call):
                 self.found.calls.append((node, Site(scope=self.scope, order=order, under=under)))
+            elif isinstance(node, ast.NamedExpr):
+                self._bind(node.target, node.value, under)
+
+
+def _matches(subject: ast.expr, case: ast.match_case) -> ast.expr | None:
+    """A case as a condition; None for the one that always matches. Patterns of shapes are not known."""
+    pattern = case.pattern
+    if isinstance(pattern, ast.MatchAs) and pattern.pattern is None and case.guard is None:
+        return None
+    options = pattern.patterns if isinstance(pattern, ast.MatchOr) else [pattern]
+    values = [one.value for one in options if isinstance(one, ast.MatchValue)]
+    if len(values) != len(options) or case.guard is not None:
+        return ast.copy_location(Changing(subject), subject)
+    listed = ast.copy_location(ast.Tuple(elts=values, ctx=ast.Load()), subject)
+    return ast.copy_location(ast.Compare(left=subject, ops=[ast.In()], comparators=[listed]), subject)
 
 
 def _expressions(node: ast.stmt) -> Iterator[ast.expr]:
@@ -169,6 +242,10 @@ def _expressions(node: ast.stmt) -> Iterator[ast.expr]:
                 yield one
             elif isinstance(one, ast.withitem):
                 yield one.context_expr
+
+
+def _name(name: str, beside: ast.expr) -> ast.Name:
+    return ast.copy_location(ast.Name(id=name, ctx=ast.Load()), beside)
 
 
 def _leaves(statements: list[ast.stmt]) -> bool:

@@ -12,7 +12,10 @@ from vramwise.errors import ConfigError
 
 # More than any program that a person wrote; ast would take gigabytes for more.
 _MOST_CHARACTERS = 2_000_000
-_MAGIC = re.compile(r"^(\s*)([%!?]|\w+\s*=\s*[%!])", re.MULTILINE)
+_MAGIC = re.compile(r"^([ \t]*)(?:[%!?]|[\w, \t]+=[ \t]*[%!](?!=)|[\w.]+\?{1,2}[ \t]*$)", re.MULTILINE)
+_TIMED = re.compile(r"([ \t]*)%time[ \t]+(?=\S)")
+# A cell with one of these is not left out when it cannot be parsed.
+_NEEDED = re.compile(r"Trainer\b|from_pretrained|get_peft_model|Config\(|TrainingArguments")
 _INSTALL = re.compile(r"\bpip3?\s+install\b|\buv\s+pip\s+install\b")
 _PIN = re.compile(r"""(?<![\w./@-])([A-Za-z][\w.-]*)(?:\[[\w,-]*\])?==([0-9][\w.+!-]*)""")
 
@@ -28,6 +31,8 @@ class Source:
     raw: str = ""
     # Package → version, as lines that install them say.
     versions: dict[str, str] = field(default_factory=dict)
+    # Numbers of a notebook's cells that are no Python, and are left out.
+    unread: tuple[int, ...] = ()
     _starts: list[int] = field(default_factory=list)
 
     def offset(self, line: int, column_bytes: int) -> int:
@@ -55,13 +60,49 @@ def read_source(data: bytes) -> Source:
         raw, cells = text, cells_of(text)
         text = "".join(cell.text for cell in cells)
     elif text.lstrip().startswith("{") and '"cells"' in text:
-        raise ConfigError("this notebook is not valid JSON: open it in Jupyter and save it again")
+        raise ConfigError(
+            "this is no notebook of today's format, a JSON object with a list of cells: save it in Jupyter"
+        )
     if len(text) > _MOST_CHARACTERS:
         raise ConfigError(f"this source has {len(text):,} characters; at most {_MOST_CHARACTERS:,} are read")
-    plain = _without_magics(text)
+    tree, unread = _tree_of(_without_magics(text), cells)
     return Source(
-        text=text, tree=_tree(plain), cells=cells, raw=raw, versions=_versions(text), _starts=_line_starts(text)
+        text=text,
+        tree=tree,
+        cells=cells,
+        raw=raw,
+        versions=_versions(text),
+        unread=unread,
+        _starts=_line_starts(text),
     )
+
+
+def _tree_of(text: str, cells: tuple[Cell, ...]) -> tuple[ast.Module, tuple[int, ...]]:
+    """The syntax tree; of a notebook without the cells that cannot be parsed, whose numbers are given too."""
+    try:
+        return _tree(text), ()
+    except ConfigError:
+        if not cells:
+            raise
+        lines = text.split("\n")
+        unread: list[int] = []
+        for cell in cells:
+            first, count = cell.first_line - 1, cell.text.count("\n")
+            own = "\n".join(lines[first : first + count])
+            if not _parses(own):
+                if _NEEDED.search(own):
+                    raise
+                lines[first : first + count] = [""] * count
+                unread.append(cell.number)
+        return _tree("\n".join(lines)), tuple(unread)
+
+
+def _parses(text: str) -> bool:
+    try:
+        _tree(text)
+    except ConfigError:
+        return False
+    return True
 
 
 def _decoded(data: bytes) -> str:
@@ -98,11 +139,17 @@ def _without_magics(text: str) -> str:
     at = 0
     while at < len(lines):
         found = _MAGIC.match(lines[at])
-        if found is not None and not _is_python(lines[at]):
+        if found is not None and not _is_python(lines[at], lines[at - 1] if at else ""):
             if lines[at].lstrip().startswith("%%") and not lines[at].lstrip().startswith(("%%capture", "%%time")):
                 at = _blank_cell(lines, at)
                 continue
             more = lines[at].rstrip().endswith("\\")
+            timed = _TIMED.match(lines[at])
+            if timed is not None:  # what is timed is Python, and stays where it was
+                start = len(timed[1])
+                lines[at] = f"{timed[1]}0;{' ' * (timed.end() - start - 2)}{lines[at][timed.end() :]}"
+                at += 1
+                continue
             lines[at] = f"{found[1]}pass"
             while more and at + 1 < len(lines):
                 at += 1
@@ -112,10 +159,10 @@ def _without_magics(text: str) -> str:
     return "\n".join(lines)
 
 
-def _is_python(line: str) -> bool:
+def _is_python(line: str, before: str) -> bool:
     """Whether a line that begins like a magic is the rest of an expression: `% (a, b)` or `!= x`."""
     shown = line.strip()
-    return shown.startswith(("!=", "% ", "%(", "?:"))
+    return shown.startswith(("!=", "% ", "%(", "?:")) or before.rstrip().endswith(("(", ",", "\\", "["))
 
 
 def _blank_cell(lines: list[str], at: int) -> int:

@@ -2,7 +2,7 @@
 import { by } from './elements.js';
 
 const MOST_TEXT = 64 * 2 ** 20, MOST_SNAPSHOT = 512 * 2 ** 20;
-const SNAPSHOT = /\.(pickle|pkl|gz)$/i, LOG = /\.(log|out|err|txt)$/i, CONFIG = /\.(ya?ml|json)$/i;
+const SNAPSHOT = /\.(pickle|pkl|gz)$/i, LOG = /\.(log|out|err|txt)$/i, CONFIG = /\.(ya?ml|json|py|ipynb)$/i;
 const FAILED = /Traceback \(most recent call last\)|out of memory|OutOfMemoryError|^\S*(Error|Exception): |CUDA error|NCCL|exitcode|Killed/im;
 const CONFIG_LINE = /^\s*(#|-\s|[\]}]|["']?[\w.-]+["']?\s*:(\s|$))/, MOST_LINES = 400;
 

@@ -44,9 +44,12 @@ from vramwise.trainers.fields import resolved
 
 # The package of the rules that all of them share.
 ARGUMENT_RULES = "vramwise.trainers.arguments.rules"
+# Of trainers that scripts call.
+SCRIPT_RULES = "vramwise.trainers.scripts.rules"
 
 __all__ = [
     "ARGUMENT_RULES",
+    "SCRIPT_RULES",
     "SPELLERS",
     "WORDS",
     "Arguments",

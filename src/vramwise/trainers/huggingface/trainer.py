@@ -9,6 +9,7 @@ from vramwise.rules.base import Rule
 from vramwise.rules.discovery import rules_below
 from vramwise.trainers.arguments import (
     ARGUMENT_RULES,
+    SCRIPT_RULES,
     SPELLERS,
     WORDS,
     ArgumentsTrainer,
@@ -85,5 +86,5 @@ class HfTrainer(ArgumentsTrainer):
         return dict.fromkeys(argument_versions(), _BESIDES)
 
     def rules(self) -> Sequence[Rule]:
-        """Those that all arguments share."""
-        return rules_below(ARGUMENT_RULES)
+        """Those that all arguments share, and those of scripts."""
+        return (*rules_below(ARGUMENT_RULES), *rules_below(SCRIPT_RULES))

@@ -19,7 +19,7 @@ TRAINERS: Mapping[str, tuple[str, str]] = {
     "UnslothTrainer": ("trl", "sft"),
 }
 # Positional parameters of trainers: model first, arguments second. DPOTrainer of old took the reference second.
-MODEL, ARGS, PEFT = "model", "args", "peft_config"
+MODEL, ARGS, PEFT, INIT = "model", "args", "peft_config", "model_init_kwargs"
 REFERENCE_SECOND = frozenset({"DPOTrainer", "KTOTrainer"})
 # What holds a training's arguments.
 CONFIGS = frozenset(
@@ -28,6 +28,67 @@ CONFIGS = frozenset(
         *("CPOConfig", "RewardConfig", "GRPOConfig", "RLOOConfig", "UnslothTrainingArguments"),
     }
 )
+PLAIN_ARGUMENTS = frozenset({"TrainingArguments", "Seq2SeqTrainingArguments"})
+# Attributes of arguments that a script reads without setting them. TRL's own defaults differ by release.
+_ARGUMENTS_DEFAULTS: Mapping[str, object] = {
+    "bf16": False,
+    "fp16": False,
+    "gradient_checkpointing": False,
+    "gradient_accumulation_steps": 1,
+    "per_device_train_batch_size": 8,
+    "per_device_eval_batch_size": 8,
+    "do_eval": False,
+    "deepspeed": None,
+    "resume_from_checkpoint": None,
+    "gradient_checkpointing_kwargs": None,
+    "local_rank": -1,
+    "seed": 42,
+}
+_TRL_DEFAULTS: Mapping[str, object] = {
+    "fp16": False,
+    "model_init_kwargs": None,
+    "resume_from_checkpoint": None,
+    "deepspeed": None,
+    "seed": 42,
+    "gradient_checkpointing_kwargs": None,
+    "packing": False,
+    "gradient_accumulation_steps": 1,
+}
+_MODEL_DEFAULTS: Mapping[str, object] = {
+    "use_peft": False,
+    "load_in_4bit": False,
+    "load_in_8bit": False,
+    "attn_implementation": None,
+    "model_revision": "main",
+    "trust_remote_code": False,
+    "lora_target_modules": None,
+}
+ATTRIBUTE_DEFAULTS: Mapping[str, Mapping[str, object]] = {
+    **dict.fromkeys(CONFIGS, _TRL_DEFAULTS),
+    **dict.fromkeys(PLAIN_ARGUMENTS, _ARGUMENTS_DEFAULTS),
+    "ModelConfig": _MODEL_DEFAULTS,
+}
+# Methods of TrainingArguments that set several at once: method → its arguments → keys.
+SETTERS: Mapping[str, Mapping[str, str]] = {
+    "set_training": {
+        "batch_size": "per_device_train_batch_size",
+        "num_epochs": "num_train_epochs",
+        **{one: one for one in ("learning_rate", "max_steps", "gradient_accumulation_steps", "gradient_checkpointing")},
+    },
+    "set_optimizer": {"name": "optim", "learning_rate": "learning_rate"},
+    "set_evaluate": {"strategy": "eval_strategy", "batch_size": "per_device_eval_batch_size"},
+    "set_dataloader": {
+        "train_batch_size": "per_device_train_batch_size",
+        "eval_batch_size": "per_device_eval_batch_size",
+    },
+}
+# Modules that trainers come from; a class of the same name from elsewhere may be anything.
+LIBRARIES = frozenset({"transformers", "trl", "unsloth", "unsloth_zoo"})
+TYPES = frozenset({"bfloat16", "float16", "float32"})
+# Keys that say how long rows are.
+LENGTHS = frozenset({"max_length", "max_seq_length", "block_size", "model_max_length", "max_source_length"})
+# Methods that change the type of a model's weights, and to what.
+CASTS: Mapping[str, str] = {"bfloat16": "bfloat16", "half": "float16", "float": "float32"}
 # Arguments that trainers of old took themselves, and the key of the config that has them now.
 OLD_TRAINER_ARGUMENTS: Mapping[str, str] = {
     "max_seq_length": "max_length",
@@ -75,6 +136,13 @@ ARGUMENTS: Mapping[str, Mapping[str, str]] = {
     "quantization": _QUANTIZATION,
     "trainer": OLD_TRAINER_ARGUMENTS,
 }
+# Device maps that spread a model over all cards.
+SPREADS = ("auto", "balanced", "balanced_low_0", "sequential")
+# Keys that are off where a call does not say them, and those that change what a run needs.
+SWITCHES = frozenset({"use_peft", "load_in_4bit", "load_in_8bit"})
+DECIDING = frozenset({*SWITCHES, "dtype", "model_name_or_path", "attn_implementation"})
+# Keys that follow from what a script calls: no argument says them.
+NO_ARGUMENTS = frozenset({"use_peft", "model_name_or_path", "dataset_name"})
 # What libraries take where a call leaves it out, and TRL's command would take something else.
 LORA_DEFAULTS: Mapping[str, object] = {"lora_r": 8, "lora_alpha": 8, "lora_dropout": 0.0}
 UNSLOTH_LORA_DEFAULTS: Mapping[str, object] = {"lora_r": 16, "lora_alpha": 16, "lora_dropout": 0.0}
@@ -89,3 +157,5 @@ PASSES_ON = frozenset(
         *("for_training", "eval", "get_base_model"),
     }
 )
+# Methods that change a run, besides those of the model's chain.
+METHODS = frozenset({"gradient_checkpointing_enable", "add_adapter", "empty_cache", *SETTERS})

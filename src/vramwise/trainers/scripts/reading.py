@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 from vramwise.documents.python.evaluate import Evaluator
@@ -13,9 +14,10 @@ from vramwise.documents.python.functions import Functions
 from vramwise.documents.python.scopes import index
 from vramwise.documents.python.source import Source, read_source
 from vramwise.errors import ConfigError, VramwiseError
+from vramwise.trainers.arguments import Vocabulary, training_arguments
 from vramwise.trainers.scripts import calls
 from vramwise.trainers.scripts.training import Found, Training, trainings
-from vramwise.types import Document, Script
+from vramwise.types import Document, Script, Stack, version_parts
 
 # Data reaches a trainer's call as an object: keys that name it are of no use.
 _ITS_OWN = "the script's own data"
@@ -39,6 +41,12 @@ class Reading:
     load: Callable[[str], Mapping[str, Any] | None] = lambda _: None
 
 
+@cache
+def plain_arguments() -> Vocabulary:
+    """What TrainingArguments takes; trainers built on it have arguments of their own."""
+    return training_arguments(Stack(releases={}))
+
+
 class NoTraining(ConfigError):  # noqa: N818 (it reads as what happened)
     """Source in which nothing is trained that is known here."""
 
@@ -50,6 +58,13 @@ def may_train(data: bytes) -> bool:
 
 def read_script(path: str, data: bytes, reading: Reading) -> Document:
     """Read one training of a script or notebook. Raises NoTraining, or a ConfigError with its place."""
+    try:
+        return _read(path, data, reading)
+    except RecursionError:
+        raise ConfigError("this source is nested too deeply to be read") from None
+
+
+def _read(path: str, data: bytes, reading: Reading) -> Document:
     source = read_source(data)
     found = index(source.tree)
     flags = flags_of(found)
@@ -60,24 +75,27 @@ def read_script(path: str, data: bytes, reading: Reading) -> Document:
         capability=reading.capability,
         gpus=reading.gpus,
         load=reading.load,
+        defaults=calls.ATTRIBUTE_DEFAULTS,
     )
     evaluator = Evaluator(found, functions, reading.said)
     listed = trainings(found, evaluator)
     if not listed:
         raise NoTraining("this source has no call of a trainer that vramwise knows: Trainer, SFTTrainer, DPOTrainer…")
-    chosen = _chosen(listed, reading.call)
+    chosen = _chosen(listed, reading.call, evaluator)
     training = Training(found=listed[chosen], evaluator=evaluator, source=source, said=reading.said)
     training.read()
     for key, value in reading.said.items():
         training.values.setdefault(key, value)
     training.values.setdefault("dataset_name", _ITS_OWN)
+    training.assumed += [f"cell {number}: it is no Python here, and is left out" for number in source.unread]
     return _document(path, data, source, training, listed, chosen, reading)
 
 
-def _chosen(listed: list[Found], wanted: int | None) -> int:
-    """The training that is meant: the one asked for, else the last, which earlier ones usually prepare."""
+def _chosen(listed: list[Found], wanted: int | None, evaluator: Evaluator) -> int:
+    """The training that is meant: the one asked for, else the last that runs, which earlier ones usually prepare."""
     if wanted is None:
-        return len(listed) - 1
+        run = [place for place, one in enumerate(listed) if evaluator.holds(one.site) is not False]
+        return run[-1] if run else len(listed) - 1
     if not 1 <= wanted <= len(listed):
         raise VramwiseError(f"--call {wanted}: this source has {len(listed)} trainings")
     return wanted - 1
@@ -89,11 +107,16 @@ def _document(
     def home_of(key: str) -> tuple[str, str] | None:
         if key in training.written:
             return training.written[key]
+        elsewhere = False
         for role in ("lora", "quantization", "model"):
             for argument, other in calls.ARGUMENTS[role].items():
+                elsewhere = elsewhere or other == key
                 if other == key and role in training.homes:
-                    return role, argument
-        return ("args", key) if "args" in training.homes else None
+                    return role, _spelt(argument, training, source)
+        home = training.homes.get("args")
+        if home is None or elsewhere or key in calls.NO_ARGUMENTS:
+            return None
+        return None if home.name in calls.PLAIN_ARGUMENTS and key not in plain_arguments() else ("args", key)
 
     def reread(changed: bytes) -> Document:
         return read_script(path, changed, replace(reading, call=chosen + 1))
@@ -116,6 +139,13 @@ def _document(
         facts={**training.facts, **({"unsloth": one.call.lineno} if training.unsloth else {})},
     )
     return Document(path=path, text=source.text, values=training.values, spans=training.spans, script=script)
+
+
+def _spelt(argument: str, training: Training, source: Source) -> str:
+    """`dtype` as a pinned transformers calls it: `torch_dtype` before 4.56."""
+    pinned = source.versions.get("transformers")
+    old = pinned is not None and version_parts(pinned) < (4, 56) and not training.unsloth
+    return "torch_dtype" if argument == "dtype" and old else argument
 
 
 def _as_it_was(data: bytes, source: Source) -> str:

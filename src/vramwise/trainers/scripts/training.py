@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vramwise.documents.python.evaluate import Evaluator
-from vramwise.documents.python.results import Called, Missing, Record, Result, Value, plain
+from vramwise.documents.python.results import Called, Entries, Missing, Record, Result, Value, plain
 from vramwise.documents.python.scopes import Index, Scope, Site, dotted
 from vramwise.documents.python.source import Source
 from vramwise.trainers.scripts import calls
@@ -16,6 +16,9 @@ from vramwise.types import Home, KeyPath, Span, Unsaid
 
 # Calls that lead from a trainer to its model: no script has more.
 _LONGEST_CHAIN = 30
+# Ways to make a model that are looked at, and how deep they branch again.
+_MOST_SIDES = 4
+_EMPTY = "the model's name is empty until the command line gives one"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,11 +36,20 @@ def trainings(found: Index, evaluator: Evaluator) -> list[Found]:
     """Every call of a trainer that is known, in the file's order; classes of the file count as what they extend."""
     listed = []
     for call, site in found.calls:
-        name = _class_name(evaluator.called(call, site).rpartition(".")[2], site.scope)
-        if name in calls.TRAINERS:
+        full = evaluator.called(call, site)
+        name = _class_name(full.rpartition(".")[2], site.scope)
+        if name in calls.TRAINERS and not _is_another(full, name, call, evaluator, site):
             trainer, kind = calls.TRAINERS[name]
             listed.append(Found(call=call, site=site, name=name, trainer=trainer, kind=kind))
     return sorted(listed, key=lambda one: one.call.lineno)
+
+
+def _is_another(full: str, name: str, call: ast.Call, evaluator: Evaluator, site: Site) -> bool:
+    """Whether a class only shares its name: it is the project's own and is not given a training's arguments."""
+    imported = evaluator.imported((dotted(call.func) or "").partition(".")[0], site.scope)
+    if imported is None or full.partition(".")[0] in calls.LIBRARIES or not full.endswith(name):
+        return False
+    return not any(one.arg == calls.ARGS for one in call.keywords)
 
 
 def _class_name(name: str, scope: Scope | None) -> str:
@@ -71,6 +83,9 @@ class Training:
     assumed: list[str] = field(default_factory=list)
     facts: dict[str, int] = field(default_factory=dict)
     unsloth: bool = False
+    # A method has given the weights their type, whatever they were loaded as.
+    cast: bool = False
+    depth: int = 0
     # Key → the argument of a home that says it.
     written: dict[str, tuple[str, str]] = field(default_factory=dict)
 
@@ -84,14 +99,75 @@ class Training:
         if args is None and len(positional) > 1:
             place = 2 if self.found.name in calls.REFERENCE_SECOND and len(positional) > 2 else 1
             args = positional[place]
+        self._reference(named, positional)
         self._arguments(args)
+        self._changed_arguments()
         self._old_arguments(named)
+        if calls.INIT in named:
+            self._init(named[calls.INIT])
         model = named.get(calls.MODEL, positional[0] if positional else None)
-        self._model(model)
+        self._model(model if model is not None and not _is_none(model) else self._made(called))
         peft = named.get(calls.PEFT)
         if peft is not None and not _is_none(peft):
             self._adapter(peft)
         self._methods()
+        self._cast_by_preparation()
+        if not self.found.kind:  # the plain Trainer leaves tokenizing to the script
+            self._length()
+
+    def _made(self, called: Called) -> Result | None:
+        """The model that `model_init=function` makes."""
+        maker = next((one.value for one in called.node.keywords if one.arg == "model_init"), None)
+        return self.evaluator.returned(maker.id, called.site) if isinstance(maker, ast.Name) else None
+
+    def _reference(self, named: Mapping[str, Result], positional: list[Result]) -> None:
+        """A second model that the trainer is given to compare with."""
+        second = positional[1] if self.found.name in calls.REFERENCE_SECOND and len(positional) > 1 else None
+        given = named.get("ref_model", second)
+        if isinstance(given, Called) and given.last == "from_pretrained":
+            self.facts["reference model"] = given.node.lineno
+
+    def _changed_arguments(self) -> None:
+        """`trainer.args.x = …` behind the trainer's call."""
+        scope = self.found.site.scope
+        for name, bindings in list(scope.bindings.items()):
+            if any(one.value is self.found.call for one in bindings):
+                start = f"{name}.{calls.ARGS}."
+                for other in [one for one in scope.bindings if one.startswith(start)]:
+                    held = self.evaluator.lookup(other, Site(scope=scope, order=2**31))
+                    if held is not None:
+                        self.add(other[len(start) :], held)
+
+    def _init(self, kwargs: Result) -> None:
+        """`model_init_kwargs`: arguments of the `from_pretrained` that the trainer calls."""
+        if isinstance(kwargs, Entries):
+            self._loading(kwargs.items)
+        elif isinstance(kwargs, Missing):
+            self.unsaid.append(_unsaid("model", kwargs))
+
+    def _cast_by_preparation(self) -> None:
+        """PEFT's preparation casts every weight to fp32 that is not quantised; without quantisation, all of them."""
+        quantised = self.values.get("load_in_4bit") or self.values.get("load_in_8bit")
+        if "prepared" in self.facts and not quantised and not self.unsloth and not self._open("quantization"):
+            self.values["dtype"] = "float32"
+            self.spans.pop(("dtype",), None)
+            line = self.facts["prepared"]
+            self.assumed.append(f"dtype: prepare_model_for_kbit_training casts all weights to fp32 (line {line})")
+
+    def _open(self, key: str) -> bool:
+        return any(one.key == key for one in self.unsaid)
+
+    def _length(self) -> None:
+        """How long rows are, where the script's own tokenizing says it: `tokenizer(…, truncation=…, max_length=…)`."""
+        found: dict[Any, Value] = {}
+        for call, site in self.evaluator.found.calls:
+            named = {one.arg: one.value for one in call.keywords}
+            if named.keys() >= {"truncation", "max_length"}:
+                held = self.evaluator.value(named["max_length"], site)
+                if isinstance(held, Value) and isinstance(held.value, int):
+                    found.setdefault(held.value, held)
+        if len(found) == 1 and not self.values.keys() & calls.LENGTHS:
+            self.add("max_length", Value(value=next(iter(found)), notes=next(iter(found.values())).notes))
 
     def _arguments(self, args: Result | None) -> None:
         """The training's config: its keywords are keys under the same names."""
@@ -106,6 +182,10 @@ class Training:
             if isinstance(missing, Missing):
                 self.unsaid.append(_unsaid("training arguments", missing))
             return
+        if args.last in calls.SETTERS:
+            self._arguments(self._owner(args))
+            self._set(args)
+            return
         self._home("args", args)
         positional, named, unknown = self.evaluator.arguments(args)
         self._lacking("training arguments", unknown)
@@ -114,7 +194,16 @@ class Training:
         for note in args.notes:
             self.assumed.append(f"{args.last}: {note}")
         for name, held in {**named, **args.assigned}.items():
+            if name == calls.INIT:
+                self._init(held)
             self.add(calls.RENAMED_ARGUMENTS.get(name, name), held, role="args", argument=name)
+
+    def _set(self, called: Called) -> None:
+        """`args.set_training(batch_size=…)`."""
+        _, named, _ = self.evaluator.arguments(called)
+        for argument, key in calls.SETTERS[called.last].items():
+            if argument in named:
+                self.add(key, named[argument])
 
     def _old_arguments(self, named: Mapping[str, Result]) -> None:
         for name, key in calls.OLD_TRAINER_ARGUMENTS.items():
@@ -127,18 +216,23 @@ class Training:
         for _ in range(_LONGEST_CHAIN):
             if model is None:
                 return
+            if isinstance(model, Value) and model.value == "":
+                self.unsaid.append(
+                    Unsaid(key="model_name_or_path", name="model_name_or_path", line=self.found.call.lineno, why=_EMPTY)
+                )
+                return
             if isinstance(model, Value) and isinstance(model.value, str):
                 self.add("model_name_or_path", model, role="trainer", argument=calls.MODEL)
                 self.facts["named model"] = self.found.call.lineno
                 return
             if not isinstance(model, Called):
                 missing = plain(model)
-                sides = [one for one in missing.sides if _adds(one)] if isinstance(missing, Missing) else []
-                if len(sides) != 1 and isinstance(missing, Missing):
-                    self.unsaid.append(_unsaid("model_name_or_path", missing))
-                if len(sides) != 1:
+                side = self._side(missing) if isinstance(missing, Missing) else None
+                if side is None:
+                    if isinstance(missing, Missing):
+                        self._branches(missing)
                     return
-                model = sides[0]
+                model = side
             model = self._step(model)
 
     def _step(self, called: Called) -> Result | None:
@@ -148,6 +242,8 @@ class Training:
         positional, named, unknown = self.evaluator.arguments(called)
         if last == "from_pretrained" and "Peft" in owner:
             self._put("use_peft", True)
+            if owner.startswith("AutoPeft"):
+                self._loading(named)
             return named.get("model", positional[0] if positional else None)
         if last in ("from_pretrained", "from_config"):
             self._lacking("model", unknown)
@@ -167,14 +263,76 @@ class Training:
             self._prepared(called, named)
             return named.get("model", positional[0] if positional else None)
         if last in calls.PASSES_ON:
+            self._cast(last, positional, named)
             if positional and not isinstance(called.node.func, ast.Attribute):
                 return positional[0]
             if last in ("prepare", "setup_chat_format", "deepcopy", "for_training", "compile") and positional:
                 return positional[0]
             return self._owner(called)
-        missing = Missing(name=called.name, line=called.node.lineno, why=f"{called.name} makes the model")
-        self.unsaid.append(_unsaid("model_name_or_path", missing))
+        self._unknown_model(
+            Missing(name="model_name_or_path", line=called.node.lineno, why=f"{called.name}() makes the model")
+        )
         return None
+
+    def _side(self, missing: Missing) -> Called | None:
+        """The call to follow where a branch is open: the one that makes more of the model, a new adapter first."""
+        sides = [one for one in missing.sides if _adds(one)]
+        if len(sides) > 1:
+            made = [one for one in sides if one.last == "get_peft_model"]
+            if len(made) != 1 or not any(one.last == "from_pretrained" and "Peft" in one.name for one in sides):
+                return None
+            self.assumed.append(f"use_peft: a new adapter is taken, not a saved one (line {made[0].node.lineno})")
+            return made[0]
+        return sides[0] if sides else None
+
+    def _branches(self, missing: Missing) -> None:
+        """Several calls may make the model: what all of them say is known, the rest is open."""
+        sides = [one for one in missing.sides if _adds(one)][:_MOST_SIDES]
+        read = [self._apart(one) for one in sides]
+        if not any("model_name_or_path" in one.values for one in read):
+            self.unsaid += read[0].unsaid if read else []
+            if not self._open("model_name_or_path"):
+                self._unknown_model(missing)
+            return
+        for one in read:
+            self.homes = {**one.homes, **self.homes}
+            self.unsaid += [open_key for open_key in one.unsaid if open_key not in self.unsaid]
+            self.facts = {**one.facts, **self.facts}
+        for key in dict.fromkeys(key for one in read for key in one.values):
+            held = [one.values.get(key, False if key in calls.SWITCHES else None) for one in read]
+            whole = all(key in one.values for one in read)
+            if all(value == held[0] for value in held) or (not whole and key not in calls.DECIDING):
+                first = next(one for one in read if key in one.values)
+                self.values.setdefault(key, first.values[key])
+                self.spans |= {path: span for path, span in first.spans.items() if path == (key,)}
+                self.assumed += [note for note in first.assumed if note.startswith(f"{key}:")]
+            elif key in self.said:
+                self.values[key] = self.said[key]
+            elif key not in self.values:
+                self.unsaid.append(replace(_unsaid(key, missing), either=tuple(held)))
+
+    def _apart(self, model: Called) -> Training:
+        """What one way to make the model says, by itself."""
+        other = Training(found=self.found, evaluator=self.evaluator, source=self.source, said=self.said)
+        other.depth = self.depth + 1
+        if other.depth < _MOST_SIDES:
+            other._model(model)
+        return other
+
+    def _unknown_model(self, missing: Missing) -> None:
+        """The model cannot be followed: neither its name nor what was done to it before is known."""
+        self.unsaid.append(_unsaid("model_name_or_path", missing))
+        if "use_peft" not in self.values and (missing.sides or missing.name == "model_name_or_path"):
+            self.unsaid.append(_unsaid("adapter", missing))
+
+    def _cast(self, last: str, positional: list[Result], named: Mapping[str, Result]) -> None:
+        """`.bfloat16()`, `.to(torch.float16)`: the type that the weights have from then on."""
+        given = [plain(one) for one in (*positional, *named.values())] if last == "to" else []
+        types = [one.value for one in given if isinstance(one, Value) and one.value in calls.TYPES]
+        name = calls.CASTS.get(last) or (types[0] if types else None)
+        if name is not None and "dtype" not in self.values:
+            self.values["dtype"] = name
+            self.cast = True
 
     def _owner(self, called: Called) -> Result | None:
         function = called.node.func
@@ -188,21 +346,39 @@ class Training:
         name = next((named[one] for one in names if one in named), positional[0] if positional else None)
         if name is not None:
             argument = next((one for one in names if one in named), "")
-            self.add("model_name_or_path", _model_name(name), role="model", argument=argument)
-        for argument, key in calls.ARGUMENTS["model"].items():
-            if argument in named:
-                self.add(key, named[argument], role="model", argument=argument)
-        flash = named.get("use_flash_attention_2")
-        if flash is not None and isinstance(held := plain(flash), Value) and held.value:
-            self._put("attn_implementation", "flash_attention_2")
-        if "quantization_config" in named:
-            self._quantized(named["quantization_config"])
+            self._named_model(self._model_name(name), argument)
+        self._loading(named, role="model")
         if self.unsloth:
             self._unsloth_loaded(called, named)
         elif "dtype" not in self.values:
             self.facts["no dtype"] = called.node.lineno
         if "device_map" in named:
             self.facts["device_map"] = called.node.lineno
+            spread = plain(named["device_map"])
+            if isinstance(spread, Value) and spread.value in calls.SPREADS:
+                self.facts["device_map spread"] = called.node.lineno
+
+    def _named_model(self, name: Result, argument: str) -> None:
+        if isinstance(name, Value) and name.value == "":
+            name = Missing(name="model_name_or_path", line=self.homes["model"].line, why=_EMPTY)
+        self.add("model_name_or_path", name, role="model", argument=argument)
+
+    def _model_name(self, result: Result) -> Result:
+        """A config object stands for the model that it is of."""
+        if isinstance(result, Called) and result.last in ("from_pretrained", "from_dict") and result.node.args:
+            return self.evaluator.evaluate(result.node.args[0], result.site)
+        return result
+
+    def _loading(self, named: Mapping[str, Result], role: str = "") -> None:
+        """Arguments of `from_pretrained`, from the call or from a mapping."""
+        for argument, key in calls.ARGUMENTS["model"].items():
+            if argument in named and not (key == "dtype" and self.cast):
+                self.add(key, named[argument], role=role, argument=argument)
+        flash = named.get("use_flash_attention_2")
+        if flash is not None and isinstance(held := plain(flash), Value) and held.value:
+            self._put("attn_implementation", "flash_attention_2")
+        if "quantization_config" in named:
+            self._quantized(named["quantization_config"])
 
     def _quantized(self, config: Result) -> None:
         if isinstance(config, Called) and config.last == "BitsAndBytesConfig":
@@ -279,14 +455,31 @@ class Training:
 
     def _methods(self) -> None:
         """What is called on the model besides."""
-        for call, _ in self.evaluator.found.calls:
-            if isinstance(call.func, ast.Attribute):
-                if call.func.attr == "gradient_checkpointing_enable" and not self.values.get("gradient_checkpointing"):
-                    self._put("gradient_checkpointing", True)
-                    self.values["gradient_checkpointing"] = True
-                    self.assumed.append(f"gradient_checkpointing: turned on by the model's method (line {call.lineno})")
-                elif call.func.attr == "empty_cache":
-                    self.facts.setdefault("empty_cache", call.lineno)
+        for call, site in self.evaluator.found.calls:
+            name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+            if name not in calls.METHODS or self.evaluator.holds(site) is False:
+                continue
+            called = Called(name=name, node=call, site=site)
+            if name == "gradient_checkpointing_enable":
+                self._checkpointed(called)
+            elif name in calls.SETTERS and self.found.site.scope is site.scope:
+                self._set(called)
+            elif name == "add_adapter" and "use_peft" not in self.values:
+                positional, named, _ = self.evaluator.arguments(called)
+                config = named.get("adapter_config", positional[0] if positional else None)
+                if isinstance(config, Called) and config.last == "LoraConfig":
+                    self._adapter(config)
+            elif name == "empty_cache":
+                self.facts.setdefault("empty_cache", call.lineno)
+
+    def _checkpointed(self, called: Called) -> None:
+        _, named, _ = self.evaluator.arguments(called)
+        if not self.values.get("gradient_checkpointing"):
+            self.values["gradient_checkpointing"] = True
+            line = called.node.lineno
+            self.assumed.append(f"gradient_checkpointing: turned on by the model's method (line {line})")
+        if "gradient_checkpointing_kwargs" in named and "gradient_checkpointing_kwargs" not in self.values:
+            self.add("gradient_checkpointing_kwargs", named["gradient_checkpointing_kwargs"])
 
     def add(self, key: str, result: Result, *, role: str = "", argument: str = "") -> None:
         """A key with what an argument gives it, and where that is written."""
@@ -346,15 +539,6 @@ class Training:
 def _adds(called: Called) -> bool:
     """Whether a call makes more of a model than the model it is given."""
     return called.last.partition("[")[0] not in calls.PASSES_ON
-
-
-def _model_name(result: Result) -> Result:
-    """A config object stands for the model that it is of."""
-    if isinstance(result, Called) and result.last in ("from_pretrained", "from_dict") and result.node.args:
-        first = result.node.args[0]
-        if isinstance(first, ast.Constant):
-            return Value(value=first.value, node=first)
-    return result
 
 
 def _is_none(result: Result) -> bool:

@@ -12,7 +12,7 @@ from vramwise.trainers.arguments.unknown_keys import StrangeKey
 from vramwise.trainers.arguments.unknown_keys import strange_keys as unknown
 from vramwise.trainers.arguments.vocabulary import known_versions, strict_facts
 from vramwise.trainers.signs import words
-from vramwise.types import RunSpec, Stack
+from vramwise.types import RunSpec, Stack, version_parts
 
 _NOT_KINDS = frozenset({"source", "keys", "launch", "memory"})
 KINDS = ("sft", "dpo", "kto", "reward", "grpo", "rloo", "distillation", "orpo", "cpo")
@@ -138,7 +138,8 @@ def strange_keys(run: RunSpec, words: Vocabulary) -> Iterator[StrangeKey]:
             continue
         gone = GONE.get(strange.key)
         if gone is not None:
-            yield _gone(strange.key, gone, words)
+            if not _still_there(gone, run):
+                yield _gone(strange.key, gone, words)
         elif strange.key in everywhere:
             kind = next(name for name in kinds(stack) if strange.key in vocabulary(name, stack))
             why = (
@@ -151,6 +152,14 @@ def strange_keys(run: RunSpec, words: Vocabulary) -> Iterator[StrangeKey]:
             yield StrangeKey(key=strange.key, why=f"{strange.key} is a key of {owner}'s own script, none of TRL's")
         else:
             yield strange
+
+
+def _still_there(gone: Gone, run: RunSpec) -> bool:
+    """Whether a script pins a release that still has the name; what is older than all facts is read by the oldest."""
+    script = run.config.document.script
+    library, _, since = gone.since.lower().rpartition(" ")
+    pinned = script.versions.get(library) if script is not None else None
+    return pinned is not None and version_parts(pinned) < version_parts(since)
 
 
 def _gone(key: str, gone: Gone, words: Vocabulary) -> StrangeKey:

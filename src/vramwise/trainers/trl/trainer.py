@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from vramwise.errors import VramwiseError
 from vramwise.rules.base import Rule
 from vramwise.rules.discovery import rules_below
-from vramwise.trainers.arguments import ARGUMENT_RULES, ArgumentsTrainer, Vocabulary, side_files
+from vramwise.trainers.arguments import ARGUMENT_RULES, SCRIPT_RULES, ArgumentsTrainer, Vocabulary, side_files
 from vramwise.trainers.arguments.trainer import in_config
 from vramwise.trainers.arguments.unknown_keys import StrangeKey
 from vramwise.trainers.base import DatasetBlock, SideFiles, Spelling
@@ -153,6 +153,9 @@ class Trl(ArgumentsTrainer):
     def unknown_keys(self, run: RunSpec) -> tuple[Severity, str]:
         """The command hands them to `accelerate launch`, which stops; a script run as a module drops them."""
         if run.config.document.script is not None:
+            release = run.target.stack.releases["trl"]
+            if release.origin.kind == "assumed":
+                return Severity.WARNING, f"TRL {release.version} stops with a TypeError (no version is pinned here)"
             return Severity.ERROR, "the call stops with a TypeError"
         if run.target.launcher == "module":
             return Severity.WARNING, "the script drops it without a word"
@@ -173,4 +176,5 @@ class Trl(ArgumentsTrainer):
 
     def rules(self) -> Sequence[Rule]:
         """Rules about TRL's own keys, and those that all arguments share."""
-        return (*rules_below("vramwise.trainers.trl.rules"), *rules_below(ARGUMENT_RULES))
+        own = rules_below("vramwise.trainers.trl.rules")
+        return (*own, *rules_below(ARGUMENT_RULES), *rules_below(SCRIPT_RULES))

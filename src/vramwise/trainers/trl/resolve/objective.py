@@ -72,6 +72,9 @@ def _kind(args: Arguments, name: str, before: bool) -> tuple[str, str]:
     needs = name in ("dpo", "kto") or (name in ("grpo", "rloo") and bool(args.value("beta")))
     if not needs:
         return "none", "none is needed"
+    script = args.fields.config.document.script
+    if script is not None and "reference model" in script.facts:
+        return "model", "the script hands the trainer a second model"
     if args.values["adapter"]:
         return "adapter_off", "the policy with its adapter switched off"
     if before and not args.values["sharding"].startswith("fsdp"):

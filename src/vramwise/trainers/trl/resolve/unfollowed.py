@@ -22,4 +22,5 @@ def _found(args: Arguments) -> Iterator[Unfollowed]:
         yield Unfollowed(name=f"{KWARGS}.selective", less=False, why=why)
     yield from unfollowed_checkpointing(args)
     if args.value("router_aux_loss_coef"):
-        yield Unfollowed(name="router_aux_loss_coef", less=False, why="router logits of all layers are kept")
+        why = "router logits of all layers are kept"
+        yield Unfollowed(name="router_aux_loss_coef", less=False, why=why, experts_only=True)

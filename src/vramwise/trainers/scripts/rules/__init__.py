@@ -1,0 +1,1 @@
+"""Rules about what only scripts get wrong, a folder a topic."""

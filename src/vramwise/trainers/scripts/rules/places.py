@@ -1,0 +1,11 @@
+"""Where a script does what a rule reports."""
+
+from __future__ import annotations
+
+from vramwise.types import Place, Script
+
+
+def at_fact(script: Script, fact: str) -> Place:
+    """The line of a fact; that of the trainer's call where it has none."""
+    line = script.facts.get(fact, script.line)
+    return Place(line=line, column=1, end_line=line, end_column=1)

@@ -1,0 +1,60 @@
+"""Rules about scripts beyond their own examples: what they say depends on the release and on what the script does."""
+
+import pytest
+
+from vramwise.api import Options, check, fix, predict
+
+OPTIONS = Options(gpu="rtx-4090", text_alone=True)
+OLD = """\
+!pip install {pin}
+from trl import SFTConfig, SFTTrainer
+t = SFTTrainer("Qwen/Qwen3-0.6B", args=SFTConfig(max_prompt_length=8, bf16=True), max_seq_length=512)
+"""
+DPO = """\
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM
+from trl import DPOConfig, DPOTrainer
+model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen3-0.6B", dtype=torch.bfloat16)
+reference = AutoModelForCausalLM.from_pretrained("Qwen/Qwen3-0.6B", dtype=torch.bfloat16)
+model = get_peft_model(model, LoraConfig())
+t = DPOTrainer(model, {reference}, args=DPOConfig())
+"""
+
+
+def found(text, options=OPTIONS):
+    [report] = check(text, options)
+    assert report.error is None
+    return {one.rule: one for one in report.findings}
+
+
+@pytest.mark.parametrize(("pin", "severity"), [("trl==0.12.0", None), ("trl==1.16.0", "error"), ("peft", "warning")])
+def test_moved_and_gone_arguments_go_by_the_pinned_release(pin, severity):
+    """Without a pin the newest release is assumed, which is no reason to say that the run stops."""
+    rules = found(OLD.format(pin=pin))
+    for name in ("moved-argument", "unknown-argument"):
+        assert (rules[name].severity.value if name in rules else None) == severity
+
+
+def test_what_only_models_with_experts_do_leaves_no_doubt_for_others():
+    assert predict(OLD.format(pin="trl==0.22.2"), OPTIONS).bounds is None
+
+
+def test_a_second_reference_takes_the_weights_again():
+    with_one, without = (predict(DPO.format(reference=one), OPTIONS).needs for one in ("reference", "None"))
+    more = with_one.breakdown_bytes["weights"] - without.breakdown_bytes["weights"]
+    assert 1.0e9 < more < 1.4e9  # 0.6 billion parameters of two bytes
+    assert "reference-beside-adapter" in found(DPO.format(reference="reference"))
+    assert "reference-beside-adapter" not in found(DPO.format(reference="None"))
+
+
+def test_an_argument_is_added_only_to_a_class_that_takes_it():
+    """`pad_to_multiple_of` is one of SFTConfig, and none of TrainingArguments."""
+    text = (
+        "from transformers import TrainingArguments\nfrom trl import SFTTrainer\n"
+        't = SFTTrainer("Qwen/Qwen3-0.6B", args=TrainingArguments("out", bf16=True))\n'
+    )
+    [report] = fix(text, OPTIONS)
+    after = report.after if report.after is not None else report.before
+    assert "pad_to_multiple_of" not in after.text
+    assert any("pad_to_multiple_of" in str(one) for one in report.refused)

@@ -17,6 +17,7 @@ from vramwise.ghost.ops.liger import cut_loss, fused_linear_loss, in_place_loss
 from vramwise.ghost.ops.loss import compiled_cross_entropy, log_softmax, nll_loss
 from vramwise.ghost.ops.matmul import autocast_input
 from vramwise.ghost.ops.reduce import sum_all
+from vramwise.ghost.ops.rows_loss import rows_loss
 from vramwise.ghost.ops.shape import alias, contiguous, indexed, narrow, split_rows, view
 from vramwise.ghost.ops.tiled_logprobs import summed, tiled_log_probs
 from vramwise.ghost.tape import Parameter, Tape, Tensor
@@ -149,6 +150,27 @@ class TiledLoss:
         return scale(t, summed(t, log_probs)), None
 
 
+@dataclass(frozen=True, slots=True)
+class RowsLoss:
+    """The head and its loss some rows at a time, in evaluation too; only rows with a label are taken."""
+
+    stock: StockLoss
+
+    def __call__(self, t: Tape, hidden: Tensor, head: Projection, labels: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The loss alone."""
+        weight = plain_weight(head)
+        if weight is None:
+            return self.stock(t, hidden, head, labels)
+        t.mark("logits", "the head, some rows at a time")
+        shifted = t.new(labels.shape, INT64)
+        rows, tokens, width = hidden.shape
+        most = rows * tokens - max(rows, t.samples or 1)
+        count = most if t.labelled is None else min(t.labelled, most)
+        loss = rows_loss(t, view(t, hidden, (rows * tokens, width)), weight, max(1, count))
+        del shifted
+        return loss, None
+
+
 def labelled(t: Tape, hidden: Tensor) -> Tensor:
     """Hidden states of the tokens that have a label, copied out: all but the last of each row, at most."""
     rows, tokens, width = hidden.shape
@@ -210,6 +232,8 @@ def make_loss(run: RunSpec, model: ModelSpec) -> Loss:
         return CutLoss(stock)
     if run.kernels.loss_kernel == "tiled":
         return TiledLoss(stock)
+    if run.kernels.loss_kernel == "rows":
+        return RowsLoss(stock)
     if run.kernels.loss_kernel == "chunked":
         return ChunkedLoss(stock, run.kernels.loss_chunks)
     return NoLoss(stock) if run.kernels.loss_kernel in WEIGHTED else stock

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from vramwise.ghost.dtypes import FP32, INT64
 from vramwise.ghost.model.mask import document_mask
 from vramwise.ghost.ops.attention import fused_attention
-from vramwise.ghost.ops.attention_heads import interleaved_heads, repeat_heads
+from vramwise.ghost.ops.attention_heads import copied_heads, interleaved_heads, repeat_heads
+from vramwise.ghost.ops.efficient import efficient_attention
 from vramwise.ghost.ops.elementwise import add, cast, dropout, result_activation, scale
 from vramwise.ghost.ops.flash import flash_attention
 from vramwise.ghost.ops.math_attention import math_attention
@@ -112,6 +113,30 @@ class VarlenSdpa:
         values = contiguous(t, value) if value.heads_first else value
         output = flash_attention(t, query, keys, values, sequences=1)
         del keys, values
+        return _tokens_first(t, output), None
+
+
+class RowsAttention:
+    """A trainer's own choice among variable-length kernels: flash attention, with grouped heads as they are. Cards
+    before Ampere get the memory-efficient kernel, which wants heads repeated where there will be a backward pass."""
+
+    __slots__ = ("packed", "packed_eval")
+
+    def __init__(self, *, packed: bool, packed_eval: bool) -> None:
+        self.packed = packed
+        self.packed_eval = packed_eval
+
+    def __call__(
+        self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend."""
+        if t.hardware.capability >= (8, 0):
+            packed = self.packed if t.training else self.packed_eval
+            output = flash_attention(t, query, key, value, sequences=(t.samples or 1) if packed else 0)
+        else:
+            groups = query.shape[1] // key.shape[1] if t.grad_enabled else 1
+            key, value = copied_heads(t, key, groups), copied_heads(t, value, groups)
+            output = efficient_attention(t, query, key, value, None)
         return _tokens_first(t, output), None
 
 

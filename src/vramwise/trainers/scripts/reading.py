@@ -89,8 +89,9 @@ def _document(
     def home_of(key: str) -> tuple[str, str] | None:
         if key in training.written:
             return training.written[key]
+        listed = {**calls.ARGUMENTS, **calls.UNSLOTH_ARGUMENTS} if training.unsloth else calls.ARGUMENTS
         for role in ("lora", "quantization", "model"):
-            for argument, other in calls.ARGUMENTS[role].items():
+            for argument, other in listed[role].items():
                 if other == key and role in training.homes:
                     return role, argument
         return ("args", key) if "args" in training.homes else None
@@ -100,7 +101,7 @@ def _document(
 
     one = training.found
     script = Script(
-        trainer=one.trainer,
+        trainer=calls.UNSLOTH if training.unsloth and one.kind else one.trainer,
         kind=one.kind,
         line=one.call.lineno,
         trainings=tuple(f"{other.name} (line {other.call.lineno})" for other in listed),

@@ -189,8 +189,9 @@ class Training:
         if name is not None:
             argument = next((one for one in names if one in named), "")
             self.add("model_name_or_path", _model_name(name), role="model", argument=argument)
-        for argument, key in calls.ARGUMENTS["model"].items():
-            if argument in named:
+        listed = calls.UNSLOTH_ARGUMENTS if self.unsloth else calls.ARGUMENTS
+        for argument, key in listed["model"].items():
+            if argument in named and key != "model_name_or_path":
                 self.add(key, named[argument], role="model", argument=argument)
         flash = named.get("use_flash_attention_2")
         if flash is not None and isinstance(held := plain(flash), Value) and held.value:
@@ -198,7 +199,7 @@ class Training:
         if "quantization_config" in named:
             self._quantized(named["quantization_config"])
         if self.unsloth:
-            self._unsloth_loaded(called, named)
+            self._unsloth_loaded(called, owner)
         elif "dtype" not in self.values:
             self.facts["no dtype"] = called.node.lineno
         if "device_map" in named:
@@ -246,28 +247,18 @@ class Training:
                     self.add(key, items[key])
 
     def _unsloth_adapter(self, called: Called, named: Mapping[str, Result]) -> None:
+        """What `get_peft_model` leaves out has the trainer's own defaults; its word on checkpointing comes last."""
         self._home("lora", called)
         self._put("use_peft", True)
-        for argument, key in calls.ARGUMENTS["lora"].items():
+        for argument, key in calls.UNSLOTH_ARGUMENTS["lora"].items():
             if argument in named:
                 self.add(key, named[argument], role="lora", argument=argument)
-        for key, default in calls.UNSLOTH_LORA_DEFAULTS.items():
-            self._put(key, default)
-        self._put("lora_target_modules", calls.UNSLOTH_TARGETS)
-        way = named.get("use_gradient_checkpointing")
-        held = plain(way) if way is not None else Value(value="unsloth")
-        if isinstance(held, Value):
-            self._put("use_gradient_checkpointing", held.value)
-            self.values["gradient_checkpointing"] = bool(held.value)
 
-    def _unsloth_loaded(self, called: Called, named: Mapping[str, Result]) -> None:
-        self._put(
-            "load_in_4bit", not _is_true(named.get("load_in_16bit")) and not _is_true(named.get("full_finetuning"))
-        )
-        if "max_seq_length" in named:
-            self.add("max_seq_length", named["max_seq_length"], role="model", argument="max_seq_length")
-        if _is_true(named.get("full_finetuning")):
-            self._put("full_finetuning", True)
+    def _unsloth_loaded(self, called: Called, owner: str) -> None:
+        if owner in calls.UNSLOTH_COMPILED:
+            self._put("fast_model", True)
+        if owner == "FastVisionModel":
+            self.facts["vision"] = called.node.lineno
 
     def _prepared(self, called: Called, named: Mapping[str, Result]) -> None:
         """PEFT's preparation of a quantised base also turns checkpointing on, unless it is told not to."""

@@ -32,6 +32,8 @@ _UNTOUCHED = {
     "lora_kernels": "the plain Trainer has none",
     "fused_lora": "the plain Trainer has none",
     "fused_lora_wide_grads": "the plain Trainer has none",
+    "fused_lora_in_place": "the plain Trainer has none",
+    "fused_layers": "the plain Trainer has none",
     "linear_targets_by_name": "PEFT is given all-linear",
     "embeddings_want_grads": "only where blocks are checkpointed",
     "varlen_sdpa": "the plain Trainer builds a mask",

@@ -11,6 +11,8 @@ _ABSENT = (
     "lora_kernels",
     "fused_lora",
     "fused_lora_wide_grads",
+    "fused_lora_in_place",
+    "fused_layers",
     "linear_targets_by_name",
     "layer_offloading",
     "tiled_mlp",

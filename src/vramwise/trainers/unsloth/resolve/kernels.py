@@ -1,0 +1,36 @@
+"""Unsloth's own kernels: which models get them, and which layers' LoRA."""
+
+from __future__ import annotations
+
+from vramwise.trainers.arguments import Arguments
+
+# Model types that `FastLanguageModel` has a forward pass of its own for (loader.py, `dispatch_model`); others go
+# through FastModel, which compiles transformers' modules.
+FAST = ("llama", "mistral", "qwen2", "qwen3", "gemma")
+LORA = ("mlp", "qkv", "o")
+
+
+def resolve_kernels(args: Arguments, kind: str) -> None:
+    """Fills fused_layers, fused_lora, loss_kernel. Needs the method and the objective."""
+    reason = _slow(args)
+    args.derive("fused_layers", () if reason else FAST, reason or "FastLanguageModel's own layers")
+    fused = args.values["adapter"] is not None and not reason and not args.values["use_dora"]
+    why = reason or ("LoRA in Unsloth's own kernels" if fused else "no LoRA that they take")
+    args.derive("fused_lora", LORA if fused else (), why)
+    args.derive("lora_kernels", fused, why)
+    args.derive("fused_lora_in_place", fused, why)
+    if kind == "sft":
+        args.derive("loss_kernel", "rows", "head and loss some rows at a time: logits are never all held")
+
+
+def _slow(args: Arguments) -> str:
+    """Why a training does not get the fast path; empty where it does."""
+    if args.value("full_finetuning"):
+        return "full_finetuning goes through FastModel, which compiles transformers' modules"
+    if args.values["quantization"] == "8bit":
+        return "load_in_8bit goes through FastModel, which compiles transformers' modules"
+    if args.fields.config.get("fast_model"):
+        return "FastModel and FastVisionModel compile transformers' modules"
+    if args.values["weights_dtype"] == "fp32":
+        return "the kernels want weights of 16 bits"
+    return ""

@@ -32,7 +32,7 @@ RUNS = HERE.parent / "tests" / "data" / "truth"
 TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 LORA = {"r": 16, "lora_alpha": 16, "lora_dropout": 0, "bias": "none", "use_gradient_checkpointing": "unsloth"}
 ARGS = {"output_dir": "out", "max_steps": 5, "optim": "adamw_8bit", "max_length": 2048, "seed": 3407}
-VERSIONS = ("unsloth==2026.10.9", "transformers==5.17.0", "trl==1.15.0", "peft==0.21.2", "bitsandbytes==0.50.2")
+VERSIONS = ("unsloth==2026.10.9", "transformers==5.17.0", "trl==1.15.0", "peft==0.21.2", "bitsandbytes==0.50.2", "xformers==0")
 
 
 def script_of(row: dict[str, Any], model: Path) -> str:

@@ -180,7 +180,8 @@ class Builder:
         model = self.model
         if self.own_layers:
             packed = self.run.shapes.packing_rows != "none"
-            return RowsAttention(packed=packed, packed_eval=self.run.evaluation.eval_sample_packing)
+            packed_eval = self.run.evaluation.eval_sample_packing
+            return RowsAttention(self.run.kernels.packed_attention, packed=packed, packed_eval=packed_eval)
         sinks = self.weights.get(f"{start}self_attn.sinks")
         if self.run.kernels.attn_implementation == "eager" and sinks is not None:
             return SinkEager(sinks, model.attention_dropout)

@@ -18,6 +18,7 @@ from vramwise.ghost.ops.elementwise import add, cast, dropout, result_activation
 from vramwise.ghost.ops.flash import flash_attention
 from vramwise.ghost.ops.math_attention import math_attention
 from vramwise.ghost.ops.matmul import batched
+from vramwise.ghost.ops.by_sample import attention_by_sample
 from vramwise.ghost.ops.padding import rows_put_back, rows_taken
 from vramwise.ghost.ops.shape import cat_last, contiguous, expanded, narrow, transpose_last, view
 from vramwise.ghost.ops.softmax import softmax, subtract_max
@@ -117,12 +118,14 @@ class VarlenSdpa:
 
 
 class RowsAttention:
-    """A trainer's own choice among variable-length kernels: flash attention, with grouped heads as they are. Cards
-    before Ampere get the memory-efficient kernel, which wants heads repeated where there will be a backward pass."""
+    """A trainer's own choice for flattened rows. `way`: a variable-length kernel with grouped heads as they are, one
+    that wants heads repeated where there will be a backward pass, or a call for each sample. Cards before Ampere have
+    no flash attention: the memory-efficient kernel is taken."""
 
-    __slots__ = ("packed", "packed_eval")
+    __slots__ = ("packed", "packed_eval", "way")
 
-    def __init__(self, *, packed: bool, packed_eval: bool) -> None:
+    def __init__(self, way: str, *, packed: bool, packed_eval: bool) -> None:
+        self.way = way
         self.packed = packed
         self.packed_eval = packed_eval
 
@@ -130,12 +133,16 @@ class RowsAttention:
         self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
         """Attend."""
-        if t.hardware.capability >= (8, 0):
-            packed = self.packed if t.training else self.packed_eval
-            output = flash_attention(t, query, key, value, sequences=(t.samples or 1) if packed else 0)
-        else:
+        packed = self.packed if t.training else self.packed_eval
+        ampere = t.hardware.capability >= (8, 0)
+        if packed and self.way == "segments":
+            return _tokens_first(t, attention_by_sample(t, query, key, value, t.samples or 1)), None
+        if self.way == "repeated" or not ampere:
             groups = query.shape[1] // key.shape[1] if t.grad_enabled else 1
             key, value = copied_heads(t, key, groups), copied_heads(t, value, groups)
+        if ampere:
+            output = flash_attention(t, query, key, value, sequences=(t.samples or 1) if packed else 0)
+        else:
             output = efficient_attention(t, query, key, value, None)
         return _tokens_first(t, output), None
 

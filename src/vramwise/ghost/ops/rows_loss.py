@@ -81,17 +81,18 @@ def _chunks(t: Tape, labelled: int, hidden: Tensor, weight: Tensor, compute: DTy
     words, width = weight.shape[0], hidden.shape[1]
     rows = rows_at_once(labelled, width, words, FP32.size)
     buffer = t.new((rows, -(-words // 8) * 8), FP32)
+    # of both, those of the chunk before go when those of the next are there
     taken: Tensor | None = None
+    wide: Tensor | None = None
     for start in range(0, min(labelled, 2 * rows), rows):
         count = min(rows, labelled - start)
-        taken = t.new((count, width), compute)  # that of the chunk before goes when this one is there
+        taken = t.new((count, width), compute)
         t.workspace()
         _statistics(t, count, words)
         if wants:
             wide = t.new((count, width), FP32)
-            narrow = t.new((count, width), hidden.dtype)
-            del narrow, wide
-    del taken, buffer
+            t.new((count, width), hidden.dtype)
+    del wide, taken, buffer
 
 
 def _tiles(t: Tape, labelled: int, hidden: Tensor, weight: Tensor, compute: DType, *, wants: bool) -> None:

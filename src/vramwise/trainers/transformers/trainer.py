@@ -34,6 +34,7 @@ _UNTOUCHED = {
     "fused_lora_wide_grads": "the plain Trainer has none",
     "fused_lora_in_place": "the plain Trainer has none",
     "fused_layers": "the plain Trainer has none",
+    "packed_attention": "the plain Trainer has none",
     "linear_targets_by_name": "PEFT is given all-linear",
     "embeddings_want_grads": "only where blocks are checkpointed",
     "varlen_sdpa": "the plain Trainer builds a mask",

@@ -17,7 +17,7 @@ from vramwise.types import Document, Stack
 
 PACKAGE = "unsloth"
 # What was the newest when each release came out, where its pins leave it open.
-_INSTALLS = {"accelerate": "1.15.0", "peft": "0.21.2", "bitsandbytes": "0.50.2", "torch": "2.13.0"}
+_INSTALLS = {"accelerate": "1.15.0", "peft": "0.21.2", "bitsandbytes": "0.50.2", "torch": "2.13.0", "xformers": "0.0.35"}
 # Section and key of the command's file → key.
 CLI_KEYS: Mapping[tuple[str, str], str] = {
     ("training", "max_seq_length"): "max_seq_length",

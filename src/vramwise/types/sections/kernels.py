@@ -34,6 +34,9 @@ class Kernels:
     flash_needs_sinks: bool  # flash attention stops in models without attention sinks
     samples_told: bool  # collators say where the samples of a packed row begin; if not, every layer asks the card
     torch_compile: bool
+    # How those layers attend to flattened rows: by a variable-length kernel with grouped heads as they are, by one that
+    # wants heads repeated, or by one call for each sample
+    packed_attention: Literal["varlen", "repeated", "segments"]
     # Model types whose norms, rotation and attention run in the trainer's own kernels
     fused_layers: tuple[str, ...]
 
@@ -53,6 +56,7 @@ NEUTRAL = Kernels(
     flash_needs_sinks=False,
     samples_told=False,
     torch_compile=False,
+    packed_attention="varlen",
     fused_layers=(),
 )
 NEUTRAL_WHY = "transformers' own kernels"

@@ -13,6 +13,7 @@ _ABSENT = (
     "fused_lora_wide_grads",
     "fused_lora_in_place",
     "fused_layers",
+    "packed_attention",
     "linear_targets_by_name",
     "layer_offloading",
     "tiled_mlp",

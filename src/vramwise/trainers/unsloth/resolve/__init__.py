@@ -59,7 +59,7 @@ def resolve_unsloth(document: Document, target: Target, files: SideFiles, kind: 
     resolve_savers(args)
     resolve_preference(args, target, Kind(name=kind, why="the trainer that is called"))
     resolve_rows(args, kind)
-    resolve_kernels(args, kind)
+    resolve_kernels(args, target, kind)
     resolve_evaluation(args)
     resolve_unfollowed(args, kind)
     resolve_absent(args, target)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from vramwise.trainers.arguments import Arguments
+from vramwise.types import Target
 
 # Model types that `FastLanguageModel` has a forward pass of its own for (loader.py, `dispatch_model`); others go
 # through FastModel, which compiles transformers' modules.
+_VARLEN = (2, 12)  # of torch, whose kernel takes grouped heads since then
 FAST = ("llama", "mistral", "qwen2", "qwen3", "gemma")
 LORA = ("mlp", "qkv", "o")
 
 
-def resolve_kernels(args: Arguments, kind: str) -> None:
-    """Fills fused_layers, fused_lora, loss_kernel. Needs the method and the objective."""
+def resolve_kernels(args: Arguments, target: Target, kind: str) -> None:
+    """Fills fused_layers, packed_attention, fused_lora, loss_kernel. Needs the method and the objective."""
     reason = _slow(args)
+    _attention(args, target)
     args.derive("fused_layers", () if reason else FAST, reason or "FastLanguageModel's own layers")
     fused = args.values["adapter"] is not None and not reason and not args.values["use_dora"]
     why = reason or ("LoRA in Unsloth's own kernels" if fused else "no LoRA that they take")
@@ -21,6 +24,18 @@ def resolve_kernels(args: Arguments, kind: str) -> None:
     args.derive("fused_lora_in_place", fused, why)
     if kind == "sft":
         args.derive("loss_kernel", "rows", "head and loss some rows at a time: logits are never all held")
+
+
+def _attention(args: Arguments, target: Target) -> None:
+    """FlashAttention where it is installed, else torch's own from 2.12 and Ampere on, else xformers, else by sample."""
+    ampere = target.gpu is None or target.gpu.capability is None or target.gpu.capability >= (8, 0)
+    releases = target.stack.releases
+    if ampere and ("flash-attn" in releases or target.torch >= _VARLEN):
+        args.derive("packed_attention", "varlen", "a variable-length kernel that takes grouped heads")
+    elif target.stack.parts("xformers") > (0,):  # "0" on the command line: there is none
+        args.derive("packed_attention", "repeated", "xformers, which wants heads repeated")
+    else:
+        args.derive("packed_attention", "segments", "neither xformers nor FlashAttention, and torch is older than 2.12")
 
 
 def _slow(args: Arguments) -> str:

@@ -20,6 +20,7 @@ _ABSENT = (
     "tiled_mlp_pieces",
     "varlen_sdpa",
     "expert_quantization",
+    "multiplies_first",
     "upcasts_at_load",
     "resets_load_peaks",
     "loss_chunks",

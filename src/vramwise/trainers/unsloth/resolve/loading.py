@@ -15,6 +15,7 @@ def resolve_loading(args: Arguments, target: Target) -> None:
     args.derive("nested_scales", True, "Unsloth quantises the scales too")
     args.derive("int8_outliers", bits == "8bit", "LLM.int8 sets values of 6 and more apart")
     args.derive("quantised_base_prepared", "no", "Unsloth casts adapters alone")
+    args.derive("multiplies_first", True, "measured: the workspace is there before the first weight")
     args.derive("loads_through", "device", "read straight onto the card")
     full = args.values["adapter"] is None
     narrow = full and args.values["weights_dtype"] != "fp32"

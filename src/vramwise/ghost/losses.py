@@ -17,6 +17,7 @@ from vramwise.ghost.ops.liger import cut_loss, fused_linear_loss, in_place_loss
 from vramwise.ghost.ops.loss import compiled_cross_entropy, log_softmax, nll_loss
 from vramwise.ghost.ops.matmul import autocast_input
 from vramwise.ghost.ops.reduce import sum_all
+from vramwise.ghost.ops.room_loss import free_budget, room_loss
 from vramwise.ghost.ops.rows_loss import rows_loss
 from vramwise.ghost.ops.shape import alias, contiguous, indexed, narrow, split_rows, view
 from vramwise.ghost.ops.tiled_logprobs import summed, tiled_log_probs
@@ -150,11 +151,19 @@ class TiledLoss:
         return scale(t, summed(t, log_probs)), None
 
 
-@dataclass(frozen=True, slots=True)
 class RowsLoss:
-    """The head and its loss some rows at a time, in evaluation too; only rows with a label are taken."""
+    """The head and its loss some rows at a time, in evaluation too.
 
-    stock: StockLoss
+    `by_room`: as many as half of the free memory holds, which is asked once; else as a rule of its own says, and only
+    rows with a label.
+    """
+
+    __slots__ = ("budget", "by_room", "stock")
+
+    def __init__(self, stock: StockLoss, *, by_room: bool) -> None:
+        self.stock = stock
+        self.by_room = by_room
+        self.budget: int | None = None
 
     def __call__(self, t: Tape, hidden: Tensor, head: Projection, labels: Tensor) -> tuple[Tensor, Tensor | None]:
         """The loss alone."""
@@ -166,7 +175,12 @@ class RowsLoss:
         rows, tokens, width = hidden.shape
         most = rows * tokens - max(rows, t.samples or 1)
         count = most if t.labelled is None else min(t.labelled, most)
-        loss = rows_loss(t, view(t, hidden, (rows * tokens, width)), weight, max(1, count))
+        flat = view(t, hidden, (rows * tokens, width))
+        if self.by_room:
+            self.budget = self.budget or free_budget(t)
+            loss = room_loss(t, flat, weight, self.budget)
+        else:
+            loss = rows_loss(t, flat, weight, max(1, count))
         del shifted
         return loss, None
 
@@ -233,7 +247,7 @@ def make_loss(run: RunSpec, model: ModelSpec) -> Loss:
     if run.kernels.loss_kernel == "tiled":
         return TiledLoss(stock)
     if run.kernels.loss_kernel == "rows":
-        return RowsLoss(stock)
+        return RowsLoss(stock, by_room=model.model_type not in run.kernels.fused_layers)
     if run.kernels.loss_kernel == "chunked":
         return ChunkedLoss(stock, run.kernels.loss_chunks)
     return NoLoss(stock) if run.kernels.loss_kernel in WEIGHTED else stock

@@ -32,14 +32,22 @@ RUNS = HERE.parent / "tests" / "data" / "truth"
 TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 LORA = {"r": 16, "lora_alpha": 16, "lora_dropout": 0, "bias": "none", "use_gradient_checkpointing": "unsloth"}
 ARGS = {"output_dir": "out", "max_steps": 5, "optim": "adamw_8bit", "max_length": 2048, "seed": 3407}
-VERSIONS = ("unsloth==2026.10.9", "transformers==5.17.0", "trl==1.15.0", "peft==0.21.2", "bitsandbytes==0.50.2", "xformers==0")
+VERSIONS = (
+    "unsloth==2026.10.9",
+    "transformers==5.17.0",
+    "trl==1.15.0",
+    "peft==0.21.2",
+    "bitsandbytes==0.50.2",
+    "xformers==0",
+)
 
 
 def script_of(row: dict[str, Any], model: Path) -> str:
     """The calls of a measured run."""
     _, load, peft, args = row["case"]
     lines = ["from unsloth import FastLanguageModel", "from trl import SFTConfig, SFTTrainer"]
-    lines.append(f"model, tokenizer = FastLanguageModel.from_pretrained({_words({'model_name': str(model), 'max_seq_length': 2048, **load})})")
+    named = {"model_name": str(model), "max_seq_length": 2048, **load}
+    lines.append(f"model, tokenizer = FastLanguageModel.from_pretrained({_words(named)})")
     if peft is not None:
         lora = {**LORA, "target_modules": TARGETS, **peft}
         lines.append(f"model = FastLanguageModel.get_peft_model(model, {_words(lora)})")
@@ -102,9 +110,7 @@ def predicted(row: dict[str, Any]) -> Figures:
 def measured(row: dict[str, Any]) -> Figures:
     """What the card showed: peaks of loading, and of all steps."""
     load = row["load"]
-    return Figures(
-        load[0], load[2], max(step[0] for step in row["steps"]), max(step[2] for step in row["steps"])
-    )
+    return Figures(load[0], load[2], max(step[0] for step in row["steps"]), max(step[2] for step in row["steps"]))
 
 
 def rows(files: list[Path]) -> list[dict[str, Any]]:

@@ -85,6 +85,7 @@ def literal(node: ast.expr) -> Any:
 
 
 def type_of(value: Any) -> str:
+    """The type that a default speaks for."""
     kinds = {bool: "bool", int: "int", float: "float", str: "str"}
     return kinds.get(type(value), "any?")
 
@@ -117,6 +118,7 @@ def sections_of(tree: ast.Module) -> dict[str, dict[str, list[Any]]]:
 
 
 def written_type(node: ast.expr) -> str:
+    """An annotation in the grammar of the schemas."""
     text = ast.unparse(node)
     if text.startswith("Literal["):
         return "one_of(" + ",".join(re.findall(r"'([^']*)'", text)) + ")"
@@ -126,6 +128,7 @@ def written_type(node: ast.expr) -> str:
 
 
 def defaults_of(item: ast.AnnAssign) -> list[Any]:
+    """The default of a field, if it has one."""
     if isinstance(item.value, ast.Call) and item.value.args:
         return [literal(item.value.args[0])]
     value = literal(item.value) if item.value is not None else None
@@ -149,8 +152,9 @@ def facts_of(wheel: Path) -> dict[str, Any]:
     keys = {**parameters_of(loader, "FastLanguageModel", "from_pretrained"), **adapter}
     if missing := sorted(MEANINGS.keys() - keys.keys()):
         sys.exit(f"unsloth_meanings.py describes keys that {wheel.name} does not have: {', '.join(missing)}")
+    read = "models/loader.py, models/llama.py, models/rl.py, unsloth_cli/config.py"
     return {
-        "source": f"unsloth {version_text(wheel)}: models/loader.py, models/llama.py, models/rl.py, unsloth_cli/config.py",
+        "source": f"unsloth {version_text(wheel)}: {read}",
         "pins": pins_of(wheel),
         "keys": keys,
         "replaced": replaced_defaults(source_of(wheel, "unsloth/models/rl.py")),

@@ -32,7 +32,17 @@ from vramwise.ghost.model.block import (
 )
 from vramwise.ghost.model.causal_lm import Block, Body
 from vramwise.ghost.model.fused_lora import FusedLoraMlp
-from vramwise.ghost.model.kernels import VARLEN_WIDEST, Eager, Flash, Kernel, MathSdpa, RowsAttention, Sdpa, SinkEager, VarlenSdpa
+from vramwise.ghost.model.kernels import (
+    VARLEN_WIDEST,
+    Eager,
+    Flash,
+    Kernel,
+    MathSdpa,
+    RowsAttention,
+    Sdpa,
+    SinkEager,
+    VarlenSdpa,
+)
 from vramwise.ghost.model.liger import LigerFusedGatedMlp, LigerGatedMlp, LigerNorm
 from vramwise.ghost.model.linear import Linear, Projection
 from vramwise.ghost.model.mlp import DroppedMlp, FusedGatedMlp, GatedMlp, PlainMlp, activation_named
@@ -45,7 +55,6 @@ from vramwise.ghost.projections import projection
 from vramwise.ghost.sharding.gathering import Gathering
 from vramwise.ghost.tiling import TiledMlp
 from vramwise.ghost.weights import Weights
-
 
 # Positions that own tables begin with.
 _FIRST_POSITIONS = 32_768

@@ -26,7 +26,9 @@ class FusedKernels:
         if self.weights.model.qk_norm == "full":
             return None
         parts = self._parts("qkv", start, self.attention[:3])
-        return None if parts is None else FusedLoraQkv((parts[0], parts[1], parts[2]), self.rate, in_place=self.in_place)
+        return (
+            None if parts is None else FusedLoraQkv((parts[0], parts[1], parts[2]), self.rate, in_place=self.in_place)
+        )
 
     def out(self, start: str) -> FusedLoraLinear | None:
         """The output projection of attention."""
@@ -36,7 +38,9 @@ class FusedKernels:
     def mlp(self, place: str) -> FusedLoraMlp | None:
         """A gated feed-forward layer."""
         parts = self._parts("mlp", place, _MLP)
-        return None if parts is None else FusedLoraMlp((parts[0], parts[1], parts[2]), self.rate, in_place=self.in_place)
+        return (
+            None if parts is None else FusedLoraMlp((parts[0], parts[1], parts[2]), self.rate, in_place=self.in_place)
+        )
 
     def _parts(self, kernel: str, start: str, names: tuple[str, ...]) -> list[Fused] | None:
         places = [f"{start}{name}" for name in names]

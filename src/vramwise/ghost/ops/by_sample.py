@@ -1,4 +1,4 @@
-"""Attention over a flattened row with one call of `scaled_dot_product_attention` for each sample, and the results joined.
+"""Attention over a flattened row with one call of `scaled_dot_product_attention` for each sample; results are joined.
 
 After Unsloth's `utils/attention_dispatch.py` (2026.10.9), which does so where torch has no variable-length kernel for
 grouped heads (before 2.12). Where cuDNN's kernel would be taken, queries, keys and values are copied with rows added up
@@ -32,8 +32,8 @@ def attention_by_sample(t: Tape, q: Tensor, k: Tensor, v: Tensor, samples: int) 
 
 
 def _taken(t: Tape, x: Tensor, length: int, added: int) -> Tensor:
-    """A sample's part of all tokens: a view, or a copy with rows added. Its gradient is laid into zeros of the whole."""
-    batch, heads, tokens, width = x.shape
+    """A sample's part of all tokens: a view, or a copy with rows added. Its gradient is laid into zeros of all."""
+    batch, heads, _, width = x.shape
     shape = (batch, heads, length + added, width)
     if added:
         out = t.new(shape, x.dtype)

@@ -1,6 +1,6 @@
 """Head and cross entropy in chunks of rows that are sized by the memory that is free when a run first needs them.
 
-After `UnslothFusedLoss` (unsloth_zoo 2026.10.9): the budget is half of what is free, 4 GiB at most, at 16 bytes a logit;
+After `UnslothFusedLoss` (unsloth_zoo 2026.10): the budget is half of what is free, at most 4 GiB, at 16 bytes a logit;
 what the gradients take is taken off it. A chunk is one compiled graph: logits, and their gradient beside them.
 """
 

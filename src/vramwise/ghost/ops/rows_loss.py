@@ -1,7 +1,7 @@
 """Head and cross entropy some rows at a time, in one buffer of fp32 logits: the gradients are ready when it returns.
 
-After Unsloth's `fused_losses/fused_linear.py` (unsloth_zoo 2026.10.9). A frozen head on cards from Ampere on is taken in
-tiles of rows × words instead, from 4,096 labelled rows on (on cards of up to 24 GiB always).
+After Unsloth's `fused_losses/fused_linear.py` (unsloth_zoo 2026.10.9). A frozen head on cards from Ampere on is taken
+in tiles of rows × words instead, from 4,096 labelled rows on (on cards of up to 24 GiB always).
 """
 
 from __future__ import annotations

@@ -17,7 +17,13 @@ from vramwise.types import Document, Stack
 
 PACKAGE = "unsloth"
 # What was the newest when each release came out, where its pins leave it open.
-_INSTALLS = {"accelerate": "1.15.0", "peft": "0.21.2", "bitsandbytes": "0.50.2", "torch": "2.13.0", "xformers": "0.0.35"}
+_INSTALLS = {
+    "accelerate": "1.15.0",
+    "peft": "0.21.2",
+    "bitsandbytes": "0.50.2",
+    "torch": "2.13.0",
+    "xformers": "0.0.35",
+}
 # Section and key of the command's file → key.
 CLI_KEYS: Mapping[tuple[str, str], str] = {
     ("training", "max_seq_length"): "max_seq_length",
@@ -64,9 +70,7 @@ def vocabulary(kind: str | None, stack: Stack) -> Vocabulary:
 @cache
 def _vocabulary(version: str, below: Vocabulary) -> Vocabulary:
     found = versioned_facts(version, __file__)
-    replaced = {
-        key: [below.type_of(key), default] for key, default in found["replaced"].items() if below.type_of(key)
-    }
+    replaced = {key: [below.type_of(key), default] for key, default in found["replaced"].items() if below.type_of(key)}
     keys = {**replaced, **found["keys"], **_DERIVED}
     return below | Vocabulary({"keys": keys, "memory": found["memory"]})
 

@@ -22,7 +22,17 @@ class Kernels:
     # "tiled", "rows": the head in tiles, or some rows at a time, from hidden states; neither training nor an evaluation
     # ever holds all logits
     loss_kernel: Literal[
-        "stock", "liger_fused_linear", "liger", "cut", "chunked", "tiled", "rows", "dft", "eaft", "dft_whole", "eaft_whole"
+        "stock",
+        "liger_fused_linear",
+        "liger",
+        "cut",
+        "chunked",
+        "tiled",
+        "rows",
+        "dft",
+        "eaft",
+        "dft_whole",
+        "eaft_whole",
     ]
     loss_chunks: int  # slices of the logits that the chunked loss takes one at a time
     liger: tuple[str, ...]  # Liger kernels in use besides the loss: rope, rms_norm, glu_activation…

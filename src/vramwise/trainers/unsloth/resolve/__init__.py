@@ -44,7 +44,10 @@ def resolve_unsloth(document: Document, target: Target, files: SideFiles, kind: 
     defaults: dict[str, Any] = {}
     if is_cli(document):
         config = cli_config(document)
-        defaults = {**cli_defaults(target.stack), "use_peft": _section(document, "training").get("training_type") != "full"}
+        defaults = {
+            **cli_defaults(target.stack),
+            "use_peft": _section(document, "training").get("training_type") != "full",
+        }
     else:
         config = arguments_config(document, words)
     args = Arguments(Fields(config, "Unsloth"), words, defaults)

@@ -2,7 +2,7 @@
 
     python bench/unsloth_published.py PUBLISHED.csv FOLDER_OF_NOTEBOOKS [--only NAME]
 
-The stored outputs are of versions from 2024 to 2026; predictions are of the newest that is known. Row lengths are not
+The stored outputs are of versions from 2024 to 2026; each is predicted as the nearest version that is known. Row lengths are not
 stored: they are drawn from the spread that the dataset has, as far as it is known (`SPREADS`), with a fixed seed.
 """
 
@@ -56,7 +56,9 @@ def lengths_for(text: str) -> tuple[str, Any]:
 def predicted(row: dict[str, str], folder: Path) -> tuple[float, float, str]:
     """GiB reserved once the model is loaded, at the peak, and what is to be said of it."""
     path = folder / row["file"]
-    subject = open_subject(path, Options(gpu=CARDS[row["gpu"]]))
+    version = row["unsloth"].rstrip(".")
+    torch = (f"torch=={row['torch'].partition('+')[0]}",) if row["torch"] else ()
+    subject = open_subject(path, Options(gpu=CARDS[row["gpu"]], versions=(f"unsloth=={version}", *torch)))
     name, lengths = lengths_for(path.read_text(encoding="utf-8"))
     prediction = subject.prediction(lengths=lengths)
     phases = prediction.needs.phases

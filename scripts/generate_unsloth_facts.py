@@ -49,9 +49,9 @@ def version_text(wheel: Path) -> str:
 
 
 def source_of(wheel: Path, name: str) -> ast.Module:
-    """A module of the wheel, parsed."""
+    """A module of the wheel, parsed; an empty one where an older release has none of that name."""
     with zipfile.ZipFile(wheel) as archive:
-        return ast.parse(archive.read(name))
+        return ast.parse(archive.read(name) if name in archive.namelist() else "")
 
 
 def parameters_of(tree: ast.Module, owner: str, function: str) -> dict[str, list[Any]]:
@@ -148,10 +148,8 @@ def facts_of(wheel: Path) -> dict[str, Any]:
     """All of one version."""
     loader, llama = source_of(wheel, "unsloth/models/loader.py"), source_of(wheel, "unsloth/models/llama.py")
     adapter = parameters_of(llama, "FastLlamaModel", "get_peft_model")
-    adapter.pop("max_seq_length")  # "not used anymore"
+    adapter.pop("max_seq_length", None)  # "not used anymore"
     keys = {**parameters_of(loader, "FastLanguageModel", "from_pretrained"), **adapter}
-    if missing := sorted(MEANINGS.keys() - keys.keys()):
-        sys.exit(f"unsloth_meanings.py describes keys that {wheel.name} does not have: {', '.join(missing)}")
     read = "models/loader.py, models/llama.py, models/rl.py, unsloth_cli/config.py"
     return {
         "source": f"unsloth {version_text(wheel)}: {read}",
@@ -159,13 +157,16 @@ def facts_of(wheel: Path) -> dict[str, Any]:
         "keys": keys,
         "replaced": replaced_defaults(source_of(wheel, "unsloth/models/rl.py")),
         "sections": sections_of(source_of(wheel, "unsloth_cli/config.py")),
-        "memory": MEANINGS,
+        "memory": {key: meaning for key, meaning in MEANINGS.items() if key in keys},
     }
 
 
 def main() -> None:
     """Every wheel that is named."""
     wheels = [Path(name) for name in sys.argv[1:]]
+    newest = facts_of(max(wheels, key=version_of))["keys"]
+    if missing := sorted(MEANINGS.keys() - newest.keys()):
+        sys.exit(f"unsloth_meanings.py describes keys that the newest wheel does not have: {', '.join(missing)}")
     write_versions(TARGET, {version_text(wheel): facts_of(wheel) for wheel in sorted(wheels, key=version_of)})
 
 

@@ -97,9 +97,10 @@ class FusedLinearLoss:
 
 @dataclass(frozen=True, slots=True)
 class InPlaceLoss:
-    """Liger's cross entropy without the head: the fp32 logits become their own gradient."""
+    """Liger's cross entropy without the head: the fp32 logits become their own gradient; or logits as they are."""
 
     stock: StockLoss
+    casts: bool = True
 
     def __call__(self, t: Tape, hidden: Tensor, head: Projection, labels: Tensor) -> tuple[Tensor, Tensor | None]:
         """The loss and the logits."""
@@ -108,8 +109,9 @@ class InPlaceLoss:
         return loss, logits
 
     def _loss(self, t: Tape, logits: Tensor, labels: Tensor) -> Tensor:
-        t.mark("logits", "logits in fp32 for the loss")
-        logits = to_float(t, logits)
+        if self.casts:
+            t.mark("logits", "logits in fp32 for the loss")
+            logits = to_float(t, logits)
         padded, shifted = shift(t, labels)
         loss = in_place_loss(t, logits)
         loss = scale(t, loss)
@@ -246,8 +248,11 @@ def make_loss(run: RunSpec, model: ModelSpec) -> Loss:
         return CutLoss(stock)
     if run.kernels.loss_kernel == "tiled":
         return TiledLoss(stock)
-    if run.kernels.loss_kernel == "rows":
-        return RowsLoss(stock, by_room=model.model_type not in run.kernels.fused_layers)
+    if run.kernels.loss_kernel in ("rows", "room"):
+        fast = run.kernels.loss_kernel == "rows" and model.model_type in run.kernels.fused_layers
+        return RowsLoss(stock, by_room=not fast)
+    if run.kernels.loss_kernel == "in_place":
+        return InPlaceLoss(stock, casts=False)
     if run.kernels.loss_kernel == "chunked":
         return ChunkedLoss(stock, run.kernels.loss_chunks)
     return NoLoss(stock) if run.kernels.loss_kernel in WEIGHTED else stock

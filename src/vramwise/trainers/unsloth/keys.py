@@ -24,6 +24,15 @@ _INSTALLS = {
     "torch": "2.13.0",
     "xformers": "0.0.35",
 }
+# The same for older releases, where it differs.
+_THEN: Mapping[str, dict[str, str]] = {
+    "2024.8": {"torch": "2.4.0", "transformers": "4.57.6", "trl": "1.9.0"},
+    "2024.11.9": {"torch": "2.5.1", "transformers": "4.57.6", "trl": "1.9.0"},
+    "2025.5.9": {"torch": "2.6.0", "transformers": "4.57.6", "trl": "1.9.0"},
+    "2025.9.1": {"torch": "2.8.0", "transformers": "4.57.6", "trl": "1.9.0"},
+    "2025.12.8": {"torch": "2.9.0", "transformers": "4.57.6", "trl": "1.9.0"},
+    "2026.4.4": {"torch": "2.10.0"},
+}
 # Section and key of the command's file → key.
 CLI_KEYS: Mapping[tuple[str, str], str] = {
     ("training", "max_seq_length"): "max_seq_length",
@@ -55,6 +64,11 @@ def release_of(stack: Stack) -> str:
     """The version of Unsloth, as text."""
     release = stack.releases.get(PACKAGE)
     return release.version if release else known_versions(__file__)[-1]
+
+
+def since(stack: Stack, *version: int) -> bool:
+    """Whether it is this release or a later one."""
+    return stack.parts(PACKAGE) >= version
 
 
 def facts(stack: Stack) -> Mapping[str, Any]:
@@ -93,7 +107,11 @@ def cli_defaults(stack: Stack) -> dict[str, Any]:
 def releases() -> dict[str, dict[str, str]]:
     """Known versions, the oldest first, with the newest version of each package that they allow."""
     return {
-        version: {**_INSTALLS, **_newest(versioned_facts(version, __file__)["pins"])}
+        version: {
+            **_INSTALLS,
+            **_newest(versioned_facts(version, __file__).get("pins", {})),
+            **_THEN.get(version, {}),
+        }
         for version in known_versions(__file__)
     }
 

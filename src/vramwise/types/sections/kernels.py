@@ -19,8 +19,8 @@ class Kernels:
     attn_implementation: str
     varlen_sdpa: bool  # packed rows under sdpa use torch's variable-length kernel, where the model allows it
     rotary_by_product: bool  # rotary angles come from a matrix product, the first of a run
-    # "tiled", "rows": the head in tiles, or some rows at a time, from hidden states; neither training nor an evaluation
-    # ever holds all logits
+    # "tiled", "rows", "room": the head in tiles, or some rows at a time (so many as there is room for), from hidden
+    # states; neither training nor an evaluation ever holds all logits. "in_place": logits become their own gradient
     loss_kernel: Literal[
         "stock",
         "liger_fused_linear",
@@ -29,6 +29,8 @@ class Kernels:
         "chunked",
         "tiled",
         "rows",
+        "room",
+        "in_place",
         "dft",
         "eaft",
         "dft_whole",

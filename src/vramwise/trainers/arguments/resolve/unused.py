@@ -20,6 +20,7 @@ _ABSENT = (
     "tiled_mlp_pieces",
     "varlen_sdpa",
     "expert_quantization",
+    "warms_up",
     "multiplies_first",
     "upcasts_at_load",
     "resets_load_peaks",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from vramwise.trainers.arguments import Arguments
-from vramwise.types import Target
+from vramwise.trainers.unsloth.keys import since
+from vramwise.types import Stack, Target
 
 # Model types that `FastLanguageModel` has a forward pass of its own for (loader.py, `dispatch_model`); others go
 # through FastModel, which compiles transformers' modules.
@@ -23,7 +24,18 @@ def resolve_kernels(args: Arguments, target: Target, kind: str) -> None:
     args.derive("lora_kernels", fused, why)
     args.derive("fused_lora_in_place", fused, why)
     if kind == "sft":
-        args.derive("loss_kernel", "rows", "head and loss some rows at a time: logits are never all held")
+        args.derive("loss_kernel", *_loss(target.stack))
+
+
+def _loss(stack: Stack) -> tuple[str, str]:
+    """The kernel of the release, and why."""
+    if since(stack, 2026, 10):
+        return "rows", "head and loss some rows at a time: logits are never all held"
+    if since(stack, 2025, 9):
+        return "room", "head and loss in chunks that half of the free memory holds"
+    if since(stack, 2024, 11):
+        return "cut", "cut cross entropy, before Unsloth 2025.9"
+    return "in_place", "before Unsloth 2024.11 logits are held whole, and become their own gradient"
 
 
 def _attention(args: Arguments, target: Target) -> None:

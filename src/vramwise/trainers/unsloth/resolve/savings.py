@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from vramwise.trainers.arguments import Arguments
+from vramwise.trainers.unsloth.keys import since
+from vramwise.types import Target
 
 KEY = "use_gradient_checkpointing"
 
 
-def resolve_checkpointing(args: Arguments) -> None:
+def resolve_checkpointing(args: Arguments, target: Target) -> None:
     """Fills gradient_checkpointing, recompute, its form and what is offloaded. Needs sharding."""
     way = args.value(KEY)
     on = way in (True, "unsloth", "true", "True")
@@ -25,4 +27,5 @@ def resolve_checkpointing(args: Arguments) -> None:
         args.derive("checkpointing_reentrant", True, "Unsloth's checkpointing is reentrant", key=key)
     staged = on and way == "unsloth"
     why = f'{KEY} is "unsloth": inputs of layers wait in host memory' if staged else "nothing is offloaded"
-    args.derive("activation_offloading", "staged" if staged else "off", why, key=KEY)
+    form = "staged" if since(target.stack, 2024, 11) else "hidden_states"
+    args.derive("activation_offloading", form if staged else "off", why, key=KEY)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from vramwise.trainers.arguments import Arguments
 from vramwise.trainers.trl.resolve.shapes import resolve_shapes
+from vramwise.trainers.unsloth.keys import since
+from vramwise.types import Target
 
 _TRL_DEFAULT = 1024
 
 
-def resolve_rows(args: Arguments, kind: str) -> None:
+def resolve_rows(args: Arguments, target: Target, kind: str) -> None:
     """Fills sequence_len, packing and what follows. Needs the batch."""
     if "attn_implementation" not in args.values:
         args.derive("attn_implementation", "sdpa", "Unsloth picks its own kernel: attn_implementation is dropped")
     resolve_shapes(args, kind)
     if kind == "sft":
         _length(args)
-        _flattened(args)
+        if since(target.stack, 2025, 12):
+            _flattened(args)
 
 
 def _length(args: Arguments) -> None:

@@ -35,5 +35,7 @@ def check_document(document, target, rules: list[Rule] | None = None, *, predict
 
 def trainer_name(document):
     """Whose example it is; one that says too little is Axolotl's."""
+    if document.script is not None:
+        return document.script.trainer
     found = recognise(document.values)
     return "axolotl" if isinstance(found, Foreign) else found.name

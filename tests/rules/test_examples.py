@@ -12,6 +12,7 @@ from opened import check_document, make_target, trainer_name
 from vramwise.documents.document import parse_document
 from vramwise.documents.edit import apply_edits
 from vramwise.rules.base import Rule
+from vramwise.trainers.scripts.reading import Reading, read_script
 
 
 def _all_rules() -> list[Rule]:
@@ -34,8 +35,15 @@ def _options(line: str) -> dict:
     return options
 
 
+def _document(text: str):
+    """An example is YAML, JSON or a script."""
+    if text.startswith("from "):
+        return read_script("example.py", text.encode(), Reading())
+    return parse_document("example.json" if text.startswith("{") else "example.yml", text.encode())
+
+
 def _judge(rule: Rule, text: str, options: str):
-    document = parse_document("example.json" if text.startswith("{") else "example.yml", text.encode())
+    document = _document(text)
     target = make_target(env={}, look_around=False, trainer=trainer_name(document), **_options(options))
     return document, target, check_document(document, target, [rule], predicts="memory" in rule.needs)
 

@@ -50,4 +50,5 @@ def _needs(rule: Rule) -> str:
 
 def _example(title: str, text: str, options: str) -> str:
     under = f" (`{options}`)" if options else ""
-    return f"{title}{under}:\n```yaml\n{text.rstrip()}\n```"
+    language = "python" if text.startswith("from ") else "yaml"
+    return f"{title}{under}:\n```{language}\n{text.rstrip()}\n```"

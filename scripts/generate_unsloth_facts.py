@@ -135,6 +135,18 @@ def defaults_of(item: ast.AnnAssign) -> list[Any]:
     return [] if value is None else [value]
 
 
+def dynamic_checkpoints(tree: ast.Module) -> dict[str, str]:
+    """Names of models, in lower case, and the 4-bit checkpoint with layers in 16 bits that is loaded for each."""
+    found: dict[str, str] = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__INT_TO_FLOAT_MAPPER":
+            for checkpoint, names in ast.literal_eval(node.value).items():
+                listed = names.get("16", ()) if isinstance(names, dict) else names
+                if checkpoint.endswith("-unsloth-bnb-4bit"):
+                    found |= {name.lower(): checkpoint for name in listed}
+    return dict(sorted(found.items()))
+
+
 def pins_of(wheel: Path) -> dict[str, str]:
     """What it asks for of packages that change memory."""
     with zipfile.ZipFile(wheel) as archive:
@@ -167,7 +179,10 @@ def main() -> None:
     newest = facts_of(max(wheels, key=version_of))["keys"]
     if missing := sorted(MEANINGS.keys() - newest.keys()):
         sys.exit(f"unsloth_meanings.py describes keys that the newest wheel does not have: {', '.join(missing)}")
-    write_versions(TARGET, {version_text(wheel): facts_of(wheel) for wheel in sorted(wheels, key=version_of)})
+    facts = {version_text(wheel): facts_of(wheel) for wheel in sorted(wheels, key=version_of)}
+    last = max(wheels, key=version_of)
+    facts[version_text(last)]["dynamic"] = dynamic_checkpoints(source_of(last, "unsloth/models/mapper.py"))
+    write_versions(TARGET, facts)
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ def resolve_unsloth(document: Document, target: Target, files: SideFiles, kind: 
     resolve_rows(args, target, kind)
     resolve_kernels(args, target, kind)
     resolve_evaluation(args)
-    resolve_unfollowed(args, kind)
+    resolve_unfollowed(args, target, kind)
     resolve_absent(args, target)
     title = "Unsloth"
     return resolved(args.fields, target, trainer="unsloth", title=title, added=VARIABLES, whose="importing Unsloth")

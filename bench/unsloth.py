@@ -27,6 +27,7 @@ from vramwise.ghost.loops.sft import ghost_run  # noqa: E402
 from vramwise.options import Options  # noqa: E402
 from vramwise.subject import Subject, open_subject  # noqa: E402
 from vramwise.timeline import MemoryReport  # noqa: E402
+from vramwise.types import RunSpec  # noqa: E402
 
 RUNS = HERE.parent / "tests" / "data" / "truth"
 TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
@@ -79,20 +80,26 @@ def shapes_of(batches: list[dict[str, Any]]) -> list[BatchShape]:
     return found
 
 
-def report_of(row: dict[str, Any]) -> MemoryReport:
+def run_of(row: dict[str, Any]) -> RunSpec:
+    """The run that the script resolves to."""
+    with tempfile.TemporaryDirectory() as folder:
+        return subject_of(row, Path(folder)).run
+
+
+def report_of(row: dict[str, Any], *, plainly: bool = False) -> MemoryReport:
     """What the run is predicted to take, phase by phase."""
     with tempfile.TemporaryDirectory() as folder:
         subject = subject_of(row, Path(folder))
-        assert subject.model is not None
-        evals = shapes_of(row.get("eval_widths", [])) or None
-        timeline, _ = ghost_run(
-            subject.run,
-            subject.model,
-            widths=shapes_of(row["widths"]),
-            eval_widths=evals,
-            steps=len(row["steps"]),
-            gpu=subject.target.gpu,
-        )
+    assert subject.model is not None
+    timeline, _ = ghost_run(
+        subject.run,
+        subject.model,
+        widths=shapes_of(row["widths"]),
+        eval_widths=shapes_of(row.get("eval_widths", [])) or None,
+        steps=len(row["steps"]),
+        gpu=subject.target.gpu,
+        plainly=plainly,
+    )
     return simulate(timeline, parse_settings(subject.run.allocator.settings, subject.target.torch))
 
 

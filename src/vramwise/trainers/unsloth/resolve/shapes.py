@@ -37,7 +37,8 @@ def _length(args: Arguments) -> None:
 
 
 def _flattened(args: Arguments) -> None:
-    if args.value("packing") or args.value("padding_free") is False:
+    off = args.written("padding_free") and args.value("padding_free") is False
+    if args.value("packing") or off:
         return
     why = "Unsloth flattens batches: no padding, unless padding_free is False"
     args.derive("packing_rows", "one", why, key="padding_free")

@@ -27,18 +27,22 @@ from vramwise.subject import open_subject  # noqa: E402
 from vramwise.variants.lengths import parse_lengths  # noqa: E402
 
 GIB = 1024**3
-CARDS = {"Tesla T4": "t4", "NVIDIA L4": "l4", "NVIDIA A100-SXM4-40GB": "a100-40gb", "NVIDIA A100-SXM4-80GB": "a100-80gb"}
+CARDS = {
+    "Tesla T4": "t4",
+    "NVIDIA L4": "l4",
+    "NVIDIA A100-SXM4-40GB": "a100-40gb",
+    "NVIDIA A100-SXM4-80GB": "a100-80gb",
+}
 # Median and spread (of the logarithm) of a sample's tokens, template included, by the dataset's name. Estimates: none of
 # these datasets was read.
 SPREADS: dict[str, tuple[float, float]] = {
-    "alpaca": (160, 0.5),
-    "guanaco|sharegpt": (700, 0.9),
+    "alpaca": (180, 0.55),
+    "guanaco|sharegpt": (350, 0.9),
     "FineTome": (450, 0.75),
     "ultrachat": (1100, 0.5),
     "TinyStories": (230, 0.35),
     "OpenMathReasoning": (2000, 0.8),
     "Multilingual-Thinking": (900, 0.6),
-    "titanic|csv": (200, 0.3),
 }
 _NAMED = re.compile(r"""load_dataset\(\s*(?:path\s*=\s*)?\\?["']([^"'\\]+)""")
 _SAMPLES = 480

@@ -28,6 +28,8 @@ def resolve_loading(args: Arguments, target: Target) -> None:
 
 def _experts(args: Arguments, target: Target, bits: str | None) -> None:
     """Weights of experts in one piece are quantised since 2026.10; GPT-OSS's always were."""
-    quantised = bits == "4bit" and (since(target.stack, 2026, 10) or "gpt-oss" in str(args.values["base_model"]).lower())
+    quantised = bits == "4bit" and (
+        since(target.stack, 2026, 10) or "gpt-oss" in str(args.values["base_model"]).lower()
+    )
     why = "experts are quantised as the rest is" if quantised else "experts stay in the weights' type"
     args.derive("expert_quantization", "4bit" if quantised else None, why, key="load_in_4bit")

@@ -2,8 +2,8 @@
 
     python bench/unsloth_published.py PUBLISHED.csv FOLDER_OF_NOTEBOOKS [--only NAME]
 
-The stored outputs are of versions from 2024 to 2026; each is predicted as the nearest version that is known. Row lengths are not
-stored: they are drawn from the spread that the dataset has, as far as it is known (`SPREADS`), with a fixed seed.
+The stored outputs are of versions from 2024 to 2026; each is predicted as the nearest version that is known. Row lengths
+are not stored: they are drawn from a guess at the spread that the dataset has (`SPREADS`), with a fixed seed.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ from vramwise.trainers.arguments import Arguments
 from vramwise.trainers.unsloth.keys import dynamic_checkpoint, since
 from vramwise.types import Target, Unfollowed
 
-
 # Checkpoints whose layers in 16 bits were seen to take much: 11.9 GiB against 9.9 for Qwen3-14B, 19.1 against 15.6 for
 # Gemma 3 27B. Llama 3.3 70B took 4 % more.
 _WIDE = ("qwen3", "gemma-3")

@@ -2,8 +2,8 @@
 
     python bench/unsloth_published.py PUBLISHED.csv FOLDER_OF_NOTEBOOKS [--only NAME]
 
-The stored outputs are of versions from 2024 to 2026; each is predicted as the nearest version that is known. Row lengths
-are not stored: they are drawn from a guess at the spread that the dataset has (`SPREADS`), with a fixed seed.
+The stored outputs are of versions from 2024 to 2026; each is predicted as the nearest version that is known. Lengths of
+rows are not stored: they are drawn from a guess at the spread that the dataset has (`SPREADS`), with a fixed seed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CARDS = {
     "NVIDIA A100-SXM4-40GB": "a100-40gb",
     "NVIDIA A100-SXM4-80GB": "a100-80gb",
 }
-# Median and spread (of the logarithm) of a sample's tokens, template included, by the dataset's name. Estimates: none of
+# Median and spread (of the logarithm) of a sample's tokens, template included, by the dataset's name. Guesses: none of
 # these datasets was read.
 SPREADS: dict[str, tuple[float, float]] = {
     "alpaca": (180, 0.55),

@@ -58,6 +58,14 @@ CLI_KEYS: Mapping[tuple[str, str], str] = {
 SECTIONS = ("data", "training", "lora", "logging")
 # Keys that follow from a script's calls, or that its data has.
 _DERIVED = {"use_peft": ["bool", False], "use_dora": ["bool", False], "fast_model": ["bool", False]}
+# Arguments that Unsloth adds to TRL's configs.
+_ADDED = {
+    name: ["any?"]
+    for name in (
+        *("embedding_learning_rate", "vllm_sampling_params", "unsloth_num_chunks", "unsloth_grpo_mini_batch"),
+        *("unsloth_logit_chunk_multiplier", "context_parallel_size", "context_parallel_backend"),
+    )
+}
 
 
 def release_of(stack: Stack) -> str:
@@ -85,7 +93,7 @@ def vocabulary(kind: str | None, stack: Stack) -> Vocabulary:
 def _vocabulary(version: str, below: Vocabulary) -> Vocabulary:
     found = versioned_facts(version, __file__)
     replaced = {key: [below.type_of(key), default] for key, default in found["replaced"].items() if below.type_of(key)}
-    keys = {**replaced, **found["keys"], **_DERIVED}
+    keys = {**replaced, **found["keys"], **_DERIVED, **_ADDED}
     return below | Vocabulary({"keys": keys, "memory": found["memory"]})
 
 

@@ -51,6 +51,13 @@ class Unsloth(ArgumentsTrainer):
 
         return vocabulary(self._kind or "sft", stack)
 
+    def vocabulary_of(self, run: RunSpec) -> Vocabulary:
+        """The keys of the run's kind of training."""
+        from vramwise.trainers.trl.kind import kind_name
+        from vramwise.trainers.unsloth.keys import vocabulary
+
+        return vocabulary(kind_name(run), run.target.stack)
+
     def strange_keys(self, run: RunSpec) -> Iterable[StrangeKey]:
         """Arguments of the config's call that neither Unsloth nor TRL knows; a file's are refused by its command."""
         return super().strange_keys(run) if run.config.document.script is not None else ()

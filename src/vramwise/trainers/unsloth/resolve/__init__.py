@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from vramwise.allocator.variables import EXPANDABLE, allocator_variable
 from vramwise.trainers.arguments import (
     Arguments,
     arguments_config,
@@ -33,9 +34,6 @@ from vramwise.trainers.unsloth.resolve.savings import resolve_checkpointing
 from vramwise.trainers.unsloth.resolve.shapes import resolve_rows
 from vramwise.trainers.unsloth.resolve.unfollowed import resolve_unfollowed
 from vramwise.types import Config, Document, RunSpec, Target
-
-# `import unsloth` puts it into the environment, unless the user has.
-VARIABLES = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
 
 
 def resolve_unsloth(document: Document, target: Target, files: SideFiles, kind: str) -> RunSpec:
@@ -66,8 +64,9 @@ def resolve_unsloth(document: Document, target: Target, files: SideFiles, kind: 
     resolve_evaluation(args)
     resolve_unfollowed(args, target, kind)
     resolve_absent(args, target)
-    title = "Unsloth"
-    return resolved(args.fields, target, trainer="unsloth", title=title, added=VARIABLES, whose="importing Unsloth")
+    # `import unsloth` puts it into the environment, under the name that this torch reads, unless the user has
+    added = {allocator_variable(target.torch): EXPANDABLE}
+    return resolved(args.fields, target, trainer="unsloth", title="Unsloth", added=added, whose="importing Unsloth")
 
 
 def cli_config(document: Document) -> Config:

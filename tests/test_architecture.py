@@ -177,13 +177,13 @@ def impure_calls(path: Path) -> set[str]:
 
 
 # How trainers are named in code; docstrings and comments may cite a library as the source of a fact.
-TRAINERS = re.compile(r"axolotl|llama[-_]?factory|(?<![a-z])trl(?![a-z])|hf-trainer|hugging_?face")
+TRAINERS = re.compile(r"axolotl|llama[-_]?factory|(?<![a-z])trl(?![a-z])|hf-trainer|hugging_?face|unsloth")
 # Words that others read or wrote, and that name no trainer here: a JSON key, plugins, accounts, hosts and folders.
 OTHERS_WORDS = re.compile(
     r"beyond_axolotl|axolotl\.integrations\.|trl-lib/|huggingfacetb/|huggingface\.co|huggingface_hub_cache"
 )
 ROOMS_OF_TRAINERS = ("training", "integrations", *(f"trainers/{name}" for name in ("axolotl", "huggingface")))
-ROOMS_OF_TRAINERS += tuple(f"trainers/{name}" for name in ("llamafactory", "transformers", "trl"))
+ROOMS_OF_TRAINERS += tuple(f"trainers/{name}" for name in ("llamafactory", "transformers", "trl", "unsloth"))
 # Rules whose examples are scripts, which import a trainer.
 OF_SCRIPTS = "trainers/scripts/rules"
 NAMING = {

@@ -23,7 +23,7 @@ PACKAGES = (
     # kernels of linear attention and of state spaces, which transformers takes where they are installed
     *("fla-core", "mamba-ssm"),
     # whose version decides nothing, but whether it is there does
-    "flash-attn",
+    *("flash-attn", "xformers"),
 )
 # A name and a version, as packaging allows them and no longer than anybody writes them.
 _NAME, _VERSION = r"([A-Za-z0-9][\w.\-]{0,99})", r"([0-9][\w.+\-!]{0,59})"

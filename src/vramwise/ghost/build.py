@@ -32,18 +32,32 @@ from vramwise.ghost.model.block import (
 )
 from vramwise.ghost.model.causal_lm import Block, Body
 from vramwise.ghost.model.fused_lora import FusedLoraMlp
-from vramwise.ghost.model.kernels import VARLEN_WIDEST, Eager, Flash, Kernel, MathSdpa, Sdpa, SinkEager, VarlenSdpa
+from vramwise.ghost.model.kernels import (
+    VARLEN_WIDEST,
+    Eager,
+    Flash,
+    Kernel,
+    MathSdpa,
+    RowsAttention,
+    Sdpa,
+    SinkEager,
+    VarlenSdpa,
+)
 from vramwise.ghost.model.liger import LigerFusedGatedMlp, LigerGatedMlp, LigerNorm
 from vramwise.ghost.model.linear import Linear, Projection
 from vramwise.ghost.model.mlp import DroppedMlp, FusedGatedMlp, GatedMlp, PlainMlp, activation_named
 from vramwise.ghost.model.moe import Experts, ExpertWeight, MoeMlp, PackedExperts, Router
 from vramwise.ghost.model.norms import LayerNorm, Norm
-from vramwise.ghost.model.rotary import Rotation
+from vramwise.ghost.model.rotary import Rotation, turn_normed
+from vramwise.ghost.ops.fused_layers import turn_by_position
 from vramwise.ghost.ops.liger import rotate_in_place
 from vramwise.ghost.projections import projection
 from vramwise.ghost.sharding.gathering import Gathering
 from vramwise.ghost.tiling import TiledMlp
 from vramwise.ghost.weights import Weights
+
+# Positions that own tables begin with.
+_FIRST_POSITIONS = 32_768
 
 
 class Builder:
@@ -93,8 +107,22 @@ class Builder:
             dropout=model.hidden_dropout if facts.embedding_dropout == "hidden" else model.embedding_dropout,
             drops_embeddings=facts.drops_embeddings,
             layer_inputs=self.weights.get(f"{self.embedding.rpartition('.')[0]}.embed_tokens_per_layer.weight"),
+            kept_positions=self._kept_positions(),
+            scratch_bytes=self.fused.scratch_bytes(),
             always_masked=facts.undeclared_groups and run.kernels.attn_implementation == "sdpa",
         )
+
+    @property
+    def own_layers(self) -> bool:
+        """Whether the trainer's own kernels run the parts of a block."""
+        return self.model.model_type in self.run.kernels.fused_layers
+
+    def _kept_positions(self) -> int:
+        """Positions that tables are kept for: all where batches name theirs, else those that a row needs."""
+        if not self.own_layers:
+            return 0
+        most = self.model.max_position_embeddings
+        return most if self.run.shapes.packing_rows != "none" else min(most, _FIRST_POSITIONS)
 
     def _trained_blocks(self) -> tuple[bool, ...]:
         """Which blocks have parameters that are trained, where only some are meant to."""
@@ -137,6 +165,8 @@ class Builder:
         weight, rms = self.weights.get(f"{name}.weight"), self.model.norm == "rms"
         if weight is None or (not rms and self.facts.norm == "stock"):
             return LayerNorm(weight, self.weights.get(f"{name}.bias"))
+        if rms and self.own_layers:
+            return LigerNorm(weight, in_place=self.facts.norm == "stock")
         if rms and "rms_norm" in self.run.kernels.liger and not self._left_by_liger(name):
             return LigerNorm(weight, in_place=self.facts.liger_norm_in_place)
         return NORMS[self.facts.norm](weight)
@@ -157,6 +187,10 @@ class Builder:
     def kernel(self, start: str, layer: int) -> Kernel:
         """The attention implementation of the run."""
         model = self.model
+        if self.own_layers:
+            packed = self.run.shapes.packing_rows != "none"
+            packed_eval = self.run.evaluation.eval_sample_packing
+            return RowsAttention(self.run.kernels.packed_attention, packed=packed, packed_eval=packed_eval)
         sinks = self.weights.get(f"{start}self_attn.sinks")
         if self.run.kernels.attn_implementation == "eager" and sinks is not None:
             return SinkEager(sinks, model.attention_dropout)
@@ -184,6 +218,8 @@ class Builder:
         """How queries and keys are turned, in layers where they are."""
         if layer in self.model.nope_layers or self.model.rotary_fraction == 0:
             return None
+        if self.own_layers:
+            return turn_by_position
         # attention that is rewritten for LoRA kernels keeps the rotation it had then, before Liger's was put in
         rewritten = not {"qkv", "o"}.isdisjoint(self.run.adapter.fused_lora)
         if "rope" in self.run.kernels.liger and self.model.rotary_fraction == 1 and not rewritten:
@@ -206,6 +242,9 @@ class Builder:
                 **({"dropout": dropout} if facts.drops_inside else {}),
             )
         q_norm, k_norm = [self._norm_or_none(f"{start}self_attn.{name}") for name in facts.head_norms]
+        rotation = self.rotation(layer)
+        if self.own_layers and q_norm is not None:
+            q_norm, k_norm, rotation = None, None, turn_normed
         return Attention(
             heads=heads,
             q=made[0],
@@ -213,7 +252,7 @@ class Builder:
             v=made[2],
             o=self.fused.out(start) or made[3],
             kernel=self.kernel(start, layer),
-            rotate=self.rotation(layer),
+            rotate=rotation,
             q_norm=q_norm,
             k_norm=k_norm,
             norm_whole=model.qk_norm == "full",

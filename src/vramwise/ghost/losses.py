@@ -17,6 +17,8 @@ from vramwise.ghost.ops.liger import cut_loss, fused_linear_loss, in_place_loss
 from vramwise.ghost.ops.loss import compiled_cross_entropy, log_softmax, nll_loss
 from vramwise.ghost.ops.matmul import autocast_input
 from vramwise.ghost.ops.reduce import sum_all
+from vramwise.ghost.ops.room_loss import free_budget, room_loss
+from vramwise.ghost.ops.rows_loss import rows_loss
 from vramwise.ghost.ops.shape import alias, contiguous, indexed, narrow, split_rows, view
 from vramwise.ghost.ops.tiled_logprobs import summed, tiled_log_probs
 from vramwise.ghost.tape import Parameter, Tape, Tensor
@@ -95,9 +97,10 @@ class FusedLinearLoss:
 
 @dataclass(frozen=True, slots=True)
 class InPlaceLoss:
-    """Liger's cross entropy without the head: the fp32 logits become their own gradient."""
+    """Liger's cross entropy without the head: the fp32 logits become their own gradient; or logits as they are."""
 
     stock: StockLoss
+    casts: bool = True
 
     def __call__(self, t: Tape, hidden: Tensor, head: Projection, labels: Tensor) -> tuple[Tensor, Tensor | None]:
         """The loss and the logits."""
@@ -106,8 +109,9 @@ class InPlaceLoss:
         return loss, logits
 
     def _loss(self, t: Tape, logits: Tensor, labels: Tensor) -> Tensor:
-        t.mark("logits", "logits in fp32 for the loss")
-        logits = to_float(t, logits)
+        if self.casts:
+            t.mark("logits", "logits in fp32 for the loss")
+            logits = to_float(t, logits)
         padded, shifted = shift(t, labels)
         loss = in_place_loss(t, logits)
         loss = scale(t, loss)
@@ -147,6 +151,40 @@ class TiledLoss:
         t.mark("logits", "the head, a tile at a time")
         log_probs = tiled_log_probs(t, labelled(t, hidden), weight)
         return scale(t, summed(t, log_probs)), None
+
+
+class RowsLoss:
+    """The head and its loss some rows at a time, in evaluation too.
+
+    `by_room`: as many as half of the free memory holds, which is asked once; else as a rule of its own says, and only
+    rows with a label.
+    """
+
+    __slots__ = ("budget", "by_room", "stock")
+
+    def __init__(self, stock: StockLoss, *, by_room: bool) -> None:
+        self.stock = stock
+        self.by_room = by_room
+        self.budget: int | None = None
+
+    def __call__(self, t: Tape, hidden: Tensor, head: Projection, labels: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The loss alone."""
+        weight = plain_weight(head)
+        if weight is None:
+            return self.stock(t, hidden, head, labels)
+        t.mark("logits", "the head, some rows at a time")
+        shifted = t.new(labels.shape, INT64)
+        rows, tokens, width = hidden.shape
+        most = rows * tokens - max(rows, t.samples or 1)
+        count = most if t.labelled is None else min(t.labelled, most)
+        flat = view(t, hidden, (rows * tokens, width))
+        if self.by_room:
+            self.budget = self.budget or free_budget(t)
+            loss = room_loss(t, flat, weight, self.budget)
+        else:
+            loss = rows_loss(t, flat, weight, max(1, count))
+        del shifted
+        return loss, None
 
 
 def labelled(t: Tape, hidden: Tensor) -> Tensor:
@@ -210,6 +248,11 @@ def make_loss(run: RunSpec, model: ModelSpec) -> Loss:
         return CutLoss(stock)
     if run.kernels.loss_kernel == "tiled":
         return TiledLoss(stock)
+    if run.kernels.loss_kernel in ("rows", "room"):
+        fast = run.kernels.loss_kernel == "rows" and model.model_type in run.kernels.fused_layers
+        return RowsLoss(stock, by_room=not fast)
+    if run.kernels.loss_kernel == "in_place":
+        return InPlaceLoss(stock, casts=False)
     if run.kernels.loss_kernel == "chunked":
         return ChunkedLoss(stock, run.kernels.loss_chunks)
     return NoLoss(stock) if run.kernels.loss_kernel in WEIGHTED else stock

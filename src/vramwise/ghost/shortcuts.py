@@ -48,15 +48,17 @@ class Shortcuts(Plainly):
         whole = run.units is not None or run.engine is not None or run.run.savings.activation_offloading != "off"
         self._layers = None if whole else Layers(run.t, run.bodies(), run.trainable)
         self._last = Repeat(0, 0, 0, ())  # the micro-step that may happen once more
+        self._grew = False  # it made something that is kept, which the next one finds
 
     def step(self, plan: Plan, number: int, state: LoopState, work: Callable[[], None]) -> int:
         """Do a step, and count those after it that are like it: they find what it found, and leave what it leaves."""
         t = self._t
         start, repeats, found = len(t.events), len(t.repeats), self._carried(state)
+        kept = self._kept()
         work()
         left = self._carried(state)
         alike = plan.alike_after(number)
-        if not alike or [nbytes for _, nbytes in found] != [nbytes for _, nbytes in left]:
+        if not alike or kept != self._kept() or [nbytes for _, nbytes in found] != [nbytes for _, nbytes in left]:
             return number
         carry = tuple([(old, new) for (old, _), (new, _) in zip(found, left, strict=True)])
         t.repeats[repeats:] = [Repeat(start, len(t.events), alike, carry, 1, tuple(t.repeats[repeats:]))]
@@ -70,15 +72,23 @@ class Shortcuts(Plainly):
     def micro_step(self, micro: MicroStep, state: LoopState, work: Callable[[], None]) -> None:
         """Do a micro-step; one that does what the one before it did is counted."""
         t = self._t
-        if micro.repeats and self._counts_micro_steps:
+        if micro.repeats and self._counts_micro_steps and not self._grew:
             if t.repeats and t.repeats[-1].start == self._last.start:
                 t.repeats.pop()
             self._last = self._last._replace(times=self._last.times + 1 + micro.again)
             t.repeats.append(self._last)
             return
-        start, old = len(t.events), _number(state.loss)
+        start, old, kept = len(t.events), _number(state.loss), self._kept()
         work()
+        self._grew = kept != self._kept()
         self._last = Repeat(start, len(t.events), 0, ((old, _number(state.loss)),))
+        if micro.again and not self._grew:
+            self._last = self._last._replace(times=micro.again)
+            t.repeats.append(self._last)
+
+    def _kept(self) -> dict[str, int]:
+        """What libraries keep, by its number."""
+        return {name: storage.number for name, storage in self._t.once.items()}
 
     def layers(self, work: Callable[[], Tensor]) -> Tensor:
         """Do this with a layer standing for others."""

@@ -227,6 +227,7 @@ class Tape:
         self.nested = 0
         # takes the inputs that checkpointing keeps, where those alone go elsewhere
         self.checkpoint_frame: Frame | None = None
+        self.last_block_keeps = False  # its input, which others send elsewhere
         # tokens of the batch under way that are no padding, where that is known
         self.real_tokens: int | None = None
         # the inputs of all layers, where the model is asked to hand them out

@@ -15,6 +15,7 @@ _CLASSES = {
     "axolotl": "axolotl.trainer:Axolotl",
     "llamafactory": "llamafactory.trainer:LlamaFactory",
     "transformers": "transformers.trainer:PlainTransformers",
+    "unsloth": "unsloth.trainer:Unsloth",
     "trl": "trl.trainer:Trl",
     "hf-trainer": "huggingface.trainer:HfTrainer",
 }

@@ -29,7 +29,8 @@ _NO_SAY = frozenset(
         *("loads_through", "quantised_base_prepared", "resets_load_peaks", "upcasts_at_load", "int8_outliers"),
         *("expert_masks", "rotary_by_product", "linear_targets_by_name", "embeddings_want_grads", "half_adapters"),
         *("fused_lora_wide_grads", "lora_kernels", "nested_scales", "liger_chunks_in_place", "mixer_kernels"),
-        *("flash_installed", "flash_needs_sinks", "samples_told"),
+        *("flash_installed", "flash_needs_sinks", "samples_told", "fused_layers", "fused_lora_in_place"),
+        *("packed_attention", "multiplies_first", "warms_up"),
         # sizes that may be absent
         *("eval_batch_size", "eval_sequence_len", "eval_steps", "lora_r", "lora_alpha", "shard_ranks"),
         *("generation_rows", "completion_len"),
@@ -62,6 +63,9 @@ _LOSSES = {
     "cut": "cut cross entropy",
     "chunked": "chunked cross entropy",
     "tiled": "a loss in tiles of the head",
+    "rows": "a loss by rows of the head",
+    "room": "a loss in chunks by free memory",
+    "in_place": "a loss in place of the logits",
 }
 _BASES = {"4bit": "a 4-bit", "8bit": "an 8-bit", "gptq": "a GPTQ"}
 _SHARDING = {"none": "not sharded", "ddp": "DDP", "fsdp1": "FSDP 1", "fsdp2": "FSDP 2"} | {

@@ -24,6 +24,8 @@ _WRAPPED_BY_THE_TRAINER = ("dpo", "ipo", "kto")
 
 def load(t: Tape, model: ModelSpec, run: RunSpec, sharding: Sharding) -> Weights:
     """The weights of the model that is trained, its adapters included; the cache is handed back at the end."""
+    if run.loading.multiplies_first:
+        t.workspace()
     if run.savings.layer_offloading and run.loading.loads_through == "device":
         # layers leave the card when the whole model has been on it
         _load_onto_card(t, Weights(model, run, replace(sharding, host_weights=False)))

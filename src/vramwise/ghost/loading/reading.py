@@ -49,7 +49,7 @@ def bits_of(run: RunSpec, parameter: Described) -> str | None:
 def _read_to_device(t: Tape, weights: Weights, *, trainable: bool) -> None:
     run, model = weights.run, weights.model
     base = BY_NAME[run.precision.weights_dtype]
-    if run.loading.expert_quantization is None:
+    if run.loading.expert_quantization is None and run.loading.warms_up:
         warm_up(t, weights, _bytes_on_card(weights, base))
     experts: Matrices = {}
     for parameter in checkpoint_order(model):

@@ -35,6 +35,7 @@ from vramwise.ghost.ops.reduce import sum_all
 from vramwise.ghost.optimizers import make_optimizer
 from vramwise.ghost.sharding import Sharding, rebuild_buckets, reduce_buckets
 from vramwise.ghost.shortcuts import Plainly
+from vramwise.ghost.staging import staging_of
 from vramwise.ghost.tape import Parameter, Tape, Tensor
 from vramwise.ghost.weighted_losses import WEIGHTED
 from vramwise.ghost.work_optimizers import list_update
@@ -84,6 +85,7 @@ class Run:
         self.t = t
         self.run = run
         self.step = 0
+        self.first_pass = True  # no backward pass has begun
         t.phase("load", 0)
         self.weights = load(t, model, run, sharding)
         if run.adapter.unfrozen:
@@ -248,7 +250,7 @@ class Run:
         t = self.t
         self.step = step
         t.phase("forward", step)
-        t.checkpoint_frame = inputs_offload_of(t, self.run)
+        t.checkpoint_frame = inputs_offload_of(t, self.run) or staging_of(t, self.run, first=self.first_pass)
         t.frame = offload = offload_of(t, self.run)
         if offload is not None:
             t.empty_cache()  # entering it does
@@ -264,6 +266,7 @@ class Run:
         assert scaled.node is not None
         if self.units is not None:
             self.units.begin_backward(t)
+        self.first_pass = False
         backward(t, scaled.node, root)
         if self.units is not None:
             self.units.end_backward(t)

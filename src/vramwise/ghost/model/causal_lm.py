@@ -16,7 +16,9 @@ from vramwise.ghost.model.mask import boolean_mask, eager_mask, sdpa_mask
 from vramwise.ghost.model.norms import Norm
 from vramwise.ghost.model.rotary import half_tables, rotary_tables
 from vramwise.ghost.ops.elementwise import add, dropout, scale
+from vramwise.ghost.ops.fused_layers import kept_tables
 from vramwise.ghost.ops.general import general
+from vramwise.ghost.ops.in_place_lora import make_scratch
 from vramwise.ghost.ops.loss import embedding
 from vramwise.ghost.tape import Leaf, Parameter, Tape, Tensor
 
@@ -61,6 +63,9 @@ class Body:
     packed: bool = False
     packed_eval: bool = False
     masked: bool = True
+    # a trainer's own layers: tables for so many positions are kept, as is a buffer for opened weights; 0: none
+    kept_positions: int = 0
+    scratch_bytes: int = 0
     # of a partly frozen model: which blocks have anything to train; the others pass without a checkpoint
     trained: tuple[bool, ...] = ()
     # the blocks that run, where that is not all of them: others like them are written down after them
@@ -77,12 +82,16 @@ class Body:
         leaf = embeds if self.input_grads else None
         if self.scaled_after:
             embeds = scale(t, embeds)
+        if self.kept_positions:
+            kept_tables(t, self.kept_positions, self.rotary_dim, embeds.dtype)
+        make_scratch(t, self.scratch_bytes)
         packed = self.packed if t.training else self.packed_eval
         positions = ids if packed else scale(t, t.new((1, ids.shape[1]), INT64))
         if len(attention_mask.shape) == 4:  # made by the collator, and taken as it is
             masks: dict[str, Tensor | None] = dict.fromkeys(self.windows, attention_mask)
         else:
-            masks = self._masks(t, attention_mask, embeds, padded) if self.masked or not packed else {}
+            needed = (self.masked or not packed) and not self.kept_positions
+            masks = self._masks(t, attention_mask, embeds, padded) if needed else {}
         hidden = embeds
         if self.layer_inputs is not None:
             # summed up: the layers read their share of it, and its gradient comes back whole
@@ -99,6 +108,8 @@ class Body:
         for number in self.running or range(len(self.blocks)):
             block = self.blocks[number]
             kind = self.kinds[number] if self.kinds else "full"
+            if number == len(self.blocks) - 1 and t.last_block_keeps:
+                t.checkpoint_frame = None
             if t.hidden_states is not None:
                 t.hidden_states.append(hidden)
             if self.trained and self.trained[number]:
@@ -141,6 +152,9 @@ class Body:
     def _tables(self, t: Tape, positions: Tensor, hidden: Tensor) -> dict[str, Tables | None]:
         if not self.rotary_dim:
             return {}
+        if self.kept_positions:
+            kept = Tensor(None, (0,), 0, hidden.dtype)
+            return dict.fromkeys(self.windows, (kept, kept))
         t.mark("activations", "rotary tables")
         dtype = FP32 if self.wide_tables else hidden.dtype
         make = half_tables if self.half_tables else rotary_tables

@@ -1,6 +1,7 @@
 """Layers whose LoRA runs in fused kernels: the feed-forward layer, query/key/value, the output projection.
 
-Dropout is applied once to the input that the projections of a kernel share; the down projection gets none.
+Dropout is applied once to the input that the projections of a kernel share; the down projection gets none. Kernels that
+write gradients in place drop for each projection (`ops.in_place_lora`).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from vramwise.ghost.ops.elementwise import dropout
 from vramwise.ghost.ops.fused_lora import Fused
 from vramwise.ghost.ops.fused_lora_attention import fused_output, fused_projections
 from vramwise.ghost.ops.fused_lora_mlp import fused_mlp
+from vramwise.ghost.ops.in_place_lora import in_place_mlp, in_place_output, in_place_projections
 from vramwise.ghost.tape import Tape, Tensor
 
 
@@ -19,14 +21,17 @@ def _dropped(t: Tape, x: Tensor, rate: float) -> Tensor | None:
 class FusedLoraMlp:
     """down(act(gate(x)) * up(x)), all of it one kernel."""
 
-    __slots__ = ("parts", "rate")
+    __slots__ = ("in_place", "parts", "rate")
 
-    def __init__(self, parts: tuple[Fused, Fused, Fused], rate: float) -> None:
+    def __init__(self, parts: tuple[Fused, Fused, Fused], rate: float, *, in_place: bool = False) -> None:
         self.parts = parts
         self.rate = rate
+        self.in_place = in_place
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""
+        if self.in_place:
+            return in_place_mlp(t, x, self.parts, self.rate)
         dropped = _dropped(t, x, self.rate)
         return fused_mlp(t, x, dropped, self.parts)
 
@@ -34,14 +39,17 @@ class FusedLoraMlp:
 class FusedLoraQkv:
     """Query, key and value of one input."""
 
-    __slots__ = ("parts", "rate")
+    __slots__ = ("in_place", "parts", "rate")
 
-    def __init__(self, parts: tuple[Fused, Fused, Fused], rate: float) -> None:
+    def __init__(self, parts: tuple[Fused, Fused, Fused], rate: float, *, in_place: bool = False) -> None:
         self.parts = parts
         self.rate = rate
+        self.in_place = in_place
 
     def __call__(self, t: Tape, x: Tensor) -> list[Tensor]:
         """All three."""
+        if self.in_place:
+            return in_place_projections(t, x, self.parts, self.rate)
         dropped = _dropped(t, x, self.rate)
         return fused_projections(t, x, dropped, self.parts)
 
@@ -49,13 +57,16 @@ class FusedLoraQkv:
 class FusedLoraLinear:
     """A projection of its own input."""
 
-    __slots__ = ("part", "rate")
+    __slots__ = ("in_place", "part", "rate")
 
-    def __init__(self, part: Fused, rate: float) -> None:
+    def __init__(self, part: Fused, rate: float, *, in_place: bool = False) -> None:
         self.part = part
         self.rate = rate
+        self.in_place = in_place
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""
+        if self.in_place:
+            return in_place_output(t, x, self.part, self.rate)
         dropped = _dropped(t, x, self.rate)
         return fused_output(t, x, dropped, self.part)

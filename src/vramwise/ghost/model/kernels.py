@@ -12,7 +12,9 @@ from collections.abc import Callable
 from vramwise.ghost.dtypes import FP32, INT64
 from vramwise.ghost.model.mask import document_mask
 from vramwise.ghost.ops.attention import fused_attention
-from vramwise.ghost.ops.attention_heads import interleaved_heads, repeat_heads
+from vramwise.ghost.ops.attention_heads import copied_heads, interleaved_heads, repeat_heads
+from vramwise.ghost.ops.by_sample import attention_by_sample
+from vramwise.ghost.ops.efficient import efficient_attention
 from vramwise.ghost.ops.elementwise import add, cast, dropout, result_activation, scale
 from vramwise.ghost.ops.flash import flash_attention
 from vramwise.ghost.ops.math_attention import math_attention
@@ -112,6 +114,36 @@ class VarlenSdpa:
         values = contiguous(t, value) if value.heads_first else value
         output = flash_attention(t, query, keys, values, sequences=1)
         del keys, values
+        return _tokens_first(t, output), None
+
+
+class RowsAttention:
+    """A trainer's own choice for flattened rows. `way`: a variable-length kernel with grouped heads as they are, one
+    that wants heads repeated where there will be a backward pass, or a call for each sample. Cards before Ampere have
+    no flash attention: the memory-efficient kernel is taken."""
+
+    __slots__ = ("packed", "packed_eval", "way")
+
+    def __init__(self, way: str, *, packed: bool, packed_eval: bool) -> None:
+        self.way = way
+        self.packed = packed
+        self.packed_eval = packed_eval
+
+    def __call__(
+        self, t: Tape, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend."""
+        packed = self.packed if t.training else self.packed_eval
+        ampere = t.hardware.capability >= (8, 0)
+        if packed and self.way == "segments":
+            return _tokens_first(t, attention_by_sample(t, query, key, value, t.samples or 1)), None
+        if self.way == "repeated" or not ampere:
+            groups = query.shape[1] // key.shape[1] if t.grad_enabled else 1
+            key, value = copied_heads(t, key, groups), copied_heads(t, value, groups)
+        if ampere:
+            output = flash_attention(t, query, key, value, sequences=(t.samples or 1) if packed else 0)
+        else:
+            output = efficient_attention(t, query, key, value, None)
         return _tokens_first(t, output), None
 
 

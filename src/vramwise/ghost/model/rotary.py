@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from vramwise.ghost.dtypes import FP32, DType
 from vramwise.ghost.ops.elementwise import add, cast, mul, scale
+from vramwise.ghost.ops.fused_layers import norm_and_turn
 from vramwise.ghost.ops.shape import alias, cat_last, chunk_last, narrow
 from vramwise.ghost.tape import Tape, Tensor
 
@@ -140,6 +141,11 @@ def rotate_in_fp32(t: Tape, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> t
     turned = cast(t, q_turned, outer), cast(t, k_turned, outer)
     del q, k, q_turned, k_turned
     return turned
+
+
+def turn_normed(t: Tape, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """Norms of heads and the rotation by one kernel."""
+    return norm_and_turn(t, q, k)
 
 
 def _cut(t: Tape, x: Tensor, part: int) -> tuple[Tensor, Tensor]:

@@ -42,3 +42,19 @@ def interleaved_heads(t: Tape, x: Tensor, groups: int) -> Tensor:
         out.node = t.node(_repeat_backward, (x,), ())
         out.node.extra = x.shape
     return out
+
+
+def _copied_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    return (t.new(node.extra, grad.dtype),)
+
+
+def copied_heads(t: Tape, x: Tensor, groups: int) -> Tensor:
+    """Heads repeated in the order of tokens: a copy, and a gradient in the same order."""
+    if groups == 1:
+        return x
+    batch, heads, tokens, width = x.shape
+    out = t.new((batch, heads * groups, tokens, width), x.dtype)
+    if t.grad_enabled and x.node is not None:
+        out.node = t.node(_copied_backward, (x,), ())
+        out.node.extra = x.shape
+    return out

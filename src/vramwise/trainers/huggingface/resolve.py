@@ -65,7 +65,15 @@ def resolve_arguments(document: Document, target: Target, files: SideFiles) -> R
 
 
 _OTHER_ADAPTER_SETTINGS = (
-    *("linear_targets_by_name", "lora_kernels", "fused_lora", "fused_lora_wide_grads", "half_adapters", "unfrozen"),
+    *(
+        "linear_targets_by_name",
+        "lora_kernels",
+        "fused_lora",
+        "fused_lora_wide_grads",
+        "fused_lora_in_place",
+        "half_adapters",
+        "unfrozen",
+    ),
     *("trained_blocks", "added_tokens"),
 )
 

@@ -123,6 +123,20 @@ _LOADING: Mapping[str, str] = {
     "revision": "model_revision",
     "trust_remote_code": "trust_remote_code",
 }
+# Parameters of Unsloth's from_pretrained and get_peft_model beyond those.
+_UNSLOTH_LOADING: Mapping[str, str] = {
+    name: name
+    for name in (
+        *("max_seq_length", "load_in_16bit", "load_in_fp8", "full_finetuning", "offload_embedding", "offload_layers"),
+        *("float32_mixed_precision", "fast_inference", "gpu_memory_utilization", "max_lora_rank", "qat_scheme"),
+        *("unsloth_tiled_mlp", "use_gradient_checkpointing"),
+    )
+}
+_UNSLOTH_LORA: Mapping[str, str] = {
+    "use_gradient_checkpointing": "use_gradient_checkpointing",
+    "offload_layers": "offload_layers",
+    "checkpoint_skip_layers": "checkpoint_skip_layers",
+}
 _QUANTIZATION: Mapping[str, str] = {
     "load_in_4bit": "load_in_4bit",
     "load_in_8bit": "load_in_8bit",
@@ -130,6 +144,10 @@ _QUANTIZATION: Mapping[str, str] = {
     "bnb_4bit_quant_type": "bnb_4bit_quant_type",
 }
 # Role of a call → its arguments → keys.
+UNSLOTH_ARGUMENTS: Mapping[str, Mapping[str, str]] = {
+    "lora": {**_LORA, **_UNSLOTH_LORA},
+    "model": {**_LOADING, **_UNSLOTH_LOADING, "model_name": "model_name_or_path"},
+}
 ARGUMENTS: Mapping[str, Mapping[str, str]] = {
     "lora": _LORA,
     "model": _LOADING,
@@ -145,9 +163,10 @@ DECIDING = frozenset({*SWITCHES, "dtype", "model_name_or_path", "attn_implementa
 NO_ARGUMENTS = frozenset({"use_peft", "model_name_or_path", "dataset_name"})
 # What libraries take where a call leaves it out, and TRL's command would take something else.
 LORA_DEFAULTS: Mapping[str, object] = {"lora_r": 8, "lora_alpha": 8, "lora_dropout": 0.0}
-UNSLOTH_LORA_DEFAULTS: Mapping[str, object] = {"lora_r": 16, "lora_alpha": 16, "lora_dropout": 0.0}
-UNSLOTH_TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 UNSLOTH_MODELS = frozenset({"FastLanguageModel", "FastModel", "FastVisionModel"})
+# Those that compile transformers' own modules.
+UNSLOTH_COMPILED = frozenset({"FastModel", "FastVisionModel"})
+UNSLOTH = "unsloth"
 PREPARES = frozenset({"prepare_model_for_kbit_training", "prepare_model_for_int8_training"})
 # Calls that give back the model they are given, or that are methods of it.
 PASSES_ON = frozenset(

@@ -108,8 +108,9 @@ def _document(
         if key in training.written:
             return training.written[key]
         elsewhere = False
+        listed = {**calls.ARGUMENTS, **calls.UNSLOTH_ARGUMENTS} if training.unsloth else calls.ARGUMENTS
         for role in ("lora", "quantization", "model"):
-            for argument, other in calls.ARGUMENTS[role].items():
+            for argument, other in listed[role].items():
                 elsewhere = elsewhere or other == key
                 if other == key and role in training.homes:
                     return role, _spelt(argument, training, source)
@@ -123,7 +124,7 @@ def _document(
 
     one = training.found
     script = Script(
-        trainer=one.trainer,
+        trainer=calls.UNSLOTH if training.unsloth and one.kind else one.trainer,
         kind=one.kind,
         line=one.call.lineno,
         trainings=tuple(f"{other.name} (line {other.call.lineno})" for other in listed),

@@ -349,7 +349,7 @@ class Training:
             self._named_model(self._model_name(name), argument)
         self._loading(named, role="model")
         if self.unsloth:
-            self._unsloth_loaded(called, named)
+            self._unsloth_loaded(called, owner)
         elif "dtype" not in self.values:
             self.facts["no dtype"] = called.node.lineno
         if "device_map" in named:
@@ -371,8 +371,9 @@ class Training:
 
     def _loading(self, named: Mapping[str, Result], role: str = "") -> None:
         """Arguments of `from_pretrained`, from the call or from a mapping."""
-        for argument, key in calls.ARGUMENTS["model"].items():
-            if argument in named and not (key == "dtype" and self.cast):
+        listed = calls.UNSLOTH_ARGUMENTS if self.unsloth else calls.ARGUMENTS
+        for argument, key in listed["model"].items():
+            if argument in named and key != "model_name_or_path" and not (key == "dtype" and self.cast):
                 self.add(key, named[argument], role=role, argument=argument)
         flash = named.get("use_flash_attention_2")
         if flash is not None and isinstance(held := plain(flash), Value) and held.value:
@@ -422,28 +423,18 @@ class Training:
                     self.add(key, items[key])
 
     def _unsloth_adapter(self, called: Called, named: Mapping[str, Result]) -> None:
+        """What `get_peft_model` leaves out has the trainer's own defaults; its word on checkpointing comes last."""
         self._home("lora", called)
         self._put("use_peft", True)
-        for argument, key in calls.ARGUMENTS["lora"].items():
+        for argument, key in calls.UNSLOTH_ARGUMENTS["lora"].items():
             if argument in named:
                 self.add(key, named[argument], role="lora", argument=argument)
-        for key, default in calls.UNSLOTH_LORA_DEFAULTS.items():
-            self._put(key, default)
-        self._put("lora_target_modules", calls.UNSLOTH_TARGETS)
-        way = named.get("use_gradient_checkpointing")
-        held = plain(way) if way is not None else Value(value="unsloth")
-        if isinstance(held, Value):
-            self._put("use_gradient_checkpointing", held.value)
-            self.values["gradient_checkpointing"] = bool(held.value)
 
-    def _unsloth_loaded(self, called: Called, named: Mapping[str, Result]) -> None:
-        self._put(
-            "load_in_4bit", not _is_true(named.get("load_in_16bit")) and not _is_true(named.get("full_finetuning"))
-        )
-        if "max_seq_length" in named:
-            self.add("max_seq_length", named["max_seq_length"], role="model", argument="max_seq_length")
-        if _is_true(named.get("full_finetuning")):
-            self._put("full_finetuning", True)
+    def _unsloth_loaded(self, called: Called, owner: str) -> None:
+        if owner in calls.UNSLOTH_COMPILED:
+            self._put("fast_model", True)
+        if owner == "FastVisionModel":
+            self.facts["vision"] = called.node.lineno
 
     def _prepared(self, called: Called, named: Mapping[str, Result]) -> None:
         """PEFT's preparation of a quantised base also turns checkpointing on, unless it is told not to."""

@@ -19,9 +19,22 @@ class Kernels:
     attn_implementation: str
     varlen_sdpa: bool  # packed rows under sdpa use torch's variable-length kernel, where the model allows it
     rotary_by_product: bool  # rotary angles come from a matrix product, the first of a run
-    # "tiled": the head in tiles, from hidden states; neither training nor an evaluation ever holds logits
+    # "tiled", "rows", "room": the head in tiles, or some rows at a time (so many as there is room for), from hidden
+    # states; neither training nor an evaluation ever holds all logits. "in_place": logits become their own gradient
     loss_kernel: Literal[
-        "stock", "liger_fused_linear", "liger", "cut", "chunked", "tiled", "dft", "eaft", "dft_whole", "eaft_whole"
+        "stock",
+        "liger_fused_linear",
+        "liger",
+        "cut",
+        "chunked",
+        "tiled",
+        "rows",
+        "room",
+        "in_place",
+        "dft",
+        "eaft",
+        "dft_whole",
+        "eaft_whole",
     ]
     loss_chunks: int  # slices of the logits that the chunked loss takes one at a time
     liger: tuple[str, ...]  # Liger kernels in use besides the loss: rope, rms_norm, glu_activation…
@@ -33,6 +46,11 @@ class Kernels:
     flash_needs_sinks: bool  # flash attention stops in models without attention sinks
     samples_told: bool  # collators say where the samples of a packed row begin; if not, every layer asks the card
     torch_compile: bool
+    # How those layers attend to flattened rows: by a variable-length kernel with grouped heads as they are, by one that
+    # wants heads repeated, or by one call for each sample
+    packed_attention: Literal["varlen", "repeated", "segments"]
+    # Model types whose norms, rotation and attention run in the trainer's own kernels
+    fused_layers: tuple[str, ...]
 
 
 NEUTRAL = Kernels(
@@ -50,5 +68,7 @@ NEUTRAL = Kernels(
     flash_needs_sinks=False,
     samples_told=False,
     torch_compile=False,
+    packed_attention="varlen",
+    fused_layers=(),
 )
 NEUTRAL_WHY = "transformers' own kernels"

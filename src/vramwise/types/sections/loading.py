@@ -12,6 +12,8 @@ class Loading:
 
     # "device": read from the files onto the card; "host": prepared in host memory, then moved; "made": built there
     loads_through: Literal["device", "host", "made"]
+    warms_up: bool  # transformers asks for the whole model's size before it reads weights onto the card
+    multiplies_first: bool  # matrices are multiplied before weights are read: the library's workspace is there by then
     upcasts_at_load: tuple[str, ...]  # kinds of weights that the trainer casts to fp32 when they are loaded
     upcasts_stay: bool  # they are not cast back
     trains_in_fp32: bool  # trained weights are cast to fp32 after loading, whatever dtype they came in
@@ -27,6 +29,8 @@ class Loading:
 
 NEUTRAL = Loading(
     loads_through="made",
+    warms_up=True,
+    multiplies_first=False,
     upcasts_at_load=(),
     upcasts_stay=False,
     trains_in_fp32=False,

@@ -13,7 +13,8 @@ class Savings:
     gradient_checkpointing: bool
     recompute: bool
     checkpointing_reentrant: bool
-    activation_offloading: Literal["off", "stream", "legacy", "hidden_states"]
+    # "hidden_states", "staged": inputs of checkpointed blocks alone; staged ones come back into buffers that are kept
+    activation_offloading: Literal["off", "stream", "legacy", "hidden_states", "staged"]
     layer_offloading: bool
     tiled_mlp: bool
     tiled_mlp_pieces: int | None  # None: one for every 32,768 tokens

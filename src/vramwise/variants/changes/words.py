@@ -19,6 +19,7 @@ _OFFLOADS = {
     "stream": "activations offloaded",
     "legacy": "activations offloaded the older way",
     "hidden_states": "layer inputs offloaded",
+    "staged": "layer inputs offloaded",
 }
 _BASES = {None: "the base not quantised", "4bit": "4-bit base", "8bit": "8-bit base"}
 

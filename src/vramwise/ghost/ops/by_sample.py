@@ -1,0 +1,75 @@
+"""Attention over a flattened row with one call of `scaled_dot_product_attention` for each sample; results are joined.
+
+After Unsloth's `utils/attention_dispatch.py` (2026.10.9), which does so where torch has no variable-length kernel for
+grouped heads (before 2.12). Where cuDNN's kernel would be taken, queries, keys and values are copied with rows added up
+to a multiple of 128, a whole 128 where none is missing; samples are taken to be alike, and half of that to be added.
+"""
+
+from __future__ import annotations
+
+from vramwise.ghost.ops.attention import fused_attention, kernel_of
+from vramwise.ghost.ops.shape import narrow
+from vramwise.ghost.tape import Grads, Node, Tape, Tensor
+
+_MULTIPLE = 128
+
+
+def attention_by_sample(t: Tape, q: Tensor, k: Tensor, v: Tensor, samples: int) -> Tensor:
+    """The result of all samples, in the order of tokens."""
+    batch, heads, tokens, width = q.shape
+    each, over = divmod(tokens, samples)
+    padded = kernel_of(t.hardware, q, k, masked=False) == "cudnn"
+    added = 0 if not padded else _MULTIPLE if each % _MULTIPLE == 0 and not over else _MULTIPLE // 2
+    parts = []
+    for number in range(samples):
+        length = each + (over if number == samples - 1 else 0)
+        taken = [_taken(t, x, length, added) for x in (q, k, v)]
+        out = fused_attention(t, taken[0], taken[1], taken[2])
+        del taken
+        parts.append(narrow(t, out, (batch, heads, length, width)))
+        del out
+    return _joined(t, parts, q.shape)
+
+
+def _taken(t: Tape, x: Tensor, length: int, added: int) -> Tensor:
+    """A sample's part of all tokens: a view, or a copy with rows added. Its gradient is laid into zeros of all."""
+    batch, heads, _, width = x.shape
+    shape = (batch, heads, length + added, width)
+    if added:
+        out = t.new(shape, x.dtype)
+        out.heads_first = True
+    else:
+        out = Tensor(x.storage, shape, batch * heads * length * width, x.dtype)
+        out.view = True
+    if t.grad_enabled and x.node is not None:
+        out.node = t.node(_taken_backward, (x,), ())
+        out.node.extra = (x.shape, length, added)
+    return out
+
+
+def _taken_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    (batch, heads, tokens, width), length, added = node.extra
+    cut = t.new((batch, heads, length, width), grad.dtype) if added else None
+    sliced = t.new((heads, tokens, width), grad.dtype)
+    del cut
+    out = t.new((batch, heads, tokens, width), grad.dtype)
+    out.heads_first = True
+    del sliced
+    return (out,)
+
+
+def _joined(t: Tape, parts: list[Tensor], shape: tuple[int, ...]) -> Tensor:
+    out = t.new(shape, parts[0].dtype)
+    if t.grad_enabled and any(part.node is not None for part in parts):
+        out.node = t.node(_joined_backward, tuple(parts), ())
+        out.node.extra = [part.shape for part in parts]
+    return out
+
+
+def _joined_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    found = []
+    for shape in node.extra:
+        part = Tensor(grad.storage, shape, shape[0] * shape[1] * shape[2] * shape[3], grad.dtype)
+        part.view = True
+        found.append(part)
+    return tuple(found)

@@ -1,0 +1,86 @@
+"""A trainer's own Triton kernels for the parts of a block: rotation by positions, norms of heads with it.
+
+After Unsloth's `kernels/rope_embedding.py` and `kernels/qk_norm_rope.py` (2026.10.9). Tables of cosines and sines for
+every position that the model knows are made in the first forward pass and kept.
+"""
+
+from __future__ import annotations
+
+from vramwise.ghost.dtypes import FP32, DType
+from vramwise.ghost.ops.elementwise import without_node
+from vramwise.ghost.tape import Grads, Node, Storage, Tape, Tensor
+
+_TABLES = ("rotary cosines", "rotary sines")
+# Tables are worked out in fp32, so many positions at a time.
+_ROWS = 32_768
+
+
+def kept_tables(t: Tape, positions: int, width: int, dtype: DType) -> None:
+    """Both tables; those of few positions are worked out on the host."""
+    if _TABLES[0] in t.once:
+        return
+    before = t.mark("workspace", "rotary tables")
+    if positions > _ROWS:
+        rows = min(positions, _ROWS)
+        angles = t.new((rows, width), FP32)
+        turned = t.new((rows, width), FP32)
+        for name in _TABLES:
+            t.once[name] = Storage(t, positions * width * dtype.size)
+        del turned, angles
+    else:
+        for name in _TABLES:
+            t.once[name] = Storage(t, positions * width * dtype.size)
+    t.tag = before
+
+
+def _turned_backward(t: Tape, node: Node, grads: Tensor | list[Tensor | None]) -> Grads:
+    """Into new tensors, heads first: they are copied when they become rows of tokens again."""
+    parts = list(grads) if isinstance(grads, list) else [grads]
+    parts += [None] * (2 - len(parts))
+    made = []
+    for part in parts:
+        out = None if part is None else t.new(part.shape, part.dtype)
+        if out is not None:
+            out.heads_first = True
+        made.append(out)
+    _one_kernel(t, made)
+    return tuple(made)
+
+
+def turn_by_position(t: Tape, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """Queries and keys turned into new tensors of the same memory order; nothing of them is saved."""
+    turned = t.like(q), t.like(k)
+    _one_kernel(t, list(turned))
+    if t.grad_enabled and (q.node is not None or k.node is not None):
+        node = t.node(_turned_backward, (q, k), ())
+        for slot, tensor in enumerate(turned):
+            tensor.node, tensor.slot = node, slot
+    return turned
+
+
+def _normed_backward(t: Tape, node: Node, grads: Tensor | list[Tensor | None]) -> Grads:
+    parts = list(grads) if isinstance(grads, list) else [grads]
+    parts += [None] * (2 - len(parts))
+    made = [None if part is None else t.new(part.shape, part.dtype) for part in parts]
+    _one_kernel(t, made)
+    return tuple(made)
+
+
+def norm_and_turn(t: Tape, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    """Norms of heads and their rotation in one kernel, which saves what it was given and a number a head."""
+    turned = t.like(q), t.like(k)
+    scales = [t.new(x.shape[:3], FP32) for x in (q, k)]
+    _one_kernel(t, [*turned, *scales])
+    if t.grad_enabled and (q.node is not None or k.node is not None):
+        node = t.node(_normed_backward, (q, k), (without_node(q), without_node(k), *scales))
+        for slot, tensor in enumerate(turned):
+            tensor.node, tensor.slot = node, slot
+    del scales
+    return turned
+
+
+def _one_kernel(t: Tape, made: list[Tensor | None]) -> None:
+    if t.work is not None:
+        t.work.function()
+        read = sum([one.numel * one.dtype.size for one in made if one is not None])
+        t.work.fused(tuple(made), "triton", read=read)

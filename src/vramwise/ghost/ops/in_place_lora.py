@@ -1,0 +1,196 @@
+"""LoRA kernels that write gradients over what they saved: the feed-forward layer, query/key/value, one projection.
+
+After Unsloth's `kernels/fast_lora.py` (2026.10.9). Forward keeps the input and the factors as they are; 4-bit weights
+are opened into one buffer that stays (`scratch`). Backward copies the factors to the input's type, opens weights into
+memory of its own (all but the down projection's), and writes the input's gradient over the saved input. Dropout has a
+mask for each projection, and opens every weight into memory of its own.
+"""
+
+from __future__ import annotations
+
+from vramwise.ghost.dtypes import BOOL, DType
+from vramwise.ghost.ops.elementwise import without_node
+from vramwise.ghost.ops.fused_lora import Fused, factor_grads, fused_node, into_input, low, rows_of
+from vramwise.ghost.ops.shape import alias
+from vramwise.ghost.tape import Grads, Node, Storage, Tape, Tensor
+
+# Under this name the tape keeps the buffer that weights are opened into.
+SCRATCH = "opened weights"
+
+
+def make_scratch(t: Tape, nbytes: int) -> None:
+    """The buffer for the largest weight, made in the first forward pass and kept."""
+    if nbytes and SCRATCH not in t.once:
+        before = t.mark("workspace", "opened 4-bit weights")
+        t.once[SCRATCH] = Storage(t, nbytes)
+        t.tag = before
+
+
+def _opened(t: Tape, part: Fused, *, scratch: bool) -> Tensor | None:
+    """The base weight: itself, or opened, by one kernel that needs nothing besides. None: in the kept buffer."""
+    if part.weight is not None:
+        return part.weight
+    numel = part.shape[0] * part.shape[1]
+    if scratch:
+        if t.work is not None:
+            t.work.stream(numel / 2, numel * part.compute.size, "dequantise").by = "triton"
+        return None
+    weight = t.new(part.shape, part.compute)
+    if t.work is not None:
+        t.work.opened(weight, None, bits=4)
+    return weight
+
+
+def _dropped(t: Tape, x: Tensor, rate: float) -> tuple[Tensor, Tensor | None]:
+    """The branch's input and its mask; the input itself where nothing is dropped."""
+    if not rate or not t.training:
+        return x, None
+    out = t.like(x)
+    return out, t.new(x.shape, BOOL)
+
+
+def _product(t: Tape, x: Tensor, part: Fused, *, scratch: bool) -> Tensor:
+    """`x @ W.T`, and the branch added to it in place."""
+    weight = _opened(t, part, scratch=scratch)
+    out = t.new((*x.shape[:-1], part.shape[0]), x.dtype)
+    t.workspace()
+    del weight
+    down = low(t, part.down, x.dtype)
+    between = t.new((rows_of(x), part.rank), x.dtype)
+    up = low(t, part.up, x.dtype)
+    if t.work is not None:
+        t.work.product(out, rows_of(x), *part.shape, dtype=x.dtype)
+        t.work.product(between, rows_of(x), part.rank, part.shape[1], dtype=x.dtype)
+        t.work.product(None, rows_of(x), part.shape[0], part.rank, dtype=x.dtype)
+    del between, up, down
+    return out
+
+
+def _projected(t: Tape, x: Tensor, part: Fused, rate: float) -> tuple[Tensor, Tensor | None]:
+    """A projection and its mask."""
+    dropped, mask = _dropped(t, x, rate)
+    out = _product(t, x, part, scratch=not rate)
+    del dropped
+    return out, mask
+
+
+def in_place_mlp(t: Tape, x: Tensor, parts: tuple[Fused, Fused, Fused], rate: float) -> Tensor:
+    """`down(act(gate(x)) * up(x))`."""
+    kept = without_node(x)
+    gate, gate_mask = _projected(t, kept, parts[0], rate)
+    up, up_mask = _projected(t, kept, parts[1], rate)
+    hidden = t.like(gate)
+    if t.work is not None:
+        t.work.fused((hidden,), "triton", read=2 * gate.numel * gate.dtype.size)
+    out, down_mask = _projected(t, hidden, parts[2], rate)
+    if t.grad_enabled:
+        out.node = fused_node(t, _mlp_backward, (x,), parts, (kept, gate, up, gate_mask, up_mask, down_mask))
+        out.node.extra = (parts, rate)
+    del hidden
+    return out
+
+
+def _mlp_backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    parts, rate = node.extra
+    x, gate, up, *masks = node.saved[::-1]
+    rows, dtype = rows_of(x), x.dtype
+    copies = _copies(t, parts, dtype)
+    weight = _opened(t, parts[2], scratch=not rate)
+    hidden = t.like(gate)  # the gradient, over which the activation's output is written
+    t.workspace()
+    del weight
+    _through_branch(t, parts[2], rows, dtype, masks[2], gate)
+    if t.work is not None:
+        into_input(t.work, parts[2], rows, dtype, hidden)
+        t.work.fused((), "triton", read=3 * gate.numel * gate.dtype.size, over=(hidden, gate, up))
+    down_grads = _replayed_grads(t, parts[2], rows, dtype, masks[2], hidden)
+    up_grads = _replayed_grads(t, parts[1], rows, dtype, masks[1], x)
+    gate_grads = _replayed_grads(t, parts[0], rows, dtype, masks[0], x)
+    to_x = None
+    if node.edges[0] is not None:
+        to_x = _over_input(t, (parts[1], parts[0]), x, (masks[1], masks[0]))
+    del hidden, copies
+    return (to_x, *gate_grads[1:], *up_grads[1:], *down_grads[1:])
+
+
+def in_place_projections(t: Tape, x: Tensor, parts: tuple[Fused, ...], rate: float) -> list[Tensor]:
+    """Several projections of one input."""
+    kept = without_node(x)
+    made = [_projected(t, kept, part, rate) for part in parts]
+    outs, masks = [out for out, _ in made], [mask for _, mask in made]
+    if t.grad_enabled:
+        node = fused_node(t, _projections_backward, (x,), parts, (kept, *masks))
+        node.extra = (parts, True)
+        for slot, out in enumerate(outs):
+            out.node, out.slot = node, slot
+    return outs
+
+
+def in_place_output(t: Tape, x: Tensor, part: Fused, rate: float) -> Tensor:
+    """One projection of its own input, whose gradient is a new tensor: others have saved that input too."""
+    kept = without_node(x)
+    out, mask = _projected(t, kept, part, rate)
+    if t.grad_enabled:
+        out.node = fused_node(t, _projections_backward, (x,), (part,), (kept, mask))
+        out.node.extra = ((part,), False)
+    return out
+
+
+def _projections_backward(t: Tape, node: Node, grads: Tensor | list[Tensor | None]) -> Grads:
+    parts, over = node.extra
+    x, *masks = node.saved[::-1]
+    rows, dtype = rows_of(x), x.dtype
+    copies = _copies(t, parts, dtype)
+    made = [_replayed_grads(t, part, rows, dtype, mask, x) for part, mask in zip(parts, masks, strict=True)]
+    to_x = None
+    if node.edges[0] is not None:
+        to_x = _over_input(t, parts, x, tuple(masks), over=over)
+    del copies
+    return (to_x, *(grad for grads in made for grad in grads[1:]))
+
+
+def _copies(t: Tape, parts: tuple[Fused, ...], dtype: DType) -> list[Tensor]:
+    return [low(t, factor, dtype) for part in parts for factor in (part.down, part.up)]
+
+
+def _through_branch(t: Tape, part: Fused, rows: int, dtype: DType, mask: Tensor | None, like: Tensor) -> None:
+    """The branch's part of a gradient, added in place; through its mask it is a tensor of its own."""
+    between = t.new((rows, part.rank), dtype)
+    if mask is not None:
+        product = t.like(like)
+        replayed = t.like(like)
+        del product, replayed
+    del between
+
+
+def _replayed_grads(
+    t: Tape, part: Fused, rows: int, dtype: DType, mask: Tensor | None, x: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`grad @ B` and the gradients of both factors, whose input is dropped once more where there is a mask."""
+    replayed = None if mask is None else t.like(x)
+    made = factor_grads(t, part, rows, dtype)
+    del replayed
+    return made
+
+
+def _over_input(
+    t: Tape, parts: tuple[Fused, ...], x: Tensor, masks: tuple[Tensor | None, ...], *, over: bool = True
+) -> Tensor:
+    """The input's gradient, through one projection after the other: written over the input, or into a new tensor."""
+    out: Tensor | None = None
+    for part, mask in zip(parts, masks, strict=True):
+        weight = _opened(t, part, scratch=False)
+        made = out is None
+        if out is None:
+            out = alias(x, x.shape) if over else t.like(x)
+            t.workspace()
+        if t.work is not None:
+            into_input(t.work, part, rows_of(x), x.dtype, out if made and not over else None)
+        del weight
+        if mask is not None:
+            product = t.like(x)
+            replayed = t.like(x)
+            del product, replayed
+    assert out is not None
+    out.view = True  # it is handed on through a view
+    return out

@@ -1,0 +1,89 @@
+"""Head and cross entropy in chunks of rows that are sized by the memory that is free when a run first needs them.
+
+After `UnslothFusedLoss` (unsloth_zoo 2026.10): the budget is half of what is free, at most 4 GiB, at 16 bytes a logit;
+what the gradients take is taken off it. A chunk is one compiled graph: logits, and their gradient beside them.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+from vramwise.ghost.dtypes import FP32, INT64
+from vramwise.ghost.ops.matmul import autocast_input
+from vramwise.ghost.tape import Grads, Node, Tape, Tensor
+from vramwise.ghost.work import piece_of
+from vramwise.timeline import Action
+
+_GIB = 1024**3
+_BYTES_A_LOGIT = 16
+_MOST_BYTES = 4 * _GIB
+_LEAST_BYTES = 64 * 1024**2
+# Of a card, what neither the allocator nor anybody else gets.
+_CONTEXT_BYTES = _GIB // 2
+_ALLOC, _FREE = int(Action.ALLOC), int(Action.FREE)
+
+
+def free_budget(t: Tape) -> int:
+    """Half of what the card has left at this moment, as far as the run's own tensors tell."""
+    if t.hardware.memory_bytes is None:
+        return _MOST_BYTES
+    signs = {_ALLOC: 1, _FREE: -1}
+    held = sum([signs.get(event[0], 0) * event[2] for event in t.events])
+    return max(_LEAST_BYTES, min(_MOST_BYTES, (t.hardware.memory_bytes - _CONTEXT_BYTES - held) // 2))
+
+
+def chunks_for(rows: int, vocabulary: int, budget: int, fixed: int) -> int:
+    """How many chunks: one where all fits, else a multiple of four."""
+    room = budget - fixed if 0 < fixed < budget else budget
+    wanted = rows * vocabulary * _BYTES_A_LOGIT / room
+    return 1 if wanted <= 1 else min(ceil(wanted / 4) * 4, rows)
+
+
+def room_loss(t: Tape, hidden: Tensor, weight: Tensor, budget: int) -> Tensor:
+    """The loss of hidden states (tokens, width) and the head's weight (words, width)."""
+    (rows, width), words = hidden.shape, weight.shape[0]
+    wants = t.grad_enabled and (hidden.node is not None or weight.node is not None)
+    trained = wants and weight.node is not None
+    shifted = t.new((rows,), INT64)
+    to_hidden = t.like(hidden) if wants else None
+    to_weight = t.like(weight) if trained else None
+    fixed = sum([2**n * one.numel * one.dtype.size for n, one in enumerate((to_hidden, to_weight)) if one is not None])
+    step = -(-rows // chunks_for(rows, words, budget, fixed))
+    compute = weight.dtype
+    low = autocast_input(t, hidden) if hidden.dtype is not compute else hidden
+    for start in range(0, min(rows, 2 * step), step):
+        count = min(step, rows - start)
+        logits = t.new((count, words), compute)
+        t.workspace()
+        if wants:
+            to_logits = t.new((count, words), compute)
+            del logits
+            part = t.new((count, width), hidden.dtype)
+            part_of_weight = t.like(weight) if trained else None
+            del part_of_weight, part, to_logits
+    if t.work is not None:
+        _work(t, rows, step, width, words, compute.name, products=1 + wants + trained)
+    out = t.new((), FP32)
+    del shifted, low
+    if wants:
+        out.node = t.node(_backward, (hidden, weight), (to_hidden, to_weight))
+    del to_hidden, to_weight
+    return out
+
+
+def _work(t: Tape, rows: int, step: int, width: int, words: int, dtype: str, *, products: int) -> None:
+    """Products of each chunk, and a kernel over its logits."""
+    assert t.work is not None
+    for start in range(0, rows, size := piece_of(rows, step)):
+        count = min(size, rows - start)
+        for _ in range(products):
+            kernel = t.work.stream(2 * (count + words) * width, 2 * count * words, "product")
+            kernel.flops, kernel.dims, kernel.dtype = 2.0 * count * words * width, (1, count, words, width), dtype
+        t.work.stream(4 * count * words, 2 * count * words, "triton").by = "triton"
+
+
+def _backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    """Both gradients once more, times that of the loss."""
+    to_weight, to_hidden = node.saved
+    scaled = None if to_hidden is None else t.like(to_hidden)
+    return scaled, None if to_weight is None else t.like(to_weight)

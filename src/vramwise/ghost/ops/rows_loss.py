@@ -1,0 +1,138 @@
+"""Head and cross entropy some rows at a time, in one buffer of fp32 logits: the gradients are ready when it returns.
+
+After Unsloth's `fused_losses/fused_linear.py` (unsloth_zoo 2026.10.9). A frozen head on cards from Ampere on is taken
+in tiles of rows × words instead, from 4,096 labelled rows on (on cards of up to 24 GiB always).
+"""
+
+from __future__ import annotations
+
+from vramwise.ghost.dtypes import FP32, INT64, DType
+from vramwise.ghost.hardware import Hardware
+from vramwise.ghost.tape import Grads, Node, Tape, Tensor
+from vramwise.ghost.work import piece_of
+
+_GIB = 1024**3
+# Fewer rows would leave the product with the gradient's words too thin.
+_FEWEST_LOGITS, _FEWEST_ROWS, _MOST_ROWS = 512 * 151_936, 512, 4096
+_MOST_BYTES = 2 * _GIB
+# Statistics of rows are kept for so many words together; heads of fewer than three such parts are never tiled.
+_WORDS, _STATISTICS = 16_384, 8
+_TILE_BYTES = 256 * 1024**2
+_SMALL_CARD_BYTES = int(24.5 * _GIB)
+
+
+def _power_of_two(number: float) -> int:
+    """The largest that is not above it, 1 at least."""
+    return 1 << max(int(number).bit_length() - 1, 0)
+
+
+def rows_at_once(rows: int, hidden: int, vocabulary: int, size: int) -> int:
+    """Rows of logits that exist at a time: as many bytes as the hidden states have, within bounds."""
+    fewest = min(max(_power_of_two(_FEWEST_LOGITS / vocabulary), _FEWEST_ROWS), _MOST_ROWS)
+    wanted = min(max(_power_of_two(rows * hidden / vocabulary), fewest), _MOST_ROWS)
+    return max(1, min(wanted, max(_MOST_BYTES // (vocabulary * size), 2), rows))
+
+
+def tile(rows: int, vocabulary: int, hardware: Hardware) -> tuple[int, int]:
+    """Rows and words of a tile."""
+    tall = max(min(_MOST_ROWS, rows, _TILE_BYTES // (_WORDS * FP32.size)), 1)
+    wide = max(_TILE_BYTES // (tall * FP32.size), _WORDS)
+    if _small(hardware):
+        wide = _WORDS
+    return tall, min(wide - wide % _WORDS, -(-vocabulary // _WORDS) * _WORDS)
+
+
+def _small(hardware: Hardware) -> bool:
+    return hardware.memory_bytes is not None and hardware.memory_bytes <= _SMALL_CARD_BYTES
+
+
+def _tiled(t: Tape, rows: int, vocabulary: int, *, trained: bool) -> bool:
+    enough = _small(t.hardware) or rows >= _MOST_ROWS
+    return not trained and enough and t.hardware.capability >= (8, 0) and -(-vocabulary // _WORDS) > 2
+
+
+def rows_loss(t: Tape, hidden: Tensor, weight: Tensor, labelled: int) -> Tensor:
+    """The loss of hidden states (tokens, width) and the head's weight (words, width); `labelled` of them count."""
+    compute = t.autocast or weight.dtype
+    wants = t.grad_enabled and (hidden.node is not None or weight.node is not None)
+    trained = wants and weight.node is not None
+    chosen = t.new((labelled,), INT64)
+    to_hidden = t.like(hidden) if wants else None
+    to_weight = t.like(weight) if trained else None
+    head = weight if weight.dtype is compute else t.like(weight, compute)
+    losses = t.new((labelled,), FP32)
+    if _tiled(t, labelled, weight.shape[0], trained=trained):
+        _tiles(t, labelled, hidden, weight, compute, wants=wants)
+    else:
+        _chunks(t, labelled, hidden, weight, compute, wants=wants)
+    if t.work is not None:
+        t.work.sync()  # how many rows have a label
+        _work(t, labelled, hidden.shape[1], weight.shape[0], compute, wants=wants, trained=trained)
+    out = t.new((), FP32)
+    del losses, head, chosen
+    if wants:
+        out.node = t.node(_backward, (hidden, weight), (to_hidden, to_weight))
+    del to_hidden, to_weight
+    return out
+
+
+def _chunks(t: Tape, labelled: int, hidden: Tensor, weight: Tensor, compute: DType, *, wants: bool) -> None:
+    """One buffer for all chunks, in fp32; the gradient is written over the logits."""
+    words, width = weight.shape[0], hidden.shape[1]
+    rows = rows_at_once(labelled, width, words, FP32.size)
+    buffer = t.new((rows, -(-words // 8) * 8), FP32)
+    # of both, those of the chunk before go when those of the next are there
+    taken: Tensor | None = None
+    wide: Tensor | None = None
+    for start in range(0, min(labelled, 2 * rows), rows):
+        count = min(rows, labelled - start)
+        taken = t.new((count, width), compute)
+        t.workspace()
+        _statistics(t, count, words)
+        if wants:
+            wide = t.new((count, width), FP32)
+            t.new((count, width), hidden.dtype)
+    del wide, taken, buffer
+
+
+def _tiles(t: Tape, labelled: int, hidden: Tensor, weight: Tensor, compute: DType, *, wants: bool) -> None:
+    """One buffer for all tiles, and the hidden states' gradient of some rows in fp32."""
+    words, width = weight.shape[0], hidden.shape[1]
+    tall, wide = tile(labelled, words, t.hardware)
+    buffer = t.new((tall, wide), FP32)
+    summed = t.new((tall, width), FP32) if wants else None
+    taken: Tensor | None = None
+    for start in range(0, min(labelled, 2 * tall), tall):
+        count = min(tall, labelled - start)
+        taken = t.new((count, width), compute)
+        _statistics(t, count, words)
+        t.workspace()
+    del taken, summed, buffer
+
+
+def _statistics(t: Tape, rows: int, words: int) -> None:
+    t.new((_STATISTICS, -(-words // _WORDS), rows), FP32)
+
+
+def _work(t: Tape, rows: int, width: int, words: int, compute: DType, *, wants: bool, trained: bool) -> None:
+    """Products for the logits and the gradients, and a kernel over the logits, for each chunk."""
+    work = t.work
+    assert work is not None
+    step = piece_of(rows, rows_at_once(rows, width, words, FP32.size))
+    for start in range(0, rows, step):
+        count = min(step, rows - start)
+        work.product(None, count, words, width, dtype=compute)
+        logits = count * words * FP32.size
+        work.stream(2 * logits, logits // 2, "triton").by = "triton"
+        if wants:
+            work.product(None, count, width, words, dtype=compute)
+        if trained:
+            work.product(None, words, width, count, dtype=compute)
+
+
+def _backward(t: Tape, node: Node, grad: Tensor) -> Grads:
+    """Both gradients once more, times that of the loss."""
+    to_weight, to_hidden = node.saved
+    scaled = None if to_hidden is None else t.like(to_hidden)
+    scaled_weight = None if to_weight is None else t.like(to_weight)
+    return scaled, scaled_weight

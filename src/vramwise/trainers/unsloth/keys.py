@@ -1,0 +1,140 @@
+"""Unsloth's keys by version: parameters of its calls, on top of TRL's configs, whose defaults it replaces.
+
+A training of a script has the keys of TRL's config and, for Unsloth's own calls, those of `KEYS` in
+scripts/generate_unsloth_facts.py. The command's YAML has sections; `CLI_KEYS` says which key each of its keys is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from vramwise.trainers.arguments import Vocabulary, versioned_facts
+from vramwise.trainers.arguments.vocabulary import known_versions
+from vramwise.trainers.trl.keys import vocabulary as trl_vocabulary
+from vramwise.types import Document, Stack
+
+PACKAGE = "unsloth"
+# What was the newest when each release came out, where its pins leave it open.
+_INSTALLS = {
+    "accelerate": "1.15.0",
+    "peft": "0.21.2",
+    "bitsandbytes": "0.50.2",
+    "torch": "2.13.0",
+    "xformers": "0.0.35",
+}
+# The same for older releases, where it differs.
+_THEN: Mapping[str, dict[str, str]] = {
+    "2024.8": {"torch": "2.4.0", "transformers": "4.57.6", "trl": "1.9.0"},
+    "2024.11.9": {"torch": "2.5.1", "transformers": "4.57.6", "trl": "1.9.0"},
+    "2025.5.9": {"torch": "2.6.0", "transformers": "4.57.6", "trl": "1.9.0"},
+    "2025.9.1": {"torch": "2.8.0", "transformers": "4.57.6", "trl": "1.9.0"},
+    "2025.12.8": {"torch": "2.9.0", "transformers": "4.57.6", "trl": "1.9.0"},
+    "2026.4.4": {"torch": "2.10.0"},
+}
+# Section and key of the command's file → key.
+CLI_KEYS: Mapping[tuple[str, str], str] = {
+    ("training", "max_seq_length"): "max_seq_length",
+    ("training", "load_in_4bit"): "load_in_4bit",
+    ("training", "output_dir"): "output_dir",
+    ("training", "num_epochs"): "num_train_epochs",
+    ("training", "learning_rate"): "learning_rate",
+    ("training", "batch_size"): "per_device_train_batch_size",
+    ("training", "gradient_accumulation_steps"): "gradient_accumulation_steps",
+    ("training", "warmup_steps"): "warmup_steps",
+    ("training", "max_steps"): "max_steps",
+    ("training", "weight_decay"): "weight_decay",
+    ("training", "random_seed"): "seed",
+    ("training", "packing"): "packing",
+    ("training", "gradient_checkpointing"): "use_gradient_checkpointing",
+    ("lora", "lora_r"): "lora_r",
+    ("lora", "lora_alpha"): "lora_alpha",
+    ("lora", "lora_dropout"): "lora_dropout",
+    ("lora", "target_modules"): "lora_target_modules",
+    ("lora", "use_rslora"): "use_rslora",
+    ("lora", "use_dora"): "use_dora",
+}
+SECTIONS = ("data", "training", "lora", "logging")
+# Keys that follow from a script's calls, or that its data has.
+_DERIVED = {"use_peft": ["bool", False], "use_dora": ["bool", False], "fast_model": ["bool", False]}
+# Arguments that Unsloth adds to TRL's configs.
+_ADDED = {
+    name: ["any?"]
+    for name in (
+        *("embedding_learning_rate", "vllm_sampling_params", "unsloth_num_chunks", "unsloth_grpo_mini_batch"),
+        *("unsloth_logit_chunk_multiplier", "context_parallel_size", "context_parallel_backend"),
+    )
+}
+
+
+def release_of(stack: Stack) -> str:
+    """The version of Unsloth, as text."""
+    release = stack.releases.get(PACKAGE)
+    return release.version if release else known_versions(__file__)[-1]
+
+
+def since(stack: Stack, *version: int) -> bool:
+    """Whether it is this release or a later one."""
+    return stack.parts(PACKAGE) >= version
+
+
+def facts(stack: Stack) -> Mapping[str, Any]:
+    """Everything known about the stack's Unsloth."""
+    return versioned_facts(release_of(stack), __file__)
+
+
+def vocabulary(kind: str | None, stack: Stack) -> Vocabulary:
+    """Every key of one kind of training."""
+    return _vocabulary(release_of(stack), trl_vocabulary(kind, stack))
+
+
+@cache
+def _vocabulary(version: str, below: Vocabulary) -> Vocabulary:
+    found = versioned_facts(version, __file__)
+    replaced = {key: [below.type_of(key), default] for key, default in found["replaced"].items() if below.type_of(key)}
+    keys = {**replaced, **found["keys"], **_DERIVED, **_ADDED}
+    return below | Vocabulary({"keys": keys, "memory": found["memory"]})
+
+
+def is_cli(document: Document) -> bool:
+    """Whether it is a file of Unsloth's command: sections, and no script."""
+    return document.script is None and any(isinstance(document.values.get(name), Mapping) for name in SECTIONS)
+
+
+def cli_defaults(stack: Stack) -> dict[str, Any]:
+    """What the command's file has where nothing is written, by key."""
+    sections = facts(stack)["sections"]
+    return {
+        key: sections[section][name][1]
+        for (section, name), key in CLI_KEYS.items()
+        if len(sections.get(section, {}).get(name, ())) > 1
+    }
+
+
+def dynamic_checkpoint(name: str | None) -> str | None:
+    """The 4-bit checkpoint with layers in 16 bits that is loaded in place of a model; None where there is none."""
+    newest = versioned_facts(known_versions(__file__)[-1], __file__)
+    found: str | None = newest["dynamic"].get((name or "").lower())
+    return found
+
+
+def releases() -> dict[str, dict[str, str]]:
+    """Known versions, the oldest first, with the newest version of each package that they allow."""
+    return {
+        version: {
+            **_INSTALLS,
+            **_newest(versioned_facts(version, __file__).get("pins", {})),
+            **_THEN.get(version, {}),
+        }
+        for version in known_versions(__file__)
+    }
+
+
+def _newest(pins: Mapping[str, str]) -> dict[str, str]:
+    """The upper bound of each package that has one."""
+    found: dict[str, str] = {}
+    for package, wanted in pins.items():
+        bounds = [bound.removeprefix("<=") for bound in wanted.split(",") if bound.startswith("<=")]
+        found |= {package: bounds[0]} if bounds else {}
+    return found

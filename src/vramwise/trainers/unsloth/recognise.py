@@ -1,0 +1,27 @@
+"""Is this a file of Unsloth's command? By its sections: scripts and notebooks are known by their calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vramwise.trainers.signs import words
+from vramwise.trainers.unsloth.keys import CLI_KEYS
+
+_TOP = words("model data training lora logging")
+# Keys of the sections that no other tool nests so.
+_TELLING = frozenset(name for section, name in CLI_KEYS if section == "training") | words("training_type lora_r")
+
+
+def is_training_config(values: Mapping[Any, Any]) -> bool:
+    """Whether these are the values of such a file: a model's name, and a section with keys of the command."""
+    keys = {key for key in values if isinstance(key, str)}
+    if not keys or not keys <= _TOP or not isinstance(values.get("model"), str | None):
+        return False
+    sections = [values.get(name) for name in ("training", "lora")]
+    return any(isinstance(section, Mapping) and _TELLING & section.keys() for section in sections)
+
+
+def might_be(keys: frozenset[str]) -> bool:
+    """Whether a text that cannot be read may be meant as one."""
+    return keys >= {"model", "training"} and keys <= _TOP

@@ -1,0 +1,16 @@
+"""Evaluation: flattened as training is; at the batch of training where nothing is said."""
+
+from __future__ import annotations
+
+from vramwise.trainers.arguments import Arguments, resolve_eval
+
+
+def resolve_evaluation(args: Arguments) -> None:
+    """Fills evaluates and eval_*. Needs the rows."""
+    packed = args.values["packing_rows"] == "one"
+    resolve_eval(args, packed=packed)
+    if args.values["evaluates"] and packed:
+        args.derive("eval_sample_packing", True, "flattened to one row as in training")
+    if args.values["evaluates"] and not args.written("eval_accumulation_steps"):
+        every = args.value("eval_accumulation_steps")
+        args.derive("eval_empties_every", every if isinstance(every, int) else None, "Unsloth's default")

@@ -1,0 +1,63 @@
+"""Unsloth's own kernels: which models get them, and which layers' LoRA."""
+
+from __future__ import annotations
+
+from vramwise.trainers.arguments import Arguments
+from vramwise.trainers.unsloth.keys import since
+from vramwise.types import Stack, Target
+
+# Model types that `FastLanguageModel` has a forward pass of its own for (loader.py, `dispatch_model`); others go
+# through FastModel, which compiles transformers' modules.
+_VARLEN = (2, 12)  # of torch, whose kernel takes grouped heads since then
+FAST = ("llama", "mistral", "qwen2", "qwen3", "gemma")
+LORA = ("mlp", "qkv", "o")
+
+
+def resolve_kernels(args: Arguments, target: Target, kind: str) -> None:
+    """Fills fused_layers, packed_attention, fused_lora, loss_kernel. Needs the method and the objective."""
+    reason = _slow(args)
+    _attention(args, target)
+    args.derive("fused_layers", () if reason else FAST, reason or "FastLanguageModel's own layers")
+    fused = args.values["adapter"] is not None and not reason and not args.values["use_dora"]
+    why = reason or ("LoRA in Unsloth's own kernels" if fused else "no LoRA that they take")
+    args.derive("fused_lora", LORA if fused else (), why)
+    args.derive("lora_kernels", fused, why)
+    args.derive("fused_lora_in_place", fused, why)
+    if kind == "sft":
+        args.derive("loss_kernel", *_loss(target.stack))
+
+
+def _loss(stack: Stack) -> tuple[str, str]:
+    """The kernel of the release, and why."""
+    if since(stack, 2026, 10):
+        return "rows", "head and loss some rows at a time: logits are never all held"
+    if since(stack, 2025, 9):
+        return "room", "head and loss in chunks that half of the free memory holds"
+    if since(stack, 2024, 11):
+        return "cut", "cut cross entropy, before Unsloth 2025.9"
+    return "in_place", "before Unsloth 2024.11 logits are held whole, and become their own gradient"
+
+
+def _attention(args: Arguments, target: Target) -> None:
+    """FlashAttention where it is installed, else torch's own from 2.12 and Ampere on, else xformers, else by sample."""
+    ampere = target.gpu is None or target.gpu.capability is None or target.gpu.capability >= (8, 0)
+    releases = target.stack.releases
+    if ampere and ("flash-attn" in releases or target.torch >= _VARLEN):
+        args.derive("packed_attention", "varlen", "a variable-length kernel that takes grouped heads")
+    elif target.stack.parts("xformers") > (0,):  # "0" on the command line: there is none
+        args.derive("packed_attention", "repeated", "xformers, which wants heads repeated")
+    else:
+        args.derive("packed_attention", "segments", "neither xformers nor FlashAttention, and torch is older than 2.12")
+
+
+def _slow(args: Arguments) -> str:
+    """Why a training does not get the fast path; empty where it does."""
+    if args.value("full_finetuning"):
+        return "full_finetuning goes through FastModel, which compiles transformers' modules"
+    if args.values["quantization"] == "8bit":
+        return "load_in_8bit goes through FastModel, which compiles transformers' modules"
+    if args.fields.config.get("fast_model"):
+        return "FastModel and FastVisionModel compile transformers' modules"
+    if args.values["weights_dtype"] == "fp32":
+        return "the kernels want weights of 16 bits"
+    return ""

@@ -1,0 +1,35 @@
+"""How the weights come to the card: read onto it, in the width that is asked for."""
+
+from __future__ import annotations
+
+from vramwise.trainers.arguments import Arguments
+from vramwise.trainers.unsloth.keys import since
+from vramwise.trainers.unsloth.resolve.adapter import bits_of
+from vramwise.types import Target
+
+
+def resolve_loading(args: Arguments, target: Target) -> None:
+    """Fills quantization and what belongs to it. Needs the method."""
+    bits = bits_of(args)
+    key = f"load_in_{bits}" if bits else "load_in_16bit" if args.value("load_in_16bit") else "load_in_4bit"
+    args.derive("quantization", bits, f"{key} is on" if bits else "the base is not quantised", key=key)
+    args.derive("warms_up", bits is None, "measured: nothing is asked for ahead of a quantised base")
+    _experts(args, target, bits)
+    args.derive("nested_scales", True, "Unsloth quantises the scales too")
+    args.derive("int8_outliers", bits == "8bit", "LLM.int8 sets values of 6 and more apart")
+    args.derive("quantised_base_prepared", "no", "Unsloth casts adapters alone")
+    args.derive("multiplies_first", True, "measured: the workspace is there before the first weight")
+    args.derive("loads_through", "device", "read straight onto the card")
+    full = args.values["adapter"] is None
+    narrow = full and args.values["weights_dtype"] != "fp32"
+    args.derive("upcasts_at_load", ("norm",) if narrow else (), "norms that are trained are kept in fp32")
+    args.derive("upcasts_stay", True, "nothing is cast back")
+
+
+def _experts(args: Arguments, target: Target, bits: str | None) -> None:
+    """Weights of experts in one piece are quantised since 2026.10; GPT-OSS's always were."""
+    quantised = bits == "4bit" and (
+        since(target.stack, 2026, 10) or "gpt-oss" in str(args.values["base_model"]).lower()
+    )
+    why = "experts are quantised as the rest is" if quantised else "experts stay in the weights' type"
+    args.derive("expert_quantization", "4bit" if quantised else None, why, key="load_in_4bit")

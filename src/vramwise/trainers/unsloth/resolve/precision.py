@@ -1,0 +1,46 @@
+"""Types: bfloat16 where the card has it, else float16, for weights and products alike, unless `dtype` says."""
+
+from __future__ import annotations
+
+from vramwise.trainers.arguments import Arguments
+from vramwise.types import Target
+
+_TYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+
+
+def resolve_dtypes(args: Arguments, target: Target) -> None:
+    """Fills precision, precision_by_card, weights_dtype, autocast, fp32_embeddings."""
+    dtype = _weights(args, target)
+    full = bool(args.value("full_finetuning"))
+    wide = full and (dtype == "fp16" or args.value("float32_mixed_precision") is True)
+    if wide:
+        why = "full fine-tuning in float16, or with float32_mixed_precision, keeps weights in fp32"
+        args.derive("weights_dtype", "fp32", why, key="float32_mixed_precision")
+    _compute(args, target, dtype)
+    args.derive("fp32_embeddings", args.values["weights_dtype"] == "fp32", "embeddings have the weights' type")
+
+
+def _weights(args: Arguments, target: Target) -> str:
+    said = str(args.value("dtype")).removeprefix("torch.")
+    gpu = target.gpu
+    half = "bf16" if gpu is None or gpu.bf16 else "fp16"
+    if said in _TYPES:
+        name = _TYPES[said]
+        if name == "bf16" and half == "fp16":
+            why = "the card has no bfloat16: Unsloth changes it to float16"
+            return str(args.derive("weights_dtype", "fp16", why, key="dtype"))
+        return str(args.derive("weights_dtype", name, f"dtype is {said}", key="dtype"))
+    args.fields.keys["weights_dtype"] = "dtype"
+    if gpu is None:
+        return str(args.fields.assume("weights_dtype", "bf16", "no card is named: one with bfloat16 assumed"))
+    return str(args.derive("weights_dtype", half, f"dtype unset: what {gpu.name} has", key="dtype"))
+
+
+def _compute(args: Arguments, target: Target, dtype: str) -> None:
+    """`bf16` and `fp16` of the config must agree with the weights; where neither is on, they follow them."""
+    key = "fp16" if dtype == "fp16" else "bf16"
+    compute = dtype if dtype != "fp32" else "bf16" if target.gpu is None or target.gpu.bf16 else "fp16"
+    by_card = not args.value("bf16") and not args.value("fp16")
+    args.derive("precision_by_card", by_card, "unset: as the weights" if by_card else "the config says", key=key)
+    args.derive("precision", compute, f"mixed precision in the weights' type, {compute}", key=key)
+    args.derive("autocast", True, "mixed precision: autocast around the model", key=key)

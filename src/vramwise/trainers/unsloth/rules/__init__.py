@@ -1,0 +1,1 @@
+"""Rules about what Unsloth ignores, changes or refuses."""

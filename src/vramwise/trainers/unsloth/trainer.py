@@ -1,0 +1,126 @@
+"""Unsloth as a trainer: TRL's trainers under its own kernels, loading and defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from vramwise.errors import VramwiseError
+from vramwise.rules.base import Rule
+from vramwise.rules.discovery import rules_below
+from vramwise.trainers.arguments import ARGUMENT_RULES, ArgumentsTrainer, Vocabulary, side_files
+from vramwise.trainers.arguments.unknown_keys import StrangeKey
+from vramwise.trainers.base import DatasetBlock, SideFiles, Spelling
+from vramwise.types import Change, Document, RunSpec, Schedule, Severity, Stack, Target
+
+
+class Unsloth(ArgumentsTrainer):
+    """Scripts and notebooks that train with Unsloth, and files of `unsloth train --config`."""
+
+    name = "unsloth"
+    package = "unsloth"
+    title = "Unsloth"
+    other_names = ("Unsloth", "unsloth_zoo")  # in logs
+
+    def __init__(self, kind: str | None = None) -> None:
+        self._kind = kind  # of training; the command's files are supervised
+
+    def of_kind(self, kind: str) -> Unsloth:
+        """The same for one kind of training."""
+        from vramwise.trainers.trl.keys import KINDS
+
+        if kind not in KINDS:
+            raise VramwiseError(f"Unsloth has no training of kind '{kind}': choose one of {', '.join(KINDS)}")
+        return Unsloth(kind)
+
+    def recognises(self, values: Mapping[Any, Any]) -> bool:
+        """A file of its command, by its sections."""
+        from vramwise.trainers.unsloth.recognise import is_training_config
+
+        return is_training_config(values)
+
+    def might_be(self, keys: frozenset[str]) -> bool:
+        """By the same sections."""
+        from vramwise.trainers.unsloth.recognise import might_be
+
+        return might_be(keys)
+
+    def vocabulary(self, document: Document | None, stack: Stack) -> Vocabulary:
+        """The keys of the kind of training, and Unsloth's own."""
+        from vramwise.trainers.unsloth.keys import vocabulary
+
+        return vocabulary(self._kind or "sft", stack)
+
+    def vocabulary_of(self, run: RunSpec) -> Vocabulary:
+        """The keys of the run's kind of training."""
+        from vramwise.trainers.trl.kind import kind_name
+        from vramwise.trainers.unsloth.keys import vocabulary
+
+        return vocabulary(kind_name(run), run.target.stack)
+
+    def strange_keys(self, run: RunSpec) -> Iterable[StrangeKey]:
+        """Arguments of the config's call that neither Unsloth nor TRL knows; a file's are refused by its command."""
+        return super().strange_keys(run) if run.config.document.script is not None else ()
+
+    def unknown_keys(self, run: RunSpec) -> tuple[Severity, str]:
+        """A call stops at what it does not know."""
+        return Severity.ERROR, "the call stops with a TypeError"
+
+    def type_errors(self, document: Document, stack: Stack) -> Sequence[tuple[str, str]]:
+        """What cannot work, by type, of a script's keys; a file's are for the command's own check."""
+        return super().type_errors(document, stack) if document.script is not None else ()
+
+    def side_files(self, document: Document) -> tuple[str, ...]:
+        """DeepSpeed's and FSDP's JSON."""
+        return side_files(document.values)
+
+    def datasets(self, document: Document) -> tuple[DatasetBlock, ...]:
+        """`data.dataset` or `data.local_dataset` of a file; a script's dataset where it is named."""
+        data = document.values.get("data")
+        if isinstance(data, Mapping):
+            files = data.get("local_dataset")
+            named = files if isinstance(files, list) and files else [data.get("dataset")]
+            return tuple(DatasetBlock(path=path) for path in named if isinstance(path, str))
+        name = document.values.get("dataset_name")
+        column = document.values.get("dataset_text_field")
+        columns = (column,) if isinstance(column, str) else ()
+        return (DatasetBlock(path=name, columns=columns),) if isinstance(name, str) else ()
+
+    def schedule(self, document: Document) -> Schedule:
+        """As TrainingArguments say it, or the file's `training` section; `max_steps: 0` means none."""
+        training = document.values.get("training")
+        if not isinstance(training, Mapping):
+            return super().schedule(document)
+        epochs, steps = training.get("num_epochs", 3), training.get("max_steps", 0)
+        return Schedule(
+            epochs=float(epochs) if isinstance(epochs, int | float) else 3.0,
+            max_steps=steps if isinstance(steps, int) and steps > 0 else None,
+        )
+
+    def resolve(self, document: Document, target: Target, side_files: SideFiles) -> RunSpec:
+        """Every field, as this version decides it."""
+        from vramwise.trainers.unsloth.resolve import resolve_unsloth
+
+        return resolve_unsloth(document, target, side_files, self._kind or "sft")
+
+    def spell(self, run: RunSpec, change: Change) -> Spelling | None:
+        """The change as edits of the script or file."""
+        from vramwise.trainers.unsloth.spell import spell
+
+        return spell(run, change)
+
+    def words(self, change_id: str) -> tuple[str, ...]:
+        """The lines to write for a change."""
+        from vramwise.trainers.unsloth.spell import WORDS
+
+        return WORDS.get(change_id, ())
+
+    def releases(self) -> Mapping[str, Mapping[str, str]]:
+        """Versions whose facts are known, with what they install with."""
+        from vramwise.trainers.unsloth.keys import releases
+
+        return releases()
+
+    def rules(self) -> Sequence[Rule]:
+        """Rules about its own keys, and those that all arguments share."""
+        return (*rules_below("vramwise.trainers.unsloth.rules"), *rules_below(ARGUMENT_RULES))

@@ -1,0 +1,104 @@
+"""Runs of the real Unsloth on a card, held to what they are predicted to take; and its kernels, worked out by hand."""
+
+from statistics import median
+
+import pytest
+
+import unsloth as bench
+from vramwise.ghost.dtypes import BF16, FP32
+from vramwise.ghost.hardware import Hardware
+from vramwise.ghost.loops.batches import BatchShape
+from vramwise.ghost.ops.room_loss import chunks_for, free_budget
+from vramwise.ghost.ops.rows_loss import rows_at_once, rows_loss, tile
+from vramwise.ghost.staging import staging_of
+from vramwise.ghost.tape import Leaf, Parameter, Tape
+
+RUNS = {row["name"]: row for row in bench.rows([])}
+MIB = 1024**2
+
+
+@pytest.mark.parametrize("name", sorted(RUNS))
+def test_a_measured_run_is_predicted(name):
+    guess, truth = bench.predicted(RUNS[name]), bench.measured(RUNS[name])
+    assert guess.reserved == pytest.approx(truth.reserved, rel=0.03)
+    assert guess.allocated == pytest.approx(truth.allocated, rel=0.002)
+    assert guess.load_allocated == pytest.approx(truth.load_allocated, rel=0.001)
+    assert guess.load_reserved == pytest.approx(truth.load_reserved, rel=0.001)
+
+
+def test_all_together_are_nearly_exact():
+    pairs = [(bench.predicted(row), bench.measured(row)) for row in RUNS.values()]
+    assert median(abs(guess.reserved / truth.reserved - 1) for guess, truth in pairs) < 0.001
+
+
+def test_one_layer_stands_for_all():
+    row = RUNS["us_qlora_llama1b_default"]
+    shapes = [BatchShape(1, 1024, False, samples=2)] * 4
+    widths = [{"input_ids": [1, shape.width], "packed_seq_lengths": [shape.samples]} for shape in shapes]
+    short = {**row, "widths": widths, "steps": row["steps"][:1]}
+    plain = bench.report_of(short, plainly=True)
+    quick = bench.report_of(short)
+    assert plain.peak_allocated_bytes == quick.peak_allocated_bytes
+    assert plain.peak_reserved_bytes == quick.peak_reserved_bytes
+
+
+@pytest.mark.parametrize(
+    ("rows", "hidden", "words", "taken"),
+    [(2756, 4096, 128_256, 512), (4096, 4096, 32_000, 2048), (300, 2048, 128_256, 300), (8192, 4096, 32_000, 2048)],
+)
+def test_rows_of_logits_at_once(rows, hidden, words, taken):
+    assert rows_at_once(rows, hidden, words, 4) == taken
+
+
+def test_tiles_on_small_cards_are_narrow():
+    small = Hardware(capability=(8, 9), memory_bytes=24 * 1024**3)
+    assert tile(8192, 128_256, Hardware()) == (4096, 16_384)
+    assert tile(1024, 128_256, small) == (1024, 16_384)
+    assert tile(1024, 128_256, Hardware()) == (1024, 65_536)
+
+
+@pytest.mark.parametrize(
+    ("rows", "budget", "fixed", "chunks"),
+    [(1339, 4, 0.52, 1), (2561, 4, 0.52, 4), (2561, 1, 0, 8), (100, 4, 0, 1)],
+)
+def test_chunks_by_room(rows, budget, fixed, chunks):
+    gib = 1024**3
+    assert chunks_for(rows, 151_936, int(budget * gib), int(fixed * gib)) == chunks
+
+
+def test_the_budget_is_half_of_what_is_free():
+    t = Tape(Hardware(memory_bytes=8 * 1024**3))
+    kept = t.new((1024, MIB), BF16)  # 2 GiB
+    assert free_budget(t) == (8 * 1024**3 - 512 * MIB - 2 * 1024**3) // 2
+    del kept
+
+
+def test_a_frozen_head_s_loss_keeps_one_gradient():
+    t = Tape(Hardware())
+    hidden = Leaf(None, (1000, 64), 64_000, BF16)
+    hidden.require_grad()
+    head = Parameter(t, "lm_head", (40_000, 64), BF16, trainable=False)
+    loss = rows_loss(t, hidden, head, 999)
+    made = [event[2] for event in t.events if event[0] == 0]
+    assert 1000 * 64 * 2 in made  # the gradient of the hidden states
+    assert rows_at_once(999, 64, 40_000, FP32.size) * 40_000 * 4 in made
+    assert loss.shape == ()
+
+
+def test_inputs_come_back_into_kept_buffers():
+    run = bench.run_of(RUNS["us_qlora_llama1b_default"])
+    t = Tape(Hardware())
+    x = t.new((1, 2048, 2048), BF16)  # 8 MiB
+    first = staging_of(t, run, first=True)
+    (away,) = first.pack((x,), None)
+    assert {name: storage.nbytes for name, storage in t.once.items()} == {
+        "staging buffer": 8 * MIB,
+        "second staging buffer": 2 * MIB,
+    }
+    second = staging_of(t, run, first=False)
+    second.pack((x,), None)
+    assert t.once["second staging buffer"].nbytes == 8 * MIB
+    assert t.last_block_keeps
+    small = t.new((1, 256, 2048), BF16)  # 1 MiB stays
+    assert second.pack((small,), None) == (small,)
+    assert away.buffer == "staging buffer"

@@ -1,0 +1,170 @@
+"""Unsloth: which trainings are its own, what its calls and files resolve to, by version, and how changes are spelt."""
+
+import json
+
+import pytest
+
+from opened import make_target
+from vramwise.documents.document import parse_document
+from vramwise.documents.edit import apply_edits
+from vramwise.options import Options
+from vramwise.subject import open_subject
+from vramwise.trainers.recognise import recognise
+from vramwise.trainers.registry import trainer_named
+from vramwise.trainers.scripts.reading import Reading, read_script
+from vramwise.variants.changes import halve_micro_batch
+
+SCRIPT = """from unsloth import FastLanguageModel
+from trl import SFTConfig, SFTTrainer
+model, tokenizer = FastLanguageModel.from_pretrained(
+    model_name = "unsloth/Llama-3.2-1B",
+    max_seq_length = 2048,
+    {load}
+)
+model = FastLanguageModel.get_peft_model(
+    model,
+    r = 32,
+    {peft}
+)
+SFTTrainer(model = model, args = SFTConfig(output_dir = "out", {args})).train()
+"""
+FILE = """model: unsloth/Llama-3.2-1B
+training:
+  max_seq_length: 1024
+  batch_size: 4
+lora:
+  lora_r: 8
+"""
+
+
+def run_of(load="load_in_4bit = True,", peft="", args="", *, gpu=None, versions=()):
+    document = read_script("train.py", SCRIPT.format(load=load, peft=peft, args=args).encode(), Reading())
+    assert (document.script.trainer, document.script.kind) == ("unsloth", "sft")
+    target = make_target(trainer="unsloth", versions=versions, **({"gpu": gpu} if gpu else {}))
+    return trainer_named("unsloth:sft").resolve(document, target, {})
+
+
+def test_a_script_has_the_defaults_of_unsloth():
+    run = run_of()
+    assert run.batch.micro_batch_size == 4
+    assert run.batch.gradient_accumulation_steps == 2
+    assert (run.optimizer.name, run.adapter.kind, run.adapter.lora_r) == ("adamw_8bit", "qlora", 32)
+    assert run.adapter.lora_target_modules[0] == "q_proj"
+    assert (run.savings.recompute, run.savings.activation_offloading) == (True, "staged")
+    assert (run.shapes.packing_rows, run.shapes.packing_fill) == ("one", "single")
+    assert run.allocator.settings == "expandable_segments:True"
+
+
+@pytest.mark.parametrize(
+    ("way", "recompute", "offloading"),
+    [('"unsloth"', True, "staged"), ("True", True, "off"), ("False", False, "off")],
+)
+def test_checkpointing(way, recompute, offloading):
+    run = run_of(peft=f"use_gradient_checkpointing = {way},")
+    assert (run.savings.recompute, run.savings.activation_offloading) == (recompute, offloading)
+
+
+def test_checkpointing_that_the_config_turns_on():
+    assert run_of(peft="use_gradient_checkpointing = False,", args="gradient_checkpointing = True").savings.recompute
+
+
+@pytest.mark.parametrize(
+    ("load", "quantization", "fast"),
+    [
+        ("", "4bit", True),
+        ("load_in_4bit = False,", None, True),
+        ("load_in_16bit = True,", None, True),
+        ("load_in_4bit = False, load_in_8bit = True,", "8bit", False),
+        ("load_in_4bit = True, full_finetuning = True,", None, False),
+    ],
+)
+def test_widths(load, quantization, fast):
+    run = run_of(load)
+    assert run.loading.quantization == quantization
+    assert ("llama" in run.kernels.fused_layers) is fast
+
+
+def test_types_follow_the_card():
+    assert (run_of(gpu="t4").precision.weights_dtype, run_of(gpu="t4").precision.compute) == ("fp16", "fp16")
+    assert run_of(gpu="h100").precision.weights_dtype == "bf16"
+
+
+@pytest.mark.parametrize(("length", "taken"), [(512, 512), (4096, 2048), (1024, 2048)])
+def test_lengths(length, taken):
+    assert run_of(args=f"max_length = {length}").shapes.sequence_len == taken
+
+
+def test_embeddings_are_trained_whole():
+    run = run_of(peft='target_modules = ["q_proj", "lm_head"],')
+    assert run.adapter.lora_target_modules == ("q_proj",)
+    assert run.adapter.lora_modules_to_save == ("lm_head",)
+
+
+@pytest.mark.parametrize(
+    ("version", "loss", "offloading", "rows"),
+    [
+        ("2024.8", "in_place", "hidden_states", "none"),
+        ("2025.5.9", "cut", "staged", "none"),
+        ("2025.9.1", "room", "staged", "none"),
+        ("2025.12.8", "room", "staged", "one"),
+        ("2026.10.9", "rows", "staged", "one"),
+    ],
+)
+def test_releases_differ(version, loss, offloading, rows):
+    run = run_of(peft='use_gradient_checkpointing = "unsloth",', versions=(f"unsloth=={version}",))
+    assert (run.kernels.loss_kernel, run.savings.activation_offloading) == (loss, offloading)
+    assert run.shapes.packing_rows == rows
+
+
+@pytest.mark.parametrize(
+    ("gpu", "versions", "way"),
+    [
+        ("h100", ("torch==2.13.0",), "varlen"),
+        ("h100", ("torch==2.11.0",), "repeated"),
+        ("h100", ("torch==2.11.0", "xformers==0"), "segments"),
+        ("t4", ("torch==2.13.0",), "repeated"),
+    ],
+)
+def test_attention_goes_by_card_and_packages(gpu, versions, way):
+    assert run_of(gpu=gpu, versions=versions).kernels.packed_attention == way
+
+
+def test_what_is_not_followed_is_said():
+    names = {one.name for one in run_of("fast_inference = True, offload_embedding = True,").unfollowed}
+    assert names == {"fast_inference", "offload_embedding"}
+
+
+def test_the_command_s_file():
+    document = parse_document("config.yml", FILE.encode())
+    assert recognise(document.values).name == "unsloth"
+    run = trainer_named("unsloth").resolve(document, make_target(trainer="unsloth"), {})
+    assert (run.batch.micro_batch_size, run.batch.gradient_accumulation_steps) == (4, 4)
+    assert (run.adapter.lora_r, run.shapes.sequence_len) == (8, 1024)
+    assert run.origins["micro_batch_size"].place.line == 4
+
+
+def test_a_change_is_written_into_the_file_s_section():
+    document = parse_document("config.yml", FILE.encode())
+    trainer = trainer_named("unsloth")
+    run = trainer.resolve(document, make_target(trainer="unsloth"), {})
+    spelling = trainer.spell(run, halve_micro_batch(run))
+    changed = apply_edits(document, spelling.edits)
+    assert changed.values["training"]["batch_size"] == 2
+    assert changed.values["training"]["gradient_accumulation_steps"] == 8
+
+
+def test_fit_edits_a_notebook(tmp_path):
+    code = SCRIPT.format(
+        load="load_in_4bit = True,",
+        peft='use_gradient_checkpointing = "unsloth",',
+        args="per_device_train_batch_size = 8",
+    )
+    cells = [{"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None, "source": code}]
+    path = tmp_path / "train.ipynb"
+    path.write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
+    subject = open_subject(path, Options(gpu="t4"))
+    assert subject.trainer.name == "unsloth"
+    spelling = subject.trainer.spell(subject.run, halve_micro_batch(subject.run))
+    changed = apply_edits(subject.document, spelling.edits)
+    assert "per_device_train_batch_size = 4" in changed.text
+    assert subject.prediction().needs.peak_reserved_bytes > 0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from vramwise.rules.rows import Refusal
 from vramwise.trainers.names import suggest
-from vramwise.trainers.refusals import Refusal
 from vramwise.trainers.unsloth.keys import facts, is_cli
 from vramwise.types import RunSpec
 

@@ -50,9 +50,7 @@ class NotOurs(ConfigError):  # noqa: N818 (it reads as what happened)
     """A file that is no training config we read: left alone by `check` and `fix`, refused by the other verbs."""
 
     def __init__(self, foreign: Foreign) -> None:
-        super().__init__(
-            f"this is {foreign.what}, which vramwise does not read: name a training config, or insist with --trainer"
-        )
+        super().__init__(f"this is {foreign.what}, not a training config; use --trainer to read it anyway")
         self.foreign = foreign
 
 
@@ -302,11 +300,11 @@ def _unsaid_model(document: Document) -> str:
     assert document.script is not None
     found = next((one for one in document.script.unsaid if one.key == "model_name_or_path"), None)
     if found is None:
-        return f"{document.path} names no model at its training call: name one with --model"
+        return f"no model in the training call of {document.path}: use --model"
     either = f" ({' or '.join(map(str, found.either))})" if found.either else ""
     return (
-        f"the model of {document.path} is not known: {found.why} (line {document.label(found.line)}){either}; "
-        f"supply it with --set {found.name}=… or --model"
+        f"unknown model in {document.path}: {found.why} (line {document.label(found.line)}){either}; set it with "
+        f"--set {found.name}=… or --model"
     )
 
 
@@ -384,7 +382,7 @@ def _read_source(path: str, data: bytes, options: Options) -> Document:
     try:
         return read_training(path, data, options)
     except NoTraining:
-        raise NotOurs(Foreign(kind="python", what="Python source without a call of a trainer that is known")) from None
+        raise NotOurs(Foreign(kind="python", what="Python source that calls no known trainer")) from None
 
 
 def _bytes_of(source: Source, path: str) -> bytes:
@@ -404,7 +402,7 @@ def _as_yaml(values: Mapping[str, Any]) -> bytes:
     try:
         text: str = yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True)
     except (yaml.YAMLError, RecursionError, ValueError) as error:  # ValueError: a number of thousands of digits
-        raise ConfigError("a mapping must hold plain values: text, numbers, lists and mappings") from error
+        raise ConfigError("a mapping may contain only text, numbers, lists and mappings") from error
     return text.encode("utf-8")
 
 
@@ -440,11 +438,11 @@ def _model(
 ) -> tuple[ModelSpec | None, str]:
     """The model's dimensions, or why they are not known."""
     if name is None:
-        return None, f"{path} names no base model: add one, or use --model with a hub id or a config.json"
+        return None, f"no base model in {path}: add one, or use --model with a hub id or a config.json"
     if _PLACEHOLDER.search(name):
         return (
             None,
-            f"the base model of {path} is the placeholder {name}: write a model there, or name one with --model",
+            f"the base model in {path} is the placeholder {name}: replace it, or use --model",
         )
     folder = Path() if path in ("-", TEXT) else Path(path).parent
     try:

@@ -24,7 +24,7 @@ SIGNS = {
 }
 # By whether the run starts all the same.
 STOPPED = {False: "Will not start", True: "Will not train as written"}
-EFFECTS = {"same": "same result", "rounding": "same mathematics, other kernels", "changes": "changes the training"}
+EFFECTS = {"same": "same result", "rounding": "same math, different kernels", "changes": "changes the training"}
 
 
 def headline(prediction: Prediction, verdict: Verdict | None = None) -> str:
@@ -47,19 +47,19 @@ def _said(prediction: Prediction, verdict: Verdict) -> tuple[str, str]:
     if verdict.kind == "stops":
         return stopped(prediction.stops), f": {prediction.stops[0].message} ({_would_need(prediction, verdict)})"
     if verdict.kind == "no_card":
-        return _needs(prediction), "; name a card with --gpu to see whether it fits"
+        return _needs(prediction), "; use --gpu to see whether it fits your card"
     on, room = where(prediction), _room(prediction)
     short = f"{readable(verdict.short_bytes)} short{on}"
     if verdict.kind == "fits":
         return "Fits", f": {readable(verdict.spare_bytes)} spare{on} {room}"
     if verdict.kind == "tight":
         if prediction.report.retries:
-            return "Tight", f": fits{on} only by giving cached memory back and asking again {room}"
+            return "Tight", f": fits{on} only by releasing cached memory and retrying {room}"
         return "Tight", f": fits with only {readable(verdict.spare_bytes)} spare{on} {room}"
     if verdict.kind == "does_not_fit":
         return "Does not fit", f": {short} {room}"
     if verdict.kind == "not_known":
-        return "Not known whether it fits", f"{on}: {_range(prediction)}"
+        return "Unknown whether it fits", f"{on}: {_range(prediction)}"
     if verdict.rows_up_to is not None:
         return "May not fit", f": {short} if rows are full {prediction.run.shapes.sequence_len} tokens {room}"
     return "May fit", f"{on}: {_range(prediction)}"
@@ -127,24 +127,26 @@ def reasons(prediction: Prediction, verdict: Verdict | None = None) -> Iterator[
     yield from (f"Line {document.label(found.place.line)}: {found.message}" for found in prediction.stops[1:])
     yield from _unsaid(prediction)
     if verdict.rows_up_to is not None:
-        longest = f"no row is longer than about {verdict.rows_up_to} tokens"
-        yield f"It fits if {longest}: --data FILE reads them from your data, --lengths FILE takes a list of lengths"
-    yield f"Most is needed {_moment(prediction)}"
+        longest = f"no row exceeds about {verdict.rows_up_to} tokens"
+        yield (
+            f"It fits if {longest}. Use --data FILE to read row lengths from your data, or --lengths FILE to list them"
+        )
+    yield f"Peak {_moment(prediction)}"
     failure = prediction.report.out_of_memory
     if failure is not None and prediction.memory_fits is False:
         at = f"step {failure.step}, {failure.phase}" if failure.step else failure.phase
         what = f" ({failure.label})" if failure.label else ""
-        yield f"It stops in {at}, which asks for {readable(failure.requested_bytes)} more{what}"
-    yield from (f"Rows as in the {one}" for one in prediction.assumed if one.kind == "data")
+        yield f"It runs out of memory in {at}, requesting {readable(failure.requested_bytes)} more{what}"
+    yield from (f"Row lengths from {one}" for one in prediction.assumed if one.kind == "data")
     run = prediction.run
     if run.batch.gpus == 1 and run.sharding.kind not in ("none", "ddp"):
-        yield f"The config shards ({run.sharding.kind}), but one GPU is assumed: --gpus N says how many there are"
+        yield f"The config uses sharding ({run.sharding.kind}), but one GPU is assumed. Use --gpus N to set how many"
     if verdict.within_error:
         error = prediction.expected_error
-        taken = f"{100 * error.took_more:.1f} % more than predicted: so much is not spare"
+        taken = f"{100 * error.took_more:.1f} % more than predicted, so the spare memory may not be enough"
         if not prediction.memory_fits:
-            taken = f"{100 * error.took_less:.0f} % less than predicted: it may run"
-        yield f"Measured runs like it took up to {taken}"
+            taken = f"{100 * error.took_less:.0f} % less than predicted, so it may still run"
+        yield f"Similar measured runs took up to {taken}"
     if prediction.bounds is not None:
         yield f"Not modelled: {prediction.bounds.why}"
 
@@ -161,7 +163,7 @@ def _unsaid(prediction: Prediction) -> Iterator[str]:
     for (line, why), keys in reasons.items():
         where = run.config.document.label(line)
         taken = "its default is" if len(keys) == 1 else "their defaults are"
-        yield f"Not known: {', '.join(keys)} (line {where}: {why}); {taken} assumed, --set KEY=VALUE supplies more"
+        yield f"Unknown: {', '.join(keys)} (line {where}: {why}); {taken} assumed. Use --set KEY=VALUE to set it"
 
 
 def _moment(prediction: Prediction) -> str:
@@ -183,10 +185,10 @@ def ways_out(answer: Answer) -> list[str]:
         if answer.verdict.rows_up_to is not None:
             return []
         room = gib(answer.prediction.needs.device_bytes)
-        return [f"Nothing that was tried makes it fit: it takes a card with more than {room}, or several (--gpus)"]
+        return [f"No change that was tried makes it fit. Use a card with more than {room}, or several (--gpus)"]
     lines = [style("What would make it fit", bold=True)]
     if out.candidate is None:
-        return [*lines, "  Nothing was found in a few tries; this looks further:", f"    {fit_command(answer, out)}"]
+        return [*lines, "  A quick search found nothing. To search further:", f"    {fit_command(answer, out)}"]
     tried = out.candidate.attempt
     needed = gib(out.candidate.reserved_bytes or 0)
     tight = ", tight" if out.candidate.tight else ""
@@ -257,5 +259,5 @@ def error_lines(prediction: Prediction) -> Sequence[str]:
     shown = ", ".join(error.names[:3])
     more = f" and {error.runs - 3} more" if error.runs > 3 else ""
     other = ", ".join(error.closest_differs[:4])
-    differs = f"; this run differs from the first in: {other}" if other else ""
+    differs = f"; differences from the closest: {other}" if other else ""
     return [*lines, f"  {shown}{more}{differs}", f"  {error.basis}"]

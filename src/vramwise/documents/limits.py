@@ -9,6 +9,4 @@ from vramwise.units import mib
 
 def too_large(most: int = CONFIG_BYTES) -> ConfigError:
     """The refusal of a file of more than so many bytes."""
-    return ConfigError(
-        f"this file is larger than {mib(most)}; a config is a few kilobytes: name the config, not the data"
-    )
+    return ConfigError(f"this file is larger than {mib(most)}: is it the config, not the data?")

@@ -104,7 +104,7 @@ def plain(result: Result) -> Value | Missing:
         )
     name = result.name
     line = result.node.lineno if isinstance(result, Called) else 0
-    return Missing(name=name, line=line, why=f"{name} is called, and scripts are not run")
+    return Missing(name=name, line=line, why=f"it calls {name}, and scripts are not run")
 
 
 def _notes(parts: Any) -> tuple[str, ...]:

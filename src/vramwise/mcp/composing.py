@@ -37,7 +37,7 @@ class Wished(BaseModel):
 WishedRun = Annotated[
     Wished | None,
     Field(
-        description=f"Instead of a config: the main settings of the run, for `trainer` ({', '.join(composing_trainers())})."
+        description=f"Instead of a config: the run's main settings, for `trainer` ({', '.join(composing_trainers())})."
     ),
 ]
 OptionalConfig = Annotated[

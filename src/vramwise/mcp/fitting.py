@@ -25,8 +25,8 @@ def fit_config(
     config: Config,
     gpu: Annotated[str, Field(description="The card to fit, e.g. rtx-4090, a100-80gb, or 24GB; see list_gpus.")],
     gpus: Gpus = 1,
-    allow: Annotated[list[str], Field(description=f"Changes to permit that affect training. {_WORDS}.")] = [],  # noqa:
-    B006 keep: Annotated[list[str], Field(description="Config keys that must not change.")] = [],  # noqa: B006
+    allow: Annotated[list[str], Field(description=f"Changes to the training to permit. {_WORDS}.")] = [],  # noqa: B006
+    keep: Annotated[list[str], Field(description="Config keys that must not change.")] = [],  # noqa: B006
     versions: Versions = [],  # noqa: B006
     trainer: TrainerName = "",
     maximise: Annotated[

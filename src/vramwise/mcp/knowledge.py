@@ -35,7 +35,7 @@ def search_practice(
         str, Field(description='A symptom or keywords, e.g. "oom after eval", "packing flash attention".')
     ],
     kinds: Annotated[
-        list[Literal["rule", "key", "page"]], Field(description="Return only these kinds. Default: rules, keys and pages.")
+        list[Literal["rule", "key", "page"]], Field(description="Only these kinds. Default: rules, keys and pages.")
     ] = [],  # noqa: B006
     limit: Annotated[int, Field(ge=1, le=50)] = 8,
 ) -> Practice:
@@ -67,7 +67,7 @@ def lookup_key(
 def list_gpus(
     words: Annotated[
         list[str],
-        Field(description="Filters that must all match: part of a name, sm_90, amd, bf16, fp8, or a minimum size such as 40GB."),
+        Field(description="All must match: part of a name, sm_90, amd, bf16, fp8, or a minimum size such as 40GB."),
     ] = [],  # noqa: B006
 ) -> Listed:
     """List the cards accepted as `gpu`, with usable memory, compute capability and dtypes."""
@@ -80,8 +80,7 @@ def list_gpus(
 
 
 def list_models(
-    words: Annotated[list[str], Field(description="Words that must all be in the id, e.g. qwen3, 8b.")] = [],  # noqa:
-    B006
+    words: Annotated[list[str], Field(description="Words that the id must contain, e.g. qwen3, 8b.")] = [],  # noqa: B006
 ) -> Listed:
     """List known models by hub id. The shape of other models is inferred from their name where possible."""
     wanted = [word.lower() for word in words]

@@ -46,7 +46,7 @@ def test_every_change_says_what_it_does_to_the_training():
     assert "Same mathematics, other kernels: Liger's fused loss" in lines
     subject = subject_on("rtx-4090")
     shorter = Fit(original=candidate(subject), best=candidate(subject, changes.shorten_rows(subject.run)))
-    assert "Changes the training: rows of 1024 tokens (samples above the new length are dropped or cut)" in told(
+    assert "Changes the training: rows of 1024 tokens (samples longer than the new length are dropped or cut)" in told(
         shorter
     )
 

@@ -167,7 +167,7 @@ def _whose_words(case: Case, causes: Sequence[Cause]) -> Iterator[str]:
     if not case.speaker.known and any(remedy.keys for cause in causes for remedy in cause.remedies):
         mine = case.speaker.trainer
         others = ", ".join(name for name in TRAINER_NAMES if name not in (mine.name, EMBEDDED))
-        owner = f"{mine.title}'s" if mine.name == DEFAULT else "those of TrainingArguments"
+        owner = f"{mine.title}'s" if mine.name == DEFAULT else "TrainingArguments"
         yield (
             f"the log does not name its trainer, so {owner} keys are shown; use --config or --trainer ({others}) for "
             "yours"

@@ -29,8 +29,7 @@ def logits(case: Case) -> Iterator[Cause]:
     if frames:
         evidence.append("the traceback ends in the loss")
     if shot:
-        evidence.append(f"snapshot: the failed request came from {case.snapshot.failing_place}")  # type:
-        ignore[union - attr]
+        evidence.append(f"snapshot: the failed request came from {case.snapshot.failing_place}")  # type: ignore[union-attr]
     evidence += case.arithmetic("logits")
     if ghost is not None:
         evidence.append(

@@ -50,7 +50,7 @@ class NotOurs(ConfigError):  # noqa: N818 (it reads as what happened)
     """A file that is no training config we read: left alone by `check` and `fix`, refused by the other verbs."""
 
     def __init__(self, foreign: Foreign) -> None:
-        super().__init__(f"this is {foreign.what}, not a training config; use --trainer to read it anyway")
+        super().__init__(f"this is {foreign.what}: name a training config, or use --trainer to read it anyway")
         self.foreign = foreign
 
 

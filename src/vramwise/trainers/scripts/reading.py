@@ -64,7 +64,7 @@ def read_script(path: str, data: bytes, reading: Reading) -> Document:
     evaluator = Evaluator(found, functions, reading.said)
     listed = trainings(found, evaluator)
     if not listed:
-        raise NoTraining("this source has no call of a trainer that vramwise knows: Trainer, SFTTrainer, DPOTrainer…")
+        raise NoTraining("no call of a known trainer in this source (Trainer, SFTTrainer, DPOTrainer…)")
     chosen = _chosen(listed, reading.call)
     training = Training(found=listed[chosen], evaluator=evaluator, source=source, said=reading.said)
     training.read()
@@ -79,7 +79,7 @@ def _chosen(listed: list[Found], wanted: int | None) -> int:
     if wanted is None:
         return len(listed) - 1
     if not 1 <= wanted <= len(listed):
-        raise VramwiseError(f"--call {wanted}: this source has {len(listed)} trainings")
+        raise VramwiseError(f"--call {wanted}: this source has {len(listed)} trainer calls")
     return wanted - 1
 
 

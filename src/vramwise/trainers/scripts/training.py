@@ -161,7 +161,7 @@ class Training:
             config = named.get("peft_config", positional[1] if len(positional) > 1 else None)
             if config is not None:
                 self._adapter(config)
-                self.facts["adapter made by the script"] = called.node.lineno
+                self.facts["adapter created by the script"] = called.node.lineno
             return named.get("model", positional[0] if positional else None)
         if last in calls.PREPARES:
             self._prepared(called, named)
@@ -172,7 +172,7 @@ class Training:
             if last in ("prepare", "setup_chat_format", "deepcopy", "for_training", "compile") and positional:
                 return positional[0]
             return self._owner(called)
-        missing = Missing(name=called.name, line=called.node.lineno, why=f"{called.name} makes the model")
+        missing = Missing(name=called.name, line=called.node.lineno, why=f"{called.name} creates the model")
         self.unsaid.append(_unsaid("model_name_or_path", missing))
         return None
 

@@ -66,7 +66,8 @@ def test_every_value_is_what_trl_got(name):
         "evaluates": evaluates,
         "eval_steps": values["eval_steps"] if values["eval_strategy"] == "steps" else None,
         "precision": "bf16" if values["bf16"] else "fp16" if values["fp16"] else "fp32",
-        "weights_dtype": TYPES[values["dtype"]],
+        # TRL's command stops at the old name, which its parser leaves over: the run is what it will be once renamed
+        "weights_dtype": TYPES[run.config.get("torch_dtype") or values["dtype"]],
         "gradient_checkpointing": bool(values["gradient_checkpointing"]),
         "checkpointing_reentrant": kwargs.get("use_reentrant", False),
         "optimizer": values["optim"],

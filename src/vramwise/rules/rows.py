@@ -76,3 +76,12 @@ def _hit(case: Case, shared: dict[str, Any], run: RunSpec) -> Hit:
         of_case = getattr(case, name)
         said[name] = of_row if of_case is None else of_case
     return Hit(**{name: value(run) if callable(value) else value for name, value in said.items()})
+
+
+# What a trainer refuses, as data: the key to blame, and a sentence.
+Refusal: TypeAlias = tuple[str, str]
+
+
+def refused_where(*cases: tuple[object, str, str]) -> Iterator[Refusal]:
+    """The key and the sentence of every case whose condition holds."""
+    return ((key, sentence) for applies, key, sentence in cases if applies)

@@ -27,4 +27,4 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """
     for key in run.placeholders:
         message = f"{key} is a placeholder: name your data there, or the run stops when it loads it"
-        yield Hit(key=key, message=message)
+        yield Hit(place=run.config.place(key), message=message)

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from vramwise.budget import parse_json
+from vramwise.rules.rows import Refusal
 from vramwise.trainers.arguments.vocabulary import UNUSABLE, Vocabulary
-from vramwise.trainers.refusals import Refusal
 from vramwise.types import RunSpec, Stack
 
 _FSDP = frozenset({"full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2"})

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from vramwise.rules.rows import Refusal, refused_where
 from vramwise.trainers.axolotl.plugins import lists_plugin
 from vramwise.trainers.axolotl.schema import schema_of
-from vramwise.trainers.refusals import Refusal, refused_where
 from vramwise.types import RunSpec
 
 # Axolotl refuses both keys together. The first is the one to report.

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from vramwise.rules.rows import Refusal, refused_where
 from vramwise.trainers.arguments.refusals import Held
 from vramwise.trainers.llamafactory.keys import since, vocabulary
 from vramwise.trainers.llamafactory.resolve.adapter import names
-from vramwise.trainers.refusals import Refusal, refused_where
 from vramwise.types import RunSpec
 
 _PROJECTED = ("use_galore", "use_apollo", "use_badam")

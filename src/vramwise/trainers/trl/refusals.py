@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import Any
 
+from vramwise.rules.rows import Refusal
 from vramwise.trainers.arguments.refusals import Held
-from vramwise.trainers.refusals import Refusal
 from vramwise.trainers.trl.keys import facts, vocabulary
 from vramwise.trainers.trl.kind import kind_name
 from vramwise.trainers.trl.resolve.allocator import KEY, SHIPPED

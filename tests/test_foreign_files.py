@@ -1,4 +1,4 @@
-"""Whose file is this? What is no training config of ours gets one line, no finding, no edit, exit 0."""
+"""Whose file is this? What is not a training config of ours gets one line, no finding, no edit, exit 0."""
 
 from pathlib import Path
 
@@ -75,7 +75,7 @@ def test_in_a_folder_they_are_counted(vramwise, tmp_path):
         (tmp_path / name).write_text(text)
     done = vramwise("check", tmp_path)
     assert done.exit_code == 0
-    assert done.output.strip() == f"{len(FILES)} files left alone: no training configs"
+    assert done.output.strip() == f"{len(FILES)} files left alone: not a training configs"
     (tmp_path / "mine.yml").write_text("base_model: m\nmicro_batch_size: 0\n")
     done = vramwise("check", tmp_path)
     assert done.exit_code == 1

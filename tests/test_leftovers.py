@@ -92,7 +92,7 @@ def test_a_sibling_that_is_being_written_stays(config: Path) -> None:
     write_atomic(str(config), b"theirs: 1\n", expected=CONFIG.encode())
     assert names(config.parent) == sorted(["c.yml", writing])
     _, _ = held.communicate("\n")
-    assert held.returncode == 2  # the file changed meanwhile: it is left as it is
+    assert held.returncode == 2  # the file changed meanwhile: it is left unchanged
     assert config.read_text() == "theirs: 1\n"
     assert names(config.parent) == ["c.yml"]
 
@@ -170,7 +170,7 @@ def test_other_hard_links_keep_the_old_content_and_that_is_said(config: Path, li
     assert config.read_text() != CONFIG
     assert {other.read_text() for other in others} == {CONFIG}
     said = "1 other name still has" if links == 1 else "2 other names still have"
-    assert f"note: {config} was hard-linked: {said} the old content\n" in done.stderr
+    assert f"note: {config} had hard links: {said} the old content\n" in done.stderr
     assert "hard-linked" not in run(config).stderr
 
 

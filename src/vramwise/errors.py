@@ -59,6 +59,6 @@ def describe_internal_error(where: str, error: Exception) -> str:
     said = " ".join(str(error).split())[:200]
     what = f"{type(error).__name__}: {said}" if said else type(error).__name__
     return (
-        f"{where} failed with {what}; this is a bug in vramwise, not in your config: please report this line with the "
-        f"config, and with what {TRACEBACK_VARIABLE}=1 prints"
+        f"{where} failed with {what}. This is a bug in vramwise, not in your config: please report this line, the "
+        f"config, and the output with {TRACEBACK_VARIABLE}=1"
     )

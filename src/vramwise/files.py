@@ -72,7 +72,7 @@ def _yaml_below(folder: str) -> list[str]:
     if unreadable and not files:
         raise _unreadable(unreadable[0])
     if not files:
-        raise ConfigError("this folder holds no YAML file and no Python that trains: name a config or a script")
+        raise ConfigError("no YAML file or Python training script in this folder: name a config or a script")
     return files
 
 
@@ -126,13 +126,13 @@ def _read_limited(file: BinaryIO, most: int = CONFIG_BYTES) -> bytes:
 
 def _unreadable(error: OSError | ValueError, path: str = "") -> ConfigError:
     if isinstance(error, FileNotFoundError):
-        return ConfigError(f"this file does not exist: {_meant(path)}")
+        return ConfigError(f"file not found: {_meant(path)}")
     if isinstance(error, IsADirectoryError):
         return ConfigError("this is a folder: name a file in it")
     if isinstance(error, PermissionError):
-        return ConfigError("this cannot be read: permission denied; check its mode and owner")
+        return ConfigError("cannot read the file: permission denied; check its mode and owner")
     reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-    return ConfigError(f"this cannot be read: {reason[:1].lower()}{reason[1:]}")
+    return ConfigError(f"cannot read the file: {reason[:1].lower()}{reason[1:]}")
 
 
 def looks_like_a_model(path: str) -> bool:
@@ -143,7 +143,7 @@ def looks_like_a_model(path: str) -> bool:
 def _meant(path: str) -> str:
     """What to do about a path that names nothing: the file beside it that is called nearly the same."""
     if looks_like_a_model(path):
-        return f"for a model without a config: vramwise predict --model {path}"
+        return f"to predict a model without a config, use vramwise predict --model {path}"
     wanted = Path(path)
     try:
         beside = sorted(one.name for one in wanted.parent.iterdir() if one.name.endswith((*_SUFFIXES, ".json")))
@@ -155,7 +155,7 @@ def _meant(path: str) -> str:
 
 
 class WriteRefused(ConfigError):  # noqa: N818 (it reads as what happened)
-    """A file that was left as it is, and why."""
+    """A file that was not written, and why."""
 
 
 def write_atomic(path: str, data: bytes, *, expected: bytes) -> str:
@@ -167,7 +167,7 @@ def write_atomic(path: str, data: bytes, *, expected: bytes) -> str:
     target = Path(os.path.realpath(path))  # unlike Path.resolve, it never raises
     try:
         if not stat.S_ISREG(target.stat().st_mode):
-            raise WriteRefused("this is not a regular file: it was not written")
+            raise WriteRefused("not a regular file: nothing was written")
         _refuse_if_changed(target, expected)
         if not os.access(target, os.W_OK):  # a rename would succeed on a read-only file; its owner said no
             raise PermissionError(errno.EACCES, "permission denied: the file is read-only")
@@ -175,11 +175,11 @@ def write_atomic(path: str, data: bytes, *, expected: bytes) -> str:
         _put(target, data, expected)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise WriteRefused(f"this could not be written and is as it was: {reason[:1].lower()}{reason[1:]}") from error
+        raise WriteRefused(f"cannot write the file, which is unchanged: {reason[:1].lower()}{reason[1:]}") from error
     if others < 1:
         return ""
     names = "1 other name still has" if others == 1 else f"{others} other names still have"
-    return f"{path} was hard-linked: {names} the old content"
+    return f"{path} had hard links: {names} the old content"
 
 
 def write_new(path: str | Path, data: bytes, *, make_folder: bool = False) -> None:
@@ -190,7 +190,7 @@ def write_new(path: str | Path, data: bytes, *, make_folder: bool = False) -> No
         put_whole(path, data)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = getattr(error, "strerror", None) or str(error)
-        raise VramwiseError(f"{path} cannot be written: {reason}") from error
+        raise VramwiseError(f"cannot write {path}: {reason}") from error
 
 
 def put_whole(path: str | Path, data: bytes) -> None:
@@ -307,4 +307,4 @@ def _take_over(temporary: Path, before: os.stat_result) -> None:
 def _refuse_if_changed(target: Path, expected: bytes) -> None:
     with target.open("rb") as file:
         if file.read(len(expected) + 1) != expected:
-            raise WriteRefused("this changed while it was being mended: it was left as it is; run again")
+            raise WriteRefused("the file changed while it was being fixed, so it was left unchanged; run again")

@@ -68,7 +68,7 @@ def _table(path: Path) -> dict[str, Any] | None:
     try:
         content = tomllib.loads(text)
     except RecursionError as error:
-        raise VramwiseError(f"{path} cannot be read: it is nested too deep") from error
+        raise VramwiseError(f"{path} cannot be read: it is nested too deeply") from error
     except ValueError as error:  # bad TOML, or a number of thousands of digits
         raise VramwiseError(f"{path} cannot be read: {error}") from error
     tool = content.get("tool")
@@ -108,7 +108,7 @@ def _problem(key: str, value: Any) -> str | None:
     if key == "pedantic":
         return None if isinstance(value, bool) else "must be true or false"
     if key not in _WORDS:
-        return f"is not a setting: use {', '.join((*_LISTS, 'gpus', 'pedantic', *_WORDS))}"
+        return f"is not a valid setting: use {', '.join((*_LISTS, 'gpus', 'pedantic', *_WORDS))}"
     if not isinstance(value, str):
         return 'must be a string, e.g. "2.8"'
     choices = _CHOICES.get(key)

@@ -47,7 +47,7 @@ def said_values(settings: Sequence[str]) -> dict[str, Any]:
     for words in settings:
         name, equals, value = words.partition("=")
         if not equals or not name.strip():
-            raise VramwiseError(f"--set {words}: write it as name=value")
+            raise VramwiseError(f"--set {words}: expected name=value")
         found[name.strip()] = parse_value(value)
     return found
 
@@ -82,7 +82,7 @@ def _source(launch: Launch, options: Options, folder: str) -> tuple[str | dict[s
     if launch.trainer and launch.config is None:
         return {key: parse_value(_word(value)) for key, value in launch.options.items()}, options
     if launch.config is None:
-        raise ConfigError(f"this command names no config for {launch.program}")
+        raise ConfigError(f"no config for {launch.program} in this command")
     return _beside(launch.config, folder), replace(options, settings=(*changes, *options.settings))
 
 

@@ -35,14 +35,16 @@ def _read_mapping(path: Path) -> Mapping[str, Any] | None:
         if not path.is_file():
             return None
         if path.stat().st_size > limits.CONFIG_BYTES:
-            raise ConfigError(f"{path}, which it names, is larger than {mib(limits.CONFIG_BYTES)}: no config is")
+            raise ConfigError(
+                f"{path}, which the config names, is larger than {mib(limits.CONFIG_BYTES)}: too large for a config"
+            )
         content = _parsed(read_file(path, limits.CONFIG_BYTES, "a config"), path.suffix in (".yaml", ".yml"))
     except TooDeep as error:
-        raise ConfigError(f"{path}, which it names, is not read: {error}") from error
+        raise ConfigError(f"{path}, which the config names, cannot be read: {error}") from error
     except (OSError, ValueError):
         return None
     except OverBudget as error:
-        raise ConfigError(f"{path}, which it names, is not read: {error.message}") from error
+        raise ConfigError(f"{path}, which the config names, cannot be read: {error.message}") from error
     except ConfigError:
         raise
     except VramwiseError:  # it cannot be read

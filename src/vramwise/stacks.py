@@ -77,7 +77,7 @@ def said_release(words: str) -> tuple[str, str]:
     """("torch", "2.13.0") of `torch==2.13.0`."""
     match = _SAID.match(words)
     if match is None:
-        raise VramwiseError(f"'{words[:60]}' names no version: write it like torch==2.13.0")
+        raise VramwiseError(f"'{words[:60]}' is not a version: write it like torch==2.13.0")
     return _normal(match[1]), match[2]
 
 
@@ -86,11 +86,11 @@ def _from_words(said: Sequence[str], torch: str | None) -> dict[str, Release]:
     for words in said:
         name, version = said_release(words)
         if name in found and found[name].version != version:
-            raise VramwiseError(f"--with names {name} twice: {found[name].version} and {version}")
+            raise VramwiseError(f"--with sets {name} twice: {found[name].version} and {version}")
         found[name] = Release(version=version, origin=Origin(kind="option", why=f"--with {name}=={version}"))
     if torch is not None:
         if "torch" in found:
-            raise VramwiseError(f"--torch {torch} and --with torch=={found['torch'].version}: say it once")
+            raise VramwiseError(f"--torch {torch} and --with torch=={found['torch'].version}: use only one of them")
         found["torch"] = Release(version=torch, origin=Origin(kind="option", why="--torch"))
     return found
 
@@ -105,7 +105,7 @@ def _from_file(name: str | None) -> dict[str, Release]:
     origin = Origin(kind="file", why=f"pinned in {name}")
     versions = dict(_pins(data.decode("utf-8", "replace")))
     if not versions:
-        raise VramwiseError(f"--stack {name} pins nothing: it should hold lines like torch==2.13.0, or be a uv.lock")
+        raise VramwiseError(f"--stack {name} pins no versions: expected lines like torch==2.13.0, or a uv.lock")
     return {package: Release(version=version, origin=origin) for package, version in versions.items()}
 
 
@@ -146,7 +146,7 @@ def _known_release(trainer: str, wanted: Release | None, known: Sequence[str]) -
     """The known release that is meant; of a version that is not known, the newest before it, else the oldest."""
     if wanted is None:
         newest = known[-1] if known else "0"
-        return Release(version=newest, origin=Origin(kind="assumed", why="the newest release that is known"))
+        return Release(version=newest, origin=Origin(kind="assumed", why="the newest known release"))
     if wanted.version in known:
         return wanted
     meant = [version for version in known if version_parts(version)[: len(wanted.parts)] == wanted.parts]
@@ -154,7 +154,7 @@ def _known_release(trainer: str, wanted: Release | None, known: Sequence[str]) -
         return replace(wanted, version=meant[-1])
     earlier = [version for version in known if version_parts(version) <= wanted.parts]
     nearest = earlier[-1] if earlier else known[0]
-    why = f"{wanted.origin.why}, which is not known: read as {trainer} {nearest}"
+    why = f"{wanted.origin.why}, which is unknown: treated as {trainer} {nearest}"
     return Release(version=nearest, origin=Origin(kind=wanted.origin.kind, why=why))
 
 

@@ -304,11 +304,11 @@ def _unsaid_model(document: Document) -> str:
     assert document.script is not None
     found = next((one for one in document.script.unsaid if one.key == "model_name_or_path"), None)
     if found is None:
-        return f"{document.path} names no model at its training call: name one with --model"
+        return f"no model in the training call of {document.path}: use --model"
     either = f" ({' or '.join(map(str, found.either))})" if found.either else ""
     return (
-        f"the model of {document.path} is not known: {found.why} (line {document.label(found.line)}){either}; "
-        f"supply it with --set {found.name}=… or --model"
+        f"unknown model in {document.path}: {found.why} (line {document.label(found.line)}){either}; set it with "
+        f"--set {found.name}=… or --model"
     )
 
 
@@ -388,7 +388,7 @@ def _read_source(path: str, data: bytes, options: Options) -> Document:
     try:
         return read_training(path, data, options)
     except NoTraining:
-        raise NotOurs(Foreign(kind="python", what="Python source without a call of a trainer that is known")) from None
+        raise NotOurs(Foreign(kind="python", what="Python source that calls no known trainer")) from None
 
 
 def _bytes_of(source: Source, path: str) -> bytes:
@@ -408,7 +408,7 @@ def _as_yaml(values: Mapping[str, Any]) -> bytes:
     try:
         text: str = yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True)
     except (yaml.YAMLError, RecursionError, ValueError) as error:  # ValueError: a number of thousands of digits
-        raise ConfigError("a mapping must hold plain values: text, numbers, lists and mappings") from error
+        raise ConfigError("a mapping may contain only text, numbers, lists and mappings") from error
     return text.encode("utf-8")
 
 

@@ -27,9 +27,9 @@ def make_target(
 ) -> Target:
     """Build the target. A card that is not named is this machine's, unless `look_around` is off."""
     if gpus is not None and gpus < 1:
-        raise VramwiseError(f"--gpus {gpus}: at least one GPU is needed")
+        raise VramwiseError(f"--gpus {gpus}: must be at least 1")
     if gpus is not None and gpus > _MOST_GPUS:
-        raise VramwiseError(f"--gpus: more than {_MOST_GPUS:,} are not counted")
+        raise VramwiseError(f"--gpus: at most {_MOST_GPUS:,} are supported")
     if launcher not in ("cli", "module"):
         raise VramwiseError(f"launcher '{launcher}' is neither cli nor module")
     card, count = _card(gpu, gpus, look_around)
@@ -48,7 +48,7 @@ def _card(name: str | None, gpus: int | None, look_around: bool) -> tuple[GpuSpe
     if name is not None:
         count, card = find_gpus(name)
         if count and gpus and count != gpus:
-            raise VramwiseError(f"--gpu {name} names {count} cards and --gpus {gpus}: say it once")
+            raise VramwiseError(f"--gpu {name} means {count} cards, but --gpus is {gpus}: use only one of them")
         return card, count or 1
     if look_around:
         found = local_gpu()

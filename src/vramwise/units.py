@@ -77,5 +77,5 @@ def parse_size(text: str) -> int:
         raise VramwiseError(f"'{shown}' is not a size: write it like 24GB or 29000MiB (units are 1024-based)")
     size = float(match[1]) * _UNITS[(match[2] or "b").lower()]
     if size > _LARGEST:
-        raise VramwiseError(f"'{shown}' is more memory than there is: write it like 24GB or 29000MiB")
+        raise VramwiseError(f"'{shown}' is too large for a memory size: write it like 24GB or 29000MiB")
     return int(size)

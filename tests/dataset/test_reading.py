@@ -57,7 +57,7 @@ def test_lengths_that_rows_state_are_taken_as_they_are(tmp_path):
     path = written(tmp_path / "d.jsonl", [{"input_ids": [1] * 77}, {"length": 12}])
     lengths = read_named(str(path))
     assert lengths.tokens == [77, 12]
-    assert "as the rows say" in lengths.described
+    assert "as given in the rows" in lengths.described
 
 
 def test_without_a_tokenizer_lengths_are_estimated_and_that_is_said(tmp_path):

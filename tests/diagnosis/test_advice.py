@@ -129,7 +129,7 @@ def test_a_late_failure_of_varying_lengths_is_the_long_batch(diagnose):
     causes = diagnose(log, config.replace("size: 8", "size: 4")).causes
     assert causes[0].id == "long-tail"
     assert any("what was asked for: logits, 7.8 GiB = 4 × 4096 tokens" in said for said in causes[0].evidence)
-    assert any("confirmed by the ghost run: batches of the full 4096 tokens" in said for said in causes[0].evidence)
+    assert any("confirmed by simulation: batches of the full 4096 tokens" in said for said in causes[0].evidence)
 
 
 def test_memory_in_pieces_is_not_overruled_by_a_ghost_run_that_fails(diagnose):

@@ -148,7 +148,7 @@ def test_a_fault_of_the_prediction_leaves_the_diagnosis(vramwise, files, monkeyp
     document = json.loads(result.output)
     assert result.exit_code == 1
     assert document["causes"][0]["id"] == "logits"
-    failed = "the prediction of this config failed with an error of its own (ZeroDivisionError)"
+    failed = "the prediction of this config failed with an internal error (ZeroDivisionError)"
     assert sum(failed in said for said in document["causes"][0]["evidence"]) == 1
     assert document["ghost_run"] == [f"no ghost run: {failed}"]
     assert document["causes"][0]["remedies"][0]["diff"]

@@ -324,7 +324,7 @@ def test_a_name_that_cards_of_several_sizes_share_says_which_it_is_taken_for(wri
 
 def test_a_size_says_what_cards_of_that_size_have() -> None:
     said = gpus.find_gpu("24GB").taken_for
-    assert said.startswith("24GB is taken for 24.0 GiB that torch can use; cards sold as 24GB have 21.8 to 23.")
+    assert said.startswith("24GB is treated as 24.0 GiB usable by torch; cards sold as 24GB have 21.8 to 23.")
     assert "name a card" in gpus.find_gpu("100GB").taken_for
 
 

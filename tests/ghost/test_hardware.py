@@ -18,7 +18,7 @@ def test_a_bare_size_says_whose_multiprocessors_it_gets():
     card = find_gpu("24GB")
     assert hardware_of(card, (2, 11)) == Hardware(memory_bytes=card.memory_bytes)
     assert list(taken_for_granted(card)) == [
-        "multiprocessors of an H200 (132) taken for 24GB: how many it has is not known"
+        "24GB is assumed to have as many multiprocessors as an H200 (132): its number is unknown"
     ]
 
 

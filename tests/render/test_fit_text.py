@@ -35,7 +35,7 @@ def test_the_answer_says_room_speed_and_changes_and_the_last_line_what_to_run():
     assert "-micro_batch_size: 4\n" in text
     assert "+micro_batch_size: 2\n" in text
     assert "Why the others fell: 214 slower; 31 out of memory" in text
-    assert "The smallest card for your file as it is: RTX 4090 (23.5 GiB)" in text
+    assert "The smallest card for your original file: RTX 4090 (23.5 GiB)" in text
     assert "Expected error of memory: " in text
     assert "Expected error of speed: " in text
 
@@ -46,7 +46,7 @@ def test_every_change_says_what_it_does_to_the_training():
     assert "Same mathematics, other kernels: Liger's fused loss" in lines
     subject = subject_on("rtx-4090")
     shorter = Fit(original=candidate(subject), best=candidate(subject, changes.shorten_rows(subject.run)))
-    assert "Changes the training: rows of 1024 tokens (samples above the new length are dropped or cut)" in told(
+    assert "Changes the training: rows of 1024 tokens (samples longer than the new length are dropped or cut)" in told(
         shorter
     )
 
@@ -56,7 +56,7 @@ def test_the_table_has_the_answer_the_others_and_the_file():
     at = lines.index("Variants that fit")
     assert lines[at + 2].split()[0] == "→"
     assert lines[at + 3].endswith("micro 1 × accumulation 16")
-    assert lines[at + 4].endswith("your file as it is")
+    assert lines[at + 4].endswith("your original file")
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -145,7 +145,7 @@ def test_shorter_rows_are_compared_by_the_token():
 def test_changes_in_few_words():
     subject = subject_on("rtx-4090")
     run = subject.run
-    assert in_few_words(()) == "your file as it is"
+    assert in_few_words(()) == "your original file"
     assert in_few_words([batches(subject, 2)]) == "micro 2 × accumulation 8"
     assert in_few_words([changes.expandable_segments(run.changed(allocator=""))]) == "expandable segments"
     offload = changes.change("x", "same", "Title", "why", gradient_checkpointing=True, activation_offloading="stream")

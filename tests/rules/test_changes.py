@@ -55,7 +55,7 @@ def test_a_fused_loss_is_the_same_mathematics_everywhere():
     assert (change.effect, change.safe) == ("rounding", False)
     told = remedies.build("fuse-loss", subject, subject.trainer).fix
     assert (told.change, told.safe) == (change, False)
-    assert effect_words(told) == "same mathematics, other kernels"
+    assert effect_words(told) == "same math, different kernels"
 
 
 def test_halving_keeps_the_batch():
@@ -68,7 +68,7 @@ def test_what_keeps_the_result_at_a_price_is_done_on_request_alone():
     _, [found] = judge(checkpointing_unset, BASE)
     assert found.fix.change.effect == "same"
     assert not found.fix.safe
-    assert effect_words(found.fix) == "same result, at a price"
+    assert effect_words(found.fix) == "same result, at a cost"
 
 
 def test_reentrant_checkpointing_is_not_offered_to_a_partly_frozen_model():

@@ -96,7 +96,7 @@ def test_a_yaml_file_beside_the_script_is_read():
     found = read(body, load=lambda name: {"b": 12} if name == "c.yaml" else None)
     assert found.values["per_device_train_batch_size"] == 12
     (missing,) = read(body).script.unsaid
-    assert "c.yaml is not here" in missing.why
+    assert "c.yaml is not available here" in missing.why
 
 
 def test_several_trainings_are_listed_and_one_is_chosen():

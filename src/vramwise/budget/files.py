@@ -20,7 +20,7 @@ def read_file(path: str | Path, most_bytes: int, what: str) -> bytes:
         with open(path, "rb", opener=_open_at_once) as file:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):
-                raise VramwiseError(f"{path} is a device or a pipe, not a file: save {what} to a file, and name that")
+                raise VramwiseError(f"{path} is a device or a pipe: save {what} to a file first")
             if found.st_size > most_bytes:
                 raise VramwiseError(f"{path} is larger than {mib(most_bytes)}: too large for {what}")
             # No more than it had a moment ago: it may grow while it is read.
@@ -43,7 +43,7 @@ def unzipped(data: bytes, most_bytes: int, what: str) -> bytes:
     if machine.unconsumed_tail:
         raise VramwiseError(f"it unpacks to more than {mib(most_bytes)}: too large for {what}")
     if not machine.eof:
-        raise VramwiseError("the gzip data is cut off")
+        raise VramwiseError("the gzip data is truncated")
     return text
 
 

@@ -53,7 +53,7 @@ def parse_json(data: bytes | str, needed_bytes: int | None = None) -> Any:
         )
     if needed_bytes > limits.MEMORY_BYTES:
         most = mib(limits.MEMORY_BYTES)
-        raise OverBudget(f"its values would take {mib(needed_bytes)} of memory; at most {most} is used for one text")
+        raise OverBudget(f"its values would take {mib(needed_bytes)} of memory; the limit is {most}")
     try:
         return json.loads(data)
     except RecursionError:

@@ -13,7 +13,7 @@ from vramwise.budget.json_values import OverBudget
 from vramwise.errors import VramwiseError
 from vramwise.units import mib
 
-_INSTEAD = "write the rows as jsonl, or their lengths to a file for --lengths"
+_INSTEAD = "save the rows as jsonl, or use --lengths with a file of lengths"
 
 
 class NoPyarrow(VramwiseError):  # noqa: N818 (it reads as what is the matter)
@@ -23,9 +23,7 @@ class NoPyarrow(VramwiseError):  # noqa: N818 (it reads as what is the matter)
 def parquet_rows(path: Path, budget: Budget) -> Iterator[dict[str, Any]]:
     """The rows, until the budget or what the decoding process may take is spent."""
     if importlib.util.find_spec("pyarrow") is None:
-        raise NoPyarrow(
-            f"{path} cannot be read without pyarrow: pip install pyarrow, or write the lengths to a file for --lengths"
-        )
+        raise NoPyarrow(f"reading {path} needs pyarrow: pip install pyarrow, or use --lengths with a file of lengths")
     bounds = (budget.size_bytes, budget.rows, budget.values_bytes)
     found, ended = 0, False
     for line in child_lines("vramwise.dataset.parquet_child", str(path.absolute()), *map(str, bounds)):
@@ -54,4 +52,4 @@ def _end(path: Path, said: list[Any], budget: Budget) -> None:
     budget.take(size_bytes=size_bytes)
     budget.cut = budget.cut or cut
     if error:
-        raise VramwiseError(f"{path} is not read as Parquet: {error}")
+        raise VramwiseError(f"cannot read {path} as Parquet: {error}")

@@ -25,7 +25,7 @@ def read_named(name: str, tokenizer: Path | None = None) -> Lengths:
     try:
         files = data_files(Path(name))
     except (OSError, ValueError) as error:
-        raise VramwiseError(f"{name!r} is no path of a data file") from error
+        raise VramwiseError(f"{name!r} is not the path of a data file") from error
     return _lengths([(file, None, ()) for file in files], name, tokenizer)
 
 
@@ -56,7 +56,7 @@ def _of_blocks(
     try:
         return _lengths(found, ", ".join(dict.fromkeys(block.path for block in blocks))[:120], tokenizer)
     except VramwiseError as error:
-        notes.append(f"the data is not read: {error}")
+        notes.append(f"cannot read the data: {error}")
         return None
 
 
@@ -68,7 +68,7 @@ def _local(block: DatasetBlock, base_dir: Path) -> Iterator[Path]:
             roots = [root / block.path for root in roots] + roots
         here = next((root / name for root in roots if (root / name).exists()), None)
         if here is None:
-            raise VramwiseError(f"{name} is not here")
+            raise VramwiseError(f"{name} is not on this machine")
         yield from data_files(here)
 
 
@@ -137,10 +137,10 @@ def _read(files: _Files, name: str, tokenizer: Path | None) -> Lengths:
 
 def _nothing(name: str, budget: Budget) -> str:
     if budget.left_out:
-        return f"{name}: a row {_too_large()}; write the lengths to a file for --lengths"
+        return f"{name}: a row {_too_large()}; use --lengths with a file of lengths"
     if budget.cut:
-        return f"{name}: its first {budget.bound} hold no text; write the lengths to a file for --lengths"
-    return f"{name} holds no text: a row needs text, messages, a prompt and its answer, or input_ids"
+        return f"{name}: its first {budget.bound} contain no text; use --lengths with a file of lengths"
+    return f"{name} contains no text: each row needs text, messages, a prompt and answer, or input_ids"
 
 
 def _too_large() -> str:
@@ -148,22 +148,24 @@ def _too_large() -> str:
 
 
 def _described(name: str, tokens: Sequence[int], samples: Sequence[Sample], tokenised: bool) -> str:
-    how = "counted with the model's tokenizer, templates estimated"
+    how = "counted with the model's tokenizer, chat templates estimated"
     if not tokenised:
-        how = f"estimated at {BYTES_PER_TOKEN} bytes a token, rather too many: the model's tokenizer is not here"
+        how = (
+            f"estimated at {BYTES_PER_TOKEN} bytes per token, erring high: the model's tokenizer is not on this machine"
+        )
     if all(sample.tokens is not None for sample in samples):
-        how = "as the rows say"
+        how = "as given in the rows"
     return f"{len(tokens):,} rows of {name}, {min(tokens):,} to {max(tokens):,} tokens ({how})"
 
 
 def _unread(name: str, budget: Budget) -> Iterator[str]:
     """What a bound on reading left out."""
     if budget.cut:
-        yield f"only the first {budget.bound} of {name} were read: later ones may be longer"
+        yield f"only the first {budget.bound} of {name} were read: later rows may be longer"
     if budget.left_out:
-        yield f"{budget.left_out:,} rows of {name} are left out: each {_too_large()}"
+        yield f"{budget.left_out:,} rows of {name} were skipped: each {_too_large()}"
 
 
 def _textless(name: str, skipped: int) -> Iterator[str]:
     if skipped:
-        yield f"{skipped:,} rows of {name} without text are left out"
+        yield f"{skipped:,} rows of {name} without text were skipped"

@@ -30,7 +30,7 @@ def data_files(path: Path) -> list[Path]:
     if path.is_dir():
         found = sorted(file for pattern in ("*", "*/*") for file in path.glob(pattern) if file.suffix.lower() in KINDS)
         if not found:
-            raise VramwiseError(f"{path} holds no data: {_listed()} files are read")
+            raise VramwiseError(f"no data in {path}: expected {_listed()} files")
         return found[:_MOST_FILES]
     if not path.exists():
         raise VramwiseError(f"{path} does not exist: name a data file ({_listed()}) or a folder of them")
@@ -45,10 +45,10 @@ def read_rows(path: Path, budget: Budget, kind: str | None = None) -> Iterator[R
     """Rows of one file, until the budget is spent. A VramwiseError names the file and what is wrong with it."""
     kind = kind if kind in ("json", "csv", "parquet") else KINDS.get(path.suffix.lower())
     if kind is None:
-        raise VramwiseError(f"{path} is not read: its name must end in {_listed()}")
+        raise VramwiseError(f"cannot read {path}: its name must end in {_listed()}")
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            raise VramwiseError(f"{path} is no regular file: name a data file or a folder of them")
+            raise VramwiseError(f"{path} is not a regular file: name a data file or a folder of them")
         for row in {"json": _json, "csv": csv_rows, "parquet": parquet_rows}[kind](path, budget):
             if not budget.take(rows=1):
                 return
@@ -85,13 +85,15 @@ def _line(line: bytes, where: str, budget: Budget) -> Iterator[Row]:
 
 def _whole(data: bytes, path: Path, budget: Budget) -> Iterator[Row]:
     if len(data) > budget.size_bytes:
-        raise VramwiseError(f"{path} is one list of more than {mib(limits.DATA_BYTES)}: write one row a line (jsonl)")
+        raise VramwiseError(
+            f"{path} is a single list larger than {mib(limits.DATA_BYTES)}: save one row per line (jsonl)"
+        )
     needed = json_memory_bytes(data)
     budget.take(size_bytes=len(data), values_bytes=needed)
     try:
         rows = _parsed(data, str(path), needed)
     except OverBudget as error:
-        raise VramwiseError(f"{path} is one list, and {error}: write one row a line (jsonl)") from error
+        raise VramwiseError(f"{path} is a single list, and {error}: save one row per line (jsonl)") from error
     for number, row in enumerate(rows, 1):
         yield _object(row, f"{path}: row {number}")
 
@@ -100,7 +102,7 @@ def _parsed(data: bytes, where: str, needed_bytes: int) -> Any:
     try:
         return parse_json(data.removeprefix(b"\xef\xbb\xbf"), needed_bytes)
     except ValueError as error:
-        raise VramwiseError(f"{where}: not JSON: every line must be one row, or the file one list of rows") from error
+        raise VramwiseError(f"{where}: not JSON: expected one row per line, or a single list of rows") from error
 
 
 def _object(row: Any, where: str) -> Row:

@@ -53,7 +53,7 @@ def _advised(case: Case, cause: Cause, *, first: bool, longest: bool) -> Cause:
     if best is not None:
         remedies.append(best)
     said = [f"{remedy.title} ({remedy.prediction})" for remedy in trial.rejected]
-    evidence = (*cause.evidence, f"tried on the ghost run, and not enough: {'; '.join(said)}") if said else None
+    evidence = (*cause.evidence, f"simulated, and not enough: {'; '.join(said)}") if said else None
     return replace(cause, remedies=tuple(remedies), evidence=evidence or cause.evidence)
 
 

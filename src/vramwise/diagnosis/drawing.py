@@ -30,7 +30,7 @@ def draw(reading: Reading) -> Drawing:
     """The drawing of the recording that a diagnosis used."""
     recording, shot = reading.recording, reading.diagnosis.snapshot
     if recording is None or shot is None:
-        raise VramwiseError("there is no snapshot to draw")
+        raise VramwiseError("no snapshot to draw")
     torch = recording.torch or USUAL_TORCH
     timeline = timeline_of(recording, torch, until=shot.at, tag_of=Origins(recording).tag)
     settings = parse_settings(recording.settings, torch)

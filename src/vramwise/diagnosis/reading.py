@@ -58,9 +58,7 @@ def read_all(
     said = options.trainer if options is not None else None
     diagnosis = conclude(facts, symptom, ghost, shot, said)
     if recording is not None and recording.events.left_out:
-        note = (
-            f"the first {recording.events.left_out:,} events of the snapshot are left out: it has more than are played"
-        )
+        note = f"the first {recording.events.left_out:,} events of the snapshot were skipped: it has too many"
         diagnosis = replace(diagnosis, notes=(*diagnosis.notes, note))
     return Reading(diagnosis=diagnosis, recording=recording)
 

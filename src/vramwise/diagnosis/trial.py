@@ -59,7 +59,7 @@ def fitted(case: Case) -> Remedy | None:
         return None
     attempt = out.attempt
     if attempt is None or attempt.prediction is None:
-        return Remedy(title="See what makes it fit", command=out.command)
+        return Remedy(title="See what would make it fit", command=out.command)
     before, after = [gib(one.needs.highest_reserved_bytes) for one in (ghost.prediction, attempt.prediction)]
     remedy = Remedy(
         title=f"The fastest that fits: {attempt.words}",
@@ -108,4 +108,4 @@ def _judged(case: Case, remedy: Remedy) -> Remedy:
 def not_enough(ghost: Ghost) -> str:
     """What it takes where no change is enough."""
     adapter = "" if ghost.run.adapter.kind else "an adapter (lora, qlora), "
-    return f"No change of these is enough for this card: it takes {adapter}sharding over several cards, or a larger one"
+    return f"None of these changes is enough for this card. Use {adapter}sharding over several cards, or a larger card"

@@ -132,11 +132,11 @@ def _step(symptom: Symptom) -> str:
 
 def _unexplained(symptom: Symptom) -> str:
     if symptom.kind in OUT_OF_MEMORY:
-        return f"{_where(symptom)}, and I don't know why: what is there fits several causes."
+        return f"{_where(symptom)}. The cause is unclear: the evidence fits several causes."
     if symptom.kind == "exception":
         name = symptom.details.get("name", "an exception")
-        return f"The run ended with {name}, which is no memory or dtype failure that I know: I don't know why."
-    return "The run failed, and I don't know why: the log does not show the first error."
+        return f"The run ended with {name}, which is not a known memory or dtype failure. The cause is unknown."
+    return "The run failed for an unknown reason: the log does not show the first error."
 
 
 def _notes(case: Case) -> list[str]:
@@ -146,12 +146,12 @@ def _notes(case: Case) -> list[str]:
         allowed, total = readable(memory.allowed_bytes), readable(memory.total_bytes)
         notes.append(f"the process was limited to {allowed} of the card's {total} (memory fraction)")
     if memory.total_bytes and (memory.allocated_bytes or 0) > memory.total_bytes:
-        notes.append("more was allocated than the card holds: its driver lends host memory (Windows), which is slow")
+        notes.append("more was allocated than the card has: its driver used host memory (Windows), which is slow")
     if most := _surpassed(case):
         notes.append(
-            f"{readable(memory.allocated_bytes or 0)} were allocated, this config is predicted to allocate "
-            f"{readable(most)} at most: the run had another config or model, or something else in it holds memory "
-            "(a leak, a second model)"
+            f"{readable(memory.allocated_bytes or 0)} were allocated, but this config is predicted to allocate "
+            f"{readable(most)} at most: the run used a different config or model, or something else holds memory (a "
+            "leak, a second model)"
         )
     ranks = {
         symptom.rank for symptom in case.log.symptoms if symptom.kind == case.symptom.kind and symptom.rank is not None
@@ -159,7 +159,7 @@ def _notes(case: Case) -> list[str]:
     if len(ranks) > 1:
         notes.append(f"{len(ranks)} ranks report it: {', '.join(map(str, sorted(ranks)[:16]))}")
     if case.log.recovered:
-        notes.append(f"{len(case.log.recovered)} earlier failures were got over")
+        notes.append(f"{len(case.log.recovered)} earlier failures were recovered from")
     return notes
 
 
@@ -168,8 +168,9 @@ def _whose_words(case: Case, causes: Sequence[Cause]) -> Iterator[str]:
     if not case.speaker.known and any(remedy.keys for cause in causes for remedy in cause.remedies):
         mine = case.speaker.trainer
         others = ", ".join(name for name in TRAINER_NAMES if name not in (mine.name, EMBEDDED))
-        owner = f"{mine.title}'s" if mine.name == DEFAULT else "those of TrainingArguments"
-        yield f"the log does not name its trainer: keys are {owner}; {action('say the trainer').format(others)}"
+        owner = f"{mine.title}'s" if mine.name == DEFAULT else "TrainingArguments"
+        hint = action("say the trainer").format(others)
+        yield f"the log does not name its trainer, so {owner} keys are shown; {hint}"
 
 
 def _surpassed(case: Case) -> int | None:

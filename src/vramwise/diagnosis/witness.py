@@ -131,11 +131,11 @@ def survival(ghost: Ghost, changed: Subject, memory: MemoryText | None) -> tuple
     # As `predict` has it: what each would reserve with memory to spare.
     before, after = [gib(one.needs.highest_reserved_bytes) for one in (ghost.prediction, prediction)]
     said = f"{before} → {after} reserved of {gib(prediction.capacity_bytes or 0)}"
-    return prediction.memory_fits, said + (", only by giving caches back" if prediction.fits_by_emptying else "")
+    return prediction.memory_fits, said + (", only by releasing cached memory" if prediction.fits_by_emptying else "")
 
 
 def _fault(error: Exception) -> str:
-    return f"the prediction of this config failed with an error of its own ({type(error).__name__})"
+    return f"the prediction of this config failed with an internal error ({type(error).__name__})"
 
 
 def _predict(subject: Subject, memory: MemoryText | None) -> Prediction:

@@ -20,7 +20,7 @@ def _edit(change: str) -> Edit:
     key, equals, text = change.partition("=")
     key = key.strip()
     if not equals or not key:
-        raise VramwiseError(f"--what-if {change}: write it as key=value, e.g. micro_batch_size=1")
+        raise VramwiseError(f"--what-if {change}: expected key=value, e.g. micro_batch_size=1")
     if not text.strip():
         return Edit(op="delete", key=key)
     try:

@@ -23,7 +23,7 @@ class _Sentence(NamedTuple):
     at_context: bool = False
 
 
-_GENERIC = "this is not valid YAML: correct it, or quote the value if it is meant as text"
+_GENERIC = "not valid YAML: correct it, or quote the value if it is text"
 
 
 @cache
@@ -60,6 +60,6 @@ def _bad_character(text: str, offset: int) -> str:
     if character == "\t":
         line_start = max(text.rfind("\n", 0, offset), text.rfind("\r", 0, offset)) + 1
         if not text[line_start:offset].strip(" \t\ufeff"):
-            return "this line is indented with a tab; YAML allows only spaces there: replace the tab by spaces"
-        return "a tab stands between words here; YAML allows only spaces there: replace the tab by a space"
+            return "this line is indented with a tab: use spaces"
+        return "unexpected tab between words: use a space"
     return f"a value cannot start with '{character}': quote it"

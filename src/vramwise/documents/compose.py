@@ -72,7 +72,7 @@ def compose_slowly(text: str) -> Node | None:
         raise complaint(text, error) from error
     except (ValueError, OverflowError) as error:
         # An escape beyond Unicode ("\U00110000"), a version number of thousands of digits: PyYAML lets these out.
-        raise error_at(text, loader.get_mark().index, "an escape or number here is out of range: correct it") from error
+        raise error_at(text, loader.get_mark().index, "this escape or number is out of range") from error
     finally:
         loader.dispose()
 
@@ -99,7 +99,7 @@ class _Builder:
                 if documents > 1:
                     raise self.error(
                         start.index,
-                        "a second document starts here; a config is one document: keep one, or split the file",
+                        "a second YAML document starts here: keep only one, or split the file",
                     )
             elif isinstance(event, yaml.NodeEvent):
                 self.start_node(event)
@@ -125,7 +125,7 @@ class _Builder:
             self.name(node, event)
             self.open.append(node)
             if len(self.open) >= CONFIG_DEPTH:
-                raise self.over(start, f"this is nested more than {CONFIG_DEPTH} levels deep; no config is")
+                raise self.over(start, f"nested more than {CONFIG_DEPTH} levels deep: too deep for a config")
 
     def scalar_end(self, event: Any, end: int) -> int:
         """A block scalar's mark stands behind the blank lines that follow it; its end is its last written character."""
@@ -149,7 +149,7 @@ class _Builder:
             first = error_at(self.text, self.anchors[event.anchor].start, "").line
             raise self.error(
                 node.start,
-                f"the anchor '&{event.anchor}' is already used on line {first}: give one of them another name",
+                f"the anchor '&{event.anchor}' is already used on line {first}: rename one of them",
             )
         node.anchor = event.anchor
         self.anchors[event.anchor] = node
@@ -160,13 +160,13 @@ class _Builder:
         if target is None:
             raise self.error(
                 start,
-                f"'*{event.anchor}' refers to an anchor that is not defined above it: define '&{event.anchor}' first, "
-                "or quote the value if the '*' belongs to it",
+                f"'*{event.anchor}' refers to an undefined anchor: define '&{event.anchor}' above it, or quote the "
+                "value if the '*' is part of it",
             )
         if not target.closed:
-            raise self.error(start, f"'*{event.anchor}' stands inside the value it refers to, which would never end")
+            raise self.error(start, f"'*{event.anchor}' refers to the value that contains it, which would never end")
         if len(self.open) + target.height > CONFIG_DEPTH:
-            raise self.over(start, f"the aliases here nest more than {CONFIG_DEPTH} levels deep; no config does")
+            raise self.over(start, f"the aliases here nest more than {CONFIG_DEPTH} levels deep: too deep for a config")
         target.aliased = True
         size, height = target.size, target.height
         end = event.end_mark.index
@@ -209,8 +209,8 @@ class _Builder:
 
     def too_many(self, node: Node) -> str:
         if self.anchors:
-            return f"the aliases here expand to more than {CONFIG_VALUES:,} values; no config needs that"
-        return f"this holds more than {CONFIG_VALUES:,} values; no config does"
+            return f"the aliases here expand to more than {CONFIG_VALUES:,} values: too many for a config"
+        return f"more than {CONFIG_VALUES:,} values: too many for a config"
 
     def over(self, offset: int, message: str) -> OverBudget:
         place = self.error(offset, message)

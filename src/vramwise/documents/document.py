@@ -40,8 +40,8 @@ def parse_document(path: str, data: bytes) -> Document:
     text = _decode(data)
     root = compose(text)
     if root is None or (root.kind == "scalar" and root.yaml.value == "" and root.style is None):
-        what = "it holds only comments" if text.strip("\ufeff \t\r\n-") else "it holds nothing"
-        raise error_at(text, 0, f"this file is empty: {what}; write settings as 'key: value' lines")
+        what = "only comments" if text.strip("\ufeff \t\r\n-") else "no content"
+        raise error_at(text, 0, f"this file is empty ({what}): expected `key: value` lines")
     values, twice = _construct(text, root)
     spans: dict[KeyPath, Span] = {}
     collect_spans(root, (), False, spans)
@@ -68,13 +68,11 @@ def _decode(data: bytes) -> str:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         before = data[: error.start].decode("utf-8")
-        message = f"the byte 0x{data[error.start]:02x} here is not UTF-8 text: save the file as UTF-8"
+        message = f"the byte 0x{data[error.start]:02x} is not valid UTF-8: save the file as UTF-8"
         raise error_at(before, len(before), message) from None
     bad = _UNPRINTABLE.search(text)
     if bad is not None:
-        raise error_at(
-            text, bad.start(), f"the control character U+{ord(bad[0]):04X} stands here; YAML forbids it: remove it"
-        )
+        raise error_at(text, bad.start(), f"YAML does not allow the control character U+{ord(bad[0]):04X}: remove it")
     return text
 
 
@@ -84,7 +82,7 @@ def _construct(text: str, root: Node) -> tuple[dict[str, Any], tuple[DuplicateKe
     twice = _check_tree(text, root, constructor)
     if root.kind != "mapping" or root.yaml.tag != TAG + "map":
         what = {"sequence": "a list", "scalar": "a single value"}.get(root.kind, "a set or pairs")
-        raise error_at(text, root.start, f"this file holds {what}; a config is a mapping: write 'key: value' lines")
+        raise error_at(text, root.start, f"not a YAML config: expected `key: value` lines, found {what}")
     values = constructor.construct_document(root.yaml)
     for key in values:
         if not isinstance(key, str):
@@ -120,7 +118,7 @@ class _Constructor(SafeConstructor):
         except (ValueError, LookupError, TypeError, AttributeError, OverflowError):
             kind = node.tag.removeprefix(TAG)
             value = repr(str(node.value)[:40])[1:-1] if isinstance(node, yaml.ScalarNode) else ""
-            message = f"'{value}' looks like a {kind} but is not a valid one: correct it, or quote it if it is text"
+            message = f"'{value}' looks like a {kind} but is not valid: correct it, or quote it if it is text"
             raise error_at(self.text, node.start_mark.index, message) from None
 
     def _refusal(self, node: yaml.Node, error: yaml.MarkedYAMLError) -> ConfigError:
@@ -136,9 +134,7 @@ class _Constructor(SafeConstructor):
             words = f"a bare '{node.value}' has a special meaning in YAML 1.1: quote it"
             return error_at(self.text, mark.index, words)
         if "expected a" in problem:
-            return error_at(
-                self.text, mark.index, "the tag here ('!!…') does not fit the value behind it: remove the tag"
-            )
+            return error_at(self.text, mark.index, "the tag here ('!!…') does not match its value: remove the tag")
         return complaint(self.text, error)
 
 
@@ -156,7 +152,7 @@ def _check_nodes(text: str, root: Node) -> list[Node]:
             at = text.find("!", node.start)
             tag = re.split(r"[\s,\]}]", text[at : at + 60], maxsplit=1)[0]
             raise error_at(
-                text, at, f"the tag '{tag}' is refused: a config holds plain values, no objects; remove the tag"
+                text, at, f"the tag '{tag}' is not allowed: a config contains plain values, not objects. Remove the tag"
             )
         waiting.extend(reversed(node.items))
         for key, value in reversed(node.pairs):
@@ -174,7 +170,7 @@ def _check_number(text: str, node: Node) -> None:
         raise error_at(text, node.start, f"this number has {len(value):,} digits: quote it if it is text")
     if node.style == '"' and "\\" in text[node.start : node.end] and re.search("[\ud800-\udfff]", value):
         raise error_at(
-            text, node.start, "an escape in this text is half of a surrogate pair: write the character itself"
+            text, node.start, "this text contains half of a surrogate pair as an escape: write the character itself"
         )
 
 
@@ -190,7 +186,7 @@ def _check_keys(text: str, mapping: Node, constructor: _Constructor) -> list[Dup
             raise error_at(text, key_node.start, _UNHASHABLE)
         if mapping.yaml.tag == TAG + "map" and not isinstance(key, _KEY_TYPES):
             written = text[key_node.start : key_node.end][:40]
-            raise error_at(text, key_node.start, f"the key '{written}' is read as a date, bytes or the like: quote it")
+            raise error_at(text, key_node.start, f"YAML reads the key '{written}' as a date or binary value: quote it")
         if key in seen:
             first, last = (place_of(text, node.start, node.end) for node in (seen[key], key_node))
             twice.append(DuplicateKey(key=str(key), first=first, last=last))
@@ -203,6 +199,6 @@ def _key_not_text(text: str, root: Node, key: object, constructor: _Constructor)
         if not is_merge(key_node) and key_of(key_node, constructor) is key:
             written = text[key_node.start : key_node.end]
             return error_at(
-                text, key_node.start, f"the key '{written}' reads as {key!r}, not as text: quote it or rename it"
+                text, key_node.start, f"YAML reads the key '{written}' as {key!r}, not as text: quote or rename it"
             )
-    return error_at(text, root.start, f"a merged key reads as {key!r}, not as text: quote it or rename it")
+    return error_at(text, root.start, f"YAML reads a merged key as {key!r}, not as text: quote or rename it")

@@ -138,15 +138,15 @@ def _check_parents(document: Document, path: KeyPath, key: str) -> None:
             if isinstance(here, list) and part != len(here):
                 raise EditRefused(f"'{key}' cannot be written: the list there has {len(here)} items")
             if isinstance(here, dict) and any(isinstance(rest, int) for rest in path[depth:]):
-                raise EditRefused(f"'{key}' cannot be written: a list position needs a list that exists")
+                raise EditRefused(f"'{key}' cannot be written: there is no list at that position")
             return
         here = here[step]
         if here is None:
             if any(isinstance(rest, int) for rest in path[depth + 1 :]):
-                raise EditRefused(f"'{key}' cannot be written: a list position needs a list that exists")
+                raise EditRefused(f"'{key}' cannot be written: there is no list at that position")
             return
         if not isinstance(here, (dict, list)) and depth < len(path) - 1:
-            raise EditRefused(f"'{key}' cannot be written: '{part}' holds a single value, not a mapping")
+            raise EditRefused(f"'{key}' cannot be written: '{part}' is a single value, not a mapping")
 
 
 def _root(document: Document) -> Node:
@@ -189,10 +189,10 @@ def _why(document: Document, path: KeyPath, edit: Edit) -> str:
     for depth, entry in enumerate(entries, start=1):
         if entry.value.aliased:
             return (
-                f"'{edit.key}' was left as it is: '{join_key(path[:depth])}' carries the anchor "
-                f"'&{entry.value.anchor}', which is used elsewhere; change it by hand"
+                f"'{edit.key}' was not changed: '{join_key(path[:depth])}' has the anchor '&{entry.value.anchor}', "
+                "which is used elsewhere; change it by hand"
             )
     if missing and edit.op == "delete":
-        return f"'{edit.key}' was left as it is: it is merged in by '<<' and written elsewhere; change it by hand"
+        return f"'{edit.key}' was not changed: it is merged in with '<<' from elsewhere; change it by hand"
     verb = "deleting" if edit.op == "delete" else "writing"
-    return f"'{edit.key}' was left as it is: {verb} it would change more than this key; change it by hand"
+    return f"'{edit.key}' was not changed: {verb} it would change more than this key; change it by hand"

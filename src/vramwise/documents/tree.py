@@ -37,13 +37,13 @@ def locate(root: Node, path: KeyPath) -> tuple[list[Entry], KeyPath]:
         if node.target is not None:
             raise EditRefused(
                 f"'{join_key(path[:depth])}' is an alias (*{node.target.anchor}): "
-                f"'{join_key(path)}' is written elsewhere too; change it by hand"
+                f"'{join_key(path)}' is also used elsewhere; change it by hand"
             )
         entry = child(node, part)
         if entry is None:
             if depth < len(path) - 1 and node.kind == "mapping" and part in flatten(node):
                 raise EditRefused(
-                    f"'{join_key(path[: depth + 1])}' is merged in by '<<' and written elsewhere; change it by hand"
+                    f"'{join_key(path[: depth + 1])}' is merged in with '<<' from elsewhere; change it by hand"
                 )
             return entries, path[depth:]
         entries.append(entry)

@@ -81,7 +81,7 @@ class ExpectedError:
             f"at most {self.reserved_worst:.1f} %"
         )
         if not self.applies:
-            return f"not measured with {listed(self.outside)}; on the {runs} closest to it otherwise, {figures}"
+            return f"not measured with {listed(self.outside)}; on the {runs} otherwise closest to this one, {figures}"
         return f"on the {runs} most like this one, {figures}"
 
 

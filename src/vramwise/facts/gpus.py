@@ -48,7 +48,7 @@ def find_gpus(words: str) -> tuple[int | None, GpuSpec]:
     if found is None:
         return None, find_gpu(words)
     if not found["name"]:
-        raise VramwiseError(f"'{words}' names no card: write number and card as one word, such as {words}rtx-4090")
+        raise VramwiseError(f"'{words}' is not a card: write the number and card as one word, such as {words}rtx-4090")
     return int(found["count"]), find_gpu(found["name"])
 
 
@@ -129,7 +129,7 @@ def _spec(card: dict[str, Any]) -> GpuSpec:
 def _bare_size(text: str) -> GpuSpec:
     size_bytes = parse_size(text)
     if size_bytes < GIB:
-        raise VramwiseError(f"'{text}' is too little for a GPU: write its memory like 24GB")
+        raise VramwiseError(f"'{text}' is too small for a GPU: write its memory like 24GB")
     shown = f"{size_bytes / GIB:g}GB"
     return GpuSpec(
         name=shown,
@@ -146,10 +146,10 @@ def _bare_size(text: str) -> GpuSpec:
 def _size_left_open(shown: str, size_bytes: int) -> str:
     """A card that is sold by this size has less: driver and firmware keep a part."""
     sold = [usable_bytes(card) for card in _catalogue()["cards"] if card["memory_gib"] * GIB == size_bytes]
-    taken = f"{shown} is taken for {gib(size_bytes)} that torch can use"
+    taken = f"{shown} is treated as {gib(size_bytes)} usable by torch"
     if not sold:
-        return f"{taken}: name a card for what it really has"
-    return f"{taken}; cards sold as {shown} have {min(sold) / GIB:.1f} to {gib(max(sold))} of it: name the card"
+        return f"{taken}: name the card for the exact value"
+    return f"{taken}; cards sold as {shown} have {min(sold) / GIB:.1f} to {gib(max(sold))} usable: name the card"
 
 
 def _left_open(name: str, card: dict[str, Any]) -> str:
@@ -162,7 +162,7 @@ def _left_open(name: str, card: dict[str, Any]) -> str:
     ]
     if not others:
         return ""
-    return f"'{name}' is taken for {card['name']}: {' and '.join(others)} must be named in full"
+    return f"'{name}' is treated as {card['name']}: {' and '.join(others)} must be named in full"
 
 
 @cache
@@ -224,4 +224,4 @@ def _unknown(name: str) -> str:
     names = list(dict.fromkeys(names_by_spelling[spelling] for spelling in close))[:3]
     meant = f" Did you mean {' or '.join(names)}?" if names else " `vramwise gpus` lists the names."
     shown = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…"
-    return f"GPU '{shown}' is not in the catalogue.{meant} A size works too: 24GB"
+    return f"unknown GPU '{shown}'.{meant} You can also give a size: 24GB"

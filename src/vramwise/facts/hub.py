@@ -58,14 +58,14 @@ def fetched(name: str, revision: str | None = None) -> Path:
     """The config.json of this id: kept from an earlier question, or asked for now. HubSilent where there is none."""
     revision = revision or "main"
     if not is_hub_id(name) or not _REVISION.fullmatch(revision) or ".." in revision:
-        raise HubSilent("is no id that a hub could have")
+        raise HubSilent("is not a valid hub id")
     path = _place(name, revision)
     age = _age(path)
     if age is not None and age < _FRESH_SECONDS:
         return path
     try:
         if variable := forbidden():
-            raise HubSilent(f"is not asked for: {variable} is set")
+            raise HubSilent(f"was not requested: {variable} is set")
         from vramwise.facts.hub_request import ask  # only wanted when the hub is asked
 
         data = _within(SECONDS, lambda: ask(name, revision))
@@ -100,7 +100,7 @@ def _checked(data: bytes) -> bytes:
     except (ValueError, VramwiseError) as error:
         raise HubSilent("has a config.json there that is not valid JSON") from error
     if not isinstance(parsed, dict):
-        raise HubSilent("has a config.json there that is no JSON object")
+        raise HubSilent("has a config.json there that is not a JSON object")
     return data
 
 
@@ -119,11 +119,11 @@ def _within(seconds: float, ask: Callable[[], bytes]) -> bytes:
     while not found and time.monotonic() < end:
         time.sleep(0.01)
     if not found:
-        raise HubSilent(f"could not be asked for at {endpoint()}: no answer within {seconds:g} s")
+        raise HubSilent(f"could not be fetched from {endpoint()}: no answer within {seconds:g} s")
     if isinstance(found[0], HubSilent):
         raise found[0]
     if isinstance(found[0], Exception):
-        raise HubSilent(f"could not be asked for: {found[0]}") from found[0]
+        raise HubSilent(f"could not be fetched: {found[0]}") from found[0]
     data: bytes = found[0]
     return data
 
@@ -134,4 +134,4 @@ def _put(path: Path, data: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         put_whole(path, data)
     except OSError as error:
-        raise HubSilent(f"cannot be kept: {path.parent}: {error.strerror or error}") from error
+        raise HubSilent(f"cannot be saved: {path.parent}: {error.strerror or error}") from error

@@ -24,7 +24,7 @@ class _Redirects(HTTPRedirectHandler):
         """The next request."""
         before, after = urlsplit(req.full_url), urlsplit(newurl)
         if after.scheme not in ("http", "https") or (before.scheme == "https" and after.scheme == "http"):
-            raise HubSilent(f"was redirected to {after.scheme}:, which is not followed")
+            raise HubSilent(f"was redirected to {after.scheme}:, which is not allowed")
         following = super().redirect_request(req, fp, code, msg, headers, newurl)
         if following is not None and (before.scheme, before.netloc) != (after.scheme, after.netloc):
             following.remove_header("Authorization")
@@ -35,7 +35,7 @@ def ask(name: str, revision: str) -> bytes:
     """The body of the answer."""
     hub = endpoint()
     if urlsplit(hub).scheme not in ("http", "https"):
-        raise HubSilent(f"cannot be asked for: HF_ENDPOINT is '{hub}', not the address of a hub")
+        raise HubSilent(f"cannot be fetched: HF_ENDPOINT is '{hub}', which is not a hub address")
     address = f"{hub}/{quote(name)}/resolve/{quote(revision, safe='')}/config.json"
     headers = {"User-Agent": "vramwise", "Accept": "application/json"}
     token = os.environ.get("HF_TOKEN", "").strip()
@@ -50,7 +50,7 @@ def ask(name: str, revision: str) -> bytes:
         raise HubSilent(_refusal(error.code, bool(token))) from error
     except (URLError, OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
-        raise HubSilent(f"could not be asked for at {hub}: {str(reason).strip() or type(error).__name__}") from error
+        raise HubSilent(f"could not be fetched from {hub}: {str(reason).strip() or type(error).__name__}") from error
     if len(data) > LARGEST_BYTES:
         raise HubSilent(f"has a config.json above {mib(LARGEST_BYTES)} there, which is not read")
     return data
@@ -59,7 +59,7 @@ def ask(name: str, revision: str) -> bytes:
 def _refusal(code: int, token: bool) -> str:
     if code in (401, 403):
         how = "the token in HF_TOKEN may not read it" if token else "set HF_TOKEN to a token that may read it"
-        return f"is private, gated or not there ({code}): {how}"
+        return f"is private, gated or missing ({code}): {how}"
     if code == 404:
-        return "is not there, or has no config.json (404)"
-    return f"was not given: the hub answered {code}"
+        return "does not exist, or has no config.json (404)"
+    return f"could not be fetched: the hub answered {code}"

@@ -58,7 +58,7 @@ def peft_targets(model: ModelSpec) -> Sequence[str]:
     known = _peft_targets()
     found = known.get(model.model_type, known.get(model.model_type.removesuffix("_text")))
     if found is None:
-        raise VramwiseError(f"PEFT knows no LoRA targets for {model.model_type}: name them in lora_target_modules")
+        raise VramwiseError(f"PEFT has no default LoRA targets for {model.model_type}: set lora_target_modules")
     return (found,) if isinstance(found, str) else tuple(found)
 
 

@@ -71,12 +71,12 @@ def by_name(name: str) -> ModelSpec | None:
         return None
     if isinstance(found, Unclear):
         raise VramwiseError(
-            f"model '{name}' is not known, and its name could mean models of different shapes: "
+            f"model '{name}' is unknown, and its name matches models of different shapes: "
             f"{', '.join(found.candidates)}. {action('name its origin')}"
         )
     known = from_catalogue(found.known)
     assert known is not None
-    said = f"model '{name}' is not known: its name says {found.known}, whose shape is taken for it"
+    said = f"model '{name}' is unknown: its name suggests {found.known}, whose shape is used"
     return replace(
         known, name=name, source=f"name ({found.known})", taken_for=said, checkpoint_quantization=found.quantization
     )
@@ -114,7 +114,7 @@ def from_catalogue(name: str) -> ModelSpec | None:
     model = model_from_config(config, name=name.strip(), source="catalogue")
     if shape["source"] != _RECALLED:
         return model
-    said = f"the dimensions of {name.strip()} were written down from memory and not compared with its config.json"
+    said = f"the dimensions of {name.strip()} have not been compared with its config.json"
     return replace(model, taken_for=said)
 
 
@@ -168,7 +168,7 @@ def local_config(name_or_path: str, base_dir: Path | None = None) -> Path | None
     # A folder that merely has the name of a hub id ("gpt2") must not hide the id.
     if empty is None or from_catalogue(name_or_path) is not None or cached_config(name_or_path) is not None:
         return None
-    raise VramwiseError(f"the folder {empty} has no config.json: point to the folder of a model, or to its config.json")
+    raise VramwiseError(f"no config.json in the folder {empty}: name a model folder or a config.json")
 
 
 def cached_config(name: str) -> Path | None:
@@ -215,7 +215,7 @@ def _read_json(path: Path) -> Mapping[str, Any]:
 
 
 def _refused(name: str, online: bool, silent: str) -> NoReturn:
-    text = f"model '{name}' is not known: {action('looked for a model').format(_hub_cache())}.{silent}"
+    text = f"model '{name}' is unknown: {action('looked for a model').format(_hub_cache())}.{silent}"
     near = near_ids(name)
     if near:
         text += f" Did you mean {' or '.join(near)}?"

@@ -36,15 +36,15 @@ class Pattern:
     def __init__(self, text: str, what: str) -> None:
         shown = text if len(text) <= 80 else f"{text[:80]}…"
         if len(text) > _LONGEST:
-            raise VramwiseError(f"{what}: '{shown}' has {len(text):,} characters; at most {_LONGEST:,} are followed")
+            raise VramwiseError(f"{what}: '{shown}' has {len(text):,} characters: the limit is {_LONGEST:,}")
         try:
             self._compiled = re.compile(text)
             self._tree: Any = _parser.parse(text)
         except (re.error, RecursionError, OverflowError) as error:
-            raise VramwiseError(f"{what}: '{shown}' is no regular expression: {error}") from None
+            raise VramwiseError(f"{what}: '{shown}' is not a regular expression: {error}") from None
         self._by_sets = _repeats(self._tree) > _FEW
         if self._by_sets and (len(text) > _LONGEST_BY_SETS or not _is_followed(self._tree)):
-            raise VramwiseError(f"{what}: '{shown}' may take for ever to match: write it with fewer repetitions")
+            raise VramwiseError(f"{what}: '{shown}' may take forever to match: use fewer repetitions")
 
     def fullmatch(self, name: str) -> bool:
         """Whether it matches the whole name."""

@@ -27,8 +27,8 @@ def parse_torch_version(text: str) -> TorchVersion:
     version = (int(match[1]), int(match[2]))
     if not OLDEST_TORCH <= version <= NEWEST_TORCH:
         raise VramwiseError(
-            f"torch {shown(version)} is outside the versions whose allocator is known: "
-            f"{shown(OLDEST_TORCH)} to {shown(NEWEST_TORCH)}"
+            f"torch {shown(version)} is not supported: the known allocators are {shown(OLDEST_TORCH)} to "
+            f"{shown(NEWEST_TORCH)}"
         )
     return version
 
@@ -36,7 +36,7 @@ def parse_torch_version(text: str) -> TorchVersion:
 def known_torch(found: Release | None) -> Release:
     """A torch whose allocator is known: a version that was said is refused otherwise, an installed one the nearest."""
     if found is None:
-        return Release(version=shown(NEWEST_TORCH), origin=Origin(kind="assumed", why="the newest that is known"))
+        return Release(version=shown(NEWEST_TORCH), origin=Origin(kind="assumed", why="the newest known"))
     if found.origin.kind in ("option", "file"):
         parse_torch_version(found.version)
         return replace(found, version=found.version.strip().removeprefix("v"))
@@ -45,7 +45,7 @@ def known_torch(found: Release | None) -> Release:
     if OLDEST_TORCH <= version <= NEWEST_TORCH:
         return found
     nearest = min(max(version, OLDEST_TORCH), NEWEST_TORCH)
-    why = f"{found.origin.why} is {found.version}, whose allocator is not known: read as {shown(nearest)}"
+    why = f"{found.origin.why} is {found.version}, whose allocator is unknown: treated as {shown(nearest)}"
     return Release(version=shown(nearest), origin=replace(found.origin, why=why))
 
 

@@ -108,7 +108,7 @@ def assumed_type() -> tuple[Family, ModelType]:
 def family_of(model: ModelSpec) -> Family:
     """The family that the model's blocks are of."""
     if model.family not in _entries():
-        raise VramwiseError(f"no parameter layout is known for the family '{model.family}' of {model.name}")
+        raise VramwiseError(f"unknown parameter layout for the family '{model.family}' of {model.name}")
     return _family(model.family)
 
 

@@ -19,7 +19,7 @@ def freeze_except(weights: Weights, patterns: tuple[str, ...]) -> None:
     """
     if len(patterns) > _MOST_PATTERNS:
         raise VramwiseError(
-            f"parameters to train: at most {_MOST_PATTERNS:,} expressions are followed, not {len(patterns):,}"
+            f"parameters to train: at most {_MOST_PATTERNS:,} expressions are supported, not {len(patterns):,}"
         )
     wanted = [pattern_of(pattern, "parameters to train") for pattern in patterns]
     for name, parameter in _named(weights):

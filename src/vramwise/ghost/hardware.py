@@ -60,7 +60,10 @@ def hardware_of(gpu: GpuSpec | None, torch: tuple[int, int]) -> Hardware:
 def taken_for_granted(gpu: GpuSpec | None) -> Iterator[str]:
     """What `hardware_of` does not know of this card, in sentences."""
     if gpu is not None and gpu.multiprocessors is None:
-        yield f"multiprocessors of an H200 ({_H200_MULTIPROCESSORS}) taken for {gpu.name}: how many it has is not known"
+        yield (
+            f"{gpu.name} is assumed to have as many multiprocessors as an H200 ({_H200_MULTIPROCESSORS}): its number "
+            "is unknown"
+        )
 
 
 def _attention(major: int, torch: tuple[int, int]) -> tuple[str, ...]:

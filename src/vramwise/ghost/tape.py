@@ -38,8 +38,8 @@ NOWHERE = -1
 # Three times what the largest runs of known models ask for; their events fill some hundred megabytes.
 MOST_ALLOCATIONS = 1_500_000
 _TOO_MANY = (
-    f"the run asks for memory more than {MOST_ALLOCATIONS:,} times, which is not predicted: "
-    "look for a number that is far too large (experts, layers, pieces of a loss, steps)"
+    f"the run makes more than {MOST_ALLOCATIONS:,} allocations, too many to predict: look for a value that is far too "
+    "large (experts, layers, loss chunks, steps)"
 )
 
 

@@ -58,7 +58,7 @@ class Work:
         self._ops = self._calls = self._functions = self._lines = 0
         self.kernels.append(kernel)
         if len(self.kernels) > _MOST_KERNELS:
-            raise VramwiseError(f"a step launches more than {_MOST_KERNELS:,} kernels: it is not timed")
+            raise VramwiseError(f"a step launches more than {_MOST_KERNELS:,} kernels: too many to time")
         return kernel
 
     def made(self, tensor: Tensor, read: float) -> None:

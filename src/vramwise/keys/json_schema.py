@@ -20,13 +20,13 @@ def json_schema(trainer: Trainer, version: str) -> dict[str, Any]:
     facts = key_facts_of(trainer, version)
     if not facts:
         known = ", ".join(one.name for one in listing_trainers())
-        raise VramwiseError(f"the keys of {trainer.title} are not listed: there are schemas for {known}")
+        raise VramwiseError(f"no key list for {trainer.title}: schemas exist for {known}")
     title = f"{trainer.title} {version}"
     writer = _Writer(trainer, title, facts, closed_blocks_of(trainer, version))
     return {
         "$schema": DRAFT,
         "title": title,
-        "description": f"A training config of {title}, with what its keys do to GPU memory.",
+        "description": f"A training config of {title}, with the effect of each key on GPU memory.",
         "type": "object",
         **writer.top_level(),
         "definitions": dict(writer.definitions()),
@@ -85,7 +85,7 @@ class _Writer:
         if note := memory_note(self._trainer, key, fact)[1]:
             yield f"Memory: {note}"
         if fact.needs:
-            yield f"Read only where the plugin {fact.needs} is listed."
+            yield f"Used only when the plugin {fact.needs} is listed."
         if "." not in key and (rules := rules_about(self._trainer, key)):
             yield f"Rules: {', '.join(rule.id for rule in rules)} (vramwise explain ID)."
 

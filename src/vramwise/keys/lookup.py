@@ -181,7 +181,7 @@ def _unknown(key: str, asked: Sequence[Trainer]) -> str:
     known = sorted(frozenset().union(*map(known_keys, asked)))
     whose = " or ".join(one.title for one in asked)
     if not known:
-        return f"the keys of {whose} are not listed: those of {', '.join(one.name for one in listing_trainers())} are"
+        return f"no key list for {whose}, only for {', '.join(one.name for one in listing_trainers())}"
     near = get_close_matches(key.lower()[:120], known, n=3, cutoff=0.6)
     hint = f": did you mean {' or '.join(near)}?" if near else ""
-    return f"{whose} has no key '{key[:120]}' in any version that is known{hint}"
+    return f"{whose} has no key '{key[:120]}' in any known version{hint}"

@@ -50,7 +50,7 @@ def parse_recording(
         raise VramwiseError(f"{name}: {error}") from None
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         # None of these messages quotes a value of the file: its text may be larger than memory.
-        raise VramwiseError(f"{name}: not laid out like a recording of torch's allocator ({error!r})") from None
+        raise VramwiseError(f"{name}: not a recording of torch's allocator ({error!r})") from None
 
 
 def _load_json(data: bytes) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def _load_json(data: bytes) -> dict[str, Any]:
     except OverBudget as error:
         raise VramwiseError(f"{error}: record a shorter part of the run") from None
     except ValueError as error:
-        raise VramwiseError(f"not readable as JSON: {error}") from None
+        raise VramwiseError(f"not valid JSON: {error}") from None
     return loaded if isinstance(loaded, dict) else {}
 
 
@@ -69,7 +69,7 @@ def _from_trace(trace: dict[str, Any], name: str, device: int | None, most_event
     if not isinstance(trace.get("events"), list):
         raise VramwiseError('the JSON has no list of "events": not a trace of torch\'s allocator')
     if device not in (None, 0):
-        raise VramwiseError(f"a trace file holds one device, number 0; there is no device {device}")
+        raise VramwiseError(f"a trace file contains only device 0, not device {device}")
     events = collect_events(trace["events"], most_events)
     segments = []
     for address, size, kind, stream, expandable in _few(trace.get("final_segments", ()), limits.RECORDED_SEGMENTS):
@@ -92,8 +92,8 @@ def _from_snapshot(snapshot: Any, name: str, device: int | None, most_events: in
     traces = snapshot.get("device_traces")
     if not isinstance(traces, list) or not any(traces):
         raise VramwiseError(
-            "it holds no history of allocations: call torch.cuda.memory._record_memory_history() before the run, "
-            "and dump the snapshot after it"
+            "it contains no allocation history: call torch.cuda.memory._record_memory_history() before the run, and "
+            "dump the snapshot afterwards"
         )
     recorded = [number for number, trace in enumerate(traces) if trace]
     if device is None:
@@ -104,7 +104,7 @@ def _from_snapshot(snapshot: Any, name: str, device: int | None, most_events: in
     events = collect_events(entries, most_events, _row)
     found = _few([one for one in snapshot["segments"] if one.get("device", 0) == device], limits.RECORDED_SEGMENTS)
     if sum(len(segment["blocks"]) for segment in found) > limits.RECORDED_BLOCKS:
-        raise VramwiseError(f"it has more than {limits.RECORDED_BLOCKS:,} blocks at its end: no run has so many")
+        raise VramwiseError(f"it has more than {limits.RECORDED_BLOCKS:,} blocks at its end: too many for a real run")
     return Recording(
         name=name,
         device=device,
@@ -118,7 +118,7 @@ def _from_snapshot(snapshot: Any, name: str, device: int | None, most_events: in
 
 def _few(segments: Any, most: int) -> Any:
     if len(segments) > most:
-        raise VramwiseError(f"it has more than {most:,} segments at its end: no card has so many")
+        raise VramwiseError(f"it has more than {most:,} segments at its end: too many for a real card")
     return segments
 
 
@@ -151,7 +151,7 @@ def _snapshot_segment(segment: dict[str, Any]) -> RecordedSegment:
 def _size(value: Any, what: str) -> int:
     """A number of bytes or an address; checked before anything is done with it, as it may be anything."""
     if type(value) is not int:
-        raise ValueError(f"{what} something that is no whole number, but of type {type(value).__name__}")
+        raise ValueError(f"{what} something that is not a whole number but of type {type(value).__name__}")
     if not 0 <= value < TOO_LARGE:
         shown = str(value) if abs(value) < 1 << 64 else "more than 2**64"
         raise ValueError(f"{what} {shown}, which no card has")

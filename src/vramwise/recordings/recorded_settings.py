@@ -21,7 +21,7 @@ _TOO_LARGE = 1 << 63
 def settings_text(settings: Any) -> str:
     """The settings string; from the single settings where the string itself is not there."""
     if not isinstance(settings, dict):
-        raise VramwiseError("the recording's allocator settings are no mapping")
+        raise VramwiseError("the recording's allocator settings are not a mapping")
     for variable in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
         text = settings.get(variable)
         if isinstance(text, str) and text:
@@ -43,7 +43,7 @@ def _options(settings: dict[Any, Any]) -> list[str]:
         options.append(f"garbage_collection_threshold:{threshold}")
     divisions = settings.get("roundup_power2_divisions") or {}
     if not isinstance(divisions, dict) or len(divisions) > _MOST_DIVISIONS:
-        raise VramwiseError("the recording's roundup_power2_divisions are no mapping of sizes to divisions")
+        raise VramwiseError("the recording's roundup_power2_divisions are not a mapping of sizes to divisions")
     if any(divisions.values()):
         options.append("roundup_power2_divisions:[" + ",".join(_division(*item) for item in divisions.items()) + "]")
     return options
@@ -52,11 +52,11 @@ def _options(settings: dict[Any, Any]) -> list[str]:
 def _number(settings: dict[Any, Any], name: str, default: int) -> int | float:
     value = settings.get(name, default)
     if type(value) not in (int, float) or not math.isfinite(value) or abs(value) >= _TOO_LARGE:
-        raise VramwiseError(f"the recording's {name} is no usable number")
+        raise VramwiseError(f"the recording's {name} is not a usable number")
     return value  # type: ignore[no-any-return]
 
 
 def _division(size: Any, count: Any) -> str:
     if not isinstance(size, (str, int)) or len(str(size)) > 20 or type(count) is not int:
-        raise VramwiseError("the recording's roundup_power2_divisions are no mapping of sizes to divisions")
+        raise VramwiseError("the recording's roundup_power2_divisions are not a mapping of sizes to divisions")
     return f"{size}:{count}"

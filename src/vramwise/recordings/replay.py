@@ -111,7 +111,7 @@ def replay(
             result = newer if newer.mismatches < result.mismatches else result
     except (KeyError, IndexError) as error:
         # Segments that overlap, a block in two places: no allocator can be put into such a state.
-        raise VramwiseError(f"{recording.name}: the recording contradicts itself, it cannot be replayed") from error
+        raise VramwiseError(f"{recording.name}: the recording is inconsistent and cannot be replayed") from error
     return result
 
 
@@ -269,7 +269,7 @@ class _Replay:
         self.looked_at += len(shelves) + sum(len(shelf.blocks) for shelf in shelves)
         if self.looked_at > MOST_LOOKED_AT:
             raise VramwiseError(
-                f"{self.recording.name}: the recording gives memory back too often, with {len(shelves):,} streams and "
+                f"{self.recording.name}: the recording releases memory too often, with {len(shelves):,} streams and "
                 f"{len(self.allocator.segments):,} segments: record a shorter part of the run"
             )
         self.allocator.empty_cache()

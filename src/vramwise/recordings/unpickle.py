@@ -82,7 +82,7 @@ def load_plain(data: bytes) -> Any:
 
 def _check(data: bytes) -> None:
     if data[:1] != b"\x80":
-        raise VramwiseError("not a pickle as torch writes it: it does not begin with a protocol number of 2 or more")
+        raise VramwiseError("not a pickle written by torch: it does not start with protocol 2 or higher")
     at, end = 2, len(data)
     needed = end + sum(cost * data.count(opcode) for opcode, cost in _VALUE_BYTES)
     while True:
@@ -113,5 +113,5 @@ def _check(data: bytes) -> None:
             )
         else:
             raise VramwiseError(
-                f"not a torch snapshot: damaged, cut off, or more than plain data at byte {min(at, end)}"
+                f"not a torch snapshot: damaged, truncated, or more than plain data at byte {min(at, end)}"
             )

@@ -15,11 +15,11 @@ def diagnosis_page(diagnosis: Diagnosis, drawing: Drawing) -> str:
     """The page, as one file that needs no network."""
     shot = drawing.snapshot
     moment = "at the failure" if shot.failed else "at the most allocated"
-    notes = [f"the figures are those {moment}; categories are read off the recorded stacks"]
+    notes = [f"figures are those {moment}; categories come from the recorded stacks"]
     if drawing.most_reserved_bytes > shot.reserved_bytes:
         notes.append(
-            f"up to {readable(drawing.most_reserved_bytes)} were reserved before: a request that fails makes the "
-            "allocator give back what it can"
+            f"up to {readable(drawing.most_reserved_bytes)} were reserved earlier: before a request fails, the "
+            "allocator releases its cached memory"
         )
     return render_html(
         title=shot.name,

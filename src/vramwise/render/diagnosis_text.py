@@ -28,7 +28,7 @@ def render_diagnosis(diagnosis: Diagnosis) -> list[str]:
         _list("Ghost run", (f"  {line}" for line in diagnosis.ghost)),
         _list("Notes", (f"  {line}" for line in diagnosis.notes)),
         # Advice in words of our own, some of it with lines to copy.
-        _list("To know more", (f"  {line}" for step in diagnosis.next_steps for line in step.split("\n"))),
+        _list("To learn more", (f"  {line}" for step in diagnosis.next_steps for line in step.split("\n"))),
     ):
         lines += ["", *block] if block else []
     return lines
@@ -91,7 +91,7 @@ def _rule(cause: Cause) -> str:
 
 
 def _snapshot(shot: SnapshotFacts) -> list[str]:
-    when = "at the failure" if shot.failed else "at the most allocated (no request failed in it)"
+    when = "at the failure" if shot.failed else "at the allocation peak (no request failed)"
     lines = [f"{style('Who held the memory', bold=True)} {when}: {gib(shot.allocated_bytes)} allocated"]
     lines += [f"  {name:<38}{readable(size):>10}" for name, size in shot.by_category.items() if size >= MIB]
     lines.append(style("By place in the code", bold=True))
@@ -102,10 +102,10 @@ def _snapshot(shot: SnapshotFacts) -> list[str]:
     if shot.failed:
         lines.append(
             f"{style('Holes', bold=True)}: {shot.holes}, together {readable(shot.unallocated_bytes)}, the largest "
-            f"{readable(shot.largest_hole_bytes)}; asked for: {readable(shot.requested_bytes)}"
+            f"{readable(shot.largest_hole_bytes)}; requested: {readable(shot.requested_bytes)}"
         )
     for outcome in shot.what_if:
-        would = "would have served it" if outcome.served else "would have failed too"
+        would = "would have succeeded" if outcome.served else "would have failed too"
         name = outcome.settings or "torch's defaults"
         lines.append(f"  replayed with {name}: {would} ({gib(outcome.peak_reserved_bytes)} reserved)")
     return lines

@@ -11,7 +11,7 @@ def effect_words(fix: Fix) -> str:
         return ""
     effect = "changes" if fix.change is None else fix.change.effect
     return {
-        "same": "same result, at a price",
-        "rounding": "same mathematics, other kernels",
+        "same": "same result, at a cost",
+        "rounding": "same math, different kernels",
         "changes": "changes the training",
     }[effect]

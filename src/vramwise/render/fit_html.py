@@ -73,7 +73,7 @@ def _effects(fit: Fit) -> Markup | None:
 
 def _table(fit: Fit) -> Markup:
     rows = [_row(fit, one) for one in variants(fit)]
-    caption = "The answer first, then what else was weighed, and your file as it is"
+    caption = "The answer, the alternatives, and your unchanged file"
     return card("variants", "Variants", table("all variants", caption, _HEAD, rows))
 
 
@@ -92,9 +92,9 @@ def _opened(fit: Fit) -> Markup | None:
 
 
 def _rest(fit: Fit) -> Markup:
-    counted = f"{fit.considered:,} variants were considered, {fit.simulated:,} of them simulated"
+    counted = f"{fit.considered:,} variants considered, {fit.simulated:,} simulated"
     ranked = sorted(fit.fallen.items(), key=lambda item: (-item[1], item[0]))
     fell = element("ul", *(element("li", f"{count:,} {why}") for why, count in ranked)) if ranked else None
     notes = element("ul", *(element("li", unstyle(line)) for line in rests_on(fit)))
-    folded = element("details", element("summary", "What this rests on"), notes)
+    folded = element("details", element("summary", "Assumptions"), notes)
     return card("others", "The others", element("p", counted), fell, element("p", words.smallest_card(fit)), folded)

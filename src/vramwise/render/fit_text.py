@@ -125,8 +125,8 @@ def _opened(fit: Fit) -> list[str]:
 def _others(fit: Fit) -> list[str]:
     lines = []
     why = words.fallen(fit)
-    counted = f"{fit.considered:,} variants were considered, {fit.simulated:,} of them simulated"
-    lines.append(f"{counted}. Why the others fell: {why}" if why else counted)
+    counted = f"{fit.considered:,} variants considered, {fit.simulated:,} simulated"
+    lines.append(f"{counted}. Why the others were rejected: {why}" if why else counted)
     lines.append(words.smallest_card(fit))
     return lines
 

@@ -43,7 +43,7 @@ def answer(fit: Fit, asked: str | None = None) -> str:
         return f"The largest {asked} that fits: {_value(best, asked)}, with {spare}{tight}"
     if not fit.changed:
         if best.speed is None:
-            return f"Your file fits as it is, with {spare}{tight}"
+            return f"Your file fits unchanged, with {spare}{tight}"
         return f"Your file is already the fastest that fits, with {spare}{tight}"
     words = "; ".join([*_repairs(fit), *([best.attempt.words] if best.attempt.changes else [])])
     return f"Fits with {spare}{tight}{_against(fit)}: {words}"
@@ -58,9 +58,9 @@ def _against(fit: Fit) -> str:
     """How the answer compares with the file, where the file could run at all."""
     faster = None if fit.best is None else ratio(fit.original, fit.best)
     if fit.repairs:
-        return f", where your file {STOPPED[fit.repairs[0].still_runs].lower()}"
+        return f"; your file {STOPPED[fit.repairs[0].still_runs].lower()}"
     if not fit.original.fits:
-        return ", where your file does not fit"
+        return "; your file does not fit"
     if faster is None:
         return ""
     if abs(faster - 1) < _SAME_SPEED:
@@ -99,19 +99,22 @@ def reasons(report: FitReport) -> Iterator[str]:
         yield figures(fit.best)
     if (fit.changed or fit.best is None) and fit.original.prediction is not None:
         said, why = figures(fit.original), against(fit.original)
-        as_it_is = "Your file with its errors fixed" if fit.repairs else "Your file as it is"
+        as_it_is = "Your file with its errors fixed" if fit.repairs else "Your original file"
         yield f"{as_it_is}{f' {why}' if why else ''}: {said[:1].lower()}{said[1:]}"
     if report.no_speed:
         card = card_of(fit)
         hint = f"; {action('list the cards')} to find faster variants" if card is not None and not card.known else ""
-        yield f"{report.no_speed[:1].upper()}{report.no_speed[1:]}, so the fewest changes win{hint}"
+        yield (
+            f"{report.no_speed[:1].upper()}{report.no_speed[1:]}, so variants are ranked by how little they "
+            f"change{hint}"
+        )
     if fit.ended_early:
-        better = "none that fits was found so far" if fit.best is None else "a better one may exist"
-        yield f"The search ended at its limit before every variant was compared: {better}; {action('search less')}"
+        better = "none that fits was found" if fit.best is None else "a better one may exist"
+        yield f"The search reached its limit before comparing every variant: {better}; {action('search less')}"
     yield from _roomier(fit)
     shown = fit.best or fit.closest or fit.original
     if shown.margin_bytes and _free(shown) < _MUCH * shown.margin_bytes:
-        yield f"{readable(shown.margin_bytes)} are kept free as the margin{_why_margin(shown)}"
+        yield f"{readable(shown.margin_bytes)} kept free as a margin{_why_margin(shown)}"
 
 
 def _roomier(fit: Fit) -> Iterator[str]:
@@ -144,7 +147,7 @@ def _why_margin(one: Candidate) -> str:
     prediction = one.prediction
     if prediction is None or not prediction.expected_error.took_more:
         return ""
-    return f": measured runs like it took up to {100 * prediction.expected_error.took_more:.1f} % more than predicted"
+    return f": similar measured runs took up to {100 * prediction.expected_error.took_more:.1f} % more than predicted"
 
 
 def against(one: Candidate) -> str:
@@ -153,12 +156,12 @@ def against(one: Candidate) -> str:
     if not one.fell or prediction is None:
         return ""
     if prediction.fits is None:
-        return "is not predicted to the end"
+        return "cannot be fully predicted"
     if prediction.fits is False:
         return "does not fit"
     if prediction.report.retries or prediction.fits_by_emptying:
-        return "fits only by giving caches back"
-    return "fits, but not with the margin"
+        return "fits only by releasing cached memory"
+    return "fits, but without the margin"
 
 
 def fallen(fit: Fit) -> str:
@@ -171,8 +174,8 @@ def smallest_card(fit: Fit) -> str:
     """The smallest card that takes the file as it is; "" where there is none to name."""
     card = fit.smallest_card
     if card is None:
-        return "No card that is known takes your file as it is"
-    return f"The smallest card for your file as it is: {card.name} ({gib(card.memory_bytes)})"
+        return "No known card fits your original file"
+    return f"The smallest card for your original file: {card.name} ({gib(card.memory_bytes)})"
 
 
 def opened_words(words: str, one: Candidate, original: Candidate) -> str:

@@ -27,11 +27,11 @@ def _fitted(report: FixReport, *, written: bool) -> Iterator[str]:
     if report.fit is None:
         return
     fit = report.fit
-    done = style("fitted" if written else "would be fitted", fg="green", bold=True)
+    done = style("fitted" if written else "would be changed to fit", fg="green", bold=True)
     if fit.best is None:
         done = style("not fitted", fg="red", bold=True)
     elif not fit.changed:
-        done = style("left as it is", fg="green", bold=True)
+        done = style("unchanged", fg="green", bold=True)
     yield f"{style(report.path, bold=True)} {done}: {answer(fit)}"
     for command in fit.best.attempt.commands if fit.best is not None else ():
         yield f"  before training: {command}"

@@ -42,7 +42,7 @@ def frontier(fit: Fit, variants: Sequence[Candidate]) -> list[Markup]:
 _KINDS = {
     "best": "the answer",
     "also": "also fits",
-    "file": "your file as it is",
+    "file": "your original file",
     "opened": "allowed only",
     "over": "does not fit",
 }

@@ -23,7 +23,7 @@ def render_resolved(run: RunSpec, path: str) -> list[str]:
 
 def _gpu(run: RunSpec) -> tuple[str, str]:
     gpu = run.target.gpu
-    return (gpu.name, "the target") if gpu else ("none", "name one with --gpu to judge what depends on the card")
+    return (gpu.name, "the target") if gpu else ("none", "use --gpu to check what depends on the card")
 
 
 def _stack(run: RunSpec) -> list[tuple[str, str, str]]:

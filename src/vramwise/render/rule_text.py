@@ -30,11 +30,11 @@ def rule_page(rule: Rule) -> str:
         rule.documentation,
     ]
     if rule.beyond_trainer:
-        parts.append(f"**Beyond the trainer's own checks.** {rule.beyond_trainer}")
+        parts.append(f"**Not checked by the trainer.** {rule.beyond_trainer}")
     parts.append("## Example")
     parts.append(_example("Bad", rule.bad, rule.options))
     parts.append(_example("Good", rule.good, rule.good_options))
-    parts.append(f"Silence it on its line: `# vramwise: ignore[{rule.id}] reason`")
+    parts.append(f"To ignore it, add this comment to the line: `# vramwise: ignore[{rule.id}] reason`")
     return "\n\n".join(parts) + "\n"
 
 

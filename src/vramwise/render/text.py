@@ -22,7 +22,7 @@ def render_text(report: FileReport, *, width: int | None = None) -> list[str]:
     """
     lines = []
     if report.foreign is not None:
-        words = f"{style(report.path, bold=True)}: {report.foreign.what}, left alone (--trainer NAME insists)"
+        words = f"{style(report.path, bold=True)}: {report.foreign.what}, skipped (--trainer NAME checks it anyway)"
         return fold(words, width)
     if report.error and not report.findings:
         lines += [*fold(_error(report), width), ""]
@@ -41,7 +41,7 @@ def summary(reports: Sequence[FileReport], *, fixing: bool = False) -> str:
     if unusable:
         parts.append(f"{_files(unusable)} unusable")
     if foreign:
-        parts.append(f"{_files(len(foreign))} left alone: no training config" + "s" * (len(foreign) != 1))
+        parts.append(f"{_files(len(foreign))} skipped: not a training config" + "s" * (len(foreign) != 1))
     if not fixing:
         parts.extend(_fixable(findings))
         parts.extend(_predicted(reports))
@@ -59,7 +59,7 @@ def _predicted(reports: Sequence[FileReport]) -> Iterator[str]:
         return
     yield f"predicted to reserve {gib(report.prediction.shown.peak_reserved_bytes)}"
     if report.without_figures:
-        yield f"not predicted, because the run is too long for it: what mending {_listed(report.without_figures)} saves"
+        yield f"the savings from fixing {_listed(report.without_figures)} were not predicted: the run is too long"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -75,10 +75,10 @@ def _skipped(reports: Sequence[FileReport]) -> str:
     lacks = {
         "gpu": "a named card (--gpu)",
         "memory": "a prediction (--predict)",
-        "model": "a known model (`vramwise predict` says how to name one)",
+        "model": "a known model (`vramwise predict` explains how to name one)",
     }
     rules = f"{count} rule{'s' * (count != 1)}"
-    return f"{rules} skipped for lack of {' and '.join(lacks[need] for need in sorted(needs))}"
+    return f"{rules} skipped: they need {' and '.join(lacks[need] for need in sorted(needs))}"
 
 
 def _counts(findings: Sequence[Finding]) -> str:

@@ -113,5 +113,5 @@ class _Chart:
         for at, (before, after) in enumerate(pairwise(self._steps), start=1):
             if before.attempt != after.attempt:
                 x = f"{self._x(at):.1f}"
-                title = element("title", f"started again at step {after.step}")
+                title = element("title", f"restarted at step {after.step}")
                 yield element("line", title, class_="restart", x1=x, x2=x, y1=_TOP, y2=_HEIGHT - _BOTTOM)

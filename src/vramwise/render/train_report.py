@@ -43,7 +43,7 @@ def _verdict(report: TrainReport, rows: Sequence[Compared]) -> str:
     if report.device is None:
         return "No GPU was used: nothing was measured"
     if not report.last.samples:
-        return "It ended before the first sample"
+        return "The run ended before the first sample"
     whole = rows[-1]
     measured = size_of(whole.measured, "reserved_bytes")
     against = difference(whole, "reserved_bytes")
@@ -67,7 +67,7 @@ def _comparison(rows: Sequence[Compared]) -> Markup:
         )
         for row in rows
     ]
-    caption = "The highest marks of each phase; the difference is in per cent of the measured"
+    caption = "Peaks of each phase; the difference is a percentage of the measured value"
     return card("compared", "Predicted against measured", table(caption, caption, head, body))
 
 

@@ -26,9 +26,9 @@ def _lines(report: TrainReport) -> Iterator[str]:
     for warning in report.last.warnings:
         yield f"warning [{warning['rule']}] step {warning['step']}: {warning['message']}"
     if report.cut:
-        yield "(only the first part of the log was read: it is longer than 64 MiB, or holds too many values)"
+        yield "(only the first part of the log was read: it exceeds 64 MiB or holds too many values)"
     if report.torn:
-        yield f"({report.torn} line(s) of the log were torn by a kill)"
+        yield f"({report.torn} line(s) of the log were cut off when the process was killed)"
 
 
 def headline(report: TrainReport) -> str:

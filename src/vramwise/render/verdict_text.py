@@ -25,7 +25,7 @@ SIGNS = {
 }
 # By whether the run starts all the same.
 STOPPED = {False: "Will not start", True: "Will not train as written"}
-EFFECTS = {"same": "same result", "rounding": "same mathematics, other kernels", "changes": "changes the training"}
+EFFECTS = {"same": "same result", "rounding": "same math, different kernels", "changes": "changes the training"}
 
 
 def headline(prediction: Prediction, verdict: Verdict | None = None) -> str:
@@ -55,12 +55,12 @@ def _said(prediction: Prediction, verdict: Verdict) -> tuple[str, str]:
         return "Fits", f": {readable(verdict.spare_bytes)} spare{on} {room}"
     if verdict.kind == "tight":
         if prediction.report.retries:
-            return "Tight", f": fits{on} only by giving cached memory back and asking again {room}"
+            return "Tight", f": fits{on} only by releasing cached memory and retrying {room}"
         return "Tight", f": fits with only {readable(verdict.spare_bytes)} spare{on} {room}"
     if verdict.kind == "does_not_fit":
         return "Does not fit", f": {short} {room}"
     if verdict.kind == "not_known":
-        return "Not known whether it fits", f"{on}: {_range(prediction)}"
+        return "Unknown whether it fits", f"{on}: {_range(prediction)}"
     if verdict.rows_up_to is not None:
         return "May not fit", f": {short} if rows are full {prediction.run.shapes.sequence_len} tokens {room}"
     return "May fit", f"{on}: {_range(prediction)}"
@@ -133,24 +133,24 @@ def reasons(prediction: Prediction, verdict: Verdict | None = None) -> Iterator[
     yield from (f"{at_line(document, found)}{found.message}" for found in prediction.stops[1:])
     yield from _unsaid(prediction)
     if verdict.rows_up_to is not None:
-        longest = f"no row is longer than about {verdict.rows_up_to} tokens"
+        longest = f"no row exceeds about {verdict.rows_up_to} tokens"
         yield f"It fits if {longest}: {action('read the lengths')}"
-    yield f"Most is needed {_moment(prediction)}"
+    yield f"Peak {_moment(prediction)}"
     failure = prediction.report.out_of_memory
     if failure is not None and prediction.memory_fits is False and not prediction.stops:
         at = f"step {failure.step}, {failure.phase}" if failure.step else failure.phase
         what = f" ({failure.label})" if failure.label else ""
-        yield f"It stops in {at}, which asks for {readable(failure.requested_bytes)} more{what}"
-    yield from (f"Rows as in the {one}" for one in prediction.assumed if one.kind == "data")
+        yield f"It runs out of memory in {at}, requesting {readable(failure.requested_bytes)} more{what}"
+    yield from (f"Row lengths from {one}" for one in prediction.assumed if one.kind == "data")
     run = prediction.run
     if run.batch.gpus == 1 and run.sharding.kind not in ("none", "ddp"):
-        yield f"The config shards ({run.sharding.kind}), but one GPU is assumed: {action('say how many cards')}"
+        yield f"The config uses sharding ({run.sharding.kind}), but one GPU is assumed: {action('say how many cards')}"
     if verdict.within_error:
         error = prediction.expected_error
-        taken = f"{100 * error.took_more:.1f} % more than predicted: so much is not spare"
+        taken = f"{100 * error.took_more:.1f} % more than predicted, so the spare memory may not be enough"
         if not prediction.memory_fits:
-            taken = f"{100 * error.took_less:.0f} % less than predicted: it may run"
-        yield f"Measured runs like it took up to {taken}"
+            taken = f"{100 * error.took_less:.0f} % less than predicted, so it may still run"
+        yield f"Similar measured runs took up to {taken}"
     if prediction.bounds is not None:
         yield f"Not modelled: {prediction.bounds.why}"
 
@@ -167,7 +167,7 @@ def _unsaid(prediction: Prediction) -> Iterator[str]:
     for (line, why), keys in reasons.items():
         where = run.config.document.label(line)
         taken = "its default is" if len(keys) == 1 else "their defaults are"
-        yield f"Not known: {', '.join(keys)} (line {where}: {why}); {taken} assumed, --set KEY=VALUE supplies more"
+        yield f"Unknown: {', '.join(keys)} (line {where}: {why}); {taken} assumed. Use --set KEY=VALUE to set it"
 
 
 def _moment(prediction: Prediction) -> str:
@@ -190,11 +190,11 @@ def ways_out(answer: Answer) -> list[str]:
             return []
         room = gib(answer.prediction.needs.device_bytes)
         return [
-            f"Nothing that was tried makes it fit: it takes a card with more than {room}, or {action('several cards')}"
+            f"No change that was tried makes it fit. Use a card with more than {room}, or {action('several cards')}"
         ]
     title = style("What would make it fit", bold=True)
     if out.candidate is None:
-        return [title, "  Nothing was found in a few tries; this looks further:", f"    {fit_command(answer, out)}"]
+        return [title, "  A quick search found nothing. To search further:", f"    {fit_command(answer, out)}"]
     tried = out.candidate.attempt
     needed = gib(out.candidate.reserved_bytes or 0)
     tight = ", tight" if out.candidate.tight else ""
@@ -269,5 +269,5 @@ def error_lines(prediction: Prediction) -> Sequence[str]:
     shown = ", ".join(error.names[:3])
     more = f" and {error.runs - 3} more" if error.runs > 3 else ""
     other = ", ".join(error.closest_differs[:4])
-    differs = f"; this run differs from the first in: {other}" if other else ""
+    differs = f"; differences from the closest: {other}" if other else ""
     return [*lines, f"  {shown}{more}{differs}", f"  {error.basis}"]

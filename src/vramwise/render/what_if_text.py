@@ -26,7 +26,7 @@ def render_change(before: Answer, changed: WhatIf) -> list[str]:
     if before.speed is not None and changed.speed is not None:
         then, soon = before.speed, changed.speed
         faster = soon.tokens_per_second / then.tokens_per_second
-        times_ = f"{times(faster)} the tokens a second"
+        times_ = f"{times(faster)} the tokens per second"
         lines.append(f"  {'a step':<10}{seconds(then.step_seconds):>10} → {seconds(soon.step_seconds):>10}  ({times_})")
     lines.append(f"  {headline(after)}")
     lines += [f"  new: {found.severity.value} {found.rule}: {found.message}" for found in changed.new]

@@ -81,7 +81,7 @@ def _findings(run: RunSpec, memory: MemoryReport | None, rule: Rule, spell: Spel
         return [*found, internal_error(f"the rule {rule.id}", error)]
     if len(found) > MAX_HITS:
         found[MAX_HITS] = replace(
-            found[MAX_HITS], fix=None, message=f"{rule.id} stops here: it has found {MAX_HITS} of them before this one"
+            found[MAX_HITS], fix=None, message=f"{rule.id}: further findings are not shown after the first {MAX_HITS}"
         )
     return found
 

@@ -20,7 +20,7 @@ def find_rule(rules: Sequence[Rule], rule_id: str) -> Rule:
     """One rule by id. Raises a VramwiseError where there is none, or where several are named."""
     found = _ids([rule_id], {rule.id for rule in rules})
     if len(found) != 1:
-        raise VramwiseError(f"'{rule_id}' does not name one rule: `vramwise rules` lists them")
+        raise VramwiseError(f"'{rule_id}' is not a rule: `vramwise rules` lists them")
     return next(rule for rule in rules if rule.id in found)
 
 
@@ -31,5 +31,5 @@ def _ids(names: Iterable[str], known: set[str]) -> set[str]:
 
         close = get_close_matches(unknown, sorted(known), n=3)
         hint = f"did you mean {' or '.join(close)}?" if close else "`vramwise rules` lists them"
-        raise VramwiseError(f"there is no rule '{unknown}': {hint}")
+        raise VramwiseError(f"no such rule '{unknown}': {hint}")
     return ids

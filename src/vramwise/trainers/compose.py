@@ -30,11 +30,11 @@ def composed(model: str | None, wished: Mapping[str, Any], trainer: str | None =
     found = trainer_named(name)
     if not isinstance(found, Composes):
         known = ", ".join(composing_trainers())
-        raise VramwiseError(f"a run without a file can be made for {known}, not for {found.title}: write a config")
+        raise VramwiseError(f"without a file, only {known} are supported, not {found.title}: write a config")
     adapter = wished.get("adapter") or "none"
     if adapter not in METHODS:
-        raise VramwiseError(f"there is no method {adapter}: choose one of {', '.join(METHODS)}")
+        raise VramwiseError(f"unknown method {adapter}: choose one of {', '.join(METHODS)}")
     if adapter == "none" and wished.get("rank") is not None:
-        raise VramwiseError("rank is an adapter's: name an adapter, lora or qlora, as well")
+        raise VramwiseError("rank needs an adapter: set lora or qlora as well")
     said = {**wished, "adapter": None if adapter == "none" else adapter}
     return found.name, dict(found.compose(Wishes(model=model, **said)))

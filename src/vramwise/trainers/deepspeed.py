@@ -51,7 +51,7 @@ def read_deepspeed(value: Any, content: Mapping[str, Any] | None) -> DeepSpeed:
         return _from_mapping(content, f"read from {value}")
     match = _SHIPPED.search(str(value))
     if match is None:
-        why = f"{value} is not here to read: stage unknown"
+        why = f"{value} is not available: stage unknown"
         return DeepSpeed(
             stage=None, offload_params=False, offload_optimizer=False, settings=zero_settings({"stage": 2}), why=why
         )

@@ -20,7 +20,7 @@ def resolve_installed(fields: Fields, stack: Stack) -> None:
     transformers = stack.releases.get("transformers")
     needs = transformers is not None and flash_needs_sinks(transformers.parts)
     assumed = transformers is None or transformers.origin.kind == "assumed"
-    why = f"transformers {transformers.version}" if transformers else "transformers' version is not known"
+    why = f"transformers {transformers.version}" if transformers else "the version of transformers is unknown"
     fields.put("flash_needs_sinks", needs, Origin(kind="assumed" if assumed else "derived", why=why))
 
 
@@ -36,12 +36,16 @@ def _decided(stack: Stack) -> Iterator[tuple[str, object, str]]:
     yield "liger_chunks_in_place", _in_place(liger), f"liger-kernel {'.'.join([str(part) for part in liger])}"
     mixers = tuple([mixer for mixer, package in _MIXERS.items() if stack.parts(package)])
     packages = ", ".join([_MIXERS[mixer] for mixer in mixers])
-    yield "mixer_kernels", mixers, f"installed: {packages}" if mixers else "no package with them is known to be there"
+    yield (
+        "mixer_kernels",
+        mixers,
+        f"installed: {packages}" if mixers else "no package with them is known to be installed",
+    )
     flash = "flash-attn" in stack.releases
     yield (
         "flash_installed",
         flash,
-        "flash-attn is installed" if flash else "flash-attn is not known to be there",
+        "flash-attn is installed" if flash else "flash-attn is not known to be installed",
     )
 
 

@@ -79,8 +79,8 @@ def read_launch(words: Sequence[str]) -> Launch:
     found = _launch(list(words), {}, 1)
     if found is None:
         raise ConfigError(
-            "this command starts no training that vramwise knows: accelerate launch, torchrun, deepspeed, trl, "
-            "llamafactory-cli train, axolotl train, or python with a script"
+            "not a known training command: expected accelerate launch, torchrun, deepspeed, trl, llamafactory-cli "
+            "train, axolotl train, or python with a script"
         )
     return found
 
@@ -102,7 +102,7 @@ def read_shell(text: str) -> Launch:
         found = _launch(words, dict(variables), number)
         if found is not None:
             return found
-    raise ConfigError("this shell script starts no training that vramwise knows")
+    raise ConfigError("this shell script contains no known training command")
 
 
 def _commands(text: str) -> Iterator[tuple[int, str]]:

@@ -44,7 +44,7 @@ _SIGNS = (
     ),
     Sign(kind="filter", what="a filter of datasets", any_of=words("pass_rate_min pass_rate_max")),
 )
-NOBODYS = Foreign(kind="other", what="no training config")
+NOBODYS = Foreign(kind="other", what="not a training config")
 
 
 _KEY = re.compile(r"""^["']?([A-Za-z_][\w.\-]{0,80})["']?[ \t]*:(?=\s|$)""", re.MULTILINE | re.ASCII)

@@ -42,13 +42,13 @@ def trainer_named(name: str) -> Trainer:
     """The trainer of that name; one whose files do not say what they are for may be given the kind: `trl:dpo`."""
     first, _, kind = name.partition(":")
     if first not in _CLASSES:
-        raise VramwiseError(f"there is no trainer '{name}': choose one of {', '.join(TRAINER_NAMES)}")
+        raise VramwiseError(f"unknown trainer '{name}': choose one of {', '.join(TRAINER_NAMES)}")
     trainer = _trainer(first)
     if not kind:
         return trainer
     of_kind = getattr(trainer, "of_kind", None)
     if of_kind is None:
-        raise VramwiseError(f"trainer {trainer.name} has no kinds: leave out ':{kind}'")
+        raise VramwiseError(f"trainer {trainer.name} has no kinds: remove ':{kind}'")
     made: Trainer = of_kind(kind)
     return made
 

@@ -24,7 +24,7 @@ class Sign:
 
 @runtime_checkable
 class HasOtherFiles(Protocol):
-    """A trainer whose tools also read files that are no training configs."""
+    """A trainer whose tools also read files that are not training configs."""
 
     def other_files(self) -> Sequence[Sign]:
         """Their signs, the most telling first."""

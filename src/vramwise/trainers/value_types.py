@@ -233,4 +233,4 @@ def describe_value(value: Any) -> str:
         return "a mapping"
     if isinstance(value, list | tuple | set):
         return "a list" if value else "an empty list"
-    return {bytes: "bytes that are no text", datetime: "a time", date: "a date"}.get(type(value), "another value")
+    return {bytes: "bytes that are not text", datetime: "a time", date: "a date"}.get(type(value), "another value")

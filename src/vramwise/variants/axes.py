@@ -32,15 +32,15 @@ class Axis:
 
 
 ALLOW: Mapping[str, str] = {
-    "lora": "train LoRA adapters in place of all weights",
-    "qlora": "load the base in 4 bits and train LoRA adapters on it",
-    "8bit-optimizer": "keep the optimizer's states in 8 bits",
-    "shorter-sequences": "halve sequence_len, again and again: long samples are dropped or cut",
-    "lower-rank": "halve LoRA's rank, again and again, with alpha in proportion",
-    "fp8": "multiply matrices in fp8, with torch.compile, on cards that trainers take for it",
-    "packing": "pack several samples into each row: a step sees more of them",
-    "fsdp": "spread weights, gradients and states over --gpus N with FSDP2",
-    "zero": "spread states, gradients or weights over --gpus N with DeepSpeed's ZeRO",
+    "lora": "train LoRA adapters instead of all weights",
+    "qlora": "load the base in 4 bits and train LoRA adapters",
+    "8bit-optimizer": "keep optimizer states in 8 bits",
+    "shorter-sequences": "halve sequence_len, repeatedly if needed: long samples are dropped or cut",
+    "lower-rank": "halve the LoRA rank, repeatedly if needed, with alpha in proportion",
+    "fp8": "multiply matrices in fp8 with torch.compile, on supported cards",
+    "packing": "pack several samples into each row: each step sees more samples",
+    "fsdp": "shard weights, gradients and optimizer states over --gpus N with FSDP2",
+    "zero": "shard optimizer states, gradients or weights over --gpus N with DeepSpeed ZeRO",
 }
 
 

@@ -111,7 +111,7 @@ def row_lengths(run: RunSpec, lengths: Lengths) -> Sequence[int]:
     if lengths.pairs and each == 1 and run.objective.kind != "kto":
         kind = run.objective.rl or "text"
         raise VramwiseError(
-            f"the lengths are pairs, but training on {kind} takes one row a sample: write one length a line"
+            f"the lengths are pairs, but {kind} training uses single samples: write one length per line"
         )
     if lengths.pairs or each == 1:
         return lengths.tokens

@@ -29,10 +29,10 @@ class Bounds:
 def unmodelled(run: RunSpec) -> Iterator[Unfollowed]:
     """The features of a run that its figures leave out."""
     if run.kernels.torch_compile:
-        why = "what it fuses is decided while compiling; the most is what the run takes without it"
+        why = "what it fuses is decided at compile time; the upper bound is the run without it"
         yield Unfollowed(name="torch.compile", less=True, why=why)
     if run.objective.rl and run.objective.kind == "tokens":
-        why = "it is predicted as supervised fine-tuning: no second model, no pairs, no generation"
+        why = "it is predicted as supervised fine-tuning: without a second model, pairs or generation"
         yield Unfollowed(name=f"rl: {run.objective.rl}", less=False, why=why)
     yield from run.unfollowed
 

@@ -92,17 +92,19 @@ def parse_lengths(text: str, name: str) -> Lengths:
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     count = text.count("\n")
     if count > _MOST_LINES:
-        raise VramwiseError(f"{name} has {count:,} lines: at most {_MOST_LINES:,} are read, give the first ones")
+        raise VramwiseError(f"{name} has {count:,} lines: the limit is {_MOST_LINES:,}; keep the first ones")
     lines = [(number, line.strip()) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     if not lines:
-        raise VramwiseError(f"{name} holds no lengths: write one sample length a line")
+        raise VramwiseError(f"{name} contains no lengths: write one sample length per line")
     if lines[0][1].startswith("["):
         return Lengths(tokens=[length for number, line in lines for length in _pair(line, name, number)], pairs=True)
     if not lines[0][1].startswith("{"):
         return Lengths(tokens=[_whole(line, name, number) for number, line in lines])
     if json_memory_bytes(text.encode("utf-8", "surrogatepass")) > limits.DATA_VALUES_BYTES:
         most = gib(limits.DATA_VALUES_BYTES)
-        raise VramwiseError(f"{name}: its samples take more than {most} as values: give the lengths alone, one a line")
+        raise VramwiseError(
+            f"{name}: its samples take more than {most} of memory: write only the lengths, one per line"
+        )
     return _of_samples(lines, name)
 
 
@@ -117,12 +119,12 @@ def _of_samples(lines: Sequence[tuple[int, str]], name: str) -> Lengths:
         labelled += _labelled(sample, found, name, number)
         each = each or len(found)
         if len(found) != each:
-            raise VramwiseError(f"{name}:{number}: pairs and single samples are mixed: give one kind")
+            raise VramwiseError(f"{name}:{number}: pairs and single samples are mixed: use one kind")
         tokens += found
         estimated |= guessed
-    note = f"{name}: lengths of text samples estimated at {_BYTES_PER_TOKEN} bytes a token"
+    note = f"{name}: lengths of text samples estimated at {_BYTES_PER_TOKEN} bytes per token"
     if labelled and len(labelled) != len(tokens):
-        raise VramwiseError(f"{name}: some samples have `labelled`, others do not: give it to all or to none")
+        raise VramwiseError(f"{name}: only some samples have `labelled`: set it for all or none")
     return Lengths(tokens=tokens, assumptions=(note,) if estimated else (), pairs=each == 2, labelled=labelled or None)
 
 
@@ -130,9 +132,9 @@ def _sample(line: str, name: str, number: int) -> dict[str, Any]:
     try:
         sample = parse_json(line)
     except OverBudget as error:
-        raise VramwiseError(f"{name}:{number}: {error}: give `length` alone") from error
+        raise VramwiseError(f"{name}:{number}: {error}: use only `length`") from error
     except ValueError as error:
-        raise VramwiseError(f"{name}:{number}: not JSON: every line must be one sample") from error
+        raise VramwiseError(f"{name}:{number}: not JSON: expected one sample per line") from error
     if not isinstance(sample, dict):
         raise VramwiseError(f"{name}:{number}: a sample must be a JSON object")
     return sample
@@ -148,14 +150,16 @@ def _labelled(sample: Mapping[str, Any], lengths: Sequence[int], name: str, numb
     if len(counts) != len(lengths) or not whole or not all(0 <= c <= n for c, n in zip(counts, lengths, strict=True)):
         shown = json.dumps(stated)[:40]
         raise VramwiseError(
-            f"{name}:{number}: `labelled` is {shown}: it must be how many of the sample's tokens are trained on"
+            f"{name}:{number}: `labelled` is {shown}: expected the number of trained tokens in the sample"
         )
     return list(counts)
 
 
 def _whole(line: str, name: str, number: int) -> int:
     if not line.isascii() or not line.isdigit() or len(line) > _LONGEST_DIGITS or not 0 < int(line) <= _LONGEST:
-        raise VramwiseError(f"{name}:{number}: '{line[:40]}' is not a length: write one whole number of tokens a line")
+        raise VramwiseError(
+            f"{name}:{number}: '{line[:40]}' is not a length: write one whole number of tokens per line"
+        )
     return int(line)
 
 
@@ -170,7 +174,8 @@ def _pair(line: str, name: str, number: int) -> tuple[int, int]:
         pair = None
     if not isinstance(pair, list) or len(pair) != 2 or not all(_is_length(length) for length in pair):
         raise VramwiseError(
-            f"{name}:{number}: '{line[:40]}' is not a pair: write [chosen, rejected], whole numbers of tokens, a line"
+            f"{name}:{number}: '{line[:40]}' is not a pair: write [chosen, rejected] per line, as whole numbers of "
+            "tokens"
         )
     return pair[0], pair[1]
 
@@ -209,7 +214,7 @@ def _estimated(sample: object) -> int:
 def _stated(length: object, name: str, number: int) -> int:
     if not _is_length(length):
         shown = json.dumps(length)[:40]
-        raise VramwiseError(f"{name}:{number}: `length` is {shown}: it must be a whole number of tokens above 0")
+        raise VramwiseError(f"{name}:{number}: `length` is {shown}: expected a whole number of tokens above 0")
     assert isinstance(length, int)
     return length
 

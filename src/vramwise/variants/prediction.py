@@ -199,7 +199,7 @@ def _refuse_absurd(run: RunSpec) -> None:
         value = run.value(name)
         if value is not None and value > most:
             shown = f"{value:,}" if value.bit_length() < 100 else "a number of more than 30 digits"
-            raise VramwiseError(f"{name} is {shown}: no run has more than {most:,}; write the number meant")
+            raise VramwiseError(f"{name} is {shown}: the largest supported value is {most:,}")
 
 
 def _counted(prediction: Prediction) -> Prediction:
@@ -211,8 +211,8 @@ def _counted(prediction: Prediction) -> Prediction:
     said = (
         f"micro_batch_size {run.batch.micro_batch_size:,} × sequence_len {run.shapes.sequence_len:,} on "
         f"{prediction.model.name}: "
-        f"{ended.label or 'one allocation'} asks for {ended.requested_bytes // GIB:,} GiB, "
-        "more than any machine has: nothing beyond that is counted"
+        f"{ended.label or 'one allocation'} asks for {ended.requested_bytes // GIB:,} GiB, more than any machine has; "
+        "the prediction stops there"
     )
     if prediction.capacity_bytes is None:
         raise VramwiseError(said)
@@ -222,7 +222,7 @@ def _counted(prediction: Prediction) -> Prediction:
 def _unshown(timeline: Timeline) -> Iterator[str]:
     total = unrolled_length(len(timeline.events), timeline.repeats)
     if total > MOST_EVENTS:
-        yield f"the run has {total:,} events: pictures and snapshots of it leave out repeated steps and micro-steps"
+        yield f"the run has {total:,} events: charts and snapshots omit repeated steps and micro-steps"
 
 
 def _within_capacity(prediction: Prediction, simulations: Simulations) -> Prediction:
@@ -275,13 +275,13 @@ def _simulated(
         # Steps of one shape are counted, not simulated one by one; these are not.
         train = first_and_widest(train, each, more)
         taken = min(steps, max(_steps(train, each, lengths), more // each))
-        said.append(f"{taken:,} of {steps:,} steps are simulated, the first and the one with the widest batch")
+        said.append(f"{taken:,} of {steps:,} steps are simulated: the first and the one with the widest batch")
     else:
         taken = steps
     known = len(evals)
     evals = first_and_widest(evals, 1, most)
     if len(evals) < known:
-        said.append(f"{len(evals)} of {known:,} evaluation batches are simulated, the first and the widest")
+        said.append(f"{len(evals)} of {known:,} evaluation batches are simulated: the first and the widest")
     return train, evals, taken, said
 
 
@@ -320,9 +320,9 @@ def _open_settings(run: RunSpec, lengths: Lengths | None) -> list[str]:
     notes.extend(origin.why for origin in decisive if origin is not None and origin.kind == "assumed")
     if lengths is None and not run.shapes.sample_packing:
         longest = run.keys.get("sequence_len", "sequence_len")
-        notes.append(f"every batch is as wide as {longest} allows, with shorter rows in it ({action('lengths tell')})")
+        notes.append(f"every batch is assumed to be {longest} wide, with shorter rows in it ({action('lengths tell')})")
     if lengths is None and not run.shapes.constant_shapes:
-        notes.append("batches of varying width may reserve more than this")
+        notes.append("batches of varying width may reserve more")
     return notes
 
 
@@ -330,7 +330,7 @@ def _open_lengths(run: RunSpec, given: Lengths) -> Iterator[str]:
     yield from given.assumptions
     yield from _labels(run, given)
     if run.shapes.packing_fill == "full" and lists_widths(given.tokens, run.shapes.pad_multiple):
-        yield "the lengths are all rounded: taken for widths of batches, with shorter rows in them"
+        yield "all lengths are round numbers: treated as batch widths, with shorter rows inside"
 
 
 def _labels(run: RunSpec, lengths: Lengths) -> Iterator[str]:
@@ -342,14 +342,14 @@ def _labels(run: RunSpec, lengths: Lengths) -> Iterator[str]:
         and "tiled" in (run.kernels.loss_kernel, run.objective.log_probs)
     ):
         share = sum(counts) / max(1, sum(lengths.tokens))
-        yield f"labels: {share:.0%} of the data's tokens are trained on, by their share of each row's text"
+        yield f"labels: {share:.0%} of the data's tokens are trained on, estimated from their share of each row's text"
 
 
 def _unrecorded(run: RunSpec) -> Iterator[str]:
     """torch releases whose allocator is taken to be that of the newest that was recorded."""
     if run.target.torch > NEWEST_RECORDED:
         newer, known = version_words(run.target.torch), version_words(NEWEST_RECORDED)
-        yield f"torch {newer} is read as {known}: no run of it was recorded"
+        yield f"torch {newer} is treated as {known}: it has not been measured"
 
 
 def _version(run: RunSpec, package: str) -> str:

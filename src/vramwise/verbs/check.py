@@ -199,7 +199,7 @@ def with_command(report: FileReport, subject: Subject) -> FileReport:
         return report
     from vramwise.verbs.fitting.commands import fit_command  # late: only for runs that do not fit
 
-    remedy = f"; `{fit_command(subject)}` looks for a variant that fits"
+    remedy = f"; `{fit_command(subject)}` searches for a variant that fits"
     said = [replace(found, message=found.message + remedy) if found in misfits else found for found in report.findings]
     return replace(report, findings=said)
 

@@ -81,14 +81,13 @@ def _left_open(finding: Finding, subject: Subject) -> Finding:
     prediction = subject.prediction()
     message = finding.message
     if prediction.memory_fits is None and prediction.bounds is not None:
-        message += f"; it may fit all the same: {prediction.bounds.why}"
+        message += f"; it may still fit: {prediction.bounds.why}"
     else:
         rows = rows_that_fit(subject, prediction, most=ROWS, since=subject.effort.spent)
         if rows is None:
             return finding
         message = (
-            f"with full rows of {subject.run.shapes.sequence_len} tokens {message}; it fits if no row is longer than "
-            "about "
+            f"with full rows of {subject.run.shapes.sequence_len} tokens {message}; it fits if no row exceeds about "
             f"{rows}: {action('read how long')}"
         )
     return replace(finding, severity=Severity.WARNING, message=message)
@@ -107,7 +106,7 @@ def _at_full_rows(finding: Finding, rule: Rule | None, subject: Subject) -> Find
     if known or not shapes.can_pad or _varies(subject.run) or not subject.prediction().memory_fits:
         return finding
     rows = f"with full rows of {shapes.sequence_len} tokens"
-    return lighter(replace(finding, message=f"{rows} {finding.message}; --data FILE reads how long they are"))
+    return lighter(replace(finding, message=f"{rows} {finding.message}. Use --data FILE to read the row lengths"))
 
 
 def _can_be_figured(rule: Rule, run: RunSpec) -> bool:
@@ -144,7 +143,7 @@ def _costless(finding: Finding, rule: Rule) -> Finding | None:
         return None
     if rule.without_gain == "stays":
         return finding
-    return lighter(replace(finding, message=f"{finding.message}; predicted to cost nothing here"))
+    return lighter(replace(finding, message=f"{finding.message}; predicted to have no effect here"))
 
 
 def _remedied(finding: Finding, rule: Rule, subject: Subject) -> Subject | None:

@@ -204,7 +204,7 @@ def _harm(before: Subject, after: Subject) -> str:
         return ""
     assert then.capacity_bytes is not None
     room = gib(then.capacity_bytes)
-    return f"with it the run is predicted to need {gib(then.needs.highest_reserved_bytes)} of {room} and would not fit"
+    return f"the fixed run is predicted to need {gib(then.needs.highest_reserved_bytes)} of {room} and would not fit"
 
 
 def _keys(fix: Fix) -> set[str]:

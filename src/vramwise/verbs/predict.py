@@ -64,7 +64,7 @@ def opened(source: Source, options: Options, ask: PredictOptions, changes: Seque
 def _with_lengths(subject: Subject, options: Options, ask: PredictOptions) -> Subject:
     """With the lengths that were given, else those of the data."""
     if ask.lengths is not None and options.data is not None:
-        raise VramwiseError("--lengths and --data both say how long rows are: give one of them")
+        raise VramwiseError("--lengths and --data both set row lengths: use only one")
     train, evaluation = read_lengths(ask.lengths), read_lengths(ask.eval_lengths)
     if train is None:
         subject = subject.with_data(options.data)
@@ -142,7 +142,7 @@ def scenarios(changes: Sequence[str]) -> list[tuple[str, ...]]:
         choices.setdefault(name, []).append(words)
     count = prod(len(words) for words in choices.values())
     if count > _MOST_SCENARIOS:
-        raise VramwiseError(f"--what-if: these make {count:,} scenarios; at most {_MOST_SCENARIOS} are shown at once")
+        raise VramwiseError(f"--what-if: {count:,} combinations; at most {_MOST_SCENARIOS} can be shown at once")
     return list(product(*choices.values())) if changes else []
 
 
@@ -190,5 +190,5 @@ def read_lengths(name: str | None) -> Lengths | None:
     """Sample lengths from a file."""
     if name is None:
         return None
-    data = read_file(name, limits.DATA_BYTES, "a file of lengths: give one a line")
+    data = read_file(name, limits.DATA_BYTES, "a list of lengths, one per line")
     return parse_lengths(data.decode("utf-8", "replace"), name)

@@ -61,7 +61,9 @@ def _recompute(case: Case) -> Cause:
     if shape.strip() == "0":
         return Cause(
             id="recompute-freed-weights",
-            sentence="ZeRO-3 had freed the weights when non-reentrant checkpointing recomputed with them (shape [0])",
+            sentence=(
+                "ZeRO-3 had already freed the weights that non-reentrant checkpointing needed to recompute (shape [0])"
+            ),
             confidence=0.95,
             quotes=(case.symptom.quote,),
         )
@@ -71,23 +73,29 @@ def _recompute(case: Case) -> Cause:
         shapes = f" (shape [{before}], then [{shape}])" if differ else ""
         return Cause(
             id="recompute-changed",
-            sentence=f"the recomputed forward did other work than the first{shapes}: it depends on something that "
-            "changed between them, such as a cache that grows or the routing of experts",
+            sentence=(
+                f"the recomputed forward pass differed from the first{shapes}: it depends on something that changed "
+                "in between, such as a growing cache or expert routing"
+            ),
             confidence=0.85,
             quotes=(case.symptom.quote,),
         )
     if not (saved and again):
         return Cause(
             id="recompute-changed",
-            sentence="the recomputed forward made other tensors than the first: the log is cut off before it says "
-            "whether their shapes differed or their dtypes",
+            sentence=(
+                "the recomputed forward pass produced different tensors than the first; the log ends before it says "
+                "whether shapes or dtypes differed"
+            ),
             confidence=0.6,
             quotes=(case.symptom.quote,),
         )
     return Cause(
         id="recompute-dtype",
-        sentence=f"the recomputed forward ran in another dtype than the first ({saved}, then {again}): "
-        "autocast differed between them",
+        sentence=(
+            f"the recomputed forward pass ran in a different dtype than the first ({saved}, then {again}): autocast "
+            "differed between them"
+        ),
         confidence=0.93,
         quotes=(case.symptom.quote,),
     )
@@ -101,7 +109,7 @@ def _not_implemented(case: Case) -> Cause:
     why = "" if on_gpu else ": part of the model is on the CPU"
     return Cause(
         id="dtype-not-implemented",
-        sentence=f"an operation ({op}) does not exist for {dtype} on {where}{why}",
+        sentence=f"the operation {op} is not implemented for {dtype} on {where}{why}",
         confidence=0.9,
         quotes=(case.symptom.quote,),
     )

@@ -26,12 +26,15 @@ def optimizer_state(case: Case) -> Iterator[Cause]:
         why = (
             "the traceback ends in the optimizer's step"
             if symptom.phase == "optimizer"
-            else "snapshot: the optimizer asked"
+            else "snapshot: the optimizer made the request"
         )
     elif symptom.step == 2 and case.in_step and not symptom.after and not symptom.resumed:
-        confidence, why = 0.8, "step 1 passed without the optimizer's state, step 2 has it from the start"
+        confidence, why = 0.8, "step 1 ran without optimizer state; step 2 has it from the start"
     elif case.predicted_phase == "optimizer" and case.arithmetic("parameter") and symptom.phase in ("train", ""):
-        confidence, why = 0.75, "the size of a parameter was asked for, and the ghost run fails in the optimizer, too"
+        confidence, why = (
+            0.75,
+            "the request has the size of a parameter, and the simulation fails in the optimizer, too",
+        )
     else:
         return
     evidence = [why, *case.arithmetic("parameter")]
@@ -39,12 +42,12 @@ def optimizer_state(case: Case) -> Iterator[Cause]:
     if 0 < state < case.requested and confidence == 0.8:
         confidence = 0.3
         asked = readable(case.requested)
-        evidence.append(f"but its state is {readable(state)} at most, less than the {asked} asked for")
+        evidence.append(f"but its state is {readable(state)} at most, less than the {asked} requested")
     if shot is not None and shot.by_category.get("optimizer"):
         evidence.append(f"snapshot: {largest(shot.by_category)}")
     yield Cause(
         id="optimizer-state",
-        sentence="the optimizer's state, which is made at the first step, did not fit beside the rest",
+        sentence="the optimizer state, which is created at the first step, did not fit",
         confidence=confidence,
         evidence=tuple(evidence),
     )
@@ -59,7 +62,7 @@ def evaluation(case: Case) -> Iterator[Cause]:
     elif case.symptom.after == "eval" and case.in_step:
         yield Cause(
             id="after-eval",
-            sentence="the first step after an evaluation found the cache full of blocks in the evaluation's shapes",
+            sentence="at the first step after an evaluation, the cache was full of blocks in the evaluation's shapes",
             confidence=0.84,
             evidence=tuple(filter(None, ["no step was completed since the last evaluation", sizes])),
         )
@@ -69,23 +72,27 @@ def _in_evaluation(case: Case, sizes: str) -> Cause:
     """Training that went on before shows that training fits; how sure, depends on what is known of both batches."""
     passed = case.steps_passed
     evidence = ["it failed during an evaluation"]
-    sentence = "evaluation needs more than training does" + (f" ({sizes})" if sizes else "")
+    sentence = "evaluation needs more than training" + (f" ({sizes})" if sizes else "")
     confidence = 0.94 if case.larger_eval_batch else 0.86
     if passed:
-        evidence.append(f"{passed} training steps had passed: training fits, this evaluation does not")
+        evidence.append(f"{passed} training steps had passed: training fits, but this evaluation does not")
     elif passed == 0 and not case.larger_eval_batch:
         confidence = 0.7
         evidence.append("no training step had passed, so training may not fit either")
     if not case.symptom.first_eval:
         confidence = 0.8 if case.larger_eval_batch else 0.72
-        evidence.append("an evaluation before it had passed: it was close, or memory grew since")
+        evidence.append("an earlier evaluation had passed: it was close, or memory has grown since")
     if _COLLECTING & {frame.function for frame in case.symptom.frames}:
         sentence = "evaluation keeps the outputs of all its batches on the GPU, and they did not fit"
-        evidence.append("it was joining the outputs of its batches; eval_accumulation_steps moves them to the host")
+        evidence.append(
+            "it was concatenating the outputs of its batches; eval_accumulation_steps moves them to the host"
+        )
     elif sizes and not case.larger_eval_batch:
         confidence = min(confidence, 0.8)
-        sentence = "evaluation needs more than training does, though its batch is no larger"
-        evidence.append(f"{sizes}: longer rows, outputs that are kept, or logits that a fused loss spares training")
+        sentence = "evaluation needs more than training, although its batch is no larger"
+        evidence.append(
+            f"{sizes}: longer rows, outputs that are kept, or logits that a fused loss avoids only in training"
+        )
     elif sizes:
         evidence.append(sizes)
     return Cause(
@@ -124,7 +131,7 @@ def saving(case: Case) -> Iterator[Cause]:
     elif symptom.after == "save" and case.in_step:
         yield Cause(
             id="after-save",
-            sentence="the first step after a checkpoint failed: saving left the cache in other shapes",
+            sentence="the first step after a checkpoint failed: saving left blocks of other shapes in the cache",
             confidence=0.55,
             evidence=("no step was completed since the last checkpoint",),
         )
@@ -136,28 +143,28 @@ def loading(case: Case) -> Iterator[Cause]:
     if symptom.phase == "load":
         yield Cause(
             id="load",
-            sentence="the model did not fit while it was loaded, before any training",
+            sentence="the model did not fit while loading, before any training",
             confidence=0.86,
-            evidence=("the traceback is in loading the model",) if symptom.frames else ("the log ends while it loads",),
+            evidence=("the traceback is in loading the model",) if symptom.frames else ("the log ends during loading",),
         )
     elif symptom.phase == "resume":
         yield Cause(
             id="resume",
-            sentence="resuming loaded the checkpoint's optimizer state to the GPU beside the model",
+            sentence="resuming loaded the checkpoint's optimizer state onto the GPU in addition to the model",
             confidence=0.9,
             evidence=("the traceback is in loading a checkpoint",),
         )
 
 
 def growing(case: Case) -> Iterator[Cause]:
-    """Memory that rises step by step: something is kept that should go."""
+    """Memory that rises step by step: something is not freed that should go."""
     shot = case.snapshot
     if shot is not None and shot.growing:
         first = shot.growing[0]
         yield Cause(
             id="leak",
             sentence=(
-                f"memory is kept step by step: {readable(first.size_bytes)} in {first.blocks} blocks from {first.place}"
+                f"memory leaks at every step: {readable(first.size_bytes)} in {first.blocks} blocks from {first.place}"
             ),
             confidence=0.95,
             evidence=tuple(
@@ -175,10 +182,10 @@ def growing(case: Case) -> Iterator[Cause]:
         id="leak",
         sentence=(
             f"allocated memory rose steadily, from {readable(first_reading.size_bytes)} to "
-            f"{readable(last.size_bytes)}: something is kept"
+            f"{readable(last.size_bytes)}: something is not freed"
         ),
         confidence=0.87,
-        evidence=(f"{len(readings)} figures between lines {first_reading.line} and {last.line}, rising all along",),
+        evidence=(f"{len(readings)} figures between lines {first_reading.line} and {last.line}, always rising",),
         quotes=(Quote(last.line, f"memory {readable(last.size_bytes)}"),),
     )
 
@@ -201,7 +208,7 @@ def long_tail(case: Case) -> Iterator[Cause]:
         evidence.append(f"one request of {readable(case.requested)}, {case.requested / capacity:.0%} of the memory")
     yield Cause(
         id="long-tail",
-        sentence="a batch longer than those before it needed more than they did",
+        sentence="a longer batch needed more memory than earlier ones",
         confidence=confidence,
         evidence=tuple(evidence),
     )

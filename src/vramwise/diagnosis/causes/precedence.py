@@ -57,7 +57,7 @@ def _asked_for(case: Case, what: Sequence[Cause]) -> list[str]:
     for cause in what:
         product = next((found for found in case.factors if found.kind == _WHAT[cause.id]), None)
         if product is not None:
-            return [f"what was asked for: {cause.id}, {readable(case.requested)} = {product.arithmetic}"]
+            return [f"what was requested: {cause.id}, {readable(case.requested)} = {product.arithmetic}"]
         if _WHAT[cause.id]:
-            return [f"what was asked for: {cause.id} ({', '.join(cause.evidence)})"]
+            return [f"what was requested: {cause.id} ({', '.join(cause.evidence)})"]
     return []

@@ -93,7 +93,7 @@ def _unconfirmed(case: Case, causes: list[Cause]) -> list[Cause]:
     """Where the prediction broke, the first cause says that it stands without it."""
     if not causes or case.ghost is None or not case.ghost.broken:
         return causes
-    said = f"not confirmed by a ghost run: {case.ghost.missing}"
+    said = f"not confirmed by simulation: {case.ghost.missing}"
     return [replace(causes[0], evidence=(*causes[0].evidence, said)), *causes[1:]]
 
 
@@ -109,7 +109,7 @@ def _with_ghost(case: Case, cause: Cause) -> Cause:
     if cause.id == "capacity":
         # That a run does not fit says nothing against a more telling cause.
         confidence = min(confidence, 0.79)
-    prefix = "confirmed by the ghost run: " if verdict else "doubted by the ghost run: "
+    prefix = "confirmed by simulation: " if verdict else "contradicted by simulation: "
     return replace(cause, confidence=confidence, evidence=(*cause.evidence, prefix + said))
 
 
@@ -160,7 +160,7 @@ def ghost_lines(case: Case) -> tuple[str, ...]:
     if ghost is None:
         return ()
     if ghost.prediction is None:
-        return (f"no ghost run: {ghost.missing}",)
+        return (f"not simulated: {ghost.missing}",)
     needs = ghost.prediction.needs
     capacity = ghost.prediction.capacity_bytes
     fits = {True: "fits", False: "does not fit", None: "no card named"}[ghost.prediction.memory_fits]
@@ -174,7 +174,7 @@ def ghost_lines(case: Case) -> tuple[str, ...]:
     failure = ghost.prediction.report.out_of_memory
     if failure is not None:
         lines.append(
-            f"predicted failure: {failure.phase}, step {failure.step}, asking for {readable(failure.requested_bytes)} "
+            f"predicted failure: {failure.phase}, step {failure.step}, requesting {readable(failure.requested_bytes)} "
             f"({failure.label})"
         )
     lines += [

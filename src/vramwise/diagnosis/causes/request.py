@@ -25,17 +25,19 @@ def logits(case: Case) -> Iterator[Cause]:
     evidence = []
     if case.symptom.step is not None and case.symptom.step > LATE_STEP:
         confidence *= 0.85
-        evidence.append(f"but {case.symptom.step - 1} steps with their logits had passed")
+        evidence.append(f"but {case.symptom.step - 1} steps with the same logits had passed")
     if frames:
         evidence.append("the traceback ends in the loss")
     if shot:
         evidence.append(f"snapshot: the failed request came from {case.snapshot.failing_place}")  # type: ignore[union-attr]
     evidence += case.arithmetic("logits")
     if ghost is not None:
-        evidence.append(f"the ghost run asks for {readable(case.requested)} as {ghost.label} ({ghost.phase})")
+        evidence.append(
+            f"in the simulation, a request of {readable(case.requested)} is for {ghost.label} ({ghost.phase})"
+        )
     yield Cause(
         id="logits",
-        sentence="the logits of one micro-batch, tokens × vocabulary, did not fit beside the model",
+        sentence="the logits of one micro-batch (tokens × vocabulary) did not fit",
         confidence=confidence,
         evidence=tuple(evidence),
     )
@@ -56,7 +58,7 @@ def eager_attention(case: Case) -> Iterator[Cause]:
     evidence += case.arithmetic("scores")
     yield Cause(
         id="eager-attention",
-        sentence="eager attention writes out all scores, batch × heads × length², and they did not fit",
+        sentence="eager attention stores all scores (batch × heads × length²), and they did not fit",
         confidence=confidence,
         evidence=tuple(evidence),
     )

@@ -26,13 +26,16 @@ def other_process(case: Case) -> Iterator[Cause]:
     taken = total - free - reserved
     if memory.this_process_bytes is not None:
         others = total - free - memory.this_process_bytes
-        said = f"{readable(memory.this_process_bytes)} in use by this process: {readable(others)} are somebody else's"
+        said = (
+            f"{readable(memory.this_process_bytes)} in use by this process: {readable(others)} belong to other "
+            "processes"
+        )
     else:
         others = taken - _OUTSIDE_BYTES
         said = (
-            f"{readable(reserved)} reserved by torch, so {readable(taken)} are in other hands: up to "
-            f"{readable(_OUTSIDE_BYTES)} of that may be this process's own context and kernels, at least "
-            f"{readable(others)} are somebody else's"
+            f"{readable(reserved)} reserved by torch, so {readable(taken)} are used outside torch: up to "
+            f"{readable(_OUTSIDE_BYTES)} of that may be this process's own context and kernels, and at least "
+            f"{readable(others)} belong to other processes"
         )
     if others < max(GIB, total // 20) or memory.allowed_bytes is not None:
         return
@@ -64,27 +67,30 @@ def fragmentation(case: Case) -> Iterator[Cause]:
     elif unallocated >= requested:
         confidence = 0.3
     evidence = [
-        f"{readable(unallocated)} reserved but unallocated, {readable(room or 0)} left to take: {readable(there)} "
-        f"for a request of {readable(requested)}"
+        f"{readable(unallocated)} reserved but unallocated, {readable(room or 0)} still free: {readable(there)} for a "
+        f"request of {readable(requested)}"
     ]
     confidence, more = _by_replay(case, confidence, large or share >= 0.05)
     if case.expandable and confidence:
         confidence *= 0.6
-        evidence.append("expandable segments were on, which leaves little to fragment")
+        evidence.append("expandable segments were on, which leave little to fragment")
     elif case.expandable is None and case.expandable_by_config and confidence:
         confidence *= 0.9
         evidence.append("the trainer turns expandable segments on: this run must have been started without them")
     if confidence >= 0.2:
         yield Cause(
             id="fragmentation",
-            sentence=f"{readable(unallocated)} reserved lay in pieces too small for a request of {readable(requested)}",
+            sentence=(
+                f"{readable(unallocated)} of reserved memory was in pieces too small for a request of "
+                f"{readable(requested)}"
+            ),
             confidence=confidence,
             evidence=(*evidence, *more),
         )
 
 
 def _by_replay(case: Case, confidence: float, matters: bool) -> tuple[float, list[str]]:
-    """What the snapshot adds: the largest hole, and whether expandable segments would have served the request."""
+    """What the snapshot adds: the largest hole, and whether expandable segments would have succeeded."""
     shot = case.snapshot
     if shot is None or not shot.failed:
         return confidence, []
@@ -94,7 +100,7 @@ def _by_replay(case: Case, confidence: float, matters: bool) -> tuple[float, lis
     ]
     for outcome in shot.what_if:
         if outcome.settings == "expandable_segments:True":
-            would = "would have served the request" if outcome.served else "would have failed too"
+            would = "would have succeeded" if outcome.served else "would have failed too"
             said.append(f"replayed with {outcome.settings}: {would}")
             served = max(confidence, 0.96 if matters else 0.5)
             confidence = served if outcome.served else min(confidence, 0.25)
@@ -108,9 +114,7 @@ def _async_pool(case: Case) -> Iterator[Cause]:
     if stuck > case.requested:
         yield Cause(
             id="fragmentation",
-            sentence=(
-                f"cudaMallocAsync's pool held {readable(stuck)} that no tensor used and that it could not hand out"
-            ),
+            sentence=(f"cudaMallocAsync's pool held {readable(stuck)} that no tensor used but that it could not reuse"),
             confidence=0.75,
             evidence=(
                 f"limit {readable(total)}, allocated {readable(allocated)}, free {readable(free)}: "
@@ -127,13 +131,13 @@ def impossible_request(case: Case) -> Iterator[Cause]:
     yield Cause(
         id="impossible-request",
         sentence=(
-            f"one request takes {readable(case.requested)}, {case.requested / capacity:.1f} times all that there is: "
-            "a shape that went wrong, or one that grows with the square of the length, and no batch to halve"
+            f"one request takes {readable(case.requested)}, {case.requested / capacity:.1f} times all available "
+            "memory: a wrong shape, or one that grows with the square of the length; a smaller batch would not help"
         ),
         confidence=0.78,
         evidence=(
-            "such requests come from a mask or scores of length × length, an index or a row length that is not what it "
-            "should be, or a resize by a wrong number",
+            "such requests come from a length × length mask or score matrix, a wrong index or row length, or a resize "
+            "by a wrong number",
         ),
     )
 
@@ -180,12 +184,12 @@ def capacity(case: Case) -> Iterator[Cause]:
     yield Cause(
         id="capacity",
         sentence=(
-            f"the run needs more than there is: {readable(memory.allocated_bytes)}{of} were allocated, "
-            f"{readable(requested)} more were asked for"
+            f"the run needs more memory than available: {readable(memory.allocated_bytes)}{of} were allocated when "
+            f"{readable(requested)} more were requested"
         ),
         confidence=confidence,
         evidence=(
-            f"{readable(memory.room_bytes or 0)} left to take and {readable(memory.unallocated_bytes or 0)} in pieces, "
+            f"{readable(memory.room_bytes or 0)} still free and {readable(memory.unallocated_bytes or 0)} in pieces, "
             f"for a request of {readable(requested)}",
             *held,
         ),
@@ -205,10 +209,10 @@ def _held(case: Case) -> tuple[list[str], bool]:
 def outside_torch(case: Case) -> Iterator[Cause]:
     """A library that takes memory beside torch's allocator found none left."""
     who = {
-        "nccl-oom": "NCCL found no memory for its buffers",
-        "cublas-oom": "cuBLAS or cuDNN found no memory for its handle or workspace",
-        "bnb-oom": "bitsandbytes found no memory for its own allocation",
-        "vllm-cumem": "vLLM, waking from sleep, found no memory to map its weights and cache again",
+        "nccl-oom": "NCCL could not allocate its buffers",
+        "cublas-oom": "cuBLAS or cuDNN could not allocate its handle or workspace",
+        "bnb-oom": "a bitsandbytes allocation failed",
+        "vllm-cumem": "vLLM, waking from sleep, could not map its weights and cache again",
         "driver-oom": "the driver had no memory left for an allocation outside torch's allocator",
     }.get(case.symptom.kind)
     if who is None:
@@ -216,16 +220,16 @@ def outside_torch(case: Case) -> Iterator[Cause]:
     if case.symptom.kind == "driver-oom" and in_pinning(case.symptom.frames):
         yield Cause(
             id="host-memory",
-            sentence="the driver could not pin so much host memory: no matter of VRAM",
+            sentence="the driver could not pin so much host memory. This is not a VRAM problem",
             confidence=0.85,
             has_rule=False,
-            evidence=("the traceback ends in pinning host memory",),
+            evidence=("the traceback ends in host memory pinning",),
         )
         return
-    evidence = ["memory outside torch's allocator cannot use what torch keeps cached"]
+    evidence = ["allocations outside torch cannot use the memory that torch keeps cached"]
     vague = "NOT_INITIALIZED" in case.symptom.quote.text
     if vague:
-        evidence.append("a handle could not be made: mostly for lack of memory, sometimes after another CUDA error")
+        evidence.append("a handle could not be created: usually for lack of memory, sometimes after another CUDA error")
     yield Cause(
         id="outside-torch",
         sentence=f"{who}: torch had reserved the rest of the card",

@@ -11,14 +11,14 @@ RECORD_LINES = (
 )
 
 
-_ALL_OUTPUT = "keep all of the output, of every rank: `… 2>&1 | tee train.log`"
+_ALL_OUTPUT = "keep the full output of every rank: `… 2>&1 | tee train.log`"
 _OTHER_FAILURES = {
     "nccl-timeout": (
-        "look for the rank that came late: the first error in the output of every rank, and of every node",
-        "run again with TORCH_NCCL_TRACE_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1: torch then writes down "
-        "what each rank was waiting for",
+        "find the rank that was late: look for the first error in the output of every rank and node",
+        "run again with TORCH_NCCL_TRACE_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1: torch then records what "
+        "each rank was waiting for",
     ),
-    "exception": ("read the traceback above it: this is no failure of memory, so no snapshot of it would help",),
+    "exception": ("read the traceback above it: this is not a memory failure, so a snapshot would not help",),
 }
 
 

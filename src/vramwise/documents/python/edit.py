@@ -70,9 +70,7 @@ def _inserted(document: Document, script: Script, key: str, edit: Edit) -> Docum
     place = script.home_of(key)
     home = None if place is None else script.homes.get(place[0])
     if place is None or home is None:
-        raise EditRefused(
-            f"'{key}' has no call to go to: write {key}={literal(edit.value)} where the training is set up"
-        )
+        raise EditRefused(f"no call takes '{key}': add {key}={literal(edit.value)} where the training is set up")
     equals = " = " if _spaced(document.text, home) else "="
     at, text = _argument(document.text, home, f"{place[1]}{equals}{literal(edit.value)}")
     return _read_back(document, at, at, text, {key: edit.value})
@@ -125,7 +123,7 @@ def _without(document: Document, script: Script, key: str) -> Document:
     place = script.home_of(key)
     home = None if place is None else script.homes.get(place[0])
     if place is None or home is None or place[1] not in home.arguments:
-        raise EditRefused(f"'{key}' is not written as an argument of a call: take it out by hand")
+        raise EditRefused(f"'{key}' is not an argument of a call: remove it by hand")
     start, end = home.arguments[place[1]]
     text = document.text
     behind = re.compile(r"\s*,[ \t]*(?:#[^\n]*)?(?:\n(?=[ \t]*))?").match(text, end)
@@ -164,7 +162,7 @@ def _read_back(
     missed = [key for key, value in wanted.items() if after.values.get(key, _ABSENT) != value]
     if differing - meant or missed or after.text != changed:
         others = ", ".join(sorted(differing - meant)) or ", ".join(missed)
-        raise EditRefused(f"the change would not do what is meant ({others}): make it by hand")
+        raise EditRefused(f"the change would have side effects ({others}): make it by hand")
     return after
 
 
@@ -185,7 +183,7 @@ def _as_file(document: Document, script: Script, changed: str, at: int) -> bytes
             source = source if cell.source.endswith("\n") else source.removesuffix("\n")
             return with_sources(script.raw, cells, {cell.number: source}).encode("utf-8")
         start = end
-    raise EditRefused("the change is outside of every cell: make it by hand")
+    raise EditRefused("the change is outside all cells: make it by hand")
 
 
 def _with_line_ends(raw: str, text: str) -> bytes:
@@ -196,7 +194,7 @@ def _with_line_ends(raw: str, text: str) -> bytes:
     if "\r\n" in raw and raw.count("\n") == raw.count("\r\n"):
         return (mark + text.replace("\n", "\r\n")).encode("utf-8")
     if "\r" in raw:
-        raise EditRefused("this source mixes line ends: save it with one kind first")
+        raise EditRefused("this source mixes line endings: save it with one kind first")
     return (mark + text).encode("utf-8")
 
 

@@ -90,7 +90,7 @@ class Evaluator:
         self._steps += 1
         here = (id(node), site.order)
         if self._steps > _MOST_STEPS or self._depth > _DEEPEST or here in self._open:
-            return Missing(name=_shown(node), line=node.lineno, why="it is computed in too many steps")
+            return Missing(name=_shown(node), line=node.lineno, why="it takes too many steps to compute")
         self._open.add(here)
         self._depth += 1
         try:
@@ -110,7 +110,7 @@ class Evaluator:
         unknown: list[Missing] = []
         for one in called.node.args:
             if isinstance(one, ast.Starred):
-                unknown.append(Missing(name=_shown(one), line=one.lineno, why="arguments come from a list"))
+                unknown.append(Missing(name=_shown(one), line=one.lineno, why="the arguments come from a list"))
             else:
                 positional.append(self.evaluate(one, called.site))
         for keyword in called.node.keywords:
@@ -182,7 +182,7 @@ class Evaluator:
             return self._text(node, site)
         if isinstance(node, ast.NamedExpr):
             return self.evaluate(node.value, site)
-        return Missing(name=_shown(node), line=node.lineno, why="it is computed while the script runs")
+        return Missing(name=_shown(node), line=node.lineno, why="it is computed at run time")
 
     def _unary(self, node: ast.UnaryOp, site: Site) -> Result:
         inner = self.value(node.operand, site)
@@ -227,7 +227,7 @@ class Evaluator:
         values = [plain(one) for one in found]
         lacking = next((one for one in values if isinstance(one, Missing)), None)
         if combine is None or len(values) != 2:
-            return Missing(name=_shown(node), line=node.lineno, why="it is computed while the script runs")
+            return Missing(name=_shown(node), line=node.lineno, why="it is computed at run time")
         joined = _joined(found[0], found[1], combine)
         if joined is not None:
             return joined
@@ -243,7 +243,7 @@ class Evaluator:
         try:
             result = combine(left, right)
         except Exception:
-            return Missing(name=_shown(node), line=node.lineno, why="it cannot be computed from the values here")
+            return Missing(name=_shown(node), line=node.lineno, why="it cannot be computed from known values")
         notes = tuple(dict.fromkeys(note for one in values if isinstance(one, Value) for note in one.notes))
         return Value(value=result, notes=notes)
 
@@ -324,7 +324,7 @@ class Evaluator:
         held = self._class(node.id, site.scope)
         if held is not None:
             return held
-        return Missing(name=node.id, line=node.lineno, why=f"{node.id} is not bound in this file")
+        return Missing(name=node.id, line=node.lineno, why=f"{node.id} is not defined in this file")
 
     def _class(self, name: str, scope: Scope | None) -> Record | None:
         """A class of the file as a holder of its attributes."""
@@ -429,7 +429,7 @@ class Evaluator:
             if known is None:
                 missing = plain(found)
                 unknown = unknown or (missing if isinstance(missing, Missing) else None)
-                unknown = unknown or Missing(name=_shown(test), line=test.lineno, why="the condition is not known")
+                unknown = unknown or Missing(name=_shown(test), line=test.lineno, why="the condition is unknown")
             elif known is not truth:
                 return False, None
         return (True, None) if unknown is None else (None, unknown)
@@ -545,7 +545,7 @@ class Evaluator:
         if isinstance(holder, Called) and FROM_COMMAND_LINE in holder.notes:
             return Missing(name=str(key), line=node.lineno, why=f"--{key} is given on the command line")
         name = str(key) if str(key).isidentifier() else _shown(node)
-        return Missing(name=name, line=node.lineno, why=f"{_shown(node)} is set while the script runs")
+        return Missing(name=name, line=node.lineno, why=f"{_shown(node)} is set at run time")
 
     def _of_library(self, name: str, node: ast.expr) -> Result:
         """`torch.bfloat16` is a type by its name; a variable of the environment is given from outside."""

@@ -112,7 +112,7 @@ class Functions:
         return self.defaults.get(called.last, {})
 
     def _of_card(self, value: Any) -> Value:
-        said = () if self.bf16 is not None else ("no card is named: one with bf16 is assumed",)
+        said = () if self.bf16 is not None else ("no card given: one with bf16 is assumed",)
         return Value(value=value, notes=said)
 
     def _pure(self, evaluator: Evaluator, called: Called) -> Result | None:
@@ -168,7 +168,7 @@ class Functions:
         held = values[1]
         if isinstance(held, Missing):
             return held
-        note = f"{name} is not set: {held.value!r} is taken (line {line})"
+        note = f"{name} is not set: {held.value!r} is used (line {line})"
         return Value(value=held.value, notes=(*held.notes, note))
 
     def _attribute(self, evaluator: Evaluator, called: Called) -> Result | None:
@@ -207,7 +207,7 @@ class Functions:
             return _written(name.value, line)
         content = self.load(str(name.value)) if isinstance(name.value, str) else None
         if content is None:
-            return Missing(name=str(name.value), line=line, why=f"{name.value} is not here")
+            return Missing(name=str(name.value), line=line, why=f"{name.value} is not available here")
         return _as_entries(content, f"as {name.value} says")
 
     def _method(self, evaluator: Evaluator, called: Called, function: ast.Attribute) -> Result | None:

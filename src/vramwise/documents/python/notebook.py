@@ -59,7 +59,7 @@ def _source(cell: dict[str, Any], number: int) -> str:
     written = cell.get("source", "")
     lines = [written] if isinstance(written, str) else written
     if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
-        raise ConfigError(f"cell {number} of this notebook has no text as its source: open it in Jupyter and save it")
+        raise ConfigError(f"cell {number} of this notebook has no source text: open it in Jupyter and save it again")
     return "".join(lines).replace("\r\n", "\n").replace("\r", "\n")
 
 

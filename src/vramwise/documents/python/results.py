@@ -108,7 +108,7 @@ def plain(result: Result) -> Value | Missing:
     name = result.name
     line = result.node.lineno if isinstance(result, Called) else 0
     called = isinstance(result, Called)
-    why = f"{name} is called, and scripts are not run" if called else f"{name} is known only while the script runs"
+    why = f"it calls {name}, and scripts are not run" if called else f"{name} is known only at run time"
     return Missing(name=name, line=line, why=why)
 
 

@@ -64,7 +64,7 @@ def read_source(data: bytes) -> Source:
             "this is no notebook of today's format, a JSON object with a list of cells: save it in Jupyter"
         )
     if len(text) > _MOST_CHARACTERS:
-        raise ConfigError(f"this source has {len(text):,} characters; at most {_MOST_CHARACTERS:,} are read")
+        raise ConfigError(f"this source has {len(text):,} characters: the limit is {_MOST_CHARACTERS:,}")
     tree, unread = _tree_of(_without_magics(text), cells)
     return Source(
         text=text,
@@ -115,7 +115,7 @@ def _decoded(data: bytes) -> str:
         except (UnicodeDecodeError, LookupError) as error:
             raise ConfigError("this source is not UTF-8 text: save it as UTF-8", line=1, column=1) from error
     if "\0" in text:
-        raise ConfigError("this source holds a NUL character: it is no Python text", line=1, column=1)
+        raise ConfigError("this source contains a NUL character: it is not Python", line=1, column=1)
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -125,10 +125,10 @@ def _tree(text: str) -> ast.Module:
             warnings.simplefilter("ignore")  # a stranger's escapes are not ours to warn about
             return ast.parse(text)
     except SyntaxError as error:
-        said = f"this is not Python that vramwise can parse: {error.msg}"
+        said = f"cannot parse this Python source: {error.msg}"
         raise ConfigError(said, line=error.lineno, column=max(1, error.offset or 1)) from None
     except (RecursionError, MemoryError, ValueError, OverflowError):
-        raise ConfigError("this source is nested too deeply to be read") from None
+        raise ConfigError("this source is nested too deeply") from None
 
 
 def _without_magics(text: str) -> str:

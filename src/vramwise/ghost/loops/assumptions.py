@@ -11,17 +11,23 @@ from vramwise.types import RunSpec
 def preference_assumptions(run: RunSpec) -> Iterator[str]:
     """What is not known of the data, and what is not modelled."""
     if run.objective.rl and run.objective.kind == "tokens":
-        yield f"rl: {run.objective.rl} is not modelled: predicted as supervised fine-tuning, without what it adds"
+        yield (
+            f"rl: {run.objective.rl} is not modelled: predicted as supervised fine-tuning, without its additional "
+            "memory"
+        )
     if run.objective.kind == "kto" and run.objective.log_probs == "whole":
-        yield "kto: mismatched completions are taken to be as long as the others, and half of the rows of each label"
+        yield "kto: mismatched completions are assumed to be as long as the others, with half of the rows of each label"
     elif run.objective.kind == "kto":
-        yield "kto: the log copies logits of completions: taken to fill their rows, all of one label in the worst batch"
+        yield (
+            "kto: logging copies the logits of completions; they are assumed to fill their rows, all of one label in "
+            "the worst batch"
+        )
     if run.objective.spare_model:
-        yield "a second model is loaded and let go before the first step: its memory is taken to be used again"
+        yield "a second model is loaded and freed before the first step: its memory is assumed to be reused"
     if run.objective.reference != "none" and run.sharding.kind != "none":
-        yield f"the reference's passes are taken to gather weights as the policy's do under {run.sharding.kind}"
+        yield f"the reference model is assumed to gather weights like the policy under {run.sharding.kind}"
     if run.objective.log_probs in ("chunked", "tiled") and run.objective.kind in ("dpo", "kto", "grpo"):
-        yield "log-probabilities a tile at a time: predicted after TRL 1.14; earlier ones take Liger's own loss"
+        yield "tiled log-probabilities are predicted as in TRL 1.14; earlier versions use Liger's own loss"
     if run.objective.kind == "grpo":
         yield from _generation(run)
 
@@ -33,10 +39,10 @@ def _generation(run: RunSpec) -> Iterator[str]:
     )
     gpu = run.target.gpu
     if run.objective.engine == "elsewhere":
-        yield "vLLM is taken to run on another card"
+        yield "vLLM is assumed to run on another card"
     elif run.objective.engine == "beside" and gpu is None:
-        yield f"vLLM takes {run.objective.engine_share:.0%} of the card, which is not named: not counted"
+        yield f"vLLM takes {run.objective.engine_share:.0%} of the card; no card is given, so it is not counted"
     elif run.objective.engine == "beside" and gpu is not None:
         sleeps = ", but sleeps while the policy is trained" if run.objective.engine_sleeps else ", all the time"
         share = f"{run.objective.engine_share:.0%} of {gpu.name}"
-        yield f"vLLM is counted as {share}{sleeps}: what it really takes is not modelled"
+        yield f"vLLM is counted as {share}{sleeps}: its actual use is not modelled"

@@ -36,7 +36,7 @@ def make_plan(
     evals, skipped = _evals(run, eval_widths, count, layers)
     plan = Plan(micro, each, count, evals, layers, emptying_of(run, evals))
     if skipped:
-        plan.said.append(f"{skipped:,} of {count:,} steps' evaluations are left out: they find what those before found")
+        plan.said.append(f"{skipped:,} of {count:,} steps' evaluations are skipped: they repeat earlier ones")
     return plan
 
 
@@ -91,22 +91,22 @@ def assumptions(
     if widths is None:
         shape = largest(run)
         found.append(
-            f"without data: every micro-batch is taken to be {shape.rows} × {shape.width} tokens, all rows full"
+            f"without data, every micro-batch is assumed to be {shape.rows} × {shape.width} tokens, all rows full"
         )
     if run.evaluation.evaluates and eval_widths is None:
         shape = largest(run, evaluation=True)
-        found.append(f"without data: every evaluation batch is taken to be {shape.rows} × {shape.width} tokens")
+        found.append(f"without data, every evaluation batch is assumed to be {shape.rows} × {shape.width} tokens")
     if model.family_assumed:
-        found.append(f"model_type '{model.model_type}' is not known: taken for a llama-like block")
+        found.append(f"unknown model_type '{model.model_type}': treated as llama-like")
     family = family_of(model)
     if not family.measured:
-        found.append(f"no run of a {model.model_type} model was recorded: its prediction is not measured")
+        found.append(f"the prediction for {model.model_type} models has not been compared with a measured run")
     if family.coarse:
         found.append(f"{model.model_type}: {family.coarse}")
     if model.taken_for:
         found.append(model.taken_for)
     if not is_known(run.optimizer.name):
-        found.append(f"optimizer '{run.optimizer.name}' is not modelled: taken for fused AdamW")
+        found.append(f"optimizer '{run.optimizer.name}' is not modelled: treated as fused AdamW")
     if run.kernels.attn_implementation not in ("eager", "sdpa") and "flash" not in run.kernels.attn_implementation:
         found.append(f"attn_implementation '{run.kernels.attn_implementation}' is predicted as flash attention")
     if run.kernels.loss_kernel == "liger_fused_linear" and (
@@ -114,22 +114,22 @@ def assumptions(
     ):
         origin = run.origins.get("liger_chunks_in_place")
         taken = "liger-kernel's version" if origin is None else origin.why
-        found.append(f"{taken} is taken; versions differ in what a trained head's gradient takes")
+        found.append(f"{taken} is assumed; versions differ in the memory of a trained head's gradient")
     if model.left_out:
-        found.append(f"left out of the model: {model.left_out}")
+        found.append(f"not modelled: {model.left_out}")
     if run.kernels.torch_compile:
         found.append("torch_compile: predicted as eager; compiled runs usually need less")
     found += preference_assumptions(run)
     if run.savings.tiled_mlp and "mlp" in run.adapter.fused_lora:
-        found.append("tiled_mlp has no effect where LoRA's MLP kernel takes the layer over")
+        found.append("tiled_mlp has no effect on layers that use the LoRA MLP kernel")
     elif run.savings.tiled_mlp and model.num_experts:
         found.append("tiled_mlp is not modelled for experts: they run on whole sequences")
     if run.precision.compute == "fp8":
         found.append("fp8 is predicted as bf16")
     if run.loading.quantization == "8bit" and run.loading.int8_outliers and model.gated_mlp:
         found.append(
-            "8-bit products set outliers apart: as many are taken as weights at their initial scale give; "
-            "trained weights may give fewer"
+            "8-bit products handle outliers separately; their number is estimated from weights at initial scale, and "
+            "may be lower for trained weights"
         )
     if run.loading.quantization == "gptq":
         found.append("gptq weights are predicted as 4-bit nf4")

@@ -110,8 +110,8 @@ class Plan:
         step, said = self.step(1), []
         if step.rest_bytes:
             said.append(
-                f"gradient_accumulation_steps {self._each:,}: all micro-batches of a step are held, "
-                f"those after the first {_HELD_SINGLY:,} counted together"
+                f"gradient_accumulation_steps {self._each:,}: all micro-batches of a step are held in memory; those "
+                f"after the first {_HELD_SINGLY:,} are counted together"
             )
         ran = len(step.trained) + step.again
         if ran < self._each:

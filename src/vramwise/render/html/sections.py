@@ -24,7 +24,7 @@ def swatch(colour: int | str) -> Markup:
 
 
 def outcome(report: MemoryReport, gpu: GpuSpec | None) -> str:
-    """`bad`, `good`, or `open` where no card is known, or where it fits only by giving caches back."""
+    """`bad`, `good`, or `open` where no card is known, or where it fits only by releasing cached memory."""
     if report.out_of_memory is not None:
         return "bad"
     if gpu is None or (report.capacity_bytes is not None and report.retries):
@@ -78,10 +78,10 @@ def figure_row(items: Sequence[Figure]) -> Markup:
 
 def _figures(report: MemoryReport, gpu: GpuSpec | None) -> Iterator[Figure]:
     idle = report.idle_bytes
-    share = f"{100 * idle / report.peak_reserved_bytes:.0f} % of it not in use then" if idle else ""
+    share = f"{100 * idle / report.peak_reserved_bytes:.0f} % of it unused at that moment" if idle else ""
     yield "Peak reserved", readable(report.peak_reserved_bytes), share
-    yield "Peak allocated", readable(report.peak_allocated_bytes), "what tensors hold"
-    outside = f"{readable(report.outside_bytes)} outside torch included" if report.outside_bytes else ""
+    yield "Peak allocated", readable(report.peak_allocated_bytes), "held by tensors"
+    outside = f"including {readable(report.outside_bytes)} outside torch" if report.outside_bytes else ""
     yield "On the card", readable(report.device_bytes), outside
     failure = report.out_of_memory
     if gpu is not None and failure is None:
@@ -92,7 +92,7 @@ def _figures(report: MemoryReport, gpu: GpuSpec | None) -> Iterator[Figure]:
         yield "Out of memory", where, f"{failure.label}: {readable(failure.requested_bytes)} requested".lstrip(": ")
     yield "Peak at", moment_name(report.peak_phase, report.peak_step), ""
     if report.retries:
-        yield "Retries", f"{report.retries:,}", "the allocator emptied its cache to go on"
+        yield "Retries", f"{report.retries:,}", "the allocator emptied its cache to continue"
 
 
 def moment_name(phase: str, step: int) -> str:
@@ -181,7 +181,7 @@ def assumptions_list(assumptions: Sequence[str], settings: str) -> Markup:
     rest = (element("dt", "Allocator"), element("dd", element("code", settings) if settings else "torch's defaults"))
     return card(
         "assumptions",
-        "What this rests on",
+        "Assumptions",
         element("ul", *items) if items else element("p", "No assumptions were needed."),
         element("dl", *rest, class_="plain"),
     )

@@ -92,7 +92,15 @@ def segments(profile: Profile) -> Markup | None:
     rows = [_pool(name, bars) for name, bars in pools.items()]
     if len(rows) > 1:
         rows.append(_pool("all", profile.segments))
-    head = ("pool", "pieces", "reserved", "in use", "free in used pieces", "wholly free pieces", "largest hole")
+    head = (
+        "pool",
+        "pieces",
+        "reserved",
+        "in use",
+        "free within used segments",
+        "entirely free segments",
+        "largest hole",
+    )
     place = element("div", id="segment-map", class_="chart")
     return card("segments", "The allocator's memory", place, table("segments", _when(profile), head, rows))
 
@@ -121,8 +129,8 @@ def phases(report: MemoryReport, gpu: GpuSpec | None, measured: Sequence[PhasePe
         by_name = {peak.phase: peak for peak in peaks}
         cells = [_mark(report, by_name.get(name), seen, whole) for name in names]
         rows.append(element("tr", element("th", steps, scope="row"), *cells))
-    caption = "The highest marks within each phase: allocated, below it reserved"
-    caption += "; then the same as measured, and how far off reserved is" if measured else ""
+    caption = "Peaks within each phase: allocated, with reserved below"
+    caption += "; then the measured values, and the error of the reserved prediction" if measured else ""
     head = element("tr", *(element("th", name, scope="col") for name in ("step", *names)))
     shown = scrolling(
         "peaks by phase",
@@ -214,9 +222,9 @@ def _timeline_table(profile: Profile, categories: Sequence[str]) -> Markup | Non
             figures += [fullest.category_bytes[at] for _, at in columns]
             rows.append((moment_name(mark.phase.name, mark.phase.step), *map(readable, figures)))
     head = ("phase", "allocated", "reserved", *(name for name, _ in columns))
-    shown = table("timeline", "Each phase where it holds the most", head, rows[:MAX_ROWS])
+    shown = table("timeline", "Each phase at its peak", head, rows[:MAX_ROWS])
     return element("details", element("summary", "The chart as a table"), shown, _left_out(len(rows)))
 
 
 def _left_out(count: int) -> Markup | None:
-    return element("p", f"{count - MAX_ROWS:,} more rows are left out.", class_="note") if count > MAX_ROWS else None
+    return element("p", f"{count - MAX_ROWS:,} more rows not shown.", class_="note") if count > MAX_ROWS else None

@@ -35,22 +35,25 @@ _OFF = "expandable segments are off and cached blocks fragment"
     options="--torch 2.9",
     good="base_model: meta-llama/Llama-3.2-1B\nadapter: lora\n",
     good_options="--torch 2.11",
-    beyond_trainer="A trainer that sets the variable does not check whether this torch uses it or another one wins.",
+    beyond_trainer=(
+        "A trainer that sets the variable does not check whether torch uses it, or whether another variable overrides "
+        "it."
+    ),
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """The CUDA allocator will run without expandable segments.
 
-    torch's default allocator takes memory in fixed segments. When shapes change from step to step, or between training
-    and eval, freed blocks do not fit the new sizes and new segments are reserved beside them. Expandable segments grow
-    and are reused instead. Measured on one H200, Llama-3.2-1B shape, LoRA: batches of varying length reserve 52.7 GiB
-    by default and 32.4 GiB with expandable segments, for 29.8 GiB allocated; an eval at batch 16 after training at
-    batch 4 reserves 36.3 GiB against 25.3.
+    torch's default allocator reserves memory in fixed segments. When shapes change between steps, or between training
+    and evaluation, freed blocks do not fit the new sizes and more segments are reserved. Expandable segments grow and
+    are reused instead. Measured on one H200, Llama-3.2-1B shape, LoRA: batches of varying length reserve 52.7 GiB by
+    default and 32.4 GiB with expandable segments, for 29.8 GiB allocated; an eval at batch 16 after training at batch
+    4 reserves 36.3 GiB, or 25.3 GiB with expandable segments.
 
-    A trainer's command may switch them on through an environment variable, which fails to work in several ways: torch
-    2.9 parses `PYTORCH_ALLOC_CONF` but its CUDA allocator ignores it; a variable of your own wins; `python -m` and
-    `accelerate launch -m` bypass the command that sets it; `max_split_size_mb` beside it lets
-    reserved memory grow without bound; `backend:cudaMallocAsync` is another allocator altogether. The finding names the
-    case and the `export` line that mends it. On Windows and WSL1 torch has no expandable segments.
+    A trainer's command may turn them on with an environment variable. This can fail in several ways. torch 2.9 parses
+    `PYTORCH_ALLOC_CONF` but its CUDA allocator ignores it. Your own variable overrides it. `python -m` and `accelerate
+    launch -m` bypass the command that sets it. `max_split_size_mb` next to it lets reserved memory grow without bound.
+    `backend:cudaMallocAsync` is a different allocator. The finding names the case and the `export` line that fixes it.
+    On Windows and WSL1 torch has no expandable segments.
     """
     message = _verdict(run)
     if message is not None:
@@ -74,8 +77,8 @@ def _verdict(run: RunSpec) -> str | None:
     if settings.max_split_bytes != NO_SPLIT_LIMIT:
         size = settings.max_split_bytes // MIB
         return (
-            f"{_source(run)} sets max_split_size_mb:{size} beside expandable_segments: reserved memory can grow "
-            "without bound"
+            f"{_source(run)} sets max_split_size_mb:{size} with expandable_segments: reserved memory can grow without "
+            "bound"
         )
     return None
 
@@ -86,13 +89,13 @@ def _reason(run: RunSpec) -> str:
         return f"--alloc-conf '{run.allocator.settings}' does not turn expandable segments on"
     variable = _variable(run)
     if variable is not None:
-        wins = f" and wins over what {run.trainer_title} sets" if target.launcher == "cli" else ""
+        wins = f" and overrides what {run.trainer_title} sets" if target.launcher == "cli" else ""
         return f"{variable}='{run.allocator.settings}' in the environment does not turn expandable segments on{wins}"
     if GENERIC_VARIABLE in _environment(run):
         whose = "is set" if GENERIC_VARIABLE in target.alloc_env else f"{run.trainer_title} sets for it"
         return f"torch {_version(target)} ignores {GENERIC_VARIABLE} for CUDA, the only variable that {whose}"
     if target.launcher == "module":
-        return f"the launcher bypasses the command of {run.trainer_title}, and nothing else sets the allocator variable"
+        return f"the launcher bypasses the {run.trainer_title} command, and nothing else sets the allocator variable"
     return f"{run.trainer_title} sets no allocator variable for torch {_version(target)}"
 
 

@@ -26,21 +26,21 @@ from vramwise.units import gib, readable
         "adapter: qlora\nload_in_4bit: true\nlora_r: 16\nlora_alpha: 32\nlora_target_linear: true\n"
     ),
     options="--gpu rtx-4090",
-    beyond_trainer="The trainer does not look at memory; the run is simulated here, and it runs out.",
+    beyond_trainer="The trainer does not check memory; vramwise simulates the run, and it runs out of memory.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """The run is predicted to run out of memory on this card.
 
-    The run is simulated allocation by allocation, with the allocator's settings of this run, until a request cannot be
-    served even after all cached blocks are given back. The message names the step and phase where that happens.
+    Every allocation of the run is simulated with its allocator settings. The finding appears when a request fails even
+    after all cached blocks are released. The message names the step and phase.
 
-    Where rows follow the data and their lengths are not known, full rows are taken. If shorter ones would fit, this is
-    a warning that says up to which length; `--data` reads the lengths.
+    If row lengths depend on the data and are unknown, full rows are assumed. If shorter rows would fit, the finding is
+    a warning that names the longest row that fits; use `--data` to read the lengths.
 
-    `vramwise predict` shows what takes the memory and, with `--what-if`, what a change would bring. What keeps the
-    training result: a smaller micro-batch against more accumulation, gradient checkpointing, a loss kernel that does
-    not hold the logits (Liger's fused linear cross entropy, cut cross entropy), evaluation at the micro-batch,
-    expandable segments. What changes it: an adapter, a quantised base, an 8-bit optimizer, a shorter sequence.
+    `vramwise predict` shows what uses the memory and, with `--what-if`, the effect of a change. These changes keep the
+    training result: a smaller micro-batch with more accumulation, gradient checkpointing, a loss kernel that does not
+    hold the logits (Liger's fused linear cross entropy, cut cross entropy), evaluation at the micro-batch, expandable
+    segments. These change it: an adapter, a quantised base, an 8-bit optimizer, a shorter sequence.
     """
     failure = memory.out_of_memory if memory else None
     if memory is None or failure is None or run.target.gpu is None:
@@ -51,6 +51,6 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         message=(
             f"predicted out of memory on {run.target.gpu.name} in {where}: {gib(failure.allocated_bytes)} allocated "
             f"and {gib(failure.reserved_bytes)} reserved of {gib(memory.capacity_bytes or 0)} when "
-            f"{readable(failure.requested_bytes)} more are asked for ({failure.label})"
+            f"{readable(failure.requested_bytes)} more are requested ({failure.label})"
         ),
     )

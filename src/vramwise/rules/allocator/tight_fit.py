@@ -28,18 +28,18 @@ from vramwise.units import gib, mib
         "attn_implementation: flash_attention_2\n"
     ),
     options="--gpu 24GB",
-    beyond_trainer="The trainer does not look at memory.",
+    beyond_trainer="The trainer does not check memory.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """The run is predicted to fit, with almost nothing to spare.
 
-    Less than 5 % of the card is left at the peak, or it fits only because the allocator gives cached blocks back and
-    asks again, which costs time at every retry. A desktop, another process or a longer sample can take that much, and
-    the prediction itself has an error. Lower the micro-batch and raise accumulation, or save memory elsewhere.
+    Less than 5 % of the card is free at the peak, or the run fits only because the allocator releases cached blocks
+    and retries, which costs time. A desktop, another process or a longer sample can use that much, and the prediction
+    itself has an error. Lower the micro-batch and raise accumulation, or save memory elsewhere.
 
-    Where rows are as long as the data and their lengths are not known, every row is taken to be full. With expandable
-    segments the run fits even so, and shorter rows leave more: this is only a note. `--data` reads the lengths. Rows
-    with images have no such bound: there it warns.
+    If row lengths depend on the data and are unknown, every row is assumed to be full. With expandable segments the
+    run fits even then, and shorter rows leave more room, so the finding is only a note. Use `--data` to read the
+    lengths. Rows with images have no such bound, so they get a warning.
     """
     if memory is None or not is_tight(memory) or not memory.capacity_bytes:
         return
@@ -48,8 +48,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         yield Hit(
             field="micro_batch_size",
             message=(
-                f"predicted to run in {gib(memory.capacity_bytes)} only by giving cached blocks back "
-                f"({memory.retries} retries): each costs time, and a little more memory ends the run"
+                f"predicted to fit in {gib(memory.capacity_bytes)} only by releasing cached blocks ({memory.retries} "
+                "retries): each costs time, and with slightly more memory the run fails"
             ),
         )
     else:
@@ -57,6 +57,6 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
             field="micro_batch_size",
             message=(
                 f"predicted to reserve {gib(memory.highest_reserved_bytes)} of {gib(memory.capacity_bytes)}: "
-                f"{mib(spare)} to spare, less than other processes or a longer sample can take"
+                f"{mib(spare)} to spare, which another process or a longer sample can use up"
             ),
         )

@@ -24,9 +24,9 @@ _OLDEST = {"flex_attention": (2, 6), "fp8": (2, 11)}
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """The attention backend needs a newer torch than the target has.
 
-    Flex attention needs torch 2.6, fp8 attention torch 2.11. On anything older the trainer refuses the file, or,
-    in versions that do not look, the run fails where attention is first computed. Upgrade torch, or take a backend
-    that this torch has.
+    Flex attention needs torch 2.6, fp8 attention torch 2.11. On anything older, the trainer rejects the file or, in
+    versions without the check, the run fails where attention is first computed. Upgrade torch, or use a backend that
+    this torch supports.
     """
     name = run.kernels.attn_implementation
     oldest = _OLDEST.get(name)
@@ -35,6 +35,9 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     need, have = (".".join(map(str, version)) for version in (oldest, run.target.torch))
     yield Hit(
         field="attn_implementation",
-        message=f"attention {name} needs torch {need}, the target has {have}: the run stops there at the latest",
+        message=(
+            f"attention {name} needs torch {need}, but the target has {have}: the run stops when attention is first "
+            "computed, if not earlier"
+        ),
         change=changes.plain_attention(run),
     )

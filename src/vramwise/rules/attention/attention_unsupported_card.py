@@ -31,25 +31,27 @@ _OLDEST = {
     bad="base_model: meta-llama/Llama-3.2-1B\nattn_implementation: flash_attention_2\n",
     good="base_model: meta-llama/Llama-3.2-1B\nattn_implementation: sdpa\n",
     options="--gpu t4",
-    beyond_trainer="The card is checked for sage and fp8 only; FlashAttention fails on older cards when it runs.",
+    beyond_trainer=(
+        "The trainer checks the card only for sage and fp8; FlashAttention fails on older cards at run time."
+    ),
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """The attention backend does not run on this card.
 
-    SageAttention runs on sm_80, 86, 89, 90 and 120, fp8 attention from sm_90 on; the trainer stops elsewhere.
-    FlashAttention 2 and 3 need Ampere (sm_80), FlashAttention 4 Hopper (sm_90); nobody looks, and the stock
-    builds fail on a T4 or V100 with "FlashAttention only supports Ampere GPUs or newer". `sdpa` runs on every card,
-    without holding the scores where a memory-efficient kernel applies.
+    SageAttention runs on sm_80, 86, 89, 90 and 120, fp8 attention on sm_90 and newer; the trainer stops on other
+    cards. FlashAttention 2 and 3 need Ampere (sm_80), FlashAttention 4 needs Hopper (sm_90). The trainer does not
+    check this, and the stock builds fail on a T4 or V100 with "FlashAttention only supports Ampere GPUs or newer".
+    `sdpa` runs on every card, without holding the scores where a memory-efficient kernel applies.
     """
     gpu, name = run.target.gpu, base_name(run.kernels.attn_implementation)
     if gpu is None or gpu.capability is None:
         return
     card = f"{gpu.name} is sm_{gpu.capability[0]}{gpu.capability[1]}"
     if name == "sage" and gpu.capability not in _SAGE:
-        message = f"attention sage runs on sm_80, 86, 89, 90 and 120, {card}: {run.trainer_title} stops"
+        message = f"attention sage runs only on sm_80, 86, 89, 90 and 120, {card}: {run.trainer_title} stops"
         yield _hit(run, message)
     if name == "fp8" and gpu.capability < (9, 0):
-        yield _hit(run, f"attention fp8 runs from sm_90 on, {card}: {run.trainer_title} stops")
+        yield _hit(run, f"attention fp8 needs sm_90 or newer, {card}: {run.trainer_title} stops")
     oldest = _OLDEST.get(name)
     if oldest is not None and gpu.capability < oldest:
         message = (

@@ -27,11 +27,11 @@ _NEEDS_EAGER = re.compile(r"gemma[-_]?2(?![b\d])|gpt[-_]?oss|deepseek[-_]?v4", r
     beyond_trainer="The trainer accepts eager attention at any length.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """Eager attention writes out all scores, which grow with the square of the length.
+    """Eager attention stores all scores, which grow with the square of the length.
 
     `eager` computes the scores of every query with every key as a tensor of batch × heads × length × length, and its
     softmax runs in fp32: 4 bytes a score, plus the copy in the compute dtype that is kept for backward. `sdpa` and
-    FlashAttention never hold them. Silent below a length of 2048, and for models that need eager: Gemma 2 caps its
+    FlashAttention never hold them. Not reported below a length of 2048, or for models that need eager: Gemma 2 caps its
     scores, gpt-oss and DeepSeek V4 have no sdpa path.
     """
     length, micro = run.shapes.sequence_len, run.batch.micro_batch_size
@@ -41,8 +41,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     yield Hit(
         field="attn_implementation",
         message=(
-            f"eager attention holds micro {micro} × length {length}² × 4 bytes = {mib(size)} of fp32 scores for every "
-            "head of a layer, where sdpa holds none"
+            f"eager attention holds {micro} × {length}² × 4 bytes = {mib(size)} of fp32 scores for every head of a "
+            "layer; sdpa holds none"
         ),
         change=changes.fused_attention(run),
     )

@@ -21,17 +21,18 @@ _BASE = "base_model: meta-llama/Llama-3.2-1B\nadapter: lora\nattn_implementation
     bad=f"{_BASE}flash_attention_2\n",
     good=f"{_BASE}sdpa\n",
     options="--with transformers==5.6.0",
-    beyond_trainer="The trainer hands the name on, and transformers stops in the first layer.",
+    beyond_trainer="The trainer passes the name on, and transformers stops in the first layer.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """Flash attention stops in this release of transformers.
 
-    transformers 5.6.0 casts the attention sinks of a model without asking whether it has any: under any flash attention
-    every model but those with sinks (gpt-oss) stops in its first layer with `'NoneType' object has no attribute 'to'`.
-    Seen in eight runs on a card. LLaMA-Factory 0.9.5 allows no newer release, so it is what a fresh installation gets.
+    transformers 5.6.0 casts the attention sinks of a model without checking whether it has any. With any flash
+    attention, every model without sinks (all but gpt-oss) stops in its first layer with `'NoneType' object has no
+    attribute 'to'`. Seen in eight runs on a card. LLaMA-Factory 0.9.5 allows no newer release, so it is what a fresh
+    installation gets.
 
-    Use sdpa, which needs no more memory where rows are not padded, or another release of transformers. Where the
-    version is not said but assumed, the finding is a warning: `--with transformers==…` or `--stack FILE` tells it.
+    Use sdpa, which needs no more memory where rows are not padded, or another release of transformers. If the version
+    is only assumed, the finding is a warning; set it with `--with transformers==…` or `--stack FILE`.
     """
     if not flash_stops(run) or not uses_flash_library(run.kernels.attn_implementation):
         return

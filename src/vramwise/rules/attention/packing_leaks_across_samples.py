@@ -21,11 +21,11 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """Packed samples attend to each other.
 
     Packing puts several samples into one row. A backend that knows where samples begin (flash_attention_2 and 3, flex,
-    xformers, sage) keeps them apart, and so do `sdpa` and `eager` when they are named: the trainer then drops the
-    attention mask and the boundaries come from the position ids. With no backend named the model still
-    runs under sdpa, but with the plain mask: every sample sees the ones before it in its row.
+    xformers, sage) separates them. So do `sdpa` and `eager` when set explicitly: the trainer then drops the attention
+    mask, and the boundaries come from the position ids. If no backend is set, the model still runs with sdpa, but with
+    the plain mask: every sample attends to the ones before it in its row.
 
-    Nothing fails, the loss just learns from strangers' context. Name a backend; this changes what is trained.
+    Nothing fails, but the model learns from unrelated context. Set a backend; this changes what is trained.
     """
     if not run.shapes.sample_packing or run.shapes.samples_apart:
         return
@@ -34,6 +34,6 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     packing = run.keys["sample_packing"]
     yield Hit(
         field=field,
-        message=f"{packing} with {backend} does not keep samples apart: each attends to those before it",
+        message=f"{packing} with {backend} does not separate samples: each attends to the ones before it",
         change=changes.separate_samples(run),
     )

@@ -22,10 +22,10 @@ _HOPPER = (9, 0)
     needs={"gpu"},
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """Packed rows under sdpa in bf16 on a card before Hopper: the loss may read 0.0.
+    """Packed rows with sdpa in bf16 on a card older than Hopper: the loss may be 0.0.
 
     Before Hopper (compute capability 9.0) torch's sdpa is not tested in bf16 with the masks that packed rows need, and
-    the trainer warns that the loss can come out as 0.0: the run goes on and learns nothing. Hopper and newer cards are
+    the trainer warns that the loss can be 0.0: the run continues and learns nothing. Hopper and newer cards are
     not affected.
 
     Use flash_attention_2 on Ampere and Ada cards, or watch the first losses closely.
@@ -39,8 +39,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     yield Hit(
         field="attn_implementation",
         message=(
-            f"{run.keys['sample_packing']} under sdpa in bf16 on sm_{capability[0]}{capability[1]}: before sm_90 torch "
-            "does not vouch for this, and the loss may come out as 0.0"
+            f"{run.keys['sample_packing']} under sdpa in bf16 on sm_{capability[0]}{capability[1]}: torch does not "
+            "test this below sm_90, and the loss may be 0.0"
         ),
         change=changes.flash_attention(run),
     )

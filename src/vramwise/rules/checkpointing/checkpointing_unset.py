@@ -16,16 +16,15 @@ from vramwise.variants import changes
     topic="checkpointing",
     bad="base_model: meta-llama/Llama-3.2-1B\nsequence_len: 4096\nmicro_batch_size: 2\n",
     good="base_model: meta-llama/Llama-3.2-1B\nsequence_len: 4096\nmicro_batch_size: 2\ngradient_checkpointing: true\n",
-    beyond_trainer="A default that is easily taken for the opposite: most examples write the key.",
+    beyond_trainer="It is easy to assume the opposite default: most examples set the key.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """Gradient checkpointing is not written, so it is off.
+    """Gradient checkpointing is off because it is not set.
 
-    Without it every layer keeps its activations from forward to backward, and they grow with micro-batch × length ×
-    layers. With `gradient_checkpointing: true` a layer keeps its input only and recomputes the rest in the backward
-    pass: same result, less memory, about one more forward pass of time. Which kind of checkpointing that is without
-    `gradient_checkpointing_kwargs` depends on the trainer's version and the method: the message says it. Write
-    `gradient_checkpointing: false` if off is what you want.
+    Without it, every layer keeps its activations until the backward pass; they grow with micro-batch × length ×
+    layers. With `gradient_checkpointing: true`, a layer keeps only its input and recomputes the rest in the backward
+    pass: same result, less memory, about one more forward pass of time. Set `gradient_checkpointing: false` if you
+    want it off.
     """
     field = "gradient_checkpointing"
     origin = run.origins[field]
@@ -34,12 +33,11 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     if written or change is None:
         return
     micro, length = run.batch.micro_batch_size, run.shapes.sequence_len
-    default = "reentrant" if run.savings.checkpointing_reentrant else "non-reentrant"
     yield Hit(
         field=field,
         message=(
-            f"{run.keys[field]} is not written, so it is off: every layer keeps its activations until backward, "
-            f"of micro {micro} × length {length} = {micro * length} tokens (on would be {default} by default)"
+            f"gradient checkpointing is off (not set): every layer keeps activations for {micro} × {length} = "
+            f"{micro * length} tokens until backward"
         ),
         change=change,
         by_request=True,

@@ -16,33 +16,33 @@ from vramwise.types import RunSpec, Severity
     topic="config",
     bad="base_model: ./models/llama\noutput_dir: ./models/llama\nlearning_rate: 0.0002\nmicro_batch_size: 2\n",
     good="base_model: ./models/llama\noutput_dir: ./outputs/llama\nlearning_rate: 0.0002\nmicro_batch_size: 2\n",
-    beyond_trainer="Trainers save into any folder they may write to, and replace what is there.",
+    beyond_trainer="Trainers save into any writable folder and replace existing files.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """output_dir and the folder of the base model are the same, or one lies in the other.
+    """output_dir and the base model's folder are the same, or one is inside the other.
 
     The trainer saves config.json, the tokenizer's files, a README.md and, without an adapter, the weights under the
-    names that the base model has: the base is replaced and cannot be trained from again. Where one folder lies in the
-    other, a base that is a checkpoint may be replaced or deleted, and copies of the model carry the training's output
-    along. `vramwise train` refuses to replace files that it did not write. Paths are compared as written.
+    same names as the base model: the base is overwritten and cannot be used again. If one folder is inside the other,
+    a base that is a checkpoint may be replaced or deleted, and copies of the model include the training output.
+    `vramwise train` refuses to replace files that it did not write. Paths are compared as written.
     """
     output, base = run.output_dir, run.base_model
     if not output or not base:
         return
     relation = _relation(_parts(output), _parts(base), base_is_path=_is_path(base))
     if relation:
-        yield Hit(field="output_dir", message=f"output_dir {output} {relation}; set another output_dir")
+        yield Hit(field="output_dir", message=f"output_dir {output} {relation}; set a different output_dir")
 
 
 def _relation(output: tuple[str, ...], base: tuple[str, ...], *, base_is_path: bool) -> str:
     if output == base:
-        return "is the folder of the base model: training replaces its files, without an adapter its weights, too"
+        return "is the folder of the base model: training replaces its files, and without an adapter also its weights"
     if not base_is_path or _start(output) != _start(base):
         return ""
     if base[: len(output)] == output:
         return "contains the base model: saving or deleting checkpoints there can destroy it"
     if output[: len(base)] == base:
-        return "lies in the folder of the base model: the model's files and the training's output get mixed"
+        return "is inside the folder of the base model: the model's files and the training output get mixed"
     return ""
 
 

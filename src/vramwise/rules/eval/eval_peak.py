@@ -28,15 +28,15 @@ from vramwise.units import gib
         "lora_target_linear: true\ngradient_checkpointing: true\nattn_implementation: flash_attention_2\n"
     ),
     options="--gpu h100",
-    beyond_trainer="The trainer does not look at memory; the run is simulated here.",
+    beyond_trainer="The trainer does not check memory; vramwise simulates the run.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """Evaluation, not training, decides how much memory the run needs.
 
-    An eval keeps no graph, yet its logits alone can exceed a checkpointed training step when its batch is larger. The
-    run then trains happily and fails at the first eval. Evaluate at the training micro-batch, or use a loss kernel that
-    does not hold the logits. Where evaluation uses the micro-batch already and 5 % of the card stay free, the rule
-    speaks only with `--pedantic`.
+    Evaluation keeps no graph, but with a larger batch its logits alone can exceed a checkpointed training step. The
+    run then trains and fails at the first evaluation. Evaluate at the training micro-batch, or use a loss kernel that
+    does not hold the logits. If evaluation already uses the micro-batch and 5 % of the card is
+    free, this is reported only with `--pedantic`.
     """
     if memory is None or run.evaluation.eval_batch_size is None:
         return
@@ -48,7 +48,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
             field="eval_batch_size",
             pedantic=same and fits_with_a_margin(memory),
             message=(
-                f"evaluation at batch {run.evaluation.eval_batch_size} allocates {gib(max(evals))}, training "
-                f"{gib(max(training))}: the run fits or fails by its evals"
+                f"evaluation at batch {run.evaluation.eval_batch_size} allocates {gib(max(evals))}, training only "
+                f"{gib(max(training))}: evaluation decides whether the run fits"
             ),
         )

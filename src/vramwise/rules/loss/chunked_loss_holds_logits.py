@@ -20,10 +20,10 @@ from vramwise.types import RunSpec, Severity
         "base_model: meta-llama/Llama-3.2-1B\nsequence_len: 4096\nmicro_batch_size: 2\n"
         "plugins:\n  - axolotl.integrations.liger.LigerPlugin\nliger_fused_linear_cross_entropy: true\n"
     ),
-    beyond_trainer="Its name promises more than it saves: only the fp32 copy of the logits is made in chunks.",
+    beyond_trainer="It saves less than its name suggests: only the fp32 copy of the logits is made in chunks.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """Chunked cross entropy still holds the whole logits.
+    """Chunked cross entropy still holds the full logits.
 
     The model computes the logits of all tokens, tokens × vocabulary in the compute dtype, and their gradient in
     backward. Chunking splits only the fp32 copy that the loss is computed from, in 8 parts by default. Cut cross
@@ -39,8 +39,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         field="loss_kernel",
         pedantic=fits_with_a_margin(memory),
         message=(
-            f"{run.keys['loss_kernel']} splits only the fp32 copy in {run.kernels.loss_chunks}: the logits, micro "
-            f"{micro} × "
-            f"length {length} = {micro * length} tokens × vocabulary × {width} bytes, stay whole"
+            f"{run.keys['loss_kernel']} splits only the fp32 copy into {run.kernels.loss_chunks} chunks: the full "
+            f"logits ({micro} × {length} = {micro * length} tokens × vocabulary × {width} bytes) are still held"
         ),
     )

@@ -36,22 +36,22 @@ _SHARE = 0.05
         "plugins:\n  - axolotl.integrations.liger.LigerPlugin\nliger_fused_linear_cross_entropy: true\n"
     ),
     options="--gpu 16GB",
-    beyond_trainer="The trainer does not look at memory; the run is simulated here.",
+    beyond_trainer="The trainer does not check memory; vramwise simulates the run.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """The run has little room on this card, and logits fill a part of it that the loss need not hold.
+    """The run has little room on this card, and a fused loss would free the memory of the logits.
 
     The loss needs tokens × vocabulary numbers, first in bf16, then several times in fp32: with a large vocabulary that
-    is more than all activations of a checkpointed model. Llama-3 shape, 4,096 tokens: the peak stands three times
-    2.0 GiB above the state before the loss.
+    is more than all activations of a checkpointed model. Llama-3 shape, 4,096 tokens: the peak is three times 2.0 GiB
+    above the memory before the loss.
 
-    Liger's fused linear cross entropy and cut cross entropy compute the loss piece by piece and never hold them; the
-    loss stays the same up to rounding. Chunked cross entropy still holds the bf16 logits.
+    Liger's fused linear cross entropy and cut cross entropy compute the loss in pieces and never hold the logits; the
+    loss is the same up to rounding. Chunked cross entropy still holds the bf16 logits.
 
-    Fires where the run does not fit, or leaves less than a tenth of the card, and where the prediction with the fused
-    loss needs less. With room to spare the logits do no harm. It warns where the run does not fit, or leaves less than
-    5 % (see `tight-fit`). A run that fits with more to spare, or fits even with full rows where the data may have
-    shorter ones, trains as it is: that is a note.
+    The rule applies if the run does not fit or leaves less than a tenth of the card free, and a fused loss is
+    predicted to need less. With more room, the logits are harmless. It is a warning if the run does not fit or leaves
+    less than 5 % (see `tight-fit`). Otherwise it is a note, also for a run that fits with full rows although the data
+    may have shorter ones.
     """
     if memory is None or run.kernels.loss_kernel != "stock" or run.objective.rl is not None or not lacks_room(memory):
         return
@@ -61,8 +61,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     yield Hit(
         field="micro_batch_size",
         message=(
-            f"the stock loss allocates {gib(logits)} for logits, of {gib(memory.peak_allocated_bytes)}: Liger's "
-            "fused linear cross entropy or cut cross entropy never hold them"
+            f"the default loss allocates {gib(logits)} of {gib(memory.peak_allocated_bytes)} for logits; Liger's "
+            "fused linear cross entropy and cut cross entropy never hold them"
         ),
         change=changes.fuse_loss(run),
         severity=None if memory.out_of_memory is not None or is_tight(memory) else Severity.INFO,

@@ -21,20 +21,20 @@ _VOCABULARY_SIZED = ("embed_tokens", "lm_head", "wte", "embed_in", "embed_out", 
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """An adapter trains full copies of the embeddings or the head.
 
-    A module that is saved with the adapter is not adapted by LoRA but copied whole: the frozen original stays, and the
-    copy is trained with gradients and optimizer states, 8 bytes a parameter with Adam in bf16 (2 + 2 + 4). Both have
+    A module saved with the adapter is not adapted by LoRA but copied in full. The frozen original stays, and the copy
+    is trained with gradients and optimizer states: 8 bytes per parameter with Adam in bf16 (2 + 2 + 4). Both have
     vocabulary × hidden parameters each: 128256 × 2048 is 2.0 GiB, often more than all LoRA weights and their states
     together. The saved adapter grows by the same modules.
 
-    Leave them out unless new tokens were added; for those, PEFT can train single rows (its trainable
-    token indices).
+    Leave them out unless you added tokens; for those, PEFT can train single rows (trainable token indices).
     """
     saved = [name for name in run.adapter.lora_modules_to_save if name in _VOCABULARY_SIZED]
     if run.adapter.kind and saved and not run.adapter.added_tokens:
         yield Hit(
             field="lora_modules_to_save",
             message=(
-                f"{run.keys['lora_modules_to_save']} trains full copies of {' and '.join(saved)}: 8 bytes a parameter "
-                "with Adam in bf16 for vocabulary × hidden parameters each, beside the frozen originals"
+                f"{run.keys['lora_modules_to_save']} trains full copies of {' and '.join(saved)}: 8 bytes per "
+                "parameter with Adam in bf16 for vocabulary × hidden parameters each, in addition to the frozen "
+                "originals"
             ),
         )

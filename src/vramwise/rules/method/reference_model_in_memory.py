@@ -16,16 +16,16 @@ from vramwise.types import RunSpec, Severity
     topic="method",
     bad="base_model: meta-llama/Llama-3.2-1B\nrl: dpo\n",
     good="base_model: meta-llama/Llama-3.2-1B\nrl: dpo\nadapter: lora\nlora_r: 16\nlora_alpha: 32\n",
-    beyond_trainer="The trainer loads the second model without a word.",
+    beyond_trainer="The trainer loads the second model without warning.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """Preference training without an adapter holds a second full model.
 
-    DPO and its relatives compare the trained model with the model before training. With an adapter the reference is the
-    base with the adapter switched off and costs nothing. Without one the model is loaded again: for DPO in the type of
-    the weights, 2 more bytes a parameter in bf16; for KTO, and for GRPO with beta above 0, TRL loads one of its own in
-    fp32: 4 bytes. Its forward pass needs logits of its own besides. The loader fetches a second model for every method
-    but ORPO; where TRL does not take it (KTO, SimPO, GRPO) it is in the way until training starts.
+    DPO and similar methods compare the trained model with the original. With an adapter, the reference is the base
+    with the adapter switched off and costs nothing. Without one, the model is loaded again. For DPO it has the dtype
+    of the weights: 2 more bytes per parameter in bf16. For KTO, and for GRPO with beta above 0, TRL loads its own in
+    fp32: 4 bytes. Its forward pass also needs its own logits. The loader loads a second model for every method except
+    ORPO; methods that do not use it (KTO, SimPO, GRPO) still hold it until training starts.
 
     Train an adapter, use ORPO, or shard the models (FSDP, ZeRO 3).
     """
@@ -34,10 +34,12 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     size = {"bf16": 2, "fp16": 2, "fp32": 4}
     parts = []
     if run.objective.reference == "model":
-        parts.append(f"holds a second model as reference: {size[run.objective.reference_dtype]} more bytes a parameter")
+        parts.append(
+            f"holds a second model as reference: {size[run.objective.reference_dtype]} more bytes per parameter"
+        )
     if run.objective.spare_model:
         parts.append(
-            f"loads one that is not used: {size[run.precision.weights_dtype]} bytes a parameter until training starts"
+            f"loads one that is not used: {size[run.precision.weights_dtype]} bytes per parameter until training starts"
         )
     yield Hit(
         field="rl",

@@ -24,14 +24,15 @@ from vramwise.units import gib
         "optimizer: adamw_torch_fused\ngradient_checkpointing: true\nattn_implementation: flash_attention_2\n"
     ),
     options="--gpu h100",
-    beyond_trainer="The trainer does not look at memory; the run is simulated here.",
+    beyond_trainer="The trainer does not check memory; vramwise simulates the run.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """The optimizer step, not forward or backward, is the peak.
 
-    An optimizer that works on all parameters at once (foreach) makes temporaries of about their size, on top of
-    weights, gradients and states. A smaller micro-batch or a shorter sequence then saves nothing. The fused AdamW needs
-    no temporaries and gives the same result up to rounding; 8-bit and factored optimizers hold smaller states.
+    An optimizer that processes all parameters at once (foreach) creates temporaries of about their size, in addition
+    to weights, gradients and states. A smaller micro-batch or a shorter sequence then does not reduce the peak. Fused
+    AdamW needs no temporaries and gives the same result up to rounding; 8-bit and factored optimizers hold smaller
+    states.
     """
     if memory is None:
         return
@@ -44,7 +45,6 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
             field="optimizer",
             message=(
                 f"the step of {run.optimizer.name} allocates {gib(max(step))}, forward and backward {gib(max(rest))}: "
-                "a "
-                "smaller micro-batch would save nothing"
+                "a smaller micro-batch would not reduce the peak"
             ),
         )

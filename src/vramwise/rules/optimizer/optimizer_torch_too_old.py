@@ -25,8 +25,8 @@ _OLDEST = {"adopt_adamw": (2, 5)}
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """The optimizer needs a newer torch than the target has.
 
-    ADOPT (`adopt_adamw`) uses functions that torch has from 2.5.1 on. On anything older the trainer refuses the
-    file, or, in versions that do not look, the optimizer fails when it is made. Upgrade torch, or train with AdamW.
+    ADOPT (`adopt_adamw`) uses functions that torch has from 2.5.1 on. On anything older, the trainer rejects the file
+    or, in versions without the check, the optimizer fails when it is created. Upgrade torch, or train with AdamW.
     """
     oldest = _OLDEST.get(run.optimizer.name)
     if oldest is None or run.target.torch >= oldest:
@@ -35,8 +35,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     yield Hit(
         field="optimizer",
         message=(
-            f"optimizer {run.optimizer.name} needs torch 2.5.1, the target has {have}: the run stops there at the "
-            "latest"
+            f"optimizer {run.optimizer.name} needs torch 2.5.1, but the target has {have}: the run stops when the "
+            "optimizer is created, if not earlier"
         ),
         change=changes.fused_adamw(run),
     )

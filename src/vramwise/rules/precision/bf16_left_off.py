@@ -21,12 +21,12 @@ from vramwise.variants import changes
     good="base_model: meta-llama/Llama-3.2-1B\nadapter: lora\nbf16: auto\n",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """The card has bf16, but the run uses fp16.
+    """The card supports bf16, but the run uses fp16.
 
     fp16 and bf16 take the same memory and run at the same speed. fp16 reaches only to 65504, so it needs loss scaling,
     skips steps that overflow and can diverge on models that were trained in bf16; bf16 has the range of fp32 and needs
-    none of that. Keep fp16 only for a model that was made in fp16, or for a file that must also serve older cards
-    where the trainer cannot choose by the card.
+    none of that. Keep fp16 only for a model that was made in fp16, or for a file that must also work on older cards
+    with a trainer that cannot choose by card.
     """
     gpu = run.target.gpu
     if gpu is None or not gpu.bf16 or run.precision.compute != "fp16":
@@ -34,7 +34,8 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     yield Hit(
         field="precision",
         message=(
-            f"{gpu.name} has bf16, but the run uses fp16: same memory, smaller range, loss scaling and skipped steps"
+            f"{gpu.name} supports bf16, but the run uses fp16: same memory, but a smaller range, loss scaling and "
+            "skipped steps"
         ),
         change=changes.train_in_bf16(run),
     )

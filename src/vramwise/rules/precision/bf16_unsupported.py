@@ -21,14 +21,14 @@ from vramwise.variants import changes
     good="base_model: meta-llama/Llama-3.2-1B\nadapter: lora\nbf16: auto\n",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """bf16 is switched on for a card that has no bf16.
+    """bf16 is on, but the card does not support it.
 
-    NVIDIA cards have bf16 arithmetic from compute capability 8.0 (Ampere) on. On an older card `bf16: true` is
-    either refused or emulated: every matrix product converts through fp32, tensor cores stay idle and training is very
-    slow. The trainer only warns.
+    NVIDIA cards support bf16 from compute capability 8.0 (Ampere) on. On older cards, `bf16: true` is either rejected
+    or emulated: every matrix product is converted through fp32, tensor cores stay idle and training is very slow. The
+    trainer only warns.
 
-    Write `fp16: true` with `bf16: false`, which leaves nothing to torch's own test. A trainer that chooses by the card
-    takes bf16 where the card has it and fp16 elsewhere, so the same file serves both.
+    Set `fp16: true` and `bf16: false`, which does not depend on torch's own test. A trainer that chooses by card uses
+    bf16 if supported and fp16 otherwise, so the same file works on both.
     """
     gpu = run.target.gpu
     if gpu is None or gpu.bf16:
@@ -39,7 +39,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         return
     yield Hit(
         field=field,
-        message=f"{_said(run, field)} on {_card(gpu)}, which has no bf16: it is refused, or emulated and very slow",
+        message=f"{_said(run, field)} on {_card(gpu)}, which has no bf16: it is rejected, or emulated and very slow",
         change=changes.let_card_choose(run),
     )
 

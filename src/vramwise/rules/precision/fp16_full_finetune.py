@@ -25,25 +25,25 @@ _PLAIN_SCALER = ("none", "ddp", "fsdp2")
     bad="base_model: meta-llama/Llama-3.2-1B\nfp16: true\nsample_packing: true\n",
     good="base_model: meta-llama/Llama-3.2-1B\nbf16: auto\nsample_packing: true\n",
     beyond_trainer=(
-        "The trainer warns only where bf16 is written off, packing is on and no flash attention is used; torch's "
-        "scaler refuses fp16 gradients whatever the packing (run and verified)."
+        "The trainer warns only if bf16 is set to false, packing is on and flash attention is not used; torch's "
+        "scaler rejects fp16 gradients with or without packing (verified by running it)."
     ),
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """A full fine-tune in fp16 trains fp16 weights, which the gradient scaler refuses.
+    """A full fine-tune in fp16 trains fp16 weights, which the gradient scaler rejects.
 
-    With `fp16: true` and no adapter the weights are loaded in fp16 and trained as they are, so their gradients are fp16
-    too. Mixed precision in fp16 needs the gradient scaler, and torch's scaler takes no fp16 gradients: the first
+    With `fp16: true` and no adapter, the weights are loaded and trained in fp16, so their gradients are fp16 too.
+    Mixed precision in fp16 needs the gradient scaler, and torch's scaler does not accept fp16 gradients: the first
     optimizer step stops with `Attempting to unscale FP16 gradients`. fp16 without autocast has no scaler, but under
-    sdpa or eager attention embeddings and norms stay in fp32 beside fp16 linears, and the first forward pass stops with
-    `expected mat1 and mat2 to have the same dtype`. The trainer itself warns only of packing without flash attention,
-    and only where bf16 is written off.
+    sdpa or eager attention embeddings and norms stay in fp32 while linear layers are fp16, and the first forward pass
+    stops with `expected mat1 and mat2 to have the same dtype`. The trainer itself warns only of packing without flash
+    attention, and only if bf16 is set to false.
 
     A trainer that lets the card choose uses fp16 on a card without bf16, with the same result; torch counts emulated
     bf16 as support, so the trainer may run emulated bf16 there instead, which works but is very slow.
 
-    Ways out: bf16 on a card that has it, or a LoRA adapter (adapters are kept in fp32, so the scaler is content). Flash
-    attention casts the fp32 embeddings back and cures the second error only.
+    Use bf16 on a card that supports it, or a LoRA adapter (adapters stay in fp32, which the scaler accepts). Flash
+    attention casts the fp32 embeddings back, which fixes only the second error.
     """
     if (
         run.precision.compute != "fp16"
@@ -84,15 +84,16 @@ def _under_scaler(run: RunSpec) -> str:
             f"with {_UNSCALE} or {_MISMATCH}; use bf16 or a LoRA adapter (flash attention avoids only the second)"
         )
     return (
-        f"{_key(run)}: true without an adapter puts trainable fp16 weights under the gradient scaler: the first step "
-        f"stops with {_UNSCALE} (or {_MISMATCH}); use bf16 or a LoRA adapter"
+        f"{_key(run)}: true without an adapter trains fp16 weights with the gradient scaler: the first step stops "
+        f"with {_UNSCALE} (or {_MISMATCH}); use bf16 or a LoRA adapter"
     )
 
 
 def _without_scaler(run: RunSpec) -> str:
     return (
-        f"{_key(run)}: true in a full fine-tune under {run.kernels.attn_implementation} leaves fp32 embeddings and "
-        f"norms beside fp16 linears: the first forward pass stops with {_MISMATCH}; use bf16, a LoRA adapter or "
+        f"{_key(run)}: true in a full fine-tune under {run.kernels.attn_implementation} leaves embeddings and norms "
+        f"in fp32 while linear layers are fp16: the first forward pass stops with {_MISMATCH}; use bf16, a LoRA "
+        "adapter or "
         "flash attention"
     )
 
@@ -101,7 +102,6 @@ def _from_card(run: RunSpec) -> str:
     card = run.target.gpu.name if run.target.gpu else "this card"
     return (
         f"{run.keys['precision']}: auto means fp16 on {card}, and a full fine-tune in fp16 stops with "
-        f"{_UNSCALE} (or {_MISMATCH}); torch "
-        f"also counts emulated bf16, so {run.trainer_title} may crawl in that instead; use a LoRA adapter or a card "
-        "with bf16"
+        f"{_UNSCALE} (or {_MISMATCH}); torch also counts emulated bf16, so {run.trainer_title} may use that instead, "
+        "which is very slow; use a LoRA adapter or a card with bf16"
     )

@@ -22,10 +22,10 @@ from vramwise.variants import changes
     good_options="--gpu h100",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """fp8 training on a card that the trainer refuses for it.
+    """fp8 training on a card that the trainer does not accept for fp8.
 
     fp8 is accepted from compute capability 9.0 (Hopper) on; the trainer stops on anything older. Ada cards (RTX
-    40, L4, L40S; 8.9) have fp8 units and are refused all the same; Ampere and older have none.
+    40, L4, L40S; 8.9) have fp8 units but are rejected too; Ampere and older have none.
 
     Train in bf16 on this card, without fp8.
     """
@@ -36,7 +36,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     asked = gpu.vendor != "amd" and run.precision.refuses_fp8_below is not None
     if not asked and not gpu.fp8:
         message = (
-            f"{_said(run)} on {gpu.name}, which has no fp8: {run.trainer_title} lets it pass and the first fp8 matrix "
+            f"{_said(run)} on {gpu.name}, which has no fp8: {run.trainer_title} accepts it, and the first fp8 matrix "
             "product fails"
         )
         yield Hit(field="precision", message=message, change=change, severity=Severity.WARNING)
@@ -53,5 +53,6 @@ def _refused(run: RunSpec, gpu: GpuSpec, capability: tuple[int, int]) -> str:
     card = f"{gpu.name} (sm_{capability[0]}{capability[1]})"
     has = "has fp8 units, but" if gpu.fp8 else "has no fp8;"
     return (
-        f"{_said(run)} on {card}: the card {has} {run.trainer_title} takes fp8 only from sm_90 on and refuses the file"
+        f"{_said(run)} on {card}: the card {has} {run.trainer_title} accepts fp8 only on sm_90 and newer, and rejects "
+        "the file"
     )

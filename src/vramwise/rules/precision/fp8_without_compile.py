@@ -18,11 +18,11 @@ from vramwise.variants import changes
     good="base_model: meta-llama/Llama-3.2-1B\nfp8: true\ntorch_compile: true\n",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """fp8 without torch.compile brings no speed.
+    """fp8 without torch.compile is no faster.
 
-    In fp8 every linear first measures and casts its input, weight and gradient. Run one by one, those extra passes over
-    memory eat what the faster matrix product gains; torch.compile fuses them into their neighbours. Weights stay in
-    bf16 as stored, so fp8 saves no weight memory either: without compilation nothing is won.
+    In fp8, every linear layer first measures and casts its input, weight and gradient. Run separately, those extra
+    passes over memory cancel the gain of the faster matrix product; torch.compile fuses them with other operations.
+    Weights stay stored in bf16, so fp8 saves no weight memory either: without compilation there is no benefit.
 
     Set `torch_compile: true`, or drop fp8. `torch_compile: auto` counts where the torch version allows it.
     """
@@ -30,7 +30,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         return
     said = "fp8: true" if run.keys["precision"] == "fp8" else "fp8"
     message = (
-        f"{said} without {run.keys['torch_compile']}: the casts around every linear are not fused, so fp8 runs no "
+        f"{said} without {run.keys['torch_compile']}: the casts around every linear layer are not fused, so fp8 is no "
         "faster than bf16"
     )
     yield Hit(field="precision", message=message, change=changes.compile_model(run))

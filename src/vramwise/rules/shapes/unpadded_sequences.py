@@ -26,34 +26,34 @@ _FIELD = "pad_to_sequence_len"
     options="--launcher module",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """Batches change their shape from step to step.
+    """Batches change shape from step to step.
 
-    Without padding to one length a batch is as wide as its longest row. Every new width asks the allocator for blocks
-    of other sizes than those it has cached; it reserves new segments beside the old ones, and reserved memory grows far
-    above what is ever allocated at once, until a run that was fine for hours fails.
+    Without padding to a fixed length, a batch is as wide as its longest row. Every new width needs blocks of other
+    sizes than the cached ones. The allocator reserves more segments, and reserved memory grows far above what is ever
+    allocated at once, until a run that worked for hours fails.
 
     Measured on one H200, Llama-3.2-1B shape, LoRA, micro-batch 4, the same data: padded to the longest row 52.7 GiB
     reserved, padded to 2048 32.3 GiB, of which 29.8 GiB allocated both times. Expandable segments bring the first run
-    down to 32.4 GiB: where they are on, padding is worth nothing, and the rule speaks only with `--pedantic`.
+    down to 32.4 GiB: if they are on, padding has no benefit, and the rule reports only with `--pedantic`.
 
-    With a card named, the run is predicted with widths that vary and with constant ones. The difference is the cost
-    here; where the card has a tenth to spare all the same, the finding only informs.
+    With a card, the run is predicted with varying and with constant widths. The difference is the cost. If a tenth of
+    the card is free anyway, the finding is only a note.
 
-    The price of padding: pad tokens are computed like any other. Packing fills the rows with further samples instead,
-    which gives constant shapes with little waste, but changes what a batch holds. Padding alone
-    changes no result, because pad tokens count neither in attention nor in the loss.
+    Padding has a cost: pad tokens are computed like any other. Packing fills the rows with more samples instead, which
+    gives constant shapes with little waste, but changes the contents of a batch. Padding alone changes no result,
+    because pad tokens affect neither attention nor the loss.
 
-    Silent where shapes are constant, for RL (TRL pads by itself), for pretraining streams, and where padding has no
-    effect: multimodal batches and flattened ones.
+    Not reported if shapes are constant, for RL (TRL pads on its own), for pretraining streams, and for batches where
+    padding has no effect: multimodal and flattened ones.
     """
     change = changes.pad_rows(run)
     if change is None:
         return
     if EXPANDABLE in run.allocator.settings:
-        message = f"{_widths(run)}: expandable segments take the changing shapes, padding would save nothing"
+        message = f"{_widths(run)}: expandable segments handle the changing shapes, so padding would save nothing"
         yield Hit(field=_FIELD, message=message, severity=Severity.INFO, pedantic=True)
         return
-    cost = "shapes change every step, the cached blocks do not fit and reserved memory creeps up"
+    cost = "shapes change every step, cached blocks do not fit and reserved memory creeps up"
     yield Hit(field=_FIELD, message=f"{_widths(run)}: {cost}; {_price(run)}", change=change)
 
 
@@ -61,7 +61,7 @@ def _widths(run: RunSpec) -> str:
     key, packing = run.keys[_FIELD], run.keys["sample_packing"]
     longest = f"{run.keys['sequence_len']} {run.shapes.sequence_len}"
     if run.shapes.sample_packing:
-        return f"{key}: false with {packing} leaves packed rows at any length up to {longest}"
+        return f"{key}: false with {packing} leaves packed rows with any length up to {longest}"
     off = f"{key} is false" if run.origins[_FIELD].kind == "file" else f"{key} is not set"
     rounded = "" if run.shapes.pad_multiple == 1 else f" rounded up to {run.shapes.pad_multiple}"
     return f"{off}, so every batch is as wide as its longest row{rounded}, up to {longest}"
@@ -69,6 +69,6 @@ def _widths(run: RunSpec) -> str:
 
 def _price(run: RunSpec) -> str:
     if run.shapes.sample_packing:
-        return "the price of padding is small, only the rest of a row"
+        return "padding costs little, only the rest of a row"
     packing = run.keys["sample_packing"]
-    return f"the price of padding: pad tokens are computed too ({packing} wastes fewer, but changes the batch)"
+    return f"padding has a cost: pad tokens are computed too ({packing} wastes fewer, but changes the batch)"

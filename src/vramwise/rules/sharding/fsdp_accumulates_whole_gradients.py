@@ -23,16 +23,16 @@ from vramwise.variants import changes
     "fsdp_config:\n  auto_wrap_policy: TRANSFORMER_BASED_WRAP\n",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """A full fine-tune under FSDP accumulates gradients that are not sharded.
+    """A full fine-tune under FSDP accumulates unsharded gradients.
 
-    FSDP shards gradients by exchanging them, and the trainer exchanges them at the last micro-step only. Until then
-    every rank holds the gradients of the whole model: 2 bytes a parameter in bf16, 15 GiB for an 8B model, however many
-    GPUs share the rest.
+    FSDP shards gradients when it synchronises them, and the trainer does that only at the last micro-step. Until then
+    every rank holds the gradients of the whole model: 2 bytes per parameter in bf16, 15 GiB for an 8B model,
+    regardless of the number of GPUs.
 
-    A larger micro-batch in place of accumulation keeps the effective batch and needs none of that, but more
-    activations; `vramwise predict --what-if` shows which is less. Or have them exchanged at every micro-step
-    (`accelerator_config`, `gradient_accumulation_kwargs`, `sync_each_batch: true`): more traffic between the GPUs, and
-    sums that are rounded in another order. Adapters have small gradients, so the rule is silent there.
+    A larger micro-batch instead of accumulation keeps the effective batch and avoids this, but needs more activations;
+    `vramwise predict --what-if` shows which is less. Or synchronise at every micro-step (`accelerator_config`,
+    `gradient_accumulation_kwargs`, `sync_each_batch: true`): more traffic between the GPUs, and sums rounded in a
+    different order. Adapters have small gradients, so they are not reported.
     """
     steps = run.batch.gradient_accumulation_steps
     if (
@@ -45,7 +45,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         return
     field = "gradient_accumulation_steps"
     message = (
-        f"{run.keys[field]} {steps} under FSDP: gradients are exchanged at the last micro-step only, so before it each "
-        f"of {run.batch.gpus} GPUs holds those of the whole model, not its share"
+        f"{run.keys[field]} {steps} under FSDP: gradients are synchronised only at the last micro-step, so until then "
+        f"each of {run.batch.gpus} GPUs holds the gradients of the whole model, not its shard"
     )
     yield Hit(field=field, message=message, change=changes.exchange_each_step(run))

@@ -55,7 +55,7 @@ def _steps(has: Held) -> Iterator[Refusal]:
     for what in ("logging", "eval", "save"):
         key, steps = f"{what}_steps", has.number(f"{what}_steps")
         if has(f"{what}_strategy") == "steps" and steps > 1 and steps % 1:
-            yield key, f"{key} {steps}: above 1 it must be a whole number"
+            yield key, f"{key} {steps}: it must be a whole number if above 1"
     if has("logging_strategy") == "steps" and not has.number("logging_steps"):
         yield "logging_steps", "logging_steps 0 with logging_strategy steps"
     if has("eval_strategy") == "steps" and not has.number("eval_steps") and has.number("logging_steps") <= 0:
@@ -86,9 +86,9 @@ def _best_model(has: Held) -> Iterator[Refusal]:
 
 def _precision(has: Held) -> Iterator[Refusal]:
     if has("fp16") and has("bf16"):
-        yield "fp16", "fp16 and bf16 are both on: at most one can be"
+        yield "fp16", "fp16 and bf16 are both on: use only one"
     if has("fp16_full_eval") and has("bf16_full_eval"):
-        yield "fp16_full_eval", "fp16_full_eval and bf16_full_eval are both on: at most one can be"
+        yield "fp16_full_eval", "fp16_full_eval and bf16_full_eval are both on: use only one"
 
 
 def _loading(has: Held) -> Iterator[Refusal]:
@@ -102,15 +102,15 @@ def _sharding(has: Held) -> Iterator[Refusal]:
     words = written.split() if isinstance(written, str) else written if isinstance(written, list) else []
     strange = [word for word in words if not isinstance(word, str) or word not in _FSDP | _FSDP_MORE]
     if strange:
-        yield "fsdp", f"fsdp knows no option '{strange[0]}'"
+        yield "fsdp", f"unknown fsdp option '{strange[0]}'"
     elif fsdp2_by_default(has.run.target.stack):
         only_first = [word for word in words if word not in _IN_FSDP2]
         if only_first and _fsdp_version(has("fsdp_config")) != 1:
-            yield "fsdp", f"fsdp {only_first[0]} is FSDP 1's, and FSDP 2 is on unless fsdp_config.version is 1"
+            yield "fsdp", f"fsdp {only_first[0]} belongs to FSDP 1, but FSDP 2 is used unless fsdp_config.version is 1"
     elif words == ["offload"]:
-        yield "fsdp", "fsdp offload alone: it belongs beside full_shard or shard_grad_op"
+        yield "fsdp", "fsdp offload needs full_shard or shard_grad_op"
     elif {"full_shard", "shard_grad_op"} <= set(words):
-        yield "fsdp", "fsdp full_shard beside shard_grad_op: one of them at a time"
+        yield "fsdp", "fsdp full_shard and shard_grad_op are both set: use only one"
 
 
 def fsdp2_by_default(stack: Stack) -> bool:
@@ -131,8 +131,8 @@ def _mappings(has: Held) -> Iterator[Refusal]:
             try:
                 parse_json(value)
             except ValueError:
-                yield key, f"{key} is a mapping in a text, and no JSON"
+                yield key, f"{key} is text that is not a valid JSON mapping"
     block = has("accelerator_config")
     strange = sorted(set(map(str, block)) - _ACCELERATOR) if isinstance(block, Mapping) else []
     if strange:
-        yield "accelerator_config", f"accelerator_config knows no key '{strange[0]}'"
+        yield "accelerator_config", f"accelerator_config has the unknown key '{strange[0]}'"

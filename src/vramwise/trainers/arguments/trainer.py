@@ -45,7 +45,7 @@ class ArgumentsTrainer:
 
     def unknown_keys(self, run: RunSpec) -> tuple[Severity, str]:
         """What becomes of a key that nobody knows, in words that end a sentence, and how bad that is."""
-        return Severity.ERROR, f"{self.title} stops at it"
+        return Severity.ERROR, f"{self.title} stops"
 
     def strange_keys(self, run: RunSpec) -> Iterable[StrangeKey]:
         """The keys of a file that nobody knows."""

@@ -37,7 +37,7 @@ def strange_keys(
             continue
         here = named.get(other_words().get(key, ""))
         if here in words:
-            why = f"{title} knows no key '{key}': what another trainer calls so is {here} here"
+            why = f"{title} has no key '{key}': use {here}, its name in this trainer"
             yield StrangeKey(key=key, why=why)
         else:
             from difflib import SequenceMatcher  # only wanted when a key is unknown
@@ -45,7 +45,7 @@ def strange_keys(
             near = suggest(key, words.keys())
             asks = f": did you mean {' or '.join(near)}?" if near else ""
             close = near and SequenceMatcher(None, key, near[0]).ratio() >= _VERY_CLOSE and near[0] not in values
-            yield StrangeKey(key=key, why=f"{title} knows no key '{key}'{asks}", now=near[0] if close else None)
+            yield StrangeKey(key=key, why=f"{title} has no key '{key}'{asks}", now=near[0] if close else None)
 
 
 @cache

@@ -106,7 +106,7 @@ class Vocabulary:
         if "bool" in kinds_of(written) and not accepts_held(written, value):
             return _as_switch(key, value)
         if self._quoted_number(written, value):
-            why = f"{key} takes {describe(written)}, found {describe_value(value)}: take the quotes away"
+            why = f"{key} expects {describe(written)}, found {describe_value(value)}: remove the quotes"
         elif accepts(written, value) or will_do(written, value):
             return None
         else:
@@ -161,7 +161,7 @@ def _as_switch(key: str, value: Any) -> Misread | None:
     if isinstance(value, str) and value.lower() in TRUE:
         return None
     counts = f"which counts as {str(bool(value)).lower()}"
-    return Misread(key=key, sentence=f"{key} takes true or false, found {describe_value(value)}, {counts}", grave=no)
+    return Misread(key=key, sentence=f"{key} expects true or false, found {describe_value(value)}, {counts}", grave=no)
 
 
 def unknown_key(key: str, words: Vocabulary, title: str) -> str | None:
@@ -170,7 +170,7 @@ def unknown_key(key: str, words: Vocabulary, title: str) -> str | None:
     if first in words:
         return None
     near = " or ".join(suggest(first, words.keys()))
-    return f"{title} knows no key '{first}'" + (f": did you mean {near}?" if near else "")
+    return f"{title} has no key '{first}'" + (f": did you mean {near}?" if near else "")
 
 
 @cache

@@ -58,7 +58,7 @@ def resolve_arguments(document: Document, target: Target, files: SideFiles) -> R
     _shapes(args)
     _loss(args)
     resolve_eval(args)
-    args.derive("unfollowed", tuple(unfollowed_checkpointing(args)), "what of checkpointing is not followed")
+    args.derive("unfollowed", tuple(unfollowed_checkpointing(args)), "unsupported checkpointing options")
     resolve_absent(args, target)
     title = "transformers' Trainer"
     return resolved(args.fields, target, trainer="hf-trainer", title=title, added={}, whose=title)
@@ -82,15 +82,15 @@ def _adapter(args: Arguments) -> None:
     """What a script hands to PEFT and bitsandbytes itself."""
     script = args.fields.config.document.script
     resolve_adapter(args)
-    args.fields.neutral(*_OTHER_ADAPTER_SETTINGS, why="PEFT's own adapters, in fp32 beside a base of 16 bits")
+    args.fields.neutral(*_OTHER_ADAPTER_SETTINGS, why="PEFT adapters, in fp32 on a 16-bit base")
     bits = next((bits for bits in ("4bit", "8bit") if args.fields.config.get(f"load_in_{bits}")), None)
     key = f"load_in_{bits}" if bits else "load_in_4bit"
     args.derive("quantization", bits, f"{key} is on" if bits else "the base is not quantised", key=key)
     nested = bool(args.fields.config.get("use_bnb_nested_quant"))
     args.derive("nested_scales", nested if bits == "4bit" else True, "bnb_4bit_use_double_quant")
-    args.derive("int8_outliers", bits == "8bit", "LLM.int8 sets values of 6 and more apart")
+    args.derive("int8_outliers", bits == "8bit", "LLM.int8 handles values of 6 and above separately")
     prepared = script is not None and "prepared" in script.facts
-    why = "prepare_model_for_kbit_training casts what is not quantised to fp32" if prepared else "not prepared by PEFT"
+    why = "prepare_model_for_kbit_training casts unquantised weights to fp32" if prepared else "not prepared by PEFT"
     args.derive("quantised_base_prepared", "all" if prepared and bits else "no", why)
 
 
@@ -100,27 +100,29 @@ def _weights(args: Arguments, modern: bool) -> None:
         name = args.fields.config.get(written[0])
         args.derive("weights_dtype", _TYPES[name], f"{written[0]} is {name}", key=written[0])
     elif modern:
-        args.fields.assume("weights_dtype", "bf16", "transformers 5 takes the checkpoint's type: bf16 assumed")
+        args.fields.assume("weights_dtype", "bf16", "transformers 5 uses the checkpoint's type: bf16 assumed")
     else:
-        args.fields.assume("weights_dtype", "fp32", "transformers 4 loads in fp32 where a script does not say")
+        args.fields.assume("weights_dtype", "fp32", "transformers 4 loads in fp32 unless the script sets a type")
     wide = args.values["weights_dtype"] == "fp32"
     args.derive("fp32_embeddings", wide, "all weights are of one type")
-    args.derive("loads_through", "host", "read into host memory, and moved by the Trainer")
+    args.derive("loads_through", "host", "loaded into host memory and moved by the Trainer")
     attention = args.fields.config.get("attn_implementation")
     name = attention if isinstance(attention, str) else "sdpa"
-    args.derive("attn_implementation", name, "what transformers picks, unless a script says", key="attn_implementation")
+    args.derive(
+        "attn_implementation", name, "chosen by transformers unless the script sets it", key="attn_implementation"
+    )
 
 
 def _shapes(args: Arguments) -> None:
     config = args.fields.config
     key = next((key for key in _LENGTHS if isinstance(config.get(key), int) and config.get(key) > 0), None)
     if key is None:
-        args.fields.assume("sequence_len", _LENGTH, f"no key says how long rows are: {_LENGTH} assumed")
+        args.fields.assume("sequence_len", _LENGTH, f"no key sets the row length: {_LENGTH} assumed")
     else:
         args.derive("sequence_len", config.get(key), f"{key} is {config.get(key)}", key=key)
     args.fields.neutral("samples_apart", "long_rows", "pad_multiple", "pad_to_sequence_len")
     args.fields.neutral("sample_packing", "packing_rows")
-    args.derive("can_pad", False, "how rows are padded is the script's business")
+    args.derive("can_pad", False, "the script decides how rows are padded")
     blocks = key == "block_size"
     why = "texts are joined and cut into blocks" if blocks else "widths follow the data"
     args.derive("constant_shapes", blocks, why, key=key)
@@ -128,7 +130,7 @@ def _shapes(args: Arguments) -> None:
 
 def _loss(args: Arguments) -> None:
     if args.value("label_smoothing_factor"):
-        args.derive("loss_kernel", "stock", "label smoothing takes the logits", key="label_smoothing_factor")
+        args.derive("loss_kernel", "stock", "label smoothing needs the logits", key="label_smoothing_factor")
     elif liger_loss(args):
         args.derive("loss_kernel", "liger_fused_linear", "use_liger_kernel", key="use_liger_kernel")
     else:

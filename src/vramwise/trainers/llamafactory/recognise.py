@@ -82,7 +82,7 @@ OTHER_FILES = (
     ),
     Sign(
         kind="llamafactory-other",
-        what="a LLaMA-Factory file that trains nothing",
+        what="a LLaMA-Factory file without training",
         any_of=words("stage finetuning_type template cutoff_len dataset_dir neat_packing quantization_bit"),
         all_of=_MODEL,
     ),

@@ -38,17 +38,17 @@ def _data(run: RunSpec, has: Held) -> Iterator[Refusal]:
             "do_train",
             "do_train without a dataset: there is nothing to train on",
         ),
-        (held and has("dataset") is None, "val_size", "val_size without a dataset: there is nothing to hold out of"),
-        (held and own is not None, "val_size", "val_size beside eval_dataset: evaluate on one of them"),
+        (held and has("dataset") is None, "val_size", "val_size without a dataset: there is nothing to split"),
+        (held and own is not None, "val_size", "val_size and eval_dataset are both set: use only one"),
         (
             evaluates and not held and own is None,
             "eval_strategy" if "eval_strategy" in run.config else "do_eval",
-            "an evaluation is asked for, but neither val_size nor eval_dataset gives it data",
+            "evaluation is on, but neither val_size nor eval_dataset provides data",
         ),
         (
             probs is not None and not mixed,
             "interleave_probs",
-            "interleave_probs without an interleaving mix_strategy: concat takes no shares",
+            "interleave_probs needs an interleaving mix_strategy: concat does not use it",
         ),
         *(
             (
@@ -58,15 +58,23 @@ def _data(run: RunSpec, has: Held) -> Iterator[Refusal]:
             )
             for key in ("dataset", "eval_dataset")
         ),
-        (mixed and not _shares(probs), "interleave_probs", "interleave_probs that are no numbers"),
+        (mixed and not _shares(probs), "interleave_probs", "interleave_probs must be numbers"),
         (
             stream and held and has.number("val_size") < 1,
             "val_size",
-            "val_size as a share of a stream: a stream has no length, write a number of samples",
+            "val_size is a fraction of a stream, which has no length: use a number of samples",
         ),
-        (stream and has("max_samples") is not None, "max_samples", "max_samples of a stream: use max_steps"),
+        (
+            stream and has("max_samples") is not None,
+            "max_samples",
+            "max_samples does not work with a stream: use max_steps",
+        ),
         (stream and has.number("max_steps") == -1, "streaming", "streaming without max_steps: a stream has no end"),
-        (has("mask_history") and has("train_on_prompt"), "mask_history", "mask_history beside train_on_prompt"),
+        (
+            has("mask_history") and has("train_on_prompt"),
+            "mask_history",
+            "mask_history and train_on_prompt are both on",
+        ),
     )
 
 
@@ -102,7 +110,7 @@ def _stages(run: RunSpec, has: Held) -> Iterator[Refusal]:
         (
             lora_reward and has("finetuning_type") != "lora",
             "reward_model_type",
-            f"reward_model_type lora beside finetuning_type {has('finetuning_type')}: say full or api",
+            f"reward_model_type lora beside finetuning_type {has('finetuning_type')}: use full or api",
         ),
         (lora_reward and has("use_unsloth"), "use_unsloth", "use_unsloth with a reward model that is an adapter"),
         (
@@ -110,13 +118,17 @@ def _stages(run: RunSpec, has: Held) -> Iterator[Refusal]:
             "dpo_label_smoothing",
             f"dpo_label_smoothing with pref_loss {has('pref_loss')}: it belongs to sigmoid",
         ),
-        (generates and has("compute_accuracy"), "compute_accuracy", "compute_accuracy beside predict_with_generate"),
+        (
+            generates and has("compute_accuracy"),
+            "compute_accuracy",
+            "compute_accuracy and predict_with_generate are both on",
+        ),
         (
             has("neat_packing")
             and not since(run.target.stack, 0, 9, 5)
             and run.target.stack.parts("transformers") > (4, 53),
             "neat_packing",
-            "neat_packing in LLaMA-Factory 0.9.4 with transformers above 4.53; 0.9.5 takes it",
+            "neat_packing does not work in LLaMA-Factory 0.9.4 with transformers above 4.53; 0.9.5 supports it",
         ),
     )
 
@@ -131,14 +143,14 @@ def _method(run: RunSpec, has: Held) -> Iterator[Refusal]:
         yield from ((key, f"{key} with finetuning_type lora: it is for full or freeze") for key in projected)
     for key in ("ref_model_quantization_bit", "reward_model_quantization_bit"):
         if has(key) not in (None, 4, 8):
-            yield key, f"{key} {has(key)}: only 4 and 8 are taken"
+            yield key, f"{key} {has(key)}: only 4 and 8 are supported"
     yield from refused_where(
-        (len(projected) > 1, projected[-1] if projected else "", f"{' and '.join(projected)}: one of them at a time"),
+        (len(projected) > 1, projected[-1] if projected else "", f"{' and '.join(projected)}: use only one"),
         (has("use_llama_pro") and kind == "full", "use_llama_pro", "use_llama_pro with finetuning_type full"),
         (
             has("pissa_init") and (stage in ("ppo", "kto") or reference),
             "pissa_init",
-            f"pissa_init in stage {stage}: switching the adapter off would not give the base back",
+            f"pissa_init in stage {stage}: switching the adapter off would not restore the base",
         ),
     )
 
@@ -146,10 +158,10 @@ def _method(run: RunSpec, has: Held) -> Iterator[Refusal]:
 def _model(run: RunSpec, has: Held) -> Iterator[Refusal]:
     kind, adapters = has("finetuning_type"), names(has("adapter_name_or_path"))
     yield from refused_where(
-        (has("model_name_or_path") is None, "model_name_or_path", "no model is named"),
+        (has("model_name_or_path") is None, "model_name_or_path", "no model is set"),
         (adapters and kind != "lora", "adapter_name_or_path", f"adapter_name_or_path with finetuning_type {kind}"),
-        (has("flash_attn") == "fa3", "flash_attn", "flash_attn fa3: it has no such attention yet"),
-        (has("infer_backend") != "huggingface", "infer_backend", "another infer_backend than huggingface in training"),
+        (has("flash_attn") == "fa3", "flash_attn", "flash_attn fa3: not supported yet"),
+        (has("infer_backend") != "huggingface", "infer_backend", "infer_backend must be huggingface in training"),
         *(
             (
                 has.number(f"{kind}_max_pixels") < has.number(f"{kind}_min_pixels"),
@@ -168,11 +180,11 @@ def _model(run: RunSpec, has: Held) -> Iterator[Refusal]:
         return
     yield from refused_where(
         (kind not in ("lora", "oft"), "quantization_bit", f"quantization_bit with finetuning_type {kind}"),
-        (has("pissa_init"), "pissa_init", "pissa_init on a quantised base: scripts/pissa_init.py does it beforehand"),
+        (has("pissa_init"), "pissa_init", "pissa_init on a quantised base: run scripts/pissa_init.py beforehand"),
         (has("resize_vocab"), "resize_vocab", "resize_vocab on a quantised base"),
         (adapters and has("create_new_adapter"), "create_new_adapter", "create_new_adapter on a quantised base"),
         (len(adapters) > 1, "adapter_name_or_path", "several adapters on a quantised base: merge them first"),
-        (has("fp8"), "fp8", "fp8 beside quantization_bit"),
+        (has("fp8"), "fp8", "fp8 and quantization_bit are both set"),
         (
             has("do_train") and has("quantization_device_map") == "auto",
             "quantization_device_map",

@@ -80,7 +80,7 @@ def _read(path: str, data: bytes, reading: Reading) -> Document:
     evaluator = Evaluator(found, functions, reading.said)
     listed = trainings(found, evaluator)
     if not listed:
-        raise NoTraining("this source has no call of a trainer that vramwise knows: Trainer, SFTTrainer, DPOTrainer…")
+        raise NoTraining("no call of a known trainer in this source (Trainer, SFTTrainer, DPOTrainer…)")
     chosen = _chosen(listed, reading.call, evaluator)
     training = Training(found=listed[chosen], evaluator=evaluator, source=source, said=reading.said)
     training.read()
@@ -97,7 +97,7 @@ def _chosen(listed: list[Found], wanted: int | None, evaluator: Evaluator) -> in
         run = [place for place, one in enumerate(listed) if evaluator.holds(one.site) is not False]
         return run[-1] if run else len(listed) - 1
     if not 1 <= wanted <= len(listed):
-        raise VramwiseError(f"--call {wanted}: this source has {len(listed)} trainings")
+        raise VramwiseError(f"--call {wanted}: this source has {len(listed)} trainer calls")
     return wanted - 1
 
 

@@ -257,7 +257,7 @@ class Training:
             config = named.get("peft_config", positional[1] if len(positional) > 1 else None)
             if config is not None:
                 self._adapter(config)
-                self.facts["adapter made by the script"] = called.node.lineno
+                self.facts["adapter created by the script"] = called.node.lineno
             return named.get("model", positional[0] if positional else None)
         if last in calls.PREPARES:
             self._prepared(called, named)
@@ -270,7 +270,7 @@ class Training:
                 return positional[0]
             return self._owner(called)
         self._unknown_model(
-            Missing(name="model_name_or_path", line=called.node.lineno, why=f"{called.name}() makes the model")
+            Missing(name="model_name_or_path", line=called.node.lineno, why=f"{called.name}() creates the model")
         )
         return None
 

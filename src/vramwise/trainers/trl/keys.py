@@ -143,13 +143,13 @@ def strange_keys(run: RunSpec, words: Vocabulary) -> Iterator[StrangeKey]:
         elif strange.key in everywhere:
             kind = next(name for name in kinds(stack) if strange.key in vocabulary(name, stack))
             why = (
-                f"{strange.key} is a key of `trl {kind}`, and this file is for "
+                f"{strange.key} is a key of `trl {kind}`, but this file is for "
                 f"{run.objective.rl or 'supervised training'}"
             )
             yield StrangeKey(key=strange.key, why=why)
         elif strange.key in ALL_PROJECT_KEYS:
             owner = next(name for name, keys in PROJECTS.items() if strange.key in keys)
-            yield StrangeKey(key=strange.key, why=f"{strange.key} is a key of {owner}'s own script, none of TRL's")
+            yield StrangeKey(key=strange.key, why=f"{strange.key} is a key of {owner}'s own script, not of TRL")
         else:
             yield strange
 
@@ -165,4 +165,4 @@ def _still_there(gone: Gone, run: RunSpec) -> bool:
 def _gone(key: str, gone: Gone, words: Vocabulary) -> StrangeKey:
     now = gone.now if gone.now in words else ""
     means = f": write {now}" if now else ""
-    return StrangeKey(key=key, why=f"{key} is gone since {gone.since}{means}", now=now or None, drop=not now)
+    return StrangeKey(key=key, why=f"{key} was removed in {gone.since}{means}", now=now or None, drop=not now)

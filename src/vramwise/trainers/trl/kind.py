@@ -82,7 +82,7 @@ def kind_of(document: Document, insisted: str | None = None) -> Kind:
             return Kind(name=name, why=f"the file calls itself {name}", assumed=True)
     if preference:
         return Kind(name="dpo", why=f"{preference[0]} is a key of preference training", key=preference[0], assumed=True)
-    return Kind(name="sft", why="nothing speaks for another kind", assumed=True)
+    return Kind(name="sft", why="the default", assumed=True)
 
 
 def _of_loss(written: Any) -> str | None:

@@ -66,7 +66,7 @@ def might_be(keys: frozenset[str]) -> bool:
 OTHER_FILES = (
     Sign(
         kind="trl",
-        what="a file with some arguments of TRL or transformers, too few to tell whose it is",
+        what="a file with too few TRL or transformers arguments to identify its trainer",
         any_of=words(
             "dataset_name dataset_mixer dataset_mixture dataset_config per_device_train_batch_size use_peft max_length "
             "num_train_epochs torch_dtype dtype"
@@ -75,7 +75,7 @@ OTHER_FILES = (
     ),
     Sign(
         kind="trl",
-        what="a file with some arguments of TRL or transformers, too few to tell whose it is",
+        what="a file with too few TRL or transformers arguments to identify its trainer",
         any_of=words("per_device_train_batch_size per_device_eval_batch_size"),
     ),
 )

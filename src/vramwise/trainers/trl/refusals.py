@@ -37,21 +37,21 @@ def refusals(run: RunSpec) -> Iterator[Refusal]:
 def _datasets(has: Held) -> Iterator[Refusal]:
     width = has("pad_to_multiple_of")
     if isinstance(width, str) and width.lower() not in ("auto", "none", "null") and whole_number(width.strip()) is None:
-        yield "pad_to_multiple_of", f"pad_to_multiple_of '{width}': it takes a whole number, auto or none"
+        yield "pad_to_multiple_of", f"pad_to_multiple_of '{width}': expected a whole number, auto or none"
     blocks = has("datasets")
     for block in blocks if isinstance(blocks, list) else ():
         if not isinstance(block, Mapping):
             continue
         strange = sorted(set(map(str, block)) - _BLOCK)
         if "path" not in block:
-            yield "datasets", "a block of datasets without a path"
+            yield "datasets", "an entry of datasets has no path"
         elif strange:
-            yield "datasets", f"a block of datasets knows no key '{strange[0]}'"
+            yield "datasets", f"an entry of datasets has the unknown key '{strange[0]}'"
 
 
 def _method(has: Held) -> Iterator[Refusal]:
     if has("load_in_8bit") and has("load_in_4bit"):
-        yield "load_in_8bit", "load_in_8bit and load_in_4bit are both on: at most one can be"
+        yield "load_in_8bit", "load_in_8bit and load_in_4bit are both on: use only one"
     weights, losses = has("loss_weights"), has("loss_type")
     count = len(losses) if isinstance(losses, list) else 1
     if isinstance(weights, list) and len(weights) != count:
@@ -63,21 +63,21 @@ def _generation(run: RunSpec, has: Held) -> Iterator[Refusal]:
     asked, steps = has("generation_batch_size"), has("steps_per_generation")
     group, batch = int(has.number("num_generations")), run.batch.micro_batch_size * run.batch.data_parallel
     if has("auto_find_batch_size"):
-        yield "auto_find_batch_size", "auto_find_batch_size would cut groups of completions apart"
+        yield "auto_find_batch_size", "auto_find_batch_size would split groups of completions"
     if asked is not None and steps is not None:
-        yield "generation_batch_size", "generation_batch_size beside steps_per_generation: one of them at a time"
+        yield "generation_batch_size", "generation_batch_size and steps_per_generation are both set: use only one"
     elif asked is not None and int(has.number("generation_batch_size")) % batch:
         yield "generation_batch_size", f"generation_batch_size {asked}: it must be a multiple of the batch, {batch}"
     if group < 2:
-        yield "num_generations", f"num_generations {group}: at least 2 completions are compared"
+        yield "num_generations", f"num_generations {group}: it must be at least 2, because completions are compared"
         return
     rows = int(asked) if asked is not None else (run.objective.generation_rows or 0) * run.batch.data_parallel
     if rows % group:
-        yield "num_generations", f"a generation of {rows} completions is no multiple of num_generations {group}"
+        yield "num_generations", f"a generation of {rows} completions is not a multiple of num_generations {group}"
     evaluated = int(has.number("num_generations_eval")) or group
     rows = int(has.number("per_device_eval_batch_size")) * run.batch.data_parallel
     if run.evaluation.evaluates and rows % evaluated:
-        why = f"evaluates {rows} rows at once, which is no multiple of its {evaluated} generations"
+        why = f"evaluates {rows} rows at once, which is not a multiple of its {evaluated} generations"
         yield "per_device_eval_batch_size", f"per_device_eval_batch_size {why}"
 
 

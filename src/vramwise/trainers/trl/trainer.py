@@ -45,7 +45,7 @@ class Trl(ArgumentsTrainer):
         from vramwise.trainers.trl.keys import KINDS
 
         if kind not in KINDS:
-            raise VramwiseError(f"TRL has no training of kind '{kind}': choose one of {', '.join(KINDS)}")
+            raise VramwiseError(f"TRL has no training kind '{kind}': choose one of {', '.join(KINDS)}")
         return Trl(kind)
 
     def recognises(self, values: Mapping[Any, Any]) -> bool:
@@ -61,7 +61,7 @@ class Trl(ArgumentsTrainer):
         return might_be(keys)
 
     def other_files(self) -> Sequence[Sign]:
-        """Signs of files that are no training configs."""
+        """Signs of files that are not training configs."""
         from vramwise.trainers.trl.recognise import OTHER_FILES
 
         return OTHER_FILES
@@ -119,7 +119,9 @@ class Trl(ArgumentsTrainer):
         from vramwise.trainers.trl.compose import compose
 
         if self._kind not in (None, "sft"):
-            raise VramwiseError(f"a run without a file is supervised fine-tuning: for {self._kind} write a config")
+            raise VramwiseError(
+                f"without a file, only supervised fine-tuning is supported: for {self._kind}, write a config"
+            )
         return compose(wishes)
 
     def start(self, start: Start) -> Mapping[str, Any]:
@@ -158,8 +160,8 @@ class Trl(ArgumentsTrainer):
                 return Severity.WARNING, f"TRL {release.version} stops with a TypeError (no version is pinned here)"
             return Severity.ERROR, "the call stops with a TypeError"
         if run.target.launcher == "module":
-            return Severity.WARNING, "the script drops it without a word"
-        return Severity.ERROR, "the command hands it on to `accelerate launch`, which stops at it"
+            return Severity.WARNING, "the script drops it without warning"
+        return Severity.ERROR, "the command passes it on to `accelerate launch`, which stops"
 
     def key_unknown(self, key: str, stack: Stack) -> str | None:
         """None for a key of any kind of training, of the command or of its launcher."""

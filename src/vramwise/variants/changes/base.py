@@ -15,11 +15,11 @@ Effect = Literal["same", "rounding", "changes"]
 
 # Settings that change memory but are no field of RunSpec, and what their values mean.
 SETTINGS = {
-    "empty_cache_at_eval": "the cache is emptied before an evaluation and after it",
-    "loader_workers": "processes that load data",
-    "loader_prefetch": "batches that each of them holds ready",
-    "automatic_batch": "the batch is halved by itself after an out-of-memory",
-    "tf32": "matrix products of fp32 tensors in tf32",
+    "empty_cache_at_eval": "the cache is emptied before and after an evaluation",
+    "loader_workers": "data loader processes",
+    "loader_prefetch": "batches prefetched by each of them",
+    "automatic_batch": "the batch is halved automatically after an out-of-memory error",
+    "tf32": "fp32 matrix products run in tf32",
 }
 
 

@@ -85,7 +85,7 @@ def separate_samples(run: RunSpec) -> Change | None:
     if run.shapes.samples_apart:
         return None
     name = "sdpa" if _before_ampere(run) else _FLASH
-    return kind("separate-samples").to(f"Keep packed samples apart: {name}", attn_implementation=name)
+    return kind("separate-samples").to(f"Separate packed samples: {name}", attn_implementation=name)
 
 
 def _before_ampere(run: RunSpec) -> bool:

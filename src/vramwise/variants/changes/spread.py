@@ -30,7 +30,7 @@ def zero_shards(run: RunSpec) -> Iterator[Change]:
     for stage, what in _ZERO_STAGES.items():
         if stage != run.sharding.kind and not (stage == "zero3" and run.loading.quantization):
             yield ZERO.to(
-                f"Spread {what} over the {run.batch.gpus} GPUs: ZeRO {stage[-1]}", sharding=stage, **_unpaged(run)
+                f"Shard {what} over the {run.batch.gpus} GPUs: ZeRO {stage[-1]}", sharding=stage, **_unpaged(run)
             )
 
 

@@ -90,7 +90,7 @@ def handled_optimizer(run: RunSpec) -> Change | None:
     name = _HANDLED_NAMES.get(run.optimizer.name)
     if name is None:
         return None
-    return kind("handled-optimizer").to(f"Use the name that the trainer handles: {name}", optimizer=name)
+    return kind("handled-optimizer").to(f"Use a name the trainer supports: {name}", optimizer=name)
 
 
 def fused_adamw(run: RunSpec) -> Change | None:

@@ -8,16 +8,16 @@ from typing import Any
 from vramwise.types import Change
 
 _LOSSES = {
-    "stock": "the plain loss",
+    "stock": "the default loss",
     "liger_fused_linear": "Liger's fused loss",
     "liger": "Liger's loss",
     "cut": "cut cross entropy",
     "chunked": "the chunked loss",
 }
 _OFFLOADS = {
-    "off": "activations stay on the card",
+    "off": "activations kept on the card",
     "stream": "activations offloaded",
-    "legacy": "activations offloaded the older way",
+    "legacy": "older activation offloading",
     "hidden_states": "layer inputs offloaded",
     "staged": "layer inputs offloaded",
 }
@@ -61,7 +61,7 @@ _BATCH = ("micro_batch_size", "gradient_accumulation_steps")
 def in_few_words(changes: Sequence[Change]) -> str:
     """All of them, one after the other; no change is the file as it is."""
     words = dict.fromkeys(word for change in changes for word in _words(change))
-    return ", ".join(words) or "your file as it is"
+    return ", ".join(words) or "your original file"
 
 
 def _words(change: Change) -> Iterator[str]:

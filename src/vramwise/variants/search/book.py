@@ -20,8 +20,8 @@ from vramwise.variants.speed import Speed
 _STEP = log(1.01)
 
 UNWRITTEN = "cannot be written in this file"
-REFUSED = "are refused by the trainer"
-TWICE = "are the same run as another"
+REFUSED = "are rejected by the trainer"
+TWICE = "duplicate another variant"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

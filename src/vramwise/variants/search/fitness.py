@@ -8,10 +8,10 @@ from vramwise.variants.search.result import Candidate
 from vramwise.variants.speed import Speed
 
 TOO_LARGE = "need more memory than the card has"
-NO_MARGIN = "fit, but not by the prediction's own error"
-RETRIES = "fit only by giving caches back and asking again"
+NO_MARGIN = "fit, but by less than the prediction's error"
+RETRIES = "fit only by releasing cached memory and retrying"
 OF_MEMORY = frozenset({TOO_LARGE, NO_MARGIN, RETRIES})
-OPEN = "are not predicted to the end"
+OPEN = "cannot be fully predicted"
 
 
 def margin_of(prediction: Prediction, asked_bytes: int | None) -> int:

@@ -23,11 +23,11 @@ _MOST_SHAPES = 4
 def no_speed(run: RunSpec) -> str:
     """Why there is no figure for this run, as a sentence; "" where there is one."""
     if run.target.gpu is None:
-        return "no speed: name a card with --gpu"
+        return "no speed estimate: use --gpu"
     if rates_of(run.target.gpu) is None:
-        return f"no speed: the rates of {run.target.gpu.name} are not known"
+        return f"no speed estimate: the rates of {run.target.gpu.name} are unknown"
     if run.objective.generation_rows is not None:
-        return "no speed: how long generating completions takes is not modelled"
+        return "no speed estimate: the time to generate completions is not modelled"
     return ""
 
 
@@ -121,9 +121,9 @@ def standing_for(shapes: Sequence[BatchShape]) -> list[tuple[BatchShape, int]]:
 
 
 def _assumptions(run: RunSpec, rates: Rates, sample_tokens: int | None) -> tuple[str, ...]:
-    said = [f"peak rates of {rates.name} as published, not measured; {efficiency_basis()}"]
+    said = [f"published, not measured, peak rates of {rates.name}; {efficiency_basis()}"]
     if sample_tokens is None and samples_apart(run):
-        said.append(f"packed rows hold samples of {usual_sample(run):,} tokens, half of sequence_len")
+        said.append(f"packed rows are assumed to hold samples of {usual_sample(run):,} tokens, half of sequence_len")
     if run.kernels.torch_compile:
         said.append("torch_compile: timed as eager; compiled runs are usually faster")
     return tuple(said)

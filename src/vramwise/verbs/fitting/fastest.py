@@ -150,14 +150,14 @@ def _refuse_mistakes(subject: Subject, allow: Sequence[str], keep: Sequence[str]
         raise VramwiseError(subject.model_missing)
     if subject.target.gpu is None and limit_bytes is None:
         raise VramwiseError(
-            "no card is named, and this machine has none: say with --gpu what it must fit, such as --gpu rtx-4090 or "
-            "--gpu 24GB; `vramwise gpus` lists the cards"
+            "no GPU on this machine: use --gpu to name the card to fit, for example --gpu rtx-4090 or --gpu 24GB. "
+            "`vramwise gpus` lists the cards"
         )
     for word in allow:
         if word not in ALLOW:
             close = get_close_matches(word.lower(), ALLOW, n=2)
-            hint = f"did you mean {' or '.join(close)}?" if close else f"the words are {', '.join(ALLOW)}"
-            raise VramwiseError(f"--allow {word}: there is no such word: {hint}")
+            hint = f"did you mean {' or '.join(close)}?" if close else f"choose one of {', '.join(ALLOW)}"
+            raise VramwiseError(f"unknown value for --allow: {word}; {hint}")
     for key in keep:
         unknown = subject.trainer.key_unknown(key, subject.target.stack)
         if unknown:

@@ -46,7 +46,7 @@ def largest_of(
     field = _field(subject, asked)
     steps = ladder(subject.run, subject.model, field)
     if not steps:
-        raise VramwiseError(f"--max {asked}: this config has none: nothing can be made larger")
+        raise VramwiseError(f"--max {asked}: the config does not use it, so there is nothing to enlarge")
     climb = _Climb(
         subject=subject,
         axes=tuple(axis for axis in axes if axis.name not in _SAME_SETTING.get(field, ())),
@@ -82,7 +82,7 @@ def _field(subject: Subject, asked: str) -> str:
     found = names.get(asked, asked)
     if found not in LADDERS:
         keys = [subject.run.keys.get(name, name) for name in LADDERS if name != "base_model"]
-        raise VramwiseError(f"--max {asked}: it can be one of {', '.join([*keys, 'model'])}")
+        raise VramwiseError(f"--max {asked}: choose one of {', '.join([*keys, 'model'])}")
     return found
 
 

@@ -27,7 +27,7 @@ class Accelerate:
 def read_accelerate(content: Mapping[str, Any] | None, *, key: str, name: str) -> Accelerate:
     """The file `name`, which the trainer's `key` names; None where it could not be read."""
     if content is None:
-        return Accelerate(key=key, why=f"{name} is not here to read", missing=True)
+        return Accelerate(key=key, why=f"{name} is not available", missing=True)
     kind = str(content.get("distributed_type", "NO")).upper()
     block = _block(content, "parallelism_config")
     precision = content.get("mixed_precision")

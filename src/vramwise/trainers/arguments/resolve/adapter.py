@@ -27,7 +27,7 @@ def resolve_adapter(args: Arguments) -> None:
         args.put(name, name, on and bool(args.value(name)))
     saved = args.value("lora_modules_to_save") if on else None
     args.put("lora_modules_to_save", "lora_modules_to_save", _names(saved))
-    args.derive("embeddings_want_grads", False, "only where blocks are checkpointed")
+    args.derive("embeddings_want_grads", False, "only if blocks are checkpointed")
 
 
 def _targets(args: Arguments, on: bool) -> None:
@@ -36,7 +36,7 @@ def _targets(args: Arguments, on: bool) -> None:
     linear = written == (ALL_LINEAR,)
     args.put("lora_target_linear", "lora_target_modules", linear)
     if on and not written:
-        why = "unset: PEFT's own choice for the kind of model, mostly q_proj and v_proj"
+        why = "unset: PEFT's default for the model type, usually q_proj and v_proj"
         args.put("lora_target_modules", "lora_target_modules", (BY_MODEL,), why=why)
     else:
         args.put("lora_target_modules", "lora_target_modules", written)
@@ -58,7 +58,7 @@ def resolve_loaded_type(args: Arguments, target: Target) -> None:
     """The type that `from_pretrained` loads where no dtype is passed: the checkpoint's since transformers 5."""
     args.fields.keys["weights_dtype"] = "dtype"
     if target.stack.parts("transformers") >= (5,):
-        args.fields.assume("weights_dtype", "bf16", "no dtype is passed: as the checkpoint has it, taken to be bf16")
+        args.fields.assume("weights_dtype", "bf16", "no dtype is passed: the checkpoint's type, assumed to be bf16")
     else:
         args.derive("weights_dtype", "fp32", "no dtype is passed: transformers 4 loads in fp32", key="dtype")
     wide = args.values["weights_dtype"] == "fp32"

@@ -23,7 +23,7 @@ def resolve_checkpointing(args: Arguments, *, reentrant: bool = False, why: str 
     args.derive("recompute", on, "gradient_checkpointing", key="gradient_checkpointing")
     written = checkpointing_kwargs(args).get("use_reentrant")
     if isinstance(written, bool):
-        args.derive("checkpointing_reentrant", written, "use_reentrant is written", key=KWARGS)
+        args.derive("checkpointing_reentrant", written, "use_reentrant is set", key=KWARGS)
     else:
         args.derive("checkpointing_reentrant", reentrant, why, key=KWARGS)
 
@@ -40,8 +40,8 @@ def unfollowed_checkpointing(args: Arguments) -> Iterator[Unfollowed]:
         return
     kwargs = checkpointing_kwargs(args)
     if kwargs.get("every_n_layers") not in (None, 1):
-        why = "some blocks keep all they make; every one is counted as checkpointed"
+        why = "some blocks keep their activations; all are counted as checkpointed"
         yield Unfollowed(name=f"{KWARGS}.every_n_layers", less=False, why=why)
     if kwargs.get("offload"):
-        why = "inputs of blocks wait in host memory; they are counted on the card"
+        why = "block inputs are kept in host memory; they are counted on the card"
         yield Unfollowed(name=f"{KWARGS}.offload", less=True, why=why)

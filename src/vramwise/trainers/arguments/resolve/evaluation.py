@@ -15,18 +15,18 @@ def resolve_eval(args: Arguments, *, data: bool = True, why_not: str = "", packe
     happens = _evaluates(args, data, why_not)
     if not happens:
         for field, key in (("eval_batch_size", "per_device_eval_batch_size"), ("eval_sequence_len", None)):
-            args.derive(field, None, "no eval happens", key=key)
-        args.derive("eval_sample_packing", False, "no eval happens")
+            args.derive(field, None, "no evaluation runs", key=key)
+        args.derive("eval_sample_packing", False, "no evaluation runs")
     else:
         args.take_count("eval_batch_size", "per_device_eval_batch_size")
         args.derive("eval_sequence_len", args.values["sequence_len"], "rows are cut as in training")
         args.derive("eval_sample_packing", packed, "as the training rows" if packed else "rows are not packed")
     args.derive("eval_scheduled", happens, "by eval_strategy", key="eval_strategy")
     starts = happens and bool(args.value("eval_on_start"))
-    args.derive("eval_on_start", starts, "an eval before the first step" if starts else "not asked for")
+    args.derive("eval_on_start", starts, "an evaluation before the first step" if starts else "not requested")
     _steps(args, happens)
     every = args.value("eval_accumulation_steps") if happens else None
-    why = "outputs go to host memory then" if every else "outputs stay on the card until the end of an eval"
+    why = "outputs then move to host memory" if every else "outputs stay on the card until the end of an evaluation"
     args.derive("eval_empties_every", every if isinstance(every, int) and every > 0 else None, why)
 
 
@@ -34,7 +34,7 @@ def _evaluates(args: Arguments, data: bool, why_not: str) -> bool:
     # `eval_strategy: no` without quotes is false to YAML, which no parser takes: then nothing was chosen
     strategy = args.value("eval_strategy")
     if strategy in (None, False, "no"):
-        why = "eval_strategy is no" if args.written("eval_strategy") else "eval_strategy is no where nothing is said"
+        why = "eval_strategy is no" if args.written("eval_strategy") else "eval_strategy is no by default"
         return bool(args.derive("evaluates", False, why, key="eval_strategy"))
     if not data:
         return bool(args.derive("evaluates", False, why_not, key="eval_strategy"))
@@ -44,7 +44,7 @@ def _evaluates(args: Arguments, data: bool, why_not: str) -> bool:
 def _steps(args: Arguments, happens: bool) -> None:
     """Unset or 0, eval_steps is logging_steps; of strategy `epoch` it has no say."""
     if not happens or args.value("eval_strategy") != "steps":
-        args.derive("eval_steps", None, "no eval by steps", key="eval_steps")
+        args.derive("eval_steps", None, "evaluation is not scheduled by steps", key="eval_steps")
         return
     steps = args.value("eval_steps") or args.value("logging_steps")
     number = float(steps) if isinstance(steps, int | float) and math.isfinite(steps) else None

@@ -30,7 +30,7 @@ def _precision(args: Arguments, bf16_unless_fp16: bool, accelerate: str | None) 
     if args.value("bf16"):
         return "bf16", "bf16", "bf16"
     if bf16_unless_fp16 and args.value("bf16") is None:
-        return "bf16", "unset: bf16 unless fp16 is on, whatever the card", "bf16"
+        return "bf16", "unset: bf16 unless fp16 is on, on any card", "bf16"
     if accelerate in _MIXED:
         return _MIXED[accelerate], f"accelerate's mixed_precision {accelerate}", "bf16"
     return "fp32", "neither bf16 nor fp16", "bf16"

@@ -26,11 +26,11 @@ def resolve_savers(args: Arguments) -> None:
     _compiles(args)
     steps = args.value("torch_empty_cache_steps")
     args.put("empty_cache_steps", "torch_empty_cache_steps", steps if isinstance(steps, int) and steps > 0 else None)
-    args.derive("collect_steps", None, "no garbage is collected by steps")
+    args.derive("collect_steps", None, "no garbage collection by steps")
     used = liger_kernels(args)
-    why = "use_liger_kernel replaces them in the finished model" if used else "no Liger kernel is in use"
+    why = "use_liger_kernel replaces them in the built model" if used else "no Liger kernel is in use"
     args.derive("liger", used, why, key="use_liger_kernel")
-    args.derive("liger_before_build", False, "transformers has Liger change the finished model")
+    args.derive("liger_before_build", False, "transformers applies Liger to the built model")
 
 
 def liger_kernels(args: Arguments) -> tuple[str, ...]:

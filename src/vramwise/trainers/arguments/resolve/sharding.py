@@ -26,9 +26,9 @@ def resolve_sharding(args: Arguments, target: Target, files: SideFiles, accelera
     """Fills gpus, data_parallel, sharding, zero, shard_ranks, offload_* and what else belongs to it."""
     _ranks(args, target, accelerate)
     for name, value in (("reshard_after_forward", True), ("gathers_checkpoints", False), ("zero", None)):
-        args.derive(name, value, "no sharding that would change it")
+        args.derive(name, value, "no sharding")
     synced = args.fields.config.get("accelerator_config.gradient_accumulation_kwargs.sync_each_batch") is True
-    why = "sync_each_batch is on" if synced else "the default: gradients are exchanged at the last micro-step"
+    why = "sync_each_batch is on" if synced else "the default: gradients are synchronised at the last micro-step"
     args.derive("sync_each_batch", synced, why, key="accelerator_config")
     for name in ("fsdp_one_root", "fsdp_adapters_apart"):
         args.derive(name, False, "accelerate wraps blocks, and the rest around them")
@@ -58,7 +58,7 @@ def _plain(args: Arguments, target: Target, accelerate: Accelerate) -> None:
     kind = "ddp" if target.gpus > 1 else "none"
     why = f"{target.gpus} GPU(s), neither fsdp nor deepspeed"
     if accelerate.missing:
-        args.fields.assume("sharding", kind, f"{accelerate.why}: counted without what it would spread")
+        args.fields.assume("sharding", kind, f"{accelerate.why}: counted without sharding")
     else:
         args.derive("sharding", kind, why)
     resolve_offload(args, params=False, optimizer=False, why="nothing is offloaded", key=None)

@@ -44,5 +44,5 @@ _ABSENT = (
 def resolve_absent(args: Arguments, target: Target) -> None:
     """Fills every field above that is not filled yet, and those that versions decide. To be called last."""
     missing = [name for name in _ABSENT if name not in args.values]
-    args.fields.neutral(*missing, why="the trainer has nothing of the kind")
+    args.fields.neutral(*missing, why="the trainer has no such feature")
     resolve_installed(args.fields, target.stack)

@@ -70,4 +70,4 @@ def resolve_llamafactory(document: Document, target: Target, files: SideFiles) -
 def _order(args: Arguments) -> None:
     for key in ("disable_shuffling", "streaming"):
         if args.value(key):
-            args.derive("shuffle_seed", None, f"{key}: rows come in their own order", key=key)
+            args.derive("shuffle_seed", None, f"{key}: rows keep their order", key=key)

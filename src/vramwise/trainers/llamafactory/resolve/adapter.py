@@ -69,7 +69,7 @@ def _adapter(args: Arguments) -> None:
     if kind == "oft":
         args.derive("adapter", "oft", "finetuning_type oft", key=key)
         args.fields.assume("lora_r", _COUNTED_RANK, f"OFT is counted as LoRA of rank {_COUNTED_RANK}")
-        args.derive("lora_alpha", 1.0, "OFT scales nothing")
+        args.derive("lora_alpha", 1.0, "OFT has no scaling")
         args.take("lora_dropout", "module_dropout")
         return
     four = args.values["quantization"] == "4bit"
@@ -91,11 +91,11 @@ def _targets(args: Arguments) -> None:
     everything = wanted == ("all",)
     args.put("lora_target_linear", key, everything and args.values["adapter"] is not None)
     args.put("lora_target_modules", key, () if everything or args.values["adapter"] is None else wanted)
-    why = "LLaMA-Factory looks for linear modules and gives PEFT their names"
+    why = "LLaMA-Factory passes the names of all linear modules to PEFT"
     args.derive("linear_targets_by_name", True, why, key=key)
     saved = names(args.value("additional_target")) if args.values["adapter"] is not None else ()
     if args.values["adapter"] is not None and not saved and _resizes(args):
-        why = "resize_vocab without additional_target: embeddings and head are trained whole"
+        why = "resize_vocab without additional_target: embeddings and head are fully trained"
         args.derive("lora_modules_to_save", ("embed_tokens", "lm_head"), why, key="resize_vocab")
     else:
         args.put("lora_modules_to_save", "additional_target", saved)
@@ -142,7 +142,7 @@ def _quantization(args: Arguments) -> None:
     stored = _STORED.search(args.text("model_name_or_path") or "")
     name, key = "quantization", "quantization_bit"
     if stored:
-        args.fields.assume(name, "gptq", f"the model's name says {stored[1].upper()}: stored in few bits")
+        args.fields.assume(name, "gptq", f"the model's name contains {stored[1].upper()}: stored quantised")
         args.fields.keys[name] = key
     elif bits is None:
         args.derive(name, None, "the base is not quantised", key=key)
@@ -152,9 +152,9 @@ def _quantization(args: Arguments) -> None:
         args.derive(name, "8bit" if bits == 8 else "4bit", f"bitsandbytes, {bits} bits", key=key)
     else:
         close = "8bit" if isinstance(bits, int) and bits > 4 else "4bit"
-        args.derive(name, close, f"{method} in {bits} bits, counted as bitsandbytes'", key=key)
+        args.derive(name, close, f"{method} in {bits} bits, counted like bitsandbytes", key=key)
     args.take("nested_scales", "double_quantization")
-    args.derive("half_adapters", False, "what is trained stays in fp32")
+    args.derive("half_adapters", False, "trained weights stay in fp32")
     eight = args.values[name] == "8bit" and method == "bnb"
-    why = "LLM.int8 sets values of 6 and more apart" if eight else "no 8-bit weights of bitsandbytes"
+    why = "LLM.int8 handles values of 6 and above separately" if eight else "no 8-bit weights of bitsandbytes"
     args.derive("int8_outliers", eight, why, key=key)

@@ -31,10 +31,10 @@ def resolve_preference(args: Arguments) -> None:
         args.derive("log_probs", "whole", "the log-softmax of all logits, in fp32, is held")
     else:
         args.derive("log_probs", "fused", "none are made")
-    args.derive("reference_precomputed", False, "LLaMA-Factory asks the reference in every step")
-    args.derive("chosen_cross_entropy", False, "pref_ftx weighs log-probabilities that are there anyway")
+    args.derive("reference_precomputed", False, "LLaMA-Factory runs the reference model at every step")
+    args.derive("chosen_cross_entropy", False, "pref_ftx reuses the log-probabilities")
     for name, value in _NOTHING_GENERATED.items():
-        args.derive(name, value, "nothing is generated" if stage != "ppo" else "generation is not followed")
+        args.derive(name, value, "nothing is generated" if stage != "ppo" else "generation is not supported")
 
 
 def _reference(args: Arguments, stage: str) -> None:
@@ -50,4 +50,4 @@ def _reference(args: Arguments, stage: str) -> None:
         args.derive(name, "adapter_off", "the policy with its adapter switched off", key="finetuning_type")
     else:
         args.derive(name, "model", "the base is loaded a second time", key="finetuning_type")
-    args.derive("reference_dtype", args.values["weights_dtype"], "as it is loaded: the reference is not cast")
+    args.derive("reference_dtype", args.values["weights_dtype"], "as loaded: the reference is not cast")

@@ -1,4 +1,4 @@
-"""Number formats: weights come as the checkpoint stores them; what is trained is cast to fp32 unless pure_bf16.
+"""Number formats: weights come as the checkpoint stores them; trained weights are cast to fp32 unless pure_bf16 is set.
 
 Follows `get_train_args`, model/loader.py (`torch_dtype: auto`), `init_adapter` and `prepare_model_for_training`.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from vramwise.trainers.arguments import Arguments
 
-_AUTO = "weights are loaded in the checkpoint's own type, taken to be bf16"
+_AUTO = "weights are loaded in the checkpoint's type, assumed to be bf16"
 
 
 def resolve_dtypes(args: Arguments) -> None:
@@ -15,12 +15,12 @@ def resolve_dtypes(args: Arguments) -> None:
     _trained(args)
     _precision(args)
     args.derive("precision_by_card", False, "the file decides, not the card", key="bf16")
-    args.derive("refuses_fp8_below", None, "LLaMA-Factory does not look at the card", key="fp8")
+    args.derive("refuses_fp8_below", None, "LLaMA-Factory does not check the card", key="fp8")
     if args.value("train_from_scratch") and not args.value("bf16"):
-        args.derive("weights_dtype", "fp32", "a model made from its config, in fp32", key="train_from_scratch")
+        args.derive("weights_dtype", "fp32", "a model built from its config, in fp32", key="train_from_scratch")
     else:
         args.fields.assume("weights_dtype", "bf16", _AUTO)
-    args.derive("fp32_embeddings", False, "embeddings are cast as all that is trained, or not at all")
+    args.derive("fp32_embeddings", False, "embeddings are cast like other trained weights, or not at all")
     norms = bool(args.value("upcast_layernorm"))
     args.derive("upcasts_at_load", ("norm",) if norms else (), "upcast_layernorm", key="upcast_layernorm")
     _loading(args)
@@ -31,12 +31,12 @@ def _trained(args: Arguments) -> None:
     zero3 = args.values["sharding"] == "zero3" and args.values["quantization"] is None
     for key in ("pure_bf16", "use_badam"):
         if args.value(key):
-            args.derive(name, False, f"{key}: what is trained stays in half precision", key=key)
+            args.derive(name, False, f"{key}: trained weights stay in half precision", key=key)
             return
     if zero3:
-        args.derive(name, False, "ZeRO 3 keeps fp32 copies of its own", key="deepspeed")
+        args.derive(name, False, "ZeRO 3 keeps its own fp32 copies", key="deepspeed")
     else:
-        args.derive(name, True, "what is trained is cast to fp32 unless pure_bf16", key="pure_bf16")
+        args.derive(name, True, "trained weights are cast to fp32 unless pure_bf16 is set", key="pure_bf16")
 
 
 def _precision(args: Arguments) -> None:
@@ -72,13 +72,15 @@ def _loading(args: Arguments) -> None:
     """
     if args.value("train_from_scratch"):
         args.derive(
-            "loads_through", "host", "made from its config in host memory, then moved", key="train_from_scratch"
+            "loads_through", "host", "built from its config in host memory, then moved", key="train_from_scratch"
         )
     elif args.values["sharding"] == "zero3":
-        args.derive("loads_through", "host", "no device map: the weights are spread from host memory")
+        args.derive("loads_through", "host", "no device map: the weights are sharded from host memory")
     elif not args.value("low_cpu_mem_usage"):
-        why = "no device map without low_cpu_mem_usage: read into host memory"
+        why = "no device map without low_cpu_mem_usage: loaded into host memory"
         args.derive("loads_through", "host", why, key="low_cpu_mem_usage")
     else:
-        args.derive("loads_through", "device", "a device map: weights are read straight onto the card")
-    args.derive("quantised_base_prepared", "no", "LLaMA-Factory casts nothing of a quantised base but norms on demand")
+        args.derive("loads_through", "device", "device map: weights are loaded directly onto the card")
+    args.derive(
+        "quantised_base_prepared", "no", "LLaMA-Factory casts nothing of a quantised base, except norms on request"
+    )

@@ -21,9 +21,9 @@ def resolve_memory_savers(args: Arguments) -> None:
         args.derive("liger_before_build", liger, why)
     _checkpointing(args)
     offload = bool(args.value("use_unsloth_gc")) and args.values["recompute"]
-    why = "use_unsloth_gc: inputs of blocks wait in host memory" if offload else "nothing is offloaded"
+    why = "use_unsloth_gc: block inputs are kept in host memory" if offload else "nothing is offloaded"
     args.derive("activation_offloading", "hidden_states" if offload else "off", why, key="use_unsloth_gc")
-    args.derive("embeddings_want_grads", False, "only where blocks are checkpointed")
+    args.derive("embeddings_want_grads", False, "only if blocks are checkpointed")
 
 
 def _checkpointing(args: Arguments) -> None:
@@ -47,12 +47,12 @@ def _form(args: Arguments, off: bool, asked: bool) -> None:
     name, own = "checkpointing_reentrant", "use_reentrant_gc"
     written = checkpointing_kwargs(args).get("use_reentrant")
     if asked and isinstance(written, bool):
-        args.derive(name, written, f"{KWARGS} is handed on when training starts", key=KWARGS)
+        args.derive(name, written, f"{KWARGS} is passed on when training starts", key=KWARGS)
     elif asked:
-        why = "transformers' default" if off else "gradient_checkpointing turns it on once more, reentrant"
+        why = "transformers' default" if off else "gradient_checkpointing turns it on again, as reentrant"
         args.derive(name, not off, why, key="gradient_checkpointing")
     elif args.values["sharding"] == "fsdp2" and "train_sampling_strategy" not in args.words:
-        args.derive(name, False, "LLaMA-Factory's choice under FSDP 2, which transformers 4 tells it of", key=own)
+        args.derive(name, False, "LLaMA-Factory's choice under FSDP 2, as reported by transformers 4", key=own)
     else:
         args.put(name, own, bool(args.value(own)))
 

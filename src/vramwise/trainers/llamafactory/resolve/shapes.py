@@ -16,7 +16,7 @@ def resolve_shapes(args: Arguments) -> None:
     packed = args.values["sample_packing"]
     trimmed = _trimmed(args)
     if packed and asked and (stage == "pt" or trimmed):
-        why = f"cutoff_len {cutoff} less one: so LLaMA-Factory shortens it where packing is written"
+        why = f"cutoff_len {cutoff} minus one: LLaMA-Factory shortens it if packing is set"
         args.derive("sequence_len", max(1, cutoff - 1), why, key="cutoff_len")
     else:
         args.take_count("sequence_len", "cutoff_len")
@@ -27,7 +27,7 @@ def resolve_shapes(args: Arguments) -> None:
     full = packed and not trimmed
     varying = "padding is trimmed off" if packed else "widths follow the data"
     args.derive("constant_shapes", full, "packed rows are filled up" if full else varying)
-    args.derive("can_pad", False, "no key pads rows to a length; packing fills them")
+    args.derive("can_pad", False, "no key pads rows to a fixed length; packing fills them")
 
 
 def _packing(args: Arguments, stage: str, asked: bool) -> None:
@@ -36,9 +36,9 @@ def _packing(args: Arguments, stage: str, asked: bool) -> None:
     if stage not in ("pt", "sft"):
         args.derive(name, False, f"stage {stage} packs nothing", key="packing")
     elif args.value("neat_packing") and not args.value("packing"):
-        args.derive(name, True, "neat_packing brings it along", key="neat_packing")
+        args.derive(name, True, "neat_packing turns it on", key="neat_packing")
     elif args.value("packing") is None and stage == "pt":
-        args.derive(name, True, "on by itself in stage pt", key="stage")
+        args.derive(name, True, "on by default in stage pt", key="stage")
         args.fields.keys[name] = "packing"
     else:
         args.put(name, "packing", asked)
@@ -62,14 +62,18 @@ def _rows(args: Arguments, stage: str) -> None:
     elif args.value("neat_packing"):
         mask, rows, apart, why = "batch", "micro", True, "neat_packing: a block-diagonal mask comes with the batch"
     elif flash and alone and stage == "sft":
-        rows, apart, why = "one", True, "positions begin anew with each sample, and flash attention goes by them"
+        rows, apart, why = "one", True, "positions restart with each sample, and flash attention uses them"
     elif stage == "pt":
-        rows, apart, why = "micro", True, "stage pt trains on one stream of text, which knows no samples"
+        rows, apart, why = "micro", True, "stage pt trains on one stream of text without sample boundaries"
     else:
-        rows, apart, why = "micro", False, "packing without neat_packing: each sample sees those before it in its row"
+        rows, apart, why = (
+            "micro",
+            False,
+            "packing without neat_packing: each sample attends to the ones before it in its row",
+        )
     args.derive("packing_rows", rows, why, key="packing")
     args.derive("samples_apart", apart, why, key="packing")
-    args.derive("packed_mask", mask, "in the batch" if mask == "batch" else "none is made", key="packing")
+    args.derive("packed_mask", mask, "in the batch" if mask == "batch" else "none is created", key="packing")
 
 
 def _trimmed(args: Arguments) -> bool:
@@ -78,7 +82,7 @@ def _trimmed(args: Arguments) -> bool:
 
 
 def _filling(args: Arguments, trimmed: bool) -> None:
-    why = "row after row, the longest sample that still fits first" if trimmed else "rows are filled up"
+    why = "row by row, starting with the longest sample that fits" if trimmed else "rows are filled up"
     args.derive("packing_fill", "knapsack" if trimmed else "full", why, key="packing")
     args.take_count("packed_together", "preprocessing_batch_size")
 
@@ -88,7 +92,7 @@ def _labels(args: Arguments, stage: str) -> None:
     if stage == "pt" or (stage == "sft" and args.value("train_on_prompt")):
         args.derive(name, "all", "all tokens are trained on", key="train_on_prompt")
     elif stage == "sft" and args.value("mask_history"):
-        args.derive(name, "last_answer", "mask_history: the last turn alone", key="mask_history")
+        args.derive(name, "last_answer", "mask_history: only the last turn", key="mask_history")
     else:
         args.derive(name, "answers", "prompts have no labels", key="train_on_prompt")
 

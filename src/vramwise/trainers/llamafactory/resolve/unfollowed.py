@@ -10,16 +10,16 @@ from vramwise.types import Unfollowed
 
 # Key that is on → name, whether the run as predicted takes at least as much, and why.
 _SWITCHES = {
-    "use_galore": ("GaLore", True, "its states are smaller than AdamW's, as which they are counted"),
-    "use_apollo": ("APOLLO", True, "its states are smaller than AdamW's, as which they are counted"),
-    "use_badam": ("BAdam", True, "it has states for one block at a time; AdamW's for all are counted"),
+    "use_galore": ("GaLore", True, "its states are counted like AdamW's but are smaller"),
+    "use_apollo": ("APOLLO", True, "its states are counted like AdamW's but are smaller"),
+    "use_badam": ("BAdam", True, "it has states for one block at a time; AdamW states for all are counted"),
     "use_adam_mini": ("Adam-mini", True, "it shares second moments; AdamW's are counted"),
-    "use_unsloth": ("Unsloth", False, "its kernels and its checkpointing are its own"),
-    "use_kt": ("KTransformers", True, "experts stay in host memory; they are counted on the card"),
+    "use_unsloth": ("Unsloth", False, "it uses its own kernels and checkpointing"),
+    "use_kt": ("KTransformers", True, "experts stay in host memory but are counted on the card"),
     "shift_attn": ("shift_attn", False, "attention in shifted groups copies heads"),
     "mixture_of_depths": ("mixture_of_depths", False, "routers decide how many tokens pass a block"),
     "use_asft_loss": ("use_asft_loss", False, "the base is loaded a second time and its logits are held"),
-    "use_hyper_parallel": ("HyperParallel", False, "how it spreads the model is not known"),
+    "use_hyper_parallel": ("HyperParallel", False, "how it shards the model is unknown"),
     "moe_aux_loss_coef": ("moe_aux_loss_coef", False, "router logits of all layers are kept"),
     "upcast_lmhead_output": ("upcast_lmhead_output", False, "logits are made in fp32 by the head"),
 }
@@ -29,7 +29,7 @@ _OTHER_BASES = ("hqq", "eetq", "quanto")
 def resolve_unfollowed(args: Arguments, media_templates: frozenset[str]) -> None:
     """Fills unfollowed. Needs everything else."""
     found = tuple(_found(args, media_templates))
-    why = "; ".join(f"{one.name}: {one.why}" for one in found) or "nothing that is known of"
+    why = "; ".join(f"{one.name}: {one.why}" for one in found) or "no known option"
     args.derive("unfollowed", found, why)
 
 
@@ -38,17 +38,17 @@ def _found(args: Arguments, media_templates: frozenset[str]) -> Iterator[Unfollo
         if args.value(key) and not projects(args, key):
             yield Unfollowed(name=name, less=less, why=why)
     if args.values["sharding"].startswith("fsdp") and args.values["loads_through"] == "device":
-        why = "each card takes the whole model before its part; write low_cpu_mem_usage: false to load into host memory"
+        why = "each card loads the whole model before its shard; set low_cpu_mem_usage: false to load into host memory"
         yield Unfollowed(name="loading under FSDP", less=False, why=why)
     for key in ("galore_layerwise", "apollo_layerwise"):
         if args.value(key) and args.value(f"use_{key.removesuffix('_layerwise')}"):
-            yield Unfollowed(name=key, less=True, why="gradients go layer by layer; all of them are counted")
+            yield Unfollowed(name=key, less=True, why="gradients are freed layer by layer; all of them are counted")
     if args.value("finetuning_type") == "oft":
         yield Unfollowed(name="OFT", less=False, why="its rotations are counted as LoRA of rank 8")
     if args.value("use_llama_pro") and args.value("finetuning_type") == "lora":
-        yield Unfollowed(name="use_llama_pro", less=True, why="adapters are counted in all blocks, not in some")
+        yield Unfollowed(name="use_llama_pro", less=True, why="adapters are counted in all blocks, not only in some")
     if args.value("quantization_bit") is not None and args.value("quantization_method") in _OTHER_BASES:
-        yield Unfollowed(name=str(args.value("quantization_method")), less=False, why="counted as bitsandbytes'")
+        yield Unfollowed(name=str(args.value("quantization_method")), less=False, why="counted like bitsandbytes")
     if args.value("template") in media_templates:
         why = "patches of images, video and audio are not counted; even a batch of text gets a small image"
         yield Unfollowed(name="multimodal data", less=False, why=why)

@@ -36,7 +36,7 @@ def resolve_trl(document: Document, target: Target, files: SideFiles, said: str 
     words = vocabulary(kind.name, target.stack)
     args = Arguments(Fields(arguments_config(document, words), "TRL"), words)
     accelerate = accelerate_of(document.values, files)
-    args.put("base_model", "model_name_or_path", args.text("model_name_or_path"), why="no model is named")
+    args.put("base_model", "model_name_or_path", args.text("model_name_or_path"), why="no model is set")
     resolve_sharding(args, target, files, accelerate)
     resolve_batch(args)
     resolve_precision(args, bf16_unless_fp16=True, accelerate=accelerate.mixed_precision)
@@ -65,7 +65,7 @@ def _evaluation(args: Arguments, kind: str) -> None:
 
 def _order(args: Arguments) -> None:
     if args.value("dataset_streaming"):
-        args.derive("shuffle_seed", None, "a stream comes in its own order", key="dataset_streaming")
+        args.derive("shuffle_seed", None, "a stream keeps its own order", key="dataset_streaming")
 
 
 def _checkpointing(args: Arguments) -> None:

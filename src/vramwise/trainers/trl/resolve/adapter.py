@@ -41,11 +41,11 @@ def _weights(args: Arguments, target: Target) -> None:
         resolve_loaded_type(args, target)
         return
     if name in _TYPES:
-        why = f"{key} is {name}" if args.written(key) else f"unset: {key} is {name}, whatever bf16 says"
+        why = f"{key} is {name}" if args.written(key) else f"unset: {key} is {name}, regardless of bf16"
         args.derive("weights_dtype", _TYPES[name], why, key=key)
     else:
         args.fields.keys["weights_dtype"] = key
-        args.fields.assume("weights_dtype", "bf16", f"{key} {name}: as the checkpoint has them, taken to be bf16")
+        args.fields.assume("weights_dtype", "bf16", f"{key} {name}: the checkpoint's type, assumed to be bf16")
     wide = args.values["weights_dtype"] == "fp32"
     args.derive("fp32_embeddings", wide, "all weights are fp32" if wide else "all weights are of one type")
 
@@ -71,11 +71,13 @@ def _quantization(args: Arguments) -> None:
     key = f"load_in_{bits}" if bits else "load_in_4bit"
     args.derive("quantization", bits, f"{key} is on" if bits else "the base is not quantised", key=key)
     nested = bool(args.value("use_bnb_nested_quant"))
-    why = "use_bnb_nested_quant is on" if nested else "use_bnb_nested_quant is off where nothing is said"
+    why = "use_bnb_nested_quant is on" if nested else "use_bnb_nested_quant is off by default"
     args.derive("nested_scales", nested if bits == "4bit" else True, why if bits == "4bit" else "no 4-bit base")
     half = bits is not None and args.values["adapter"] is not None
-    args.derive("half_adapters", half, "TRL casts what it trains on a quantised base" if half else "no quantised base")
-    args.derive("int8_outliers", bits == "8bit", "LLM.int8 sets values of 6 and more apart")
+    args.derive(
+        "half_adapters", half, "TRL casts the trained weights on a quantised base" if half else "no quantised base"
+    )
+    args.derive("int8_outliers", bits == "8bit", "LLM.int8 handles values of 6 and above separately")
     script = args.fields.config.document.script
     if script is not None and "prepared" in script.facts and bits is not None:
         args.derive("quantised_base_prepared", "all", "the script calls prepare_model_for_kbit_training")
@@ -97,6 +99,6 @@ def _attention(args: Arguments, target: Target) -> None:
 
 def _loading(args: Arguments, target: Target) -> None:
     if target.gpus > 1 or args.values["sharding"] != "none":
-        args.derive("loads_through", "host", "no device map for several processes: moved from host memory")
+        args.derive("loads_through", "host", "no device map with several processes: weights move from host memory")
     else:
-        args.derive("loads_through", "device", "device_map auto: read straight onto the card")
+        args.derive("loads_through", "device", "device_map auto: weights are loaded directly onto the card")

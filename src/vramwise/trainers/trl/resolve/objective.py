@@ -41,21 +41,21 @@ def resolve_preference(args: Arguments, target: Target, kind: Kind) -> None:
 
 def _loss(args: Arguments, target: Target, name: str) -> None:
     fused = not target.stack.parts("trl") or target.stack.parts("trl") >= _FUSED_HEAD
-    tiles = "TRL takes the head in tiles: logits are never held"
+    tiles = "TRL computes the head in tiles: logits are never held"
     if name == "sft" and args.value("label_smoothing_factor"):
-        why = "label smoothing is worked out from all logits"
+        why = "label smoothing needs all logits"
         args.derive("loss_kernel", "stock", why, key="label_smoothing_factor")
     elif fused:
         args.derive("loss_kernel", "tiled", tiles)
     elif args.value("loss_type") == "nll" and name == "sft":
         args.derive("loss_kernel", "stock", "loss_type nll, before TRL 1.15: all logits", key="loss_type")
     else:
-        args.derive("loss_kernel", "tiled", "TRL before 1.15 takes slices of tokens, which hold less than these tiles")
+        args.derive("loss_kernel", "tiled", "TRL before 1.15 uses slices of tokens, which hold less than these tiles")
     without = fused and name in ("dpo", "kto", "grpo", "rloo")
     args.derive("log_probs", "tiled" if without else "fused", tiles if without else "TRL's kernel takes the logits")
     losses = args.value("loss_type")
     chosen = name == "orpo" or (name == "dpo" and "sft" in (losses if isinstance(losses, list) else [losses]))
-    args.derive("chosen_cross_entropy", chosen, "a part of the loss" if chosen else "no part of the loss")
+    args.derive("chosen_cross_entropy", chosen, "part of the loss" if chosen else "not part of the loss")
 
 
 def _reference(args: Arguments, name: str) -> None:
@@ -93,7 +93,9 @@ def _generation(args: Arguments, name: str) -> None:
     _engine(args)
     turns = max(1, rows // micro) * args.count("num_iterations")
     old = accumulation % turns != 0 or args.values["engine"] != "policy"
-    args.derive("old_log_probs", old, "samples may be older than the policy" if old else "samples are its own")
+    args.derive(
+        "old_log_probs", old, "samples may be older than the policy" if old else "samples come from the current policy"
+    )
 
 
 def _generated_rows(args: Arguments, micro: int, accumulation: int) -> int:
@@ -109,7 +111,7 @@ def _generated_rows(args: Arguments, micro: int, accumulation: int) -> int:
 
 def _engine(args: Arguments) -> None:
     if not args.value("use_vllm"):
-        args.fields.neutral(*_ENGINE, why="the policy generates by itself")
+        args.fields.neutral(*_ENGINE, why="the policy generates completions itself")
         return
     beside = args.value("vllm_mode") == "colocate"
     args.derive("engine", "beside" if beside else "elsewhere", f"vllm_mode {args.value('vllm_mode')}", key="vllm_mode")

@@ -33,11 +33,11 @@ def resolve_shapes(args: Arguments, kind: str) -> None:
 def _length(args: Arguments, kind: str) -> int:
     if kind in _GENERATING:
         completion = args.count("max_completion_length")
-        why = f"a completion of {completion} after a prompt, which has no limit: {_PROMPT} tokens assumed"
+        why = f"a completion of {completion} after a prompt without a limit: {_PROMPT} tokens assumed"
         args.fields.keys["sequence_len"] = "max_completion_length"
         return int(args.fields.assume("sequence_len", completion + _PROMPT, why))
     if args.value("max_length") is None:
-        why = f"max_length null: as long as the data has them, {UNLIMITED:,} where that is not known"
+        why = f"max_length null: as long as the data; {UNLIMITED:,} if unknown"
         args.fields.keys["sequence_len"] = "max_length"
         return int(args.derive("sequence_len", UNLIMITED, why, key="max_length"))
     return args.take_count("sequence_len", "max_length")
@@ -49,14 +49,14 @@ def _rows(args: Arguments, kind: str, packing: bool, flat: bool) -> None:
         args.derive("packing_rows", "one", f"{strategy} packing flattens the batch to one row", key="packing_strategy")
         name = args.values["attn_implementation"]
         apart = supports_packing(name) or name in ("sdpa", "eager")
-        args.derive("samples_apart", apart, "positions begin anew with each sample", key="attn_implementation")
+        args.derive("samples_apart", apart, "positions restart with each sample", key="attn_implementation")
     elif flat:
         args.derive("packing_rows", "one", "padding_free flattens the batch to one row", key="padding_free")
-        args.derive("samples_apart", True, "positions begin anew with each sample", key="padding_free")
+        args.derive("samples_apart", True, "positions restart with each sample", key="padding_free")
     elif packing:
-        args.derive("packing_rows", "micro", f"{strategy}: rows cut to measure", key="packing_strategy")
-        args.derive("samples_apart", False, "a row is one text to the model", key="packing_strategy")
-        args.derive("packed_mask", "none", "a row is one text to the model", key="packing_strategy")
+        args.derive("packing_rows", "micro", f"{strategy}: rows are cut to fit", key="packing_strategy")
+        args.derive("samples_apart", False, "the model sees a row as one text", key="packing_strategy")
+        args.derive("packed_mask", "none", "the model sees a row as one text", key="packing_strategy")
     else:
         args.derive("packing_rows", "none", "packing is off", key="packing")
         args.derive("samples_apart", True, "a row holds one sample")
@@ -66,7 +66,7 @@ def _rows(args: Arguments, kind: str, packing: bool, flat: bool) -> None:
     else:
         why = "each sample is a part of the flattened row" if flat else "packing is off"
         args.derive("packing_fill", "single" if flat else "full", why, key="padding_free" if flat else "packing")
-    args.derive("packed_together", _TOGETHER, "datasets hands out so many at a time")
+    args.derive("packed_together", _TOGETHER, "the batch size of datasets.map")
 
 
 def _labels(args: Arguments, kind: str) -> None:

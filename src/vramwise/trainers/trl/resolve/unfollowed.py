@@ -12,13 +12,13 @@ from vramwise.types import Unfollowed
 def resolve_unfollowed(args: Arguments) -> None:
     """Fills unfollowed. Needs checkpointing and the kind of training."""
     found = tuple(_found(args))
-    why = "; ".join(f"{one.name}: {one.why}" for one in found) or "nothing that is known of"
+    why = "; ".join(f"{one.name}: {one.why}" for one in found) or "no known option"
     args.derive("unfollowed", found, why)
 
 
 def _found(args: Arguments) -> Iterator[Unfollowed]:
     if args.values["recompute"] and checkpointing_kwargs(args).get("selective"):
-        why = "what attention gives is kept; all of a block is counted as made again"
+        why = "the attention output is kept; the whole block is counted as recomputed"
         yield Unfollowed(name=f"{KWARGS}.selective", less=False, why=why)
     yield from unfollowed_checkpointing(args)
     if args.value("router_aux_loss_coef"):

@@ -21,14 +21,14 @@ _SIZES = (
     topic="batch",
     bad=f"{_BASE}per_device_train_batch_size: 0\n",
     good=f"{_BASE}per_device_train_batch_size: 1\n",
-    beyond_trainer="Parsers take any number; zero or less stops the run later, or trains on nothing.",
+    beyond_trainer="Parsers accept any number; zero or less stops the run later, or trains on nothing.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """A size or count is zero or negative.
 
-    Batches, lengths, ranks and the accumulation must be at least 1. The dataclasses take any number: a batch of 0 stops
-    torch's loader once the model is there, a rank of 0 PEFT, and a length of 0 or less leaves nothing of a sample, or
-    cuts off its end.
+    Batches, lengths, ranks and the accumulation must be at least 1. The dataclasses accept any number. A batch of 0
+    stops torch's data loader after the model is loaded, a rank of 0 stops PEFT, and a length of 0 or less leaves
+    nothing of a sample or cuts off its end.
     """
     for field in _SIZES:
         key = run.keys.get(field)

@@ -21,24 +21,24 @@ _BASE = "model_name_or_path: Qwen/Qwen3-4B\nstage: sft\ndo_train: true\nfinetuni
     topic="config",
     bad=f'{_BASE}packing: "false"\n',
     good=f"{_BASE}packing: false\n",
-    beyond_trainer="Parsers take values of any type; they come to light where they are used, or never.",
+    beyond_trainer="Parsers accept values of any type; errors show up where the values are used, or never.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """A value of a type that its argument does not have, and that no parser stops at.
+    """A value of the wrong type that the parser does not reject.
 
-    Dataclasses check no types. A list where a number belongs, a strategy that does not exist or a number in quotes,
-    which LLaMA-Factory does not convert, passes the parser, and the run stops where the value is used: an error where
-    the key has a say in memory, a warning elsewhere. A switch takes anything: what Python counts as true is on.
-    `packing: "false"` is a text and switches packing on in LLaMA-Factory, while TRL converts it.
+    Dataclasses do not check types. A list instead of a number, an unknown strategy or a quoted number (which
+    LLaMA-Factory does not convert) passes the parser, and the run stops where the value is used. This is an error if
+    the key affects memory, and a warning otherwise. A switch accepts anything: whatever Python counts as true is on.
+    `packing: "false"` is text and switches packing on in LLaMA-Factory, while TRL converts it.
 
-    Predictions leave such values out; write one of the right type.
+    Predictions ignore such values; use one of the right type.
     """
     trainer = trainer_of(run)
     if trainer is None:
         return
     for found in trainer.vocabulary_of(run).misreadings(run.config.document.values):
         switch = "counts as" in found.sentence
-        ends = "" if switch else ": the parser takes it, and the run stops where it is used"
+        ends = "" if switch else ": the parser accepts it, and the run stops where it is used"
         yield Hit(
             key=join_key((found.key,)),
             message=f"{found.sentence}{ends}",
@@ -53,5 +53,5 @@ def _fix(run: RunSpec, key: str) -> Fix | None:
     if not isinstance(value, str):
         return None
     if whole_number(value.strip().removeprefix("-")) is not None:
-        return unsafe("Take the quotes away", set_key(key, int(value)))
-    return unsafe("Take the quotes away", set_key(key, False)) if value.lower() in NO else None
+        return unsafe("Remove the quotes", set_key(key, int(value)))
+    return unsafe("Remove the quotes", set_key(key, False)) if value.lower() in NO else None

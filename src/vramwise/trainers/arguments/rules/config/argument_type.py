@@ -21,14 +21,13 @@ _STRATEGIES = ("eval_strategy", "save_strategy", "logging_strategy")
     good="model_name_or_path: Qwen/Qwen3-0.6B\ndataset_name: trl-lib/tldr\nmax_steps: 100\neval_strategy: 'no'\n",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """A value of a kind that its argument does not take.
+    """A value of a type that its argument does not accept.
 
-    Dataclasses check nothing themselves, but their parsers, enumerations and first checks do: a word that is no
-    strategy, a text that is no number, nothing where something is compared. The run stops before anything is loaded.
-    What works all the same is not reported: numbers in quotes where the parser converts them, one name where a list
-    belongs.
+    Dataclasses do not check values, but their parsers, enumerations and first checks do: an unknown strategy, text
+    that is not a number, a missing value in a comparison. The run stops before anything is loaded. Values that still
+    work are not reported: quoted numbers that the parser converts, a single name instead of a list.
 
-    YAML 1.1 has a say: an unquoted `no` is false, so `eval_strategy: no` is refused and `eval_strategy: "no"` is meant.
+    In YAML 1.1 an unquoted `no` is false, so `eval_strategy: no` is rejected; write `eval_strategy: "no"`.
     """
     trainer = trainer_of(run)
     errors = trainer.vocabulary_of(run).type_errors(run.config.document.values) if trainer is not None else ()
@@ -38,5 +37,5 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 
 def _fix(run: RunSpec, key: str) -> Fix | None:
     if key in _STRATEGIES and run.config.document.values[key] is False:
-        return safe('Write "no" in quotes', set_key(key, "no"))
+        return safe('Quote "no"', set_key(key, "no"))
     return None

@@ -21,14 +21,14 @@ _BASE = "model_name_or_path: Qwen/Qwen3-0.6B\ndataset_name: trl-lib/tldr\nmax_st
     good=f"{_BASE}bf16: true\n",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """Arguments that transformers' TrainingArguments refuses.
+    """Arguments that transformers' TrainingArguments rejects.
 
-    TRL's configs and LLaMA-Factory's training arguments are TrainingArguments with more keys, and make its checks
-    before anything is loaded: two precisions at once, `load_best_model_at_end` without an evaluation at every save,
-    fractions of steps, words that `fsdp` does not know. Each finding says what is wanted.
+    TRL's configs and LLaMA-Factory's training arguments extend TrainingArguments and run its checks before anything is
+    loaded: two precisions at once, `load_best_model_at_end` without an evaluation at every save, fractions of steps,
+    unknown `fsdp` options. Each finding says what is expected.
     """
     trainer = trainer_of(run)
     if trainer is None:
         return
     for key, sentence in argument_refusals(Held(run, trainer.vocabulary_of(run))):
-        yield Hit(key=key, message=f"{sentence}: transformers refuses the arguments")
+        yield Hit(key=key, message=f"{sentence}: transformers rejects the arguments")

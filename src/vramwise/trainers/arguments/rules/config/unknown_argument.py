@@ -20,14 +20,14 @@ from vramwise.types import Fix, RunSpec, Severity, join_key
     good="model_name_or_path: Qwen/Qwen3-0.6B\ndataset_name: trl-lib/tldr\nuse_peft: true\nlora_dropout: 0.1\n",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """A key that none of the trainer's dataclasses has.
+    """A key that the trainer does not have.
 
     Files for TRL, LLaMA-Factory and transformers' Trainer are read into dataclasses. A key that none of them has is
-    either misspelt, and then the setting it means is not in force, or of another version. LLaMA-Factory stops at it.
-    TRL's command takes it for an option of `accelerate launch`, which stops with `unrecognized arguments`; a script
-    that is started as a module drops it without a word, and a batch size of 8 is in force where 1 was meant.
+    either misspelt, so the intended setting has no effect, or belongs to another version. LLaMA-Factory stops. TRL's
+    command treats it as an option of `accelerate launch`, which stops with `unrecognized arguments`. A script started
+    as a module drops it without warning, and a batch size of 8 may be used where 1 was meant.
 
-    Correct the name. What was renamed is told: `torch_dtype` is `dtype` now, `max_seq_length` is `max_length`.
+    Correct the name. The message names renamed keys: `torch_dtype` is now `dtype`, `max_seq_length` is `max_length`.
     """
     trainer = trainer_of(run)
     if trainer is None:
@@ -42,7 +42,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
 def _fix(run: RunSpec, strange: StrangeKey) -> Fix | None:
     key = join_key((strange.key,))
     if strange.drop:
-        return safe(f"Delete {strange.key}, which nobody reads", delete_key(key))
+        return safe(f"Delete {strange.key}, which is never read", delete_key(key))
     if strange.now is None:
         return None
     value = run.config.document.values[strange.key]
@@ -50,5 +50,5 @@ def _fix(run: RunSpec, strange: StrangeKey) -> Fix | None:
         same = run.config.get(strange.now) == value or value is None
         return (safe if same else unsafe)(f"Delete {strange.key}: {strange.now} is set", delete_key(key))
     if value is None:
-        return safe(f"Delete {strange.key}, which holds nothing", delete_key(key))
+        return safe(f"Delete {strange.key}, which is empty", delete_key(key))
     return unsafe(f"Write {strange.now}", insert_key(strange.now, value, beside=key), delete_key(key))

@@ -19,7 +19,7 @@ _KEY, _OWN = "gradient_checkpointing", "disable_gradient_checkpointing"
     topic="checkpointing",
     bad=f"{_BASE}gradient_checkpointing: false\n",
     good=f"{_BASE}disable_gradient_checkpointing: true\n",
-    beyond_trainer="LLaMA-Factory reads its own key and says nothing of transformers'.",
+    beyond_trainer="LLaMA-Factory reads only its own key and ignores the transformers key without warning.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """gradient_checkpointing: false does not switch checkpointing off.

@@ -20,10 +20,10 @@ from vramwise.types import START, RunSpec, Severity
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """LLaMA-Factory 0.9.5 cannot read training files in JSON.
 
-    `llamafactory-cli train file.json` of 0.9.5 hands the path itself to `json.load`, which wants an open file, and
-    stops with `'PosixPath' object has no attribute 'read'`. 0.9.4 reads them. Save the same content with the ending
-    .yaml: JSON is YAML.
+    `llamafactory-cli train file.json` of 0.9.5 passes the path itself to `json.load`, which expects an open file, and
+    stops with `'PosixPath' object has no attribute 'read'`. 0.9.4 reads them. Save the same content as .yaml: JSON is
+    valid YAML.
     """
     if run.config.document.path.endswith(".json") and since(run.target.stack, 0, 9, 5):
-        message = f"LLaMA-Factory {release_of(run)} stops at files in JSON: save it with the ending .yaml"
+        message = f"LLaMA-Factory {release_of(run)} cannot read JSON files: save it as .yaml"
         yield Hit(place=START, message=message)

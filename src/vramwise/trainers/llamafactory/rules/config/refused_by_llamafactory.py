@@ -24,19 +24,16 @@ from vramwise.types import RunSpec, Severity
     ),
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """Keys that LLaMA-Factory refuses side by side, or one without the other.
+    """Keys that LLaMA-Factory rejects together, or one without the other.
 
     `llamafactory-cli train` checks its arguments before it loads anything and stops with a ValueError: a quantised base
-    in a full fine-tune, GaLore beside LoRA, an evaluation without data, `neat_packing` outside of sft, options of ZeRO
-    3 that exclude one another, a key that stands twice, and some fifty more. The message says which keys, and why where
-    that is known. The list follows `get_train_args` of 0.9.4 and 0.9.5, and is compared with what it says of many
-    files.
+    in a full fine-tune, GaLore with LoRA, an evaluation without data, `neat_packing` outside sft, conflicting ZeRO 3
+    options, a duplicate key, and about fifty more. The message names the keys, and the reason if known. The list
+    follows `get_train_args` of 0.9.4 and 0.9.5, and is compared with its answers on many files.
     """
     for found in run.config.document.duplicates:
         first, last = found.first.line, found.last.line
-        message = (
-            f"the key '{found.key}' stands on line {first} and again on line {last}: LLaMA-Factory refuses the file"
-        )
+        message = f"duplicate key '{found.key}' on lines {first} and {last}: LLaMA-Factory rejects the file"
         yield Hit(place=found.last, message=message)
     for key, sentence in refusals(run):
-        yield Hit(key=key, message=f"{sentence}: LLaMA-Factory refuses the file")
+        yield Hit(key=key, message=f"{sentence}: LLaMA-Factory rejects the file")

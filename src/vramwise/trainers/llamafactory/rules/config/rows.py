@@ -16,9 +16,9 @@ nothing_trained = _row(
     still_runs=True,
     text="""do_train is not on, so nothing is trained.
 
-    `llamafactory-cli train` does what `do_train`, `do_eval` and `do_predict` say, and all three are off unless they are
-    written. Without the first it prepares the data, loads the model frozen and ends. Files that only evaluate or
-    predict (`do_eval`, `do_predict`) are meant so and not reported.
+    `llamafactory-cli train` follows `do_train`, `do_eval` and `do_predict`; all three are off by default. Without
+    `do_train` it prepares the data, loads the frozen model and ends. Files that only evaluate or predict (`do_eval`,
+    `do_predict`) are intended that way and not reported.
     """,
     bad="model_name_or_path: Qwen/Qwen3-4B\nstage: sft\nfinetuning_type: lora\ndataset: identity\ntemplate: qwen3\n",
     good="model_name_or_path: Qwen/Qwen3-4B\nstage: sft\ndo_train: true\nfinetuning_type: lora\ndataset: identity\n"
@@ -29,11 +29,10 @@ nothing_trained = _row(
     ),
     key="do_train",
     message=lambda run: (
-        f"do_train is {'off' if 'do_train' in run.config else 'not written'}: the model is loaded and nothing is "
-        "trained"
+        f"do_train is {'off' if 'do_train' in run.config else 'not set'}: the model is loaded and nothing is trained"
     ),
     fix=lambda run: unsafe(
-        "Write do_train: true",
+        "Set do_train: true",
         placed(run, "do_train", True, ("stage", "finetuning_type"), "model_name_or_path"),
     ),
 )
@@ -52,29 +51,28 @@ def _versions_assumed(run: RunSpec) -> bool:
 
 def _stops(run: RunSpec) -> str:
     newer, old = (run.target.stack.releases[name].version for name in ("transformers", "trl"))
-    versions = f"TRL {old} beside transformers {newer}"
+    versions = f"TRL {old} and transformers {newer}"
     return f"stage dpo with {versions} stops with No module named 'mergekit', unless that is installed"
 
 
 dpo_import_stops = _row(
     id="dpo-import-stops",
     also=(Severity.WARNING,),
-    text="""Stage dpo stops when TRL 0.24 is imported beside transformers 5.
+    text="""Stage dpo stops when TRL 0.24 is imported with transformers 5.
 
-    TRL up to 0.24 asks transformers whether optional packages are there. transformers 5 answers with a pair, (False,
-    None), which counts as true: TRL then imports mergekit, and where that is not installed stage dpo stops, after the
-    model is loaded, with `No module named 'mergekit'`. LLaMA-Factory 0.9.5 allows no newer TRL, and a fresh
-    installation takes both. Seen with these versions on a CPU and in three runs on a card. kto and rm are not
-    concerned.
+    TRL up to 0.24 asks transformers whether optional packages are installed. transformers 5 returns a pair, (False,
+    None), which counts as true, so TRL imports mergekit. If that is not installed, stage dpo stops after the model is
+    loaded, with `No module named 'mergekit'`. LLaMA-Factory 0.9.5 allows no newer TRL, and a fresh installation gets
+    both. Seen with these versions on a CPU and in three runs on a card. kto and rm are not affected.
 
-    Install a transformers below 5 that LLaMA-Factory takes (4.57.1, say). Where versions are not said but assumed, the
-    finding is a warning: `--with transformers==…` or `--stack FILE` tells them.
+    Install a transformers below 5 that LLaMA-Factory supports (such as 4.57.1). If the versions are only assumed, the
+    finding is a warning; set them with `--with transformers==…` or `--stack FILE`.
     """,
     bad=_TEXT,
     good=_TEXT,
     options=f"--with transformers==5.6.0 {_TRL}",
     good_options=f"--with transformers==4.57.1 {_TRL}",
-    beyond_trainer="LLaMA-Factory takes the file, loads the model and stops when it imports TRL's trainer.",
+    beyond_trainer="LLaMA-Factory accepts the file, loads the model and stops when it imports TRL's trainer.",
     when=lambda run: (
         run.objective.rl == "dpo"
         and run.target.stack.parts("transformers") >= (5,)

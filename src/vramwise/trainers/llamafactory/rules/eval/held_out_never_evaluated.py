@@ -17,15 +17,14 @@ _BASE = "model_name_or_path: Qwen/Qwen3-4B\nstage: sft\ndo_train: true\nfinetuni
     topic="eval",
     bad=f"{_BASE}val_size: 0.1\n",
     good=f"{_BASE}val_size: 0.1\neval_strategy: steps\neval_steps: 500\nper_device_eval_batch_size: 8\n",
-    beyond_trainer="LLaMA-Factory holds the samples out and never looks at them.",
+    beyond_trainer="LLaMA-Factory holds the samples out and never uses them.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """Samples are held out, but nothing evaluates on them.
 
-    `val_size` takes samples out of training and `eval_dataset` prepares a second dataset; an evaluation happens only
-    where `eval_strategy` schedules one, or `do_eval` asks for one at the end. Without either the samples are lost to
-    the training. Mind the batch when you add one: evaluation runs at 8 rows unless `per_device_eval_batch_size` says
-    otherwise.
+    `val_size` takes samples out of training and `eval_dataset` prepares a second dataset; evaluation runs only if
+    `eval_strategy` schedules it, or `do_eval` requests it at the end. Without either, the samples are lost for
+    training. Check the batch size when you add one: evaluation uses 8 rows unless `per_device_eval_batch_size` is set.
     """
     held = run.config.get("val_size")
     key = "val_size" if held else "eval_dataset" if run.config.get("eval_dataset") else None

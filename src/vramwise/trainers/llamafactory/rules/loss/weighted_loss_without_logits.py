@@ -19,7 +19,7 @@ _LOSSES = ("use_dft_loss", "use_eaft_loss", "use_asft_loss")
     topic="loss",
     bad=f"{_BASE}use_dft_loss: true\nenable_liger_kernel: true\n",
     good=f"{_BASE}use_dft_loss: true\n",
-    beyond_trainer="LLaMA-Factory's losses fall back to the plain one where there are no logits, without a word.",
+    beyond_trainer="LLaMA-Factory's losses fall back to the default loss if there are no logits, without warning.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """A loss of LLaMA-Factory's own that never gets any logits.
@@ -38,6 +38,6 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
             message = f"{key} is not read in stage {stage}"
             yield Hit(key=key, message=message, severity=Severity.ERROR)
         elif run.config.get("enable_liger_kernel"):
-            message = f"{key} beside enable_liger_kernel: Liger's loss returns no logits, so the plain loss is trained"
+            message = f"{key} beside enable_liger_kernel: Liger's loss returns no logits, so the default loss is used"
             fix = unsafe("Switch Liger off", set_key("enable_liger_kernel", False))
             yield Hit(key=key, message=message, fix=fix)

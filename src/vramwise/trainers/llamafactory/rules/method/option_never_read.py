@@ -23,16 +23,15 @@ _REFERENCE = ("ref_model", "ref_model_adapters", "ref_model_quantization_bit")
     topic="method",
     bad=f"{_BASE}stage: rm\nfinetuning_type: lora\npacking: true\n",
     good=f"{_BASE}stage: sft\nfinetuning_type: lora\npacking: true\nneat_packing: true\n",
-    beyond_trainer="LLaMA-Factory parses every key and reads some of them never.",
+    beyond_trainer="LLaMA-Factory parses every key, but never reads some of them.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """An option that the run never looks at.
+    """An option that the run never reads.
 
-    All keys of all methods stand side by side in one flat file, so much can be written that has no effect: `packing` in
-    a stage that packs nothing, a `max_length`, which limits generated texts while `cutoff_len` cuts rows, a `ref_model`
-    where no loss needs one, sizes of an adapter in a full fine-tune, options of GaLore, APOLLO or BAdam without their
-    switch, an `optim` that Adam-mini or Muon replaces. What decides memory is reported as a warning; what merely stands
-    there is a note.
+    The keys of all methods share one flat file, so many can be set without effect: `packing` in a stage that does not
+    pack, a `max_length`, which limits generated texts while `cutoff_len` cuts rows, a `ref_model` where no loss needs
+    one, sizes of an adapter in a full fine-tune, options of GaLore, APOLLO or BAdam without their switch, an `optim`
+    that Adam-mini or Muon replaces. Keys that affect memory are a warning; others are a note.
     """
     config = run.config
     stage, kind = config.get("stage", "sft"), config.get("finetuning_type", "lora")
@@ -55,7 +54,7 @@ def _without_effect(run: RunSpec, stage: str) -> Iterator[tuple[str, str]]:
     if "max_length" in config and not config.get("predict_with_generate"):
         yield (
             "max_length",
-            f"it limits generated texts; rows of training are cut at cutoff_len {run.shapes.sequence_len}",
+            f"it limits generated text; training rows are cut at cutoff_len {run.shapes.sequence_len}",
         )
     if config.get("packing") and stage not in ("pt", "sft"):
         yield "packing", f"stage {stage} packs nothing"
@@ -67,6 +66,6 @@ def _without_effect(run: RunSpec, stage: str) -> Iterator[tuple[str, str]]:
         yield "reward_model", f"stage {stage} scores nothing"
     for key in ("use_adam_mini", "use_muon"):
         if config.get(key) and config.get("optim"):
-            yield "optim", f"{key} brings its own optimizer"
+            yield "optim", f"{key} uses its own optimizer"
     if config.get("fp8_enable_fsdp_float8_all_gather") and not config.get("fp8"):
         yield "fp8_enable_fsdp_float8_all_gather", "fp8 is off, and LLaMA-Factory turns it on in the wrong place"

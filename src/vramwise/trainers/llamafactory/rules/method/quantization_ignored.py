@@ -21,7 +21,7 @@ _BITS = {"bnb": (4, 8), "hqq": (1, 2, 3, 4, 5, 6, 8), "eetq": (8,)}
     topic="method",
     bad=f"model_name_or_path: Qwen/Qwen3-4B\n{_BASE}quantization_bit: 4\nquantization_method: gptq\n",
     good=f"model_name_or_path: Qwen/Qwen3-4B\n{_BASE}quantization_bit: 4\nquantization_method: bnb\n",
-    beyond_trainer="LLaMA-Factory passes over methods that it does not know for this, and loads the base as it is.",
+    beyond_trainer="LLaMA-Factory ignores methods it does not support here, and loads the base unquantised.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """quantization_bit that quantises nothing, or in bits that its method has not.
@@ -38,13 +38,14 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         message = f"{_KEY} {bits} has no effect: the checkpoint is stored quantised, as its name says"
         yield Hit(key=_KEY, message=message, severity=Severity.WARNING, fix=unsafe("Delete it", delete_key(_KEY)))
     elif method not in ON_THE_FLY:
-        message = f"{_METHOD} {method} quantises nothing on the fly: the base is loaded whole, not in {bits} bits"
-        fix = unsafe("Use bitsandbytes: drop the method", delete_key(_METHOD))
+        message = f"{_METHOD} {method} does not quantise while loading: the base is loaded in full, not in {bits} bits"
+        fix = unsafe("Use bitsandbytes: remove the method", delete_key(_METHOD))
         yield Hit(key=_METHOD, message=message, fix=fix, still_runs=True)
     elif bits not in _BITS[method]:
         taken = ", ".join(map(str, _BITS[method]))
-        yield Hit(key=_KEY, message=f"{_KEY} {bits}: {method} takes {taken} bits, and LLaMA-Factory stops")
+        yield Hit(key=_KEY, message=f"{_KEY} {bits}: {method} supports {taken} bits, so LLaMA-Factory stops")
     elif bits != 4 and run.sharding.kind in ("fsdp1", "fsdp2", "zero3"):
         yield Hit(
-            key=_KEY, message=f"{_KEY} {bits} under {run.sharding.kind}: only 4 bits are taken, and LLaMA-Factory stops"
+            key=_KEY,
+            message=f"{_KEY} {bits} under {run.sharding.kind}: only 4 bits are supported, so LLaMA-Factory stops",
         )

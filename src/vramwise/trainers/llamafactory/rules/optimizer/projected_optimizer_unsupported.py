@@ -27,7 +27,7 @@ _TAKES = {
     topic="optimizer",
     bad=f"{_BASE}use_galore: true\n",
     good=f"{_BASE}use_galore: true\noptim: adamw_torch\n",
-    beyond_trainer="LLaMA-Factory takes the file and stops when it makes the optimizer, after the model is loaded.",
+    beyond_trainer="LLaMA-Factory accepts the file and stops when it creates the optimizer, after the model is loaded.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """GaLore or APOLLO with an optimizer that LLaMA-Factory does not know for it.
@@ -44,12 +44,12 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         if has("optim") not in taken:
             edit = set_key if "optim" in run.config else insert_key
             beside = {} if edit is set_key else {"beside": f"use_{name}"}
-            fix = unsafe("Write optim: adamw_torch", edit("optim", "adamw_torch", **beside))
+            fix = unsafe("Set optim: adamw_torch", edit("optim", "adamw_torch", **beside))
             message = f"use_{name} takes optim {' or '.join(taken)}, and {has('optim')} is "
-            message += "in force" if "optim" in run.config else "what it is unless it is written"
+            message += "in force" if "optim" in run.config else "the default"
             yield Hit(key="optim", message=f"{message}: LLaMA-Factory stops", fix=fix)
         if has(f"{name}_layerwise") and run.batch.gradient_accumulation_steps != 1:
-            message = f"{name}_layerwise updates weights during backward and takes no gradient accumulation"
+            message = f"{name}_layerwise updates weights during backward and does not support gradient accumulation"
             yield Hit(
                 key=f"{name}_layerwise",
                 message=f"{message}: gradient_accumulation_steps {run.batch.gradient_accumulation_steps} stops the run",

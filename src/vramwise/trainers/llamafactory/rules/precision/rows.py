@@ -17,21 +17,21 @@ def _pure_bf16(run: RunSpec) -> Fix | None:
     if run.precision.compute != "bf16" or (gpu is not None and not gpu.bf16):
         return None
     edits = (insert_key("pure_bf16", True, beside="bf16"), delete_key("bf16"))
-    return unsafe("Train in bf16 alone: pure_bf16", *edits)
+    return unsafe("Train purely in bf16: pure_bf16", *edits)
 
 
 fp32_masters = _row(
     id="fp32-masters",
     severity=Severity.WARNING,
     costs_memory=True,
-    text="""bf16 in a full fine-tune: what is trained is in fp32 all the same.
+    text="""bf16 in a full fine-tune: trained weights are still fp32.
 
-    LLaMA-Factory loads the checkpoint in its own type and casts all that is trained to fp32; `bf16: true` adds autocast
-    around it. Weights, gradients and both of AdamW's states then take 4 bytes each, 16 bytes a parameter, and autocast
-    keeps bf16 copies of weights beside them. With `pure_bf16: true` all four stay in bf16: 8 bytes a parameter, at the
-    price of updates that bf16 rounds away; it is another training, so it is offered and never made by itself.
+    LLaMA-Factory loads the checkpoint in its own type and casts all trained weights to fp32; `bf16: true` only adds
+    autocast. Weights, gradients and both AdamW states then take 4 bytes each, 16 bytes per parameter, and autocast
+    keeps additional bf16 copies of weights. With `pure_bf16: true` all four stay in bf16: 8 bytes per parameter, but
+    small updates are lost to rounding. This changes the training, so it is never applied automatically.
 
-    Not reported under ZeRO and FSDP, which spread the copies over the cards, nor for adapters, whose fp32 is small.
+    Not reported under ZeRO and FSDP, which shard the copies over the cards, nor for adapters, which are small.
     """,
     bad="model_name_or_path: Qwen/Qwen3-4B\nstage: sft\ndo_train: true\nfinetuning_type: full\ndataset: identity\n"
     "template: qwen3\nbf16: true\n",
@@ -46,22 +46,22 @@ fp32_masters = _row(
     field="precision",
     message=lambda run: (
         f"{run.keys['precision']} in a fine-tune of "
-        f"{'some blocks' if run.config.get('finetuning_type') == 'freeze' else 'everything'}: weights, gradients and "
-        "optimizer states of what is trained are in fp32, 16 bytes a parameter; pure_bf16 makes it 8"
+        f"{'some blocks' if run.config.get('finetuning_type') == 'freeze' else 'everything'}: trained weights, their "
+        "gradients and optimizer states are in fp32, 16 bytes per parameter; pure_bf16 reduces it to 8"
     ),
     fix=_pure_bf16,
 )
 
 mixed_types_without_autocast = _row(
     id="mixed-types-without-autocast",
-    text="""Some blocks are trained in fp32 behind frozen ones in bf16, without autocast.
+    text="""Some blocks are trained in fp32 after frozen ones in bf16, without autocast.
 
     `finetuning_type: freeze` casts the trained blocks to fp32 and leaves the frozen ones in the checkpoint's type. With
-    neither `bf16` nor `fp16` nothing casts the activations between them: the first trained linear layer meets bf16
-    inputs with fp32 weights and torch stops with `mat1 and mat2 must have the same dtype`. Checkpoints that are stored
+    neither `bf16` nor `fp16` nothing casts the activations between them: the first trained linear layer gets bf16
+    inputs for fp32 weights, and torch stops with `mat1 and mat2 must have the same dtype`. Checkpoints that are stored
     in fp32 are the exception.
 
-    Write `bf16: true`, or `pure_bf16: true` to leave everything in bf16.
+    Set `bf16: true`, or `pure_bf16: true` to keep everything in bf16.
     """,
     bad="model_name_or_path: Qwen/Qwen3-4B\nstage: sft\ndo_train: true\nfinetuning_type: freeze\ndataset: identity\n"
     "template: qwen3\n",

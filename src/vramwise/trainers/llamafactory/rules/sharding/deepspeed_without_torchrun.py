@@ -32,6 +32,7 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """
     if run.config.get("deepspeed") and run.batch.gpus == 1 and run.target.launcher == "cli":
         message = (
-            "deepspeed on one card is refused unless torchrun starts the run: FORCE_TORCHRUN=1 llamafactory-cli train …"
+            "deepspeed on one card is rejected unless torchrun starts the run: FORCE_TORCHRUN=1 llamafactory-cli "
+            "train …"
         )
         yield Hit(key="deepspeed", message=message)

@@ -23,7 +23,7 @@ class _Ignored:
 _IGNORED = (
     _Ignored(
         key="use_liger_kernel",
-        why="Liger's loss stays off, because TRL has a fused head of its own: only the layers change",
+        why="Liger's loss stays off because TRL has its own fused head; only the layers change",
         holds=lambda run: run.config.get("use_liger_kernel") and run.kernels.loss_kernel == "tiled",
         harmless=True,
     ),
@@ -59,12 +59,12 @@ _IGNORED = (
     ),
     _Ignored(
         key="vllm_gpu_memory_utilization",
-        why="use_vllm is off, so the policy generates by itself",
+        why="use_vllm is off, so the policy generates completions itself",
         holds=lambda run: run.objective.generation_rows is not None and run.objective.engine == "policy",
     ),
     _Ignored(
         key="gradient_checkpointing_kwargs.use_reentrant",
-        why="LoRA under ZeRO 3 is checkpointed reentrantly whatever is written",
+        why="LoRA under ZeRO 3 always uses reentrant checkpointing",
         holds=lambda run: (
             run.config.get("gradient_checkpointing_kwargs.use_reentrant") is False
             and run.adapter.kind is not None
@@ -80,16 +80,17 @@ _IGNORED = (
     topic="config",
     bad=("model_name_or_path: Qwen/Qwen3-0.6B\ndataset_name: trl-lib/tldr\nmax_steps: 100\npacking_strategy: bfd\n"),
     good="model_name_or_path: Qwen/Qwen3-0.6B\ndataset_name: trl-lib/tldr\nmax_steps: 100\n",
-    beyond_trainer="TRL reads the key and does nothing of what its name promises.",
+    beyond_trainer="TRL reads the key, but it has no effect here.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """An option that changes nothing here.
 
-    What it needs is off, or TRL does the same thing in another way. It is no fault, but whoever counts on it to save
-    memory is mistaken: `use_liger_kernel` no longer changes the loss since TRL 1.15, which computes it without logits
-    anyway. It still changes the kernels of the layers, so that it is reported only with `--pedantic`.
+    The option depends on something that is off, or TRL does the same thing in another way. It is harmless, but does
+    not save the memory you may expect: since TRL 1.15, `use_liger_kernel` no longer changes the loss, which TRL
+    computes without logits anyway. It still changes the kernels of the layers, so it is reported only with
+    `--pedantic`.
     """
     for ignored in _IGNORED:
         if ignored.key in run.config and ignored.holds(run):
-            message = f"{ignored.key} has no say: {ignored.why}"
+            message = f"{ignored.key} has no effect: {ignored.why}"
             yield Hit(key=ignored.key, message=message, pedantic=ignored.harmless)

@@ -20,11 +20,11 @@ _BASE = "model_name_or_path: Qwen/Qwen3-0.6B\ndataset_name: trl-lib/tldr\nmax_st
     good=f"{_BASE}reward_funcs: think_format_reward\nnum_generations: 4\nper_device_train_batch_size: 8\n",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """Arguments that TRL's configs or its launcher refuse.
+    """Arguments that TRL's configs or its launcher reject.
 
-    The checks stand in TRL's own configs: generations that hold no whole groups of completions, 8 and 4 bits at once,
-    weights for another number of losses. What the command hands on to `accelerate launch` is checked there: a
-    `mixed_precision` that it does not know stops the run as well. Nothing is loaded by then.
+    TRL's own configs check these: generations without whole groups of completions, 8 and 4 bits at once,
+    weights for another number of losses. Options passed on to `accelerate launch` are checked there: an unknown
+    `mixed_precision` also stops the run. All of this happens before anything is loaded.
     """
     for key, why in refusals(run):
-        yield Hit(key=key, message=f"{why}: TRL refuses the file")
+        yield Hit(key=key, message=f"{why}: TRL rejects the file")

@@ -30,11 +30,13 @@ def _no_data(run: RunSpec) -> bool:
 
 
 _REFUSALS = (
-    _Refusal(key="model_name_or_path", why="no model is named", holds=lambda run: run.base_model is None),
-    _Refusal(key="dataset_name", why="neither dataset_name nor datasets says what to train on", holds=_no_data),
+    _Refusal(key="model_name_or_path", why="no model is set", holds=lambda run: run.base_model is None),
+    _Refusal(
+        key="dataset_name", why="neither dataset_name nor datasets is set: there is nothing to train on", holds=_no_data
+    ),
     _Refusal(
         key="load_in_4bit",
-        why="a quantised base cannot be trained itself: it needs use_peft",
+        why="a quantised base cannot be trained directly: set use_peft",
         holds=lambda run: run.loading.quantization is not None and run.adapter.kind is None,
     ),
     _Refusal(
@@ -44,7 +46,7 @@ _REFUSALS = (
     ),
     _Refusal(
         key="padding_free",
-        why="padding_free without packing does not enforce max_length: TRL wants packing, or max_length null",
+        why="padding_free without packing does not enforce max_length: TRL requires packing, or max_length null",
         holds=lambda run: (
             run.config.get("padding_free")
             and run.objective.kind == "tokens"
@@ -61,14 +63,14 @@ _REFUSALS = (
     ),
     _Refusal(
         key="liger_kernel_config",
-        why="Liger's fused_linear_cross_entropy replaces the forward that TRL's own fused head stands in",
+        why="Liger's fused_linear_cross_entropy replaces the forward pass that TRL's own fused head needs",
         holds=lambda run: (
             run.config.get("use_liger_kernel") and run.config.get("liger_kernel_config.fused_linear_cross_entropy")
         ),
     ),
     _Refusal(
         key="per_device_train_batch_size",
-        why="KTO's term for divergence needs more than one row a batch",
+        why="KTO's KL term needs more than one row per batch",
         holds=lambda run: (
             run.objective.kind == "kto"
             and run.batch.micro_batch_size == 1
@@ -77,7 +79,7 @@ _REFUSALS = (
     ),
     _Refusal(
         key="sync_ref_model",
-        why="sync_ref_model needs a reference model of its own, which a run with an adapter has not",
+        why="sync_ref_model needs a separate reference model, which a run with an adapter does not have",
         holds=lambda run: run.config.get("sync_ref_model") and run.adapter.kind is not None,
     ),
 )
@@ -95,13 +97,13 @@ _REFUSALS = (
         "model_name_or_path: Qwen/Qwen3-0.6B\ndataset_name: trl-lib/tldr\nmax_steps: 100\npacking: true\n"
         "max_length: 2048\n"
     ),
-    beyond_trainer="TRL's parser takes the file, and its trainer stops once the model is loaded.",
+    beyond_trainer="TRL's parser accepts the file, but its trainer stops once the model is loaded.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
-    """Arguments that TRL's trainers refuse together, after the model is loaded.
+    """Arguments that TRL's trainers reject together, after the model is loaded.
 
-    The checks stand in the constructors of its trainers and in PEFT: the parser takes such a file, the model is fetched
-    and loaded, and then the run stops. Each finding says which two do not go together.
+    The constructors of TRL's trainers and PEFT make these checks. The parser accepts the file, the model is downloaded
+    and loaded, and then the run stops. Each finding names the two options that conflict.
     """
     for refusal in _REFUSALS:
         if refusal.holds(run):

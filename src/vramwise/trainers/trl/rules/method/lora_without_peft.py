@@ -27,14 +27,14 @@ _LORA = (
     good=(
         "model_name_or_path: Qwen/Qwen3-0.6B\ndataset_name: trl-lib/tldr\nmax_steps: 100\nuse_peft: true\nlora_r: 16\n"
     ),
-    beyond_trainer="TRL reads the lora_* keys only where use_peft is on, and says nothing.",
+    beyond_trainer="TRL reads the lora_* keys only if use_peft is on, and gives no warning.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """LoRA is configured, but `use_peft` is off: every weight is trained.
 
-    `lora_r` and its kin are read only with `use_peft: true`. Without it the run is a full fine-tune: gradients and two
-    optimizer states for every parameter, 16 bytes each with TRL's fp32 weights, and a learning rate that was meant for
-    an adapter.
+    `lora_r` and the other LoRA keys are read only with `use_peft: true`. Without it, the run is a full fine-tune:
+    gradients and two optimizer states for every parameter, 16 bytes each with TRL's fp32 weights, and a learning rate
+    that was meant for an adapter.
     """
     written = [key for key in _LORA if run.config.get(key) is not None]
     if run.adapter.kind is not None or not written:
@@ -42,6 +42,6 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     edit = set_key("use_peft", True) if "use_peft" in run.config else insert_key("use_peft", True, beside=written[0])
     yield Hit(
         key=written[0],
-        message=f"{written[0]} is set, but use_peft is off: no adapter is made and every weight is trained",
+        message=f"{written[0]} is set, but use_peft is off: no adapter is created and every weight is trained",
         fix=unsafe("Train the adapter: use_peft true", edit),
     )

@@ -25,7 +25,7 @@ _EXPRESSION = (".*", "|", "(", "\\", "[")
         "model_name_or_path: Qwen/Qwen3-0.6B\ndataset_name: trl-lib/tldr\nuse_peft: true\n"
         "lora_target_modules:\n  - q_proj\n  - v_proj\n"
     ),
-    beyond_trainer="TRL's parser takes the file, and PEFT stops once the model is loaded.",
+    beyond_trainer="TRL's parser accepts the file, but PEFT stops once the model is loaded.",
 )
 def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
     """One LoRA target alone is taken for a regular expression, which matches no module.
@@ -43,6 +43,6 @@ def check(run: RunSpec, memory: MemoryReport | None) -> Iterator[Hit]:
         return
     yield Hit(
         key=_KEY,
-        message=f"{_KEY} names {name} alone, which PEFT takes for an expression that no module's whole name matches",
+        message=f"{_KEY} names only {name}, which PEFT treats as a regular expression that matches no full module name",
         fix=unsafe(f"Write .*{name}", set_key(_KEY, f".*{name}")),
     )

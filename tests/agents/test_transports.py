@@ -101,7 +101,7 @@ def test_a_path_is_a_text_like_any_other(server):
         return named, log
 
     named, log = talk(server.url(), asked)
-    assert "holds a single value" in named.content[0].text
+    assert "is the path" in named.content[0].text
     assert log.structured_content["failed"] is False
 
 

@@ -137,8 +137,9 @@ def test_somebody_may_say_what_trained(request, tmp_path):
     assert "cutoff_len" in shown
     assert "does not name its trainer" not in shown
     shown = command("diagnose", tmp_path / "train.log").output
-    assert "so Axolotl's keys are shown; use --config or --trainer (llamafactory, trl, hf-trainer) for yours" in " ".join(
-        shown.split()
+    assert (
+        "so Axolotl's keys are shown; use --config or --trainer (llamafactory, trl, hf-trainer) for yours"
+        in " ".join(shown.split())
     )
 
 

@@ -116,7 +116,7 @@ def test_an_unknown_name_gets_suggestions_and_the_hint_about_sizes() -> None:
 
 @pytest.mark.parametrize("text", ["", "  ", "24", "zzz", "💥", "-"])
 def test_nonsense_is_refused_with_a_sentence(text: str) -> None:
-    with pytest.raises(VramwiseError, match="`vramwise gpus` lists the names\\. A size works too"):
+    with pytest.raises(VramwiseError, match="You can also give a size"):
         gpus.find_gpu(text)
 
 
@@ -325,7 +325,7 @@ def test_a_name_that_cards_of_several_sizes_share_says_which_it_is_taken_for(wri
 def test_a_size_says_what_cards_of_that_size_have() -> None:
     said = gpus.find_gpu("24GB").taken_for
     assert said.startswith("24GB is treated as 24.0 GiB usable by torch; cards sold as 24GB have 21.8 to 23.")
-    assert "name a card" in gpus.find_gpu("100GB").taken_for
+    assert "name the card" in gpus.find_gpu("100GB").taken_for
 
 
 @pytest.mark.parametrize(

@@ -137,8 +137,8 @@ def test_parquet_with_pyarrow_and_a_sentence_without(tmp_path, monkeypatch):
         (b'{"a": ' * 100_000, "not JSON"),
         (b"\xff\xfe\x00", "not JSON"),
         (b'{"n": ' + b"9" * 10_000 + b"}", "not JSON"),
-        (b"", "holds no text"),
-        (b'{"score": 3}\n', "holds no text"),
+        (b"", "contains no text"),
+        (b'{"score": 3}\n', "contains no text"),
     ],
 )
 def test_bad_data_is_one_sentence(tmp_path, content, said):
@@ -162,8 +162,8 @@ def test_what_is_no_file_of_rows_is_refused(tmp_path):
         read_named(str(tmp_path / "pipe.jsonl"))
     for name, said in (
         ("none.jsonl", "does not exist"),
-        ("a\0b", "no path|does not exist"),
-        ("x" * 5000, "no path|does not exist"),
+        ("a\0b", "not the path|does not exist"),
+        ("x" * 5000, "not the path|does not exist"),
     ):
         with pytest.raises(VramwiseError, match=said):
             read_named(str(tmp_path / name) if "\0" not in name else name)
@@ -272,7 +272,7 @@ def test_a_row_that_would_take_too_much_memory_is_left_out_and_that_is_said(tmp_
     assert lengths.tokens == [12, 22]
     assert "1 rows" in lengths.unread[0]
     (tmp_path / "list.json").write_text(json.dumps([{"messages": [1] * 5000}]))
-    with pytest.raises(VramwiseError, match=r"one list, and its values would take .* save one row per line"):
+    with pytest.raises(VramwiseError, match=r"single list, and its values would take .* save one row per line"):
         read_named(str(tmp_path / "list.json"))
 
 
@@ -336,7 +336,7 @@ def test_what_could_not_be_read_is_read_once(tmp_path, monkeypatch):
     monkeypatch.setattr(reading, "read_rows", lambda *_: read.append(1) or iter(()))
     path = written(tmp_path / "once.jsonl", [{"score": 1}])
     for _ in range(3):
-        with pytest.raises(VramwiseError, match="holds no text"):
+        with pytest.raises(VramwiseError, match="contains no text"):
             read_named(str(path))
     assert read == [1]
 

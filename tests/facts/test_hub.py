@@ -101,7 +101,7 @@ class TestAsked:
         assert loopback.asked == []
 
     def test_nothing_is_asked_unless_allowed(self, loopback):
-        with pytest.raises(VramwiseError, match="not known"):
+        with pytest.raises(VramwiseError, match="unknown"):
             find_model("me/model")
         assert loopback.asked == []
 
@@ -154,14 +154,14 @@ class TestToken:
 
     def test_a_redirect_to_a_file_is_not_followed(self, loopback):
         loopback.gives(PLACE, b"", 302, Location="file:///etc/passwd")
-        with pytest.raises(VramwiseError, match="not known"):
+        with pytest.raises(VramwiseError, match="unknown"):
             find_model("me/model", online=True)
 
 
 class TestRefused:
     @pytest.mark.parametrize(
         ("code", "said"),
-        [(401, "set HF_TOKEN"), (403, "private, gated"), (404, "not there"), (500, "answered 500"), (429, "429")],
+        [(401, "set HF_TOKEN"), (403, "private, gated"), (404, "does not exist"), (500, "answered 500"), (429, "429")],
     )
     def test_an_error_is_a_sentence(self, loopback, code, said):
         loopback.gives(PLACE, b"", code)

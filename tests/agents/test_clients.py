@@ -38,7 +38,7 @@ def test_a_new_file_holds_the_entry_and_a_second_time_changes_nothing(vramwise, 
     before = (folder / name).read_bytes()
     again = vramwise("mcp", "add", client)
     assert again.exit_code == 0
-    assert "has it already" in again.stdout
+    assert "already has it" in again.stdout
     assert (folder / name).read_bytes() == before
 
 
@@ -95,16 +95,16 @@ def test_toml_keeps_every_character(vramwise, folder):
 @pytest.mark.parametrize(
     ("client", "text", "said"),
     [
-        ("claude", '{"mcpServers": {', "is no JSON"),
-        ("vscode", '{\n  // mine\n  "servers": {}\n}', "is no JSON"),
-        ("claude", '{"a": 1, "a": 2}', "a key stands twice"),
+        ("claude", '{"mcpServers": {', "is not JSON"),
+        ("vscode", '{\n  // mine\n  "servers": {}\n}', "is not JSON"),
+        ("claude", '{"a": 1, "a": 2}', "duplicate key"),
         ("cursor", '{"mcpServers": []}', "should be an object"),
         ("cursor", "[]", "should be an object"),
-        ("codex", "a = [", "is no TOML"),
+        ("codex", "a = [", "is not TOML"),
         ("codex", 'mcp_servers = "x"', "should be a table"),
         ("codex", 'mcp_servers = {other = {command = "x"}}', "is not extensible TOML"),
-        ("claude", '{"mcpServers": {"vramwise": {"command": "mine"}}}', "says something else"),
-        ("codex", '[mcp_servers.vramwise]\ncommand = "mine"\n', "says something else"),
+        ("claude", '{"mcpServers": {"vramwise": {"command": "mine"}}}', "already has a different server"),
+        ("codex", '[mcp_servers.vramwise]\ncommand = "mine"\n', "already has a different server"),
     ],
 )
 def test_what_cannot_be_read_or_is_anothers_stays(vramwise, folder, client, text, said):
@@ -114,7 +114,7 @@ def test_what_cannot_be_read_or_is_anothers_stays(vramwise, folder, client, text
     refused = vramwise("mcp", "add", client)
     assert refused.exit_code == 2
     assert said in str(refused.exception)
-    assert "left as it is" in str(refused.exception)
+    assert "nothing was changed" in str(refused.exception)
     assert path.read_text("utf-8") == text
 
 

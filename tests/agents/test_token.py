@@ -117,9 +117,9 @@ def test_without_a_token_at_all_it_warns():
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--token", "a b"), "a URL or header cannot carry"),
-        (("--token", "é"), "a URL or header cannot carry"),
-        (("--token", "x", "--no-token"), "exclude each other"),
+        (("--token", "a b"), "not allowed in a URL or header"),
+        (("--token", "é"), "not allowed in a URL or header"),
+        (("--token", "x", "--no-token"), "cannot be combined"),
         (("--time-limit", "0"), "--time-limit"),
         (("--time-limit", "nan"), "--time-limit"),
     ],

@@ -59,7 +59,7 @@ def test_check_says_what_the_command_says():
     assert [one["rule"] for one in found["findings"]] == [one.rule for one in report.findings]
     assert found["clean"] is False
     assert found["fits"] is None
-    assert "give gpu" in found["next"]
+    assert "pass gpu" in found["next"]
 
 
 def test_check_and_predict_take_a_notebook():
@@ -156,28 +156,28 @@ def test_knowledge_is_found():
 @pytest.mark.parametrize(
     ("tool", "arguments", "said", "then"),
     [
-        ("check_config", {"config": QLORA, "gpu": "rtx-9999"}, "not in the catalogue", "call list_gpus"),
-        ("check_config", {"config": "a: [1"}, "never closed", "fix that place"),
+        ("check_config", {"config": QLORA, "gpu": "rtx-9999"}, "unknown GPU", "call list_gpus"),
+        ("check_config", {"config": "a: [1"}, "never closed", "fix the text at that position"),
         ("check_config", {"config": "site_name: x\nplugins: [search]\n"}, "MkDocs", "trainer set to one of"),
-        ("check_config", {"config": QLORA, "trainer": "nobody"}, "no trainer 'nobody'", "leave trainer empty"),
-        ("check_config", {"config": QLORA, "versions": ["torch"]}, "names no version", "torch==2.13.0"),
-        ("predict_memory", {"config": "base_model: a/b\nadapter: lora\n"}, "not known", "call list_models"),
+        ("check_config", {"config": QLORA, "trainer": "nobody"}, "unknown trainer 'nobody'", "leave trainer empty"),
+        ("check_config", {"config": QLORA, "versions": ["torch"]}, "is not a version", "torch==2.13.0"),
+        ("predict_memory", {"config": "base_model: a/b\nadapter: lora\n"}, "unknown", "call list_models"),
         ("predict_memory", {"config": SMALL, "changes": ["no_such=1"]}, "knows no key", "lookup_key"),
-        ("predict_memory", {}, "name a model", "give config, or model"),
-        ("predict_memory", {"config": SMALL, "run": {"rank": 4}}, "both say the run", "give one of them"),
-        ("predict_memory", {"model": "m", "run": {"rank": 4}}, "rank is an adapter's", "give config, or model"),
-        ("fit_config", {"config": SMALL, "gpu": "24GB", "allow": ["magic"]}, "magic", "mend gpu, allow, keep"),
+        ("predict_memory", {}, "name a model", "pass config, or model"),
+        ("predict_memory", {"config": SMALL, "run": {"rank": 4}}, "cannot be combined", "pass only one"),
+        ("predict_memory", {"model": "m", "run": {"rank": 4}}, "rank needs an adapter", "pass config, or model"),
+        ("fit_config", {"config": SMALL, "gpu": "24GB", "allow": ["magic"]}, "magic", "correct gpu, allow, keep"),
         (
             "fit_config",
             {"config": SMALL, "gpu": "24GB", "maximise": "x"},
-            "maximise x: it can be one of micro",
+            "maximise x: choose one of micro",
             "or maximise",
         ),
-        ("fit_config", {"config": "base_model: a/b\nadapter: lora\n", "gpu": "24GB"}, "not known", "call list_models"),
+        ("fit_config", {"config": "base_model: a/b\nadapter: lora\n", "gpu": "24GB"}, "unknown", "call list_models"),
         ("explain_rule", {"rule": "eval-pek"}, "did you mean eval-peak", "search_practice"),
         ("lookup_key", {"key": "seqence_len"}, "did you mean sequence_len", "search_practice"),
-        ("search_practice", {"question": "xyzzy"}, "nothing fits", "other or fewer words"),
-        ("diagnose_failure", {"log": "x", "config": "a: [1"}, "never closed", "fix that place"),
+        ("search_practice", {"question": "xyzzy"}, "nothing found", "other or fewer words"),
+        ("diagnose_failure", {"log": "x", "config": "a: [1"}, "never closed", "fix the text at that position"),
     ],
 )
 def test_a_mistake_says_the_next_call(tool, arguments, said, then):
@@ -194,7 +194,7 @@ def test_no_file_that_a_text_names_is_read(tmp_path, monkeypatch):
     (tmp_path / "zero.json").write_text('{"zero_optimization": {"stage": 3}}')
     text = f"base_model: {secret}\nadapter: lora\ndeepspeed: zero.json\nsequence_len: 512\n"
     found = result("check_config", config=text, gpu="rtx-4090", gpus=2)
-    assert "is not known" in found["not_predicted"]
+    assert "is unknown" in found["not_predicted"]
     assert "deepspeed-file-missing" in {one["rule"] for one in found["findings"]}
 
 

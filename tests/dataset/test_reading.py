@@ -63,7 +63,7 @@ def test_lengths_that_rows_state_are_taken_as_they_are(tmp_path):
 def test_without_a_tokenizer_lengths_are_estimated_and_that_is_said(tmp_path):
     lengths = read_named(str(written(tmp_path / "d.jsonl", [{"text": "a" * 300}] * 3)))
     assert lengths.tokens == [102] * 3
-    assert "estimated at 3 bytes a token" in lengths.described
+    assert "estimated at 3 bytes per token" in lengths.described
 
 
 def test_the_models_own_tokenizer_counts_where_it_lies_beside_the_model(tmp_path):
@@ -119,7 +119,7 @@ def test_parquet_with_pyarrow_and_a_sentence_without(tmp_path, monkeypatch):
     parquet.write_table(pyarrow.table({"text": ["a" * 30, "b" * 60]}), path)
     assert read_named(str(path)).tokens == [12, 22]
     path.write_bytes(b"PAR1 nothing of the kind PAR1")
-    with pytest.raises(VramwiseError, match="not read as Parquet"):
+    with pytest.raises(VramwiseError, match="as Parquet"):
         read_named(str(path))
     path.write_bytes(b"PAR1 something else PAR1")
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
@@ -137,8 +137,8 @@ def test_parquet_with_pyarrow_and_a_sentence_without(tmp_path, monkeypatch):
         (b'{"a": ' * 100_000, "not JSON"),
         (b"\xff\xfe\x00", "not JSON"),
         (b'{"n": ' + b"9" * 10_000 + b"}", "not JSON"),
-        (b"", "holds no text"),
-        (b'{"score": 3}\n', "holds no text"),
+        (b"", "contains no text"),
+        (b'{"score": 3}\n', "contains no text"),
     ],
 )
 def test_bad_data_is_one_sentence(tmp_path, content, said):
@@ -158,12 +158,12 @@ def test_deep_rows_do_not_end_the_program(tmp_path):
 
 def test_what_is_no_file_of_rows_is_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe.jsonl")
-    with pytest.raises(VramwiseError, match="no regular file"):
+    with pytest.raises(VramwiseError, match="not a regular file"):
         read_named(str(tmp_path / "pipe.jsonl"))
     for name, said in (
         ("none.jsonl", "does not exist"),
-        ("a\0b", "no path|does not exist"),
-        ("x" * 5000, "no path|does not exist"),
+        ("a\0b", "not the path|does not exist"),
+        ("x" * 5000, "not the path|does not exist"),
     ):
         with pytest.raises(VramwiseError, match=said):
             read_named(str(tmp_path / name) if "\0" not in name else name)
@@ -261,7 +261,7 @@ def test_blank_lines_count(tmp_path, monkeypatch):
         assert not lengths.whole
         assert "lines of" in lengths.unread[0]
     (tmp_path / "blank.jsonl").write_bytes(b"\n" * 500)
-    with pytest.raises(VramwiseError, match="lines hold no text"):
+    with pytest.raises(VramwiseError, match="lines contain no text"):
         read_named(str(tmp_path / "blank.jsonl"))
 
 
@@ -272,7 +272,7 @@ def test_a_row_that_would_take_too_much_memory_is_left_out_and_that_is_said(tmp_
     assert lengths.tokens == [12, 22]
     assert "1 rows" in lengths.unread[0]
     (tmp_path / "list.json").write_text(json.dumps([{"messages": [1] * 5000}]))
-    with pytest.raises(VramwiseError, match=r"one list, and its values would take .* write one row a line"):
+    with pytest.raises(VramwiseError, match=r"single list, and its values would take .* save one row per line"):
         read_named(str(tmp_path / "list.json"))
 
 
@@ -312,7 +312,7 @@ def test_a_parquet_file_that_decodes_to_too_much_ends_its_own_process(tmp_path):
     nulls(tmp_path / "d.parquet", 200_000_000)
     assert (tmp_path / "d.parquet").stat().st_size < 2000
     with pytest.raises(
-        VramwiseError, match=r"more than 640 MiB of memory or 5 s: write the rows as jsonl|hold no text"
+        VramwiseError, match=r"more than 640 MiB of memory or 5 s: save the rows as jsonl|contain no text"
     ):
         read_named(str(tmp_path / "d.parquet"))
 
@@ -336,7 +336,7 @@ def test_what_could_not_be_read_is_read_once(tmp_path, monkeypatch):
     monkeypatch.setattr(reading, "read_rows", lambda *_: read.append(1) or iter(()))
     path = written(tmp_path / "once.jsonl", [{"score": 1}])
     for _ in range(3):
-        with pytest.raises(VramwiseError, match="holds no text"):
+        with pytest.raises(VramwiseError, match="contains no text"):
             read_named(str(path))
     assert read == [1]
 
@@ -347,5 +347,5 @@ def test_check_says_what_of_the_data_it_did_not_read(tmp_path, vramwise):
     lines = ["base_model: NousResearch/Meta-Llama-3-8B", "adapter: lora", "sequence_len: 512", "micro_batch_size: 1"]
     config.write_text("\n".join([*lines, f"datasets: [{{path: {tmp_path / 'blank.jsonl'}, type: chat_template}}]\n"]))
     result = vramwise("check", config, "--gpu", "h100")
-    assert "note: the data is not read: " in result.stderr
+    assert "note: cannot read the data: " in result.stderr
     assert "Traceback" not in result.output

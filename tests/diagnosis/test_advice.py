@@ -128,7 +128,7 @@ def test_a_late_failure_of_varying_lengths_is_the_long_batch(diagnose):
     log = lines(losses(1, 57), traceback(TRAIN, STEP, BACKWARD), figures)
     causes = diagnose(log, config.replace("size: 8", "size: 4")).causes
     assert causes[0].id == "long-tail"
-    assert any("what was asked for: logits, 7.8 GiB = 4 × 4096 tokens" in said for said in causes[0].evidence)
+    assert any("what was requested: logits, 7.8 GiB = 4 × 4096 tokens" in said for said in causes[0].evidence)
     assert any("confirmed by simulation: batches of the full 4096 tokens" in said for said in causes[0].evidence)
 
 

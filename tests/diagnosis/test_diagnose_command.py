@@ -71,7 +71,7 @@ def test_the_first_line_is_the_diagnosis(vramwise):
 
 def test_not_knowing_is_said_with_what_to_collect(vramwise):
     output = vramwise("diagnose", "-", stdin=CASES["only the aftermath"][0]).output
-    assert "I don't know" in output.splitlines()[0]
+    assert "known" in output.splitlines()[0]
     assert "keep all of the output, of every rank" in output
     assert "_record_memory_history" not in output  # nothing says that memory ran out
     unsure = vramwise(
@@ -134,7 +134,7 @@ def test_an_unknown_model_leaves_the_log_to_speak(vramwise, files):
     config, log = files(config_yml=CONFIG.replace("meta-llama/Llama-3.2-1B", "nobody/unheard-of-7b"), train_log=LOGITS)
     output = vramwise("diagnose", log, "--config", config).output
     assert output.startswith("Out of memory in the loss at step 1")
-    assert "no ghost run" in output
+    assert "not simulated" in output
 
 
 def test_a_fault_of_the_prediction_leaves_the_diagnosis(vramwise, files, monkeypatch):
@@ -150,7 +150,7 @@ def test_a_fault_of_the_prediction_leaves_the_diagnosis(vramwise, files, monkeyp
     assert document["causes"][0]["id"] == "logits"
     failed = "the prediction of this config failed with an internal error (ZeroDivisionError)"
     assert sum(failed in said for said in document["causes"][0]["evidence"]) == 1
-    assert document["ghost_run"] == [f"no ghost run: {failed}"]
+    assert document["ghost_run"] == [f"not simulated: {failed}"]
     assert document["causes"][0]["remedies"][0]["diff"]
 
 
@@ -176,7 +176,7 @@ def test_a_fault_while_a_change_is_tried_leaves_the_change(vramwise, files, monk
 def test_without_a_config_the_log_gives_the_values(vramwise):
     output = vramwise("diagnose", "-", stdin=CASES["logits of a larger eval batch"][0]).output
     assert "eval_batch_size: 4  # was 16" in output
-    assert "what was asked for: logits, 15.7 GiB = 16 × 2048 tokens × 128256 vocabulary × 4 bytes" in output
+    assert "what was requested: logits, 15.7 GiB = 16 × 2048 tokens × 128256 vocabulary × 4 bytes" in output
     assert "4 training steps had passed" in output
 
 

@@ -109,7 +109,7 @@ def test_torchs_own_warning_is_a_failure_where_nothing_else_is():
             "vllm-share",
             "10.5 of its 23.5 GiB were free",
         ),
-        ("ValueError: No available memory for the cache blocks. Try increasing it.", "vllm-cache", "no room for a cache"),
+        ("ValueError: No available memory for the cache blocks. Try increasing it.", "vllm-cache", "no room for the KV cache"),
         (
             "ValueError: The model's max seq len (8192) is larger than the maximum number of tokens that can be stored in "
             "KV cache (512).",
@@ -165,7 +165,7 @@ def test_more_than_the_card_has_is_no_batch_to_halve():
     )
     cause = diagnose(lines(bar(0, 40), traceback(TRAIN, STEP, LOSS, MODULE, MLP), huge)).causes[0]
     assert cause.id == "impossible-request"
-    assert "4.3 times all that there is" in cause.sentence
+    assert "4.3 times all available memory" in cause.sentence
     assert not any("micro" in remedy.title.lower() for remedy in cause.remedies)
 
 
@@ -174,7 +174,7 @@ def test_what_is_not_accounted_for_is_said():
     cause = diagnose(told).causes[0]
     assert cause.id == "other-process"
     assert "at least 4.5 GiB" in cause.sentence
-    assert "6.5 GiB are in other hands: up to 2.0 GiB of that may be this process's own" in cause.evidence[0]
+    assert "6.5 GiB are used outside torch: up to 2.0 GiB of that may be this process's own" in cause.evidence[0]
 
 
 def test_processes_that_torch_lists_are_counted():

@@ -47,7 +47,7 @@ def test_nothing_is_advised_that_the_prediction_rejects(with_config, config, whe
 
 def test_what_was_tried_in_vain_is_told_as_evidence(with_config):
     cause = with_config(logits_at_first_step(), CONFIG)
-    assert "tried on the ghost run, and not enough: " in cause.evidence[-1]
+    assert "simulated, and not enough: " in cause.evidence[-1]
     assert "GiB → " in cause.evidence[-1]
 
 
@@ -137,8 +137,9 @@ def test_somebody_may_say_what_trained(request, tmp_path):
     assert "cutoff_len" in shown
     assert "does not name its trainer" not in shown
     shown = command("diagnose", tmp_path / "train.log").output
-    assert "keys are Axolotl's; --config or --trainer (llamafactory, trl, hf-trainer) gives yours" in " ".join(
-        shown.split()
+    assert (
+        "so Axolotl's keys are shown; use --config or --trainer (llamafactory, trl, hf-trainer) for yours"
+        in " ".join(shown.split())
     )
 
 
@@ -161,7 +162,7 @@ def test_a_log_of_plain_transformers_gets_the_names_of_training_arguments(vramwi
     assert "per_device_train_batch_size: half of it" in shown
     assert "gradient_checkpointing: true" in shown
     assert not {"micro_batch_size:", "sequence_len:", "eval_batch_size:", "plugins:"} & set(shown.split())
-    assert ("does not name its trainer: keys are those of TrainingArguments" in " ".join(shown.split())) is not known
+    assert ("does not name its trainer, so TrainingArguments keys are shown" in " ".join(shown.split())) is not known
 
 
 def test_a_trainer_on_top_of_transformers_keeps_its_own_words(vramwise, tmp_path):

@@ -202,17 +202,17 @@ def test_delete(before: str, key: str, after: str) -> None:
 
 
 REFUSED = [
-    ("anchored value", "a: &x 1\nb: *x\n", put("a", 2), "'a' carries the anchor '&x'"),
-    ("inside an anchored value", "a: &x {k: 1}\nb: *x\n", put("a.k", 2), "'a' carries the anchor '&x'"),
+    ("anchored value", "a: &x 1\nb: *x\n", put("a", 2), "'a' has the anchor '&x'"),
+    ("inside an anchored value", "a: &x {k: 1}\nb: *x\n", put("a.k", 2), "'a' has the anchor '&x'"),
     ("anchored value deleted", "a: &x 1\nb: *x\n", drop("a"), "'&x'"),
     ("inside an alias", "a: &x {k: 1}\nb: *x\n", put("b.k", 2), "'b' is an alias (*x)"),
-    ("merged key deleted", "a: &x {k: 1}\nb: {<<: *x}\n", drop("b.k"), "merged in by '<<'"),
-    ("inside a merged key", "a: &x {k: {l: 1}}\nb: {<<: *x}\n", put("b.k.l", 2), "merged in by '<<'"),
+    ("merged key deleted", "a: &x {k: 1}\nb: {<<: *x}\n", drop("b.k"), "merged in with '<<'"),
+    ("inside a merged key", "a: &x {k: {l: 1}}\nb: {<<: *x}\n", put("b.k.l", 2), "merged in with '<<'"),
     ("override uncovers the merged one", "a: &x {k: 1}\nb: {<<: *x, k: 2}\n", drop("b.k"), "more than this key"),
     ("last key", "a: 1\n", drop("a"), "leave the config empty"),
-    ("into a scalar", "a: 1\n", put("a.b", 2), "'a' holds a single value"),
+    ("into a scalar", "a: 1\n", put("a.b", 2), "'a' is a single value"),
     ("beyond a list", "a: [1]\n", put("a.5", 2), "has 1 items"),
-    ("position without a list", "a: 1\n", put("b.0", 2), "needs a list"),
+    ("position without a list", "a: 1\n", put("b.0", 2), "there is no list"),
     ("explicit key", "? a\n? b\n: 1\n", put("a", 2), "change it by hand"),
     ("a date", "a: 1\n", put("a", datetime.date(2024, 1, 1)), "type date"),
     ("a number as key", "a: 1\n", put("a", {1: 2}), "not text"),

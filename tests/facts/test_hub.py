@@ -101,7 +101,7 @@ class TestAsked:
         assert loopback.asked == []
 
     def test_nothing_is_asked_unless_allowed(self, loopback):
-        with pytest.raises(VramwiseError, match="not known"):
+        with pytest.raises(VramwiseError, match="unknown"):
             find_model("me/model")
         assert loopback.asked == []
 
@@ -123,7 +123,7 @@ class TestAsked:
         assert loopback.asked == []
 
     def test_a_revision_cannot_leave_the_cache(self, loopback):
-        with pytest.raises(VramwiseError, match="no id that a hub could have"):
+        with pytest.raises(VramwiseError, match="not a valid hub id"):
             find_model("me/model", online=True, revision="../../etc")
 
 
@@ -154,14 +154,14 @@ class TestToken:
 
     def test_a_redirect_to_a_file_is_not_followed(self, loopback):
         loopback.gives(PLACE, b"", 302, Location="file:///etc/passwd")
-        with pytest.raises(VramwiseError, match="not known"):
+        with pytest.raises(VramwiseError, match="unknown"):
             find_model("me/model", online=True)
 
 
 class TestRefused:
     @pytest.mark.parametrize(
         ("code", "said"),
-        [(401, "set HF_TOKEN"), (403, "private, gated"), (404, "not there"), (500, "answered 500"), (429, "429")],
+        [(401, "set HF_TOKEN"), (403, "private, gated"), (404, "does not exist"), (500, "answered 500"), (429, "429")],
     )
     def test_an_error_is_a_sentence(self, loopback, code, said):
         loopback.gives(PLACE, b"", code)
@@ -204,7 +204,7 @@ class TestRefused:
 
     def test_nobody_is_there(self, loopback, monkeypatch):
         loopback.close()
-        with pytest.raises(VramwiseError, match="could not be asked for"):
+        with pytest.raises(VramwiseError, match="could not be fetched"):
             find_model("me/model", online=True)
 
     def test_an_endpoint_that_is_none(self, loopback, monkeypatch):
@@ -216,7 +216,7 @@ class TestRefused:
         (tmp_path / "file").write_text("")
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
         loopback.gives(PLACE)
-        with pytest.raises(VramwiseError, match="cannot be kept"):
+        with pytest.raises(VramwiseError, match="cannot be saved"):
             find_model("me/model", online=True)
 
 
@@ -247,4 +247,4 @@ class TestVerbs:
     def test_a_name_takes_over_where_the_hub_is_silent(self, loopback, vramwise, tmp_path):
         result = vramwise("predict", self.config(tmp_path, base_model="me/OpenHermes-2.5-Mistral-7B"))
         assert result.exit_code == 0
-        assert "its name says mistralai/Mistral-7B-v0.1" in result.output.replace("\n", " ")
+        assert "its name suggests mistralai/Mistral-7B-v0.1" in result.output.replace("\n", " ")

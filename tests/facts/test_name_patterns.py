@@ -34,10 +34,10 @@ def test_no_expression_takes_for_ever(text):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (r"(a)\1(.*)*", "may take for ever to match"),
-        ("(a|b)*" * 500, "may take for ever to match"),
+        (r"(a)\1(.*)*", "may take forever to match"),
+        ("(a|b)*" * 500, "may take forever to match"),
         ("a" * 30_000, "has 30,000 characters"),
-        ("(", "is no regular expression"),
+        ("(", "is not a regular expression"),
     ],
     ids=["back reference", "long", "very long", "broken"],
 )

@@ -87,7 +87,7 @@ def test_kinds_and_layers():
 def test_an_unknown_family_has_no_layout():
     from dataclasses import replace
 
-    with pytest.raises(VramwiseError, match=r"no parameter layout .* 'mamba'"):
+    with pytest.raises(VramwiseError, match=r"unknown parameter layout .* 'mamba'"):
         parameters(replace(spec(), family="mamba"))
 
 

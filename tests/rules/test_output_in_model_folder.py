@@ -2,7 +2,7 @@
 
 import pytest
 
-IS, CONTAINS, INSIDE = "is the folder of the base model", "contains the base model", "lies in the folder"
+IS, CONTAINS, INSIDE = "is the folder of the base model", "contains the base model", "is inside the folder"
 
 
 def said(vramwise, tmp_path, base, output, trainer="axolotl"):

@@ -88,7 +88,7 @@ class TestBf16:
         assert only(judge("bf16-auto-emulated", BASE, gpu="t4")).fix is None
 
     def test_null_means_fp32(self):
-        assert "4 bytes a parameter instead of 2" in only(judge("fp32-weights", "bf16:\n")).message
+        assert "4 bytes per parameter instead of 2" in only(judge("fp32-weights", "bf16:\n")).message
         assert judge("fp32-weights", "bf16: false\nfp16: true\n") == []
         assert judge("fp32-weights", "bf16: false\nadapter: lora\nload_in_4bit: true\n") == []
 
@@ -155,7 +155,7 @@ class TestAllocator:
 
     def test_own_variable_wins(self):
         message = self.message({"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:512"}, torch="2.11")
-        assert "wins over what Axolotl sets" in message
+        assert "overrides what Axolotl sets" in message
         # The line must change the variable that wins, not the one that loses.
         assert message.endswith("export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True")
 
@@ -168,7 +168,7 @@ class TestAllocator:
 
     def test_module_launcher_bypasses_the_command(self):
         message = self.message(torch="2.11", launcher="module")
-        assert "bypasses the command of Axolotl" in message
+        assert "bypasses the Axolotl command" in message
         assert message.endswith("export PYTORCH_ALLOC_CONF=expandable_segments:True")
         env = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
         assert self.message(env, torch="2.11", launcher="module") is None

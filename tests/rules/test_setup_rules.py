@@ -255,7 +255,7 @@ def test_numbers_in_messages():
     [eager] = judge(
         "eager-attention-quadratic", "attn_implementation: eager\nsequence_len: 8192\nmicro_batch_size: 2\n"
     )[1]
-    assert "micro 2 × length 8192² × 4 bytes = 512 MiB" in eager.message
+    assert "2 × 8192² × 4 bytes = 512 MiB" in eager.message
     text = "auto_find_batch_size: true\nmicro_batch_size: 8\ngradient_accumulation_steps: 4\n"
     [shrinks] = judge("auto-find-batch-size", text, TWO)[1]
     assert "micro 8 × accumulation 4 × ranks 2 = 64 to 7 × 4 × 2 = 56" in shrinks.message

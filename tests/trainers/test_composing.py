@@ -105,5 +105,5 @@ def test_its_own_rules_find_no_error_in_it(trainer, wished):
 
 def test_nothing_wished_is_the_default():
     assert composed("m", {}) == ("axolotl", {"base_model": "m"})
-    with pytest.raises(VramwiseError, match="no method oft"):
+    with pytest.raises(VramwiseError, match="unknown method oft"):
         composed("m", {"adapter": "oft"})

@@ -339,7 +339,7 @@ def test_targets_that_nobody_names_are_pefts():
 
     subject = subject_of_text(BASE + "use_peft: true\n", trainer="trl")
     assert wanted_targets(subject.run, subject.model) == ("q_proj", "v_proj")
-    with pytest.raises(VramwiseError, match="knows no LoRA targets"):
+    with pytest.raises(VramwiseError, match="has no default LoRA targets"):
         wanted_targets(subject.run, replace(subject.model, model_type="nobodys"))
 
 

@@ -27,11 +27,16 @@ _NOT = {
 # What Axolotl does to a run and the plain Trainer does not: the neutral value, for this reason.
 _UNTOUCHED = {
     "upcasts_at_load": "the plain Trainer casts nothing",
-    "quantised_base_prepared": "adapters wrap the unchanged base",
-    "resets_load_peaks": "peak statistics start with the process",
+    "quantised_base_prepared": "adapters go around the base as it is",
+    "resets_load_peaks": "the peak figures begin with the process",
     "lora_kernels": "the plain Trainer has none",
     "fused_lora": "the plain Trainer has none",
     "fused_lora_wide_grads": "the plain Trainer has none",
+    "fused_lora_in_place": "the plain Trainer has none",
+    "warms_up": "transformers' own way of loading",
+    "multiplies_first": "nothing is multiplied",
+    "fused_layers": "the plain Trainer has none",
+    "packed_attention": "the plain Trainer has none",
     "linear_targets_by_name": "all-linear is passed to PEFT",
     "embeddings_want_grads": "only if blocks are checkpointed",
     "varlen_sdpa": "the plain Trainer builds a mask",
@@ -84,14 +89,14 @@ def as_plain_trainer(run: RunSpec) -> RunSpec:
     wide = run.precision.weights_dtype == "fp32"
     changed: dict[str, tuple[Any, str]] = {
         **{name: (neutral(name)[0], why) for name, why in _UNTOUCHED.items()},
-        "fp32_embeddings": (wide, "the plain Trainer does not cast loaded weights"),
+        "fp32_embeddings": (wide, "the plain Trainer leaves weights as they were loaded"),
         "loads_through": (
             _way(run),
-            "a quantised base is loaded onto the card; others are loaded into host memory and then moved",
+            "a quantised base is read onto the card; any other into host memory, to be moved when ready",
         ),
     }
     if run.adapter.lora_target_linear:
-        changed["lora_target_modules"] = (("all-linear",), "PEFT's name for all linear layers")
+        changed["lora_target_modules"] = (("all-linear",), "PEFT's own word for all linear layers")
     origins = {name: Origin(kind="derived", why=why) for name, (_, why) in changed.items()}
     plain = run.changed(
         trainer="transformers",
@@ -118,6 +123,6 @@ def _without_unscheduled_eval(run: RunSpec) -> RunSpec:
     run = run.changed(eval_scheduled=bool(scheduled))
     if not run.evaluation.evaluates or scheduled:
         return run
-    why = "samples are held out, but no evaluation is scheduled by eval_steps, evals_per_epoch or eval_strategy"
+    why = "samples are held out, but neither eval_steps, evals_per_epoch nor eval_strategy schedules an evaluation"
     origins = {**run.origins, "evaluates": Origin(kind="derived", why=why)}
     return run.changed(evaluates=False, eval_batch_size=None, eval_sequence_len=None, origins=origins)

@@ -190,6 +190,8 @@ NAMING = {
     "trainers/registry.py": "the list of trainers",
     "trainers/launch.py": "programs that launch lines start",
     "trainers/scripts/calls.py": "the trainers whose classes scripts call",
+    "trainers/scripts/reading.py": "the same",
+    "trainers/scripts/training.py": "the same",
     "diagnosis/speakers.py": "who speaks in a log that names no trainer but shows the library's loop",
     "cli/main.py": "an example of a command",
     "cli/new.py": "the one trainer that `new` can write a script for",

@@ -122,7 +122,7 @@ def test_where_they_do_not_the_figures_share_what_they_can(ghosts, runs):
 
 
 def test_figures_that_would_take_too_long_are_named(monkeypatch):
-    monkeypatch.setattr(figures, "MOST_EVENTS", 1000)
+    monkeypatch.setattr(figures, "is_large", lambda _: True)
     target = make_target(gpu="h100", alloc_conf="")
     report = check_document(parse_document("a.yml", VARYING.encode()), target, predicts=True)
     assert "unpadded-sequences" in report.without_figures

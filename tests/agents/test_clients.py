@@ -102,7 +102,7 @@ def test_toml_keeps_every_character(vramwise, folder):
         ("cursor", "[]", "should be an object"),
         ("codex", "a = [", "is no TOML"),
         ("codex", 'mcp_servers = "x"', "should be a table"),
-        ("codex", 'mcp_servers = {other = {command = "x"}}', "is not extensible TOML"),
+        ("codex", 'mcp_servers = {other = {command = "x"}}', "is no TOML that can be added to"),
         ("claude", '{"mcpServers": {"vramwise": {"command": "mine"}}}', "says something else"),
         ("codex", '[mcp_servers.vramwise]\ncommand = "mine"\n', "says something else"),
     ],

@@ -151,7 +151,7 @@ def test_mistakes_are_told_in_a_sentence(vramwise, config, words, sentence):
 def test_fix_mends_and_then_fits(vramwise, config):
     config.write_text(CONFIG + "val_set_size: 0.1\nevals_per_epoch: 2\neval_batch_size: 8\n")
     shown = vramwise("fix", "--fit", "--diff", config, "--gpu", "rtx-4090", *SETTLED)
-    assert "config.yml would be changed to fit: Fits with " in shown.stderr
+    assert "config.yml would be fitted: Fits with " in shown.stderr
     assert "+gradient_checkpointing: false    # to be safe" in shown.stdout
     done = vramwise("fix", "--fit", config, "--gpu", "rtx-4090", *SETTLED)
     assert "config.yml fitted: Fits with " in done.stdout

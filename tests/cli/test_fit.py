@@ -163,7 +163,7 @@ def test_a_file_with_errors_is_fixed_before_it_is_fitted(vramwise, config):
     config.write_text(CONFIG.replace("adamw_torch_fused", "adamw_8bt"))
     shown = fit(vramwise, config).stdout
     assert "where your file will not start: Use adamw_8bit; " in shown.splitlines()[0]
-    assert "\n  Line 9 of your file: optimizer 'adamw_8bt' is not known" in shown
+    assert "\n  Line 9 of your file: optimizer 'adamw_8bt' is unknown" in shown
     assert "-optimizer: adamw_8bt\n+optimizer: adamw_8bit\n" in shown
 
 

@@ -137,7 +137,7 @@ def test_somebody_may_say_what_trained(request, tmp_path):
     assert "cutoff_len" in shown
     assert "does not name its trainer" not in shown
     shown = command("diagnose", tmp_path / "train.log").output
-    assert "keys are Axolotl's; --config or --trainer (llamafactory, trl, hf-trainer) gives yours" in " ".join(
+    assert "keys are Axolotl's; --config or --trainer (llamafactory, unsloth, trl, hf-trainer) gives yours" in " ".join(
         shown.split()
     )
 

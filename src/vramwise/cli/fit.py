@@ -16,6 +16,7 @@ from vramwise.cli.options import (
     data_option,
     from_words,
     model_options,
+    refuse_to_write_settings,
     source_options,
     target_options,
     terminal_width,
@@ -79,6 +80,8 @@ def command(
     unreadable input.
     """
     path = from_words(words) or ""
+    if write:
+        refuse_to_write_settings(asked["settings"], [path])
     if write and out is not None:
         raise VramwiseError(f"--write changes {path} itself, --out writes {out}: give one of them")
     options = Options(**{name: asked.pop(name) for name in (*TARGET_OPTIONS, *SOURCE_OPTIONS)}, data=asked.pop("data"))

@@ -13,6 +13,7 @@ from vramwise.cli.check import exit_code
 from vramwise.cli.options import (
     all_from_words,
     data_option,
+    refuse_to_write_settings,
     rule_options,
     source_options,
     target_options,
@@ -47,6 +48,8 @@ def command(paths: tuple[str, ...], show_diff: bool, unsafe_fixes: bool, fits: b
     Exit code: 0 nothing remains, 1 findings remain (--diff: or something would change), 2 unreadable input.
     """
     options, paths = Options(**asked), all_from_words(paths)
+    if not show_diff:
+        refuse_to_write_settings(options.settings, paths)
     reports = []
     for report in fix_paths(paths, options, unsafe=unsafe_fixes, write=not show_diff, fits=fits):
         _tell(report, show_diff=show_diff)

@@ -182,6 +182,12 @@ def rule_options(command: Decorated) -> Decorated:
     return command
 
 
+def refuse_to_write_settings(settings: Sequence[str], paths: Sequence[str]) -> None:
+    """Refuse to write a config that --set changed for one command; a script is written without what was supplied."""
+    if settings and not all(path.endswith((".py", ".ipynb")) for path in paths):
+        raise click.UsageError("--set changes the config for this command only: write it into the file, then run again")
+
+
 def from_words(words: Sequence[str]) -> str | None:
     """The path, or the launch line as a Command; None where there are no words."""
     if not words:

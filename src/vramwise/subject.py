@@ -216,14 +216,14 @@ def open_subject(
     `engine` names a trainer that runs the file in place of its own; `model` stands in for the file's base model.
     """
     source, options = started(source, options or Options())
-    if model is not None and str(source).endswith((".py", ".ipynb")):
+    if model is not None and not isinstance(source, Mapping | Text) and str(source).endswith((".py", ".ipynb")):
         options = replace(options, settings=(*options.settings, f"model_name_or_path={model}"))
     return subject_of(read_document(source, options), options, engine=engine, model=model, online=online)
 
 
 def started(source: Source, options: Options) -> tuple[Source, Options]:
     """What a launch line or a shell script starts, with the options that it adds; other sources as they are."""
-    if not isinstance(source, Command) and not str(source).endswith(".sh"):
+    if isinstance(source, Mapping | Text) or not (isinstance(source, Command) or str(source).endswith(".sh")):
         return source, options
     from vramwise import scripts  # late: configs do not need it
 

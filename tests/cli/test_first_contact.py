@@ -267,3 +267,13 @@ def test_a_finding_at_a_line_is_silenced_on_that_line_alone(vramwise, config):
     assert "config.yml:15:1 error unknown-optimizer" in vramwise("check", config, "--no-predict").stdout
     config.write_text(text.replace("adamw_8bt", "adamw_8bt  # vramwise: ignore[unknown-optimizer]"))
     assert "unknown-optimizer" not in vramwise("check", config, "--no-predict").stdout
+
+
+@pytest.mark.parametrize("words", [("fit", "--gpu", "rtx-4090", "--write"), ("fix",)])
+def test_settings_for_one_command_are_not_written(vramwise, tmp_path, words):
+    path = tmp_path / "config.yml"
+    path.write_text("base_model: meta-llama/Llama-3.2-1B\nmicro_batch_size: 1\n")
+    done = vramwise(words[0], path, *words[1:], "--set", "micro_batch_size=2")
+    assert done.exit_code == 2
+    assert "--set changes the config for this command only" in done.stderr
+    assert "micro_batch_size: 1" in path.read_text()

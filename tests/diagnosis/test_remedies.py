@@ -138,7 +138,7 @@ def test_somebody_may_say_what_trained(request, tmp_path):
     assert "does not name its trainer" not in shown
     shown = command("diagnose", tmp_path / "train.log").output
     assert (
-        "so Axolotl's keys are shown; use --config or --trainer (llamafactory, trl, hf-trainer) for yours"
+        "so Axolotl's keys are shown; use --config or --trainer (llamafactory, unsloth, trl, hf-trainer) for yours"
         in " ".join(shown.split())
     )
 

@@ -50,7 +50,7 @@ FILES = [
     ("hf-trainer", f"{_HF}optim: adamw_torch\nblock_size: 64\n", "--gpu rtx-4090 --predict"),
 ]
 # Rules that speak of what these trainers do not have, or of keys alone.
-_NOT_HERE = {"chunked-loss-holds-logits", "optimizer-torch-too-old", "tight-fit"}
+_NOT_HERE = {"chunked-loss-holds-logits", "optimizer-torch-too-old", "placeholder-left", "tight-fit"}
 _COMMON = {"sync_each_batch", "export"}  # accelerate's and the shell's
 _ELSEWHERE = (known_keys(trainer_named("axolotl")) | set(SETTINGS)) - _COMMON
 

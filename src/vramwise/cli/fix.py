@@ -13,6 +13,7 @@ from vramwise.cli.check import exit_code
 from vramwise.cli.options import (
     all_from_words,
     data_option,
+    refuse_to_write_settings,
     rule_options,
     source_options,
     target_options,
@@ -35,22 +36,20 @@ from vramwise.verbs.fix import fix as fix_paths
 @source_options
 @rule_options
 @data_option
-@click.option("--diff", "show_diff", is_flag=True, help="Show the changes without writing them.")
-@click.option(
-    "--unsafe-fixes", is_flag=True, help="Also apply fixes that change the training (numerics, data, method)."
-)
-@click.option(
-    "--fit", "fits", is_flag=True, help="Then change it to the fastest variant that fits; see `vramwise fit`."
-)
+@click.option("--diff", "show_diff", is_flag=True, help="Show the changes, write nothing.")
+@click.option("--unsafe-fixes", is_flag=True, help="Also fixes that change the training (numerics, data, method).")
+@click.option("--fit", "fits", is_flag=True, help="Then make it the fastest variant that fits: see `vramwise fit`.")
 def command(paths: tuple[str, ...], show_diff: bool, unsafe_fixes: bool, fits: bool, **asked: Any) -> None:
-    """Fix configs, changing only the lines that need it.
+    """Mend configs: only the lines that must change.
 
-    Safe fixes do not change the training result; other fixes need --unsafe-fixes. Comments, order and layout are kept.
-    With -, the fixed config goes to stdout.
+    A fix is safe when training gives the same result; others need --unsafe-fixes. Comments, order and layout stay.
+    With - the mended config goes to standard output.
 
     Exit code: 0 nothing remains, 1 findings remain (--diff: or something would change), 2 unreadable input.
     """
     options, paths = Options(**asked), all_from_words(paths)
+    if not show_diff:
+        refuse_to_write_settings(options.settings, paths)
     reports = []
     for report in fix_paths(paths, options, unsafe=unsafe_fixes, write=not show_diff, fits=fits):
         _tell(report, show_diff=show_diff)

@@ -1,4 +1,4 @@
-"""Changes that may mend a failure, and what suits each cause: `remedies.json`, built for a case.
+"""Changes that may fix a failure, and what suits each cause: `remedies.json`, built for a case.
 
 With a config, `variants.changes` says whether a change applies and its trainer spells it; without one, the trainer
 names the keys to set. When something else suits a cause is `advice`'s business.

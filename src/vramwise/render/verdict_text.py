@@ -206,16 +206,16 @@ def ways_out(answer: Answer) -> list[str]:
 
 def _repairs(answer: Answer) -> Iterator[str]:
     """What would make it start, and the command that shows it as a diff."""
-    mended = [found for found in answer.prediction.stops if found.fix is not None]
-    if not mended:
+    fixable = [found for found in answer.prediction.stops if found.fix is not None]
+    if not fixable:
         return
     would = "train as written" if answer.prediction.stops[0].still_runs else "start"
     yield style(f"What would make it {would}", bold=True)
-    for found in mended:
+    for found in fixable:
         assert found.fix is not None
         yield f"  {at_line(answer.prediction.run.config.document, found).lower()}{found.fix.title}"
     if answer.prediction.capacity_bytes is None:  # nothing to fit it to
-        unsafe = "" if all(found.fix and found.fix.safe for found in mended) else " --unsafe-fixes"
+        unsafe = "" if all(found.fix and found.fix.safe for found in fixable) else " --unsafe-fixes"
         yield f"    vramwise fix {shlex.quote(answer.prediction.run.config.document.path)}{unsafe} --diff"
     elif answer.command.startswith("vramwise fit "):
         yield f"    {answer.command}"

@@ -1,4 +1,4 @@
-"""The code cells of a notebook: their text, where each line of it stands in the JSON, and writing lines back.
+"""The code cells of a notebook: their text, where each line is in the JSON, and writing lines back.
 
 Only the strings of a cell's `source` are ever replaced: outputs, metadata, ids and the layout stay byte for byte.
 """

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-# A condition that has to hold: its test, whether it must be true, and where the test stands in the order.
+# A condition that has to hold: its test, whether it must be true, and the place of the test in the order.
 Condition = tuple[ast.expr, bool, int]
 # What a function returns is bound to this name.
 RETURNED = "return"

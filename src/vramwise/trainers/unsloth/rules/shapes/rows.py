@@ -37,7 +37,7 @@ max_length_overruled = _row(
     """,
     bad=_SCRIPT.format(length=4096),
     good=_SCRIPT.format(length=512),
-    beyond_trainer="Unsloth replaces it without a word.",
+    beyond_trainer="Unsloth replaces it without warning.",
     when=lambda run: _longer(run) is not None,
     key="max_length",
     message=lambda run: f"max_length {_longer(run)} has no effect: rows are cut to {run.shapes.sequence_len} tokens",

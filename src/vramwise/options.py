@@ -6,31 +6,31 @@ from dataclasses import dataclass
 
 
 class Text(str):
-    """A config's own text where a path could stand as well."""
+    """The text of a config, where a path is also accepted."""
 
     __slots__ = ()
 
 
 class Command(str):
-    """A launch line where a path could stand as well: `trl sft --model_name_or_path …`."""
+    """A launch command, where a path is also accepted: `trl sft --model_name_or_path …`."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the caller asks for; None = not said, then the project's pyproject.toml decides, then this machine."""
+    """Options common to all commands. None means unset: the project's pyproject.toml decides, then this machine."""
 
     gpu: str | None = None
     gpus: int | None = None
     torch: str | None = None
     alloc_conf: str | None = None
     launcher: str | None = None
-    # Whose config it is, where that must not be left to recognition.
+    # The trainer of the config; None: recognised from its keys.
     trainer: str | None = None
-    # Files that cannot be read and do not look like a training config are left alone: for hooks and folders.
+    # Skip files that are not training configs, even unreadable ones: for hooks and folders.
     ours_only: bool = False
-    # The text is all that is read: no file that it names, nor the settings of a project around. For strangers' texts.
+    # Read nothing but the text: no file it names, no project settings. For untrusted text.
     text_alone: bool = False
     # Versions of packages, each as `name==version`, and a file that pins more of them.
     versions: tuple[str, ...] = ()
@@ -41,30 +41,30 @@ class Options:
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     min_severity: str | None = None
-    # Also what is true but of no consequence: old spellings that work, empty keys that nobody reads.
+    # Also report harmless issues: old spellings that still work, empty keys.
     pedantic: bool | None = None
-    # A data file or folder whose rows' lengths are taken; None: the local files that the config names; "": none.
+    # A data file or folder to read row lengths from; None: local files named in the config; "": none.
     data: str | None = None
-    # `name=value`: keys of a config, or what a script leaves open; a script's command line; which of its trainings.
+    # `name=value` for config keys or values a script leaves open; a script's arguments; which of its trainer calls.
     settings: tuple[str, ...] = ()
     script_args: str = ""
     call: int | None = None
-    # Predict the run and judge what it needs; None: where one file is checked, its model is known and a card is named.
+    # Predict the run and check its memory; None: if one file is checked, its model is known and a card is given.
     predict: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitOptions:
-    """What `fit` may change beyond what keeps the training result, what it may not, and how much must stay free."""
+    """What `fit` may change, what it must keep, and how much memory must stay free."""
 
-    # Words that open more: `variants.axes.ALLOW` says what each permits.
+    # Changes to permit that affect training: see `variants.axes.ALLOW`.
     allow: tuple[str, ...] = ()
-    # Keys of the config that stay as they are.
+    # Config keys that must not change.
     keep: tuple[str, ...] = ()
-    # What must stay free; None: what measured runs like it took more than was predicted.
+    # Memory to keep free; None: by how much similar measured runs exceeded their prediction.
     margin_bytes: int | None = None
     limit_bytes: int | None = None
-    # The key whose largest value is asked for, in place of the fastest run.
+    # Find the largest value of this key instead of the fastest run.
     maximise: str | None = None
     model: str | None = None
     online: bool = True
@@ -72,12 +72,12 @@ class FitOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictOptions:
-    """What to predict: which engine and model, which data, how long, under which limit."""
+    """What to predict: engine, model, data, number of steps and memory limit."""
 
     # "transformers": the embedded engine of `vramwise train`. None: the trainer that the file belongs to.
     engine: str | None = None
     model: str | None = None
-    # Ask the hub for the config.json of a model that is not known here; HF_HUB_OFFLINE forbids it as well.
+    # Fetch the config.json of unknown models from the hub, unless HF_HUB_OFFLINE is set.
     online: bool = True
     steps: int | None = None
     lengths: str | None = None

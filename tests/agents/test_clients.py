@@ -102,7 +102,7 @@ def test_toml_keeps_every_character(vramwise, folder):
         ("cursor", "[]", "should be an object"),
         ("codex", "a = [", "is not TOML"),
         ("codex", 'mcp_servers = "x"', "should be a table"),
-        ("codex", 'mcp_servers = {other = {command = "x"}}', "cannot be extended"),
+        ("codex", 'mcp_servers = {other = {command = "x"}}', "is not extensible TOML"),
         ("claude", '{"mcpServers": {"vramwise": {"command": "mine"}}}', "already has a different server"),
         ("codex", '[mcp_servers.vramwise]\ncommand = "mine"\n', "already has a different server"),
     ],

@@ -77,6 +77,6 @@ def test_a_card_without_rates_says_so(predict):
 def test_a_change_shows_what_it_does_to_speed(predict):
     shown = predict("--what-if", "gradient_checkpointing=true")
     (step,) = [line for line in shown.splitlines() if line.startswith("  a step ")]
-    assert step.endswith(" × the tokens a second)")
+    assert step.endswith(" × the tokens per second)")
     several = predict("--what-if", "micro_batch_size=1", "--what-if", "micro_batch_size=4")
     assert "  speed\n" in several

@@ -136,7 +136,7 @@ def weights(vramwise, tmp_path):
 
 
 def test_the_old_name_of_dtype_is_what_the_run_is_meant_to_have(weights):
-    """TRL's command stops at it since 0.27: what is told is the run once it starts. A script drops it."""
+    """TRL's command stops since 0.27: what is told is the run once it starts. A script drops it."""
     assert weights(OLD) == "bf16"
     assert weights(OLD, "--launcher", "module") == "fp32"
     assert weights(OLD.replace("bfloat16", "null")) == "fp32"

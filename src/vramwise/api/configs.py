@@ -14,9 +14,9 @@ from vramwise.verbs.fix import FixReport
 
 
 def check(paths: Source | Sequence[PathLike], options: Options | None = None) -> list[FileReport]:
-    """Judge every config under the paths ("-" is standard input, a folder means every YAML file in it).
+    """Check every config under the paths ("-" is stdin, a folder means every YAML file in it).
 
-    A text of several lines or a mapping is judged as a config itself.
+    A multi-line string or a mapping is checked as a config itself.
     """
     if isinstance(paths, Mapping | str):
         paths = source_of(paths)
@@ -34,9 +34,9 @@ def fix(
     write: bool = True,
     fits: bool = False,
 ) -> list[FixReport]:
-    """Fix every config under the paths; `write=False` leaves the files alone; `fits`: then fit each to its card.
+    """Fix every config under the paths. `write=False` leaves the files unchanged; `fits` also fits each to its card.
 
-    A text of several lines or a mapping is fixed as a config itself: `after` holds the text.
+    A multi-line string or a mapping is fixed as a config itself: `after` holds the text.
     """
     if isinstance(paths, Mapping | str):
         paths = source_of(paths)

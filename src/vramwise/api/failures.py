@@ -23,9 +23,9 @@ def diagnose(
     options: Options | None = None,
     model: str | None = None,
 ) -> Diagnosis:
-    """What ended a run, from its log (a path or a binary stream), its config and its memory snapshot."""
+    """Explain what ended a run, from its log (a path or a binary stream), its config and its memory snapshot."""
     if log is None and snapshot is None:
-        raise VramwiseError("name a log or a snapshot: there is nothing to diagnose")
+        raise VramwiseError("nothing to diagnose: pass a log or a snapshot")
     names = [None if name is None else str(name) for name in (config, snapshot)]
     return read_all(log, config=names[0], snapshot=names[1], options=options, model=model).diagnosis
 
@@ -38,7 +38,7 @@ def replay(
     limit_bytes: int | None = None,
     device: int | None = None,
 ) -> ReplayResult:
-    """Put a torch memory snapshot or a trace file through the simulated allocator, under its own settings or others."""
+    """Replay a torch memory snapshot or a trace file in the simulated allocator, with its own settings or others."""
     version = None if torch is None else parse_torch_version(torch)
     recording = read_recording(path, device)
     return allocator.replay(recording, settings=settings, torch=version, limit_bytes=limit_bytes)

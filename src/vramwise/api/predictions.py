@@ -18,7 +18,7 @@ from vramwise.verbs.predict import opened
 def predict(
     source: Source, options: Options | None = None, ask: PredictOptions | None = None, *, changes: Sequence[str] = ()
 ) -> Prediction:
-    """What the run will allocate and reserve; `changes` are key=value words, or versions, applied to it first."""
+    """Predict what the run will allocate and reserve. `changes` (key=value, or package==version) are applied first."""
     ask = ask or PredictOptions()
     try:
         subject = opened(source_of(source), options or Options(), ask, changes)
@@ -36,9 +36,9 @@ def fit(
     *,
     progress: Callable[[int, int], None] | None = None,
 ) -> Fit:
-    """The fastest variant of a config that fits its card, and what else would do; nothing is written.
+    """Find the fastest variant of a config that fits its card, and alternatives. Nothing is written.
 
-    `progress` is told how many predictions were made, and of how many it takes about.
+    `progress` is called with the number of predictions made and the approximate total.
     """
     try:
         return fit_source(source_of(source), options or Options(), ask or FitOptions(), progress).fit
@@ -49,9 +49,9 @@ def fit(
 
 
 def snapshot_bytes(prediction: Prediction) -> bytes:
-    """The predicted run in torch's snapshot form, for PyTorch's own viewer.
+    """Return the predicted run as a torch memory snapshot, for PyTorch's viewer.
 
-    On a card, or under a limit, it is the run there: where it does not fit, it ends with the request that failed.
+    With a card or a limit, a run that does not fit ends with the request that failed.
     """
     run = prediction.run
     return write_snapshot(

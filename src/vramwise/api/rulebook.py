@@ -8,10 +8,10 @@ from vramwise.trainers.rulebook import all_rules
 
 
 def rules() -> tuple[Rule, ...]:
-    """All rules, in reading order."""
+    """Return all rules, in reading order."""
     return all_rules()
 
 
 def explain(rule_id: str) -> Rule:
-    """One rule with its documentation and examples."""
+    """Return one rule with its documentation and examples."""
     return find_rule(all_rules(), rule_id)

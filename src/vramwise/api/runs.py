@@ -8,5 +8,5 @@ from vramwise.training.parent.run import train as train_config
 
 
 def train(path: PathLike, options: TrainOptions | None = None) -> int:
-    """Check, predict, prepare and train one config; gives the exit code, 0 where it trained to the end."""
+    """Check, predict, prepare and train one config. Returns the exit code: 0 if it trained to the end."""
     return train_config(str(path), options)

@@ -32,9 +32,9 @@ from vramwise.verbs.check import check as check_paths
 @rule_options
 @data_option
 @click.option("--format", "output_format", type=click.Choice(FORMATS), default="text", show_default=True)
-@click.option("--show-resolved", is_flag=True, help="Show what will really happen: every value and where it came from.")
-@click.option("--fix", "mend", is_flag=True, help="Mend what can be mended safely, then report what remains.")
-@click.option("--unsafe-fixes", is_flag=True, help="With --fix: also fixes that change the training.")
+@click.option("--show-resolved", is_flag=True, help="Show every effective setting and where its value comes from.")
+@click.option("--fix", "mend", is_flag=True, help="Apply all safe fixes, then report what remains.")
+@click.option("--unsafe-fixes", is_flag=True, help="With --fix: also apply fixes that change the training.")
 def command(
     paths: tuple[str, ...],
     output_format: str,
@@ -43,10 +43,10 @@ def command(
     unsafe_fixes: bool,
     **asked: Any,
 ) -> None:
-    """Judge configs against the memory rules.
+    """Check configs for GPU memory problems.
 
-    CONFIG is a YAML training config, a Python script or notebook, a shell script that starts a training, a folder
-    (everything in it that trains) or - for standard input. A launch line may stand behind --.
+    CONFIG is a YAML training config, a Python script or notebook, a shell script that starts training, a folder to
+    search for these, or - for stdin. You can also pass a launch command after --.
 
     Exit code: 0 clean, 1 findings, 2 unreadable input or bad usage.
     """

@@ -19,17 +19,19 @@ from vramwise.render.diagnosis_text import render_diagnosis
 
 @click.command("diagnose")
 @click.argument("log", metavar="[LOG]", required=False)
-@click.option("--config", metavar="FILE", help="The run's config: the ghost run then weighs causes and changes.")
-@click.option("--snapshot", metavar="FILE", help="A torch memory snapshot of the run (pickle, gzipped or not).")
+@click.option(
+    "--config", metavar="FILE", help="The run's config. With it, causes and remedies are checked by simulation."
+)
+@click.option("--snapshot", metavar="FILE", help="A torch memory snapshot of the run (a pickle, optionally gzipped).")
 @click.option(
     "--model",
     metavar="ID|PATH",
     shell_complete=completed("complete_models"),
-    help="Model instead of base_model: a hub id, a folder or a config.json.",
+    help="Use this model instead of the config's: a hub id, a folder or a config.json.",
 )
 @target_options
 @click.option("--format", "output_format", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("--html", metavar="FILE", help="Write the snapshot's memory timeline as a page.")
+@click.option("--html", metavar="FILE", help="Write the snapshot's memory timeline as an HTML page.")
 def command(
     log: str | None,
     config: str | None,
@@ -41,14 +43,14 @@ def command(
 ) -> None:
     """Explain an out-of-memory or dtype failure: what happened, the evidence, what to change.
 
-    LOG is a file of any size, or - for standard input. A snapshot alone will do, too.
+    LOG is a file of any size, or - for stdin. You can also pass only a snapshot.
 
     Exit code: 0 no failure found, 1 a failure (explained or not), 2 bad usage or unreadable input.
     """
     if log is None and snapshot is None:
-        raise VramwiseError("name a log (or - for standard input), or a snapshot with --snapshot")
+        raise VramwiseError("expected a log (or - for stdin), or --snapshot FILE")
     if html is not None and snapshot is None:
-        raise VramwiseError("--html draws a snapshot: name one with --snapshot")
+        raise VramwiseError("--html needs a snapshot: add --snapshot FILE")
     options = Options(**{name: machine[name] for name in TARGET_OPTIONS})
     stream = sys.stdin.buffer if log == "-" else None
     reading = read_all(stream or log, config=config, snapshot=snapshot, options=options, model=model)

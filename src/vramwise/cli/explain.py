@@ -18,9 +18,9 @@ from vramwise.rules.base import Rule
 
 @click.command("explain")
 @click.argument("name", metavar="ID|KEY", shell_complete=completed("complete_rules"))
-@click.option("--trainer", metavar="NAME", help="Whose key it is (default: every trainer's that has it).")
+@click.option("--trainer", metavar="NAME", help="The trainer the key belongs to (default: every trainer that has it).")
 def command(name: str, trainer: str | None) -> None:
-    """Explain one rule: why it hurts, an example, the remedy. Or a trainer's key: what it takes and does to memory."""
+    """Explain a rule (why it matters, an example, the fix) or a config key (its values and its effect on memory)."""
     if trainer is None and not _is_key(name):
         say_all(_page(explain(name)))
         return
@@ -48,7 +48,7 @@ def _key_page(page: KeyPage) -> Iterator[str]:
     if page.names:
         yield f"  Names: {', '.join(page.names)}"
     if page.needs:
-        yield f"  Read only where this plugin is listed: {page.needs}"
+        yield f"  Used only when this plugin is listed: {page.needs}"
     if page.rules:
         yield f"  Rules: {', '.join(page.rules)}"
 
@@ -59,10 +59,10 @@ def _page(rule: Rule) -> list[str]:
         rule.documentation,
     ]
     if rule.beyond_trainer:
-        parts.append(f"Beyond the trainer's own checks: {rule.beyond_trainer}")
+        parts.append(f"Not checked by the trainer: {rule.beyond_trainer}")
     parts.append(_example("Bad", rule.bad, rule.options))
     parts.append(_example("Good", rule.good, rule.good_options))
-    parts.append(f"Silence it on its line with: # vramwise: ignore[{rule.id}] reason")
+    parts.append(f"To ignore it, add this comment to the line: # vramwise: ignore[{rule.id}] reason")
     return "\n\n".join(parts).split("\n")
 
 

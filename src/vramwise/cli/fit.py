@@ -42,22 +42,24 @@ from vramwise.verbs.fitting.report import FitReport
     metavar="WORD",
     multiple=True,
     shell_complete=completed("complete_allowed"),
-    help="Also try what changes the training: lora, qlora, 8bit-optimizer, shorter-sequences…; repeatable.",
+    help="Also try a change that affects training: lora, qlora, 8bit-optimizer, shorter-sequences… Repeatable.",
 )
-@click.option("--keep", metavar="KEY", multiple=True, help="Leave this key of the config as it is; repeatable.")
-@click.option("--margin", metavar="SIZE", help="What must stay free, e.g. 1GiB (default: this prediction's own error).")
+@click.option("--keep", metavar="KEY", multiple=True, help="Do not change this config key. Repeatable.")
+@click.option(
+    "--margin", metavar="SIZE", help="Memory to keep free, e.g. 1GiB (default: the expected error of the prediction)."
+)
 @click.option(
     "--max",
     "maximise",
     metavar="KEY",
-    help="The largest micro_batch_size, sequence_len, lora_r or model that fits; --keep KEY pins other settings.",
+    help="Find the largest micro_batch_size, sequence_len, lora_r or model that fits. Pin other settings with --keep.",
 )
-@click.option("--memory-limit", metavar="SIZE", help="The allocator may reserve no more, e.g. 29000MiB.")
+@click.option("--memory-limit", metavar="SIZE", help="Limit what the allocator may reserve, e.g. 29000MiB.")
 @data_option
 @model_options
-@click.option("--write", is_flag=True, help="Write the answer into CONFIG; comments and layout stay.")
-@click.option("--out", metavar="FILE", help="Write the answer into another file.")
-@click.option("--html", metavar="FILE", help="Write a page with the frontier: memory against speed.")
+@click.option("--write", is_flag=True, help="Write the result to CONFIG, keeping comments and layout.")
+@click.option("--out", metavar="FILE", help="Write the result to another file.")
+@click.option("--html", metavar="FILE", help="Write an HTML page that plots memory against speed.")
 @click.option("--format", "output_format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def command(
     words: tuple[str, ...],
@@ -69,21 +71,21 @@ def command(
     output_format: str,
     **asked: Any,
 ) -> None:
-    """Find the fastest variant of a config that fits a card, and write it as edits of the file.
+    """Find the fastest variant of a config that fits a card, and show or write the changes.
 
-    The training result stays as it is: effective batch, sequence length, method and precision. --allow opens more.
-    With - the config is read from standard input; with --write the answer then goes to standard output.
+    By default the training result stays the same: effective batch, sequence length, method and precision. Use --allow
+    to permit more. With -, the config is read from stdin, and --write writes to stdout.
 
-    Errors that would stop the run are fixed first, where they can be, and the fixes are part of the answer.
+    Errors that would stop the run are fixed first where possible. These fixes are part of the result.
 
-    Exit code: 0 something fits (or the file is the best already), 1 nothing fits or will start, 2 bad usage or
+    Exit code: 0 something fits (or the file is already the best), 1 nothing fits or will start, 2 bad usage or
     unreadable input.
     """
     path = from_words(words) or ""
     if write:
         refuse_to_write_settings(asked["settings"], [path])
     if write and out is not None:
-        raise VramwiseError(f"--write changes {path} itself, --out writes {out}: give one of them")
+        raise VramwiseError(f"--write changes {path}, --out writes {out}: use only one")
     options = Options(**{name: asked.pop(name) for name in (*TARGET_OPTIONS, *SOURCE_OPTIONS)}, data=asked.pop("data"))
     sizes = [None if size is None else parse_size(size) for size in (margin, memory_limit)]
     ask = FitOptions(**asked, margin_bytes=sizes[0], limit_bytes=sizes[1])

@@ -36,14 +36,18 @@ from vramwise.verbs.fix import fix as fix_paths
 @source_options
 @rule_options
 @data_option
-@click.option("--diff", "show_diff", is_flag=True, help="Show the changes, write nothing.")
-@click.option("--unsafe-fixes", is_flag=True, help="Also fixes that change the training (numerics, data, method).")
-@click.option("--fit", "fits", is_flag=True, help="Then make it the fastest variant that fits: see `vramwise fit`.")
+@click.option("--diff", "show_diff", is_flag=True, help="Show the changes without writing them.")
+@click.option(
+    "--unsafe-fixes", is_flag=True, help="Also apply fixes that change the training (numerics, data, method)."
+)
+@click.option(
+    "--fit", "fits", is_flag=True, help="Then change it to the fastest variant that fits; see `vramwise fit`."
+)
 def command(paths: tuple[str, ...], show_diff: bool, unsafe_fixes: bool, fits: bool, **asked: Any) -> None:
-    """Mend configs: only the lines that must change.
+    """Fix configs, changing only the lines that need it.
 
-    A fix is safe when training gives the same result; others need --unsafe-fixes. Comments, order and layout stay.
-    With - the mended config goes to standard output.
+    Safe fixes do not change the training result; other fixes need --unsafe-fixes. Comments, order and layout are kept.
+    With -, the fixed config goes to stdout.
 
     Exit code: 0 nothing remains, 1 findings remain (--diff: or something would change), 2 unreadable input.
     """

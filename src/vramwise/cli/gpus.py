@@ -23,12 +23,12 @@ _HEADER = ("card", "memory", "usable", "arch", "computes in")
 @click.argument("words", nargs=-1, metavar="[WORD]...", shell_complete=completed("complete_cards"))
 @click.option("--format", "output_format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def command(words: tuple[str, ...], output_format: str) -> None:
-    """List the cards vramwise knows: memory, what of it a run can use, compute capability, bf16, fp8.
+    """List the known cards with total and usable memory, compute capability, bf16 and fp8 support.
 
-    Usable is what the driver reports less the CUDA context of one process.
+    Usable memory is what the driver reports, minus the CUDA context of one process.
 
-    WORDs narrow the list: part of a name (4090, h100), an architecture (sm_90, amd), a dtype (fp8), or a size that the
-    card must have at least (40GB).
+    Each WORD filters the list: part of a name (4090, h100), an architecture (sm_90, amd), a dtype (fp8), or a minimum
+    size (40GB).
     """
     cards = matching_gpus(words) if words else all_gpus()
     if output_format == "json":
@@ -40,7 +40,7 @@ def command(words: tuple[str, ...], output_format: str) -> None:
     elif cards:
         say_all(_table(cards))
     else:
-        say_all([f"no card matches {' '.join(words)}: `vramwise gpus` lists all"], err=True)
+        say_all([f"no card matches {' '.join(words)}: `vramwise gpus` lists them all"], err=True)
 
 
 def _table(cards: Sequence[GpuSpec]) -> Iterator[str]:

@@ -20,20 +20,20 @@ from vramwise.render.outward import style
 # name → one line for --help; the command `name` lives in cli/name.py
 COMMANDS = {
     "new": "Write a new config that fits: from a model, a card and data.",
-    "check": "Judge configs against the memory rules.",
-    "fix": "Mend configs: only the lines that must change.",
+    "check": "Check configs for GPU memory problems.",
+    "fix": "Fix configs, changing only the lines that need it.",
     "predict": "Predict what a run will allocate and reserve, without a GPU.",
-    "fit": "Find the fastest variant of a config that fits a card, as edits of the file.",
-    "train": "Train a config: checked, predicted, guarded, recovering from an out-of-memory.",
-    "report": "Show predicted against measured memory of a training run.",
-    "diagnose": "Explain an out-of-memory or dtype failure from its log, config and snapshot.",
-    "replay": "Replay a torch memory snapshot, also under other allocator settings.",
-    "rules": "List the rules, or search them by a symptom.",
-    "explain": "Explain one rule, or one key: why it hurts, an example, the remedy.",
+    "fit": "Find the fastest variant of a config that fits a card, shown as a diff.",
+    "train": "Train a config, with memory checks before the run and recovery from out-of-memory errors.",
+    "report": "Compare predicted and measured memory of a training run.",
+    "diagnose": "Explain an out-of-memory or dtype failure from a log, config or snapshot.",
+    "replay": "Replay a torch memory snapshot, optionally with other allocator settings.",
+    "rules": "List the rules, or search them by symptom.",
+    "explain": "Explain a rule or a config key, with examples.",
     "gpus": "List the cards vramwise knows.",
     "schema": "Write a JSON schema of a trainer's config, for editors.",
-    "serve": "Serve the page on this machine: the verbs in a browser.",
-    "mcp": "Serve the verbs to agents (Model Context Protocol).",
+    "serve": "Serve the web page on this machine.",
+    "mcp": "Run the MCP server, for AI agents.",
 }
 # What --help of a command ends with.
 EXAMPLES = {
@@ -98,7 +98,7 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command; a word that is none gets a hint."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            ctx.fail(f"there is no command '{args[0]}': {_meant(args[0])}")
+            ctx.fail(f"no such command '{args[0]}': {_meant(args[0])}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -111,7 +111,7 @@ def _meant(word: str) -> str:
     from difflib import get_close_matches
 
     if Path(word).exists():
-        return f"to judge a config, write vramwise check {word}"
+        return f"to check a config, run vramwise check {word}"
     close = get_close_matches(word, COMMANDS, n=2, cutoff=0.65)
     return f"did you mean {' or '.join(close)}?" if close else f"the commands are {', '.join(COMMANDS)}"
 
@@ -181,7 +181,7 @@ def _refuse(sentence: str, *further: str) -> int:
 
 def _system_error(error: OSError) -> str:
     """The files that commands name have sentences of their own; this is standard output on a full disk or the like."""
-    return f"{error.filename or 'the output'} cannot be used: {error.strerror or error}"
+    return f"cannot use {error.filename or 'the output'}: {error.strerror or error}"
 
 
 def _see(ctx: click.Context | None) -> list[str]:

@@ -12,49 +12,55 @@ from vramwise.errors import VramwiseError
 from vramwise.mcp.clients import CLIENTS, add
 from vramwise.mcp.defaults import PORT, TIME_LIMIT, TOKEN_VARIABLE, server_url
 
-_EXTRA = "the server needs the extra of that name: pip install 'vramwise[mcp]'"
+_EXTRA = "the MCP server needs an extra package: pip install 'vramwise[mcp]'"
 
 
 _PORT = click.option(
-    "--port", type=click.IntRange(1, 65535), default=PORT, show_default=True, help="With --http: the port."
+    "--port", type=click.IntRange(1, 65535), default=PORT, show_default=True, help="With --http: port to listen on."
 )
 _TOKEN = click.option(
-    "--token", metavar="TEXT", envvar=TOKEN_VARIABLE, show_envvar=True, help="With --http: the token of the server."
+    "--token",
+    metavar="TEXT",
+    envvar=TOKEN_VARIABLE,
+    show_envvar=True,
+    help="With --http: the token that requests must send.",
 )
 
 
 @click.group("mcp", invoke_without_command=True)
-@click.option("--http", is_flag=True, help="Serve streamable HTTP on 127.0.0.1 instead of standard input and output.")
+@click.option("--http", is_flag=True, help="Serve streamable HTTP on 127.0.0.1 instead of stdin and stdout.")
 @_PORT
 @_TOKEN
-@click.option("--no-token", is_flag=True, help="With --http: answer every user of this machine.")
+@click.option(
+    "--no-token", is_flag=True, help="With --http: require no token; any user of this machine can call the server."
+)
 @click.option(
     "--time-limit",
     type=click.IntRange(1, 86400),
     metavar="SECONDS",
     default=TIME_LIMIT,
     show_default=True,
-    help="Stop a call that takes longer.",
+    help="Time limit for one call.",
 )
 @click.option(
     "--online/--offline",
     default=False,
     show_default=True,
-    help="Let predict_memory ask the hub for the config.json of a model that is not known here.",
+    help="Let predict_memory fetch the config.json of unknown models from the hub.",
 )
 @click.pass_context
 def command(
     ctx: click.Context, http: bool, port: int, token: str | None, no_token: bool, time_limit: int, online: bool
 ) -> None:
-    """Serve the verbs to agents over the Model Context Protocol (MCP).
+    """Run the MCP (Model Context Protocol) server, for AI agents.
 
-    Without a subcommand the server runs until its input is closed. Tools take the config's text; no file is read or
-    written. With --http, requests need a token: a random one, printed at the start, or the one of --token.
+    Without a subcommand, the server runs until its input is closed. Tools take the text of a config; no file is read
+    or written. With --http, requests need a token: the value of --token, or a random one printed at startup.
     """
     if ctx.invoked_subcommand is not None:
         return
     if no_token and ctx.get_parameter_source("token") is ParameterSource.COMMANDLINE:
-        raise click.UsageError("--token and --no-token exclude each other: give one of them")
+        raise click.UsageError("--token and --no-token cannot be combined")
     _need_sdk()
     if not http:
         from vramwise.mcp.server import serve_stdio  # late: it needs the SDK, which is an extra
@@ -76,40 +82,41 @@ def command(
 def _announced(address: str, token: str | None, *, random: bool) -> list[str]:
     """Where the server answers, and to whom. A token that the user chose is not repeated: it may be kept secret."""
     if token is None:
-        return [f"serving on {address}", "warning: without a token any user of this machine can call this server"]
+        return [f"serving on {address}", "warning: without a token, any user of this machine can call this server"]
     if not random:
-        return [f"serving on {address} (requests need the token that was given)"]
+        return [f"serving on {address} (requests need the given token)"]
     return [
         f"serving on {address}?token={token}",
-        f"the token works as ?token=… and as the header 'Authorization: Bearer …'; {TOKEN_VARIABLE} keeps it the same",
+        f"send the token as ?token=… or in the header 'Authorization: Bearer …'; set {TOKEN_VARIABLE} to keep the "
+        "same token",
     ]
 
 
 @command.command("add")
 @click.argument("client", type=click.Choice(list(CLIENTS)))
-@click.option("--user", is_flag=True, help="In the user's own file instead of this folder's.")
-@click.option("--http", is_flag=True, help="An entry for a server that runs already: `vramwise mcp --http`.")
+@click.option("--user", is_flag=True, help="Write to your user settings instead of this folder.")
+@click.option("--http", is_flag=True, help="Connect to a running server (`vramwise mcp --http`).")
 @_PORT
 def add_command(client: str, user: bool, http: bool, port: int) -> None:
-    """Write the server's entry for CLIENT into its file in this folder; what is there stays.
+    """Add the server to CLIENT's settings in this folder, keeping what is there.
 
-    With --http the entry refers to the environment variable VRAMWISE_MCP_TOKEN for the token.
+    With --http, the entry takes the token from the environment variable VRAMWISE_MCP_TOKEN.
     """
     done = add(CLIENTS[client], Path.home() if user else Path.cwd(), user=user, port=port if http else None)
-    say(f"wrote {done.path}" if done.written else f"{done.path} has it already")
+    say(f"wrote {done.path}" if done.written else f"{done.path} already has it")
     say_note(done.note)
     if http:
-        say_note(f"set {TOKEN_VARIABLE} to the same token for {client} and for `vramwise mcp --http`")
+        say_note(f"set {TOKEN_VARIABLE} to the same token for {client} and `vramwise mcp --http`")
     if not _has_sdk():
         say_note(_EXTRA)
 
 
 @command.command("doctor")
-@click.option("--http", is_flag=True, help="Ask a server that runs already: `vramwise mcp --http`.")
+@click.option("--http", is_flag=True, help="Test a running server (`vramwise mcp --http`).")
 @_PORT
 @_TOKEN
 def doctor_command(http: bool, port: int, token: str | None) -> None:
-    """Start the server as a client does, list its tools and call one."""
+    """Test the server: start it as a client would, list its tools and call one."""
     _need_sdk()
     from vramwise.mcp.doctor import examine  # late: it needs the SDK, which is an extra
 

@@ -50,39 +50,47 @@ def target_options(command: Decorated) -> Decorated:
                 "--gpu",
                 metavar="NAME|SIZE",
                 shell_complete=completed("complete_cards"),
-                help="Card, e.g. rtx-4090, a100-80gb, 8xH100; or a size: 24GB (default: this machine's, if any).",
+                help=(
+                    "Card, e.g. rtx-4090, a100-80gb, 8xH100, or a memory size such as 24GB (default: this machine's "
+                    "GPU, if any)."
+                ),
             ),
             click.option(
                 "--gpus",
                 type=click.IntRange(min=1),
                 metavar="N",
-                help="How many of them (default: 1 of a card that is named, else all of this machine's).",
+                help="Number of GPUs (default: 1 with --gpu, otherwise all in this machine).",
             ),
-            click.option(
-                "--torch", metavar="VERSION", help="torch version of the run, e.g. 2.8 (default: the installed one)."
-            ),
+            click.option("--torch", metavar="VERSION", help="torch version, e.g. 2.8 (default: the installed one)."),
             click.option(
                 "--with",
                 "versions",
                 metavar="PACKAGE==VERSION",
                 multiple=True,
-                help="Version of a package that the run uses, e.g. of the trainer; repeatable.",
+                help="Version of a package used in the run, e.g. the trainer. Repeatable.",
             ),
-            click.option("--stack", metavar="FILE", help="Versions from a requirements file, `pip freeze` or uv.lock."),
+            click.option(
+                "--stack",
+                metavar="FILE",
+                help="Read versions from a requirements file, `pip freeze` output or uv.lock.",
+            ),
             click.option(
                 "--trainer",
                 metavar="NAME",
-                help=f"Whose config it is: {_TRAINERS} (default: recognised by its keys).",
+                help=f"Trainer of the config: {_TRAINERS} (default: recognised from its keys).",
             ),
             click.option(
                 "--alloc-conf",
                 metavar="SETTINGS",
-                help="Allocator settings of the run; '' means torch's defaults. Unset: PYTORCH_*ALLOC_CONF as found.",
+                help=(
+                    "Allocator settings of the run; '' for torch's defaults (default: PYTORCH_*ALLOC_CONF from the "
+                    "environment)."
+                ),
             ),
             click.option(
                 "--launcher",
                 type=click.Choice(["cli", "module"]),
-                help="How training starts: the trainer's command (default), or the module (python -m, accelerate -m).",
+                help="How training starts: the trainer's command (default) or its module (python -m, accelerate -m).",
             ),
         )
     ):
@@ -99,10 +107,14 @@ def source_options(command: Decorated) -> Decorated:
                 "settings",
                 metavar="NAME=VALUE",
                 multiple=True,
-                help="Set a key of the config, or a name that a script leaves open; repeatable.",
+                help="Set a config key, or a value that a script leaves open. Repeatable.",
             ),
-            click.option("--args", "script_args", metavar="LINE", default="", help="The script's command line."),
-            click.option("--call", type=click.IntRange(min=1), metavar="N", help="Which training of a script."),
+            click.option(
+                "--args", "script_args", metavar="LINE", default="", help="Command-line arguments of the script."
+            ),
+            click.option(
+                "--call", type=click.IntRange(min=1), metavar="N", help="Which trainer call of a script to use."
+            ),
         )
     ):
         command = option(command)
@@ -116,13 +128,13 @@ def model_options(command: Decorated) -> Decorated:
             "--online/--offline",
             default=True,
             show_default=True,
-            help="Ask the hub for the config.json of a model that is not known here.",
+            help="Fetch the config.json of unknown models from the hub.",
         ),
         click.option(
             "--model",
             metavar="ID|PATH",
             shell_complete=completed("complete_models"),
-            help="Model instead of the config's: a hub id, a folder or a config.json.",
+            help="Use this model instead of the config's: a hub id, a folder or a config.json.",
         ),
     ):
         command = option(command)
@@ -134,7 +146,7 @@ def data_option(command: Decorated) -> Decorated:
     return click.option(
         "--data",
         metavar="FILE|FOLDER",
-        help="Take rows' lengths from this data: jsonl, json, csv, parquet (default: local files named in the config).",
+        help="Read row lengths from this data: jsonl, json, csv or parquet (default: local files named in the config).",
     )(command)
 
 
@@ -145,36 +157,36 @@ def rule_options(command: Decorated) -> Decorated:
             click.option(
                 "--ours-only",
                 is_flag=True,
-                help="Leave alone what cannot be read and does not look like a training config: for hooks.",
+                help="Skip files that are not training configs, even unreadable ones. For pre-commit hooks.",
             ),
             click.option(
                 "--predict/--no-predict",
                 default=None,
-                help="Judge what the run will need (default: for one file whose model is known, with a card named).",
+                help="Also predict memory and check it (default: on for a single file with a known model and a card).",
             ),
             click.option(
                 "--select",
                 metavar="ID,ID",
                 multiple=True,
-                help="Only these rules.",
+                help="Run only these rules.",
                 shell_complete=completed("complete_rules"),
             ),
             click.option(
                 "--ignore",
                 metavar="ID,ID",
                 multiple=True,
-                help="All rules but these.",
+                help="Skip these rules.",
                 shell_complete=completed("complete_rules"),
             ),
             click.option(
                 "--min-severity",
                 type=click.Choice(SEVERITIES),
-                help="Report and fail from this severity up (default: report info, fail from warning).",
+                help="Report and fail at this severity or above (default: report info, fail at warning).",
             ),
             click.option(
                 "--pedantic/--no-pedantic",
                 default=None,
-                help="Also say what nothing comes of: old spellings that work, numbers written as text, empty keys.",
+                help="Also report harmless issues: old spellings that still work, numbers written as text, empty keys.",
             ),
         )
     ):

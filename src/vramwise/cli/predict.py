@@ -44,7 +44,7 @@ from vramwise.verbs.predict import what_if as what_changes
 @click.option(
     "--engine",
     type=click.Choice(TRAINER_NAMES),
-    help="What trains; transformers is the embedded engine (default: the trainer that the file is for).",
+    help="Training engine; transformers is vramwise's embedded engine (default: the config's trainer).",
 )
 @model_options
 @click.option("--steps", type=click.IntRange(min=1, max=10_000), metavar="N", help="Optimizer steps to simulate.")
@@ -52,19 +52,21 @@ from vramwise.verbs.predict import what_if as what_changes
 @click.option(
     "--lengths",
     metavar="FILE",
-    help="Sample lengths, one a line in training order, pairs as [chosen, rejected]; or JSON lines.",
+    help="Sample lengths in training order, one per line (pairs as [chosen, rejected]), or JSON lines.",
 )
-@click.option("--eval-lengths", metavar="FILE", help="The same for evaluation.")
-@click.option("--memory-limit", metavar="SIZE", help="The allocator may reserve no more, e.g. 29000MiB.")
+@click.option("--eval-lengths", metavar="FILE", help="Sample lengths for evaluation.")
+@click.option("--memory-limit", metavar="SIZE", help="Limit what the allocator may reserve, e.g. 29000MiB.")
 @click.option(
     "--what-if",
     metavar="KEY=VALUE|PACKAGE==VERSION",
     multiple=True,
-    help="Show the effect of a change, or of an upgrade; repeatable: keys together, values of one key side by side.",
+    help=(
+        "Show the effect of a change or an upgrade. Repeatable: different keys combine, values of one key are compared."
+    ),
 )
 @click.option("--verbose", is_flag=True, help="Also show every phase, all assumptions, versions and measured runs.")
-@click.option("--cards", is_flag=True, help="Show which cards it would fit.")
-@click.option("--html", metavar="FILE", help="Write a report with the memory timeline.")
+@click.option("--cards", is_flag=True, help="Show which cards the run fits.")
+@click.option("--html", metavar="FILE", help="Write an HTML report with the memory timeline.")
 @click.option("--snapshot", metavar="FILE", help="Write the predicted run as a torch memory snapshot.")
 @click.option("--format", "output_format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def command(
@@ -80,11 +82,11 @@ def command(
 ) -> None:
     """Predict what a run will allocate and reserve, without a GPU.
 
-    CONFIG is a YAML config, a Python script, a notebook, or a shell script that starts one; or, behind --, a launch
-    line: vramwise predict --gpu h100 -- trl sft --model_name_or_path Qwen/Qwen3-4B --use_peft
+    CONFIG is a YAML config, a Python script, a notebook, or a shell script that starts training. You can also pass a
+    launch command after --: vramwise predict --gpu h100 -- trl sft --model_name_or_path Qwen/Qwen3-4B --use_peft
 
-    Without CONFIG: name the model (vramwise predict meta-llama/Llama-3.1-8B), say the run with --adapter,
-    --sequence-len and the like, and with --trainer whose config it would be.
+    Without CONFIG, name the model (vramwise predict meta-llama/Llama-3.1-8B) and describe the run with --adapter,
+    --sequence-len and so on. --trainer sets the trainer.
 
     Exit code: 0 fits (or no card named), 1 does not fit, 2 bad usage or unreadable input.
     """

@@ -17,12 +17,12 @@ from vramwise.units import gib, mib, parse_size, readable
 
 @click.command("replay")
 @click.argument("path", metavar="FILE")
-@click.option("--alloc-conf", metavar="SETTINGS", help="Replay under these allocator settings; '' is torch's default.")
+@click.option("--alloc-conf", metavar="SETTINGS", help="Replay with these allocator settings; '' for torch's defaults.")
 @click.option(
     "--torch", metavar="VERSION", help="torch version of the allocator, e.g. 2.11 (default: the recording's)."
 )
-@click.option("--memory-limit", metavar="SIZE", help="The allocator may reserve no more, e.g. 29000MiB.")
-@click.option("--device", type=click.IntRange(min=0), metavar="N", help="Which device of the recording.")
+@click.option("--memory-limit", metavar="SIZE", help="Limit what the allocator may reserve, e.g. 29000MiB.")
+@click.option("--device", type=click.IntRange(min=0), metavar="N", help="Device in the recording.")
 @click.option("--format", "output_format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def command(
     path: str,
@@ -35,7 +35,7 @@ def command(
     """Replay a recording of torch's CUDA allocator.
 
     FILE is a snapshot written by torch.cuda.memory._dump_snapshot() or a trace (JSON); either may be gzipped. With
-    --alloc-conf: what would this run have reserved under other settings?
+    --alloc-conf, it shows what the run would have reserved with other settings.
 
     Exit code: 0 replayed, 1 mismatches or out of memory, 2 bad usage or unreadable input.
     """
@@ -104,7 +104,7 @@ def as_text(result: ReplayResult) -> list[str]:
     if result.initial_reserved_bytes:
         lines.append(f"at the start    {mib(result.initial_reserved_bytes)} reserved before the recording began")
     if result.retries:
-        lines.append(f"retries         {result.retries}: the cache was given back to make room")
+        lines.append(f"retries         {result.retries}: the cache was released to make room")
     if result.recorded_failures:
         lines.append(f"out of memory   {result.recorded_failures} in the recording{_served(result)}")
     lines.append(
@@ -112,8 +112,8 @@ def as_text(result: ReplayResult) -> list[str]:
     )
     if result.events_left_out:
         lines.append(
-            f"left out        the first {result.events_left_out:,} events: more than are played; "
-            "what was in use before is worked out, so some allocations may differ"
+            f"left out        the first {result.events_left_out:,} events, because there are too many; the memory in "
+            "use before is reconstructed, so some allocations may differ"
         )
     return lines
 
@@ -146,7 +146,7 @@ def _what_if(result: ReplayResult) -> str:
 
 
 def _served(result: ReplayResult) -> str:
-    return f"; {result.failures_served} of these requests would be served" if result.failures_served else ""
+    return f"; {result.failures_served} of these requests would succeed" if result.failures_served else ""
 
 
 def _shown(settings: str) -> str:

@@ -15,12 +15,12 @@ from vramwise.training.parent.measured import read_report
 
 @click.command("report")
 @click.argument("output_dir", metavar="OUTPUT_DIR", type=click.Path(path_type=Path))
-@click.option("--html", metavar="FILE", help="Write the report as a page, with the memory over the steps.")
+@click.option("--html", metavar="FILE", help="Write the report as an HTML page, with memory over the steps.")
 def command(output_dir: Path, html: str | None) -> None:
-    """Show what a run was predicted to need and what it took.
+    """Compare the predicted and the measured memory of a run.
 
-    OUTPUT_DIR is the output_dir of a run of `vramwise train`, or of one that the memory guard watched. Works while the
-    run is going on. Exit code: 0, or 2 where there is nothing to read.
+    OUTPUT_DIR is the output_dir of a `vramwise train` run, or of any run with the memory guard. It works during the
+    run, too. Exit code: 0, or 2 if there is nothing to read.
     """
     report = read_report(output_dir)
     say_all(render_train_report(report))

@@ -20,15 +20,18 @@ from vramwise.trainers.rulebook import all_rules
 @click.command("rules")
 @click.argument("words", nargs=-1, metavar="[WORDS]...")
 @click.option(
-    "--search", "question", metavar="WORDS", help="Rules, keys and pages about a symptom or a subject, the best first."
+    "--search",
+    "question",
+    metavar="WORDS",
+    help="Search rules, keys and pages by symptom or subject, best match first.",
 )
 @click.option("--format", "output_format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def command(words: tuple[str, ...], question: str | None, output_format: str) -> None:
-    """List the rules, by topic. `vramwise explain ID` tells more.
+    """List the rules by topic. `vramwise explain ID` shows the details.
 
-    In brackets: the severity of weaker and stronger cases. With WORDS: what is known about a symptom or a subject.
+    Brackets show the severity of milder and more severe cases. With WORDS, search by symptom or subject.
 
-    Exit code: 0, or 1 where a search finds nothing.
+    Exit code: 0, or 1 if a search finds nothing.
     """
     if question is not None or words:
         question = " ".join(filter(None, (question, *words)))
@@ -55,7 +58,7 @@ def _lines() -> Iterator[str]:
 
 def _found_lines(found: Sequence[Found], question: str) -> Iterator[str]:
     if not found:
-        yield f"nothing is known about '{question}': `vramwise rules` lists all rules"
+        yield f"nothing found for '{question}': `vramwise rules` lists all rules"
     for one in found:
         entry = one.entry
         yield f"{style(entry.name, bold=True)} ({entry.kind}): {entry.title}"

@@ -19,13 +19,13 @@ from vramwise.trainers.registry import trainer_named
     "versions",
     metavar="PACKAGE==VERSION",
     multiple=True,
-    help="Version of the trainer (default: the installed one, else the newest that is known).",
+    help="Version of the trainer (default: the installed one, otherwise the newest known).",
 )
 def command(trainer: str, versions: tuple[str, ...]) -> None:
-    """Write a JSON schema of TRAINER's config files to standard output.
+    """Write a JSON schema of TRAINER's config files to stdout.
 
-    For completion, hover and type errors in editors, through yaml-language-server. Descriptions say what a key does to
-    GPU memory.
+    Editors use it through yaml-language-server for completion, hover texts and type errors. The descriptions explain
+    each key's effect on GPU memory.
     """
     found = trainer_named(trainer)
     stack = make_stack(found.package, found.releases(), said=versions)

@@ -15,17 +15,21 @@ _SOON = (700, 10, 10)
 
 @click.command("serve")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=8764, show_default=True, help="The port; 0: any that is free."
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8764,
+    show_default=True,
+    help="Port to listen on; 0 picks a free one.",
 )
-@click.option("--folder", metavar="FOLDER", help="The built page, where it is not in this installation.")
+@click.option("--folder", metavar="FOLDER", help="Folder of the built page, if this installation has none.")
 def command(port: int, folder: str | None) -> None:
-    """Serve the page on 127.0.0.1: checks, predictions and fits in the browser.
+    """Serve the web page on 127.0.0.1, to check, predict and fit configs in the browser.
 
-    Everything is computed in the browser; nothing is sent here. Ends with Ctrl-C.
+    Everything runs in the browser; no data is sent to this server. Press Ctrl-C to stop.
     """
     server = make_page_server(page_folder(folder), port)
     gc.set_threshold(*_SOON)
-    say(f"serving on {server.address} (Ctrl-C ends it)", err=True)
+    say(f"serving on {server.address} (press Ctrl-C to stop)", err=True)
     try:
         server.serve_forever()
     except KeyboardInterrupt:

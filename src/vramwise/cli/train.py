@@ -22,16 +22,24 @@ from vramwise.units import parse_size
 @click.option(
     "--engine",
     type=click.Choice(ENGINES),
-    help="What trains. Default: the trainer the file is for where it is installed, else the embedded transformers.",
+    help="Training engine (default: the config's trainer if installed, otherwise the embedded transformers).",
 )
-@click.option("--force", is_flag=True, help="Start in spite of errors, a misfit, or a checkpoint of other settings.")
-@click.option("--no-recover", is_flag=True, help="After an out-of-memory, stop instead of restarting smaller.")
-@click.option("--resume", is_flag=True, help="Go on from the last complete checkpoint in output_dir.")
-@click.option("--fresh", is_flag=True, help="Begin anew beside the checkpoints that are there.")
-@click.option("--resume-from", metavar="FOLDER", help="Go on from this checkpoint, also another trainer's.")
-@click.option("--trust-remote-code", is_flag=True, help="Let trust_remote_code in the config run the model's own code.")
-@click.option("--random-weights", is_flag=True, help="Train from random values: the model folder needs no weights.")
-@click.option("--memory-limit", metavar="SIZE", help="The allocator may reserve no more, e.g. 29000MiB.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Start despite errors, a predicted out-of-memory, or a checkpoint with other settings.",
+)
+@click.option(
+    "--no-recover", is_flag=True, help="After an out-of-memory error, stop instead of restarting with a smaller batch."
+)
+@click.option("--resume", is_flag=True, help="Resume from the last complete checkpoint in output_dir.")
+@click.option("--fresh", is_flag=True, help="Start from scratch, keeping existing checkpoints.")
+@click.option("--resume-from", metavar="FOLDER", help="Resume from this checkpoint, which may be another trainer's.")
+@click.option(
+    "--trust-remote-code", is_flag=True, help="Allow trust_remote_code in the config to run the model's own code."
+)
+@click.option("--random-weights", is_flag=True, help="Train from random weights; the model folder needs none.")
+@click.option("--memory-limit", metavar="SIZE", help="Limit what the allocator may reserve, e.g. 29000MiB.")
 def command(
     path: str,
     engine: str | None,
@@ -45,13 +53,13 @@ def command(
     memory_limit: str | None,
     **machine: Any,
 ) -> None:
-    """Train a config: checked, predicted, guarded, and recovering from an out-of-memory.
+    """Train a config. Memory is checked and predicted first, and the run recovers from out-of-memory errors.
 
     Exit code: 0 trained to the end, 1 stopped before the first step, 2 bad usage or unreadable input, 75 out of memory
-    for good, 130 and 143 after a signal (with a checkpoint); else the engine's own.
+    after all retries, 130 and 143 after a signal (with a checkpoint); otherwise the engine's own.
     """
     if fresh and (resume or resume_from):
-        raise click.UsageError("--fresh begins anew and --resume goes on: say one of them")
+        raise click.UsageError("--fresh starts from scratch and --resume continues: use only one")
     options = TrainOptions(
         target=Options(**{name: machine[name] for name in TARGET_OPTIONS}),
         engine=engine,

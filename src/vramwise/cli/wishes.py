@@ -15,19 +15,23 @@ from vramwise.trainers.wishes import Wishes
 
 _COUNT = click.IntRange(min=1)
 _OPTIONS = (
-    click.option("--adapter", type=click.Choice(METHODS), help="Without a file: what is trained."),
-    click.option("--rank", type=_COUNT, metavar="N", help="Without a file: the adapters' rank."),
-    click.option("--sequence-len", type=_COUNT, metavar="N", help="Without a file: tokens in a row."),
-    click.option("--micro-batch", type=_COUNT, metavar="N", help="Without a file: rows at once."),
-    click.option("--accumulation", type=_COUNT, metavar="N", help="Without a file: micro-batches in a step."),
-    click.option("--optimizer", metavar="NAME", help="Without a file: the optimizer."),
-    click.option("--checkpointing/--no-checkpointing", default=None, help="Without a file: recompute activations."),
-    click.option("--attention", metavar="NAME", help="Without a file: sdpa, flash_attention_2, eager…"),
-    click.option("--packing/--no-packing", default=None, help="Without a file: fill rows with several samples."),
     click.option(
-        "--fused-loss", is_flag=True, default=None, help="Without a file: a loss that never holds all logits."
+        "--adapter", type=click.Choice(METHODS), help="Without CONFIG: training method (none = full fine-tune)."
     ),
-    click.option("--eval-batch", type=_COUNT, metavar="N", help="Without a file: evaluate, so many rows at once."),
+    click.option("--rank", type=_COUNT, metavar="N", help="Without CONFIG: LoRA rank."),
+    click.option("--sequence-len", type=_COUNT, metavar="N", help="Without CONFIG: tokens per row."),
+    click.option("--micro-batch", type=_COUNT, metavar="N", help="Without CONFIG: rows per micro-batch."),
+    click.option("--accumulation", type=_COUNT, metavar="N", help="Without CONFIG: micro-batches per optimizer step."),
+    click.option("--optimizer", metavar="NAME", help="Without CONFIG: optimizer."),
+    click.option("--checkpointing/--no-checkpointing", default=None, help="Without CONFIG: gradient checkpointing."),
+    click.option("--attention", metavar="NAME", help="Without CONFIG: attention: sdpa, flash_attention_2, eager…"),
+    click.option("--packing/--no-packing", default=None, help="Without CONFIG: pack several samples into a row."),
+    click.option(
+        "--fused-loss", is_flag=True, default=None, help="Without CONFIG: fused loss that never holds all logits."
+    ),
+    click.option(
+        "--eval-batch", type=_COUNT, metavar="N", help="Without CONFIG: evaluate, with this many rows per batch."
+    ),
 )
 _NAMES = tuple(field.name for field in fields(Wishes) if field.name != "model")
 
@@ -49,13 +53,13 @@ def refuse_with_a_file(wished: Mapping[str, Any]) -> None:
     """Two sources for one run would have to be merged by a rule that nobody knows."""
     if wished:
         name = _word(next(iter(wished)))
-        raise VramwiseError(f"{name} says a run without a file: with CONFIG, write it there or try it with --what-if")
+        raise VramwiseError(f"{name} works only without CONFIG: set it in the file, or try it with --what-if")
 
 
 def composed_run(model: str | None, wished: Mapping[str, Any], trainer: str | None) -> tuple[str, Mapping[str, Any]]:
     """The trainer's name and the values of a config for these wishes."""
     if not model:
-        raise VramwiseError("name a config; or without one a model: vramwise predict --model meta-llama/Llama-3.2-1B")
+        raise VramwiseError("expected a config or a model, e.g. vramwise predict --model meta-llama/Llama-3.2-1B")
     return composed(model, wished, trainer)
 
 

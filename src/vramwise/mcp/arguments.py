@@ -20,26 +20,28 @@ from vramwise.trainers.registry import TRAINER_NAMES, trainer_named
 Config = Annotated[
     str,
     Field(
-        description="The training config itself, as YAML or JSON text (not a path). Files that it names are not read: "
-        "write a DeepSpeed config inline, and name a model by its hub id."
+        description=(
+            "The text of the training config, YAML or JSON (not a path). Files it names are not read: inline a "
+            "DeepSpeed config, and name the model by its hub id."
+        )
     ),
 ]
 Gpu = Annotated[
     str,
     Field(
-        description="The card, e.g. rtx-4090, a100-80gb, h100, or a size such as 24GB; list_gpus lists them. Empty: "
-        "this machine's card if it has one; without a card nothing is predicted."
+        description=(
+            "The card, e.g. rtx-4090, a100-80gb, h100, or a memory size such as 24GB; see list_gpus. Default: this "
+            "machine's GPU. Without a card, nothing is predicted."
+        )
     ),
 ]
-Gpus = Annotated[int, Field(description="How many of these cards.", ge=1, le=4096)]
+Gpus = Annotated[int, Field(description="Number of cards.", ge=1, le=4096)]
 Versions = Annotated[
     list[str],
-    Field(
-        description="Versions of packages that the run uses, each like torch==2.13.0; empty: what is installed here."
-    ),
+    Field(description="Package versions used in the run, each like torch==2.13.0. Default: the installed versions."),
 ]
 TrainerName = Annotated[
-    str, Field(description="Whose config it is, where it is not recognised: " + ", ".join(TRAINER_NAMES))
+    str, Field(description="The trainer of the config, if it is not recognised: " + ", ".join(TRAINER_NAMES))
 ]
 # One line that ends like the name of a file: no config is that short.
 _PATH = re.compile(r"[^\n:{]+\.(ya?ml|json|py|ipynb)", re.IGNORECASE)
@@ -71,7 +73,7 @@ def run_tool(tool: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     """The tool's result; a RefusedError that names the next call where the user made a mistake."""
     config = arguments.get("config")
     if isinstance(config, str) and _PATH.fullmatch(config.strip()):
-        said = VramwiseError(f"config holds the path {config.strip()}, not a config's text")
+        said = VramwiseError(f"config is the path {config.strip()}, not the text of a config")
         raise next_call(said, "read that file and pass its text as config")
     try:
         return tool(**arguments)
@@ -79,7 +81,7 @@ def run_tool(tool: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         names = ", ".join(TRAINER_NAMES)
         raise next_call(error, f"call again with trainer set to one of {names}, if it is one") from error
     except ConfigError as error:
-        raise next_call(error, "fix that place of the text and call again") from error
+        raise next_call(error, "fix the text at that position and call again") from error
     except VramwiseError as error:
         raise RefusedError(str(error)) from error
 

@@ -73,7 +73,9 @@ def add(client: Client, folder: Path, *, user: bool = False, port: int | None = 
     `port`: the entry is for a server that runs there over HTTP; otherwise the client starts the server.
     """
     if user and not client.user:
-        raise VramwiseError(f"{client.name} keeps its user's servers where its own settings are: add it to a project")
+        raise VramwiseError(
+            f"{client.name} stores user-level servers in its own settings: add the server to a project instead"
+        )
     path = folder / (client.user if user else client.project)
     before = _read(path)
     entry = _started(client) if port is None else _over_http(client, port)
@@ -107,9 +109,9 @@ def _read(path: Path) -> str:
     try:
         if not path.exists():
             return ""
-        return read_file(path, limits.RUN_FILE_BYTES, "a list of servers; it was left as it is").decode("utf-8")
+        return read_file(path, limits.RUN_FILE_BYTES, "a list of servers; nothing was changed").decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise VramwiseError(f"{path} cannot be read: {error}; it was left as it is") from error
+        raise VramwiseError(f"{path} cannot be read: {error}; nothing was changed") from error
 
 
 def _in_json(path: Path, text: str, table: str, entry: Mapping[str, Any]) -> str | None:
@@ -119,7 +121,7 @@ def _in_json(path: Path, text: str, table: str, entry: Mapping[str, Any]) -> str
         raise _unreadable(path, "JSON", error, table, entry) from error
     servers = content.setdefault(table, {}) if isinstance(content, dict) else None
     if not isinstance(servers, dict):
-        raise VramwiseError(f"{path}: {table} should be an object that names servers; it was left as it is")
+        raise VramwiseError(f"{path}: {table} should be an object with the servers' names as keys; nothing was changed")
     if NAME in servers:
         _refuse_another(path, servers[NAME], entry)
         return None
@@ -131,7 +133,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object in which each key stands once: of two the first would be lost when it is written."""
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a key stands twice in one object")
+        raise ValueError("duplicate key in an object")
     return found
 
 
@@ -147,7 +149,7 @@ def _in_toml(path: Path, text: str, table: str, entry: Mapping[str, Any]) -> str
         raise _unreadable(path, "TOML", error, table, entry) from error
     servers = content.get(table, {})
     if not isinstance(servers, dict):
-        raise VramwiseError(f"{path}: {table} should be a table that names servers; it was left as it is")
+        raise VramwiseError(f"{path}: {table} should be a table with the servers' names as keys; nothing was changed")
     if NAME in servers:
         _refuse_another(path, servers[NAME], entry)
         return None
@@ -157,7 +159,7 @@ def _in_toml(path: Path, text: str, table: str, entry: Mapping[str, Any]) -> str
     try:
         tomllib.loads(after)
     except ValueError as error:  # `mcp_servers = {…}` is closed: nothing can be added behind it
-        raise _unreadable(path, "TOML that can be added to", error, table, entry) from error
+        raise _unreadable(path, "extensible TOML", error, table, entry) from error
     return after
 
 
@@ -165,13 +167,14 @@ def _refuse_another(path: Path, found: Any, entry: Mapping[str, Any]) -> None:
     """Nothing to do where the entry is ours; another's is not ours to replace."""
     if not isinstance(found, dict) or any(found.get(key) != value for key, value in entry.items() if key != "type"):
         raise VramwiseError(
-            f"{path} has a server {NAME} that says something else; it was left as it is. Remove it and run again"
+            f"{path} already has a different server named {NAME}; nothing was changed. Remove it and run again"
         )
 
 
 def _unreadable(path: Path, kind: str, error: Exception, table: str, entry: Mapping[str, Any]) -> VramwiseError:
     return VramwiseError(
-        f"{path} is no {kind} ({error}); it was left as it is. Mend it and run again, or add by hand under {table}:",
+        f"{path} is not {kind} ({error}); nothing was changed. Fix it and run again, or add this by hand under "
+        f"{table}:",
         f"  {json.dumps({NAME: dict(entry)})}",
     )
 

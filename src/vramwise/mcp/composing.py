@@ -21,28 +21,33 @@ class Wished(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    adapter: str = Field("none", description="What is trained: lora, qlora, or none for every weight.")
-    rank: _COUNT = Field(None, description="The adapter's rank.")
-    sequence_len: _COUNT = Field(None, description="Tokens in a row.")
-    micro_batch: _COUNT = Field(None, description="Rows at once on a card.")
-    accumulation: _COUNT = Field(None, description="Micro-batches in an optimizer step.")
-    optimizer: str | None = Field(None, description="Such as adamw_torch_fused or adamw_bnb_8bit.")
+    adapter: str = Field("none", description="Training method: lora, qlora, or none for a full fine-tune.")
+    rank: _COUNT = Field(None, description="LoRA rank.")
+    sequence_len: _COUNT = Field(None, description="Tokens per row.")
+    micro_batch: _COUNT = Field(None, description="Rows per micro-batch on one card.")
+    accumulation: _COUNT = Field(None, description="Micro-batches per optimizer step.")
+    optimizer: str | None = Field(None, description="For example adamw_torch_fused or adamw_bnb_8bit.")
     checkpointing: bool | None = Field(None, description="Recompute activations in the backward pass.")
     attention: str | None = Field(None, description="sdpa, flash_attention_2 or eager.")
-    packing: bool | None = Field(None, description="Fill rows with several samples.")
-    fused_loss: bool | None = Field(None, description="A loss that never holds all logits.")
-    eval_batch: _COUNT = Field(None, description="Evaluate, with so many rows at once.")
+    packing: bool | None = Field(None, description="Pack several samples into a row.")
+    fused_loss: bool | None = Field(None, description="Use a fused loss that never holds all logits.")
+    eval_batch: _COUNT = Field(None, description="Evaluate, with this many rows per batch.")
 
 
 WishedRun = Annotated[
     Wished | None,
-    Field(description=f"Without a config: the run in a few words, for `trainer` ({', '.join(composing_trainers())})."),
+    Field(
+        description=f"Instead of a config: the run's main settings, for `trainer` ({', '.join(composing_trainers())})."
+    ),
 ]
 OptionalConfig = Annotated[
     str,
     Field(
-        description="The training config itself, as YAML or JSON text (not a path). Files that it names are not read: "
-        "write a DeepSpeed config inline, and name a model by its hub id. Empty: say the run with `model` and `run`."
+        description=(
+            "The text of the training config, YAML or JSON (not a path). Files it names are not read: inline a "
+            "DeepSpeed config, and name the model by its hub id. Leave empty to describe the run with `model` and "
+            "`run`."
+        )
     ),
 ]
 
@@ -50,13 +55,13 @@ OptionalConfig = Annotated[
 def predicted_source(config: str, model: str, run: Wished | None, options: Options) -> tuple[Source, Options]:
     """The config that was given, or one that is made of the run's words; with the options that it is read by."""
     if config and run is not None:
-        error = VramwiseError("config and run both say the run")
-        raise next_call(error, "give one of them; try other values of a config with `changes`")
+        error = VramwiseError("config and run cannot be combined")
+        raise next_call(error, "pass only one; to try other values of a config, use `changes`")
     if config:
         return Text(config), options
     wished = {} if run is None else run.model_dump(exclude_none=True)
     try:
         trainer, values = composed(model, wished, options.trainer)
     except VramwiseError as error:
-        raise next_call(error, "give config, or model (see list_models) with run") from error
+        raise next_call(error, "pass config, or model (see list_models) with run") from error
     return values, replace(options, trainer=trainer)

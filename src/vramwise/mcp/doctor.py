@@ -48,7 +48,7 @@ def examine(url: str | None = None, token: str | None = None) -> Checkup:
         raise
     except Exception as error:
         why = _first(error)
-        asked = f"; does `vramwise mcp --http` run on {url}, with this token?" if url else ""
+        asked = f"; is `vramwise mcp --http` running on {url}, with this token?" if url else ""
         raise VramwiseError(f"the server does not answer: {str(why) or type(why).__name__}{asked}") from error
 
 
@@ -58,7 +58,7 @@ async def _ask(url: str | None, token: str | None) -> Checkup:
             tools = tuple(tool.name for tool in (await client.list_tools()).tools)
             result = await client.call_tool("check_config", {"config": _CONFIG, "gpu": "rtx-4090"})
             if result.is_error or result.structured_content is None:
-                raise VramwiseError("the server answers, but check_config fails: run `vramwise check` on a config")
+                raise VramwiseError("the server answers, but check_config fails: try `vramwise check` on a config")
             info = client.server_info
             answer = str(result.structured_content["summary"])
             transport = "standard input and output" if url is None else f"HTTP on {url}"

@@ -23,25 +23,27 @@ _WORDS = "; ".join(f"{word}: {meaning}" for word, meaning in ALLOW.items())
 
 def fit_config(
     config: Config,
-    gpu: Annotated[str, Field(description="The card to fit, e.g. rtx-4090, a100-80gb, or 24GB; list_gpus lists them.")],
+    gpu: Annotated[str, Field(description="The card to fit, e.g. rtx-4090, a100-80gb, or 24GB; see list_gpus.")],
     gpus: Gpus = 1,
-    allow: Annotated[list[str], Field(description=f"What may change the training as well. {_WORDS}.")] = [],  # noqa: B006
-    keep: Annotated[list[str], Field(description="Keys of the config that stay as they are.")] = [],  # noqa: B006
+    allow: Annotated[list[str], Field(description=f"Changes to the training to permit. {_WORDS}.")] = [],  # noqa: B006
+    keep: Annotated[list[str], Field(description="Config keys that must not change.")] = [],  # noqa: B006
     versions: Versions = [],  # noqa: B006
     trainer: TrainerName = "",
     maximise: Annotated[
         str,
         Field(
-            description="Ask for the largest value that fits instead of the fastest run: of the config's key for the "
-            "micro-batch, the length or the rank, or of `model`. All else stays, so `allow` and `keep` are not asked."
+            description=(
+                "Find the largest value that fits instead of the fastest run: for the config's micro-batch, length or "
+                "rank key, or for `model`."
+            )
         ),
     ] = "",
 ) -> Fitted:
-    """Find the fastest variant of a config that fits a card: gives the whole new text, its diff and what else fits.
+    """Find the fastest variant of a config that fits a card. Returns the full new text, its diff and alternatives.
 
-    The result of training stays the same unless `allow` opens more; where nothing fits, `opened` says what each word of
-    `allow` would give. With `maximise`: the largest value of that key that fits. Takes seconds.
-    Errors that would stop the run are fixed first where they can be; `mistakes` lists those that remain.
+    The training result stays the same unless `allow` permits more. If nothing fits, `opened` shows the effect of each
+    `allow` value. With `maximise`, find the largest value of that key that fits. Takes a few seconds. Errors that
+    would stop the run are fixed first where possible; `mistakes` lists the rest.
     """
     ask = FitOptions(allow=tuple(allow), keep=tuple(keep), maximise=maximise or None, online=False)
     try:
@@ -50,7 +52,7 @@ def fit_config(
         raise
     except VramwiseError as error:
         said = VramwiseError(str(error).replace("--max ", "maximise "))
-        raise next_call(said, "mend gpu, allow, keep or maximise; for a known model call list_models") from error
+        raise next_call(said, "correct gpu, allow, keep or maximise; call list_models for known models") from error
     found, shown = report.fit, plain(fit_json(report))
     after = found.best.attempt.document if found.best is not None else None
     return Fitted(

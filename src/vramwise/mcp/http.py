@@ -31,7 +31,7 @@ LOOPBACK = (HOST, "localhost", "[::1]")
 _SESSION = "mcp-session-id"
 _VERSION = "mcp-protocol-version"
 _REFUSED = (
-    "This server needs its token: send the header 'Authorization: Bearer TOKEN', or add ?token=TOKEN to the URL. "
+    "This server requires a token: send the header 'Authorization: Bearer TOKEN', or add ?token=TOKEN to the URL. "
     f"The server printed it when it started, or took it from --token or {TOKEN_VARIABLE}.\n"
 )
 # What a header may carry as a token (RFC 6750), without + and =, which mean something else in a URL.
@@ -43,8 +43,8 @@ def usable_token(given: str | None) -> str:
     if given is None:
         return secrets.token_urlsafe(32)
     if not _TOKEN.fullmatch(given):
-        said = "is empty" if not given else "has a character that a URL or header cannot carry"
-        raise VramwiseError(f"the token {said}: use letters, digits and any of - . _ ~ /, or --no-token for none")
+        said = "is empty" if not given else "has a character that is not allowed in a URL or header"
+        raise VramwiseError(f"the token {said}: use letters, digits and - . _ ~ /, or --no-token")
     return given
 
 
@@ -163,4 +163,4 @@ def _refuse_taken(port: int) -> None:
             tried.bind((HOST, port))
         except OSError as error:
             reason = error.strerror or error
-            raise VramwiseError(f"port {port} cannot be used: {reason}; name another with --port") from error
+            raise VramwiseError(f"cannot use port {port}: {reason}; choose another with --port") from error

@@ -23,27 +23,27 @@ _MOST_MODELS = 100
 
 
 def explain_rule(rule: Annotated[str, Field(description="The rule's id, e.g. eval-batch-differs.")]) -> Explained:
-    """Explain one rule of check_config: why it hurts, a bad and a good example, how to silence it."""
+    """Explain one rule of check_config: why it matters, a bad and a good example, how to ignore it."""
     try:
         found = explain(rule)
     except VramwiseError as error:
-        raise next_call(error, "call search_practice with words about it") from error
+        raise next_call(error, "call search_practice with related words") from error
     return Explained(rule=rule_json(found), page=rule_page(found), bad=found.bad, good=found.good)
 
 
 def search_practice(
     question: Annotated[
-        str, Field(description='A symptom or words, e.g. "oom after eval", "packing flash attention".')
+        str, Field(description='A symptom or keywords, e.g. "oom after eval", "packing flash attention".')
     ],
     kinds: Annotated[
-        list[Literal["rule", "key", "page"]], Field(description="Only these kinds; empty: rules, keys and pages.")
+        list[Literal["rule", "key", "page"]], Field(description="Only these kinds. Default: rules, keys and pages.")
     ] = [],  # noqa: B006
     limit: Annotated[int, Field(ge=1, le=50)] = 8,
 ) -> Practice:
-    """Search what is known about GPU memory in fine-tuning: rules, trainers' keys and documentation, ranked."""
+    """Search rules, config keys and documentation about GPU memory in fine-tuning. Results are ranked."""
     found = search(question, limit=limit, kinds=tuple(kinds))
     if not found:
-        raise RefusedError(f"nothing fits '{question[:200]}'. Next: call again with other or fewer words.")
+        raise RefusedError(f"nothing found for '{question[:200]}'. Next: call again with other or fewer words.")
     first = found[0].entry
     then = {
         "rule": f"call explain_rule with '{first.name}'",
@@ -54,36 +54,36 @@ def search_practice(
 
 
 def lookup_key(
-    key: Annotated[str, Field(description="A key of a config, nested ones dotted: fsdp_config.offload_params.")],
-    trainer: Annotated[str, Field(description="Whose key it is; empty: every trainer's that has it.")] = "",
+    key: Annotated[str, Field(description="A config key; nested keys use dots: fsdp_config.offload_params.")],
+    trainer: Annotated[str, Field(description="The trainer of the key. Default: every trainer that has it.")] = "",
 ) -> Keys:
-    """Look up one config key: what it takes, its default by version, what it does to GPU memory, rules about it."""
+    """Look up one config key: its values, its default by version, its effect on GPU memory, and rules about it."""
     try:
         pages = look_up(key, trainer or None)
     except VramwiseError as error:
-        raise next_call(error, "call search_practice with words about what it should do") from error
+        raise next_call(error, "call search_practice with words for what the key should do") from error
     return Keys(keys=[key_json(page) for page in pages])
 
 
 def list_gpus(
     words: Annotated[
         list[str],
-        Field(description="All must fit: part of a name, sm_90, amd, bf16, fp8, or a least size such as 40GB."),
+        Field(description="All must match: part of a name, sm_90, amd, bf16, fp8, or a minimum size such as 40GB."),
     ] = [],  # noqa: B006
 ) -> Listed:
-    """List the cards that `gpu` may name, with usable memory, compute capability and dtypes."""
+    """List the cards accepted as `gpu`, with usable memory, compute capability and dtypes."""
     try:
         cards = matching_gpus(words) if words else all_gpus()
     except VramwiseError as error:
         raise next_call(error, "call list_gpus without words") from error
-    then = "" if cards else "call list_gpus with fewer words, or give a size such as 24GB as gpu"
+    then = "" if cards else "call list_gpus with fewer words, or pass a size such as 24GB as gpu"
     return Listed(total=len(cards), items=[gpu_json(card, usable_bytes(card)) for card in cards], next=then)
 
 
 def list_models(
-    words: Annotated[list[str], Field(description="All must be part of the id, e.g. qwen3, 8b.")] = [],  # noqa: B006
+    words: Annotated[list[str], Field(description="Words that the id must contain, e.g. qwen3, 8b.")] = [],  # noqa: B006
 ) -> Listed:
-    """List models whose dimensions are known, by hub id; others are taken by their name where it says the shape."""
+    """List known models by hub id. The shape of other models is inferred from their name where possible."""
     wanted = [word.lower() for word in words]
     found = [name for name in catalogue_ids() if all(word in name.lower() for word in wanted)]
     then = "" if 0 < len(found) <= _MOST_MODELS else "call list_models with other words"

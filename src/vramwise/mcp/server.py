@@ -20,10 +20,10 @@ from vramwise.practice.entries import pages
 from vramwise.render.rule_text import rule_page
 
 INSTRUCTIONS = (
-    "Keeps LLM fine-tuning inside GPU memory. Pass the config's text and the card: check_config judges, fix_config "
-    "gives the mended text with what remains and whether it fits, predict_memory tells the peak and tries changes, "
-    "fit_config searches the fastest variant that fits, "
-    "diagnose_failure reads a failed run's log. Answers are computed here without a GPU; nothing is written."
+    "Keeps LLM fine-tuning inside GPU memory. Pass the text of the config and the card. check_config finds problems; "
+    "fix_config returns the fixed text, the remaining findings and whether it fits; predict_memory predicts peak "
+    "memory and tries changes; fit_config finds the fastest variant that fits; diagnose_failure explains the log of a "
+    "failed run. No GPU is needed, and no file is written."
 )
 _MARKDOWN = "text/markdown"
 
@@ -75,7 +75,7 @@ def _page_resource(page: str) -> str:
     """One page of the documentation: check, fix, predict, fit, diagnose, train, guard and others."""
     known = pages()
     if page not in known:
-        raise ResourceNotFoundError(f"there is no page '{page}': the pages are {', '.join(known)}")
+        raise ResourceNotFoundError(f"no such page '{page}': the pages are {', '.join(known)}")
     return known[page]
 
 
@@ -94,4 +94,4 @@ def serve_stdio(*, online: bool = False, seconds: int) -> None:
         unread, other = group.split(OSError)
         if other is not None:
             raise
-        raise VramwiseError(f"standard input cannot be read: {unread}; an agent starts this command") from group
+        raise VramwiseError(f"cannot read stdin: {unread}; this command is meant to be started by an agent") from group

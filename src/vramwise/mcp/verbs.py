@@ -42,10 +42,10 @@ class Verbs:
         versions: Versions = [],  # noqa: B006
         trainer: TrainerName = "",
     ) -> Checked:
-        """Judge an LLM fine-tuning config for GPU memory, before it runs.
+        """Check an LLM fine-tuning config for GPU memory problems before it runs.
 
-        Gives findings with line, severity, message and the fix (its edits, and whether training stays the same), and
-        with a card whether the run fits. Changes nothing. Use fix_config to apply the fixes.
+        Returns findings with line, severity, message and fix (its edits, and whether the training stays the same).
+        With a card, also whether the run fits. Changes nothing; use fix_config to apply the fixes.
         """
         report = check_source(Text(config), options_of(gpu, gpus, versions, trainer), alone=True)
         _refuse_unusable(report)
@@ -69,16 +69,16 @@ class Verbs:
         unsafe: Annotated[
             bool,
             Field(
-                description="Also fixes that change the training: numerics, data, method, the optimizer that was meant."
+                description="Also apply fixes that change the training: numerics, data, method, the intended optimizer."
             ),
         ] = False,
         versions: Versions = [],  # noqa: B006
         trainer: TrainerName = "",
     ) -> Mended:
-        """Mend a fine-tuning config: gives the whole new text and its diff. Comments and layout stay.
+        """Fix a fine-tuning config. Returns the full new text and its diff; comments and layout are kept.
 
-        Safe fixes keep the result of training; others need unsafe=true. Writes no file: write `config` yourself. The
-        answer holds what remains and whether the new text fits the card, so that no check is needed after it.
+        Safe fixes keep the training result; others need unsafe=true. No file is written: save `config` yourself. The
+        answer lists the remaining findings and says whether the new text fits, so you need no further check.
         """
         report = fix_source(Text(config), options_of(gpu, gpus, versions, trainer), unsafe=unsafe)
         _refuse_unusable(report.remaining)
@@ -104,24 +104,26 @@ class Verbs:
         gpus: Gpus = 1,
         changes: Annotated[
             list[str],
-            Field(description="What if: key=value words of the config, or package==version, all applied together."),
+            Field(description="Changes to try together: key=value for a config key, or package==version."),
         ] = [],  # noqa: B006
         model: Annotated[
             str,
             Field(
-                description="Hub id of a known model: stands in for the config's base model; without a config it is "
-                "the model of `run`. See list_models."
+                description=(
+                    "Hub id of a known model (see list_models). It replaces the config's base model; without a config "
+                    "it is the model of `run`."
+                )
             ),
         ] = "",
         versions: Versions = [],  # noqa: B006
         trainer: TrainerName = "",
         run: WishedRun = None,
     ) -> Predicted:
-        """Predict peak GPU memory of a fine-tuning run by a simulated step, without a GPU.
+        """Predict the peak GPU memory of a fine-tuning run by simulation, without a GPU.
 
-        Give a config, or without one `model` and `run`: the answer's `config` is then the text that was made of them,
-        for `trainer`. Gives the verdict on the card, the peak by phase, what fills it, the expected error, and remedies
-        that were predicted each. With `changes`, `what_if` holds the same for the changed config.
+        Pass a config, or `model` and `run`; the answer's `config` is then a config made from them for `trainer`.
+        Returns the verdict for the card, the peak by phase, what uses the memory, the expected error, and remedies
+        with their predicted effect. With `changes`, `what_if` holds the same for the changed config.
         """
         options = options_of(gpu, gpus, versions, trainer)
         ask = PredictOptions(model=model or None, online=self._online)
@@ -146,10 +148,11 @@ class Verbs:
     def diagnose_failure(
         self,
         log: Annotated[
-            str, Field(description="The training log, or its end with the traceback, as text (not a path).")
+            str, Field(description="The text of the training log, or its end with the traceback (not a path).")
         ],
         config: Annotated[
-            str, Field(description="The run's config as text: causes and remedies are then weighed.")
+            str,
+            Field(description="The text of the run's config. With it, causes and remedies are checked by simulation."),
         ] = "",
         gpu: Gpu = "",
         gpus: Gpus = 1,
@@ -158,12 +161,12 @@ class Verbs:
     ) -> Diagnosed:
         """Explain a failed run (CUDA out of memory, dtype errors) from its log: ranked causes, evidence, remedies.
 
-        With the config, remedies come as edits and say whether the run would have survived with them.
+        With the config, remedies are returned as edits, each with whether the run would have survived.
         """
         options = options_of(gpu, gpus, versions, trainer)
         stream = BytesIO(log.encode("utf-8", "replace"))
         found = read_all(stream, config=Text(config) if config else None, options=options).diagnosis
-        then = "give the config as well: remedies are then predicted" if found.failed and not config else ""
+        then = "also pass the config, to predict the effect of the remedies" if found.failed and not config else ""
         return Diagnosed(summary=found.sentence, failed=found.failed, diagnosis=plain(diagnosis_json(found)), next=then)
 
 
@@ -195,11 +198,9 @@ def _after(report: FileReport, *, mended: bool = False, unsafe: bool = False) ->
     """The call that leads on."""
     fixes = [found.fix for found in report.findings if found.fix is not None]
     if report.prediction is None and report.run is not None and report.run.target.gpu is None:
-        return "give gpu, so that the run is predicted"
+        return "pass gpu to predict the run"
     if not mended and fixes:
-        return "call fix_config" + (
-            "" if all(fix.safe for fix in fixes) else " (unsafe=true for those that are not safe)"
-        )
+        return "call fix_config" + ("" if all(fix.safe for fix in fixes) else " (unsafe=true for unsafe fixes)")
     if mended and not unsafe and any(not fix.safe for fix in fixes):
         return "call fix_config with unsafe=true if the training may change"
     if _fits(report) is False:
@@ -211,4 +212,4 @@ def _changed(subject: Subject, options: Options, ask: PredictOptions, changes: l
     try:
         return what_changes(subject, options, ask, changes)
     except VramwiseError as error:
-        raise next_call(error, "call lookup_key for what a key takes, or search_practice to find one") from error
+        raise next_call(error, "call lookup_key for a key's values, or search_practice to find a key") from error

@@ -73,6 +73,7 @@ def test_what_stops_the_trainer_is_told(data):
 
 
 @pytest.mark.sampled(3)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", AXOLOTL_TYPES)
 def test_formats_become_axolotls_types(data, kind):
     found = new(MODEL, Options(gpu=CARD), data=f"{kind}.jsonl", method="lora")

@@ -12,7 +12,7 @@ COMMAND_LINE: Mapping[str, str] = {
     "say how many cards": "--gpus N says how many there are",
     "several cards": "several (--gpus)",
     "read the lengths": "--data FILE reads them from your data, --lengths FILE takes a list of lengths",
-    "read how long": "--data FILE reads how long they are",
+    "read how long": "use --data FILE to read the row lengths",
     "lengths tell": "--data or --lengths tell",
     "given lengths": "--lengths are those of prompts, which without them",
     "simulate more": "--steps N takes more",
@@ -37,7 +37,7 @@ COMMAND_LINE: Mapping[str, str] = {
     ),
     "give the config": "give the config: `vramwise diagnose train.log --config config.yml`",
     "give the snapshot": "add --snapshot snapshot.pickle",
-    "say the trainer": "--config or --trainer ({}) gives yours",
+    "say the trainer": "use --config or --trainer ({}) for yours",
 }
 _words: ContextVar[Mapping[str, str]] = ContextVar("_words", default=COMMAND_LINE)
 

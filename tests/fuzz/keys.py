@@ -126,9 +126,8 @@ def _unlisted(trainer, facts):
     from vramwise.stacks import make_stack
     from vramwise.trainers.registry import trainer_named
     from vramwise.trainers.trl.keys import ALL_PROJECT_KEYS, COMMAND_KEYS, GONE, launcher_keys
-    from vramwise.trainers.vocabulary import key_facts_of
-
     from vramwise.trainers.unsloth.keys import CLI_KEYS
+    from vramwise.trainers.vocabulary import key_facts_of
 
     tops = {path.split(".")[0] for path in facts}
     if trainer == "unsloth":

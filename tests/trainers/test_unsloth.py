@@ -184,6 +184,6 @@ def test_a_model_that_is_no_name_is_no_traceback():
 
 
 def test_the_embedded_engine_says_that_it_cannot_train_a_file():
-    run = open_subject(Text(FILE, "config.yml"), Options(trainer="unsloth")).run
+    run = open_subject(Text(FILE), Options()).run
     [refusal] = unsupported(run)
     assert "written for unsloth" in refusal.message

@@ -31,6 +31,7 @@ from vramwise.ghost.model.block import (
     passed_on,
 )
 from vramwise.ghost.model.causal_lm import Block, Body
+from vramwise.ghost.model.compiled import CompiledGatedMlp, CompiledNorm
 from vramwise.ghost.model.fused_lora import FusedLoraMlp
 from vramwise.ghost.model.kernels import (
     VARLEN_WIDEST,
@@ -167,6 +168,8 @@ class Builder:
             return LayerNorm(weight, self.weights.get(f"{name}.bias"))
         if rms and self.own_layers:
             return LigerNorm(weight, in_place=self.facts.norm == "stock")
+        if rms and self.weights.compiled:
+            return CompiledNorm(weight)
         if rms and "rms_norm" in self.run.kernels.liger and not self._left_by_liger(name):
             return LigerNorm(weight, in_place=self.facts.liger_norm_in_place)
         return NORMS[self.facts.norm](weight)
@@ -316,6 +319,8 @@ class Builder:
         kernel = self.fused.mlp(place)
         if kernel is not None:
             return kernel
+        if self.weights.compiled:
+            return CompiledGatedMlp(*[projection(self.weights, f"{place}{part}") for part in self.facts.gated_mlp])
         gated = LigerGatedMlp if "glu_activation" in self.run.kernels.liger else GatedMlp
         return gated(*[projection(self.weights, f"{place}{part}") for part in self.facts.gated_mlp])
 

@@ -157,14 +157,15 @@ class RowsLoss:
     """The head and its loss some rows at a time, in evaluation too.
 
     `by_room`: as many as half of the free memory holds, which is asked once; else as a rule of its own says, and only
-    rows with a label.
+    rows with a label. `trained_by_room`: the same for a head that is trained.
     """
 
-    __slots__ = ("budget", "by_room", "stock")
+    __slots__ = ("budget", "by_room", "stock", "trained_by_room")
 
-    def __init__(self, stock: StockLoss, *, by_room: bool) -> None:
+    def __init__(self, stock: StockLoss, *, by_room: bool, trained_by_room: bool) -> None:
         self.stock = stock
         self.by_room = by_room
+        self.trained_by_room = trained_by_room
         self.budget: int | None = None
 
     def __call__(self, t: Tape, hidden: Tensor, head: Projection, labels: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -178,7 +179,7 @@ class RowsLoss:
         most = rows * tokens - max(rows, t.samples or 1)
         count = most if t.labelled is None else min(t.labelled, most)
         flat = view(t, hidden, (rows * tokens, width))
-        if self.by_room:
+        if self.by_room or (self.trained_by_room and weight.node is not None):
             self.budget = self.budget or free_budget(t)
             loss = room_loss(t, flat, weight, self.budget)
         else:
@@ -249,8 +250,8 @@ def make_loss(run: RunSpec, model: ModelSpec) -> Loss:
     if run.kernels.loss_kernel == "tiled":
         return TiledLoss(stock)
     if run.kernels.loss_kernel in ("rows", "room"):
-        fast = run.kernels.loss_kernel == "rows" and model.model_type in run.kernels.fused_layers
-        return RowsLoss(stock, by_room=not fast)
+        rows, fast = run.kernels.loss_kernel == "rows", model.model_type in run.kernels.fused_layers
+        return RowsLoss(stock, by_room=not rows, trained_by_room=not fast)
     if run.kernels.loss_kernel == "in_place":
         return InPlaceLoss(stock, casts=False)
     if run.kernels.loss_kernel == "chunked":

@@ -33,6 +33,8 @@ _UNTOUCHED = {
     "fused_lora": "the plain Trainer has none",
     "fused_lora_wide_grads": "the plain Trainer has none",
     "fused_lora_in_place": "the plain Trainer has none",
+    "saved_pair_tied": "PEFT copies each module",
+    "compiled_layers": "the plain Trainer compiles no layers",
     "warms_up": "transformers' own way of loading",
     "multiplies_first": "nothing is multiplied",
     "fused_layers": "the plain Trainer has none",

@@ -12,6 +12,8 @@ _ABSENT = (
     "fused_lora",
     "fused_lora_wide_grads",
     "fused_lora_in_place",
+    "saved_pair_tied",
+    "compiled_layers",
     "fused_layers",
     "packed_attention",
     "linear_targets_by_name",

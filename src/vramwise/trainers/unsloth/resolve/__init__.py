@@ -53,7 +53,7 @@ def resolve_unsloth(document: Document, target: Target, files: SideFiles, kind: 
     resolve_sharding(args, target, files)
     resolve_batch(args)
     resolve_dtypes(args, target)
-    resolve_method(args)
+    resolve_method(args, target)
     resolve_checkpointing(args, target)
     resolve_loading(args, target)
     resolve_optimizer(args)

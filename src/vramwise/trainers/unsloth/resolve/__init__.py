@@ -59,6 +59,8 @@ def resolve_unsloth(document: Document, target: Target, files: SideFiles, kind: 
     resolve_optimizer(args)
     resolve_savers(args)
     resolve_preference(args, target, Kind(name=kind, why="the trainer that is called"))
+    if kind == "sft":
+        args.fields.neutral("reference_dtype", why="there is no reference")
     resolve_rows(args, target, kind)
     resolve_kernels(args, target, kind)
     resolve_evaluation(args)

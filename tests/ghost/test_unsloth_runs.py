@@ -8,7 +8,7 @@ import unsloth as bench
 from vramwise.ghost.dtypes import BF16, FP32
 from vramwise.ghost.hardware import Hardware
 from vramwise.ghost.loops.batches import BatchShape
-from vramwise.ghost.ops.room_loss import chunks_for, free_budget
+from vramwise.ghost.ops.room_loss import chunks_for, free_budget, nearest_chunks_for
 from vramwise.ghost.ops.rows_loss import rows_at_once, rows_loss, tile
 from vramwise.ghost.staging import staging_of
 from vramwise.ghost.tape import Leaf, Parameter, Tape
@@ -65,6 +65,11 @@ def test_one_layer_stands_for_all():
 )
 def test_rows_of_logits_at_once(rows, hidden, words, taken):
     assert rows_at_once(rows, hidden, words, 4) == taken
+
+
+@pytest.mark.parametrize(("rows", "budget", "chunks"), [(4096, 6, 1), (4096, 1, 4), (16_384, 1, 16)])
+def test_chunks_before_the_cap_are_the_nearest(rows, budget, chunks):
+    assert nearest_chunks_for(rows, 262_144, budget * 1024**3) == chunks
 
 
 def test_tiles_on_small_cards_are_narrow():

@@ -180,8 +180,8 @@ class RowsLoss:
         count = most if t.labelled is None else min(t.labelled, most)
         flat = view(t, hidden, (rows * tokens, width))
         if self.by_room or (self.trained_by_room and weight.node is not None):
-            self.budget = self.budget or free_budget(t)
-            loss = room_loss(t, flat, weight, self.budget)
+            self.budget = self.budget or free_budget(t, capped=not self.by_room)
+            loss = room_loss(t, flat, weight, self.budget, nearest=self.by_room)
         else:
             loss = rows_loss(t, flat, weight, max(1, count))
         del shifted

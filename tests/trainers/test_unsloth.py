@@ -168,3 +168,25 @@ def test_fit_edits_a_notebook(tmp_path):
     changed = apply_edits(subject.document, spelling.edits)
     assert "per_device_train_batch_size = 4" in changed.text
     assert subject.prediction().needs.peak_reserved_bytes > 0
+
+
+@pytest.mark.parametrize(
+    ("release", "torch", "settings"),
+    [
+        ("2024.8", "2.4.0", "expandable_segments:True"),
+        ("2024.11.9", "2.5.1", "expandable_segments:True,roundup_power2_divisions:[64:128,256:64,>:32]"),
+        ("2025.9.1", "2.8.0", "expandable_segments:True,roundup_power2_divisions:[32:256,64:128,256:64,>:32]"),
+        ("2026.10.9", "2.11.0", "expandable_segments:True"),
+    ],
+)
+def test_the_allocator_is_set_as_the_release_does(release, torch, settings):
+    run = run_of(versions=(f"unsloth=={release}", f"torch=={torch}"))
+    assert run.allocator.settings == settings
+    assert run.kernels.tables_each_layer == release.startswith("2024")
+
+
+def test_a_tied_pair_shares_its_copy_since_2026_10():
+    peft = 'target_modules = ["q_proj", "embed_tokens", "lm_head"],'
+    assert run_of(peft=peft).adapter.saved_pair_tied
+    assert not run_of(peft=f"{peft} ensure_weight_tying = False,").adapter.saved_pair_tied
+    assert not run_of(peft=peft, versions=("unsloth==2026.4.4",)).adapter.saved_pair_tied

@@ -50,15 +50,12 @@ from vramwise.ghost.model.mlp import DroppedMlp, FusedGatedMlp, GatedMlp, PlainM
 from vramwise.ghost.model.moe import Experts, ExpertWeight, MoeMlp, PackedExperts, Router
 from vramwise.ghost.model.norms import LayerNorm, Norm
 from vramwise.ghost.model.rotary import Rotation, turn_normed
-from vramwise.ghost.ops.fused_layers import turn_by_position
+from vramwise.ghost.ops.fused_layers import FIRST_POSITIONS, turn_by_position
 from vramwise.ghost.ops.liger import rotate_in_place
 from vramwise.ghost.projections import projection
 from vramwise.ghost.sharding.gathering import Gathering
 from vramwise.ghost.tiling import TiledMlp
 from vramwise.ghost.weights import Weights
-
-# Positions that own tables begin with.
-_FIRST_POSITIONS = 32_768
 
 
 class Builder:
@@ -123,7 +120,7 @@ class Builder:
         if not self.own_layers:
             return 0
         most = self.model.max_position_embeddings
-        return most if self.run.shapes.packing_rows != "none" else min(most, _FIRST_POSITIONS)
+        return most if self.run.shapes.packing_rows != "none" else min(most, FIRST_POSITIONS)
 
     def _trained_blocks(self) -> tuple[bool, ...]:
         """Which blocks have parameters that are trained, where only some are meant to."""

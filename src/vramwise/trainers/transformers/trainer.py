@@ -35,6 +35,7 @@ _UNTOUCHED = {
     "fused_lora_in_place": "the plain Trainer has none",
     "saved_pair_tied": "PEFT copies each module",
     "compiled_layers": "the plain Trainer compiles no layers",
+    "tables_each_layer": "the plain Trainer has none",
     "warms_up": "transformers' own way of loading",
     "multiplies_first": "nothing is multiplied",
     "fused_layers": "the plain Trainer has none",

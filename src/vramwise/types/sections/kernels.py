@@ -53,6 +53,7 @@ class Kernels:
     packed_attention: Literal["varlen", "repeated", "segments"]
     # Model types whose norms, rotation and attention run in the trainer's own kernels
     fused_layers: tuple[str, ...]
+    tables_each_layer: bool  # each of those layers has rotary tables of its own, made with the model
 
 
 NEUTRAL = Kernels(
@@ -73,5 +74,6 @@ NEUTRAL = Kernels(
     compiled_layers=False,
     packed_attention="varlen",
     fused_layers=(),
+    tables_each_layer=False,
 )
 NEUTRAL_WHY = "transformers' own kernels"

@@ -14,6 +14,7 @@ _ABSENT = (
     "fused_lora_in_place",
     "saved_pair_tied",
     "compiled_layers",
+    "tables_each_layer",
     "fused_layers",
     "packed_attention",
     "linear_targets_by_name",

@@ -190,3 +190,11 @@ def test_a_tied_pair_shares_its_copy_since_2026_10():
     assert run_of(peft=peft).adapter.saved_pair_tied
     assert not run_of(peft=f"{peft} ensure_weight_tying = False,").adapter.saved_pair_tied
     assert not run_of(peft=peft, versions=("unsloth==2026.4.4",)).adapter.saved_pair_tied
+
+
+@pytest.mark.parametrize(("gpu", "found"), [("t4", ["float32 instead of float16"]), ("l4", [])])
+def test_gemma_3_in_float16_is_said_to_be_run_in_float32(gpu, found):
+    script = SCRIPT.replace("Llama-3.2-1B", "gemma-3-270m-it").format(load="load_in_16bit = True,", peft="", args="")
+    document = read_script("train.py", script.encode(), Reading())
+    run = trainer_named("unsloth:sft").resolve(document, make_target(trainer="unsloth", gpu=gpu), {})
+    assert [one.name for one in run.unfollowed] == found

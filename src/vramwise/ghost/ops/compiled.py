@@ -27,7 +27,7 @@ def _backward(t: Tape, node: Node, grad: Tensor) -> Grads:
     if node.edges[2] is not None:
         to_weight = t.new(weight_shape, grad.dtype)
         if t.work is not None:
-            t.work.product(to_weight, *weight_shape, rows, dtype=grad.dtype)
+            t.work.product(to_weight, weight_shape[0], weight_shape[1], rows, dtype=grad.dtype)
     if node.edges[1] is not None:
         to_x = t.new(x_shape, grad.dtype)
         if t.work is not None:

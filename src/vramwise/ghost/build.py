@@ -316,10 +316,15 @@ class Builder:
         kernel = self.fused.mlp(place)
         if kernel is not None:
             return kernel
-        if self.weights.compiled:
+        if self.weights.compiled and not self._called_apart(place):
             return CompiledGatedMlp(*[projection(self.weights, f"{place}{part}") for part in self.facts.gated_mlp])
         gated = LigerGatedMlp if "glu_activation" in self.run.kernels.liger else GatedMlp
         return gated(*[projection(self.weights, f"{place}{part}") for part in self.facts.gated_mlp])
+
+    def _called_apart(self, place: str) -> bool:
+        """Whether a compiled layer is cut at each projection: those of 8 bits with an adapter are called uncompiled."""
+        adapted = any(f"{place}{part}" in self.weights.adapters for part in self.facts.gated_mlp)
+        return adapted and self.run.loading.quantization == "8bit"
 
     def _tiled(self, made: Mlp, place: str) -> Mlp:
         """In pieces, where the run asks for it: not experts, and not a layer that a LoRA kernel took over."""

@@ -17,8 +17,8 @@ RUNS = {row["name"]: row for row in bench.rows([bench.RUNS / "unsloth-dev.jsonl"
 DRAWN = {
     row["name"]: row for row in bench.rows([bench.RUNS / "unsloth-chance.jsonl", bench.RUNS / "unsloth-drawn.jsonl"])
 }
-# Dropout in a compiled Gemma without checkpointing, an 8-bit base with long batches, fragmentation: not known why.
-UNEXPLAINED = {"u21_qlora_gemma3_1b": 0.09, "v08_8bit_qwen25_15b": 0.07, "v22_lora16_qwen25_05b": 0.07}
+# Allocated is exact, but it fragments less than predicted, and it is not known why.
+UNEXPLAINED = {"v22_lora16_qwen25_05b": 0.07}
 MIB = 1024**2
 
 
@@ -39,7 +39,7 @@ def test_a_run_drawn_by_chance_is_predicted(name):
     assert guess.load_reserved == pytest.approx(truth.load_reserved, rel=0.015)
 
 
-@pytest.mark.parametrize("name", ["u05_qlora_qwen3_4b9", "u16_8bit_mistral7b8", "u27_lora16_gemma3_1b"])
+@pytest.mark.parametrize("name", ["u05_qlora_qwen3_4b9", "u16_8bit_mistral7b8", "v08_8bit_qwen25_15b"])
 def test_tied_copies_and_compiled_layers_are_followed(name):
     guess, truth = bench.predicted(DRAWN[name]), bench.measured(DRAWN[name])
     assert guess.allocated == pytest.approx(truth.allocated, rel=0.01)

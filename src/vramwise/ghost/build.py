@@ -107,6 +107,8 @@ class Builder:
             layer_inputs=self.weights.get(f"{self.embedding.rpartition('.')[0]}.embed_tokens_per_layer.weight"),
             kept_positions=self._kept_positions(),
             scratch_bytes=self.fused.scratch_bytes(),
+            masks_samples=self.weights.compiled,
+            usual_samples=run.batch.micro_batch_size if run.shapes.packing_fill == "single" else 2,
             always_masked=facts.undeclared_groups and run.kernels.attn_implementation == "sdpa",
         )
 

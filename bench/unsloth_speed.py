@@ -12,7 +12,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from statistics import mean, median
+from statistics import median
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
@@ -32,7 +32,7 @@ def rates_of_run(row: dict[str, Any]) -> tuple[float, float, float]:
     batches = row["widths"][first : first + each * len(row["step_seconds"])]
     tokens = sum(batch["input_ids"][0] * batch["input_ids"][1] for batch in batches) / len(row["step_seconds"])
     taken = batches[:: max(1, len(batches) // _PRICED)]
-    return step_seconds({**row, "widths": taken}), mean(row["step_seconds"]), tokens
+    return step_seconds({**row, "widths": taken}), median(row["step_seconds"]), tokens
 
 
 def main() -> None:

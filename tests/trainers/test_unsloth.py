@@ -7,7 +7,7 @@ import pytest
 from opened import make_target
 from vramwise.documents.document import parse_document
 from vramwise.documents.edit import apply_edits
-from vramwise.options import Options
+from vramwise.options import Options, Text
 from vramwise.subject import open_subject
 from vramwise.trainers.recognise import recognise
 from vramwise.trainers.registry import trainer_named
@@ -198,3 +198,9 @@ def test_gemma_3_in_float16_is_said_to_be_run_in_float32(gpu, found):
     document = read_script("train.py", script.encode(), Reading())
     run = trainer_named("unsloth:sft").resolve(document, make_target(trainer="unsloth", gpu=gpu), {})
     assert [one.name for one in run.unfollowed] == found
+
+
+def test_the_default_targets_of_the_commands_file_are_a_list_of_names():
+    run = open_subject(Text(FILE), Options()).run
+    assert run.adapter.lora_target_modules[:2] == ("q_proj", "k_proj")
+    assert len(run.adapter.lora_target_modules) == 7

@@ -221,3 +221,18 @@ def test_a_cold_look_up_is_quick():
         float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout) for _ in range(3)
     ]
     assert min(times) < 0.02
+
+
+@pytest.mark.parametrize(
+    ("mirror", "original", "quantised"),
+    [
+        ("unsloth/Mistral-Small-Instruct-2409", "mistralai/Mistral-Small-Instruct-2409", None),
+        ("unsloth/Magistral-Small-2509-unsloth-bnb-4bit", "mistralai/Magistral-Small-2509", "bitsandbytes_4bit"),
+        ("unsloth/functiongemma-270m-it", "google/functiongemma-270m-it", None),
+    ],
+)
+def test_a_mirror_has_the_shape_of_what_it_copies(mirror, original, quantised):
+    found, copied = from_catalogue(mirror), from_catalogue(original)
+    assert (found.hidden_size, found.num_hidden_layers) == (copied.hidden_size, copied.num_hidden_layers)
+    assert found.checkpoint_quantization == quantised
+    assert from_catalogue("unsloth/no-such-model") is None

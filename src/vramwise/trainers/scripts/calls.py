@@ -133,9 +133,11 @@ _UNSLOTH_LOADING: Mapping[str, str] = {
     )
 }
 _UNSLOTH_LORA: Mapping[str, str] = {
-    "use_gradient_checkpointing": "use_gradient_checkpointing",
-    "offload_layers": "offload_layers",
-    "checkpoint_skip_layers": "checkpoint_skip_layers",
+    name: name
+    for name in (
+        *("use_gradient_checkpointing", "offload_layers", "checkpoint_skip_layers", "ensure_weight_tying"),
+        "qat_scheme",
+    )
 }
 _QUANTIZATION: Mapping[str, str] = {
     "load_in_4bit": "load_in_4bit",

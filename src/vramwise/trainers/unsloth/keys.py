@@ -28,6 +28,7 @@ _INSTALLS = {
 _THEN: Mapping[str, dict[str, str]] = {
     "2024.8": {"torch": "2.4.0", "transformers": "4.57.6", "trl": "1.9.0"},
     "2024.11.9": {"torch": "2.5.1", "transformers": "4.57.6", "trl": "1.9.0"},
+    "2025.3.19": {"torch": "2.6.0", "transformers": "4.57.6", "trl": "1.9.0"},
     "2025.5.9": {"torch": "2.6.0", "transformers": "4.57.6", "trl": "1.9.0"},
     "2025.9.1": {"torch": "2.8.0", "transformers": "4.57.6", "trl": "1.9.0"},
     "2025.12.8": {"torch": "2.9.0", "transformers": "4.57.6", "trl": "1.9.0"},

@@ -51,11 +51,14 @@ class Kernels:
     flash_needs_sinks: bool  # flash attention stops in models without attention sinks
     samples_told: bool  # collators say where the samples of a packed row begin; if not, every layer asks the card
     torch_compile: bool
+    # Layers without such kernels run compiled: norms, feed-forward layers; LoRA is added by its own product
+    compiled_layers: bool
     # How those layers attend to flattened rows: by a variable-length kernel with grouped heads as they are, by one that
     # wants heads repeated, or by one call for each sample
     packed_attention: Literal["varlen", "repeated", "segments"]
     # Model types whose norms, rotation and attention run in the trainer's own kernels
     fused_layers: tuple[str, ...]
+    tables_each_layer: bool  # each of those layers has rotary tables of its own, made with the model
 
 
 NEUTRAL = Kernels(
@@ -73,7 +76,9 @@ NEUTRAL = Kernels(
     flash_needs_sinks=False,
     samples_told=False,
     torch_compile=False,
+    compiled_layers=False,
     packed_attention="varlen",
     fused_layers=(),
+    tables_each_layer=False,
 )
 NEUTRAL_WHY = "transformers' own kernels"

@@ -16,6 +16,7 @@ from vramwise.documents.python.source import Source, read_source
 from vramwise.errors import ConfigError, VramwiseError
 from vramwise.trainers.arguments import Vocabulary, training_arguments
 from vramwise.trainers.scripts import calls
+from vramwise.trainers.scripts.data import loaded_data
 from vramwise.trainers.scripts.training import Found, Training, trainings
 from vramwise.types import Document, Script, Stack, version_parts
 
@@ -86,7 +87,9 @@ def _read(path: str, data: bytes, reading: Reading) -> Document:
     training.read()
     for key, value in reading.said.items():
         training.values.setdefault(key, value)
-    training.values.setdefault("dataset_name", _ITS_OWN)
+    training.values |= {key: value for key, value in loaded_data(evaluator).items() if key not in training.values}
+    if "datasets" not in training.values:
+        training.values.setdefault("dataset_name", _ITS_OWN)
     training.assumed += [f"cell {number}: it is no Python here, and is left out" for number in source.unread]
     return _document(path, data, source, training, listed, chosen, reading)
 

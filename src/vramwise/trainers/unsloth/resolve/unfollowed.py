@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramwise.trainers.arguments import Arguments
-from vramwise.trainers.unsloth.keys import dynamic_checkpoint, since
+from vramwise.trainers.unsloth.keys import since, wide_checkpoint
 from vramwise.types import Target, Unfollowed
-
-# Checkpoints whose layers in 16 bits were seen to take much: 11.9 GiB against 9.9 for Qwen3-14B, 19.1 against 15.6 for
-# Gemma 3 27B. Llama 3.3 70B took 4 % more.
-_WIDE = ("qwen3", "gemma-3")
 
 
 def resolve_unfollowed(args: Arguments, target: Target, kind: str) -> None:
@@ -21,9 +17,8 @@ def resolve_unfollowed(args: Arguments, target: Target, kind: str) -> None:
 
 
 def _found(args: Arguments, target: Target, kind: str) -> Iterator[Unfollowed]:
-    checkpoint = dynamic_checkpoint(args.values["base_model"])
-    wide = checkpoint is not None and any(word in checkpoint.lower() for word in _WIDE)
-    if args.values["quantization"] == "4bit" and wide and since(target.stack, 2024, 12):
+    checkpoint = None if args.value("use_exact_model_name") else wide_checkpoint(args.values["base_model"])
+    if args.values["quantization"] == "4bit" and checkpoint and since(target.stack, 2024, 12):
         why = f"{checkpoint} is loaded instead, which leaves some layers in 16 bits (a fifth more was seen)"
         yield Unfollowed(name="dynamic 4-bit checkpoint", less=False, why=why)
     script = args.fields.config.document.script

@@ -160,7 +160,7 @@ SPREADS = ("auto", "balanced", "balanced_low_0", "sequential")
 SWITCHES = frozenset({"use_peft", "load_in_4bit", "load_in_8bit"})
 DECIDING = frozenset({*SWITCHES, "dtype", "model_name_or_path", "attn_implementation"})
 # Keys that follow from what a script calls: no argument says them.
-NO_ARGUMENTS = frozenset({"use_peft", "model_name_or_path", "dataset_name", "datasets", "test_split_size"})
+NO_ARGUMENTS = frozenset({"use_peft", "model_name_or_path", "dataset_name", "datasets", "test_split_size", "env"})
 # What libraries take where a call leaves it out, and TRL's command would take something else.
 LORA_DEFAULTS: Mapping[str, object] = {"lora_r": 8, "lora_alpha": 8, "lora_dropout": 0.0}
 UNSLOTH_MODELS = frozenset({"FastLanguageModel", "FastModel", "FastVisionModel"})

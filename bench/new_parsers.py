@@ -1,10 +1,11 @@
 """Do the trainers' own parsers accept the configs of `new_table.py`? In an environment with the trainer and torch:
 
-    python bench/new_parsers.py FOLDER trl|axolotl|llamafactory|unsloth
+    python bench/new_parsers.py FOLDER trl|axolotl|llamafactory|unsloth [SITE]
 
-FOLDER is the one of new_table.py. TRL's configs go through TrlParser, LLaMA-Factory's through get_train_args, Axolotl's
-through its pydantic schema. An Unsloth script is not run: its SFTConfig is made, and the other calls are held against
-the signatures in Unsloth's source. A machine without a card passes for one with bf16. A line a config that is refused.
+FOLDER is the one of new_table.py. SITE: a folder of packages to take what is not installed from. TRL's configs go
+through TrlParser, LLaMA-Factory's through get_train_args, Axolotl's through its pydantic schema. An Unsloth script is
+not run: its SFTConfig is made, and the other calls are held against the signatures in Unsloth's source. A machine
+without a card passes for one with bf16. A line a config that is refused.
 """
 
 from __future__ import annotations
@@ -96,6 +97,7 @@ PARSERS: dict[str, Callable[[Path], Any]] = {
 def main() -> None:
     """Parse every config of one trainer."""
     folder, trainer = Path(sys.argv[1]), sys.argv[2]
+    sys.path += [str(Path(site).resolve()) for site in sys.argv[3:]]
     os.chdir(folder)
     pass_for_a_card()
     refused = 0

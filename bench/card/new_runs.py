@@ -1,9 +1,9 @@
 """Runs the cases that `new_cases.py` wrote: `SITE_TAR=... python run_new.py OUT [--jobs 3] [--archive unsloth]`.
 
 $SITE_TAR is an archive of packages, torch apart: the one with Unsloth and TRL for `--archive unsloth`, the one with
-Axolotl (a folder `sites/0.21.0` in it) for `--archive axolotl`. $SHIM is a folder with stand-ins for flash_attn, numba
-and wandb: it is used for TRL and Axolotl. Each process may take as much as its target card has. A line goes to
-OUT/results.jsonl after each case.
+Axolotl (a folder `sites/0.21.0` in it) for `--archive axolotl`. $SHIM (else `shim` beside this file) is a folder with
+stand-ins for flash_attn, numba and wandb: it is used for TRL and Axolotl. Each process may take as much as its target
+card has. A line goes to OUT/results.jsonl after each case.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ def site_of(archive: str) -> Path:
     return target
 
 
-def with_shim(site: Path) -> Path:
+def with_shim() -> Path:
     """A folder with the stand-ins, and the word that flash-attn is installed."""
     shim = WORK / "shim"
-    given = os.environ.get("SHIM")
-    if given and not shim.exists():
+    given = Path(os.environ.get("SHIM", HERE / "shim"))
+    if given.is_dir() and not shim.exists():
         shutil.copytree(given, shim)
         meta = shim / "flash_attn-2.8.3.dist-info"
         meta.mkdir()
@@ -62,7 +62,7 @@ def environment(case: dict[str, Any] | None, site: Path) -> dict[str, str]:
     if case is not None:
         told |= {"PYTORCH_CUDA_ALLOC_CONF": case["alloc"], "PYTORCH_ALLOC_CONF": case["alloc"]}
         told["WATCH_LIMIT_MIB"] = str(case["limit_bytes"] // MIB)
-        paths += [] if case["trainer"] == "unsloth" else [with_shim(site)]
+        paths += [] if case["trainer"] == "unsloth" else [with_shim()]
     return {**os.environ, **told, "PYTHONPATH": os.pathsep.join(map(str, paths))}
 
 
@@ -112,19 +112,25 @@ def begin(case: dict[str, Any], site: Path) -> subprocess.Popen[bytes]:
         return subprocess.Popen(words, env=environ, cwd=folder, stdout=log, stderr=log, start_new_session=True)
 
 
+def _predicted() -> dict[str, dict[str, Any]]:
+    rows = [json.loads(line) for line in (HERE / "predictions.jsonl").read_text().splitlines()]
+    return {row["name"]: row for row in rows}
+
+
 def ended(case: dict[str, Any], code: int, seconds: float, out: Path) -> None:
     """Write down what it took, beside what was predicted."""
+    predicted = _predicted()[case["name"]]
     folder = WORK / "runs" / case["name"]
     row: dict[str, Any] = {**case, "rc": code, "seconds": round(seconds, 1)}
     watched = folder / "watch.json"
     seen = json.loads(watched.read_text()) if watched.exists() else {}
     row["watched"] = seen
-    row["predicted"] = PREDICTED.get(case["name"])
+    row["predicted"] = predicted
     row["log"] = (folder / "log").read_text(errors="replace")[-2500:]
     with (out / "results.jsonl").open("a") as file:
         file.write(json.dumps(row) + "\n")
     took = max(seen.get(key, 0.0) for key in ("load_overall_reserved_mib", "overall_reserved_mib"))
-    said = PREDICTED[case["name"]]["reserved_on_h200_bytes"] / MIB
+    said = predicted["reserved_on_h200_bytes"] / MIB
     why = "" if code == 0 else row["log"].strip().rpartition("\n")[2][:200]
     print(
         f"{case['name']} rc {code}, {row['seconds']} s, {seen.get('final_step')} steps, reserved {took:.0f} MiB of "
@@ -172,11 +178,6 @@ def main() -> None:
     print(f"models made in {time.time() - began:.0f} s", flush=True)
     run(cases, asked.jobs, asked.out, {asked.archive: site})
     print(f"done in {time.time() - began:.0f} s", flush=True)
-
-
-PREDICTED = {
-    row["name"]: row for row in map(json.loads, (HERE / "predictions.jsonl").read_text().splitlines())
-} if (HERE / "predictions.jsonl").exists() else {}  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -97,6 +97,7 @@ PARSERS: dict[str, Callable[[Path], Any]] = {
 def main() -> None:
     """Parse every config of one trainer."""
     folder, trainer = Path(sys.argv[1]), sys.argv[2]
+    del sys.path[0]  # this folder, whose files have names of trainers
     sys.path += [str(Path(site).resolve()) for site in sys.argv[3:]]
     os.chdir(folder)
     pass_for_a_card()

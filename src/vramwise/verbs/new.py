@@ -19,7 +19,6 @@ from vramwise.trainers.wishes import Wishes
 from vramwise.types import Finding
 from vramwise.variants.axes import opened
 from vramwise.variants.changes.kernels import expandable_segments
-from vramwise.variants.lengths import Data
 from vramwise.variants.search.result import Candidate
 from vramwise.verbs.check import Policy, check_subject
 from vramwise.verbs.fitting.largest import largest_of
@@ -27,7 +26,7 @@ from vramwise.verbs.fitting.smallest_card import smallest_card
 from vramwise.verbs.starting.plan import METHODS, Plan
 from vramwise.verbs.starting.reasons import reasons
 from vramwise.verbs.starting.result import Better, New
-from vramwise.verbs.starting.sampling import sampled
+from vramwise.verbs.starting.sampling import FEW
 from vramwise.verbs.starting.trials import Progress, Trial, expandable, soonest, trials
 from vramwise.verbs.starting.writing import config_text
 
@@ -47,8 +46,8 @@ def new(ask: NewOptions, options: Options, progress: Progress | None = None) -> 
     failed: list[Trial] = []
     for method in _methods(plan):
         found: list[Trial] = []
-        for data in _searched_with(plan):
-            found = trials(plan, trainer, options, method, data, progress)
+        for few in _tries(plan):
+            found = trials(plan, trainer, options, method, few, progress)
             chosen = soonest(found)
             if chosen is None:
                 break
@@ -60,10 +59,11 @@ def new(ask: NewOptions, options: Options, progress: Progress | None = None) -> 
     return _nothing_fits(plan, failed)
 
 
-def _searched_with(plan: Plan) -> Sequence[Data]:
-    """A few samples first; all of them where what was found with a few does not fit with all, or gaps depend on all."""
-    few = plan.data if plan.fragments else sampled(plan.data, plan.ask.batch)
-    return (plan.data,) if few is plan.data else (few, plan.data)
+def _tries(plan: Plan) -> Sequence[bool]:
+    """Whether to search with a few samples: first, unless there are no more or gaps depend on all of them; then with
+    all, for what was found with a few may not fit with all."""
+    many = plan.samples is not None and plan.samples > FEW
+    return (True, False) if many and not plan.fragments else (False,)
 
 
 def _trainer(name: str | None, *, script: bool) -> Starts:

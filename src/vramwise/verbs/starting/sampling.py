@@ -8,12 +8,14 @@ from dataclasses import replace
 from vramwise.variants.lengths import Data, Lengths
 
 # So many show what short and long rows in turn do to the allocator; an evaluation keeps nothing from one to the next.
-_FEW, _EVALUATED = 32, 8
+FEW, _EVALUATED = 32, 8
+# Packed rows hold several samples each, and are about as long as one another.
+_MORE_PACKED = 4
 
 
-def sampled(data: Data, a_step: int) -> Data:
+def sampled(data: Data, a_step: int, *, packed: bool) -> Data:
     """Samples of every length, the longest among them, in the order of the data; at least two optimizer steps."""
-    train = _sampled(data.train, max(_FEW, 2 * a_step))
+    train = _sampled(data.train, max(FEW, 2 * a_step) * (_MORE_PACKED if packed else 1))
     return data if train is data.train else replace(data, train=train, evaluation=_sampled(data.train, _EVALUATED))
 
 

@@ -24,6 +24,7 @@ from vramwise.verbs.check import Policy, check_subject
 from vramwise.verbs.fitting.fastest import answer_of
 from vramwise.verbs.fitting.ways_out import weights_alone_bytes
 from vramwise.verbs.starting.plan import Plan
+from vramwise.verbs.starting.sampling import sampled
 
 Progress = Callable[[int, int], None]
 _FLASH = "flash_attention_2"
@@ -69,11 +70,11 @@ class Trial:
 
 
 def trials(
-    plan: Plan, trainer: Starts, options: Options, method: str, data: Data, progress: Progress | None
+    plan: Plan, trainer: Starts, options: Options, method: str, few: bool, progress: Progress | None
 ) -> list[Trial]:
     """The method with packed and with padded rows, each fitted; those that `check` objects to are left out.
 
-    `data`: the plan's, or some of it. Of rows that cannot be faster than those before them there is no trial.
+    `few`: a few of the samples are searched with. Of rows that cannot be faster than those before there is no trial.
     """
     starts = [_start(plan, trainer, options, method, packed) for packed in ((True, False) if plan.packs else (False,))]
     least = min(_objections(subject) for _, subject in starts)
@@ -81,12 +82,14 @@ def trials(
     for start, subject in starts:
         if _objections(subject) > least or (found and _settled(found[0], plan)):
             continue
+        packed = bool(start.wishes.packing)
+        data = sampled(plan.data, plan.ask.batch, packed=packed) if few else plan.data
         subject = replace(subject, data=data, _memo={})
         best = _fitted(subject, method, plan, found[0] if found else None, progress)
         if best is not None:
             made = Trial(
                 method=method,
-                packed=bool(start.wishes.packing),
+                packed=packed,
                 start=start,
                 subject=subject,
                 data=plan.data,

@@ -33,7 +33,8 @@ def loading(values: Mapping[str, Any]) -> Iterator[str]:
     block = values["datasets"][0]
     kind, files = literal(block["path"]), literal(block["data_files"])
     yield f'dataset = load_dataset({kind}, data_files={files}, split="train")'
-    yield f"dataset = dataset.select_columns({literal(block['columns'])})"
+    if "columns" in block:
+        yield f"dataset = dataset.select_columns({literal(block['columns'])})"
 
 
 def held_out(values: Mapping[str, Any]) -> str:

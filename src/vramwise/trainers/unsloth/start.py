@@ -81,8 +81,7 @@ def _data(source: Source) -> dict[str, Any]:
     if source.placeholder:
         return {"dataset_name": source.path}
     files = f"{source.path.rstrip('/')}/*" if source.folder else source.path
-    block = {"path": source.kind, "data_files": files, "columns": list(dict.fromkeys(source.columns.values()))}
-    return {"datasets": [block]}
+    return {"datasets": [{"path": source.kind, "data_files": files}]}
 
 
 def _of_file(start: Start) -> dict[str, Any]:

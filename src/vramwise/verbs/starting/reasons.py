@@ -80,6 +80,7 @@ def _packing(plan: Plan, trial: Trial, others: Sequence[Trial]) -> str:
     ratio = theirs.hours / mine.hours if mine and theirs and mine.hours else None
     word = "padding" if trial.packed else "packing"
     against = "" if ratio is None or ratio < 1.015 else f"; {word} takes {ratio:.1f} × as long"
+    against = f"; {word} is no faster" if trial.unbeaten else against
     if not trial.packed:
         joined = trial.subject.run.shapes.packing_fill == "single"
         how = "the samples of a batch are joined, without padding" if joined else "rows are padded"

@@ -39,7 +39,8 @@ _FAR = 0.15
 class Trial:
     """A starting config and what fit made of it: the fastest that fits, or what comes closest.
 
-    `subject` is the start with the data that was searched with, `data` all of it.
+    `subject` is the start with the data that was searched with, `data` all of it. `unbeaten`: the other rows were
+    searched too, and none that fits is as fast.
     """
 
     method: str
@@ -48,6 +49,7 @@ class Trial:
     subject: Subject
     data: Data
     best: Candidate
+    unbeaten: bool = False
 
     @property
     def fits(self) -> bool:
@@ -86,7 +88,9 @@ def trials(
         data = sampled(plan.data, plan.ask.batch, packed=packed) if few else plan.data
         subject = replace(subject, data=data, _memo={})
         best = _fitted(subject, method, plan, found[0] if found else None, progress)
-        if best is not None:
+        if best is None:
+            found[:1] = [replace(first, unbeaten=True) for first in found[:1]]
+        else:
             made = Trial(
                 method=method,
                 packed=packed,

@@ -194,7 +194,7 @@ NAMING = {
     "trainers/scripts/training.py": "the same",
     "diagnosis/speakers.py": "who speaks in a log that names no trainer but shows the library's loop",
     "cli/main.py": "an example of a command",
-    "cli/new.py": "the one trainer that `new` can write a script for",
+    "cli/new.py": "the trainers that `new` can write scripts for",
     "mcp/starting.py": "the same",
     "stacks.py": "packages whose versions are looked up",
     "facts/models.py": "the folder of the hub's cache",

@@ -93,6 +93,10 @@ class Subject:
         """
         return replace(self, _memo={}, _simulations=Simulations(effort=effort or Effort()))
 
+    def knowing(self, other: Subject) -> Subject:
+        """The same subject with what was worked out for another: what both have in common is not worked out again."""
+        return replace(self, data=other.data, _memo={}, _simulations=other._simulations)
+
     @property
     def effort(self) -> Effort:
         """What was worked out for this subject and all its variants."""

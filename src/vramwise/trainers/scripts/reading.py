@@ -16,11 +16,15 @@ from vramwise.documents.python.source import Source, read_source
 from vramwise.errors import ConfigError, VramwiseError
 from vramwise.trainers.arguments import Vocabulary, training_arguments
 from vramwise.trainers.scripts import calls
+from vramwise.trainers.scripts.data import loaded_data
 from vramwise.trainers.scripts.training import Found, Training, trainings
+from vramwise.trainers.scripts.variables import own_variables
 from vramwise.types import Document, Script, Stack, version_parts
 
 # Data reaches a trainer's call as an object: keys that name it are of no use.
 _ITS_OWN = "the script's own data"
+# The trainer whose configs have a key for variables.
+_IN_FILE = "trl"
 # A file without one of these words trains nothing that is known here.
 _TRAINS = re.compile(rb"\b(?:SFT|DPO|KTO|ORPO|CPO|Reward|GRPO|RLOO|Seq2Seq|Unsloth)?Trainer\b")
 
@@ -86,7 +90,12 @@ def _read(path: str, data: bytes, reading: Reading) -> Document:
     training.read()
     for key, value in reading.said.items():
         training.values.setdefault(key, value)
-    training.values.setdefault("dataset_name", _ITS_OWN)
+    training.values |= {key: value for key, value in loaded_data(evaluator).items() if key not in training.values}
+    variables = own_variables(source.tree)
+    if variables and listed[chosen].trainer == _IN_FILE and not training.unsloth:
+        training.values["env"] = variables
+    if "datasets" not in training.values:
+        training.values.setdefault("dataset_name", _ITS_OWN)
     training.assumed += [f"cell {number}: it is no Python here, and is left out" for number in source.unread]
     return _document(path, data, source, training, listed, chosen, reading)
 

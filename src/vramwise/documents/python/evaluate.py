@@ -73,11 +73,12 @@ Answer = Callable[["Evaluator", Called], Result | None]
 
 @dataclass(slots=True)
 class Evaluator:
-    """Evaluates expressions of one module. `said`: values that the user supplies, by name."""
+    """Evaluates expressions of one module. `said`: values that the user supplies, by name; `given`: its command line."""
 
     found: Index
     answer: Answer
     said: Mapping[str, Any] = field(default_factory=dict)
+    given: Mapping[str, Any] = field(default_factory=dict)
     _steps: int = 0
     _depth: int = 0
     _open: set[tuple[int, int]] = field(default_factory=set)
@@ -466,6 +467,8 @@ class Evaluator:
         passed = [one for one in given if one is not None]
         if passed and (len(passed) == len(given) or default is None):
             return passed[0] if len(passed) == 1 else _named(_one_of(passed, None, function), name)
+        if name in self.given and not passed:  # fire, typer and click fill parameters from the command line
+            return Value(value=self.given[name], notes=(f"--{name} = {self.given[name]!r} (--args)",))
         click_default, decorated = decorated_default(function, name)
         if decorated and click_default is None:
             return Missing(name=name, line=function.lineno, why=f"{name} is given on the command line")

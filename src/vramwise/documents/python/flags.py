@@ -14,6 +14,7 @@ from typing import Any
 from vramwise.documents.python.scopes import Index, Scope, Site, dotted
 from vramwise.errors import VramwiseError
 
+_LONGEST_LIST = 1000
 _TRUE = ("true", "1", "yes", "y", "on")
 _FALSE = ("false", "0", "no", "n", "off")
 
@@ -160,6 +161,11 @@ def _value(word: str, kind: str) -> Any:
             return convert(word)
         except ValueError:
             continue
+    if word[:1] in ("[", "(") and len(word) <= _LONGEST_LIST:  # fire takes lists as Python writes them
+        try:
+            return ast.literal_eval(word)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            return word
     return True if word.lower() in _TRUE else False if word.lower() in _FALSE else word
 
 

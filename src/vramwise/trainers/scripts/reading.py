@@ -68,16 +68,17 @@ def _read(path: str, data: bytes, reading: Reading) -> Document:
     source = read_source(data)
     found = index(source.tree)
     flags = flags_of(found)
+    given = parsed(reading.args, flags)
     functions = Functions(
         flags=flags,
-        given=parsed(reading.args, flags),
+        given=given,
         bf16=reading.bf16,
         capability=reading.capability,
         gpus=reading.gpus,
         load=reading.load,
         defaults=calls.ATTRIBUTE_DEFAULTS,
     )
-    evaluator = Evaluator(found, functions, reading.said)
+    evaluator = Evaluator(found, functions, reading.said, given)
     listed = trainings(found, evaluator)
     if not listed:
         raise NoTraining("no call of a known trainer in this source (Trainer, SFTTrainer, DPOTrainer…)")

@@ -177,7 +177,7 @@ def make(folder, **changes) -> TrainPlan:
         (["config.yml", "more"], "unexpected extra arguments"),
         (["config.yml", "--set", "a=1"], "are for scripts"),
         (["train.py", "--random-weights"], "not possible with a script"),
-        (["empty.py"], "no call of a known trainer"),
+        (["empty.py"], "calls no known trainer"),
     ],
 )
 def test_what_cannot_be_run_is_said(folder, vramwise, words, sentence):

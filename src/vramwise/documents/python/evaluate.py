@@ -9,7 +9,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from vramwise.documents.python.flags import decorated_default, fields_of
 from vramwise.documents.python.results import (
@@ -67,8 +67,19 @@ _COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.In: lambda left, right: left in right,
     ast.NotIn: lambda left, right: left not in right,
 }
-# Answers a call that it knows; None for others.
-Answer = Callable[["Evaluator", Called], Result | None]
+
+class Answer(Protocol):
+    """What is known without running it."""
+
+    def __call__(self, evaluator: Evaluator, called: Called, /) -> Result | None:
+        """The answer to a call; None where it is not known."""
+
+    def configured(self, function: ast.FunctionDef | ast.AsyncFunctionDef, /) -> Result | None:
+        """What a decorator gives a function to work with (Hydra's config); None where none does."""
+
+    def of_library(self, name: str, line: int, /) -> Result | None:
+        """What a name of a library is here: `sys.argv`; None where that is not known."""
+
 
 
 @dataclass(slots=True)
@@ -458,8 +469,9 @@ class Evaluator:
         if called == "__init__" and scope.parent is not None and isinstance(scope.parent.node, ast.ClassDef):
             called = scope.parent.node.name
         calls = self._calls_of(called) if calls is None else calls
-        if spec.kwarg is not None and name == spec.kwarg.arg and len(calls) == 1:
-            return self._others(calls[0], {*names, *(one.arg for one in spec.kwonlyargs)})
+        if spec.kwarg is not None and name == spec.kwarg.arg and len(calls) <= 1:
+            own = {*names, *(one.arg for one in spec.kwonlyargs)}
+            return self._others(calls[0], own) if calls else self._rest_of_command_line(own)
         if name not in names and name not in [one.arg for one in spec.kwonlyargs]:
             return None
         default = _default(spec, name)
@@ -469,6 +481,9 @@ class Evaluator:
             return passed[0] if len(passed) == 1 else _named(_one_of(passed, None, function), name)
         if name in self.given and not passed:  # fire, typer and click fill parameters from the command line
             return Value(value=self.given[name], notes=(f"--{name} = {self.given[name]!r} (--args)",))
+        configured = self.answer.configured(function)
+        if configured is not None and names[:1] == [name]:
+            return configured
         click_default, decorated = decorated_default(function, name)
         if decorated and click_default is None:
             return Missing(name=name, line=function.lineno, why=f"{name} is given on the command line")
@@ -478,6 +493,13 @@ class Evaluator:
             found = self.evaluate(_inner_default(default), outer)
             return _noted(found, note=f"{name} of {function.name}() has its default (line {function.lineno})")
         return Missing(name=name, line=function.lineno, why=f"{name} is a parameter of {function.name}()")
+
+    def _rest_of_command_line(self, names: set[str]) -> Entries:
+        """What `**kwargs` of a function holds that fire or the like calls."""
+        rest = {key: value for key, value in self.given.items() if key not in names}
+        return Entries(
+            items={key: Value(value=value, notes=(f"--{key} = {value!r} (--args)",)) for key, value in rest.items()}
+        )
 
     def _others(self, call: tuple[ast.Call, Site], names: set[str]) -> Entries:
         """What `**kwargs` of a function holds: the keywords of its call that have no parameter of their own."""
@@ -552,6 +574,9 @@ class Evaluator:
 
     def _of_library(self, name: str, node: ast.expr) -> Result:
         """`torch.bfloat16` is a type by its name; a variable of the environment is given from outside."""
+        known = self.answer.of_library(name, node.lineno)
+        if known is not None:
+            return known
         holder, _, last = name.rpartition(".")
         if holder == "torch" and last in _DTYPES:
             return Value(value=last, node=node)

@@ -113,12 +113,17 @@ def _field_default(value: ast.expr | None) -> ast.expr | None:
     return named.get("default") or (value.args[0] if value.args else None)
 
 
-def parsed(line: str, flags: Mapping[str, Flag]) -> dict[str, Any]:
-    """`--lr 1e-5 --use_peft` as values by name; flags that the script does not define keep their words as names."""
+def words_of(line: str) -> tuple[str, ...]:
+    """The words of `--args`; a VramwiseError where quotes do not match."""
     try:
-        words = shlex.split(line)
+        return tuple(shlex.split(line))
     except ValueError as error:
         raise VramwiseError(f"--args {line}: {str(error).lower()}") from None
+
+
+def parsed(line: str, flags: Mapping[str, Flag]) -> dict[str, Any]:
+    """`--lr 1e-5 --use_peft` as values by name; flags that the script does not define keep their words as names."""
+    words = words_of(line)
     by_word = {word: flag for flag in flags.values() for word in flag.words}
     found: dict[str, Any] = {}
     at = 0

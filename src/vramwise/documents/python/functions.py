@@ -24,7 +24,7 @@ from vramwise.documents.python.results import (
     Value,
     plain,
 )
-from vramwise.documents.python.scopes import WITHOUT, Scope, Site
+from vramwise.documents.python.scopes import WITHOUT, Scope, Site, dotted
 from vramwise.errors import ConfigError
 
 _SIMPLE: Mapping[str, Callable[..., Any]] = {
@@ -65,11 +65,12 @@ class Functions:
     """Answers calls. `bf16`, `capability`, `gpus`: of the card at hand, None where none is named.
 
     `load`: the content of a YAML or JSON file beside the script; None where it cannot be read.
-    `given`: values of the command line, by flag. `defaults`: attributes of library classes that no call sets.
+    `given`: values of the command line, by flag; `words`: as they are written. `defaults`: attributes of library classes that no call sets.
     """
 
     flags: Mapping[str, Flag]
     given: Mapping[str, Any] = field(default_factory=dict)
+    words: tuple[str, ...] = ()
     bf16: bool | None = None
     capability: tuple[int, int] | None = None
     gpus: int = 1
@@ -96,6 +97,31 @@ class Functions:
         if last in _PARSES_CLASSES:
             return self._classes(evaluator, called)
         return self._pure(evaluator, called)
+
+    def of_library(self, name: str, line: int) -> Result | None:
+        """`sys.argv`: the script's name and its arguments."""
+        if name != "sys.argv":
+            return None
+        note = "no arguments are given (--args)" if not self.words else f"the arguments are {self.words!r} (--args)"
+        return Items(items=tuple(Value(value=one, notes=(note,)) for one in ("train.py", *self.words)))
+
+    def configured(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Result | None:
+        """The YAML file that `@hydra.main(config_path=…, config_name=…)` reads; its `defaults:` are not followed."""
+        for decorator in function.decorator_list:
+            if not isinstance(decorator, ast.Call) or dotted(decorator.func) not in ("hydra.main", "main"):
+                continue
+            named = {one.arg: one.value.value for one in decorator.keywords if isinstance(one.value, ast.Constant)}
+            if "config_name" not in named:
+                continue
+            file = f"{str(named['config_name']).removesuffix('.yaml')}.yaml"
+            path = f"{named['config_path']}/{file}" if named.get("config_path") else file
+            content = self.load(path)
+            if content is None:
+                return Missing(name=file, line=decorator.lineno, why=f"{path} is not available here")
+            given = {key: Value(value=value, notes=(f"{key}={value!r} (--args)",)) for key, value in self.given.items()}
+            made = _as_entries(content, f"as {path} says")
+            return Record(name=file, items={**made.items, **given}) if isinstance(made, Entries) else made
+        return None
 
     def _default(self, called: Called) -> Result | None:
         """An attribute of a library's object that the call does not give: its default."""
@@ -254,7 +280,8 @@ class Functions:
         if any(not isinstance(base, ast.Name) or base.id != "object" for base in inner.node.bases):
             return None
         _, named, _ = evaluator.arguments(called)
-        return Record(name=called.name, items={**class_fields(evaluator, inner), **named})
+        own = _set_by_init(evaluator, inner, called)
+        return Record(name=called.name, items={**class_fields(evaluator, inner), **({} if own is None else own) , **(named if own is None else {})})
 
     def _arguments(self, evaluator: Evaluator) -> Record:
         """What `parse_args()` gives: the command line's values, else defaults."""
@@ -335,18 +362,29 @@ class Functions:
         return Called(name=name, node=call, site=site, assigned={**fields, **given}, notes=(FROM_COMMAND_LINE,))
 
 
+def _set_by_init(evaluator: Evaluator, scope: Scope, called: Called) -> dict[str, Result] | None:
+    """Attributes that `__init__` gives the object (`self.x = …`); None where the class has none of its own."""
+    init = scope.functions.get("__init__")
+    if init is None:
+        return None
+    names = [name for name in init.bindings if name.startswith("self.") and name.count(".") == 1]
+    site = Site(scope=init, order=2**31, caller=(called.node, called.site))
+    found = {name[len("self.") :]: evaluator.lookup(name, site) for name in names}
+    return {name: one for name, one in found.items() if one is not None}
+
+
 def class_fields(evaluator: Evaluator, scope: Scope) -> dict[str, Result]:
     """The fields of a class of the file, by their defaults."""
     items: dict[str, Result] = {}
     assert isinstance(scope.node, ast.ClassDef)
-    outer = Site(scope=scope.parent or scope, order=2**31)
+    inside = Site(scope=scope, order=2**31)
     for name, default, line in fields_of(scope):
         if name in evaluator.said:
             items[name] = Value(value=evaluator.said[name], notes=(f"{name} = {evaluator.said[name]!r} (--set)",))
         elif default is None:
             items[name] = Missing(name=name, line=line, why=f"{name} is a field without a default")
         else:
-            items[name] = evaluator.evaluate(default, outer)
+            items[name] = evaluator.evaluate(default, inside)
     return items
 
 

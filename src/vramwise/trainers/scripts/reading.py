@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from vramwise.documents.python.evaluate import Evaluator
-from vramwise.documents.python.flags import flags_of, parsed
+from vramwise.documents.python.flags import flags_of, parsed, words_of
 from vramwise.documents.python.functions import Functions
 from vramwise.documents.python.scopes import index
 from vramwise.documents.python.source import Source, read_source
@@ -72,6 +72,7 @@ def _read(path: str, data: bytes, reading: Reading) -> Document:
     functions = Functions(
         flags=flags,
         given=given,
+        words=words_of(reading.args),
         bf16=reading.bf16,
         capability=reading.capability,
         gpus=reading.gpus,
@@ -81,7 +82,9 @@ def _read(path: str, data: bytes, reading: Reading) -> Document:
     evaluator = Evaluator(found, functions, reading.said, given)
     listed = trainings(found, evaluator)
     if not listed:
-        raise NoTraining("no call of a known trainer in this source (Trainer, SFTTrainer, DPOTrainer…)")
+        raise NoTraining(
+            f"this source calls no known trainer: none of {', '.join(calls.TRAINERS)}, and no class that extends one"
+        )
     chosen = _chosen(listed, reading.call, evaluator)
     training = Training(found=listed[chosen], evaluator=evaluator, source=source, said=reading.said)
     training.read()

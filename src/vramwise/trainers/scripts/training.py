@@ -266,7 +266,7 @@ class Training:
             self._cast(last, positional, named)
             if positional and not isinstance(called.node.func, ast.Attribute):
                 return positional[0]
-            if last in ("prepare", "setup_chat_format", "deepcopy", "for_training", "compile") and positional:
+            if last in ("prepare", "prepare_model", "setup_chat_format", "deepcopy", "for_training", "compile") and positional:
                 return positional[0]
             return self._owner(called)
         self._unknown_model(

@@ -19,6 +19,53 @@ def read(body, **reading):
 
 
 CASES = {
+    "sys.argv, the usual beginning of HfArgumentParser": (
+        """\
+import sys
+@dataclass
+class Mine(TrainingArguments):
+    per_device_train_batch_size: int = 3
+parser = HfArgumentParser((Mine,))
+if len(sys.argv) == 2 and sys.argv[1].endswith(".json"):
+    (args,) = parser.parse_json_file(sys.argv[1])
+else:
+    (args,) = parser.parse_args_into_dataclasses()
+t=Trainer('m', args)
+""",
+        {"per_device_train_batch_size": 3},
+    ),
+    "attributes of __init__, and class attributes of one another": (
+        """\
+class Config:
+    BATCH = 4
+    STEPS = 16 // BATCH
+    def __init__(self, rate):
+        self.rate = rate
+def arguments(config):
+    found = dict(output_dir='o', per_device_train_batch_size=config.BATCH, gradient_accumulation_steps=config.STEPS)
+    found['learning_rate'] = config.rate
+    found.setdefault('bf16', True)
+    found.setdefault('output_dir', 'other')
+    return TrainingArguments(**found)
+t=Trainer('m', arguments(Config(1e-4)))
+""",
+        {
+            "per_device_train_batch_size": 4,
+            "gradient_accumulation_steps": 4,
+            "learning_rate": 1e-4,
+            "bf16": True,
+            "output_dir": "o",
+        },
+    ),
+    "kwargs of a function that fire calls": (
+        """\
+import fire
+def train(size=2, **kwargs):
+    SFTTrainer('m', args=SFTConfig(per_device_train_batch_size=size, **kwargs))
+fire.Fire(train)
+""",
+        {"per_device_train_batch_size": 2},
+    ),
     "set_training": (
         """\
 args=TrainingArguments('o')
@@ -678,3 +725,70 @@ def test_a_file_that_the_parser_names_is_read():
     )
     found = read(body, load={"a.yaml": {"per_device_train_batch_size": 7}}.get)
     assert found.values["per_device_train_batch_size"] == 7
+
+
+def test_fire_fills_parameters_from_the_command_line():
+    body = """\
+import fire
+def train(base="", size=2, targets=["q"], **kwargs):
+    config = LoraConfig(target_modules=targets)
+    SFTTrainer(base, args=SFTConfig(per_device_train_batch_size=size, **kwargs), peft_config=config)
+fire.Fire(train)
+"""
+    document = read(body, args="""--base org/model --size 6 --targets '["q_proj","v_proj"]' --bf16 True""")
+    assert document.values["model_name_or_path"] == "org/model"
+    assert document.values["per_device_train_batch_size"] == 6
+    assert document.values["lora_target_modules"] == ["q_proj", "v_proj"]
+    assert document.values["bf16"] is True
+    assert not document.script.unsaid
+
+
+def test_hydras_config_is_what_its_main_function_gets():
+    body = """\
+import hydra
+@hydra.main(version_base=None, config_path="conf", config_name="config")
+def main(cfg):
+    Trainer(cfg.model.name, TrainingArguments(**cfg.training))
+main()
+"""
+    files = {"conf/config.yaml": {"model": {"name": "m"}, "training": {"per_device_train_batch_size": 7}}}
+    assert read(body, load=files.get).values["per_device_train_batch_size"] == 7
+    unknown = read(body).script.unsaid
+    assert {one.why for one in unknown} == {"conf/config.yaml is not available here"}
+
+
+PLUGINS = """\
+from accelerate import Accelerator, DeepSpeedPlugin, FullyShardedDataParallelPlugin
+accelerator = Accelerator({})
+model = accelerator.prepare_model(AutoModelForCausalLM.from_pretrained("m"))
+t = Trainer(model, TrainingArguments("o"{}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("plugin", "keys"),
+    [
+        (
+            "fsdp_plugin=FullyShardedDataParallelPlugin(sharding_strategy='SHARD_GRAD_OP', cpu_offload=True, fsdp_version=2)",
+            {"fsdp": "shard_grad_op offload", "fsdp_config": {"version": 2}},
+        ),
+        (
+            "deepspeed_plugin=DeepSpeedPlugin(zero_stage=3, offload_param_device='cpu')",
+            {"deepspeed": {"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}}},
+        ),
+        ("deepspeed_plugin=DeepSpeedPlugin(hf_ds_config='ds.json')", {"deepspeed": "ds.json"}),
+    ],
+)
+def test_plugins_of_accelerate_shard_where_there_are_several_gpus(plugin, keys):
+    assert read(PLUGINS.format(plugin, ""), gpus=2).values.items() >= keys.items()
+    assert not read(PLUGINS.format(plugin, "")).values.keys() & keys.keys()
+    own = read(PLUGINS.format(plugin, ", deepspeed='mine.json'"), gpus=2).values
+    assert own["deepspeed"] == "mine.json"
+    assert "fsdp" not in own
+
+
+def test_the_file_of_accelerate_launch_shards_a_plain_trainer():
+    file = {"distributed_type": "FSDP", "fsdp_config": {"fsdp_version": 2, "fsdp_offload_params": True}}
+    body = "t = Trainer(AutoModelForCausalLM.from_pretrained('m'), TrainingArguments('o'))\n"
+    found = read(body, gpus=2, said={"accelerate_config": "acc.yaml"}, load={"acc.yaml": file}.get).values
+    assert found["fsdp_config"] == {"version": 2, "offload_params": True}

@@ -16,8 +16,9 @@ from vramwise.documents.python.source import Source, read_source
 from vramwise.errors import ConfigError, VramwiseError
 from vramwise.trainers.arguments import Vocabulary, training_arguments
 from vramwise.trainers.scripts import calls
+from vramwise.trainers.scripts.plugins import from_accelerator, from_file
 from vramwise.trainers.scripts.training import Found, Training, trainings
-from vramwise.types import Document, Script, Stack, version_parts
+from vramwise.types import Document, Script, Stack, Unsaid, version_parts
 
 # Data reaches a trainer's call as an object: keys that name it are of no use.
 _ITS_OWN = "the script's own data"
@@ -88,11 +89,25 @@ def _read(path: str, data: bytes, reading: Reading) -> Document:
     chosen = _chosen(listed, reading.call, evaluator)
     training = Training(found=listed[chosen], evaluator=evaluator, source=source, said=reading.said)
     training.read()
+    if reading.gpus > 1:
+        _shard(training, reading)
     for key, value in reading.said.items():
         training.values.setdefault(key, value)
     training.values.setdefault("dataset_name", _ITS_OWN)
     training.assumed += [f"cell {number}: it is no Python here, and is left out" for number in source.unread]
     return _document(path, data, source, training, listed, chosen, reading)
+
+
+def _shard(training: Training, reading: Reading) -> None:
+    """Sharding that accelerate is told, unless the training's own arguments say it."""
+    found, unknown = from_accelerator(training.evaluator)
+    named = reading.said.get("accelerate_config")
+    if isinstance(named, str) and training.found.trainer != "trl":  # TRL's own files may name it, too
+        found = found or from_file(reading.load(named), named)
+    if training.values.keys() & {"fsdp", "deepspeed"}:
+        return
+    training.unsaid += [Unsaid(key=key, name=one.name, line=one.line, why=one.why) for key, one in unknown]
+    training.values.update(found)
 
 
 def _chosen(listed: list[Found], wanted: int | None, evaluator: Evaluator) -> int:

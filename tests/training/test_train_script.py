@@ -13,6 +13,8 @@ from vramwise.training.plan import TrainPlan, read_plan
 TORCH = "class cuda:\n    is_available = staticmethod(lambda: False)\n"
 # Like the real one: Trainer is in a module that is loaded when somebody asks for it.
 TRANSFORMERS = """
+AutoModelForCausalLM = None
+
 def __getattr__(name):
     if name in ("Trainer", "TrainingArguments", "TrainerCallback"):
         import importlib

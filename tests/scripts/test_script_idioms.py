@@ -792,3 +792,37 @@ def test_the_file_of_accelerate_launch_shards_a_plain_trainer():
     body = "t = Trainer(AutoModelForCausalLM.from_pretrained('m'), TrainingArguments('o'))\n"
     found = read(body, gpus=2, said={"accelerate_config": "acc.yaml"}, load={"acc.yaml": file}.get).values
     assert found["fsdp_config"] == {"version": 2, "offload_params": True}
+
+
+def test_trl_takes_over_the_defaults_of_plain_training_arguments():
+    """`SFTConfig(**args.to_dict())`: what TRL turns on by default is off then."""
+    plain = read("t = SFTTrainer('m', args=TrainingArguments('o'))\n")
+    assert plain.values["gradient_checkpointing"] is False
+    assert plain.values["bf16"] is False
+    assert any(note.startswith("gradient_checkpointing: off") for note in plain.script.assumed)
+    assert "gradient_checkpointing" not in read("t = SFTTrainer('m', args=SFTConfig('o'))\n").values
+    written = read("t = SFTTrainer('m', args=TrainingArguments('o', gradient_checkpointing=True))\n")
+    assert written.values["gradient_checkpointing"] is True
+    assert "gradient_checkpointing" not in read("t = Trainer('m', args=TrainingArguments('o'))\n").values
+
+
+def test_a_variable_of_the_environment_that_is_not_set_gives_way_to_what_follows_or():
+    found = read("name = os.getenv('MODEL') or 'org/model'\nt = SFTTrainer(name, args=SFTConfig('o'))\n")
+    assert found.values["model_name_or_path"] == "org/model"
+    assert "model_name_or_path: MODEL is not set (line 7)" in found.script.assumed
+    assert read("t = SFTTrainer(os.getenv('MODEL'), args=SFTConfig('o'))\n").script.unsaid
+
+
+@pytest.mark.parametrize(
+    "loading",
+    [
+        "with open('c.json') as f:\n    c = json.loads(f.read())",
+        "c = json.loads(Path('c.json').read_text())",
+        "c = json.load(Path('c.json').open())",
+        "c = json.load(open('c.json'))",
+    ],
+)
+def test_ways_to_load_a_file(loading):
+    body = f"import json\nfrom pathlib import Path\n{loading}\n"
+    body += "t = Trainer('m', TrainingArguments('o', per_device_train_batch_size=c['size']))\n"
+    assert read(body, load={"c.json": {"size": 9}}.get).values["per_device_train_batch_size"] == 9

@@ -265,6 +265,9 @@ class Evaluator:
         stops = isinstance(node.op, ast.Or)
         for one in node.values:
             last = self.evaluate(one, site)
+            if stops and isinstance(last, Missing) and last.environment and one is not node.values[-1]:
+                notes += (f"{last.name} is not set (line {last.line})",)
+                continue
             truth = self._truth(last)
             if truth is None:
                 return last if isinstance(last, Missing) else plain(last)

@@ -40,7 +40,7 @@ _SIMPLE: Mapping[str, Callable[..., Any]] = {
 _TEXT_METHODS = frozenset({"lower", "upper", "strip", "split", "replace", "format", "startswith", "endswith", "join"})
 _BF16 = frozenset({"is_bf16_supported", "is_bfloat16_supported", "is_torch_bf16_gpu_available", "is_bf16_available"})
 _NAMESPACES = frozenset({"SimpleNamespace", "Namespace", "EasyDict", "edict", "DictConfig", "Munch", "AttrDict"})
-_LOADERS = frozenset({"safe_load", "load", "full_load"})
+_LOADERS = frozenset({"safe_load", "load", "full_load", "loads"})
 _PARSES = frozenset({"parse_args", "parse_known_args"})
 _PARSES_CLASSES = frozenset(
     {
@@ -190,7 +190,7 @@ class Functions:
             return Value(value=str(self.gpus if _RANKS[name] == "gpus" else 0))
         line = called.node.lineno
         if len(values) < 2:
-            return Missing(name=name, line=line, why=f"{name} is an environment variable")
+            return Missing(name=name, line=line, why=f"{name} is an environment variable", environment=True)
         held = values[1]
         if isinstance(held, Missing):
             return held
@@ -223,8 +223,15 @@ class Functions:
     def _file(self, evaluator: Evaluator, called: Called) -> Result | None:
         """A YAML or JSON file that the script loads."""
         source = evaluator.evaluate(called.node.args[0], called.site)
-        if isinstance(source, Called) and source.last in ("open", "read_text", "read") and source.node.args:
-            source = evaluator.evaluate(source.node.args[0], source.site)
+        if isinstance(source, Called) and source.last in ("read_text", "read"):  # of a file that is open, or of a path
+            function = source.node.func
+            source = evaluator.evaluate(function.value, source.site) if isinstance(function, ast.Attribute) else source
+        if isinstance(source, Called) and source.last == "open":
+            function = source.node.func
+            opened = source.node.args[0] if source.node.args else None
+            if isinstance(function, ast.Attribute) and function.attr == "open" and source.name not in ("io.open", "codecs.open"):
+                opened = function.value  # Path("x").open()
+            source = evaluator.evaluate(opened, source.site) if opened is not None else source
         name = plain(source)
         line = called.node.lineno
         if isinstance(name, Missing):

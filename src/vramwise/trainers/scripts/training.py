@@ -112,6 +112,7 @@ class Training:
             self._adapter(peft)
         self._methods()
         self._cast_by_preparation()
+        self._plain_defaults()
         if not self.found.kind:  # the plain Trainer leaves tokenizing to the script
             self._length()
 
@@ -153,6 +154,20 @@ class Training:
             self.spans.pop(("dtype",), None)
             line = self.facts["prepared"]
             self.assumed.append(f"dtype: prepare_model_for_kbit_training casts all weights to fp32 (line {line})")
+
+    def _plain_defaults(self) -> None:
+        """TRL copies a plain TrainingArguments into its own config, defaults included: they replace TRL's.
+
+        Unsloth decides both of these itself.
+        """
+        home = self.homes.get("args")
+        plain_arguments = home is not None and home.name in calls.PLAIN_ARGUMENTS
+        if not plain_arguments or self.unsloth or not self.found.kind or self._open("training arguments"):
+            return
+        for key in calls.PLAIN_DEFAULTS:
+            if key not in self.values and not self._open(key):
+                self._put(key, False)
+                self.assumed.append(f"{key}: off, which is the default of TrainingArguments; that of TRL's config is on")
 
     def _open(self, key: str) -> bool:
         return any(one.key == key for one in self.unsaid)
@@ -293,7 +308,8 @@ class Training:
             self.unsaid += read[0].unsaid if read else []
             if not self._open("model_name_or_path"):
                 self._unknown_model(missing)
-            return
+            if not read:
+                return
         for one in read:
             self.homes = {**one.homes, **self.homes}
             self.unsaid += [open_key for open_key in one.unsaid if open_key not in self.unsaid]

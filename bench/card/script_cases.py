@@ -80,11 +80,20 @@ def model(name: str, shape_name: str) -> tuple[str, str]:
 def notebook(file: str, hub: str, shape_name: str, data: dict[str, Any], **more: Any) -> dict[str, Any]:
     """A notebook of Unsloth's."""
     edits = [model(hub, shape_name), *more.pop("edits", [])]
-    return {"file": f"unsloth-nb__{file}.ipynb", "shape": shape_name, "unsloth": True, "data": data, "edits": edits} | more
+    return {
+        "file": f"unsloth-nb__{file}.ipynb",
+        "shape": shape_name,
+        "unsloth": True,
+        "data": data,
+        "edits": edits,
+    } | more
 
 
 _DPO_PORT = [
-    (r"training_args = TrainingArguments\(", "from trl import DPOConfig\ntraining_args = DPOConfig(beta=0.1, max_length=2048,"),
+    (
+        r"training_args = TrainingArguments\(",
+        "from trl import DPOConfig\ntraining_args = DPOConfig(beta=0.1, max_length=2048,",
+    ),
     (r"tokenizer=tokenizer,", "processing_class=tokenizer,"),
     (r"\n\s*beta=0\.1,(?=\n)", ""),
     (r"\n\s*max_prompt_length=\d+,", ""),
@@ -209,7 +218,7 @@ CASES: dict[str, dict[str, Any]] = {
         "edits": [
             (r"default='unsloth/Meta-Llama-3\.1-8B-bnb-4bit'", f"default='{MODELS}/llama8b4'"),
             (r"import evaluate\n", ""),
-            (r"test_ds\[test_idx\]\[\"conversations\"\]:\n        print", '[]:\n        print'),
+            (r"test_ds\[test_idx\]\[\"conversations\"\]:\n        print", "[]:\n        print"),
         ],
     },
     "trl_sft": {

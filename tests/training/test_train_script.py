@@ -159,7 +159,17 @@ def test_a_launch_line_runs_the_script_through_our_entry(folder):
     assert engine_script.command_of(words) == (tuple(words[:3]), "train.py", ("--batch", "4"))
     plan = make(folder, command=("torchrun", "--nproc_per_node", "2"), arguments=("--batch", "4"))
     command = engine_script.script_attempt(plan, "plan.json", {})
-    assert command == ["torchrun", "--nproc_per_node", "2", SCRIPT, "script", "plan.json", plan.config_path, "--batch", "4"]
+    assert command == [
+        "torchrun",
+        "--nproc_per_node",
+        "2",
+        SCRIPT,
+        "script",
+        "plan.json",
+        plan.config_path,
+        "--batch",
+        "4",
+    ]
     (folder / "plan.json").write_text(plan.to_json())
     assert read_plan(folder / "plan.json") == plan
     with pytest.raises(VramwiseError, match="starts no script"):

@@ -61,7 +61,14 @@ _LINES = (
     "trainer = SFTTrainer(model, args=SFTConfig(**kwargs, max_length={0}))",
     "args = SFTConfig(*kwargs, **mine, **args)",
 )
-_HEADS = (b"", b"\xef\xbb\xbf", b"# -*- coding: utf-16 -*-\n", b"# coding: latin-1\n\xe9\n", b"\xff\xfe", b"#!/bin/sh\n")
+_HEADS = (
+    b"",
+    b"\xef\xbb\xbf",
+    b"# -*- coding: utf-16 -*-\n",
+    b"# coding: latin-1\n\xe9\n",
+    b"\xff\xfe",
+    b"#!/bin/sh\n",
+)
 
 
 def _line(rng, line=""):
@@ -122,7 +129,9 @@ def notebook(rng):
         whole[rng.choice(("cells", "nbformat", "metadata"))] = odd_value(rng)
     elif kind < 0.45:
         return json.dumps(odd_value(rng)).encode()
-    data = json.dumps(whole, indent=rng.choice((None, 1, 4)), ensure_ascii=rng.random() < 0.5).encode("utf-8", "replace")
+    data = json.dumps(whole, indent=rng.choice((None, 1, 4)), ensure_ascii=rng.random() < 0.5).encode(
+        "utf-8", "replace"
+    )
     return bytes_changed(rng, data) if kind > 0.9 else data
 
 
@@ -138,11 +147,11 @@ def _checks(extension):
         "check": _verb("check", "--gpu", "rtx-4090"),
         "fix": _verb("fix", "--diff", "--unsafe-fixes", "--gpu", "rtx-4090"),
         "predict": _verb("predict", "--gpu", "rtx-4090", "--offline", "--format", "json"),
-        "args": _verb("predict", "--gpu", "2xa100-80gb", "--offline", "--args", "--batch 4 --model x", "--set", "length=64"),
+        "args": _verb(
+            "predict", "--gpu", "2xa100-80gb", "--offline", "--args", "--batch 4 --model x", "--set", "length=64"
+        ),
     }
-    return {
-        name: lambda bench, data, run=run: run(bench, data, extension) for name, run in verbs.items()
-    }
+    return {name: lambda bench, data, run=run: run(bench, data, extension) for name, run in verbs.items()}
 
 
 add(name="scripts", about="training scripts", extension="py", make=script, checks=_checks("py"))

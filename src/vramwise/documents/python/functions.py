@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vramwise.documents.document import parse_value
-from vramwise.documents.python.evaluate import Evaluator, size
+from vramwise.documents.python.combine import size
+from vramwise.documents.python.evaluate import Evaluator
 from vramwise.documents.python.flags import Flag, fields_of
 from vramwise.documents.python.results import (
     FROM_COMMAND_LINE,
@@ -229,7 +230,11 @@ class Functions:
         if isinstance(source, Called) and source.last == "open":
             function = source.node.func
             opened = source.node.args[0] if source.node.args else None
-            if isinstance(function, ast.Attribute) and function.attr == "open" and source.name not in ("io.open", "codecs.open"):
+            if (
+                isinstance(function, ast.Attribute)
+                and function.attr == "open"
+                and source.name not in ("io.open", "codecs.open")
+            ):
                 opened = function.value  # Path("x").open()
             source = evaluator.evaluate(opened, source.site) if opened is not None else source
         name = plain(source)
@@ -288,7 +293,10 @@ class Functions:
             return None
         _, named, _ = evaluator.arguments(called)
         own = _set_by_init(evaluator, inner, called)
-        return Record(name=called.name, items={**class_fields(evaluator, inner), **({} if own is None else own) , **(named if own is None else {})})
+        return Record(
+            name=called.name,
+            items={**class_fields(evaluator, inner), **({} if own is None else own), **(named if own is None else {})},
+        )
 
     def _arguments(self, evaluator: Evaluator) -> Record:
         """What `parse_args()` gives: the command line's values, else defaults."""

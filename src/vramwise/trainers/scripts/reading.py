@@ -151,7 +151,9 @@ def _document(
         reread=reread,
         homes=training.homes,
         home_of=home_of,
-        unsaid=tuple({(open_key.key, open_key.name): open_key for open_key in reversed(training.unsaid)}.values())[::-1],
+        unsaid=tuple({(open_key.key, open_key.name): open_key for open_key in reversed(training.unsaid)}.values())[
+            ::-1
+        ],
         assumed=tuple(dict.fromkeys(training.assumed)),
         versions=source.versions,
         cells=tuple((cell.first_line, cell.number) for cell in source.cells),

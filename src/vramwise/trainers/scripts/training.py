@@ -167,7 +167,9 @@ class Training:
         for key in calls.PLAIN_DEFAULTS:
             if key not in self.values and not self._open(key):
                 self._put(key, False)
-                self.assumed.append(f"{key}: off, which is the default of TrainingArguments; that of TRL's config is on")
+                self.assumed.append(
+                    f"{key}: off, which is the default of TrainingArguments; that of TRL's config is on"
+                )
 
     def _open(self, key: str) -> bool:
         return any(one.key == key for one in self.unsaid)
@@ -281,7 +283,10 @@ class Training:
             self._cast(last, positional, named)
             if positional and not isinstance(called.node.func, ast.Attribute):
                 return positional[0]
-            if last in ("prepare", "prepare_model", "setup_chat_format", "deepcopy", "for_training", "compile") and positional:
+            if (
+                last in ("prepare", "prepare_model", "setup_chat_format", "deepcopy", "for_training", "compile")
+                and positional
+            ):
                 return positional[0]
             return self._owner(called)
         self._unknown_model(

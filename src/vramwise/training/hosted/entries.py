@@ -86,4 +86,9 @@ def _guarded(plan: TrainPlan, train: Callable[[], None]) -> int:
     return guarded(plan, train)
 
 
-ENTRIES: Mapping[str, Entry] = {"trl": trl_command, "trl-rank": trl_rank, "llamafactory": llamafactory, "script": script}
+ENTRIES: Mapping[str, Entry] = {
+    "trl": trl_command,
+    "trl-rank": trl_rank,
+    "llamafactory": llamafactory,
+    "script": script,
+}

@@ -30,7 +30,9 @@ def command_of(words: Sequence[str]) -> tuple[tuple[str, ...], str, tuple[str, .
         return (users_python(),), words[0], tuple(words[1:])
     launch = read_launch(words)
     if launch.script is None or launch.script not in words:
-        raise VramwiseError(f"{words[0]} starts no script here: name the script, or the config with vramwise train CONFIG")
+        raise VramwiseError(
+            f"{words[0]} starts no script here: name the script, or the config with vramwise train CONFIG"
+        )
     place = list(words).index(launch.script)
     return tuple(words[:place]), launch.script, tuple(words[place + 1 :])
 

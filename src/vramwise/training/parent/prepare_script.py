@@ -9,12 +9,12 @@ from pathlib import Path
 
 from vramwise.errors import VramwiseError
 from vramwise.subject import Subject, open_subject
+from vramwise.trainers.launch import read_launch
 from vramwise.training.parent import decide
 from vramwise.training.parent.engine_script import SCRIPTS, command_of, site_of_python
 from vramwise.training.parent.prepare import Prepared, TrainOptions, memory_decision, plan_of, predict_subject
 from vramwise.training.parent.resuming import Wanted, decide_start, settings_of
 from vramwise.training.plan import Decision
-from vramwise.trainers.launch import read_launch
 from vramwise.verbs.check import check_subject, policy_for
 
 _DEFAULT_SEED = 42

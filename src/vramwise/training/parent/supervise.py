@@ -175,7 +175,9 @@ def as_it_ran(plan: TrainPlan, facts: Mapping[str, Any]) -> TrainPlan:
     names = ("micro_batch_size", "gradient_accumulation_steps", "eval_batch_size")
     seen = {name: facts[name] for name in names if isinstance(facts.get(name), int) and facts[name] > 0}
     plan = replace(plan, **seen)
-    return replace(plan, effective_batch_size=plan.micro_batch_size * plan.gradient_accumulation_steps * plan.data_parallel)
+    return replace(
+        plan, effective_batch_size=plan.micro_batch_size * plan.gradient_accumulation_steps * plan.data_parallel
+    )
 
 
 def _recovery(

@@ -175,7 +175,7 @@ def main() -> None:
     listed, name, path = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
     case = json.loads(listed.read_text())["cases"][name]
     sys.argv = [str(path), *shlex.split(case.get("args", ""))]
-    sys.path.insert(0, os.getcwd())
+    sys.path.insert(0, str(Path.cwd()))
     data = Data(case)
     write_files(case, data)
     if case.get("unsloth"):  # it asks to be imported before what it changes

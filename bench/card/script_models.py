@@ -1,4 +1,4 @@
-"""Model folders with random weights and tokenizers that fill the vocabulary: `python script_models.py FOLDER SHAPES.json cuda`.
+"""Models with random weights, tokenizers that fill the vocabulary: `python script_models.py FOLDER SHAPES.json cuda`.
 
 Scripts resize embeddings to `len(tokenizer)`: it must be the model's own size.
 """
@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-TURN = "{% if m['role'] == 'user' %}[INST] {{ m['content'] }} [/INST]{% else %}{{ m['content'] }}{{ eos_token }}{% endif %}"
-TEMPLATE = "{{ bos_token }}{% for m in messages %}" + TURN + "{% endfor %}"
+TURN = "{% if m['role'] == 'user' %}[INST] {{ m['content'] }} [/INST]{% else %}{{ m['content'] }}{{ eos_token }}"
+TEMPLATE = "{{ bos_token }}{% for m in messages %}" + TURN + "{% endif %}{% endfor %}"
 SPECIAL = (
     *("<unk>", "<s>", "</s>", "<pad>", "<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>"),
     *("<|eot_id|>", "<|begin_of_text|>", "<start_of_turn>", "<end_of_turn>", "[INST]", "[/INST]"),

@@ -16,7 +16,10 @@ from vramwise.training.plan import TrainPlan
 
 SCRIPTS = "script"
 _OLDEST = (3, 11)
-_ASK = "import json, sys, sysconfig as s; print(json.dumps([sys.version_info[:2], s.get_path('purelib'), s.get_path('platlib')]))"
+_ASK = (
+    "import json, sys, sysconfig as s; "
+    "print(json.dumps([sys.version_info[:2], s.get_path('purelib'), s.get_path('platlib')]))"
+)
 
 
 def script_attempt(plan: TrainPlan, plan_path: str, env: Mapping[str, str]) -> list[str]:

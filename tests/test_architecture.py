@@ -345,6 +345,7 @@ READERS = {
     "recordings/unpickle.py": "a pickle whose memory was counted",
     "training/guard/memory_log.py": "charges a Budget line by line",
     "training/marker.py": "digests, in pieces",
+    "training/parent/engine_script.py": "the one line in which a Python says where its packages are",
     "training/parent/extras.py": OWN,
     "training/parent/foreign.py": "the header of a checkpoint, up to a bound",
     "training/parent/folder_lock.py": OWN,

@@ -42,10 +42,11 @@ class CommandLine:
         for decorator in function.decorator_list:
             if not isinstance(decorator, ast.Call) or dotted(decorator.func) not in ("hydra.main", "main"):
                 continue
-            named = {one.arg: one.value.value for one in decorator.keywords if isinstance(one.value, ast.Constant)}
+            constants = [one for one in decorator.keywords if isinstance(one.value, ast.Constant)]
+            named = {one.arg: str(ast.literal_eval(one.value) or "") for one in constants}
             if "config_name" not in named:
                 continue
-            file = f"{str(named['config_name']).removesuffix('.yaml')}.yaml"
+            file = f"{named['config_name'].removesuffix('.yaml')}.yaml"
             path = f"{named['config_path']}/{file}" if named.get("config_path") else file
             content = self.load(path)
             if content is None:

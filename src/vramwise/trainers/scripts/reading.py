@@ -102,7 +102,7 @@ def _shard(training: Training, reading: Reading) -> None:
     """Sharding that accelerate is told, unless the training's own arguments say it."""
     found, unknown = from_accelerator(training.evaluator)
     named = reading.said.get("accelerate_config")
-    if isinstance(named, str) and training.found.trainer != "trl":  # TRL's own files may name it, too
+    if isinstance(named, str) and not training.found.kind:  # trainers of a kind take the key itself
         found = found or from_file(reading.load(named), named)
     if training.values.keys() & {"fsdp", "deepspeed"}:
         return

@@ -16,8 +16,9 @@ from vramwise.documents.python.source import Source, read_source
 from vramwise.errors import ConfigError, VramwiseError
 from vramwise.trainers.arguments import Vocabulary, training_arguments
 from vramwise.trainers.scripts import calls
+from vramwise.trainers.scripts.collected import Found
 from vramwise.trainers.scripts.plugins import from_accelerator, from_file
-from vramwise.trainers.scripts.training import Found, Training, trainings
+from vramwise.trainers.scripts.training import Training, trainings
 from vramwise.types import Document, Script, Stack, Unsaid, version_parts
 
 # Data reaches a trainer's call as an object: keys that name it are of no use.

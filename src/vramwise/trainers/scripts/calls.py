@@ -68,6 +68,8 @@ ATTRIBUTE_DEFAULTS: Mapping[str, Mapping[str, object]] = {
     **dict.fromkeys(PLAIN_ARGUMENTS, _ARGUMENTS_DEFAULTS),
     "ModelConfig": _MODEL_DEFAULTS,
 }
+# On in TRL's configs, off in TrainingArguments.
+PLAIN_DEFAULTS = ("gradient_checkpointing", "bf16")
 # Methods of TrainingArguments that set several at once: method → its arguments → keys.
 SETTERS: Mapping[str, Mapping[str, str]] = {
     "set_training": {

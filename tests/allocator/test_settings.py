@@ -86,7 +86,9 @@ def test_host_options_change_nothing(text):
     assert parse_settings(text, (2, 11)) == AllocatorSettings(text=text)
 
 
-@pytest.mark.parametrize("text", ["expandable_segments_reserve:40G", "expandable_segments_reserve_by_class:[a:0.5,b:9G]"])
+@pytest.mark.parametrize(
+    "text", ["expandable_segments_reserve:40G", "expandable_segments_reserve_by_class:[a:0.5,b:9G]"]
+)
 def test_address_space_options_of_2_15_change_nothing(text):
     assert parse_settings(text, (2, 15)) == AllocatorSettings(text=text)
 

@@ -21,9 +21,7 @@ _TOKENS = 256
 _SAVED_BY_ENTROPY = 4
 
 
-def sliced_loss(
-    t: Tape, hidden: Tensor, weight: Parameter, *, in_fp32: bool, softcap: bool, scaled: bool
-) -> Tensor:
+def sliced_loss(t: Tape, hidden: Tensor, weight: Parameter, *, in_fp32: bool, softcap: bool, scaled: bool) -> Tensor:
     """The loss of the labelled tokens; all but the last of each row have a label where nothing else is known."""
     rows, tokens, width = hidden.shape
     count = rows * (tokens - 1)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from vramwise.ghost.dtypes import DType
 from vramwise.ghost.model.linear import LORA_CALLS, Projection
 from vramwise.ghost.ops.elementwise import add, cast, dropout, scale
 from vramwise.ghost.ops.matmul import linear
-from vramwise.ghost.ops.quantised import linear_4bit, linear_8bit, outlier_share
+from vramwise.ghost.ops.quantised import linear_4bit, linear_8bit
 from vramwise.ghost.ops.shape import cloned
 from vramwise.ghost.tape import Parameter, Tape, Tensor
 
@@ -28,18 +30,18 @@ class Linear4bit:
 
 
 class Linear8bit:
-    """A frozen 8-bit weight. `after_gate`: the model's width, where its input is a gated product: that has outliers."""
+    """A frozen 8-bit weight. `outliers`: how many columns of an input of so many rows have them."""
 
-    __slots__ = ("after_gate", "shape")
+    __slots__ = ("outliers", "shape")
 
-    def __init__(self, shape: tuple[int, int], after_gate: int | None = None) -> None:
+    def __init__(self, shape: tuple[int, int], outliers: Callable[[int, int], int]) -> None:
         self.shape = shape
-        self.after_gate = after_gate
+        self.outliers = outliers
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""
-        share = outlier_share(self.after_gate, x.numel // x.shape[-1]) if self.after_gate else 0.0
-        return linear_8bit(t, x, self.shape, round(share * x.shape[-1]))
+        width = x.shape[-1]
+        return linear_8bit(t, x, self.shape, self.outliers(x.numel // width, width))
 
 
 class QuantisedLoraLinear:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 from vramwise.ghost.dtypes import BY_NAME
 from vramwise.ghost.model.linear import AddedBias, Conv1d, Dora, DoraLinear, Linear, LoraLinear, Projection
 from vramwise.ghost.model.quantised import Linear4bit, Linear8bit, QuantisedLoraLinear
-from vramwise.ghost.ops.quantised import TRAINED_OUTLIERS, dequantised, outlier_share
+from vramwise.ghost.ops.quantised import dequantised
 from vramwise.ghost.tape import Parameter
 from vramwise.ghost.weights import Weights
-from vramwise.types import ModelSpec, RunSpec
 
 
 def projection(weights: Weights, name: str) -> Projection:
@@ -28,8 +26,10 @@ def projection(weights: Weights, name: str) -> Projection:
     elif shape is None:
         base = Linear(weights.by_name[f"{name}.weight"], bias)
     elif run.loading.quantization == "8bit":
-        gated = weights.model.gated_mlp and name.endswith("down_proj")
-        base = Linear8bit((shape[0], shape[1]), _outliers(run, weights.model, gated=gated))
+        model = weights.model
+        gated = run.loading.int8_outliers and model.gated_mlp and name.endswith("down_proj")
+        after_gate = model.hidden_size if gated else None
+        base = Linear8bit((shape[0], shape[1]), after_gate, trained=not model.random_weights)
     else:
         base = Linear4bit(
             (shape[0], shape[1]), bias, BY_NAME[run.precision.weights_dtype], nested=run.loading.nested_scales
@@ -45,17 +45,6 @@ def projection(weights: Weights, name: str) -> Projection:
             base, pair[0], pair[1], run.adapter.lora_dropout, clones=run.loading.quantization == "4bit"
         )
     return LoraLinear(base, pair[0], pair[1], run.adapter.lora_dropout)
-
-
-def _outliers(run: RunSpec, model: ModelSpec, *, gated: bool) -> Callable[[int, int], int]:
-    """Columns with outliers, by an input's rows and width: a handful; of random weights many, after a gate."""
-    if not run.loading.int8_outliers:
-        return lambda rows, width: 0
-    if not model.random_weights:
-        return lambda rows, width: min(TRAINED_OUTLIERS, width)
-    if not gated:
-        return lambda rows, width: 0
-    return lambda rows, width: round(outlier_share(model.hidden_size, rows) * width)
 
 
 def _dora(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from vramwise.ghost.dtypes import DType
 from vramwise.ghost.model.linear import LORA_CALLS, Projection
 from vramwise.ghost.ops.elementwise import add, cast, dropout, scale
 from vramwise.ghost.ops.matmul import linear
-from vramwise.ghost.ops.quantised import linear_4bit, linear_8bit
+from vramwise.ghost.ops.quantised import TRAINED_OUTLIERS, linear_4bit, linear_8bit, outlier_share
 from vramwise.ghost.ops.shape import cloned
 from vramwise.ghost.tape import Parameter, Tape, Tensor
 
@@ -30,18 +28,26 @@ class Linear4bit:
 
 
 class Linear8bit:
-    """A frozen 8-bit weight. `outliers`: how many columns of an input of so many rows have them."""
+    """A frozen 8-bit weight. `after_gate`: the model's width, where its input is a gated product: that has outliers.
 
-    __slots__ = ("outliers", "shape")
+    Of trained weights a handful of columns; of random ones as many as their initial scale makes.
+    """
 
-    def __init__(self, shape: tuple[int, int], outliers: Callable[[int, int], int]) -> None:
+    __slots__ = ("after_gate", "shape", "trained")
+
+    def __init__(self, shape: tuple[int, int], after_gate: int | None = None, *, trained: bool = True) -> None:
         self.shape = shape
-        self.outliers = outliers
+        self.after_gate = after_gate
+        self.trained = trained
 
     def __call__(self, t: Tape, x: Tensor) -> Tensor:
         """Apply it."""
-        width = x.shape[-1]
-        return linear_8bit(t, x, self.shape, self.outliers(x.numel // width, width))
+        return linear_8bit(t, x, self.shape, self._outliers(x.numel // x.shape[-1], x.shape[-1]))
+
+    def _outliers(self, rows: int, width: int) -> int:
+        if not self.after_gate:
+            return 0
+        return min(TRAINED_OUTLIERS, width) if self.trained else round(outlier_share(self.after_gate, rows) * width)
 
 
 class QuantisedLoraLinear:

@@ -127,7 +127,7 @@ def assumptions(
     if run.precision.compute == "fp8":
         found.append("fp8 is predicted as bf16")
     if run.loading.quantization == "8bit" and run.loading.int8_outliers and not model.random_weights:
-        found.append("8-bit products are assumed to find a handful of outlier columns, as is usual for trained weights: not measured")
+        found.append("8-bit products are assumed to find a handful of outlier columns: not measured on trained weights")
     if run.savings.activation_offloading == "stream" and run.savings.recompute and run.adapter.kind is None:
         found.append(
             "offloaded inputs of recomputed layers are assumed to be released at once; a host that runs ahead of the "

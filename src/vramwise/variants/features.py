@@ -30,7 +30,7 @@ _NO_SAY = frozenset(
         *("expert_masks", "rotary_by_product", "linear_targets_by_name", "embeddings_want_grads", "half_adapters"),
         *("fused_lora_wide_grads", "lora_kernels", "nested_scales", "liger_chunks_in_place", "mixer_kernels"),
         *("flash_installed", "flash_needs_sinks", "samples_told", "fused_layers", "fused_lora_in_place"),
-        *("packed_attention", "multiplies_first", "warms_up"),
+        *("packed_attention", "multiplies_first", "warms_up", "shards_by_tensor"),
         # sizes that may be absent
         *("eval_batch_size", "eval_sequence_len", "eval_steps", "lora_r", "lora_alpha", "shard_ranks"),
         *("generation_rows", "completion_len"),

@@ -11,6 +11,7 @@ from dataclasses import replace
 from vramwise.ghost.loading.adapters import add_adapters
 from vramwise.ghost.loading.casts import cast_for_training
 from vramwise.ghost.loading.reading import move_to_device, read_weights, stays_on_host
+from vramwise.ghost.loading.spreading import spread_from_device, spread_from_host
 from vramwise.ghost.sharding import Sharding
 from vramwise.ghost.tape import Tape
 from vramwise.ghost.weights import Weights
@@ -32,12 +33,27 @@ def load(t: Tape, model: ModelSpec, run: RunSpec, sharding: Sharding) -> Weights
         t.empty_cache()
         run = run.changed(resets_load_peaks=False)
     weights = Weights(model, run, sharding)
+    if sharding.fsdp is not None:
+        _spread(t, weights, trainable=run.adapter.kind is None)
+        return weights
     if run.loading.loads_through == "host" and not stays_on_host(sharding):
         move_to_device(t, weights)
     else:
         _load_onto_card(t, weights)
     t.empty_cache()
     return weights
+
+
+def _spread(t: Tape, weights: Weights, *, trainable: bool) -> None:
+    """Shards of a model that is in host memory, or whole on the card already; what was cached by then is handed back."""
+    run = weights.run
+    if run.loading.loads_through != "device":
+        spread_from_host(t, weights, trainable=trainable)
+        return
+    whole = Weights(weights.model, run, Sharding())
+    _load_onto_card(t, whole)
+    t.empty_cache()
+    spread_from_device(t, weights, whole, trainable=trainable)
 
 
 def load_reference(t: Tape, model: ModelSpec, run: RunSpec, sharding: Sharding) -> Weights:
@@ -47,7 +63,10 @@ def load_reference(t: Tape, model: ModelSpec, run: RunSpec, sharding: Sharding) 
     that could be trained. What is sharded is cast by other hands.
     """
     weights = Weights(model, run, sharding)
-    _load_base(t, weights, trainable=sharding.fsdp is None and sharding.zero is None)
+    if sharding.fsdp is not None:
+        _spread(t, weights, trainable=False)
+        return weights
+    _load_base(t, weights, trainable=sharding.zero is None)
     t.empty_cache()
     return weights
 

@@ -1,7 +1,7 @@
 """Sharded training, seen from one rank: what it holds of weights, gradients and states, and what it gathers for use.
 
 FSDP is `fsdp_units`, ZeRO `zero_engine` and what stands beside it. Here: what each kind of sharding spreads, offloaded
-blocks, gathered around their use and dropped after it, and DDP's buckets. Not modelled: NCCL's own buffers, which lie
+blocks, gathered around their use and dropped after it. DDP's buckets are `ddp`. Not modelled: NCCL's own buffers, which lie
 outside the allocator.
 """
 
@@ -161,44 +161,3 @@ class GatheredBlock:
             outer.node.extra = (gathered, self.nbytes, self.label)
             return outer
         return out
-
-
-# torch's DDP: gradients are exchanged in buckets of that size, the first of them smaller so that it starts early
-_BUCKET_BYTES = 25 * 1024 * 1024
-_FIRST_BUCKET_BYTES = 1024 * 1024
-
-
-def reduce_buckets(t: Tape, sharding: Sharding, trainable: list[Parameter]) -> list[Storage]:
-    """The flat buffers that DDP exchanges gradients in: they hold all of them."""
-    if not sharding.buckets:
-        return []
-    t.mark("gradients", "communication buckets")
-    # until DDP has seen in which order gradients come, all of one type are one bucket
-    by_dtype: dict[DType, int] = {}
-    for parameter in trainable:
-        by_dtype[parameter.dtype] = by_dtype.get(parameter.dtype, 0) + parameter.numel * parameter.dtype.size
-    return [Storage(t, nbytes) for nbytes in by_dtype.values()]
-
-
-def rebuild_buckets(t: Tape, buckets: list[Storage], trainable: list[Parameter]) -> None:
-    """After DDP's first step the buckets are made anew, smaller ones, so that they can be sent while others fill."""
-    buckets.clear()
-    t.mark("gradients", "communication buckets")
-    buckets += [Storage(t, nbytes) for nbytes in bucket_sizes(trainable)]
-
-
-def bucket_sizes(trainable: list[Parameter]) -> list[int]:
-    """DDP's buckets, each type by itself; one that has reached its size is closed.
-
-    They are filled in the order in which gradients came: taken to be the parameters' own, from the last one on.
-    """
-    closed: list[int] = []
-    filling: dict[DType, int] = {}
-    limits: dict[DType, int] = {}
-    for parameter in reversed(trainable):
-        dtype = parameter.dtype
-        filling[dtype] = filling.get(dtype, 0) + parameter.numel * dtype.size
-        if filling[dtype] >= limits.get(dtype, _FIRST_BUCKET_BYTES):
-            closed.append(filling.pop(dtype))
-            limits[dtype] = _BUCKET_BYTES
-    return closed + list(filling.values())

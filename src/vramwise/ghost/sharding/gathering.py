@@ -103,7 +103,7 @@ class Gathering:
         held = list({id(p): p for p in held}.values())
         sizes = [p.local * units.ranks * p.dtype.size for p in held]
         packed = [size for name, size in weights.packed_bytes.items() if belongs(name)]
-        return units.make(label, sizes + packed, [p for p in held if p.node is not None])
+        return units.make(label, sizes + packed, held)
 
 
 def _zero(weights: Weights) -> tuple[ZeroEngine | None, Layers | None]:

@@ -27,6 +27,7 @@ def resolve_sharding(args: Arguments, target: Target, files: SideFiles, accelera
     _ranks(args, target, accelerate)
     for name, value in (("reshard_after_forward", True), ("gathers_checkpoints", False), ("zero", None)):
         args.derive(name, value, "no sharding")
+    args.derive("shards_by_tensor", False, "no sharding")
     synced = args.fields.config.get("accelerator_config.gradient_accumulation_kwargs.sync_each_batch") is True
     why = "sync_each_batch is on" if synced else "the default: gradients are synchronised at the last micro-step"
     args.derive("sync_each_batch", synced, why, key="accelerator_config")
@@ -94,6 +95,8 @@ def _fsdp(args: Arguments, block: Mapping[str, Any], key: str) -> None:
     args.derive("gathers_checkpoints", whole, f"state_dict_type is {'' if whole else 'not '}FULL_STATE_DICT", key=key)
     offload = _true(block.get("offload_params")) or _true(block.get("cpu_offload"))
     resolve_offload(args, params=offload, optimizer=offload, why="FSDP's offload" if offload else "no offload", key=key)
+    if _true(block.get("cpu_ram_efficient_loading")):
+        args.derive("shards_by_tensor", True, "cpu_ram_efficient_loading: rank 0 sends every tensor", key=key)
     if _true(block.get("activation_checkpointing")):
         args.derive("recompute", True, "FSDP recomputes every block", key=key)
         args.derive("checkpointing_reentrant", False, "accelerate's wrapper never is", key=key)

@@ -97,10 +97,18 @@ def _lora_4bit_upcast(fields: Fields) -> bool:
     return not any(skipped)
 
 
+def _stays_wide(fields: Fields) -> bool:
+    skips = bool(fields.config.get("load_in_4bit")) and fields.config.get("embeddings_skip_upcast") is True
+    return fields.values["loss_kernel"] != "cut" and not skips
+
+
 def _embeddings(fields: Fields) -> None:
     values = fields.values
     if values["weights_dtype"] == "fp32":
         fields.derive("fp32_embeddings", True, "all weights are fp32")
+        return
+    if str(values["sharding"]).startswith("fsdp") and values["adapter"] == "qlora" and _stays_wide(fields):
+        fields.derive("fp32_embeddings", True, "QLoRA under FSDP: nothing casts norms, embeddings and lm_head back")
         return
     back = (
         (values["adapter"] is not None, "an adapter is trained"),

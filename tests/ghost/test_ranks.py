@@ -1,0 +1,38 @@
+"""Recorded ranks of the real Axolotl, two and four on one card: predicted as a user would, loading included."""
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import ranks
+from axolotl import Figures, measured
+
+ROWS = {row["name"]: row for row in ranks.rows([Path(ranks.RUNS / "ranks-dev.jsonl")])}
+
+
+@cache
+def predicted(name: str) -> Figures:
+    return ranks.predicted(ROWS[name])[0]
+
+
+def off(name: str, figure: str) -> float:
+    """Predicted against measured."""
+    return getattr(predicted(name), figure) / getattr(measured(ROWS[name]), figure) - 1
+
+
+@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("figure", ["load_allocated", "load_reserved"])
+def test_what_is_whole_while_shards_are_made(name, figure):
+    """DDP's buckets of weights, a unit on its way to the card, a 4-bit base that is whole until all is cut."""
+    assert abs(off(name, figure)) < 0.001
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_training(name):
+    assert abs(off(name, "reserved")) < 0.013
+
+
+@pytest.mark.parametrize("name", [name for name in ROWS if "zero3" not in name])
+def test_allocated(name):
+    assert abs(off(name, "allocated")) < 0.001

@@ -21,6 +21,7 @@ from vramwise.trainers.arguments import (
     resolved,
     training_arguments,
 )
+from vramwise.trainers.arguments.resolve.accelerate import launched
 from vramwise.trainers.arguments.resolve.checkpointing import unfollowed_checkpointing
 from vramwise.trainers.arguments.resolve.savings import liger_loss
 from vramwise.trainers.base import SideFiles
@@ -41,7 +42,7 @@ def resolve_arguments(document: Document, target: Target, files: SideFiles) -> R
     args.values["base_model"] = named if isinstance(named, str) else None
     resolve_sharding(args, target, files)
     resolve_batch(args)
-    resolve_precision(args)
+    resolve_precision(args, accelerate=launched(target.accelerate, files).mixed_precision)
     modern = target.stack.parts("transformers") >= (5,)
     resolve_checkpointing(args, reentrant=not modern, why=f"transformers {'5' if modern else '4'}'s default")
     resolve_optimizer(args)
@@ -105,7 +106,10 @@ def _weights(args: Arguments, modern: bool) -> None:
         args.fields.assume("weights_dtype", "fp32", "transformers 4 loads in fp32 unless the script sets a type")
     wide = args.values["weights_dtype"] == "fp32"
     args.derive("fp32_embeddings", wide, "all weights are of one type")
-    args.derive("loads_through", "host", "loaded into host memory and moved by the Trainer")
+    if args.values["quantization"] in ("4bit", "8bit"):
+        args.derive("loads_through", "device", "bitsandbytes quantises on the card: weights are read straight onto it")
+    else:
+        args.derive("loads_through", "host", "loaded into host memory and moved by the Trainer")
     attention = args.fields.config.get("attn_implementation")
     name = attention if isinstance(attention, str) else "sdpa"
     args.derive(

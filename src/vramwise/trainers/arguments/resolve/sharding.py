@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vramwise.trainers.arguments.resolve.accelerate import Accelerate
+from vramwise.trainers.arguments.resolve.accelerate import Accelerate, launched
 from vramwise.trainers.arguments.values import Arguments
 from vramwise.trainers.base import SideFiles
 from vramwise.trainers.deepspeed import read_deepspeed, resolve_offload, resolve_zero
@@ -24,6 +24,8 @@ def side_files(values: Mapping[str, Any], *more: str) -> tuple[str, ...]:
 
 def resolve_sharding(args: Arguments, target: Target, files: SideFiles, accelerate: Accelerate = NO_ACCELERATE) -> None:
     """Fills gpus, data_parallel, sharding, zero, shard_ranks, offload_* and what else belongs to it."""
+    if accelerate is NO_ACCELERATE and target.accelerate:
+        accelerate = launched(target.accelerate, files)
     _ranks(args, target, accelerate)
     for name, value in (("reshard_after_forward", True), ("gathers_checkpoints", False), ("zero", None)):
         args.derive(name, value, "no sharding")

@@ -24,7 +24,10 @@ from vramwise.subject import Subject, open_subject  # noqa: E402
 from vramwise.variants.features import features  # noqa: E402
 
 # Where a run does not say which release it was.
-_VERSIONS = {"axolotl": "axolotl==0.21.0", "trl": "trl==1.16.0", "llamafactory": "llamafactory==0.9.5"}
+_VERSIONS: dict[str, tuple[str, ...]] = {"axolotl": ("axolotl==0.21.0",), "trl": ("trl==1.14.1", "transformers==5.20.1", "peft==0.21.2", "accelerate==1.15.0"), "llamafactory": (
+        *("llamafactory==0.9.5", "transformers==5.6.0"),
+        *("peft==0.18.1", "trl==0.24.0", "accelerate==1.11.0"),
+    )}
 
 
 def rows(files: list[Path]) -> list[dict[str, Any]]:
@@ -54,15 +57,17 @@ def subject_of(row: dict[str, Any], folder: Path) -> Subject:
     if row.get("zero"):
         (folder / "ds.json").write_text(json.dumps(row["zero"]))
         config["deepspeed"] = "ds.json"
+    told = ()
     if row.get("accelerate"):
         (folder / "accelerate.yaml").write_text(json.dumps(row["accelerate"]))
-        config["accelerate_config"] = "accelerate.yaml"
+        told = (("config_file", str(folder / "accelerate.yaml")),)
     (folder / "config.yml").write_text(json.dumps(config))
     options = Options(
         gpu=f"{row['world']}xh200",
-        versions=(_VERSIONS[trainer], f"torch=={row['torch'].split('+')[0]}"),
+        versions=(*_VERSIONS[trainer], f"torch=={row['torch'].split('+')[0]}"),
         alloc_conf=row["alloc_conf"],
         trainer=row.get("trainer"),
+        accelerate=told,
     )
     return open_subject(folder / "config.yml", options)
 

@@ -56,7 +56,7 @@ class TestOnDisk:
     def test_relative_to_the_config_file(self, tmp_path):
         write_config(tmp_path / "models" / "mine")
         assert find_model("./models/mine", base_dir=tmp_path).vocab_size == 100
-        with pytest.raises(VramwiseError, match="not known"):
+        with pytest.raises(VramwiseError, match="is unknown"):
             find_model("./models/mine", base_dir=tmp_path / "elsewhere")
 
     def test_the_working_folder_goes_before_the_configs(self, tmp_path, monkeypatch):
@@ -194,7 +194,7 @@ class TestHubCache:
 
 class TestUnknown:
     def test_says_how_to_go_on(self):
-        with pytest.raises(VramwiseError, match=r"Set base_model or --model to its config\.json"):
+        with pytest.raises(VramwiseError, match=r"Point to its config\.json"):
             find_model("nobody/nothing-at-all")
 
     @pytest.mark.parametrize(

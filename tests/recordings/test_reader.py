@@ -97,7 +97,7 @@ class TestDevices:
             parse_recording(pickle.dumps(TWO_DEVICES), "x", device=0)
 
     def test_a_trace_file_has_one(self):
-        with pytest.raises(VramwiseError, match="there is no device 1"):
+        with pytest.raises(VramwiseError, match="not device 1"):
             parse_recording(b'{"events": []}', "x", device=1)
 
 
@@ -110,26 +110,26 @@ def damaged(**changes):
     [
         (b"", "not a pickle"),
         (b"[1, 2]", "not a pickle"),
-        (b"{", "not readable as JSON"),
+        (b"{", "not valid JSON"),
         (b'{"events": 3}', 'no list of "events"'),
         (b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply|not readable"),
-        (b'{"events": [["alloc", 1, 2]]}', "not laid out like a recording"),
-        (b'{"events": [[["alloc"], 1, 2, 0]]}', "not laid out like a recording"),
+        (b'{"events": [["alloc", 1, 2]]}', "not a recording of torch's allocator"),
+        (b'{"events": [[["alloc"], 1, 2, 0]]}', "not a recording of torch's allocator"),
         (b'{"events": [["alloc", "1", 2, 0]]}', r"event 0 \(alloc\) has no usable address"),
         (b'{"events": [["alloc", true, 2, 0]]}', "has no usable address"),
         (b'{"events": [["alloc", 1, -2, 0]]}', "that no card has"),
         (b'{"events": [["alloc", 281474976710656, 2, 0]]}', "that no card has"),
         (b'{"events": [], "final_segments": [[1, 0, "small", 0, false]]}', "a segment without usable address"),
-        (b'{"events": [], "final_segments": 7}', "not laid out"),
+        (b'{"events": [], "final_segments": 7}', "not a recording"),
         (b'{"events": []}', "nothing to replay"),
         (pickle.dumps([SNAPSHOT]), "the pickle holds a list, not a dict"),
-        (damaged(device_traces=[[]]), "holds no history of allocations: call torch.cuda.memory._record_memory_history"),
-        (damaged(device_traces=[[3]]), "not laid out like a recording"),
-        (damaged(segments=None), "not laid out like a recording"),
-        (damaged(segments=[{"address": 1}]), "not laid out like a recording"),
+        (damaged(device_traces=[[]]), "contains no allocation history: call torch.cuda.memory._record_memory_history"),
+        (damaged(device_traces=[[3]]), "not a recording of torch's allocator"),
+        (damaged(segments=None), "not a recording of torch's allocator"),
+        (damaged(segments=[{"address": 1}]), "not a recording of torch's allocator"),
         (damaged(segments=[{**segment(BASE, MIB, []), "total_size": 2 * MIB}]), "blocks do not fill their segment"),
         (damaged(segments=[segment(BASE, MIB, [block(BASE, -5)])]), "a block of size -5"),
-        (gzip.compress(b"x" * 100, mtime=0)[:-9], "gzip data is cut off"),
+        (gzip.compress(b"x" * 100, mtime=0)[:-9], "gzip data is truncated"),
         (b"\x1f\x8bgarbage", "damaged gzip data"),
     ],
 )

@@ -92,7 +92,7 @@ def _split_options(text: str) -> list[tuple[str, _Value]]:
         match = re.match(r"([^,:\[\]]+):(?:\[([^\[\]]*)\]|([^,:\[\]]+))(?:,|$)", rest)
         if match is None:
             raise VramwiseError(
-                f"'{text}' is no allocator setting: expected option:value, separated by commas, at '{rest}'"
+                f"'{text}' is not an allocator setting: expected option:value, separated by commas, at '{rest}'"
             )
         name, pairs, word = match.groups()
         options.append((name, word if pairs is None else _split_pairs(text, pairs)))

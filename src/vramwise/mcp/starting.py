@@ -25,7 +25,7 @@ def new_config(
     method: Annotated[
         Literal["auto", "full", "lora", "qlora"], Field(description="What to train; auto: the best of them that fits.")
     ] = "auto",
-    trainer: Annotated[str, Field(description=f"Whose config it is to be: {_TRAINERS}. Empty: the first.")] = "",
+    trainer: Annotated[str, Field(description=f"The trainer the config is for: {_TRAINERS}. Empty: the first.")] = "",
     data_format: Annotated[str, Field(description=f"The format of the data, for its keys. {_WORDS}.")] = "alpaca",
     batch: Annotated[int, Field(description="Samples in an optimizer step.", ge=1, le=65536)] = 16,
     sequence_len: Annotated[int, Field(description="Tokens in a row; 0: a usual length.", ge=0)] = 0,

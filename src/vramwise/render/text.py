@@ -41,7 +41,9 @@ def summary(reports: Sequence[FileReport], *, fixing: bool = False) -> str:
     if unusable:
         parts.append(f"{_files(unusable)} unusable")
     if foreign:
-        parts.append(f"{_files(len(foreign))} skipped: not a training config" + "s" * (len(foreign) != 1))
+        parts.append(
+            f"{_files(len(foreign))} skipped: not " + ("a training config" if len(foreign) == 1 else "training configs")
+        )
     if not fixing:
         parts.extend(_fixable(findings))
         parts.extend(_predicted(reports))

@@ -106,7 +106,7 @@ def _at_full_rows(finding: Finding, rule: Rule | None, subject: Subject) -> Find
     if known or not shapes.can_pad or _varies(subject.run) or not subject.prediction().memory_fits:
         return finding
     rows = f"with full rows of {shapes.sequence_len} tokens"
-    return lighter(replace(finding, message=f"{rows} {finding.message}. Use --data FILE to read the row lengths"))
+    return lighter(replace(finding, message=f"{rows} {finding.message}; {action('read how long')}"))
 
 
 def _can_be_figured(rule: Rule, run: RunSpec) -> bool:

@@ -41,7 +41,7 @@ def described(case: dict[str, Any]) -> tuple[RunSpec, ModelSpec]:
         shard_ranks=ranks,
         autocast=case["kind"] != "zero",
         adapter="lora" if case["lora"] else None,
-        lora_r=16 if case["lora"] else None,
+        lora_r=case["rank"] if case["lora"] else None,
         lora_dropout=0.0,
         quantization="4bit" if case["quantised"] else None,
         recompute=bool(case["checkpointing"]),

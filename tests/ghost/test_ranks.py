@@ -30,9 +30,6 @@ def test_what_is_whole_while_shards_are_made(name, figure):
 
 @pytest.mark.parametrize("name", ROWS)
 def test_training(name):
-    assert abs(off(name, "reserved")) < 0.013
-
-
-@pytest.mark.parametrize("name", [name for name in ROWS if "zero3" not in name])
-def test_allocated(name):
+    """ZeRO 3 gathers ahead with every module that is called, also those that hold no weight."""
     assert abs(off(name, "allocated")) < 0.001
+    assert abs(off(name, "reserved")) < 0.004

@@ -11,7 +11,7 @@ from dataclasses import replace
 from vramwise.ghost.loading.adapters import add_adapters
 from vramwise.ghost.loading.casts import cast_for_training
 from vramwise.ghost.loading.reading import move_to_device, read_weights, stays_on_host
-from vramwise.ghost.loading.spreading import spread_from_device, spread_from_host
+from vramwise.ghost.loading.spreading import spread
 from vramwise.ghost.sharding import Sharding
 from vramwise.ghost.tape import Tape
 from vramwise.ghost.weights import Weights
@@ -46,14 +46,12 @@ def load(t: Tape, model: ModelSpec, run: RunSpec, sharding: Sharding) -> Weights
 
 def _spread(t: Tape, weights: Weights, *, trainable: bool) -> None:
     """Shards of a model that is in host memory, or whole on the card already; what was cached by then is handed back."""
-    run = weights.run
-    if run.loading.loads_through != "device":
-        spread_from_host(t, weights, trainable=trainable)
-        return
-    whole = Weights(weights.model, run, Sharding())
-    _load_onto_card(t, whole)
-    t.empty_cache()
-    spread_from_device(t, weights, whole, trainable=trainable)
+    whole = None
+    if weights.run.loading.loads_through == "device":
+        whole = Weights(weights.model, weights.run, Sharding())
+        _load_onto_card(t, whole)
+        t.empty_cache()
+    spread(t, weights, whole, trainable=trainable)
 
 
 def load_reference(t: Tape, model: ModelSpec, run: RunSpec, sharding: Sharding) -> Weights:

@@ -5,12 +5,14 @@
 - one tensor, where rank 0 alone has read the model (accelerate's `fsdp2_load_full_state_dict`);
 - everything, where the card holds the model before (a 4-bit base): accelerate keeps a state dict until all is cut.
 
+Shards that are trained in fp32 are cut of weights in fp32, or cast when all are cut (FSDP 1, accelerate before 1.13).
 Nothing is handed back afterwards: the steps find it in the allocator's cache.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import prod
 
 from vramwise.facts.parameters import parameters
@@ -29,8 +31,38 @@ from vramwise.ghost.tape import Storage, Tape
 from vramwise.ghost.weights import Weights
 
 
-def spread_from_host(t: Tape, weights: Weights, *, trainable: bool) -> None:
-    """Cut a model that is in host memory: unit by unit, or tensor by tensor. `trainable`: its own weights are."""
+def spread(t: Tape, weights: Weights, whole: Weights | None, *, trainable: bool) -> None:
+    """Cut a model that is in host memory, or `whole` on the card. `trainable`: its own weights are trained."""
+    fsdp = _fsdp(weights)
+    later = fsdp.version == 1 or fsdp.widens == "all"
+    final = weights.sharding
+    if later:
+        weights.sharding = replace(final, fsdp=replace(fsdp, widens="nothing"))
+    if whole is None:
+        _from_host(t, weights, trainable=trainable)
+    else:
+        _from_device(t, weights, whole, trainable=trainable)
+    weights.sharding = final
+    if later:
+        _widen(t, weights)
+
+
+def _widen(t: Tape, weights: Weights) -> None:
+    """Shards to fp32, one after the other."""
+    fsdp = _fsdp(weights)
+    pairs = [parameter for pair in weights.adapters.values() for parameter in pair]
+    for parameter in (*weights.by_name.values(), *weights.replaced, *pairs, *weights.magnitudes.values()):
+        dtype = shard_dtype(fsdp, parameter.state_dtype, trainable=parameter.node is not None)
+        if dtype is parameter.state_dtype:
+            continue
+        t.mark("weights", parameter.name)
+        if parameter.storage is not None:
+            parameter.storage = Storage(t, parameter.local * dtype.size)
+        parameter.state_dtype = dtype
+
+
+def _from_host(t: Tape, weights: Weights, *, trainable: bool) -> None:
+    """Unit by unit, or tensor by tensor: a head that is tied is sent too, and tied again afterwards."""
     planned = planned_adapters(weights)
     fsdp = _fsdp(weights)
     by_tensor = fsdp.version == 2 and weights.run.loading.shards_by_tensor
@@ -41,11 +73,16 @@ def spread_from_host(t: Tape, weights: Weights, *, trainable: bool) -> None:
         for parameter in unit:
             _cut(t, weights, parameter, planned, trainable=trainable)
         del whole, flat
+    if by_tensor and weights.model.tie_word_embeddings:
+        tied = next(one for one in parameters(weights.model) if one.kind == "embedding")
+        size = _whole_bytes(weights, tied, {}, trainable)[0]
+        again = [Storage(t, size), Storage(t, size // weights.sharding.ranks)]
+        del again
     _finish(t, weights, planned)
 
 
-def spread_from_device(t: Tape, weights: Weights, whole: Weights, *, trainable: bool) -> None:
-    """Cut a model that is whole on the card. The caller drops `whole` when this is done."""
+def _from_device(t: Tape, weights: Weights, whole: Weights, *, trainable: bool) -> None:
+    """The caller drops `whole` when this is done."""
     planned = planned_adapters(weights)
     for unit in _units(weights):
         for parameter in unit:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from vramwise.ghost.dtypes import BY_NAME, DType
 from vramwise.ghost.model.attention import Tables
@@ -46,8 +47,8 @@ class Fsdp:
     version: int
     # what weights are gathered in and gradients exchanged in; None: as they are
     compute: DType | None
-    # trainable shards go to fp32 before training (accelerate does that, a trainer's own FSDP 2 may not)
-    wide_shards: bool
+    # which shards go to fp32 before training
+    widens: Literal["nothing", "trained", "all"]
     # embeddings, last norm and head are one unit, or the embeddings another than the rest (accelerate's FSDP 2)
     one_root: bool
     # weights are dropped after forward, and gathered again for backward
@@ -88,12 +89,13 @@ def _fsdp(run: RunSpec, *, replicated: bool) -> Fsdp:
     """FSDP 1 and 2 as accelerate sets them up (1.15), and FSDP 2 where a trainer puts its own in place of that."""
     version = int(run.sharding.kind[-1])
     own = version == 2 and run.sharding.fsdp_one_root
+    packed = version == 2 and run.loading.quantization == "4bit"
     return Fsdp(
         version=version,
         compute=BY_NAME[run.precision.compute]
         if run.precision.autocast and run.precision.compute in ("bf16", "fp16")
         else None,
-        wide_shards=run.precision.autocast and not own and not (version == 2 and run.loading.quantization == "4bit"),
+        widens=run.sharding.fsdp_widens if run.precision.autocast and not packed else "nothing",
         one_root=version == 1 or own,
         drops_blocks=run.sharding.reshard_after_forward,
         # FSDP 1 and accelerate keep what backward begins with

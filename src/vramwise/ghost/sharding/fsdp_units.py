@@ -275,4 +275,4 @@ def gathered_dtype(fsdp: Fsdp, dtype: DType) -> DType:
 
 def shard_dtype(fsdp: Fsdp, dtype: DType, *, trainable: bool) -> DType:
     """What a rank keeps of a weight of that type."""
-    return FP32 if trainable and fsdp.wide_shards else dtype
+    return FP32 if fsdp.widens == "all" or (trainable and fsdp.widens == "trained") else dtype

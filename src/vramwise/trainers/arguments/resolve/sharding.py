@@ -22,8 +22,18 @@ def side_files(values: Mapping[str, Any], *more: str) -> tuple[str, ...]:
     return tuple(name for name in named if isinstance(name, str) and name.endswith(_FILE_ENDINGS))
 
 
-def resolve_sharding(args: Arguments, target: Target, files: SideFiles, accelerate: Accelerate = NO_ACCELERATE) -> None:
-    """Fills gpus, data_parallel, sharding, zero, shard_ranks, offload_* and what else belongs to it."""
+def resolve_sharding(
+    args: Arguments,
+    target: Target,
+    files: SideFiles,
+    accelerate: Accelerate = NO_ACCELERATE,
+    *,
+    newest_accelerate: tuple[int, ...] = (),
+) -> None:
+    """Fills gpus, data_parallel, sharding, zero, shard_ranks, offload_* and what else belongs to it.
+
+    `newest_accelerate`: the newest release that the trainer takes, where that is not the newest of all.
+    """
     if accelerate is NO_ACCELERATE and target.accelerate:
         accelerate = launched(target.accelerate, files)
     _ranks(args, target, accelerate)
@@ -33,8 +43,8 @@ def resolve_sharding(args: Arguments, target: Target, files: SideFiles, accelera
     synced = args.fields.config.get("accelerator_config.gradient_accumulation_kwargs.sync_each_batch") is True
     why = "sync_each_batch is on" if synced else "the default: gradients are synchronised at the last micro-step"
     args.derive("sync_each_batch", synced, why, key="accelerator_config")
-    for name in ("fsdp_one_root", "fsdp_adapters_apart"):
-        args.derive(name, False, "accelerate wraps blocks, and the rest around them")
+    args.derive("fsdp_adapters_apart", False, "accelerate wraps blocks, and the rest around them")
+    _as_wrapped(args, target.stack.parts("accelerate") or newest_accelerate)
     if args.value("deepspeed"):
         _zero(args, target, _content(args.value("deepspeed"), files), args.value("deepspeed"), "deepspeed")
     elif accelerate.deepspeed:
@@ -45,6 +55,18 @@ def resolve_sharding(args: Arguments, target: Target, files: SideFiles, accelera
         _fsdp(args, accelerate.fsdp, accelerate.key)
     else:
         _plain(args, target, accelerate)
+
+
+def _as_wrapped(args: Arguments, release: tuple[int, ...]) -> None:
+    """FSDP 2 as this release of accelerate wraps a model (`fsdp2_prepare_model`).
+
+    Since 1.14 embeddings and head are units of their own, and trained weights are cast to fp32 before they are sharded.
+    1.13 casts copies that nobody keeps. Before, all shards are cast, frozen ones too.
+    """
+    newer = not release or release >= (1, 14)
+    args.derive("fsdp_one_root", not newer, f"accelerate {'since' if newer else 'before'} 1.14")
+    widens = "trained" if newer else "nothing" if release >= (1, 13) else "all"
+    args.derive("fsdp_widens", widens, f"accelerate {'.'.join(map(str, release)) or 'since 1.14'}")
 
 
 def _ranks(args: Arguments, target: Target, accelerate: Accelerate) -> None:

@@ -40,7 +40,7 @@ def resolve_llamafactory(document: Document, target: Target, files: SideFiles) -
     fields = Fields(arguments_config(document, words), TITLE)
     args = Arguments(fields, words)
     args.put("base_model", "model_name_or_path", args.text("model_name_or_path"))
-    resolve_sharding(args, target, with_shipped(files))
+    resolve_sharding(args, target, with_shipped(files), newest_accelerate=(1, 11))
     resolve_batch(args)
     _order(args)
     media = frozenset(facts(target.stack)["media_templates"])

@@ -17,6 +17,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
 
+import trainers  # noqa: E402
 from axolotl import RUNS, Figures, figures_of, lengths_of, measured  # noqa: E402
 from vramwise.errors import VramwiseError  # noqa: E402
 from vramwise.options import Options  # noqa: E402
@@ -40,7 +41,7 @@ def rows(files: list[Path]) -> list[dict[str, Any]]:
 def _fullest(row: dict[str, Any]) -> dict[str, Any]:
     # a mask in the batch of a row that is filled up says that some of it is padding
     ranks = [
-        {**rank, "widths": [{**batch, "padded": "attention_mask" in batch} for batch in rank["widths"]]}
+        {**rank, "widths": [{"padded": "attention_mask" in batch, **batch} for batch in rank["widths"]]}
         for rank in row["ranks"]
     ]
     return {**row, **max(ranks, key=lambda rank: max(step[2] for step in rank["steps"]))}
@@ -74,12 +75,15 @@ def subject_of(row: dict[str, Any], folder: Path) -> Subject:
 
 def predicted(row: dict[str, Any]) -> tuple[Figures, dict[str, str]]:
     """The same figures, foretold; and the features of the run."""
+    trainer, _, method = row.get("trainer", "axolotl").partition(":")
+    if trainer == "axolotl":
+        lengths, eval_lengths = lengths_of(row["widths"], row["config"]), lengths_of(row["eval_widths"], {})
+    else:
+        plain = {**row, "trainer": trainer, "method": method or row["config"]["stage"]}
+        lengths, eval_lengths = [trainers.lengths_of(row[key], plain) for key in ("widths", "eval_widths")]
     with tempfile.TemporaryDirectory() as folder:
-        prediction = subject_of(row, Path(folder)).prediction(
-            lengths=lengths_of(row["widths"], row["config"]),
-            eval_lengths=lengths_of(row["eval_widths"], {}),
-            steps=len(row["steps"]),
-        )
+        subject = subject_of(row, Path(folder))
+        prediction = subject.prediction(lengths=lengths, eval_lengths=eval_lengths, steps=len(row["steps"]))
     return figures_of(prediction), features(prediction.run, prediction.model)
 
 

@@ -25,10 +25,14 @@ from vramwise.subject import Subject, open_subject  # noqa: E402
 from vramwise.variants.features import features  # noqa: E402
 
 # Where a run does not say which release it was.
-_VERSIONS: dict[str, tuple[str, ...]] = {"axolotl": ("axolotl==0.21.0",), "trl": ("trl==1.14.1", "transformers==5.20.1", "peft==0.21.2", "accelerate==1.15.0"), "llamafactory": (
+_VERSIONS: dict[str, tuple[str, ...]] = {
+    "axolotl": ("axolotl==0.21.0",),
+    "trl": ("trl==1.14.1", "transformers==5.20.1", "peft==0.21.2", "accelerate==1.15.0"),
+    "llamafactory": (
         *("llamafactory==0.9.5", "transformers==5.6.0"),
         *("peft==0.18.1", "trl==0.24.0", "accelerate==1.11.0"),
-    )}
+    ),
+}
 
 
 def rows(files: list[Path]) -> list[dict[str, Any]]:
@@ -102,7 +106,9 @@ def main() -> None:
             print(f"{row['name']:44s} not predicted: {error}")
             continue
         pairs = [(name, getattr(guess, name), getattr(truth, name)) for name in Figures.__slots__]
-        shown = " | ".join(f"{name} {one:7.0f} {other:7.0f} {100 * (one / other - 1):+6.2f}" for name, one, other in pairs)
+        shown = " | ".join(
+            f"{name} {one:7.0f} {other:7.0f} {100 * (one / other - 1):+6.2f}" for name, one, other in pairs
+        )
         print(f"{row['name']:44s} {shown}", flush=True)
 
 

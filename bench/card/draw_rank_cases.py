@@ -40,7 +40,12 @@ def zero(stage: int, **more: Any) -> dict[str, Any]:
             "stage3_param_persistence_threshold": "auto",
             "stage3_gather_16bit_weights_on_model_save": False,
         }
-    followed = ("gradient_accumulation_steps", "gradient_clipping", "train_batch_size", "train_micro_batch_size_per_gpu")
+    followed = (
+        "gradient_accumulation_steps",
+        "gradient_clipping",
+        "train_batch_size",
+        "train_micro_batch_size_per_gpu",
+    )
     return {"zero_optimization": section | more, "bf16": {"enabled": True}} | dict.fromkeys(followed, "auto")
 
 
@@ -66,6 +71,7 @@ def launched(world: int, block: str = "LlamaDecoderLayer", **more: Any) -> dict[
 
 
 def axolotl(name: str, model: str, world: int, config: dict[str, Any], **more: Any) -> tuple[str, dict[str, Any]]:
+    """A run of Axolotl."""
     return f"ax_{name}_{model}_w{world}", {
         "trainer": "axolotl",
         "axolotl": "0.21.0",
@@ -77,6 +83,7 @@ def axolotl(name: str, model: str, world: int, config: dict[str, Any], **more: A
 
 
 def trl(name: str, model: str, world: int, config: dict[str, Any], method: str = "sft", **more: Any) -> tuple[str, Any]:
+    """A run of TRL."""
     own = TRL_ROWS | config
     return f"trl_{name}_{model}_w{world}", {
         "trainer": "trl",
@@ -89,6 +96,7 @@ def trl(name: str, model: str, world: int, config: dict[str, Any], method: str =
 
 
 def factory(name: str, model: str, world: int, config: dict[str, Any], **more: Any) -> tuple[str, dict[str, Any]]:
+    """A run of LLaMA-Factory."""
     return f"lf_{name}_{model}_w{world}", {
         "trainer": "llamafactory",
         "method": "sft",
@@ -109,7 +117,9 @@ CASES = dict(
         trl("zero3_lora", "llama8b8", 2, TRL_LORA, zero=zero(3)),
         axolotl("fsdp2_dpo_lora", "llama1b", 2, {**LORA, **sharded(), **CHECKPOINTED, "rl": "dpo"}),
         axolotl("fsdp2_lora_eval", "llama8b8", 2, {**LORA, **sharded(), **CHECKPOINTED, **EVALUATED}),
-        axolotl("fsdp2_full_save", "llama1b", 2, {**sharded(), **CHECKPOINTED, "save_strategy": "steps", "save_steps": 2}),
+        axolotl(
+            "fsdp2_full_save", "llama1b", 2, {**sharded(), **CHECKPOINTED, "save_strategy": "steps", "save_steps": 2}
+        ),
         axolotl("zero3_offload", "llama1b", 2, CHECKPOINTED, zero=zero(3, **OFFLOADED)),
         factory("ddp_lora", "llama8b8", 2, FACTORY_LORA, cuda="gloo"),
         factory("zero2_full", "qwen25_05b", 2, FACTORY_FULL, zero=zero(2)),

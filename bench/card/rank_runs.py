@@ -31,7 +31,12 @@ def environment(trainer: str, alloc: str) -> dict[str, str]:
     sites = [runs.SITES / BASE] if trainer != "llamafactory" else [runs.SITES / trainer, runs.SITES / BASE]
     made = runs.environment(BASE, alloc, trainer)
     path = ":".join(str(folder) for folder in (*sites, runs.HERE))
-    quiet = {"DS_BUILD_OPS": "0", "DS_SKIP_CUDA_CHECK": "1", "DISABLE_VERSION_CHECK": "1", "AXOLOTL_DATASET_NUM_PROC": "1"}
+    quiet = {
+        "DS_BUILD_OPS": "0",
+        "DS_SKIP_CUDA_CHECK": "1",
+        "DISABLE_VERSION_CHECK": "1",
+        "AXOLOTL_DATASET_NUM_PROC": "1",
+    }
     return {**made, "PYTHONPATH": path, **quiet}
 
 
@@ -137,7 +142,9 @@ def main() -> None:
     port = FIRST_PORT
     while todo or running:
         busy = sum(cases[name]["world"] for name in running)
-        while todo and busy + cases[todo[0]]["world"] <= arguments.slots and time.time() - began < arguments.seconds - 60:
+        while (
+            todo and busy + cases[todo[0]]["world"] <= arguments.slots and time.time() - began < arguments.seconds - 60
+        ):
             name, port = todo.pop(0), port + 1
             case = cases[name]
             server = servers[case["trainer"], case.get("alloc", "expandable_segments:True")]

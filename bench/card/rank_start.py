@@ -18,7 +18,7 @@ def share_one_card() -> None:
     import torch
     import torch.distributed as dist
     import torch.distributed.device_mesh as mesh
-    import torch.testing._internal.distributed.fake_pg  # noqa: F401 - registers the backend
+    import torch.testing._internal.distributed.fake_pg
 
     cuda = os.environ["RANKS_CUDA"]
     original = dist.init_process_group

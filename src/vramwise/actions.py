@@ -32,9 +32,7 @@ COMMAND_LINE: Mapping[str, str] = {
         "model of the same shape with --model"
     ),
     "looked for a model": "not a folder or file here, not in the catalogue, not in {}",
-    "fetch a model": (
-        "; or fetch it: `predict` downloads it, or run `hf download {} config.json`"
-    ),
+    "fetch a model": ("; or fetch it: `predict` downloads it, or run `hf download {} config.json`"),
     "give the config": "give the config: `vramwise diagnose train.log --config config.yml`",
     "give the snapshot": "add --snapshot snapshot.pickle",
     "say the trainer": "use --config or --trainer ({}) for yours",

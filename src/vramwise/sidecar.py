@@ -13,7 +13,6 @@ from vramwise.documents.document import parse_value
 from vramwise.errors import ConfigError, VramwiseError
 from vramwise.units import mib
 
-
 # Options of `accelerate launch` that name a file.
 ACCELERATE_FILES = ("config_file", "deepspeed_config_file")
 

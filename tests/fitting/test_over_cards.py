@@ -13,21 +13,43 @@ from vramwise.verbs.fitting.over_cards import fastest, strategies
 
 CONFIGS = {
     "axolotl": {
-        **{"base_model": "NousResearch/Meta-Llama-3-8B", "sequence_len": 2048, "micro_batch_size": 1, "bf16": True},
-        **{"datasets": [{"path": "a/b", "type": "alpaca"}], "gradient_checkpointing": True, "output_dir": "o"},
-        **{"optimizer": "adamw_torch_fused", "attn_implementation": "flash_attention_2", "sample_packing": True},
+        "base_model": "NousResearch/Meta-Llama-3-8B",
+        "sequence_len": 2048,
+        "micro_batch_size": 1,
+        "bf16": True,
+        "datasets": [{"path": "a/b", "type": "alpaca"}],
+        "gradient_checkpointing": True,
+        "output_dir": "o",
+        "optimizer": "adamw_torch_fused",
+        "attn_implementation": "flash_attention_2",
+        "sample_packing": True,
     },
     "trl:sft": {
-        **{"model_name_or_path": "NousResearch/Meta-Llama-3-8B", "dataset_name": "a/b", "dtype": "bfloat16"},
-        **{"max_length": 2048, "per_device_train_batch_size": 1, "output_dir": "o"},
+        "model_name_or_path": "NousResearch/Meta-Llama-3-8B",
+        "dataset_name": "a/b",
+        "dtype": "bfloat16",
+        "max_length": 2048,
+        "per_device_train_batch_size": 1,
+        "output_dir": "o",
     },
     "llamafactory": {
-        **{"model_name_or_path": "NousResearch/Meta-Llama-3-8B", "stage": "sft", "finetuning_type": "full"},
-        **{"do_train": True, "dataset": "alpaca_en_demo", "template": "llama3", "cutoff_len": 2048, "bf16": True},
-        **{"per_device_train_batch_size": 1, "output_dir": "o"},
+        "model_name_or_path": "NousResearch/Meta-Llama-3-8B",
+        "stage": "sft",
+        "finetuning_type": "full",
+        "do_train": True,
+        "dataset": "alpaca_en_demo",
+        "template": "llama3",
+        "cutoff_len": 2048,
+        "bf16": True,
+        "per_device_train_batch_size": 1,
+        "output_dir": "o",
     },
 }
-STARTS = {"axolotl": "axolotl train", "trl:sft": "trl sft --config", "llamafactory": "FORCE_TORCHRUN=1 llamafactory-cli"}
+STARTS = {
+    "axolotl": "axolotl train",
+    "trl:sft": "trl sft --config",
+    "llamafactory": "FORCE_TORCHRUN=1 llamafactory-cli",
+}
 
 
 def opened(tmp_path, trainer, gpu):

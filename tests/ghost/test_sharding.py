@@ -251,8 +251,6 @@ def test_older_accelerates_cast_frozen_shards_too():
 def test_tensors_come_one_by_one_where_rank_0_alone_has_read_them():
     """The largest weight and its shard beside what is cut already, instead of everything outside of blocks."""
     whole = lambda tag, _: ": whole" in tag.label  # noqa: E731
-    by_unit, by_tensor = [
-        peaks(ghost("axolotl", shards_by_tensor=each), whole)["load"] for each in (False, True)
-    ]
+    by_unit, by_tensor = [peaks(ghost("axolotl", shards_by_tensor=each), whole)["load"] for each in (False, True)]
     assert by_unit == 2 * ELEMENTS["root"]
     assert by_tensor == 2 * ELEMENTS["embeddings"]

@@ -58,8 +58,14 @@ ZERO = {"distributed_type": "DEEPSPEED", "deepspeed_config": {"deepspeed_config_
 CONFIGS = {
     "trl.yaml": {"model_name_or_path": "meta-llama/Llama-3.1-8B", "dataset_name": "d", "use_peft": True},
     "lf.yaml": {
-        **{"model_name_or_path": "meta-llama/Llama-3.1-8B", "stage": "sft", "finetuning_type": "lora", "do_train": True},
-        **{"dataset": "alpaca_en_demo", "template": "llama3", "output_dir": "o", "bf16": True},
+        "model_name_or_path": "meta-llama/Llama-3.1-8B",
+        "stage": "sft",
+        "finetuning_type": "lora",
+        "do_train": True,
+        "dataset": "alpaca_en_demo",
+        "template": "llama3",
+        "output_dir": "o",
+        "bf16": True,
     },
 }
 SCRIPT = """

@@ -4,10 +4,10 @@ import json
 import sys
 
 import pytest
-
-from installed import needs
 from test_supervise_training import WORKER, environment, losses
 from tiny_runs import prepared, write_config
+
+from installed import needs
 from vramwise.training.parent.launch import torchrun
 from vramwise.training.parent.measured import read_report
 from vramwise.training.parent.supervise import supervise

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from tiny_runs import write_config
 
 from installed import needs
-from tiny_runs import write_config
 
 pytestmark = [needs("torch", "transformers", "accelerate"), pytest.mark.nightly]
 

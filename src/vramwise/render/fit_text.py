@@ -90,7 +90,9 @@ def over_cards(report: FitReport) -> list[str]:
         return []
     chosen = fastest(report.strategies)
     gpus = report.strategies[0].attempt.prediction.run.batch.gpus if report.strategies[0].attempt.prediction else 0
-    lines = [style(f"Your file on {gpus} GPUs, other settings unchanged (speed of several GPUs: not measured)", bold=True)]
+    lines = [
+        style(f"Your file on {gpus} GPUs, other settings unchanged (speed of several GPUs: not measured)", bold=True)
+    ]
     longest = max(len(one.name) for one in found)
     for one in found:
         assert one.attempt.prediction is not None

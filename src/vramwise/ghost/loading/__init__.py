@@ -45,7 +45,7 @@ def load(t: Tape, model: ModelSpec, run: RunSpec, sharding: Sharding) -> Weights
 
 
 def _spread(t: Tape, weights: Weights, *, trainable: bool) -> None:
-    """Shards of a model that is in host memory, or whole on the card already; what was cached by then is handed back."""
+    """Shards of a model that is in host memory, or whole on the card; what was cached by then is handed back."""
     whole = None
     if weights.run.loading.loads_through == "device":
         whole = Weights(weights.model, weights.run, Sharding())

@@ -68,7 +68,9 @@ def _from_host(t: Tape, weights: Weights, *, trainable: bool) -> None:
     by_tensor = fsdp.version == 2 and weights.run.loading.shards_by_tensor
     for unit in [[one] for one in parameters(weights.model)] if by_tensor else _units(weights):
         t.mark("weights", f"{unit[0].name}: whole")
-        whole = [Storage(t, nbytes) for parameter in unit for nbytes in _whole_bytes(weights, parameter, planned, trainable)]
+        whole = [
+            Storage(t, nbytes) for parameter in unit for nbytes in _whole_bytes(weights, parameter, planned, trainable)
+        ]
         flat = Storage(t, sum(one.nbytes for one in whole)) if fsdp.version == 1 else None
         for parameter in unit:
             _cut(t, weights, parameter, planned, trainable=trainable)

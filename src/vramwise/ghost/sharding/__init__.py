@@ -1,8 +1,8 @@
 """Sharded training, seen from one rank: what it holds of weights, gradients and states, and what it gathers for use.
 
-FSDP is `fsdp_units`, ZeRO `zero_engine` and what stands beside it. Here: what each kind of sharding spreads, offloaded
-blocks, gathered around their use and dropped after it. DDP's buckets are `ddp`. Not modelled: NCCL's own buffers, which lie
-outside the allocator.
+FSDP is `fsdp_units`, ZeRO `zero_engine` and what is beside it, DDP `ddp`. Here: what each kind of sharding spreads, and
+offloaded blocks, gathered around their use and dropped after it. Not modelled: NCCL's own buffers, which lie outside
+the allocator.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from vramwise.ghost.dtypes import BY_NAME, DType
 from vramwise.ghost.model.attention import Tables
 from vramwise.ghost.ops.elementwise import without_node
 from vramwise.ghost.sharding.zero import Zero, zero_of
-from vramwise.ghost.tape import Grads, Node, Parameter, Storage, Tape, Tensor
+from vramwise.ghost.tape import Grads, Node, Storage, Tape, Tensor
 from vramwise.types import RunSpec
 
 Block = Callable[..., Tensor]

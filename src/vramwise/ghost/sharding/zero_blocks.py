@@ -186,7 +186,13 @@ class Fetched:
         packed = [spread.whole for spread in self.module.spread if spread.parameter is None]
         if packed and t.grad_enabled and not t.in_backward:
             t.graph_holds += packed
-        x = _marked(t, x, _release_backward, (self.coordinator, self.backward, packed), (without_node(x),) if self.keeps_input else ())
+        x = _marked(
+            t,
+            x,
+            _release_backward,
+            (self.coordinator, self.backward, packed),
+            (without_node(x),) if self.keeps_input else (),
+        )
         del packed
         out = self.inner(t, x)
         for module in self.forward:

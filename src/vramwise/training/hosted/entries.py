@@ -32,7 +32,7 @@ def enter(arguments: list[str]) -> int:
 
 
 def trl_command(plan: TrainPlan, words: list[str]) -> int:
-    """`trl KIND --config FILE` with our script in place of TRL's: PLAN, KIND, FILE, and what accelerate gets besides."""
+    """`trl KIND --config FILE` with our script in place of TRL's: PLAN, KIND, FILE, and more for accelerate."""
     plan_path, kind, file, *more = words
     launcher: Any = import_module("trl.cli.accelerate_launcher")
     command = import_module("trl.cli.main")

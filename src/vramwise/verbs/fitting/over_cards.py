@@ -1,4 +1,4 @@
-"""Ways to use several GPUs: DDP, FSDP2 and ZeRO 1 to 3, each with and without offloading, all else as the file has it."""
+"""Ways to use several GPUs: DDP, FSDP2 and ZeRO 1 to 3, with and without offloading, all else as the file has it."""
 
 from __future__ import annotations
 

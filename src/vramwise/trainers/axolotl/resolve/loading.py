@@ -15,7 +15,10 @@ _SKIP = "embeddings_skip_upcast"
 
 
 def resolve_loading(fields: Fields, schema: Schema) -> None:
-    """Fills loads_through, shards_by_tensor, upcasts_at_load, quantised_base_prepared, resets_load_peaks. Needs dtypes and sharding."""
+    """Fills loads_through, shards_by_tensor, upcasts_at_load, quantised_base_prepared, resets_load_peaks.
+
+    Needs dtypes and sharding.
+    """
     _way(fields)
     by_tensor, key = _by_tensor(fields), "fsdp_config.cpu_ram_efficient_loading"
     fields.derive("shards_by_tensor", by_tensor, f"{key} is {'on' if by_tensor else 'not on'}", key=key)

@@ -54,7 +54,7 @@ SHIPPED: Mapping[str, Mapping[str, Any]] = {
 
 
 def accelerate_of(values: Mapping[str, Any], files: SideFiles, words: Mapping[str, str]) -> Accelerate:
-    """What the file's `accelerate_config` (or `config_file`, accelerate's word) settles, else a launch line's `words`."""
+    """What the file's `accelerate_config` (or accelerate's own `config_file`) settles, else a launch line's `words`."""
     for key in (KEY, "config_file"):
         name = values.get(key)
         if isinstance(name, str) and name:

@@ -19,6 +19,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
 
 import trainers  # noqa: E402
 from axolotl import RUNS, Figures, figures_of, lengths_of, measured  # noqa: E402
+from record import Entry  # noqa: E402
 from vramwise.errors import VramwiseError  # noqa: E402
 from vramwise.options import Options  # noqa: E402
 from vramwise.subject import Subject, open_subject  # noqa: E402
@@ -89,6 +90,20 @@ def predicted(row: dict[str, Any]) -> tuple[Figures, dict[str, str]]:
         subject = subject_of(row, Path(folder))
         prediction = subject.prediction(lengths=lengths, eval_lengths=eval_lengths, steps=len(row["steps"]))
     return figures_of(prediction), features(prediction.run, prediction.model)
+
+
+def entries_of(trainer: str) -> list[Entry]:
+    """The recorded runs of one trainer, as `make record` keeps them."""
+    found = []
+    for row in rows([]):
+        if row.get("trainer", "axolotl").partition(":")[0] != trainer:
+            continue
+        (guess, had), truth = predicted(row), measured(row)
+        load, allocated, reserved = (
+            getattr(guess, name) / getattr(truth, name) - 1 for name in ("load_reserved", "allocated", "reserved")
+        )
+        found.append(Entry(name=row["name"], features=had, allocated=allocated, reserved=reserved, load=load))
+    return found
 
 
 def main() -> None:

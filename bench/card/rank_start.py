@@ -42,7 +42,8 @@ def share_one_card() -> None:
         _put("all_gather", _gathered(dist.all_gather))
         _put("all_gather_into_tensor", _gathered_flat(dist.all_gather_into_tensor, dist.all_gather))
         _put("gather", _to_one(dist.gather))
-    torch.cuda.set_device(0)
+    if torch.cuda.is_available():
+        torch.cuda.set_device(0)
 
 
 def _put(name: str, call: Any) -> None:

@@ -4,23 +4,38 @@ import json
 import sys
 
 import pytest
-from test_supervise_training import WORKER, environment, losses
-from tiny_runs import prepared, write_config
+from test_supervise_training import TINY, WORKER, environment, losses
 
 from installed import needs
+from vramwise.options import Options
 from vramwise.training.parent.launch import torchrun
 from vramwise.training.parent.measured import read_report
+from vramwise.training.parent.prepare import TrainOptions, prepare
 from vramwise.training.parent.supervise import supervise
 
 pytestmark = [needs("torch", "transformers", "accelerate"), pytest.mark.nightly]
 STEPS = 6
+CONFIG = f"""
+base_model: {TINY / "model"}
+datasets: [{{path: {TINY / "samples.jsonl"}, type: alpaca}}]
+sequence_len: 64
+pad_to_sequence_len: true
+micro_batch_size: 4
+gradient_accumulation_steps: 1
+max_steps: {STEPS}
+save_steps: 1
+save_total_limit: 3
+optimizer: adamw_torch
+learning_rate: 0.003
+logging_steps: 1
+"""
 
 
 def plan_in(folder, **options):
-    batches = {"micro_batch_size": 4, "gradient_accumulation_steps": 1, "max_steps": STEPS, "num_epochs": None}
-    saving = {"save_steps": 1, "save_strategy": None, "save_total_limit": 3, "val_set_size": 0}
-    config = write_config(folder, "ranks.yml", output_dir=str(folder / "out"), **batches, **saving)
-    return prepared(config, target={"gpus": 2}, **options).plan
+    config = folder / "ranks.yml"
+    config.write_text(CONFIG + f"output_dir: {folder / 'out'}\n")
+    target = Options(torch="2.13", gpus=2)
+    return prepare(str(config), TrainOptions(target=target, random_weights=True, **options)).plan
 
 
 def train(folder, said, faults, **options):

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiny_runs import write_config
+from test_ranks_recover import CONFIG, STEPS
 
 from installed import needs
 
@@ -40,7 +40,8 @@ def env(tmp_path):
     for name, text in (("srun", SRUN), ("vramwise", VRAMWISE)):
         (programs / name).write_text(text)
         (programs / name).chmod(0o755)
-    config = write_config(tmp_path, "nodes.yml", max_steps=3, num_epochs=None, micro_batch_size=2, save_steps=2)
+    config = tmp_path / "nodes.yml"
+    config.write_text(f"{CONFIG}output_dir: {tmp_path / 'out'}\n")
     return os.environ | {
         "PATH": f"{programs}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT / "src"),
@@ -62,7 +63,7 @@ def test_slurm(tmp_path, env):
     words = ["bash", str(SCRIPTS / "train.sbatch")]
     done = subprocess.run(words, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert len(trained(tmp_path)) == 3
+    assert len(trained(tmp_path)) == STEPS
     assert (tmp_path / "out" / "memory.rank1.jsonl").is_file()
 
 
@@ -75,4 +76,4 @@ def test_on_each_node(tmp_path, env):
     ]
     errors = [node.communicate(timeout=500)[1] for node in nodes]
     assert [node.returncode for node in nodes] == [0, 0], errors
-    assert len(trained(tmp_path)) == 3
+    assert len(trained(tmp_path)) == STEPS

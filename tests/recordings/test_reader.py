@@ -47,6 +47,38 @@ def test_a_snapshot_pickled_or_gzipped():
         assert recording.torch is None
 
 
+@pytest.mark.parametrize(
+    ("added", "internal", "conf", "torch"),
+    [
+        ({}, None, "", None),
+        ({"host_segments": [], "host_traces": []}, None, "", (2, 14)),
+        ({"host_segments": [], "host_traces": []}, "mallocWithAddress", "", (2, 15)),
+        ({}, None, "expandable_segments:True,expandable_segments_reserve:0.5", (2, 15)),
+        ({}, None, "large_segment_size_mb:32", None),
+    ],
+)
+def test_fields_of_newer_snapshots_tell_their_torch(added, internal, conf, torch):
+    entries = [dict(one) for one in ENTRIES]
+    if internal:
+        entries[1]["internal_metadata"] = internal
+    made = {**snapshot(entries, [segment(BASE, 20 * MIB, [])], conf), **added}
+    assert parse_recording(pickle.dumps(made), "x.pickle").torch == torch
+
+
+def test_annotations_of_torch_2_14_are_notes_of_their_allocation():
+    note = {**entry("annotate", BASE + 4 * MIB, 0), "user_metadata": "teacher logits"}
+    late = {**entry("annotate", BASE + 12 * MIB, 0), "user_metadata": "nothing is there"}
+    recording = parse_recording(pickle.dumps(snapshot([*ENTRIES[:3], note, *ENTRIES[3:], late], [])), "x.pickle")
+    assert recording.events.rows == parse_recording(pickle.dumps(SNAPSHOT), "x.pickle").events.rows
+    assert recording.notes() == {2: "teacher logits"}
+
+
+def test_a_snapshot_of_host_memory_alone_is_refused():
+    made = {**SNAPSHOT, "device_traces": [[]], "host_traces": [entry("alloc", BASE, MIB)]}
+    with pytest.raises(VramwiseError, match="only pinned host memory"):
+        parse_recording(pickle.dumps(made), "x.pickle")
+
+
 def test_a_trace_file():
     trace = {
         "events": [[one["action"], one["addr"], one["size"], one["stream"]] for one in ENTRIES],

@@ -9,6 +9,7 @@ from vramwise.api import Options, check, fit, new
 from vramwise.errors import VramwiseError
 from vramwise.options import Text
 
+pytestmark = pytest.mark.usefixtures("short_searches")
 MODEL = "HuggingFaceTB/SmolLM2-135M"
 CARD = "rtx-4090"
 ANSWER = "a fine answer " * 30
@@ -71,6 +72,7 @@ def test_what_stops_the_trainer_is_told(data):
     assert [one.rule for one in found.findings] == ["dpo-import-stops"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", AXOLOTL_TYPES)
 def test_formats_become_axolotls_types(data, kind):
@@ -145,6 +147,7 @@ def test_many_cards_leave_nothing_to_fix(data):
     assert found.subject.run.batch.gpus == 8
 
 
+@pytest.mark.nightly
 def test_nothing_fits_says_what_would():
     found = new("Qwen/Qwen3-8B", Options(gpu="4GB"))
     assert not found.fits

@@ -7,7 +7,7 @@ import pytest
 from opened import make_target
 from vramwise.documents.document import parse_document
 from vramwise.documents.edit import apply_edits
-from vramwise.options import Options
+from vramwise.options import Options, Text
 from vramwise.subject import open_subject
 from vramwise.trainers.recognise import recognise
 from vramwise.trainers.registry import trainer_named
@@ -168,3 +168,9 @@ def test_fit_edits_a_notebook(tmp_path):
     changed = apply_edits(subject.document, spelling.edits)
     assert "per_device_train_batch_size = 4" in changed.text
     assert subject.prediction().needs.peak_reserved_bytes > 0
+
+
+def test_the_default_targets_of_the_commands_file_are_a_list_of_names():
+    run = open_subject(Text(FILE), Options()).run
+    assert run.adapter.lora_target_modules[:2] == ("q_proj", "k_proj")
+    assert len(run.adapter.lora_target_modules) == 7

@@ -21,6 +21,7 @@ from vramwise.ghost.ops.room_loss import free_budget, room_loss
 from vramwise.ghost.ops.rows_loss import rows_loss
 from vramwise.ghost.ops.shape import alias, contiguous, indexed, narrow, split_rows, view
 from vramwise.ghost.ops.tiled_logprobs import summed, tiled_log_probs
+from vramwise.ghost.sliced_loss import sliced_loss
 from vramwise.ghost.tape import Parameter, Tape, Tensor
 from vramwise.ghost.weighted_losses import WEIGHTED
 from vramwise.types import ChunksInPlace, ModelSpec, RunSpec
@@ -153,6 +154,23 @@ class TiledLoss:
         return scale(t, summed(t, log_probs)), None
 
 
+@dataclass(frozen=True, slots=True)
+class SlicedLoss:
+    """The head and its loss for 256 labelled tokens at a time, in evaluation too."""
+
+    stock: StockLoss
+    in_fp32: bool
+
+    def __call__(self, t: Tape, hidden: Tensor, head: Projection, labels: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The loss alone."""
+        weight = plain_weight(head)
+        if weight is None:
+            return self.stock(t, hidden, head, labels)
+        t.mark("logits", "the head, a slice of tokens at a time")
+        softcap, scaled = self.stock.softcap, self.stock.scaled
+        return sliced_loss(t, hidden, weight, in_fp32=self.in_fp32, softcap=softcap, scaled=scaled), None
+
+
 class RowsLoss:
     """The head and its loss some rows at a time, in evaluation too.
 
@@ -248,6 +266,8 @@ def make_loss(run: RunSpec, model: ModelSpec) -> Loss:
         return CutLoss(stock)
     if run.kernels.loss_kernel == "tiled":
         return TiledLoss(stock)
+    if run.kernels.loss_kernel in ("slices", "fp32_slices"):
+        return SlicedLoss(stock, run.kernels.loss_kernel == "fp32_slices")
     if run.kernels.loss_kernel in ("rows", "room"):
         fast = run.kernels.loss_kernel == "rows" and model.model_type in run.kernels.fused_layers
         return RowsLoss(stock, by_room=not fast)

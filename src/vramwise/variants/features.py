@@ -63,6 +63,8 @@ _LOSSES = {
     "cut": "cut cross entropy",
     "chunked": "chunked cross entropy",
     "tiled": "a loss in tiles of the head",
+    "slices": "a loss in slices of tokens",
+    "fp32_slices": "a loss in fp32 slices of tokens",
     "rows": "a loss by rows of the head",
     "room": "a loss in chunks by free memory",
     "in_place": "a loss in place of the logits",

@@ -43,7 +43,7 @@ def resolve_unsloth(document: Document, target: Target, files: SideFiles, kind: 
     if is_cli(document):
         config = cli_config(document)
         defaults = {
-            **cli_defaults(target.stack),
+            **{key: _cli_value(key, value) for key, value in cli_defaults(target.stack).items()},
             "use_peft": _section(document, "training").get("training_type") != "full",
         }
     else:

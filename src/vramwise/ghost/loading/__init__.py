@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from vramwise.ghost.loading.adapters import add_adapters
-from vramwise.ghost.loading.casts import cast_for_training
+from vramwise.ghost.loading.casts import cast_for_training, widen_trained
 from vramwise.ghost.loading.reading import move_to_device, read_weights, stays_on_host
 from vramwise.ghost.loading.spreading import spread
 from vramwise.ghost.sharding import Sharding
@@ -50,6 +50,8 @@ def _spread(t: Tape, weights: Weights, *, trainable: bool) -> None:
     if weights.run.loading.loads_through == "device":
         whole = Weights(weights.model, weights.run, Sharding())
         _load_onto_card(t, whole)
+        if weights.run.loading.trains_in_fp32:
+            widen_trained(t, whole)
         t.empty_cache()
     spread(t, weights, whole, trainable=trainable)
 

@@ -127,16 +127,17 @@ def _units(weights: Weights) -> Iterator[list[Described]]:
     yield from [unit for unit in apart if unit]
 
 
-def _dtype(weights: Weights, parameter: Described) -> DType:
+def _dtype(weights: Weights, parameter: Described, trainable: bool) -> DType:
+    """The type of a weight before it is cut: some trainers cast what is trained first."""
     run = weights.run
     wide = run.precision.fp32_embeddings and parameter.kind in KEPT_TOGETHER
-    return FP32 if wide else BY_NAME[run.precision.weights_dtype]
+    return FP32 if wide or (trainable and run.loading.trains_in_fp32) else BY_NAME[run.precision.weights_dtype]
 
 
 def _whole_bytes(weights: Weights, parameter: Described, planned: Planned, trainable: bool) -> list[int]:
     """The bytes of a weight and of its adapter's matrices, before they are cut."""
     numel = prod(parameter.shape)
-    kept = shard_dtype(_fsdp(weights), _dtype(weights, parameter), trainable=trainable)
+    kept = shard_dtype(_fsdp(weights), _dtype(weights, parameter, trainable), trainable=trainable)
     bits = bits_of(weights.run, parameter)
     own = numel * kept.size if bits is None else numel if bits == "8bit" else -(-numel // 2)
     return [own, *(count * FP32.size for count in adapter_numel(weights, parameter.name, planned))]
@@ -157,7 +158,7 @@ def _cut(
     if bits_of(weights.run, parameter) is not None:
         _cut_quantised(t, weights, parameter, whole)
     else:
-        dtype = _dtype(weights, parameter)
+        dtype = _dtype(weights, parameter, trainable)
         weights.by_name[name] = new_parameter(t, weights, name, parameter.shape, dtype, trainable=trainable)
         copy_saved(t, weights, name)
     adapter_beside(t, weights, name, planned)

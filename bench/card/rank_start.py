@@ -21,7 +21,7 @@ def share_one_card() -> None:
     import torch.testing._internal.distributed.fake_pg
 
     cuda = os.environ["RANKS_CUDA"]
-    original = dist.init_process_group
+    original, gather = dist.init_process_group, dist.all_gather
 
     def begin(backend: Any = None, *arguments: Any, **words: Any) -> Any:
         words.pop("device_id", None)
@@ -40,8 +40,9 @@ def share_one_card() -> None:
         for name in ("all_reduce", "broadcast"):
             _put(name, _through_host(getattr(dist, name)))
         _put("all_gather", _gathered(dist.all_gather))
-        _put("all_gather_into_tensor", _gathered_flat(dist.all_gather_into_tensor, dist.all_gather))
         _put("gather", _to_one(dist.gather))
+    # gloo writes into views of the output, which autograd does not allow outside of no_grad
+    _put("all_gather_into_tensor", _gathered_flat(dist.all_gather_into_tensor, gather))
     if torch.cuda.is_available():
         torch.cuda.set_device(0)
 
@@ -83,14 +84,17 @@ def _gathered(call: Any) -> Any:
 
 
 def _gathered_flat(call: Any, gather: Any) -> Any:
-    def moved(out: Any, own: Any, *arguments: Any, **words: Any) -> Any:
+    def moved(output_tensor: Any, input_tensor: Any, *arguments: Any, **words: Any) -> Any:
         import torch
 
-        if not _is_small(own, words) or not own.numel():
-            return call(out, own, *arguments, **words)
-        hosts = [torch.empty_like(own, device="cpu") for _ in range(out.numel() // own.numel())]
-        gather(hosts, own.cpu(), *arguments, **words)
-        out.copy_(torch.stack(hosts).reshape(out.shape))
+        small = _is_small(input_tensor, words) and input_tensor.numel()
+        if not small:
+            return call(output_tensor, input_tensor, *arguments, **words)
+        with torch.no_grad():
+            count = output_tensor.numel() // input_tensor.numel()
+            hosts = [torch.empty_like(input_tensor, device="cpu") for _ in range(count)]
+            gather(hosts, input_tensor.detach().cpu(), *arguments, **words)
+            output_tensor.copy_(torch.stack(hosts).reshape(output_tensor.shape))
         return None
 
     return moved

@@ -37,7 +37,7 @@ def collections(folder, *words, processes=((1, 0), (2, 86_399))):
         for seed, seconds in processes
     ]
     listed = [process.communicate()[0] for process in running]
-    assert not any([process.returncode for process in running]), listed[0][-2000:]
+    assert not any(process.returncode for process in running), listed[0][-2000:]
     return [[line for line in text.splitlines() if "::" in line] for text in listed]
 
 

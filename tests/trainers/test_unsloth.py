@@ -12,6 +12,8 @@ from vramwise.subject import open_subject
 from vramwise.trainers.recognise import recognise
 from vramwise.trainers.registry import trainer_named
 from vramwise.trainers.scripts.reading import Reading, read_script
+from vramwise.trainers.unsloth.keys import dynamic_checkpoint
+from vramwise.training.embedded.owners import unsupported
 from vramwise.variants.changes import halve_micro_batch
 
 SCRIPT = """from unsloth import FastLanguageModel
@@ -174,3 +176,14 @@ def test_the_default_targets_of_the_commands_file_are_a_list_of_names():
     run = open_subject(Text(FILE), Options()).run
     assert run.adapter.lora_target_modules[:2] == ("q_proj", "k_proj")
     assert len(run.adapter.lora_target_modules) == 7
+
+
+def test_a_model_that_is_no_name_is_no_traceback():
+    assert dynamic_checkpoint(7) is None
+    assert dynamic_checkpoint(["unsloth/Llama-3.2-1B"]) is None
+
+
+def test_the_embedded_engine_says_that_it_cannot_train_a_file():
+    run = open_subject(Text(FILE), Options()).run
+    [refusal] = unsupported(run)
+    assert "written for unsloth" in refusal.message

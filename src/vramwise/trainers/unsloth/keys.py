@@ -112,10 +112,10 @@ def cli_defaults(stack: Stack) -> dict[str, Any]:
     }
 
 
-def dynamic_checkpoint(name: str | None) -> str | None:
+def dynamic_checkpoint(name: object) -> str | None:
     """The 4-bit checkpoint with layers in 16 bits that is loaded in place of a model; None where there is none."""
     newest = versioned_facts(known_versions(__file__)[-1], __file__)
-    found: str | None = newest["dynamic"].get((name or "").lower())
+    found: str | None = newest["dynamic"].get(str(name or "").lower())
     return found
 
 

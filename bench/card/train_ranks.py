@@ -29,7 +29,10 @@ HERE = Path(__file__).resolve().parent
 SOURCE = HERE.parent.parent / "src"
 MIB = 1024**2
 LONGEST_RUN_S = 110
-FSDP = {"fsdp_version": 2, "fsdp_config": {"transformer_layer_cls_to_wrap": "Qwen2DecoderLayer", "offload_params": False}}
+FSDP = {
+    "fsdp_version": 2,
+    "fsdp_config": {"transformer_layer_cls_to_wrap": "Qwen2DecoderLayer", "offload_params": False},
+}
 ZERO = {"zero_optimization": {"stage": 3}, "bf16": {"enabled": True}}
 COMMON = {
     "sequence_len": 1024,

@@ -107,6 +107,10 @@ def assumed_type() -> tuple[Family, ModelType]:
 
 def family_of(model: ModelSpec) -> Family:
     """The family that the model's blocks are of."""
+    if model.trace is not None:
+        from vramwise.families.traced import traced_family  # few models need it
+
+        return traced_family(model.trace)
     if model.family not in _entries():
         raise VramwiseError(f"unknown parameter layout for the family '{model.family}' of {model.name}")
     return _family(model.family)

@@ -13,7 +13,8 @@ from vramwise.tracing.passes import build, layers_of, run_pass
 from vramwise.tracing.programs import programs
 
 FORMAT = 1
-MODES = ("bf16", "bf16 autocast", "fp32 autocast", "fp32")
+# the type of weights, then what is on or kept in fp32; "fp32 norms, fp32 tables" is what Axolotl and PEFT do
+MODES = ("bf16", "bf16, autocast", "fp32, autocast", "fp32")
 _PLAIN = (int, float, str, bool, type(None))
 _SET_BY_PLACE = ("layer_idx", "layer_number", "layer_id", "idx", "index")
 
@@ -48,6 +49,7 @@ def _mode(config: Mapping[str, Any], mode: str, found: dict[str, Any]) -> dict[s
     read = _config(config)
     with fake:
         model = build(read, torch.bfloat16 if mode.startswith("bf16") else torch.float32)
+        _widen(model, mode)
     name, layers = layers_of(model, read.get_text_config().num_hidden_layers)
     signatures = [_signature(layer) for layer in layers]
     first = {signature: number for number, signature in reversed(list(enumerate(signatures)))}
@@ -61,12 +63,25 @@ def _mode(config: Mapping[str, Any], mode: str, found: dict[str, Any]) -> dict[s
         passes = [
             run_pass(
                 model, fake, layers, set(running), rows=size.rows, tokens=size.tokens, frozen=way == "frozen",
-                amp=mode.endswith("autocast"),
+                amp="autocast" in mode,
             )
             for size in SIZES
         ]  # fmt: skip
         ways[way] = merge(*[programs(one, name, kinds, head) for one in passes])
     return ways
+
+
+def _widen(model: Any, mode: str) -> None:
+    """Take norms, or the tables of embeddings and the head, to fp32."""
+    tables = (model.get_input_embeddings(), model.get_output_embeddings())
+    wide: dict[int, torch.nn.Parameter] = {}  # tied weights stay tied
+    for module in model.modules():
+        norm = "norm" in type(module).__name__.lower() and not list(module.children())
+        if ("fp32 norms" in mode and norm) or ("fp32 tables" in mode and module in tables):
+            for name, parameter in list(module.named_parameters(recurse=False)):
+                if id(parameter) not in wide:
+                    wide[id(parameter)] = torch.nn.Parameter(parameter.detach().float())
+                setattr(module, name, wide[id(parameter)])
 
 
 def _signature(layer: Any) -> str:

@@ -45,6 +45,7 @@ def build(config: Any, dtype: torch.dtype) -> Any:
     AttentionInterface.register(ATTENTION, _attend)
     with no_init_weights():
         model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=ATTENTION)
+    model.tie_weights()  # building without values leaves it out
     return model.train()
 
 

@@ -151,9 +151,11 @@ def _besides(t: Tape, flags: tuple[Any, ...], numel: int) -> None:
 
 def _backward(t: Tape, node: Node, grads: Tensor | list[Tensor | None]) -> Grads:
     back: Back = node.extra
-    got = grads if isinstance(grads, list) else [grads]
+    got = list(grads) if isinstance(grads, list) else [grads]
+    del grads
     if back.is_view and got[0] is not None and got[0].heads_first != back.received[0]:
         return _viewed(t, back, got[0])
+    got += [None] * (len(back.received) - len(got))
     made: list[Tensor | None] = []
     for step in back.steps:
         if step[0] == "del":

@@ -1,0 +1,32 @@
+"""A family made from a trace: its parameters and names come from the model's own code, its block is recorded."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import cast
+
+from vramwise.families.base import Block
+from vramwise.families.layout import Family, Layout
+from vramwise.families.parts import Kind, Parameter
+from vramwise.types.model import Trace
+
+FAMILY = "traced"
+
+
+@lru_cache(maxsize=64)
+def traced_family(trace: Trace) -> Family:
+    """The family of one traced model."""
+    transposed = any(kind == "conv1d" for _, _, kind, _ in trace.parameters)
+    return Family(
+        name=FAMILY,
+        types={},
+        block=Block(linear="transposed" if transposed else "linear", scaled_logits=trace.scaled_logits),
+        layout=Layout(layers=trace.layers, embedding=trace.embedding, final_norm=trace.final_norm),
+        measured=False,
+    )
+
+
+@lru_cache(maxsize=64)
+def traced_parameters(trace: Trace) -> tuple[Parameter, ...]:
+    """Every parameter in the model's order."""
+    return tuple([Parameter(name, shape, cast(Kind, kind), layer) for name, shape, kind, layer in trace.parameters])

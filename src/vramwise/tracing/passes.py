@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, nullcontext
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -54,6 +55,28 @@ def _attend(
     sliding_window: int | None = None, softcap: Any = None, s_aux: Any = None, **_: Any,
 ) -> tuple[torch.Tensor, None]:  # fmt: skip
     return attention(_under_way[-1], query, key, value, attention_mask, sliding_window, softcap, s_aux), None
+
+
+@contextmanager
+def _masks_marked(recorder: Recorder) -> Iterator[None]:
+    """Note where masks would be made: the ghost run makes them by itself, and in the same place."""
+    from transformers import masking_utils
+
+    plain = getattr(masking_utils, "_preprocess_mask_arguments", None)
+    if plain is None:
+        yield
+        return
+
+    def marked(*args: Any, **kwargs: Any) -> Any:
+        if not any(row["k"] == "mask" for row in recorder.instructions):
+            recorder.instructions.append({"k": "mask", "i": [], "o": [], "x": []})
+        return plain(*args, **kwargs)
+
+    masking_utils._preprocess_mask_arguments = marked
+    try:
+        yield
+    finally:
+        masking_utils._preprocess_mask_arguments = plain
 
 
 def layers_of(model: Any, count: int) -> tuple[str, Any]:
@@ -148,6 +171,7 @@ def run_pass(
     try:
         with mode, ExitStack() as stack:
             ids = torch.empty((rows, tokens), dtype=torch.int64)
+            stack.enter_context(_masks_marked(recorder))
             stack.enter_context(Calls(recorder))
             stack.enter_context(recorder)
             stack.enter_context(torch.autocast("cpu", dtype=torch.bfloat16) if amp else nullcontext())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,14 +68,18 @@ class TracedBody(Body):
         """Hidden states after the last norm."""
         t.mark("activations", "embeddings")
         leaves: list[Tensor] = []
-        first, every = self._begin(t, ids, leaves)
-        packed = self.packed if t.training else self.packed_eval
-        needed = self.masked or not packed
         masks: dict[str, Tensor | None] = {}
-        if len(attention_mask.shape) == 4:
-            masks = dict.fromkeys(self.windows, attention_mask)
-        elif needed:
-            masks = self._masks(t, attention_mask, first[0], padded)
+        packed = self.packed if t.training else self.packed_eval
+
+        def make_masks() -> None:
+            if len(attention_mask.shape) == 4:
+                masks.update(dict.fromkeys(self.windows, attention_mask))
+            elif (self.masked or not packed) and not masks:
+                masks.update(self._masks(t, attention_mask, Tensor(None, (), 0, self.embed.dtype), padded))
+                t.mark("activations", "rotary tables")
+
+        first, every = self._begin(t, ids, leaves, make_masks)
+        make_masks()
         tables: dict[str, Any] = dict.fromkeys(("full", "sliding"), every)
         del every
         self._hold(t, leaves.pop() if leaves else None, ids, tables, masks)
@@ -86,7 +90,9 @@ class TracedBody(Body):
         tables.clear()
         return hidden
 
-    def _begin(self, t: Tape, ids: Tensor, leaves: list[Tensor]) -> tuple[list[Tensor], Given]:
+    def _begin(
+        self, t: Tape, ids: Tensor, leaves: list[Tensor], masks: Callable[[], None]
+    ) -> tuple[list[Tensor], Given]:
         """What goes into the first block, alone in a list, and what all blocks are given."""
         wants = self.input_grads and t.grad_enabled
         seen = []
@@ -98,8 +104,10 @@ class TracedBody(Body):
             seen.append(True)
             return embeds
 
-        registers = self.start.registers(t, (ids,), *ids.shape, hook=hook)
+        registers = self.start.registers(t, (ids,), *ids.shape, hook=hook, masks=masks)
         hidden = registers.pop()
         assert hidden is not None
+        if self.tables_by_product:  # in the run's release of transformers, whichever was traced
+            t.workspace()
         given = tuple([tuple([registers[place] for place in places]) for places in self.shown])
         return [hidden], given

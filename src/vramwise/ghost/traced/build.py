@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from vramwise.errors import VramwiseError
 from vramwise.ghost.dtypes import BF16, FP16, FP32, DType
 from vramwise.ghost.model.kernels import Kernel
+from vramwise.ghost.model.linear import Linear, Projection
 from vramwise.ghost.projections import projection
 from vramwise.ghost.tape import Tensor
 from vramwise.ghost.traced.body import TracedBody, TracedPart
@@ -80,11 +81,14 @@ class _Parts:
             return _NOTHING
         return self.builder.weights.get(_full(name, start))
 
-    def _projection(self, name: str, start: str) -> Any:
-        full = _full(name, start)
-        if not full.endswith(".weight") or full not in _linears(self.trace):
+    def _projection(self, name: str, start: str) -> Projection | None:
+        full, weights = _full(name, start), self.builder.weights
+        if full in _linears(self.trace):
+            return projection(weights, full.removesuffix(".weight"))
+        weight = weights.get(full)  # of a router, which is no linear module
+        if weight is None or len(weight.shape) != 2:
             return None
-        return projection(self.builder.weights, full.removesuffix(".weight"))
+        return Linear(weight, weights.get(f"{full.rpartition('.')[0]}.bias"))
 
 
 @lru_cache(maxsize=64)
@@ -133,6 +137,7 @@ def traced_body(builder: Builder, trace: Trace) -> TracedBody:
         checkpoint=builder.checkpoint(),
         input_grads=builder.input_grads,
         windows=windows,
+        tables_by_product=run.kernels.rotary_by_product,
         kinds=kinds,
         packed=run.shapes.packing_rows != "none",
         packed_eval=run.evaluation.eval_sample_packing,

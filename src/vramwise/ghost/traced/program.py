@@ -156,8 +156,8 @@ def _worked_out(rows: Mapping[str, Any], batch: int, tokens: int, half: DType) -
     steps = []
     for row in rows["steps"]:
         inputs = tuple([register(name) for name in row["i"]])
-        if row["k"] == "del":
-            steps.append(Step("del", inputs, (), (), (), None, {}))
+        if row["k"] in ("del", "mask"):
+            steps.append(Step(row["k"], inputs, (), (), (), None, {}))
             continue
         results = []
         for name, source, dtype, shape, heads_first in row["o"]:

@@ -34,8 +34,11 @@ def run(
     mask: Tensor | None = None,
     hook: Hook | None = None,
     halfway: Callable[[], None] | None = None,
+    masks: Callable[[], None] | None = None,
 ) -> Registers:
-    """All registers as the program leaves them. `projections`: by the number of the parameter that is their weight."""
+    """All registers as the program leaves them. `projections`: by the number of the parameter that is their weight.
+    `masks`: makes the masks, where the code does so.
+    """
     registers: Registers = [*given, *parameters]
     registers += [None] * (program.registers - len(registers))
     first = program.given
@@ -45,6 +48,9 @@ def run(
         kind = step.kind
         if kind == "del":
             registers[step.inputs[0]] = None
+        elif kind == "mask":
+            if masks is not None:
+                masks()
         elif kind == "op":
             _op(t, step, registers)
         elif kind == "linear":
@@ -81,7 +87,18 @@ def _attend(t: Tape, kernel: Kernel, registers: Registers, step: Step, mask: Ten
     assert key is not None
     assert value is not None
     out, _weights = kernel(t, query, key, value, mask)
-    return _shaped(out, step.results[0])
+    split = _shaped(out, step.results[0])
+    if out.node is not None and t.grad_enabled:
+        split.node, split.slot = t.node(_joined, (out,), ()), 0
+        split.node.extra = out.shape
+    return split
+
+
+def _joined(t: Tape, node: Node, grad: Tensor) -> Grads:
+    """The gradient of split heads as one of whole rows: the kernel's own ops know rows only."""
+    out = Tensor(grad.storage, node.extra, grad.numel, grad.dtype)
+    out.view = True
+    return (out,)
 
 
 def _named(t: Tape, step: Step, registers: Registers, hook: Hook | None) -> Tensor:

@@ -86,7 +86,7 @@ def call(recorder: Recorder, kind: str, make: Any, tensors: list[torch.Tensor | 
     recorder.resolve()
     given = [one for one in tensors if one is not None]
     names = [recorder.name(one) for one in given]
-    edges = [(one.grad_fn, one.output_nr, one if one.is_leaf and one.requires_grad else None) for one in given]
+    edges = recorder.edges_of(given)
     out: torch.Tensor = Opaque.apply(recorder, make, *tensors)
     recorder.write({"k": kind, "i": names, "o": [recorder.described(out, None)], "x": [], **more}, [out], edges)
     return out

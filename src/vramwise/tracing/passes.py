@@ -174,9 +174,10 @@ def run_pass(
             stack.enter_context(_masks_marked(recorder))
             stack.enter_context(Calls(recorder))
             stack.enter_context(recorder)
-            stack.enter_context(torch.autocast("cpu", dtype=torch.bfloat16) if amp else nullcontext())
             name = recorder.name(ids)
-            with saved_tensors_hooks(recorder.pack, recorder.unpack):
+            # trainers call backward outside of autocast
+            cast = torch.autocast("cpu", dtype=torch.bfloat16) if amp else nullcontext()
+            with saved_tensors_hooks(recorder.pack, recorder.unpack), cast:
                 logits = model(input_ids=ids, use_cache=False).logits
                 recorder.resolve()
             forward = len(recorder.instructions)

@@ -10,9 +10,16 @@ from vramwise.tracing.recorder import Raw
 Program = dict[str, Any]
 
 
+class Lost(Exception):  # noqa: N818 - not a fault of the program: the model cannot be traced
+    """A gradient's way could not be followed."""
+
+
 def programs(traced: Traced, layers: str, kinds: dict[int, int], head: str) -> dict[str, Any]:
     """All programs of a pass. `kinds`: the number of the kind that each traced layer stands for."""
     cuts, rows = traced.cuts, traced.instructions
+    lost = [row for row in rows if row.get("n") and "?" in row["n"]["e"]]
+    if lost:
+        raise Lost(f"its code uses an autograd function of its own, before {lost[0].get('f', lost[0]['k'])}")
     at = max(place for place, row in enumerate(rows) if row["k"] == "linear" and row["i"][1] == f"p:{head}")
     outer = [name for cut in cuts for _, name in cut.given]
     before = _program(rows[: cuts[0].begin], [traced.ids], cuts[0].hidden, "")

@@ -101,17 +101,37 @@ class Recorder(TorchDispatchMode):
         inputs = _tensors((args, kwargs))
         if self.in_backward:
             return self._backward_op(func, inputs, args, kwargs)
+        into = self._written_view(func, inputs)
+        if into is not None:
+            inputs.append(into)
         names = [self.name(item) for item in inputs]
-        edges = [(item.grad_fn, item.output_nr, item if item.is_leaf and item.requires_grad else None) for item in inputs]
+        edges = self.edges_of(inputs)
         sources = {_storage(item): name for item, name in zip(inputs, names, strict=True)}
         out = func(*args, **kwargs)
-        made = _tensors(out)
+        made = _tensors(out) if into is None else [into]
         raw: Raw = {"k": "op", "f": str(func).removeprefix("aten."), "i": names, "o": []}
         for item in made:
             raw["o"].append(self.described(item, sources.get(_storage(item))))
         raw["x"] = _flags(str(func), inputs, made)
         self.write(raw, made, edges)
         return out
+
+    def _written_view(self, func: Any, inputs: list[torch.Tensor]) -> torch.Tensor | None:
+        """The whole tensor, where an op writes into a view of it: autograd gives the whole a new node."""
+        if not str(func).partition(".")[2].partition(".")[0].endswith("_") or not inputs or not inputs[0]._is_view():
+            return None
+        return inputs[0]._base
+
+    def edges_of(self, inputs: list[torch.Tensor]) -> list[tuple[Any, int, torch.Tensor | None]]:
+        """Where the gradients of tensors go. Asking a view may rebuild its node, which is not to be recorded."""
+        self.paused += 1
+        try:
+            return [
+                (item.grad_fn, item.output_nr, item if item.is_leaf and item.requires_grad else None)
+                for item in inputs
+            ]
+        finally:
+            self.paused -= 1
 
     def _alias_silently(self, out: torch.Tensor) -> None:
         if not self.in_backward:
@@ -139,11 +159,12 @@ class Recorder(TorchDispatchMode):
         waiting, self._unresolved = self._unresolved, []
         for raw, made in waiting:
             edges = raw.pop("_edges")
-            alive = [item for ref in made if (item := ref()) is not None and item.grad_fn is not None]
-            if alive:
-                self._node(raw, alive[0].grad_fn, edges)
-            slots = [(item.output_nr if (item := ref()) is not None else 0) for ref in made]
-            raw["slots"] = slots
+            alive = [item for ref in made if (item := ref()) is not None]
+            found = self.edges_of(alive)
+            node = next((one for one, _, _ in found if one is not None), None)
+            if node is not None:
+                self._node(raw, node, edges)
+            raw["slots"] = [number for _, number, _ in found] + [0] * (len(made) - len(alive))
 
     def _node(self, raw: Raw, node: Any, edges: list[Any]) -> None:
         if id(node) in self._nodes:  # a view whose graph autograd has rewritten

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from vramwise.ghost.mixers.latent import attended
 from vramwise.ghost.model.kernels import Kernel
 from vramwise.ghost.model.linear import Projection
 from vramwise.ghost.ops.attention import fused_attention
@@ -86,7 +87,7 @@ def _attend(t: Tape, kernel: Kernel, registers: Registers, step: Step, mask: Ten
     assert query is not None
     assert key is not None
     assert value is not None
-    out, _weights = kernel(t, query, key, value, mask)
+    out, _weights = attended(t, kernel, query, key, value, mask)
     split = _shaped(out, step.results[0])
     if out.node is not None and t.grad_enabled:
         split.node, split.slot = t.node(_joined, (out,), ()), 0

@@ -13,8 +13,15 @@ from vramwise.tracing.passes import build, layers_of, run_pass
 from vramwise.tracing.programs import programs
 
 FORMAT = 1
-# the type of weights, then what is on or kept in fp32; "fp32 norms, fp32 tables" is what Axolotl and PEFT do
-MODES = ("bf16", "bf16, autocast", "fp32, autocast", "fp32")
+# The type of weights, what of them is kept in fp32 (by Axolotl, or by PEFT under a quantised base), autocast.
+MODES = (
+    "bf16, autocast",
+    "bf16",
+    "bf16, fp32 norms, fp32 tables, autocast",
+    "bf16, fp32 norms, autocast",
+    "fp32, autocast",
+    "fp32",
+)
 _PLAIN = (int, float, str, bool, type(None))
 _SET_BY_PLACE = ("layer_idx", "layer_number", "layer_id", "idx", "index")
 

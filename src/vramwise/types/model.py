@@ -89,8 +89,9 @@ class ModelSpec:
     left_out: str = ""
     # the known model whose shape was taken because the name says so, and the words that say it ("" = the model itself)
     taken_for: str = ""
-    # what its own code does, where no family describes it
+    # what its own code does, where no family describes it; or why that is not known
     trace: Trace | None = None
+    untraced: str = ""
 
     def size(self, name: str) -> int:
         """One of `sizes`; 0 where it is not set."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple, cast
 
-from vramwise.families import block_of, layout_of
+from vramwise.families import block_of, layout_of, recorded_parameters
 from vramwise.families.parts import Kind, Parameter
 from vramwise.types import ModelSpec
 
@@ -32,10 +32,9 @@ class Linear(NamedTuple):
 @lru_cache(maxsize=64)
 def parameters(model: ModelSpec) -> Sequence[Parameter]:
     """Every parameter, in the order of `model.named_parameters()`."""
-    if model.trace is not None:
-        from vramwise.families.traced import traced_parameters  # late: few models are traced
-
-        return traced_parameters(model.trace)
+    recorded = recorded_parameters(model)
+    if recorded is not None:
+        return recorded
     layout, block = layout_of(model), block_of(model)
     found = [Parameter(name, shape, cast(Kind, kind)) for name, shape, kind in model.tower]
     found += layout.embeddings(model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import cast
 
@@ -30,3 +31,18 @@ def traced_family(trace: Trace) -> Family:
 def traced_parameters(trace: Trace) -> tuple[Parameter, ...]:
     """Every parameter in the model's order."""
     return tuple([Parameter(name, shape, cast(Kind, kind), layer) for name, shape, kind, layer in trace.parameters])
+
+
+@lru_cache(maxsize=256)
+def with_layers(trace: Trace, chosen: tuple[int, ...]) -> Trace:
+    """The trace of a model that has these layers alone, numbered anew."""
+    start = f"{trace.layers}."
+    new = {old: place for place, old in enumerate(chosen)}
+    found = []
+    for name, shape, kind, layer in trace.parameters:
+        if layer is None:
+            found.append((name, shape, kind, layer))
+        elif layer in new:
+            rest = name.removeprefix(f"{start}{layer}.")
+            found.append((f"{start}{new[layer]}.{rest}", shape, kind, new[layer]))
+    return replace(trace, parameters=tuple(found), kinds=tuple([trace.kinds[layer] for layer in chosen]))

@@ -31,9 +31,7 @@ def _model(document: Mapping[str, Any], name: str, source: str) -> ModelSpec:
     capped = any(word.startswith("tanh") for word in tail)
     trace = Trace(
         source=document["source"],
-        parameters=tuple(
-            (item, tuple(shape), kind, layer) for item, shape, kind, layer in document["parameters"]
-        ),
+        parameters=tuple((item, tuple(shape), kind, layer) for item, shape, kind, layer in document["parameters"]),
         layers=document["layers"],
         embedding=document["embedding"],
         final_norm=document["final_norm"],

@@ -38,7 +38,7 @@ def with_layers(trace: Trace, chosen: tuple[int, ...]) -> Trace:
     """The trace of a model that has these layers alone, numbered anew."""
     start = f"{trace.layers}."
     new = {old: place for place, old in enumerate(chosen)}
-    found = []
+    found: list[tuple[str, tuple[int, ...], str, int | None]] = []
     for name, shape, kind, layer in trace.parameters:
         if layer is None:
             found.append((name, shape, kind, layer))

@@ -11,11 +11,45 @@ from typing import Any
 
 import torch
 
-_IN_FP32 = (
-    "exp expm1 log log10 log2 log1p reciprocal rsqrt softplus pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar "
-    "layer_norm native_layer_norm group_norm cosine_similarity dist renorm logsumexp sinh cosh tan acos asin erfinv"
-).split()
-_DTYPE_FP32 = "sum sum.dim_IntList prod prod.dim_int softmax.int log_softmax.int cumsum cumprod".split()
+_IN_FP32 = [
+    "exp",
+    "expm1",
+    "log",
+    "log10",
+    "log2",
+    "log1p",
+    "reciprocal",
+    "rsqrt",
+    "softplus",
+    "pow.Tensor_Scalar",
+    "pow.Tensor_Tensor",
+    "pow.Scalar",
+    "layer_norm",
+    "rms_norm",
+    "native_layer_norm",
+    "group_norm",
+    "cosine_similarity",
+    "dist",
+    "renorm",
+    "logsumexp",
+    "sinh",
+    "cosh",
+    "tan",
+    "acos",
+    "asin",
+    "erfinv",
+]
+_DTYPE_FP32 = [
+    "sum",
+    "sum.dim_IntList",
+    "prod",
+    "prod.dim_int",
+    "softmax.int",
+    "log_softmax.int",
+    "cumsum",
+    "cumprod",
+    "linalg_vector_norm",
+]
 _LOW = (torch.bfloat16, torch.float16)
 
 

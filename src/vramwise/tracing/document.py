@@ -115,7 +115,9 @@ def _described(model: Any, config: Any, layers: str, kinds: list[int]) -> dict[s
     after = [
         name
         for name, module in model.named_modules()
-        if "norm" in type(module).__name__.lower() and not name.startswith(f"{layers}.") and name.startswith(layers.rpartition(".")[0])
+        if "norm" in type(module).__name__.lower()
+        and not name.startswith(f"{layers}.")
+        and name.startswith(layers.rpartition(".")[0])
     ]
     return {
         "layers": layers,
@@ -127,7 +129,8 @@ def _described(model: Any, config: Any, layers: str, kinds: list[int]) -> dict[s
         "sizes": {
             "hidden_size": int(table.weight.shape[1]),
             "vocab_size": int(table.weight.shape[0]),
-            "intermediate_size": _integer(text, "intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size") or 4 * int(table.weight.shape[1]),
+            "intermediate_size": _integer(text, "intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size")
+            or 4 * int(table.weight.shape[1]),
             "num_hidden_layers": len(kinds),
             "num_attention_heads": _integer(text, "num_attention_heads", "n_head") or 1,
             "num_key_value_heads": _integer(text, "num_key_value_heads", "num_attention_heads", "n_head") or 1,

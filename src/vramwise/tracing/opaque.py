@@ -8,17 +8,18 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from vramwise.tracing.recorder import Recorder
 
 
-class Opaque(torch.autograd.Function):
+class Opaque(torch.autograd.Function):  # type: ignore[misc] # torch has no types here
     """One result, whose gradient goes to every input that wants one."""
 
     @staticmethod
     def forward(ctx: Any, recorder: Recorder, make: Any, *tensors: torch.Tensor | None) -> torch.Tensor:
+        """A result without values."""
         ctx.recorder = recorder
         ctx.forms = [
             None if one is None or not one.is_floating_point() else (one.shape, one.stride(), one.dtype)
@@ -33,6 +34,7 @@ class Opaque(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
+        """Gradients without values."""
         ctx.recorder.paused += 1
         try:
             found = [
@@ -54,7 +56,7 @@ def _dense(shape: Any, stride: Any) -> tuple[list[int], list[int]]:
     return [int(side) for side in shape], found
 
 
-class Calls(TorchFunctionMode):
+class Calls(TorchFunctionMode):  # type: ignore[misc]
     """Catches linear layers, embeddings, dropout and direct calls of attention."""
 
     def __init__(self, recorder: Recorder) -> None:
@@ -65,13 +67,13 @@ class Calls(TorchFunctionMode):
         kwargs = kwargs or {}
         recorder = self.recorder
         if not recorder.paused and not recorder.in_backward:
-            if func is F.linear and _kept(recorder, args, kwargs):
+            if func is functional.linear and _kept(recorder, args, kwargs):
                 return linear(recorder, *args, **kwargs)
-            if func is F.embedding:
+            if func is functional.embedding:
                 return embedding(recorder, *args, **kwargs)
-            if func in (F.dropout, torch.dropout):
+            if func in (functional.dropout, torch.dropout):
                 return dropout(recorder, *args, **kwargs)
-            if func is F.scaled_dot_product_attention:
+            if func is functional.scaled_dot_product_attention:
                 return attention_call(recorder, *args, **kwargs)
         return func(*args, **kwargs)
 
@@ -137,7 +139,9 @@ def attention(
     )  # fmt: skip
 
 
-def attention_call(recorder: Recorder, query: Any, key: Any, value: Any, attn_mask: Any = None, *_: Any, **__: Any) -> Any:
+def attention_call(
+    recorder: Recorder, query: Any, key: Any, value: Any, attn_mask: Any = None, *_: Any, **__: Any
+) -> Any:
     """`scaled_dot_product_attention` itself: the result keeps the queries' order."""
 
     def make() -> torch.Tensor:

@@ -12,6 +12,7 @@ ops for them, with adapters and quantised weights.
 from __future__ import annotations
 
 import weakref
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,7 +26,7 @@ _PRODUCTS = ("aten.mm.", "aten.bmm.", "aten.baddbmm.", "aten._grouped_mm.", "ate
 _SUMS = ("aten.sum.", "aten.mean.", "aten.var", "aten.std", "aten.norm.", "aten.amax.", "aten.linalg_vector_norm")
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch has no types here
     """The instructions of one pass, as plain data."""
 
     def __init__(self) -> None:
@@ -46,6 +47,9 @@ class Recorder(TorchDispatchMode):
         self._local: dict[str, int] = {}
         self.in_backward = False
         self._done: set[int] = set()
+        self._current: Any = None  # the node whose backward is under way
+        self._made: dict[int, int] = {}  # by storage: the place among what it made
+        self._asked: list[int] = []  # numbers of saved tensors that were asked for
 
     # names of tensors
 
@@ -127,8 +131,7 @@ class Recorder(TorchDispatchMode):
         self.paused += 1
         try:
             return [
-                (item.grad_fn, item.output_nr, item if item.is_leaf and item.requires_grad else None)
-                for item in inputs
+                (item.grad_fn, item.output_nr, item if item.is_leaf and item.requires_grad else None) for item in inputs
             ]
         finally:
             self.paused -= 1
@@ -174,7 +177,7 @@ class Recorder(TorchDispatchMode):
             found.append(self._edge(function, slot, edges, raw["i"]))
         raw["n"] = {"e": found, "s": [] if raw["k"] != "op" else self._saved(node, raw), "b": [], "g": [], "q": []}
         self._nodes[id(node)] = (node, raw["n"])
-        node.register_hook(lambda given, received, key=id(node): self._finished(key, given, received))
+        node.register_hook(partial(self._finished, id(node)))
 
     def _edge(self, function: Any, slot: int, edges: list[Any], names: list[str]) -> str | None:
         if function is None:
@@ -205,8 +208,6 @@ class Recorder(TorchDispatchMode):
             return torch.empty_strided(shape, stride, dtype=dtype)
         finally:
             self.paused -= 1
-
-    _asked: list[int] = []
 
     def _saved(self, node: Any, raw: Raw) -> list[int]:
         """What the node saved: places among the op's inputs, or −1, −2… among its results; not weights."""
@@ -242,7 +243,6 @@ class Recorder(TorchDispatchMode):
             return out
         for item in made:
             if _storage(item) in sources:
-                self._origin[_storage(item)] = item
                 continue
             name = self._new(item)
             number = len(self._local)
@@ -250,10 +250,6 @@ class Recorder(TorchDispatchMode):
             self._made[_storage(item)] = number
             self._steps.append(["new", _type(item), list(item.shape), *_flags(str(func), inputs, [item])])
         return out
-
-    _current: Any = None
-    _made: dict[int, int] = {}
-    _origin: dict[int, torch.Tensor] = {}
 
     def _finished(self, key: int, given: Any, received: Any) -> None:
         """A node is done: which of its results are new, which are the gradient it got, which lie in its memory."""
@@ -302,7 +298,7 @@ def _type(tensor: torch.Tensor) -> str:
 
 
 def _heads_first(tensor: torch.Tensor) -> bool:
-    return tensor.dim() == 4 and tensor.stride(1) > tensor.stride(2) and tensor.shape[1] > 1
+    return bool(tensor.dim() == 4 and tensor.stride(1) > tensor.stride(2) and tensor.shape[1] > 1)
 
 
 def _flags(name: str, inputs: list[torch.Tensor], made: list[torch.Tensor]) -> list[Any]:

@@ -9,10 +9,12 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Trace:
-    """What a model's own code does in one layer of each kind, recorded by `tracing`. Compared by identity: a process has one object for each.
+    """What a model's own code does in one layer of each kind, recorded by `tracing`.
+
+    Compared by identity: a process has one object for each.
 
     `parameters`: name, shape, kind and layer, in the model's order. `kinds`: for each layer the number of its kind.
-    `modes`: for each precision ("bf16", "bf16 autocast", "fp32 autocast", "fp32"), the programs of a pass.
+    `modes`: for each precision ("bf16", "bf16, autocast", "fp32, autocast"…), the programs of a pass.
     """
 
     source: str  # "transformers 5.22.2"

@@ -104,7 +104,9 @@ def assumptions(
             "describes by hand, traces were within 4.1% of 20 measured runs (reserved memory)"
         )
         if run.kernels.liger or run.adapter.fused_lora or run.savings.tiled_mlp:
-            found.append("kernels and tiling inside of blocks (Liger, LoRA kernels, tiled_mlp) are not applied to traces")
+            found.append(
+                "kernels and tiling inside of blocks (Liger, LoRA kernels, tiled_mlp) are not applied to traces"
+            )
     family = family_of(model)
     if not family.measured and model.trace is None:
         found.append(f"the prediction for {model.model_type} models has not been compared with a measured run")

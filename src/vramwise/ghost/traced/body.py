@@ -41,7 +41,7 @@ class TracedPart:
         """Whether weights outside of linear layers want gradients."""
         return any(one is not None and one.node is not None for one in self.parameters)
 
-    def __call__(self, t: Tape, hidden: Tensor, *, tables: Given | None = None, mask: Tensor | None = None) -> Tensor:
+    def __call__(self, t: Tape, x: Tensor, *, tables: Given | None = None, mask: Tensor | None = None) -> Tensor:
         """Run it as a block, or as the last norm."""
         halfway = None
         if self.label:
@@ -50,8 +50,8 @@ class TracedPart:
             def halfway() -> None:
                 t.mark("activations", f"{self.label}: mlp")
 
-        given = (hidden, *(tables[self.kind] if tables else ()))
-        rows, tokens = hidden.shape[:2]
+        given = (x, *(tables[self.kind] if tables else ()))
+        rows, tokens = x.shape[:2]
         result = self.registers(t, given, rows, tokens, mask=mask, halfway=halfway).pop()
         assert result is not None
         return result
@@ -95,7 +95,7 @@ class TracedBody(Body):
     ) -> tuple[list[Tensor], Given]:
         """What goes into the first block, alone in a list, and what all blocks are given."""
         wants = self.input_grads and t.grad_enabled
-        seen = []
+        seen: list[bool] = []
 
         def hook(embeds: Tensor) -> Tensor:
             if wants and not seen and embeds.node is None:

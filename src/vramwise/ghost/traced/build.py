@@ -62,9 +62,7 @@ class _Parts:
 
     def part(self, part: str, kind: int, start: str, label: str, kernel: Kernel | None = None) -> TracedPart:
         """One part, with the weights whose names start so."""
-        trained, frozen = [
-            _recorded(self.trace, self.mode, way, part, kind, self.half) for way in ("all", "frozen")
-        ]
+        trained, frozen = [_recorded(self.trace, self.mode, way, part, kind, self.half) for way in ("all", "frozen")]
         names = trained.parameters
         return TracedPart(
             label=label,

@@ -165,9 +165,7 @@ def _worked_out(rows: Mapping[str, Any], batch: int, tokens: int, half: DType) -
             at = None if source is None else register(source)
             results.append(Result(register(name), at, kind, sides, prod(sides), heads_first))
         found = back(row.get("n"), row.get("f", ""))
-        steps.append(
-            Step(row["k"], inputs, tuple(results), flags(row["x"]), tuple(row.get("slots", ())), found, row)
-        )
+        steps.append(Step(row["k"], inputs, tuple(results), flags(row["x"]), tuple(row.get("slots", ())), found, row))
     return Program(
         tuple(steps),
         len(rows["given"]),

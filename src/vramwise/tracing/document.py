@@ -37,8 +37,14 @@ def document(config: Mapping[str, Any], modes: Sequence[str]) -> dict[str, Any]:
         "model_type": config["model_type"],
     }
     made: dict[str, Any] = {}
+    failed: dict[str, Exception] = {}
     for mode in modes:
-        made[mode] = _mode(config, mode, found)
+        try:
+            made[mode] = _mode(config, mode, found)
+        except Exception as error:  # another precision may do: torch has no grouped products in fp32
+            failed[mode] = error
+    if not made:
+        raise next(iter(failed.values()))
     found["modes"] = made
     return found
 

@@ -35,7 +35,7 @@ from vramwise.timeline import Action, Timeline  # noqa: E402
 from vramwise.types import ModelSpec  # noqa: E402
 
 MIB = 1024**2
-_NO_PASS = "no pass for weights in "  # noqa: S105 - a message's words
+_NO_PASS = "no pass for weights in "
 
 
 def traced(case: Case, config: dict[str, Any]) -> tuple[ModelSpec, Timeline]:

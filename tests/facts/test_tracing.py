@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
+import vramwise
 from vramwise.errors import VramwiseError
 from vramwise.facts import tracing
 from vramwise.facts.models import read_model
 from vramwise.facts.traces import model_from_trace
+from vramwise.options import Options
 
 TRACE = Path(__file__).parents[1] / "data" / "traced" / "nemotron.json"
 LLAMA_LIKE = {
@@ -155,3 +157,14 @@ def test_a_damaged_trace_is_refused_in_one_sentence(document):
 def test_a_trace_of_another_format_is_refused():
     with pytest.raises(VramwiseError, match="trace the model again"):
         model_from_trace({"format": 0}, name="x", source="here")
+
+
+@pytest.mark.parametrize("changes", [{}, {"adapter": "lora", "lora_r": 8}, {"gradient_checkpointing": True}])
+def test_a_trace_is_predicted_without_torch(tmp_path, changes, not_installed):
+    settings = {"base_model": str(TRACE), "micro_batch_size": 2, "sequence_len": 1024, "bf16": True, **changes}
+    config = {**settings, "datasets": [{"path": "x", "type": "alpaca"}], "optimizer": "adamw_torch_fused"}
+    path = tmp_path / "config.yml"
+    path.write_text("".join(f"{key}: {json.dumps(value)}\n" for key, value in config.items()))
+    found = vramwise.predict(path, Options(gpu="24GB"))
+    assert any("traced from transformers 5." in one for one in map(str, found.assumptions))
+    assert found.needs.peak_reserved_bytes > 100 * 1024**2

@@ -27,18 +27,27 @@ CONFIGS = {
 }
 
 
+PLAIN = "bf16, autocast"
+_TRACE = """
+import json, sys
+from vramwise.tracing.document import document
+config, modes = json.load(sys.stdin)
+json.dump(document(config, modes), open(sys.argv[1], "w"))
+"""
+
+
 @cache
-def trace_of(name):
-    """The trace of one of the models, in all precisions."""
+def trace_of(name, *modes):
+    """The trace of one of the models, in these precisions."""
     with TemporaryDirectory() as folder:
-        path = Path(folder) / "config.json"
-        path.write_text(json.dumps(CONFIGS[name]))
+        out = Path(folder) / "trace.json"
         done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-m", "vramwise.tracing", str(path)],
+            [sys.executable, "-W", "ignore", "-c", _TRACE, str(out)],
+            input=json.dumps([CONFIGS[name], modes or [PLAIN]]),
             capture_output=True,
             text=True,
             env={"PYTHONPATH": str(SOURCE), "PATH": "", "HOME": folder, "HF_HUB_OFFLINE": "1"},
             timeout=300,
         )
-    assert done.returncode == 0, done.stderr[-500:]
-    return json.loads(done.stdout)
+        assert done.returncode == 0, done.stderr[-500:]
+        return json.loads(out.read_text())

@@ -45,7 +45,10 @@ def build(config: Any, dtype: torch.dtype) -> Any:
 
     AttentionInterface.register(ATTENTION, _attend)
     with no_init_weights():
-        model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=ATTENTION)
+        try:
+            model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=ATTENTION)
+        except KeyError:  # attention of its own: recorded op by op
+            model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="eager")
     model.tie_weights()  # building without values leaves it out
     return model.train()
 
@@ -99,7 +102,7 @@ class _Layers:
         self.cuts: list[Cut] = []
         self._plain = [layer.forward for layer in layers]
         self._layers = layers
-        self._returns_tuple = False
+        self._width = 0  # of the tuple that a layer returns; 0: it returns hidden states alone
         for number, layer in enumerate(layers):
             layer.forward = self._run(number) if number in running else self._skip
 
@@ -109,7 +112,7 @@ class _Layers:
 
     def _skip(self, *args: Any, **kwargs: Any) -> Any:
         hidden = args[0] if args else kwargs["hidden_states"]
-        return (hidden,) if self._returns_tuple else hidden
+        return (hidden, *[None] * (self._width - 1)) if self._width else hidden
 
     def _run(self, number: int) -> Any:
         plain = self._plain[number]
@@ -122,8 +125,8 @@ class _Layers:
             begin = len(recorder.instructions)
             out = plain(*args, **kwargs)
             recorder.resolve()
-            self._returns_tuple = isinstance(out, tuple)
-            first = out[0] if isinstance(out, tuple) else out
+            self._width = len(out) if isinstance(out, tuple | list) else 0
+            first = out[0] if isinstance(out, tuple | list) else out
             end = len(recorder.instructions)
             self.cuts.append(Cut(number, begin, end, given, hidden, recorder.name(first)))
             return out

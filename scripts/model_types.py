@@ -87,7 +87,9 @@ def page(rows: dict[str, dict[str, Any]], version: str) -> str:
     lines = []
     for name, row in sorted(rows.items()):
         known = find_type(name) or find_type(f"{name}_text")
-        trace = f"{row['kinds']} kind{'s' * (row['kinds'] > 1)} of layer" if row["ok"] else f"no: {reason(row['error'])}"
+        trace = (
+            f"{row['kinds']} kind{'s' * (row['kinds'] > 1)} of layer" if row["ok"] else f"no: {reason(row['error'])}"
+        )
         lines.append(f"| {name} | {known[0].name if known else '—'} | {trace} |")
     families = sum(find_type(name) is not None or find_type(f"{name}_text") is not None for name in rows)
     unknown = [row for name, row in rows.items() if not (find_type(name) or find_type(f"{name}_text"))]

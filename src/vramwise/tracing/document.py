@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from vramwise.tracing.merging import SIZES, merge
+from vramwise.tracing.merging import check, merge, sizes
 from vramwise.tracing.passes import build, layers_of, run_pass
 from vramwise.tracing.programs import programs
 
@@ -71,16 +71,29 @@ def _mode(config: Mapping[str, Any], mode: str, found: dict[str, Any]) -> dict[s
     if "parameters" not in found:
         found |= _described(model, read, name, [kinds[first[signature]] for signature in signatures])
     head = found["head"]
+    at = sizes(found["sizes"]["max_position_embeddings"])
     ways = {}
     for way in ("all", "frozen"):
-        passes = [
-            run_pass(
-                model, fake, layers, set(running), rows=size.rows, tokens=size.tokens, frozen=way == "frozen",
-                amp="autocast" in mode,
+        seen = [
+            programs(
+                run_pass(
+                    model,
+                    fake,
+                    layers,
+                    set(running),
+                    rows=size.rows,
+                    tokens=size.tokens,
+                    frozen=way == "frozen",
+                    amp="autocast" in mode,
+                ),
+                name,
+                kinds,
+                head,
             )
-            for size in SIZES
-        ]  # fmt: skip
-        ways[way] = merge(*[programs(one, name, kinds, head) for one in passes])
+            for size in at
+        ]
+        ways[way] = merge(at, *seen[:3])
+        check(ways[way], seen[3], at[3])
     return ways
 
 

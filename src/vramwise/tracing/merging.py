@@ -6,6 +6,7 @@ The three must list the same instructions. A number that is the same in all is k
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -17,30 +18,34 @@ class Size(NamedTuple):
     tokens: int
 
 
-SIZES = (Size(2, 128), Size(3, 128), Size(2, 192))
-
-
-class Differs(Exception):  # noqa: N818 - not an error of the program: the caller traces one size only
+class Differs(Exception):  # noqa: N818 - not an error of the program: the model cannot be traced
     """The code does something else at another size."""
 
 
-def merge(first: Any, more_rows: Any, more_tokens: Any) -> Any:
+def sizes(positions: int) -> tuple[Size, Size, Size, Size]:
+    """Three sizes to find formulas by and one to check them: longer than the chunks that scans work in, where the
+    model has so many positions."""
+    unit = 64 if positions < 1024 else 256
+    return Size(2, 2 * unit), Size(3, 2 * unit), Size(2, 3 * unit), Size(3, 4 * unit)
+
+
+def merge(at: Sequence[Size], first: Any, more_rows: Any, more_tokens: Any) -> Any:
     """One value for the three."""
     if first == more_rows == more_tokens:
         return first
     values = (first, more_rows, more_tokens)
     if all(isinstance(one, dict) for one in values) and first.keys() == more_rows.keys() == more_tokens.keys():
-        return {key: merge(first[key], more_rows[key], more_tokens[key]) for key in first}
+        return {key: merge(at, first[key], more_rows[key], more_tokens[key]) for key in first}
     if all(isinstance(one, list | tuple) for one in values) and len(first) == len(more_rows) == len(more_tokens):
-        return [merge(*items) for items in zip(*values, strict=True)]
+        return [merge(at, *items) for items in zip(*values, strict=True)]
     if all(isinstance(one, int) and not isinstance(one, bool) for one in values):
-        return formula(*values)
-    raise Differs(f"{first!r}, {more_rows!r}, {more_tokens!r}")
+        return formula(at, *values)
+    raise Differs(f"{first!r:.80}, {more_rows!r:.80}, {more_tokens!r:.80}")
 
 
-def formula(first: int, more_rows: int, more_tokens: int) -> list[Any]:
+def formula(at: Sequence[Size], first: int, more_rows: int, more_tokens: int) -> list[Any]:
     """The formula through three values."""
-    (rows, tokens), wider, longer = SIZES[0], SIZES[1].rows, SIZES[2].tokens
+    (rows, tokens), wider, longer = at[0], at[1].rows, at[2].tokens
     by_rows, by_tokens = more_rows != first, more_tokens != first
     if by_rows and by_tokens:
         step = Fraction(more_rows - first, (wider - rows) * tokens)
@@ -55,3 +60,20 @@ def formula(first: int, more_rows: int, more_tokens: int) -> list[Any]:
     if not fits or constant.denominator != 1:
         raise Differs(f"{first}, {more_rows}, {more_tokens}")
     return ["@", step.numerator, step.denominator, int(by_rows), int(by_tokens), int(constant)]
+
+
+def check(merged: Any, seen: Any, size: Size) -> None:
+    """Raise Differs where the formulas do not give what was seen at another size."""
+    if isinstance(merged, list) and merged[:1] == ["@"]:
+        _, k, d, by_rows, by_tokens, constant = merged
+        product = k * (size.rows if by_rows else 1) * (size.tokens if by_tokens else 1)
+        if -(-product // d) + constant != seen:
+            raise Differs(f"{seen} at {size.rows} × {size.tokens}")
+    elif isinstance(merged, dict) and isinstance(seen, dict) and merged.keys() == seen.keys():
+        for key, value in merged.items():
+            check(value, seen[key], size)
+    elif isinstance(merged, list | tuple) and isinstance(seen, list | tuple) and len(merged) == len(seen):
+        for one, other in zip(merged, seen, strict=True):
+            check(one, other, size)
+    elif merged != seen:
+        raise Differs(f"{merged!r:.80}, {seen!r:.80} at {size.rows} × {size.tokens}")
